@@ -1,0 +1,3 @@
+//! Behaviour against real servers, which the tests start and end themselves.
+
+mod support;

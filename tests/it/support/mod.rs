@@ -1,0 +1,38 @@
+//! What the tests run against: real servers, a network that fails on demand, and patience with a limit.
+
+// Not every helper has a user in every build of the tests.
+#![allow(dead_code)]
+
+mod ports;
+mod proxy;
+mod server;
+mod stall;
+
+use std::time::{Duration, Instant};
+
+#[allow(unused_imports)]
+pub(crate) use self::{
+    proxy::Proxy,
+    server::Server,
+    stall::{Stalls, within},
+};
+
+/// Waits until `condition` is true, asking every few milliseconds.
+///
+/// # Panics
+///
+/// Names `what` when it is still false after `limit`.
+pub(crate) async fn eventually(
+    limit: Duration,
+    what: &str,
+    mut condition: impl AsyncFnMut() -> bool,
+) {
+    let started_at = Instant::now();
+    while !condition().await {
+        assert!(started_at.elapsed() < limit, "not within {limit:?}: {what}");
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// How often a condition is asked for.
+const POLL: Duration = Duration::from_millis(2);

@@ -1,0 +1,444 @@
+//! A network between a client and a server that fails on demand.
+
+use std::{
+    future::poll_fn,
+    io,
+    net::{Ipv4Addr, TcpListener as StdListener},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{ReadHalf, WriteHalf},
+    },
+    runtime::{Builder, Runtime},
+    sync::{Notify, mpsc, watch},
+    time::Instant,
+};
+
+use super::ports;
+
+/// Passes bytes between its own port and a server's on 127.0.0.1; its switches act at once, on live connections too.
+///
+/// It runs on a thread of its own, so that it goes on while a test blocks.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+    /// `None` only while dropped.
+    runtime: Option<Runtime>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    server_port: u16,
+    switches: watch::Sender<Switches>,
+    /// `None` while it refuses.
+    listener: Mutex<Option<TcpListener>>,
+    listener_changed: Notify,
+    connections: AtomicUsize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Switches {
+    delay: Duration,
+    drop_requests: bool,
+    drop_replies: bool,
+    hold_replies: bool,
+    /// How often all connections were cut.
+    cuts: u64,
+}
+
+impl Proxy {
+    /// Starts a proxy before the server on `server_port`.
+    pub(crate) async fn start(server_port: u16) -> Self {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build();
+        let runtime = runtime.expect("a runtime for the proxy can be made");
+        let (port, listener) = listen();
+        let listener = {
+            let _context = runtime.enter();
+            TcpListener::from_std(listener).expect("the listener can be polled")
+        };
+        let shared = Arc::new(Shared {
+            server_port,
+            switches: watch::Sender::default(),
+            listener: Mutex::new(Some(listener)),
+            listener_changed: Notify::new(),
+            connections: AtomicUsize::new(0),
+        });
+        runtime.spawn(accept(Arc::clone(&shared)));
+        Self {
+            port,
+            shared,
+            runtime: Some(runtime),
+        }
+    }
+
+    /// Where to connect, to reach the server through the proxy.
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Replies that arrive from now on are passed on this much later, in order. Zero: at once.
+    pub(crate) fn delay_replies(&self, delay: Duration) {
+        self.switch(|switches| switches.delay = delay);
+    }
+
+    /// Swallows what clients send.
+    pub(crate) fn drop_requests(&self, on: bool) {
+        self.switch(|switches| switches.drop_requests = on);
+    }
+
+    /// Swallows what the server answers: commands run, and nobody is told.
+    pub(crate) fn drop_replies(&self, on: bool) {
+        self.switch(|switches| switches.drop_replies = on);
+    }
+
+    /// Keeps the server's answers until [`release_replies`](Self::release_replies).
+    pub(crate) fn hold_replies(&self) {
+        self.switch(|switches| switches.hold_replies = true);
+    }
+
+    /// Passes on what was held, in order, and whatever follows.
+    pub(crate) fn release_replies(&self) {
+        self.switch(|switches| switches.hold_replies = false);
+    }
+
+    /// Breaks all live connections: clients see a reset. What the server has already been sent still runs.
+    pub(crate) fn cut(&self) {
+        self.switch(|switches| switches.cuts += 1);
+    }
+
+    /// Refuses new connections, or accepts them again. Live ones go on.
+    pub(crate) fn refuse(&self, on: bool) {
+        let mut listener = self.shared.listener();
+        if on {
+            *listener = None;
+        } else if listener.is_none() {
+            let _context = self.runtime.as_ref().map(Runtime::enter);
+            let again = bind(self.port).and_then(TcpListener::from_std);
+            *listener = Some(again.expect("the proxy's port is still free"));
+            self.shared.listener_changed.notify_one();
+        }
+    }
+
+    /// How many connections live: those that the client has not closed.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    fn switch(&self, change: impl FnOnce(&mut Switches)) {
+        self.shared.switches.send_modify(change);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // In async code a runtime may not wait for its own end.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Shared {
+    fn listener(&self) -> MutexGuard<'_, Option<TcpListener>> {
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn accepted(&self) -> io::Result<TcpStream> {
+        // The listener is not kept across an await: `refuse` closes it at once.
+        let accepted = poll_fn(|context| match &*self.listener() {
+            Some(listener) => listener.poll_accept(context),
+            None => Poll::Pending,
+        });
+        Ok(accepted.await?.0)
+    }
+}
+
+fn listen() -> (u16, StdListener) {
+    for _ in 0..PORTS_TRIED {
+        let port = ports::next();
+        if let Ok(listener) = bind(port) {
+            return (port, listener);
+        }
+    }
+    panic!("none of {PORTS_TRIED} ports was free for a proxy");
+}
+
+fn bind(port: u16) -> io::Result<StdListener> {
+    let listener = StdListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+async fn accept(shared: Arc<Shared>) {
+    loop {
+        tokio::select! {
+            () = shared.listener_changed.notified() => {}
+            accepted = shared.accepted() => {
+                // A client that has gone again before it was accepted is no matter.
+                if let Ok(client) = accepted {
+                    let live = Live::count(Arc::clone(&shared));
+                    tokio::spawn(serve(live, client));
+                }
+            }
+        }
+    }
+}
+
+/// One live connection, counted until dropped.
+struct Live {
+    shared: Arc<Shared>,
+}
+
+impl Live {
+    fn count(shared: Arc<Shared>) -> Self {
+        shared.connections.fetch_add(1, Ordering::SeqCst);
+        Self { shared }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.shared.connections.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+async fn serve(live: Live, mut client: TcpStream) {
+    let shared = Arc::clone(&live.shared);
+    let mut switches = shared.switches.subscribe();
+    let cuts = switches.borrow_and_update().cuts;
+    let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.server_port)).await else {
+        return;
+    };
+    for stream in [&client, &server] {
+        let _ = stream.set_nodelay(true);
+    }
+    let was_cut = {
+        let (client_reads, client_writes) = client.split();
+        let (server_reads, server_writes) = server.split();
+        let (arrived, kept) = mpsc::unbounded_channel();
+        let pumps = async {
+            tokio::join!(
+                pass_requests(live, client_reads, server_writes, switches.clone()),
+                take_replies(server_reads, arrived, switches.clone()),
+                deliver_replies(kept, client_writes, switches.clone()),
+            )
+        };
+        let mut switches = switches.clone();
+        tokio::select! {
+            biased;
+            _ = switches.wait_for(|switches| switches.cuts != cuts) => true,
+            _ = pumps => false,
+        }
+    };
+    if was_cut {
+        let _ = client.set_zero_linger();
+    }
+}
+
+async fn pass_requests(
+    live: Live,
+    mut client: ReadHalf<'_>,
+    mut server: WriteHalf<'_>,
+    switches: watch::Receiver<Switches>,
+) {
+    let mut bytes = vec![0; BUFFER];
+    while let Ok(count @ 1..) = client.read(&mut bytes).await {
+        let dropped = switches.borrow().drop_requests;
+        if !dropped {
+            // A server that has gone is told to the client by the end of its replies.
+            let _ = server.write_all(&bytes[..count]).await;
+        }
+    }
+    drop(live);
+    // A request that has been passed on still runs when the client goes: the end stands behind it.
+    let _ = server.shutdown().await;
+}
+
+/// Bytes, and when they may be passed on.
+type Reply = (Instant, Vec<u8>);
+
+async fn take_replies(
+    mut server: ReadHalf<'_>,
+    arrived: mpsc::UnboundedSender<Reply>,
+    switches: watch::Receiver<Switches>,
+) {
+    let mut bytes = vec![0; BUFFER];
+    while let Ok(count @ 1..) = server.read(&mut bytes).await {
+        let Switches {
+            delay,
+            drop_replies,
+            ..
+        } = *switches.borrow();
+        if !drop_replies {
+            // Once the client has gone, replies are read and thrown away: the server must not see an abort.
+            let _ = arrived.send((Instant::now() + delay, bytes[..count].to_vec()));
+        }
+    }
+}
+
+async fn deliver_replies(
+    mut kept: mpsc::UnboundedReceiver<Reply>,
+    mut client: WriteHalf<'_>,
+    mut switches: watch::Receiver<Switches>,
+) {
+    while let Some((due_at, bytes)) = kept.recv().await {
+        tokio::time::sleep_until(due_at).await;
+        let _ = switches.wait_for(|switches| !switches.hold_replies).await;
+        if client.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+    // The server's end is kept back or lost just like its replies.
+    let passes = |switches: &Switches| !switches.hold_replies && !switches.drop_replies;
+    let _ = switches.wait_for(passes).await;
+    let _ = client.shutdown().await;
+}
+
+const BUFFER: usize = 64 * 1024;
+const PORTS_TRIED: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use redis::{AsyncConnectionConfig, Client, RedisResult, aio::MultiplexedConnection};
+
+    use super::Proxy;
+    use crate::support::{Server, eventually};
+
+    /// Long enough for any answer of a server on this machine.
+    const SHORT: Duration = Duration::from_millis(100);
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    async fn connect(proxy: &Proxy) -> RedisResult<MultiplexedConnection> {
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(LIMIT));
+        let client = Client::open(proxy.url())?;
+        client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+    }
+
+    async fn start() -> (Server, Proxy, MultiplexedConnection) {
+        let server = Server::start().await;
+        let proxy = Proxy::start(server.port()).await;
+        let connection = connect(&proxy).await.expect("the proxy passes on");
+        (server, proxy, connection)
+    }
+
+    async fn incr(connection: &mut MultiplexedConnection) -> RedisResult<i64> {
+        redis::cmd("INCR").arg("n").query_async(connection).await
+    }
+
+    async fn count(server: &Server) -> i64 {
+        let count = server.command(&["INCRBY", "n", "0"]).await;
+        redis::from_redis_value(count).expect("a number")
+    }
+
+    #[tokio::test]
+    async fn replies_are_delayed_on_a_live_connection() {
+        let (_server, proxy, mut connection) = start().await;
+        proxy.delay_replies(SHORT);
+        let sent_at = Instant::now();
+        assert_eq!(incr(&mut connection).await, Ok(1));
+        assert!(sent_at.elapsed() >= SHORT);
+    }
+
+    #[tokio::test]
+    async fn a_dropped_request_does_not_run() {
+        let (server, proxy, mut connection) = start().await;
+        proxy.drop_requests(true);
+        assert!(
+            tokio::time::timeout(SHORT, incr(&mut connection))
+                .await
+                .is_err()
+        );
+        assert_eq!(count(&server).await, 0);
+        proxy.drop_requests(false);
+        let mut connection = connect(&proxy).await.expect("the proxy passes on again");
+        assert_eq!(incr(&mut connection).await, Ok(1));
+    }
+
+    #[tokio::test]
+    async fn a_command_whose_reply_is_dropped_has_run() {
+        let (server, proxy, mut connection) = start().await;
+        proxy.drop_replies(true);
+        assert!(
+            tokio::time::timeout(SHORT, incr(&mut connection))
+                .await
+                .is_err()
+        );
+        assert_eq!(count(&server).await, 1);
+    }
+
+    #[tokio::test]
+    async fn held_replies_arrive_when_they_are_released() {
+        let (server, proxy, mut connection) = start().await;
+        proxy.hold_replies();
+        let mut reply = Box::pin(incr(&mut connection));
+        assert!(tokio::time::timeout(SHORT, &mut reply).await.is_err());
+        assert_eq!(count(&server).await, 1);
+        proxy.release_replies();
+        assert_eq!(reply.await, Ok(1));
+    }
+
+    #[tokio::test]
+    async fn a_cut_breaks_live_connections_and_no_later_ones() {
+        let (_server, proxy, mut connection) = start().await;
+        assert_eq!(proxy.connections(), 1);
+        proxy.cut();
+        assert!(incr(&mut connection).await.is_err());
+        eventually(LIMIT, "no connection is left", async || {
+            proxy.connections() == 0
+        })
+        .await;
+        let mut connection = connect(&proxy).await.expect("the proxy passes on again");
+        assert!(incr(&mut connection).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_refusing_proxy_leaves_live_connections_alone() {
+        let (_server, proxy, mut connection) = start().await;
+        proxy.refuse(true);
+        assert!(connect(&proxy).await.is_err());
+        assert_eq!(incr(&mut connection).await, Ok(1));
+        proxy.refuse(false);
+        assert!(connect(&proxy).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_dropped_proxy_breaks_its_connections() {
+        let (_server, proxy, mut connection) = start().await;
+        drop(proxy);
+        assert!(incr(&mut connection).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_request_runs_although_its_client_goes_at_once() {
+        let (server, proxy, _connection) = start().await;
+        let mut client = tokio::net::TcpStream::connect(("127.0.0.1", proxy.port()))
+            .await
+            .expect("the proxy accepts");
+        tokio::io::AsyncWriteExt::write_all(&mut client, b"INCR n\r\nINCR n\r\n")
+            .await
+            .expect("the proxy reads");
+        drop(client);
+        eventually(LIMIT, "both have run", async || count(&server).await == 2).await;
+    }
+}

@@ -1,0 +1,375 @@
+//! A real server, owned by the test that started it.
+
+use std::{
+    env,
+    fs::{self, File},
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use redis::{
+    AsyncConnectionConfig, Client, InfoDict, RedisResult, Value, aio::MultiplexedConnection,
+};
+
+use super::ports;
+
+/// A server on a private port of 127.0.0.1, with a directory of its own; nothing of it outlives this value.
+///
+/// The program is the one that `LEASEHOLD_TEST_SERVER` names, else `redis-server`, else `valkey-server`.
+#[derive(Debug)]
+pub(crate) struct Server {
+    port: u16,
+    dir: PathBuf,
+    args: Vec<String>,
+    /// `None` while killed.
+    process: Mutex<Option<Child>>,
+}
+
+impl Server {
+    /// Starts a server that keeps nothing on disk.
+    pub(crate) async fn start() -> Self {
+        Self::with(&[]).await
+    }
+
+    /// Starts a server with options besides the usual ones; they win where both set the same.
+    pub(crate) async fn with(args: &[&str]) -> Self {
+        for _ in 0..PORTS_TRIED {
+            let port = ports::next();
+            let dir = env::temp_dir().join(format!("leasehold-test-{}-{port}", std::process::id()));
+            fs::create_dir_all(&dir).expect("a directory for the server can be made");
+            let server = Self {
+                port,
+                dir,
+                args: args.iter().map(ToString::to_string).collect(),
+                process: Mutex::new(None),
+            };
+            if server.launch().await {
+                return server;
+            }
+        }
+        panic!("none of {PORTS_TRIED} ports was free for a server");
+    }
+
+    /// Where to connect; with the password, if `--requirepass` was among the options.
+    pub(crate) fn url(&self) -> String {
+        let password = self.args.iter().position(|arg| arg == "--requirepass");
+        match password.and_then(|at| self.args.get(at + 1)) {
+            Some(password) => format!("redis://:{password}@127.0.0.1:{}", self.port),
+            None => format!("redis://127.0.0.1:{}", self.port),
+        }
+    }
+
+    /// Where to connect as another user.
+    pub(crate) fn url_as(&self, user: &str, password: &str) -> String {
+        format!("redis://{user}:{password}@127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The directory in which the server runs and keeps its files.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The process id.
+    ///
+    /// # Panics
+    ///
+    /// When the server is killed.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process().as_ref().expect("the server runs").id()
+    }
+
+    /// A connection that nothing of the library stands before.
+    pub(crate) async fn raw(&self) -> MultiplexedConnection {
+        connect(&self.url())
+            .await
+            .expect("the server accepts a connection")
+    }
+
+    /// As [`raw`](Self::raw), as another user.
+    pub(crate) async fn raw_as(&self, user: &str, password: &str) -> MultiplexedConnection {
+        connect(&self.url_as(user, password))
+            .await
+            .expect("the server accepts the user")
+    }
+
+    /// Runs one command, which must succeed, on a connection of its own.
+    pub(crate) async fn command(&self, words: &[&str]) -> Value {
+        match self.try_command(words).await {
+            Ok(reply) => reply,
+            Err(error) => panic!("{words:?}: {error}"),
+        }
+    }
+
+    /// Runs one command on a connection of its own.
+    pub(crate) async fn try_command(&self, words: &[&str]) -> RedisResult<Value> {
+        let mut connection = connect(&self.url()).await?;
+        let (verb, args) = words.split_first().expect("a command has a name");
+        redis::cmd(verb)
+            .arg(args)
+            .query_async(&mut connection)
+            .await
+    }
+
+    /// Ends the process at once, as a crash does, and waits until it is gone.
+    pub(crate) fn kill(&self) {
+        if let Some(mut process) = self.process().take() {
+            // SIGKILL also ends a process that is stopped.
+            process.kill().expect("the server can be killed");
+            process.wait().expect("the server can be waited for");
+        }
+    }
+
+    /// Ends the process as an operator does, so that it writes what it keeps, and waits until it is gone.
+    pub(crate) async fn shutdown(&self) {
+        // The connection ends with the server: there is no reply to look at.
+        let _ = self.try_command(&["SHUTDOWN"]).await;
+        let started_at = Instant::now();
+        while self.runs() {
+            assert!(
+                started_at.elapsed() < START_LIMIT,
+                "the server did not shut down: {}",
+                self.log()
+            );
+            tokio::time::sleep(POLL).await;
+        }
+        *self.process() = None;
+    }
+
+    /// Starts the server again, with the same port, directory and options.
+    ///
+    /// # Panics
+    ///
+    /// When it still runs.
+    pub(crate) async fn restart(&self) {
+        assert!(
+            self.process().is_none(),
+            "kill the server before it is restarted"
+        );
+        for _ in 0..PORTS_TRIED {
+            if self.launch().await {
+                return;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        panic!("port {} is not free any more", self.port);
+    }
+
+    /// Stops the process as a frozen machine does: connections stay, nothing is answered.
+    pub(crate) fn pause(&self) {
+        signal(self.pid(), "STOP");
+        // The signal takes effect a little later. Where the system shows it, wait for that.
+        let stat = format!("/proc/{}/stat", self.pid());
+        let started_at = Instant::now();
+        while let Ok(stat) = fs::read_to_string(&stat) {
+            if stat.contains(") T ") {
+                return;
+            }
+            assert!(
+                started_at.elapsed() < START_LIMIT,
+                "the server did not stop"
+            );
+            std::thread::yield_now();
+        }
+    }
+
+    /// Lets a paused server go on.
+    pub(crate) fn resume(&self) {
+        signal(self.pid(), "CONT");
+    }
+
+    /// Starts the process and waits until it answers. False if its port is taken.
+    async fn launch(&self) -> bool {
+        let log = File::create(self.dir.join(LOG)).expect("the server's log can be made");
+        let process = spawn(|program| {
+            Command::new(program)
+                .args(["--bind", "127.0.0.1", "--port", &self.port.to_string()])
+                .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+                .args(["--loglevel", "warning"])
+                .args(&self.args)
+                .current_dir(&self.dir)
+                .stdin(Stdio::null())
+                .stdout(log.try_clone().expect("the log can be opened twice"))
+                .stderr(log.try_clone().expect("the log can be opened twice"))
+                .spawn()
+        });
+        let pid = process.id();
+        *self.process() = Some(process);
+
+        let started_at = Instant::now();
+        loop {
+            if self.answers_as(pid).await {
+                return true;
+            }
+            if !self.runs() {
+                *self.process() = None;
+                let log = self.log();
+                assert!(log.contains("in use"), "the server did not start: {log}");
+                return false;
+            }
+            assert!(
+                started_at.elapsed() < START_LIMIT,
+                "the server does not answer: {}",
+                self.log()
+            );
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Whether this very process answers on the port, and has loaded its data.
+    async fn answers_as(&self, pid: u32) -> bool {
+        let Ok(mut connection) = connect(&self.url()).await else {
+            return false;
+        };
+        let info: RedisResult<InfoDict> = redis::cmd("INFO").query_async(&mut connection).await;
+        info.is_ok_and(|info| {
+            info.get("process_id") == Some(pid) && info.get("loading") == Some(0_u8)
+        })
+    }
+
+    fn runs(&self) -> bool {
+        let mut process = self.process();
+        let process = process.as_mut().expect("the server was not killed");
+        process
+            .try_wait()
+            .expect("the server's state can be read")
+            .is_none()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.join(LOG)).unwrap_or_default()
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Child>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process().take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+async fn connect(url: &str) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(RESPONSE_TIMEOUT))
+        .set_response_timeout(Some(RESPONSE_TIMEOUT));
+    Client::open(url)?
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+}
+
+/// Starts the first program there is. No test is skipped for want of one.
+fn spawn(start: impl Fn(&str) -> std::io::Result<Child>) -> Child {
+    let chosen = env::var("LEASEHOLD_TEST_SERVER").ok();
+    let programs = match &chosen {
+        Some(program) => vec![program.as_str()],
+        None => vec!["redis-server", "valkey-server"],
+    };
+    for program in &programs {
+        match start(program) {
+            Ok(process) => return process,
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => panic!("{program} does not start: {error}"),
+        }
+    }
+    panic!(
+        "the tests need a Redis or Valkey server, none of {programs:?} is installed: run scripts/setup"
+    );
+}
+
+fn signal(pid: u32, name: &str) {
+    // The shell has a `kill` of its own where the program is not installed.
+    let status = Command::new("sh")
+        .args(["-c", &format!("kill -{name} {pid}")])
+        .status();
+    assert!(
+        status.is_ok_and(|status| status.success()),
+        "signal {name} was not sent to {pid}"
+    );
+}
+
+const LOG: &str = "server.log";
+const PORTS_TRIED: usize = 20;
+const START_LIMIT: Duration = Duration::from_secs(20);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(5);
+
+#[tokio::test]
+async fn a_killed_server_comes_back_on_its_port_without_its_data() {
+    let server = Server::start().await;
+    let before = server.pid();
+    server.command(&["SET", "x", "1"]).await;
+    server.kill();
+    assert!(server.try_command(&["PING"]).await.is_err());
+    server.restart().await;
+    assert_ne!(server.pid(), before);
+    assert_eq!(server.command(&["EXISTS", "x"]).await, Value::Int(0));
+}
+
+#[tokio::test]
+async fn a_server_with_an_append_only_file_keeps_its_data() {
+    let server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+    server.command(&["SET", "x", "1"]).await;
+    server.kill();
+    server.restart().await;
+    assert_eq!(server.command(&["EXISTS", "x"]).await, Value::Int(1));
+    server.shutdown().await;
+    server.restart().await;
+    assert_eq!(server.command(&["EXISTS", "x"]).await, Value::Int(1));
+}
+
+#[tokio::test]
+async fn a_paused_server_answers_once_it_is_resumed() {
+    let server = Server::start().await;
+    let mut raw = server.raw().await;
+    server.pause();
+    let ping = redis::cmd("PING");
+    let mut ping = Box::pin(ping.query_async::<String>(&mut raw));
+    // What is tested is that no answer comes, for as long as one would certainly have taken.
+    assert!(
+        tokio::time::timeout(Duration::from_millis(100), &mut ping)
+            .await
+            .is_err()
+    );
+    server.resume();
+    assert_eq!(ping.await.expect("the server goes on"), "PONG");
+}
+
+#[tokio::test]
+async fn a_dropped_server_leaves_nothing_behind() {
+    let server = Server::start().await;
+    let (url, dir) = (server.url(), server.dir().to_owned());
+    server.pause();
+    drop(server);
+    assert!(connect(&url).await.is_err());
+    assert!(!dir.exists());
+}
+
+#[tokio::test]
+async fn a_taken_port_is_passed_over() {
+    let first = Server::start().await;
+    let second = Server {
+        port: first.port(),
+        dir: first.dir().join("second"),
+        args: Vec::new(),
+        process: Mutex::new(None),
+    };
+    fs::create_dir(second.dir()).expect("a directory for the server can be made");
+    assert!(!second.launch().await);
+    assert_eq!(
+        first.command(&["PING"]).await,
+        Value::SimpleString("PONG".into())
+    );
+}
