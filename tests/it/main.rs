@@ -1,3 +1,4 @@
 //! Behaviour against real servers, which the tests start and end themselves.
 
+mod scripts;
 mod support;

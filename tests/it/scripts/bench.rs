@@ -1,0 +1,302 @@
+//! A server, the scripts, and what they answer as text.
+
+use futures_util::StreamExt;
+use redis::{
+    Client, RedisError, RedisResult, Value,
+    aio::{MultiplexedConnection, PubSub},
+};
+
+use crate::support::Server;
+
+pub(crate) const NAME: &str = "orders";
+pub(crate) const TOKEN: &str = "leasehold_token:{orders}";
+pub(crate) const CHANNEL: &str = "redisson_lock__channel:{orders}";
+
+/// One run of a script.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    script: &'static str,
+    keys: Vec<String>,
+    args: Vec<String>,
+}
+
+impl Call {
+    pub(crate) fn new(script: &'static str, keys: &[&str], args: &[&str]) -> Self {
+        let owned = |words: &[&str]| words.iter().map(ToString::to_string).collect();
+        Self {
+            script,
+            keys: owned(keys),
+            args: owned(args),
+        }
+    }
+
+    /// The same with another token key: Redisson's, say.
+    pub(crate) fn with_token_key(mut self, key: &str) -> Self {
+        self.keys[1] = key.to_owned();
+        self
+    }
+
+    /// The same with another argument at `index`.
+    fn with(mut self, index: usize, arg: impl ToString) -> Self {
+        self.args[index] = arg.to_string();
+        self
+    }
+}
+
+/// An acquire of one hold for 30 s, of one token that is kept for a day.
+pub(crate) fn acquire(id: &str) -> Call {
+    let script = include_str!("../../../lua/lock_acquire.lua");
+    Call::new(
+        script,
+        &[NAME, TOKEN, CHANNEL],
+        &[id, "1", "30000", "1", "86400000"],
+    )
+}
+
+/// What an acquire may differ in.
+impl Call {
+    pub(crate) fn count(self, count: u32) -> Self {
+        self.with(1, count)
+    }
+
+    pub(crate) fn ttl_ms(self, ttl_ms: u64) -> Self {
+        self.with(2, ttl_ms)
+    }
+
+    pub(crate) fn block(self, block: u32) -> Self {
+        self.with(3, block)
+    }
+
+    pub(crate) fn retention_ms(self, retention_ms: u64) -> Self {
+        self.with(4, retention_ms)
+    }
+}
+
+pub(crate) fn renew(id: &str, count: u32, ttl_ms: u64) -> Call {
+    let script = include_str!("../../../lua/lock_renew.lua");
+    Call::new(
+        script,
+        &[NAME],
+        &[id, &count.to_string(), &ttl_ms.to_string()],
+    )
+}
+
+pub(crate) fn release(id: &str) -> Call {
+    release_by(id, "PUBLISH")
+}
+
+pub(crate) fn release_by(id: &str, publish_verb: &str) -> Call {
+    let script = include_str!("../../../lua/lock_release.lua");
+    Call::new(script, &[NAME, CHANNEL], &[id, publish_verb])
+}
+
+pub(crate) fn force_unlock() -> Call {
+    let script = include_str!("../../../lua/force_unlock.lua");
+    Call::new(script, &[NAME, CHANNEL], &["PUBLISH"])
+}
+
+pub(crate) fn force_unlock_if(id: &str) -> Call {
+    let script = include_str!("../../../lua/force_unlock.lua");
+    Call::new(script, &[NAME, CHANNEL], &["PUBLISH", id])
+}
+
+pub(crate) fn status() -> Call {
+    let script = include_str!("../../../lua/lock_status.lua");
+    Call::new(script, &[NAME, TOKEN, CHANNEL], &[])
+}
+
+/// A server of its own for a test, and a connection on which it runs the scripts.
+pub(crate) struct Bench {
+    pub(crate) server: Server,
+    connection: MultiplexedConnection,
+    /// How often subscribers were asked.
+    asked: u32,
+}
+
+impl Bench {
+    pub(crate) async fn start() -> Self {
+        let server = Server::start().await;
+        let connection = server.raw().await;
+        Self {
+            server,
+            connection,
+            asked: 0,
+        }
+    }
+
+    /// Runs the script as a user whose rights are `rules`, from nothing.
+    pub(crate) async fn run_as(&self, rules: &[&str], call: &Call) -> RedisResult<Value> {
+        self.server
+            .command(&["ACL", "SETUSER", "limited", "reset", "on", ">secret"])
+            .await;
+        self.server
+            .command(&[&["ACL", "SETUSER", "limited"], rules].concat())
+            .await;
+        let mut connection = self.server.raw_as("limited", "secret").await;
+        eval(&mut connection, call).await
+    }
+
+    pub(crate) async fn run(&mut self, call: &Call) -> RedisResult<Value> {
+        eval(&mut self.connection, call).await
+    }
+
+    /// Runs a script, and compares what it answers and how it leaves the lock.
+    pub(crate) async fn expect(&mut self, call: &Call, reply: &str, state: &str) {
+        let answered = answer(self.run(call).await);
+        assert_eq!(answered, reply, "the reply of {call:?}");
+        assert_eq!(self.state().await, state, "the state after {call:?}");
+    }
+
+    /// Runs a script twice, which must be as if it ran once.
+    pub(crate) async fn expect_twice(&mut self, call: &Call, replies: [&str; 2], state: &str) {
+        for reply in replies {
+            self.expect(call, reply, state).await;
+        }
+    }
+
+    /// Runs a command that must succeed, written as one line.
+    pub(crate) async fn command(&mut self, line: &str) -> Value {
+        let mut words = line.split_whitespace();
+        let mut command = redis::cmd(words.next().expect("a command has a name"));
+        command.arg(words.collect::<Vec<_>>());
+        match command.query_async(&mut self.connection).await {
+            Ok(reply) => reply,
+            Err(error) => panic!("{line}: {error}"),
+        }
+    }
+
+    /// As [`command`](Self::command), with the reply as text.
+    pub(crate) async fn ask(&mut self, line: &str) -> String {
+        text(&self.command(line).await)
+    }
+
+    /// The lock's key as text: its fields and what is left of its lease, or its type where it is no hash.
+    pub(crate) async fn state(&mut self) -> String {
+        match self.ask(&format!("TYPE {NAME}")).await.as_str() {
+            "hash" => {
+                let fields = self.ask(&format!("HGETALL {NAME}")).await;
+                format!("{fields} {}", self.ask(&format!("PTTL {NAME}")).await)
+            }
+            other => other.to_owned(),
+        }
+    }
+
+    /// The last token that was taken, read with all its digits.
+    pub(crate) async fn counter(&mut self, key: &str) -> i64 {
+        let counter = self.command(&format!("GET {key}")).await;
+        redis::from_redis_value(counter).expect("the counter is a number")
+    }
+
+    /// Acquires, and returns the end of the token block.
+    pub(crate) async fn acquired(&mut self, call: &Call) -> i64 {
+        let reply = self.run(call).await.expect("the script runs");
+        let (held, end): (i64, i64) = redis::from_redis_value(reply).expect("a pair of numbers");
+        assert_eq!(held, 1, "{call:?} was refused");
+        end
+    }
+
+    /// A subscriber of the lock's channel.
+    pub(crate) async fn subscriber(&self) -> Subscriber {
+        let client = Client::open(self.server.url()).expect("the address is valid");
+        let mut connection = client.get_async_pubsub().await.expect("the server accepts");
+        connection
+            .subscribe(CHANNEL)
+            .await
+            .expect("the server subscribes");
+        Subscriber { connection }
+    }
+
+    /// What the subscriber was told since it was asked last.
+    pub(crate) async fn messages(&mut self, subscriber: &mut Subscriber) -> Vec<String> {
+        // Messages come in order: none is on its way any more when this one is there.
+        self.asked += 1;
+        let mark = format!("{MARK}{}", self.asked);
+        self.command(&format!("PUBLISH {CHANNEL} {mark}")).await;
+        let mut told = Vec::new();
+        loop {
+            let message = subscriber.connection.on_message().next().await;
+            let message = message.expect("the subscription lasts");
+            let payload: String = message.get_payload().expect("the message is text");
+            if payload == mark {
+                return told;
+            }
+            // Other subscribers' marks are no scripts' messages.
+            if !payload.starts_with(MARK) {
+                told.push(payload);
+            }
+        }
+    }
+}
+
+pub(crate) struct Subscriber {
+    connection: PubSub,
+}
+
+async fn eval(connection: &mut MultiplexedConnection, call: &Call) -> RedisResult<Value> {
+    let mut eval = redis::cmd("EVAL");
+    eval.arg(call.script)
+        .arg(call.keys.len())
+        .arg(&call.keys)
+        .arg(&call.args);
+    eval.query_async(connection).await
+}
+
+/// A script's answer as text.
+pub(crate) fn answer(reply: RedisResult<Value>) -> String {
+    match reply {
+        Ok(reply) => text(&reply),
+        Err(error) => refusal(&error).to_owned(),
+    }
+}
+
+/// An error by its kind; that of a refused right is worded differently by each version.
+fn refusal(error: &RedisError) -> &'static str {
+    let message = error.to_string();
+    let kinds = [
+        ("WRONGTYPE", "WRONGTYPE"),
+        ("OOM", "OOM"),
+        ("has no permissions to run", "NOPERM"),
+        ("can't run this command", "NOPERM"),
+    ];
+    let found = kinds.iter().find(|(words, _)| message.contains(words));
+    found
+        .unwrap_or_else(|| panic!("not an error that a test expects: {message}"))
+        .1
+}
+
+fn text(reply: &Value) -> String {
+    match reply {
+        Value::Nil => "nil".into(),
+        Value::Okay => "OK".into(),
+        Value::Int(number) => number_text(*number),
+        Value::SimpleString(text) => text.clone(),
+        Value::BulkString(bytes) => {
+            let text = String::from_utf8_lossy(bytes);
+            text.parse().map_or_else(|_| text.to_string(), number_text)
+        }
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(text).collect();
+            format!("[{}]", items.join(", "))
+        }
+        other => panic!("not a reply that a test expects: {other:?}"),
+    }
+}
+
+fn number_text(number: i64) -> String {
+    if number < 100 {
+        return number.to_string();
+    }
+    // Any value from the last shorter lease up to this one counts as this one: tests may be slow.
+    let lease = LEASES.iter().find(|(ttl_ms, _)| number <= *ttl_ms);
+    lease.map_or("token", |(_, name)| name).to_owned()
+}
+
+/// How the message begins that ends a list of messages.
+const MARK: &str = "asked-";
+const LEASES: [(i64, &str); 5] = [
+    (5_000, "5s"),
+    (13_500, "13.5s"),
+    (30_000, "30s"),
+    (300_000, "300s"),
+    (86_400_000, "1d"),
+];
