@@ -98,14 +98,14 @@ async fn tokens_strictly_increase() {
 }
 
 #[tokio::test]
-async fn a_token_is_the_servers_time_in_microseconds() {
+async fn a_block_follows_the_servers_time_in_microseconds() {
     let mut bench = Bench::start().await;
     let before = now_us();
-    let end = bench.acquired(&acquire("a")).await;
-    // Server and test read one clock; both cut off what is below a microsecond.
+    let end = bench.acquired(&acquire("a").block(1_000_000)).await;
+    // Server and test read one clock, and both cut off what is below a microsecond.
     assert!(
-        (before..=now_us()).contains(&(end - 1)),
-        "{end} is not the time"
+        (before..=now_us()).contains(&(end - 1_000_000)),
+        "{end} does not end a block from now"
     );
 }
 

@@ -50,6 +50,15 @@ async fn a_renewal_of_zero_writes_only_the_count() {
 }
 
 #[tokio::test]
+async fn a_renewal_of_zero_leaves_a_lock_without_an_end_as_it_is() {
+    let mut bench = Bench::start().await;
+    bench.command(&format!("HSET {NAME} a 1")).await;
+    bench
+        .expect_twice(&renew("a", 2, 0), ["1"; 2], "[a, 2] -1")
+        .await;
+}
+
+#[tokio::test]
 async fn a_released_lock_is_not_made_again_by_a_renewal() {
     let mut bench = Bench::start().await;
     bench.acquired(&acquire("a")).await;
