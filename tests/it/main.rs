@@ -1,4 +1,5 @@
 //! Behaviour against real servers, which the tests start and end themselves.
 
+mod locking;
 mod scripts;
 mod support;

@@ -1,0 +1,530 @@
+//! The client: connected to the servers, it hands out locks.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
+
+use crate::clock::{Clock, Entropy, SystemEntropy, SystemTimeSource, TimeSource};
+use crate::config::{Address, Config, SelfWait};
+use crate::engine::gate::{Engine, Hold, Service};
+use crate::engine::quorum::Quorum;
+use crate::error::{Error, Fault};
+use crate::key::Holder;
+use crate::node::{Connector, Facts, Node};
+use crate::owner::Owner;
+use crate::primitives::lock::Mutex;
+
+/// A connection to one Redis or Valkey deployment, and all the locks held through it.
+///
+/// Clones are the same client. One per process is enough: it uses two connections however many locks there
+/// are. Its tasks run on the runtime that it was connected on; once that is gone, every call gives
+/// [`Error::Closed`], so a client in a `static` must not be connected on the runtime of a test.
+///
+/// Guards keep working after the client is dropped.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), leasehold::Error> {
+/// let client = leasehold::Client::connect("redis://127.0.0.1:6379").await?;
+/// let guard = client.mutex("orders:42").lock().await?;
+/// guard.unlock().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    engine: Arc<Engine>,
+}
+
+impl Client {
+    /// Connects to `url` with the default settings.
+    ///
+    /// `redis://[user:password@]host[:port][/database]`, `unix:///path/to.sock`, and with the feature `tls`
+    /// `rediss://`.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::connect`].
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().nodes([url]).connect().await
+    }
+
+    /// A client with settings of your own.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// The lock called `name`: 1 to 4096 bytes of UTF-8, which is its key on the servers. No I/O.
+    pub fn mutex(&self, name: impl Into<Arc<str>>) -> Mutex {
+        Mutex::new(&self.engine, name.into())
+    }
+
+    /// A new owner without a name; the same as [`Owner::new`].
+    pub fn owner(&self) -> Owner {
+        Owner::new()
+    }
+
+    /// This client's name, by which the servers know its holds.
+    pub fn name(&self) -> &str {
+        &self.engine.config.name
+    }
+
+    /// What this client holds, oldest first.
+    pub fn holds(&self) -> Vec<HeldLock> {
+        let mut holds: Vec<HeldLock> = self
+            .engine
+            .gates()
+            .iter()
+            .filter_map(|gate| gate.current_hold())
+            .filter_map(|hold| HeldLock::of(&hold))
+            .collect();
+        holds.sort_by_key(|hold| std::cmp::Reverse(hold.held_for));
+        holds
+    }
+
+    /// What this client is busy with.
+    pub fn stats(&self) -> Stats {
+        let gates = self.engine.gates();
+        let node = self.engine.quorum.node();
+        Stats {
+            gates: gates.len(),
+            waiters: gates.iter().map(|gate| gate.waiters()).sum(),
+            subscriptions: node.subscriptions(),
+            tasks: self.engine.tasks.len(),
+            owed_releases: node.owed(),
+            connections_made: node.connections_made(),
+        }
+    }
+
+    /// Asks the servers about what can break a lock's promises, and says what it found. Nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if they do not answer.
+    pub async fn check(&self) -> Result<Vec<Finding>, Error> {
+        let node = self.engine.quorum.node();
+        let until = self
+            .engine
+            .clock
+            .now()
+            .plus(self.engine.config.response_timeout);
+        node.up(until).await.map_err(|fault| self.fault(fault))?;
+        let facts = node.facts().await.map_err(|fault| self.fault(fault))?;
+        Ok(Finding::of(node.address(), &facts))
+    }
+
+    fn fault(&self, fault: Fault) -> Error {
+        Error::from_fault(self.engine.quorum.node().address(), None, fault)
+    }
+
+    /// Lets nobody new wait, and waits until nothing is held, for `limit` at most. Whether nothing is held.
+    ///
+    /// New acquisitions get [`Error::Closed`]; nested ones of a holder, and those that wait already, go on.
+    ///
+    /// # Cancel safety
+    ///
+    /// The client stays drained.
+    pub async fn drain(&self, limit: Duration) -> bool {
+        self.engine.service_ends(Service::Draining);
+        let until = self.engine.clock.now().plus(limit);
+        let nothing_held = async {
+            loop {
+                let mut left = std::pin::pin!(self.engine.left.notified());
+                left.as_mut().enable();
+                if self.holds().is_empty() && self.stats().waiters == 0 {
+                    return;
+                }
+                left.await;
+            }
+        };
+        self.engine.clock.until(until, nothing_held).await.is_some()
+    }
+
+    /// Ends the client: everything that waits gets [`Error::Closed`], everything held is lost and told so, and
+    /// released. Waits until the releases are confirmed, for the response timeout at most.
+    ///
+    /// # Cancel safety
+    ///
+    /// The client is closed; the releases go on in the background.
+    pub async fn shutdown(&self) {
+        self.engine.service_ends(Service::Closed);
+        for gate in self.engine.gates() {
+            gate.shut();
+        }
+        let until = self
+            .engine
+            .clock
+            .now()
+            .plus(self.engine.config.response_timeout);
+        self.engine
+            .clock
+            .until(until, self.engine.watchdog.idle())
+            .await;
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("name", &self.engine.config.name)
+            .field("server", self.engine.quorum.node().address())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The settings of a [`Client`] to be.
+#[derive(Clone, Default)]
+#[must_use = "a builder does nothing until it connects"]
+pub struct ClientBuilder {
+    urls: Vec<String>,
+    config: Config,
+    runtime: Option<Handle>,
+    seams: Seams,
+}
+
+/// What a simulation replaces.
+#[derive(Clone, Default)]
+struct Seams {
+    connector: Option<Arc<dyn Connector>>,
+    time: Option<Arc<dyn TimeSource>>,
+    entropy: Option<Arc<dyn Entropy>>,
+}
+
+impl ClientBuilder {
+    /// Where the server is. Exactly one, so far.
+    pub fn nodes<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
+        self.urls = urls.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The client's name, 1 to 64 of `A-Z a-z 0-9 . _ -`: what others see of it when it holds a lock.
+    /// Default: host name and process id.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.config.name = name.into();
+        self
+    }
+
+    /// How long a lock outlives a crashed holder at most, 10 ms to 30 days. It is renewed every third of it.
+    /// Default: 30 s.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.config.ttl = ttl;
+        self
+    }
+
+    /// How long a server's answer is waited for, 1 ms to a day, and a third of the lease asked for at most.
+    /// Default: 1 s.
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.config.response_timeout = timeout;
+        self
+    }
+
+    /// How long making a connection may take, 1 ms to a day. Default: 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.config.connect_timeout = timeout;
+        self
+    }
+
+    /// After how long without an answer of the servers a wait without a limit ends, 1 ms to 30 days.
+    /// Default: 10 s.
+    pub fn unavailable_after(mut self, patience: Duration) -> Self {
+        self.config.unavailable_after = patience;
+        self
+    }
+
+    /// For how long after it was acquired a lease may pass from one task of this process to the next without
+    /// asking the servers, up to 1 s and half the TTL; zero: never. Others wait that much longer. Default: 20 ms.
+    pub fn handoff_window(mut self, window: Duration) -> Self {
+        self.config.handoff_window = window;
+        self
+    }
+
+    /// How long a lock's fencing counter is kept after its last use, a minute to a year. Default: a day.
+    pub fn token_retention(mut self, retention: Duration) -> Self {
+        self.config.token_retention = retention;
+        self
+    }
+
+    /// Takes tokens from the counter of Redisson's `FencedLock`, for locks that Java takes as such, too. That
+    /// counter never expires. Default: off.
+    pub fn redisson_fencing(mut self, on: bool) -> Self {
+        self.config.redisson_fencing = on;
+        self
+    }
+
+    /// What a task does that waits for a lock which it holds itself. Default: [`SelfWait::Warn`].
+    pub fn self_wait(mut self, reaction: SelfWait) -> Self {
+        self.config.self_wait = reaction;
+        self
+    }
+
+    /// The runtime for the client's tasks, with time and I/O enabled. Default: the one that connects.
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if the server cannot be reached; [`Error::Denied`] for a login that it refuses,
+    /// or a command that this user lacks; [`Error::InvalidConfig`], [`Error::InvalidName`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it leaves nothing behind.
+    pub async fn connect(self) -> Result<Client, Error> {
+        let config = self.config;
+        config.check()?;
+        if config.handoff_window > config.ttl / 2 {
+            return Err(Error::config(format!(
+                "handoff_window is {:?}, more than half the ttl of {:?}",
+                config.handoff_window, config.ttl
+            )));
+        }
+        let [url] = &*self.urls else {
+            return Err(Error::config(format!(
+                "{} server URLs were given; exactly one is supported so far",
+                self.urls.len()
+            )));
+        };
+        let address = Address::parse(url)?;
+        let runtime = match self.runtime.map_or_else(Handle::try_current, Ok) {
+            Ok(runtime) => runtime,
+            Err(_) => {
+                return Err(Error::config(
+                    "there is no tokio runtime here: connect inside one, or name one with `runtime`",
+                ));
+            }
+        };
+        let clock = Clock::new(
+            self.seams
+                .time
+                .unwrap_or_else(|| Arc::new(SystemTimeSource)),
+            self.seams
+                .entropy
+                .unwrap_or_else(|| Arc::new(SystemEntropy)),
+            runtime,
+        );
+        let tasks = TaskTracker::new();
+        let node = Node::connect(
+            &address,
+            self.seams.connector,
+            &config,
+            clock.clone(),
+            &tasks,
+        )
+        .await?;
+        let quorum = Arc::new(Quorum::new(node, clock.clone()));
+        let engine = Engine::new(Arc::new(config), clock, quorum, tasks);
+        let client = Client { engine };
+        client.warn_of_findings();
+        Ok(client)
+    }
+}
+
+impl Client {
+    /// Logs, behind the caller's back, what `check` finds.
+    fn warn_of_findings(&self) {
+        let quorum = self.engine.quorum.clone();
+        self.engine.watchdog.adopt(Box::pin(async move {
+            let node = quorum.node();
+            if let Ok(facts) = node.facts().await {
+                for finding in Finding::of(node.address(), &facts) {
+                    tracing::warn!(%finding, "the server's settings can break a lock's promises");
+                }
+            }
+        }));
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a client is busy with; see [`Client::stats`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Locks that somebody of this client holds, waits for, or has just left.
+    pub gates: usize,
+    /// Acquisitions that wait for another of this client, or for the servers' "free".
+    pub waiters: usize,
+    /// Locks whose releases by others are listened for.
+    pub subscriptions: usize,
+    /// Running tasks: three for an idle client, and one for each lock that is waited for.
+    pub tasks: usize,
+    /// Releases that no server has confirmed yet.
+    pub owed_releases: usize,
+    /// Connections made so far.
+    pub connections_made: u64,
+}
+
+/// A lock that this client holds; see [`Client::holds`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HeldLock {
+    /// The lock's name.
+    pub name: Arc<str>,
+    /// Who holds it here.
+    pub owner: Owner,
+    /// How the servers name the hold.
+    pub holder: Holder,
+    /// Its fencing token.
+    pub token: u64,
+    /// How many guards there are.
+    pub hold_count: u32,
+    /// How long it has been held.
+    pub held_for: Duration,
+    /// Since when, by this host's clock.
+    pub since: SystemTime,
+    /// For how long it is held still if nothing renews it.
+    pub remaining: Duration,
+}
+
+impl HeldLock {
+    /// `None` if it is lost.
+    fn of(hold: &Hold) -> Option<Self> {
+        let now = hold.gate.engine.clock.now();
+        hold.lease.check(now).ok()?;
+        let held_for = now.since(hold.since);
+        Some(Self {
+            name: hold.gate.primitive.name().clone(),
+            owner: hold.owner.clone(),
+            holder: Holder::new(hold.lease.id.0.clone()),
+            token: hold.token,
+            hold_count: hold.depth(),
+            held_for,
+            since: SystemTime::now() - held_for,
+            remaining: hold.lease.remaining(now),
+        })
+    }
+}
+
+/// Something about a server that can break a lock's promises; see [`Client::check`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The server's address, without credentials.
+    pub node: Arc<str>,
+    /// What was found.
+    pub kind: FindingKind,
+}
+
+/// What a [`Finding`] is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FindingKind {
+    /// Short of memory the server may throw locks away. The policy, as it is configured.
+    Eviction(String),
+    /// A restart loses every lock: two may hold one until the first is told, at its next renewal.
+    NotPersistent,
+    /// A crash may lose the last locks: the append-only file is not written through at every command.
+    NotWrittenThrough,
+    /// A failover may lose the last locks: replicas are written to later. How many there are.
+    Replicas(u64),
+    /// The server's clock differs from this host's. Milliseconds that it is ahead.
+    ClockAhead(i64),
+    /// The server is older than what this library is made for.
+    OldVersion(String),
+    /// The user may not ask for what the check needs.
+    Unknown(&'static str),
+}
+
+impl Finding {
+    fn of(node: &Arc<str>, facts: &Facts) -> Vec<Self> {
+        let mut kinds = Vec::new();
+        match (&facts.eviction_policy, facts.max_memory) {
+            (Some(policy), Some(1..)) if policy != "noeviction" => {
+                kinds.push(FindingKind::Eviction(policy.clone()));
+            }
+            (None, _) | (_, None) => kinds.push(FindingKind::Unknown("the eviction policy")),
+            _ => {}
+        }
+        match (facts.append_only, facts.fsync_always) {
+            (Some(false), _) => kinds.push(FindingKind::NotPersistent),
+            (Some(true), Some(false)) => kinds.push(FindingKind::NotWrittenThrough),
+            (Some(true), Some(true)) => {}
+            _ => kinds.push(FindingKind::Unknown("the persistence")),
+        }
+        match facts.replicas {
+            Some(0) => {}
+            Some(replicas) => kinds.push(FindingKind::Replicas(replicas)),
+            None => kinds.push(FindingKind::Unknown("the replicas")),
+        }
+        if let Some(ahead) = facts.clock_ahead_ms.filter(|ms| ms.abs() >= FAR_OFF_MS) {
+            kinds.push(FindingKind::ClockAhead(ahead));
+        }
+        if let Some(version) = facts.version.as_ref().filter(|version| is_old(version)) {
+            kinds.push(FindingKind::OldVersion(version.clone()));
+        }
+        let finding = |kind| Self {
+            node: node.clone(),
+            kind,
+        };
+        kinds.into_iter().map(finding).collect()
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.node)?;
+        match &self.kind {
+            FindingKind::Eviction(policy) => write!(
+                f,
+                "maxmemory-policy is {policy}: short of memory the server may drop held locks; set noeviction"
+            ),
+            FindingKind::NotPersistent => f.write_str(
+                "appendonly is off: a restart loses every lock; set appendonly yes and appendfsync always",
+            ),
+            FindingKind::NotWrittenThrough => f.write_str(
+                "appendfsync is not always: a power failure loses the last locks",
+            ),
+            FindingKind::Replicas(replicas) => write!(
+                f,
+                "{replicas} replicas: a failover may lose the last locks; let the resource check tokens"
+            ),
+            FindingKind::ClockAhead(ms) => write!(
+                f,
+                "its clock is {ms} ms ahead of this host's: a step of it shortens or lengthens every lock"
+            ),
+            FindingKind::OldVersion(version) => {
+                write!(f, "version {version}: Redis 6.2 or Valkey 7.2 is the oldest supported")
+            }
+            FindingKind::Unknown(what) => write!(f, "{what} cannot be read by this user"),
+        }
+    }
+}
+
+fn is_old(version: &str) -> bool {
+    let mut parts = version
+        .split('.')
+        .map(|part| part.parse::<u32>().unwrap_or(0));
+    let (major, minor) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    (major, minor) < (6, 2)
+}
+
+/// A clock so far off is worth a word: it is not the round trip's doing.
+const FAR_OFF_MS: i64 = 1000;
+
+#[cfg(leasehold_sim)]
+impl ClientBuilder {
+    /// Replaces the network, the time and the randomness.
+    pub fn seams(
+        mut self,
+        connector: Arc<dyn Connector>,
+        time: Arc<dyn TimeSource>,
+        entropy: Arc<dyn Entropy>,
+    ) -> Self {
+        self.seams = Seams {
+            connector: Some(connector),
+            time: Some(time),
+            entropy: Some(entropy),
+        };
+        self
+    }
+}

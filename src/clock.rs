@@ -1,0 +1,196 @@
+//! Time and randomness, the two things a simulation replaces.
+//!
+//! Deadlines are read on a clock that also runs while the host is suspended, so a lease that ended
+//! during a suspend is over at the first look after it. Timers are tokio's, on the client's runtime.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use uuid::Uuid;
+
+/// A moment on the client's clock: time since an origin that means nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(Duration);
+
+impl Timestamp {
+    /// The moment `since_origin` after the clock's origin.
+    #[cfg(any(test, leasehold_sim))]
+    pub const fn from_origin(since_origin: Duration) -> Self {
+        Self(since_origin)
+    }
+
+    /// A moment that never comes.
+    pub(crate) const NEVER: Self = Self(Duration::MAX);
+
+    /// How long after `earlier` this is; zero if it is not.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    pub(crate) fn plus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(duration))
+    }
+
+    pub(crate) fn minus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(duration))
+    }
+}
+
+/// Where the time comes from.
+pub trait TimeSource: Send + Sync + 'static {
+    /// The time now. Never goes back.
+    fn now(&self) -> Timestamp;
+}
+
+/// Where random bits come from.
+pub trait Entropy: Send + Sync + 'static {
+    /// 128 bits, of which 122 are random at least.
+    fn bits(&self) -> u128;
+}
+
+/// The time of the operating system, suspends included where it offers that.
+pub(crate) struct SystemTimeSource;
+
+impl TimeSource for SystemTimeSource {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn now(&self) -> Timestamp {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Timestamp(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    fn now(&self) -> Timestamp {
+        static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+        Timestamp(ORIGIN.get_or_init(std::time::Instant::now).elapsed())
+    }
+}
+
+/// Random bits of the operating system.
+pub(crate) struct SystemEntropy;
+
+impl Entropy for SystemEntropy {
+    fn bits(&self) -> u128 {
+        Uuid::new_v4().as_u128()
+    }
+}
+
+/// What every part of one client shares: its time, its randomness and its runtime.
+#[derive(Clone)]
+pub(crate) struct Clock {
+    source: Arc<dyn TimeSource>,
+    entropy: Arc<dyn Entropy>,
+    runtime: Handle,
+    /// Set when the runtime's tasks are dropped. A tokio timer panics when it is polled after that.
+    stopped: Arc<AtomicBool>,
+}
+
+impl Clock {
+    pub(crate) fn new(
+        source: Arc<dyn TimeSource>,
+        entropy: Arc<dyn Entropy>,
+        runtime: Handle,
+    ) -> Self {
+        Self {
+            source,
+            entropy,
+            runtime,
+            stopped: Arc::default(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.source.now()
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// Says that the runtime is gone: nothing will ever wake anybody again.
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Ends at `at`, or never once the runtime is gone.
+    pub(crate) fn sleep_until(&self, at: Timestamp) -> Sleep {
+        let timer = (at != Timestamp::NEVER).then(|| {
+            let _runtime = self.runtime.enter();
+            Box::pin(tokio::time::sleep(at.since(self.now())))
+        });
+        Sleep {
+            timer,
+            stopped: self.stopped.clone(),
+        }
+    }
+
+    pub(crate) fn sleep(&self, duration: Duration) -> Sleep {
+        self.sleep_until(self.now().plus(duration))
+    }
+
+    /// `future`'s output, or `None` if `at` comes first.
+    pub(crate) async fn until<F: Future>(&self, at: Timestamp, future: F) -> Option<F::Output> {
+        let mut future = std::pin::pin!(future);
+        let mut sleep = None;
+        // Most futures here are answered at once or after a round trip: the timer is made on the first wait.
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Some(output));
+            }
+            let sleep = sleep.get_or_insert_with(|| self.sleep_until(at));
+            Pin::new(sleep).poll(cx).map(|()| None)
+        })
+        .await
+    }
+
+    /// A new random lease number.
+    pub(crate) fn uuid(&self) -> Uuid {
+        uuid::Builder::from_random_bytes(self.entropy.bits().to_be_bytes()).into_uuid()
+    }
+
+    /// A duration from `low` up to `high`, evenly spread.
+    pub(crate) fn jitter(&self, low: Duration, high: Duration) -> Duration {
+        let span = high.saturating_sub(low).as_nanos() as u64;
+        let random = self.entropy.bits() as u64 & (u64::MAX >> 2);
+        low + Duration::from_nanos(random.checked_rem(span).unwrap_or(0))
+    }
+
+    /// The pause before attempt number `attempt` at something that failed: full jitter, up to `most`.
+    pub(crate) fn back_off(&self, attempt: u32, most: Duration) -> Duration {
+        let ceiling = FIRST_BACK_OFF
+            .saturating_mul(1 << attempt.min(16))
+            .min(most);
+        self.jitter(Duration::from_millis(1), ceiling)
+    }
+}
+
+const FIRST_BACK_OFF: Duration = Duration::from_millis(20);
+
+/// A timer of the client's runtime that outlives it.
+pub(crate) struct Sleep {
+    /// `None` never ends.
+    timer: Option<Pin<Box<tokio::time::Sleep>>>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.stopped.load(Ordering::Acquire) {
+            return Poll::Pending;
+        }
+        match &mut self.timer {
+            Some(timer) => timer.as_mut().poll(cx),
+            None => Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What a client is told at its making, checked once: after this file every value is a valid one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+
+use crate::error::Error;
+
+/// What a task does that waits for a lock which it holds itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SelfWait {
+    /// Log a warning and wait. The suspicion can be wrong for branches of a `join!`.
+    #[default]
+    Warn,
+    /// Fail with [`Error::SelfWait`]. For tests.
+    Fail,
+}
+
+/// The settings of a client.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) name: Arc<str>,
+    pub(crate) ttl: Duration,
+    pub(crate) response_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) unavailable_after: Duration,
+    pub(crate) handoff_window: Duration,
+    pub(crate) token_retention: Duration,
+    pub(crate) redisson_fencing: bool,
+    pub(crate) self_wait: SelfWait,
+}
+
+impl Config {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        crate::key::check_client_name(&self.name)?;
+        check_ttl("ttl", self.ttl)?;
+        check_range("response_timeout", self.response_timeout, MILLISECOND, DAY)?;
+        check_range("connect_timeout", self.connect_timeout, MILLISECOND, DAY)?;
+        check_range(
+            "unavailable_after",
+            self.unavailable_after,
+            MILLISECOND,
+            LONGEST_TTL,
+        )?;
+        check_range("token_retention", self.token_retention, MINUTE, DAY * 365)?;
+        check_range(
+            "handoff_window",
+            self.handoff_window,
+            Duration::ZERO,
+            Duration::from_secs(1),
+        )
+    }
+
+    /// How long the answer to a call about a lease of `ttl` is waited for.
+    pub(crate) fn response_timeout(&self, ttl: Duration) -> Duration {
+        self.response_timeout.min(ttl / 3)
+    }
+
+    /// Milliseconds that a counter is kept after its last use; 0: for ever, as Redisson keeps its own.
+    pub(crate) fn retention_ms(&self) -> u64 {
+        if self.redisson_fencing {
+            0
+        } else {
+            self.token_retention.as_millis() as u64
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            name: crate::key::default_client_name(),
+            ttl: Duration::from_secs(30),
+            response_timeout: Duration::from_secs(1),
+            connect_timeout: Duration::from_secs(5),
+            unavailable_after: Duration::from_secs(10),
+            handoff_window: Duration::from_millis(20),
+            token_retention: DAY,
+            redisson_fencing: false,
+            self_wait: SelfWait::Warn,
+        }
+    }
+}
+
+/// On what terms a lock is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) lease: LeaseTerms,
+    /// The watchdog stops renewing that long after the hold began.
+    pub(crate) max_hold: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaseTerms {
+    /// Renewed by the watchdog for as long as it is held.
+    Watched(Duration),
+    /// Ends when its time is over.
+    Fixed(Duration),
+}
+
+impl Terms {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.lease {
+            LeaseTerms::Watched(ttl) => check_ttl("ttl", ttl)?,
+            LeaseTerms::Fixed(lease) => check_ttl("lease", lease)?,
+        }
+        match self.max_hold {
+            Some(Duration::ZERO) => Err(Error::config("max_hold is zero: nothing could be held")),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        match self.lease {
+            LeaseTerms::Watched(ttl) | LeaseTerms::Fixed(ttl) => ttl,
+        }
+    }
+}
+
+/// The part of a lease of `ttl` that is given up for clocks that run at different rates.
+pub(crate) fn drift(ttl: Duration) -> Duration {
+    ttl / 100 + Duration::from_millis(2)
+}
+
+pub(crate) fn check_ttl(what: &str, ttl: Duration) -> Result<(), Error> {
+    check_range(what, ttl, SHORTEST_TTL, LONGEST_TTL)
+}
+
+fn check_range(what: &str, value: Duration, least: Duration, most: Duration) -> Result<(), Error> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::config(format!(
+        "{what} is {value:?}; it must be from {least:?} to {most:?}"
+    )))
+}
+
+/// Where a server is and how to log in there. Never shown whole: it may hold a password.
+#[derive(Clone)]
+pub(crate) struct Address {
+    pub(crate) info: ConnectionInfo,
+    /// Without credentials.
+    pub(crate) shown: Arc<str>,
+}
+
+impl Address {
+    pub(crate) fn parse(url: &str) -> Result<Self, Error> {
+        // The message must not repeat the URL: it may hold a password.
+        let info = url.into_connection_info().map_err(|error| {
+            let kind = error.detail().unwrap_or("it cannot be parsed").to_owned();
+            Error::config(format!("the server's URL is not valid: {kind}"))
+        })?;
+        let shown = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}"),
+            ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{host}:{port}"),
+            ConnectionAddr::Unix(path) => format!("unix://{}", path.display()),
+            _ => "a server".to_owned(),
+        };
+        if !info.addr().is_supported() {
+            return Err(Error::config(format!(
+                "{shown}: this build has no support for such addresses (rediss:// needs the feature \"tls\")"
+            )));
+        }
+        Ok(Self {
+            info,
+            shown: shown.into(),
+        })
+    }
+}
+
+impl std::fmt::Debug for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const SHORTEST_TTL: Duration = Duration::from_millis(10);
+const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_password() {
+        let address = Address::parse("redis://user:canary@localhost:7000/2").expect("a valid URL");
+        assert_eq!(format!("{address:?}"), "redis://localhost:7000");
+        let error = Address::parse("redis://user:canary@:bad port/").expect_err("not a URL");
+        assert!(!format!("{error} {error:?}").contains("canary"));
+    }
+
+    #[test]
+    fn durations_out_of_range_are_refused() {
+        for ttl in [
+            Duration::ZERO,
+            Duration::from_nanos(1),
+            Duration::from_millis(9),
+            LONGEST_TTL + MILLISECOND,
+            Duration::MAX,
+        ] {
+            for lease in [LeaseTerms::Watched(ttl), LeaseTerms::Fixed(ttl)] {
+                let terms = Terms {
+                    lease,
+                    max_hold: None,
+                };
+                assert!(
+                    matches!(terms.check(), Err(Error::InvalidConfig { .. })),
+                    "{terms:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! Getting a lock: by asking once where nobody of this process is in the way, else through the gate's queue.
+//!
+//! The queue has one driver. It subscribes, asks again, then waits for a message, the holder's end, a
+//! reset of the connection or a random moment some seconds off, whichever is first: messages make it fast,
+//! the timers make it certain (invariant 8). So the servers see one contender per client, however many wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::gate::{Claim, Engine, Entered, Entry, Gate, Request, Service, Step, Until};
+use super::lease::Lease;
+use super::line::Line;
+use super::primitive::{Primitive, Refusal};
+use super::quorum::Outcome;
+use crate::clock::Timestamp;
+use crate::config::{LeaseTerms, Terms};
+use crate::error::{Error, Fault};
+use crate::node::{Signal, Subscription};
+
+/// What a successful acquisition says of itself.
+pub(crate) struct Acquired {
+    pub(crate) entry: Entry,
+    /// It had to wait for another holder.
+    pub(crate) contended: bool,
+}
+
+/// Takes a lock, or says by `request.until` why not.
+pub(crate) async fn acquire(
+    engine: Arc<Engine>,
+    primitive: Arc<dyn Primitive>,
+    request: Request,
+) -> Result<Acquired, Error> {
+    let (entry, contended) = match request.until {
+        Until::Once => (attempt(&engine, &primitive, &request).await?, false),
+        Until::At(_) | Until::Ever => wait(&engine, &primitive, &request).await?,
+    };
+    widen(&entry, request.terms).await?;
+    Ok(Acquired { entry, contended })
+}
+
+async fn wait(
+    engine: &Arc<Engine>,
+    primitive: &Arc<dyn Primitive>,
+    request: &Request,
+) -> Result<(Entry, bool), Error> {
+    let (_, entered) = Gate::come(engine, primitive, request)?;
+    let waiting = match entered {
+        Entered::Again(entry) => return Ok((entry, false)),
+        Entered::Wait(waiting) => waiting,
+        Entered::Claim(claim) => match ask_once(engine, primitive, request, claim).await? {
+            Asked::Granted(entry) => return Ok((entry, false)),
+            Asked::Refused {
+                queued: Some(waiting),
+                ..
+            }
+            | Asked::Failed {
+                queued: Some(waiting),
+                ..
+            } => waiting,
+            Asked::Refused {
+                queued: None,
+                refusal,
+            } => {
+                return Err(refusal.into_timeout(primitive.name(), waited(engine, request)));
+            }
+            Asked::Failed {
+                queued: None,
+                fault,
+            } => {
+                return Err(engine.quorum.error(primitive.name(), fault));
+            }
+        },
+        Entered::HeldHere(_) | Entered::Busy(_) => return Err(Error::Closed),
+    };
+    Ok((waiting.turn(request).await?, true))
+}
+
+/// One attempt: asks once, or lets an ask that begins from now on speak for it.
+async fn attempt(
+    engine: &Arc<Engine>,
+    primitive: &Arc<dyn Primitive>,
+    request: &Request,
+) -> Result<Entry, Error> {
+    let mut seen = None;
+    loop {
+        let (gate, entered) = Gate::come(engine, primitive, request)?;
+        match entered {
+            Entered::Again(entry) => return Ok(entry),
+            Entered::Claim(claim) => {
+                return match ask_once(engine, primitive, request, claim).await? {
+                    Asked::Granted(entry) => Ok(entry),
+                    Asked::Refused { refusal, .. } => {
+                        Err(refusal.into_timeout(primitive.name(), waited(engine, request)))
+                    }
+                    Asked::Failed { fault, .. } => {
+                        Err(engine.quorum.error(primitive.name(), fault))
+                    }
+                };
+            }
+            Entered::HeldHere(refusal) => {
+                return Err(refusal.into_timeout(primitive.name(), waited(engine, request)));
+            }
+            Entered::Busy(ask) => {
+                let seen = *seen.get_or_insert(ask);
+                let mut settled = std::pin::pin!(gate.settled.notified());
+                settled.as_mut().enable();
+                if let Some(refusal) = gate.refused_since(seen) {
+                    return Err(refusal.into_timeout(primitive.name(), waited(engine, request)));
+                }
+                if gate.is_asking() {
+                    settled.await;
+                }
+            }
+            Entered::Wait(_) => return Err(Error::Closed),
+        }
+    }
+}
+
+fn waited(engine: &Engine, request: &Request) -> Duration {
+    engine.clock.now().since(request.began_at)
+}
+
+/// What one ask came to. Who can wait on stands in the queue before the claim is given back.
+enum Asked {
+    Granted(Entry),
+    Refused {
+        refusal: Refusal,
+        queued: Option<super::gate::Waiting>,
+    },
+    Failed {
+        fault: Fault,
+        queued: Option<super::gate::Waiting>,
+    },
+}
+
+/// Asks the servers once. `Err` is what waiting cannot mend.
+async fn ask_once(
+    engine: &Arc<Engine>,
+    primitive: &Arc<dyn Primitive>,
+    request: &Request,
+    claim: Claim,
+) -> Result<Asked, Error> {
+    let until = match request.until {
+        Until::At(at) => at,
+        Until::Once | Until::Ever => Timestamp::NEVER,
+    };
+    let ask = ask(engine, primitive, request.terms, 1, until);
+    // At the end of the time the ask is given up, and released behind its back.
+    let waits = request.until != Until::Once;
+    let outcome = match engine.clock.until(until, ask).await {
+        Some(outcome) => outcome,
+        None => {
+            let fault = Fault::NoAnswer(waited(engine, request));
+            claim.failed(&fault);
+            return Ok(Asked::Failed {
+                fault,
+                queued: None,
+            });
+        }
+    };
+    match outcome {
+        Ok(Outcome::Granted(grant)) => {
+            let entry = claim.granted(grant, request);
+            // Shut down meanwhile: dropping the entry releases it.
+            engine.check_service(Service::Draining)?;
+            Ok(Asked::Granted(entry))
+        }
+        Ok(Outcome::Refused(refusal)) => {
+            let queued = waits.then(|| claim.queue(request));
+            claim.refused(refusal.clone());
+            Ok(Asked::Refused { refusal, queued })
+        }
+        Err(fault) if fault.may_pass() => {
+            let queued = waits.then(|| claim.queue(request));
+            claim.failed(&fault);
+            Ok(Asked::Failed { fault, queued })
+        }
+        Err(fault) => Err(engine.quorum.error(primitive.name(), fault)),
+    }
+}
+
+/// One acquire from sending to answer, begun as soon as there is a connection.
+async fn ask(
+    engine: &Arc<Engine>,
+    primitive: &Arc<dyn Primitive>,
+    terms: Terms,
+    block: u64,
+    until: Timestamp,
+) -> Result<Outcome, Fault> {
+    let clock = &engine.clock;
+    let within = engine.config.response_timeout(terms.ttl());
+    let id = || crate::key::LeaseId::new(&engine.config.name, clock.uuid());
+    let attempt = match engine.quorum.attempt(primitive, id(), terms.ttl(), block) {
+        Err(Fault::Down(_)) => {
+            engine
+                .quorum
+                .up(until.min(clock.now().plus(within)))
+                .await?;
+            engine.quorum.attempt(primitive, id(), terms.ttl(), block)?
+        }
+        attempt => attempt?,
+    };
+    attempt.outcome(within).await
+}
+
+/// Makes a nested acquisition's terms true of the hold that it entered.
+pub(crate) async fn widen(entry: &Entry, terms: Terms) -> Result<(), Error> {
+    let hold = entry.hold();
+    match hold.lease.widen(terms, hold.gate.engine.clock.now()) {
+        Some(sent) => confirm(entry, sent, terms.lease).await,
+        None => Ok(()),
+    }
+}
+
+/// Sends what lengthens the hold to `lease` from now on, and waits until it is confirmed.
+pub(crate) async fn extend(entry: &Entry, lease: Duration) -> Result<(), Error> {
+    let hold = entry.hold();
+    confirm(entry, hold.lease.lengthen(lease), LeaseTerms::Fixed(lease)).await
+}
+
+async fn confirm(
+    entry: &Entry,
+    sent: Result<super::quorum::Renewal, Fault>,
+    lease_terms: LeaseTerms,
+) -> Result<(), Error> {
+    let hold = entry.hold();
+    let engine = &hold.gate.engine;
+    let lease = &hold.lease;
+    let lock = lease.primitive.name();
+    lease
+        .check(engine.clock.now())
+        .map_err(|reason| Error::lost(lock, reason))?;
+    let mut renewal = sent.map_err(|fault| engine.quorum.error(lock, fault))?;
+    let within = engine.config.response_timeout(lease.ttl());
+    match engine
+        .quorum
+        .renewed(&*lease.primitive, &mut renewal, within)
+        .await
+    {
+        Ok(true) => {
+            let at = lease
+                .widened(&renewal, lease_terms, engine.clock.now())
+                .map_err(|reason| Error::lost(lock, reason))?;
+            engine.watchdog.watch(lease, at);
+            Ok(())
+        }
+        Ok(false) => {
+            lease.lose(crate::error::LossReason::Gone);
+            Err(Error::lost(lock, crate::error::LossReason::Gone))
+        }
+        Err(fault) => Err(engine.quorum.error(lock, fault)),
+    }
+}
+
+/// The driver of a gate: asks for those who wait, until nobody does.
+pub(crate) async fn drive(gate: Arc<Gate>) {
+    let mut driver = Driver {
+        line: Line::default(),
+        subscription: None,
+        pause: None,
+        failures: 0,
+        done: false,
+        gate,
+    };
+    driver.run().await;
+}
+
+struct Driver {
+    gate: Arc<Gate>,
+    line: Line,
+    subscription: Option<Subscription>,
+    /// Until when not to ask; `None`: ask.
+    pause: Option<Pause>,
+    /// Asks in a row without a usable answer.
+    failures: u32,
+    done: bool,
+}
+
+/// What ends a pause of itself.
+#[derive(Clone, Copy)]
+struct Pause {
+    until: Timestamp,
+}
+
+impl Driver {
+    async fn run(&mut self) {
+        loop {
+            let subscription = &mut self.subscription;
+            match self.gate.next_step(|| *subscription = None) {
+                Step::End => {
+                    self.done = true;
+                    return;
+                }
+                Step::Rest(lease) => self.rest(lease).await,
+                Step::Stand => self.gate.changed.notified().await,
+                Step::Join(others) => {
+                    let now = self.now();
+                    self.line.join(others - 1, now, self.round_trip());
+                    self.pause = Some(self.safety_pause(now));
+                    self.listen();
+                    self.linger().await;
+                }
+                Step::Turn { .. } if self.pause.is_some() => self.linger().await,
+                // Somebody asked before there was a driver: listen first, then ask again.
+                Step::Turn {
+                    refusal: Some(refusal),
+                } if self.subscription.is_none() => {
+                    self.refused(&refusal);
+                    self.linger().await;
+                }
+                Step::Turn { .. } => self.ask().await,
+            }
+        }
+    }
+
+    /// Until the gate changes, or the lease that is in use here is lost.
+    async fn rest(&mut self, lease: Option<Arc<Lease>>) {
+        self.pause = None;
+        match lease {
+            Some(lease) => {
+                tokio::select! {
+                    biased;
+                    () = lease.lost().cancelled() => self.gate.notice_loss(),
+                    () = self.gate.changed.notified() => {}
+                }
+            }
+            None => self.gate.changed.notified().await,
+        }
+    }
+
+    /// Until it is time to ask, or the gate changes.
+    async fn linger(&mut self) {
+        let Some(pause) = self.pause else { return };
+        let clock = self.gate.engine.clock.clone();
+        let until = self
+            .line
+            .silence_at()
+            .map_or(pause.until, |at| at.min(pause.until));
+        let timer = clock.sleep_until(until);
+        tokio::select! {
+            biased;
+            signal = heard(&self.subscription) => self.heard(signal),
+            () = self.gate.changed.notified() => {}
+            () = timer => self.pause = None,
+        }
+        self.gate.fail_unanswered();
+    }
+
+    fn heard(&mut self, signal: Signal) {
+        match signal {
+            // What was said before may have been missed, unless a place in line was taken just now.
+            Signal::Subscribed => {
+                self.gate.set_listening(true);
+                if self.line.silence_at().is_none() {
+                    self.pause = None;
+                }
+            }
+            Signal::Messages(messages) => {
+                let now = self.now();
+                let round_trip = self.round_trip();
+                for _ in 0..self.gate.without_echoes(messages) {
+                    if self.line.message(now, round_trip) {
+                        self.pause = None;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn ask(&mut self) {
+        let Some((claim, terms, block)) = self.gate.claim_for_waiters() else {
+            return;
+        };
+        let engine = self.gate.engine.clone();
+        match ask(
+            &engine,
+            &self.gate.primitive.clone(),
+            terms,
+            block,
+            Timestamp::NEVER,
+        )
+        .await
+        {
+            Ok(Outcome::Granted(grant)) => {
+                self.failures = 0;
+                claim.granted_to_waiters(grant, block, terms);
+            }
+            Ok(Outcome::Refused(refusal)) => {
+                self.failures = 0;
+                self.refused(&refusal);
+                claim.refused(refusal);
+            }
+            Err(fault) if fault.may_pass() => {
+                let pause = engine.clock.back_off(self.failures, LONGEST_BACK_OFF);
+                self.failures += 1;
+                self.pause = Some(Pause {
+                    until: self.now().plus(pause),
+                });
+                claim.failed(&fault);
+                self.gate.fail_unanswered();
+            }
+            Err(fault) => {
+                drop(claim);
+                self.gate.fail_all(&fault);
+            }
+        }
+    }
+
+    fn refused(&mut self, refusal: &Refusal) {
+        let now = self.now();
+        let listening = self
+            .subscription
+            .as_ref()
+            .is_some_and(Subscription::is_listening);
+        let others = refusal.subscribers.saturating_sub(listening.into());
+        self.line.refused(others, !listening);
+        let mut pause = self.safety_pause(now);
+        if let Some(remaining) = refusal.remaining {
+            // A key is gone a little after its last millisecond began.
+            pause.until = pause
+                .until
+                .min(now.plus(remaining + Duration::from_millis(1)));
+        }
+        self.pause = Some(pause);
+        self.listen();
+    }
+
+    /// Subscribes, if that was not done. Its confirmation ends the pause: then the lock is asked for again.
+    fn listen(&mut self) {
+        if self.subscription.is_none() {
+            let primitive = &*self.gate.primitive;
+            self.subscription = Some(self.gate.engine.quorum.subscribe(primitive));
+        }
+    }
+
+    fn safety_pause(&self, now: Timestamp) -> Pause {
+        let poll = self.gate.engine.clock.jitter(SAFETY_POLL, SAFETY_POLL * 2);
+        Pause {
+            until: now.plus(poll),
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.gate.engine.clock.now()
+    }
+
+    fn round_trip(&self) -> Duration {
+        self.gate.engine.quorum.node().round_trip()
+    }
+}
+
+/// The runtime drops its tasks: nobody will ever ask again for those who wait.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if !self.done {
+            self.gate.fail_all(&Fault::Closed);
+        }
+    }
+}
+
+async fn heard(subscription: &Option<Subscription>) -> Signal {
+    match subscription {
+        Some(subscription) => subscription.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+const SAFETY_POLL: Duration = Duration::from_secs(2);
+const LONGEST_BACK_OFF: Duration = Duration::from_millis(500);

@@ -1,0 +1,455 @@
+//! A lease as it is known here: until when it is ours, and what was asked of the servers about it.
+//!
+//! | phase      | becomes                | when                                                             |
+//! |------------|------------------------|------------------------------------------------------------------|
+//! | `Held`     | `Lost`                 | its deadline passes, a server says it is gone, or the client ends |
+//! | `Held`     | `Released`             | its last user leaves                                             |
+//! | the others | nothing (invariant 3)  |                                                                  |
+//!
+//! What is decided about a lease and the request that follows from it are one step under its mutex: nothing
+//! is renewed or counted behind its release.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::primitive::Primitive;
+use super::quorum::{Grant, Quorum, Release, Renewal};
+use crate::clock::{Clock, Timestamp};
+use crate::config::{LeaseTerms, Terms, drift};
+use crate::error::{Fault, LossReason};
+use crate::key::LeaseId;
+use crate::node::Generation;
+
+/// A grant with an end.
+pub(crate) struct Lease {
+    pub(crate) id: LeaseId,
+    pub(crate) primitive: Arc<dyn Primitive>,
+    /// Read before the acquire was sent.
+    pub(crate) acquired_at: Timestamp,
+    quorum: Arc<Quorum>,
+    clock: Clock,
+    acquired_on: Generation,
+    state: Mutex<State>,
+    /// Cancelled when the lease is lost; made for the first who asks.
+    lost: OnceLock<CancellationToken>,
+}
+
+struct State {
+    phase: Phase,
+    /// Never moves back (invariant 2).
+    deadline: Timestamp,
+    /// What every renewal asks for.
+    ttl: Duration,
+    watched: bool,
+    /// The longest hold's end: nothing is renewed after it.
+    renew_until: Timestamp,
+    renew_at: Timestamp,
+    renewing: bool,
+    /// The hold count: as it should be, as the servers have it, and whether an update is on its way.
+    count: u32,
+    count_written: u32,
+    count_in_flight: bool,
+    next_token: u64,
+    block_end: u64,
+    block: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Held,
+    Lost(LossReason),
+    Released,
+}
+
+/// What is to be done for a lease now.
+pub(crate) struct Due {
+    pub(crate) renewal: Option<Renewal>,
+    /// When to look again; `None`: never.
+    pub(crate) next_at: Option<Timestamp>,
+}
+
+impl Lease {
+    pub(crate) fn new(
+        grant: Grant,
+        block: u64,
+        terms: Terms,
+        primitive: Arc<dyn Primitive>,
+        quorum: Arc<Quorum>,
+        clock: Clock,
+    ) -> Self {
+        let watched = matches!(terms.lease, LeaseTerms::Watched(_));
+        Self {
+            id: grant.id,
+            primitive,
+            acquired_at: grant.sent_at,
+            quorum,
+            clock,
+            acquired_on: grant.acquired_on,
+            state: Mutex::new(State {
+                phase: Phase::Held,
+                deadline: grant.deadline,
+                ttl: grant.ttl,
+                watched,
+                renew_until: end_of_hold(terms.max_hold, grant.sent_at),
+                renew_at: grant.sent_at.plus(grant.ttl / 3),
+                renewing: false,
+                count: 1,
+                count_written: 1,
+                count_in_flight: false,
+                next_token: (grant.block_end + 1).saturating_sub(block),
+                block_end: grant.block_end,
+                block,
+            }),
+            lost: OnceLock::new(),
+        }
+    }
+
+    /// Whether it is ours at `now`; from its deadline on it is lost.
+    pub(crate) fn check(&self, now: Timestamp) -> Result<(), LossReason> {
+        let mut state = self.state.lock();
+        let newly_lost = state.expire(now);
+        let phase = state.phase;
+        drop(state);
+        if let Some(reason) = newly_lost {
+            self.tell(reason);
+        }
+        match phase {
+            Phase::Lost(reason) => Err(reason),
+            Phase::Held | Phase::Released => Ok(()),
+        }
+    }
+
+    /// How long it is ours still if nothing renews it.
+    pub(crate) fn remaining(&self, now: Timestamp) -> Duration {
+        let state = self.state.lock();
+        match state.phase {
+            Phase::Held => state.deadline.since(now),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Ends it as lost, unless it has ended before.
+    pub(crate) fn lose(&self, reason: LossReason) {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Held {
+            state.phase = Phase::Lost(reason);
+            drop(state);
+            self.tell(reason);
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.lock().phase != Phase::Held
+    }
+
+    /// Cancelled when the lease is lost.
+    pub(crate) fn lost(&self) -> &CancellationToken {
+        let token = self.lost.get_or_init(CancellationToken::new);
+        if matches!(self.state.lock().phase, Phase::Lost(_)) {
+            token.cancel();
+        }
+        token
+    }
+
+    /// Wakes those who wait for the loss.
+    fn tell(&self, reason: LossReason) {
+        tracing::warn!(lock = &**self.primitive.name(), lease = ?self.id, %reason, "lock lost");
+        self.wake();
+    }
+
+    /// Wakes those who wait for the loss, also where nobody is left to notice it.
+    pub(crate) fn wake(&self) {
+        if let Some(token) = self.lost.get() {
+            token.cancel();
+        }
+    }
+
+    /// Its next token, if the block has one left.
+    pub(crate) fn take_token(&self) -> Option<u64> {
+        self.state.lock().take_token()
+    }
+
+    /// How many tokens were used.
+    pub(crate) fn tokens_used(&self) -> u64 {
+        let state = self.state.lock();
+        state.block - (state.block_end + 1).saturating_sub(state.next_token)
+    }
+
+    /// Lets the next hold, of `max_hold`, use this lease as it is: the hold's token, if that can be.
+    ///
+    /// Only while it is young and far from its end, so that a hold in another process waits for one
+    /// window at most, and the new hold begins with time enough.
+    pub(crate) fn hand_off(&self, now: Timestamp, terms: Terms, window: Duration) -> Option<u64> {
+        let mut state = self.state.lock();
+        let fits = state.watched
+            && terms.lease == LeaseTerms::Watched(state.ttl)
+            && now.since(self.acquired_at) < window
+            && state.phase == Phase::Held
+            && state.deadline.since(now) > state.ttl / 2;
+        if !fits {
+            return None;
+        }
+        let token = state.take_token()?;
+        state.renew_until = end_of_hold(terms.max_hold, now);
+        Some(token)
+    }
+
+    /// Sets the longest hold of the first who uses it.
+    pub(crate) fn limit(&self, max_hold: Option<Duration>) {
+        self.state.lock().renew_until = end_of_hold(max_hold, self.acquired_at);
+    }
+
+    /// What the watchdog has to do at `now`. A renewal that is decided here is sent here.
+    pub(crate) fn due(&self, now: Timestamp) -> Due {
+        let over = Due {
+            renewal: None,
+            next_at: None,
+        };
+        if self.check(now).is_err() {
+            return over;
+        }
+        let mut state = self.state.lock();
+        if state.phase != Phase::Held {
+            return over;
+        }
+        let mut renewal = None;
+        if state.renews() && now >= state.renew_at {
+            let count = state.count;
+            match self
+                .quorum
+                .renew(&*self.primitive, &self.id, count, state.ttl)
+            {
+                Ok(sent) => {
+                    state.renewing = true;
+                    renewal = Some(sent);
+                }
+                Err(fault) => self.retry(&mut state, now, &fault),
+            }
+        }
+        Due {
+            renewal,
+            next_at: Some(state.next_at()),
+        }
+    }
+
+    /// Takes in the answer to a renewal; when the watchdog should look again.
+    pub(crate) fn renewed(
+        &self,
+        renewal: &Renewal,
+        answer: Result<bool, Fault>,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        // An answer that comes after the end comes too late.
+        let standing = self.check(now);
+        let mut state = self.state.lock();
+        state.renewing = false;
+        if standing.is_err() || state.phase != Phase::Held {
+            return None;
+        }
+        match answer {
+            Ok(true) => state.confirm(renewal),
+            Ok(false) => {
+                drop(state);
+                self.lose(LossReason::Gone);
+                return None;
+            }
+            Err(fault) => self.retry(&mut state, now, &fault),
+        }
+        Some(state.next_at())
+    }
+
+    /// Nothing is known: the old deadline stands, and it is tried again before long.
+    fn retry(&self, state: &mut State, now: Timestamp, fault: &Fault) {
+        let most = (state.ttl / 10).min(LONGEST_RETRY);
+        state.renew_at = now.plus(self.clock.jitter(most / 4, most));
+        tracing::warn!(
+            lock = &**self.primitive.name(),
+            lease = ?self.id,
+            %fault,
+            remaining = ?state.deadline.since(now),
+            "renewal failed"
+        );
+    }
+
+    /// Sets the hold count. The servers are told behind the caller's back, one update at a time.
+    pub(crate) fn set_count(&self, count: u32) -> Option<Renewal> {
+        let mut state = self.state.lock();
+        state.count = count;
+        self.write_count(&mut state)
+    }
+
+    /// Takes in the answer to an update of the count; the next one, if the count has changed meanwhile.
+    pub(crate) fn count_written(
+        &self,
+        update: &Renewal,
+        answer: Result<bool, Fault>,
+    ) -> Option<Renewal> {
+        let mut state = self.state.lock();
+        state.count_in_flight = false;
+        match answer {
+            Ok(true) => {
+                state.count_written = update.count;
+                self.write_count(&mut state)
+            }
+            Ok(false) => {
+                drop(state);
+                self.lose(LossReason::Gone);
+                None
+            }
+            // The next renewal writes it.
+            Err(_) => None,
+        }
+    }
+
+    fn write_count(&self, state: &mut State) -> Option<Renewal> {
+        let wanted = state.phase == Phase::Held
+            && !state.count_in_flight
+            && state.count != state.count_written;
+        if !wanted {
+            return None;
+        }
+        let sent = self
+            .quorum
+            .renew(&*self.primitive, &self.id, state.count, Duration::ZERO)
+            .ok()?;
+        state.count_in_flight = true;
+        Some(sent)
+    }
+
+    /// Sends what makes the lease last as `terms` ask, if it would not do so anyway.
+    pub(crate) fn widen(&self, terms: Terms, now: Timestamp) -> Option<Result<Renewal, Fault>> {
+        let mut state = self.state.lock();
+        if let (Some(max_hold), true) = (terms.max_hold, state.renew_until != Timestamp::NEVER) {
+            state.renew_until = state.renew_until.max(now.plus(max_hold));
+        }
+        let ttl = terms.ttl();
+        let lasts = match terms.lease {
+            LeaseTerms::Watched(_) => state.watched && ttl <= state.ttl,
+            LeaseTerms::Fixed(_) => {
+                (state.watched && state.renew_until == Timestamp::NEVER)
+                    || now.plus(ttl).minus(drift(ttl)) <= state.deadline
+            }
+        };
+        if lasts || state.phase != Phase::Held {
+            return None;
+        }
+        Some(
+            self.quorum
+                .renew(&*self.primitive, &self.id, state.count, ttl),
+        )
+    }
+
+    /// Sends what makes the lease last for `ttl` from now on at least.
+    pub(crate) fn lengthen(&self, ttl: Duration) -> Result<Renewal, Fault> {
+        let state = self.state.lock();
+        match state.phase {
+            Phase::Held => self
+                .quorum
+                .renew(&*self.primitive, &self.id, state.count, ttl),
+            _ => Err(Fault::Closed),
+        }
+    }
+
+    /// Takes in the answer to a widening: the lease lasts as `terms` ask from now on.
+    pub(crate) fn widened(
+        &self,
+        renewal: &Renewal,
+        lease: LeaseTerms,
+        now: Timestamp,
+    ) -> Result<Timestamp, LossReason> {
+        self.check(now)?;
+        let mut state = self.state.lock();
+        state.confirm(renewal);
+        if let LeaseTerms::Watched(ttl) = lease {
+            state.ttl = if state.watched {
+                state.ttl.max(ttl)
+            } else {
+                ttl
+            };
+            state.watched = true;
+            state.renew_at = renewal.sent_at.plus(state.ttl / 3);
+        }
+        Ok(state.next_at())
+    }
+
+    /// Ends it and sends its release. A lost lease is released as well as may be.
+    pub(crate) fn release(&self) -> Release {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Held {
+            state.phase = Phase::Released;
+        }
+        let ttl = state.ttl;
+        self.quorum
+            .release(&self.primitive, self.id.clone(), ttl, self.acquired_on)
+    }
+
+    /// When the watchdog has to look at it first.
+    pub(crate) fn first_look(&self) -> Timestamp {
+        self.state.lock().next_at()
+    }
+
+    /// How long an answer about it is waited for.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.state.lock().ttl
+    }
+
+    pub(crate) fn quorum(&self) -> &Arc<Quorum> {
+        &self.quorum
+    }
+}
+
+impl State {
+    /// Ends it if its time is over; why, if that is news.
+    fn expire(&mut self, now: Timestamp) -> Option<LossReason> {
+        if self.phase != Phase::Held || now < self.deadline {
+            return None;
+        }
+        let reason = if self.watched && self.renew_until > now {
+            LossReason::NotRenewed
+        } else {
+            LossReason::Ended
+        };
+        self.phase = Phase::Lost(reason);
+        Some(reason)
+    }
+
+    /// The next moment at which something happens of itself.
+    fn next_at(&self) -> Timestamp {
+        let renew_at = if self.renews() {
+            self.renew_at
+        } else {
+            Timestamp::NEVER
+        };
+        renew_at.min(self.deadline)
+    }
+
+    /// Whether there is a renewal to come that is not on its way.
+    fn renews(&self) -> bool {
+        self.watched && !self.renewing && self.renew_at < self.renew_until
+    }
+
+    /// A renewal that was answered "held": counted from before it was sent (invariant 2).
+    fn confirm(&mut self, renewal: &Renewal) {
+        let deadline = renewal.sent_at.plus(renewal.ttl).minus(drift(renewal.ttl));
+        self.deadline = self.deadline.max(deadline);
+        self.renew_at = renewal.sent_at.plus(self.ttl / 3);
+        self.count_written = renewal.count;
+    }
+
+    fn take_token(&mut self) -> Option<u64> {
+        if self.next_token > self.block_end {
+            return None;
+        }
+        self.next_token += 1;
+        Some(self.next_token - 1)
+    }
+}
+
+fn end_of_hold(max_hold: Option<Duration>, began_at: Timestamp) -> Timestamp {
+    max_hold.map_or(Timestamp::NEVER, |max_hold| began_at.plus(max_hold))
+}
+
+const LONGEST_RETRY: Duration = Duration::from_secs(1);

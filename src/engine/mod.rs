@@ -1,0 +1,15 @@
+//! What is written once for every kind of lock.
+
+pub(crate) mod primitive;
+
+pub(crate) mod quorum;
+
+pub(crate) mod lease;
+
+pub(crate) mod watchdog;
+
+pub(crate) mod line;
+
+pub(crate) mod gate;
+
+pub(crate) mod contend;

@@ -1,0 +1,61 @@
+//! All that differs from one kind of lock to another: what is asked of the servers, and how to read
+//! their answers. The rest of the engine is the same for all kinds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::key::{Holder, LeaseId};
+use crate::script::{Call, Reply};
+
+/// One lock of one kind.
+pub(crate) trait Primitive: Send + Sync + 'static {
+    /// What the user calls it.
+    fn name(&self) -> &Arc<str>;
+
+    /// Where its releases are told.
+    fn channel(&self) -> &Arc<str>;
+
+    /// Takes the lock for `id`, with `block` tokens.
+    fn acquire(&self, id: &LeaseId, ttl: Duration, block: u64) -> Call;
+
+    /// Writes the hold count, and lengthens the lease to `ttl` from now; zero leaves it as it is.
+    fn renew(&self, id: &LeaseId, count: u32, ttl: Duration) -> Call;
+
+    fn release(&self, id: &LeaseId) -> Call;
+
+    fn read_acquire(&self, reply: &Reply) -> Option<Answer>;
+
+    /// Whether the lease still holds the lock.
+    fn read_renew(&self, reply: &Reply) -> Option<bool>;
+
+    fn read_release(&self, reply: &Reply) -> Option<Released>;
+}
+
+/// A server's answer to an acquire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Held, with the tokens up to this one.
+    Granted {
+        block_end: u64,
+    },
+    Refused(Refusal),
+}
+
+/// Another holds the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) holder: Holder,
+    /// For how long still; `None`: without an end.
+    pub(crate) remaining: Option<Duration>,
+    /// How many listen on its channel.
+    pub(crate) subscribers: u32,
+}
+
+/// A server's answer to a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Released {
+    /// The lease held the lock until then.
+    pub(crate) held: bool,
+    /// How many heard of it.
+    pub(crate) receivers: u32,
+}

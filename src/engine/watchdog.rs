@@ -1,0 +1,282 @@
+//! The one task of a client that renews leases, notices their ends, and sees through what dropped futures left.
+//!
+//! A lease stands in the schedule under the moment of its next event. Taking and releasing a lock only
+//! touch the schedule; the task is woken when something is due before it would look by itself.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::task::TaskTracker;
+
+use super::lease::Lease;
+use super::quorum::Renewal;
+use crate::clock::{Clock, Timestamp};
+use crate::config::Config;
+use crate::error::Fault;
+
+/// Work that goes on by itself.
+pub(crate) type Errand = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The handle on the task. Dropped, the task ends once all its errands are done.
+pub(crate) struct Watchdog {
+    shared: Arc<Shared>,
+    work: mpsc::UnboundedSender<Work>,
+}
+
+enum Work {
+    Errand(Errand),
+    Count(Arc<Lease>, Renewal),
+}
+
+struct Shared {
+    /// Errands that are not done yet.
+    errands: AtomicUsize,
+    /// Wakes those who wait until there are none.
+    idle: Notify,
+    schedule: Mutex<Schedule>,
+    /// Something is due before the task would look.
+    sooner: Notify,
+}
+
+/// Who is due when.
+#[derive(Default)]
+struct Schedule {
+    events: BTreeMap<(Timestamp, usize), Arc<Lease>>,
+    /// Where each lease stands in `events`.
+    places: std::collections::HashMap<usize, Timestamp>,
+    /// When the task looks next.
+    looks_at: Timestamp,
+}
+
+impl Schedule {
+    /// Puts a lease at `at`, from wherever it stood. Whether the task must be woken for it.
+    fn put(&mut self, lease: &Arc<Lease>, at: Timestamp) -> bool {
+        let key = key(lease);
+        // Whoever ends a lease removes it afterwards: one that is over must not come back.
+        if lease.is_over() {
+            return false;
+        }
+        if let Some(before) = self.places.insert(key, at) {
+            self.events.remove(&(before, key));
+        }
+        self.events.insert((at, key), lease.clone());
+        at < self.looks_at
+    }
+
+    fn remove(&mut self, lease: &Arc<Lease>) {
+        let key = key(lease);
+        if let Some(at) = self.places.remove(&key) {
+            self.events.remove(&(at, key));
+        }
+    }
+
+    /// Takes out those that are due at `now`.
+    fn due(&mut self, now: Timestamp) -> Vec<Arc<Lease>> {
+        let mut due = Vec::new();
+        while let Some(entry) = self.events.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            let lease = entry.remove();
+            self.places.remove(&key(&lease));
+            due.push(lease);
+        }
+        due
+    }
+
+    /// When to look next. At least once a second while anything is held: timers stand still while the
+    /// host is suspended, deadlines do not.
+    fn plan(&mut self, now: Timestamp) -> Timestamp {
+        self.looks_at = match self.events.first_key_value() {
+            Some(((at, _), _)) => (*at).min(now.plus(LOOK_EVERY)),
+            None => Timestamp::NEVER,
+        };
+        self.looks_at
+    }
+}
+
+/// A lease's address: unique for as long as the schedule holds the lease.
+fn key(lease: &Arc<Lease>) -> usize {
+    Arc::as_ptr(lease) as usize
+}
+
+impl Watchdog {
+    pub(crate) fn start(clock: Clock, config: Arc<Config>, tasks: &TaskTracker) -> Self {
+        let (work, received) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            errands: AtomicUsize::new(0),
+            idle: Notify::new(),
+            schedule: Mutex::default(),
+            sooner: Notify::new(),
+        });
+        let round = Round {
+            shared: shared.clone(),
+            clock: clock.clone(),
+            config,
+            work: received,
+            errands: FuturesUnordered::new(),
+            renewals: FuturesUnordered::new(),
+            closing: false,
+        };
+        tasks.spawn_on(round.run(), clock.runtime());
+        Self { shared, work }
+    }
+
+    /// Watches a lease from now on: its next event is at `at`.
+    pub(crate) fn watch(&self, lease: &Arc<Lease>, at: Timestamp) {
+        if self.shared.schedule.lock().put(lease, at) {
+            self.shared.sooner.notify_one();
+        }
+    }
+
+    /// Watches a lease no more.
+    pub(crate) fn forget(&self, lease: &Arc<Lease>) {
+        self.shared.schedule.lock().remove(lease);
+    }
+
+    /// Sees a future through that nobody waits for.
+    pub(crate) fn adopt(&self, errand: Errand) {
+        self.shared.errands.fetch_add(1, Ordering::AcqRel);
+        // Without its task the runtime is gone: dropping the errand is all that can be done.
+        let _ = self.work.send(Work::Errand(errand));
+    }
+
+    /// Waits until all errands are done.
+    pub(crate) async fn idle(&self) {
+        loop {
+            let mut idle = std::pin::pin!(self.shared.idle.notified());
+            idle.as_mut().enable();
+            if self.shared.errands.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    /// Sees an update of a hold count through.
+    pub(crate) fn adopt_count(&self, lease: &Arc<Lease>, update: Renewal) {
+        let _ = self.work.send(Work::Count(lease.clone(), update));
+    }
+}
+
+/// The task.
+struct Round {
+    shared: Arc<Shared>,
+    clock: Clock,
+    config: Arc<Config>,
+    work: mpsc::UnboundedReceiver<Work>,
+    errands: FuturesUnordered<Errand>,
+    renewals: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
+    closing: bool,
+}
+
+struct Answered {
+    lease: Arc<Lease>,
+    renewal: Renewal,
+    answer: Result<bool, Fault>,
+    only_count: bool,
+}
+
+impl Round {
+    async fn run(mut self) {
+        let shared = self.shared.clone();
+        let clock = self.clock.clone();
+        let mut timer = clock.sleep_until(Timestamp::NEVER);
+        let mut timer_at = Timestamp::NEVER;
+        while !(self.closing && self.errands.is_empty()) {
+            let at = shared.schedule.lock().plan(clock.now());
+            if at != timer_at {
+                timer = clock.sleep_until(at);
+                timer_at = at;
+            }
+            tokio::select! {
+                biased;
+                Some(answered) = self.renewals.next() => self.answered(answered),
+                work = self.work.recv(), if !self.closing => match work {
+                    Some(Work::Errand(errand)) => self.errands.push(errand),
+                    Some(Work::Count(lease, update)) => self.await_renewal(lease, update, true),
+                    None => self.closing = true,
+                },
+                Some(()) = self.errands.next() => {
+                    if shared.errands.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        shared.idle.notify_waiters();
+                    }
+                }
+                () = shared.sooner.notified() => {}
+                () = &mut timer => timer_at = Timestamp::NEVER,
+            }
+            self.look();
+        }
+    }
+
+    fn look(&mut self) {
+        let now = self.clock.now();
+        let due = self.shared.schedule.lock().due(now);
+        for lease in due {
+            let due = lease.due(now);
+            if let Some(at) = due.next_at {
+                self.shared.schedule.lock().put(&lease, at);
+            }
+            if let Some(renewal) = due.renewal {
+                self.await_renewal(lease, renewal, false);
+            }
+        }
+    }
+
+    fn await_renewal(&self, lease: Arc<Lease>, mut renewal: Renewal, only_count: bool) {
+        let within = self.config.response_timeout(lease.ttl());
+        self.renewals.push(Box::pin(async move {
+            let quorum = lease.quorum().clone();
+            let answer = quorum
+                .renewed(&*lease.primitive, &mut renewal, within)
+                .await;
+            Answered {
+                lease,
+                renewal,
+                answer,
+                only_count,
+            }
+        }));
+    }
+
+    fn answered(
+        &self,
+        Answered {
+            lease,
+            renewal,
+            answer,
+            only_count,
+        }: Answered,
+    ) {
+        if only_count {
+            if let Some(next) = lease.count_written(&renewal, answer) {
+                self.await_renewal(lease, next, true);
+            }
+            return;
+        }
+        if let Some(at) = lease.renewed(&renewal, answer, self.clock.now()) {
+            self.shared.schedule.lock().put(&lease, at);
+        }
+    }
+}
+
+/// Nobody renews any more, and nobody will notice the ends: those who wait for a loss are told now.
+impl Drop for Round {
+    fn drop(&mut self) {
+        if !self.closing {
+            self.clock.stop();
+        }
+        let schedule = std::mem::take(&mut *self.shared.schedule.lock());
+        for lease in schedule.events.values() {
+            lease.wake();
+        }
+    }
+}
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -1,0 +1,340 @@
+//! One error, with a variant for each thing a caller can do about it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::key::Holder;
+
+/// What went wrong. A variant exists because the caller reacts differently to it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another holder kept the lock for the whole wait. Try again later, or ask who holds it.
+    ///
+    /// Given only when the servers answered "held"; without an answer it is [`Error::Unavailable`].
+    #[error("timed out after {waited:?} waiting for lock {lock:?}: held by {holder}{}", for_still(.remaining))]
+    Timeout {
+        /// The lock's name.
+        lock: Arc<str>,
+        /// Who held it at the last answer.
+        holder: Holder,
+        /// For how long still, unless it is renewed or released. `None`: the lock has no end (it was made by hand).
+        remaining: Option<Duration>,
+        /// How long the call waited.
+        waited: Duration,
+    },
+
+    /// The lock is no longer held, although its guard was there: stop what it protects.
+    #[error("lost lock {lock:?}: {reason}")]
+    Lost {
+        /// The lock's name.
+        lock: Arc<str>,
+        /// Why.
+        reason: LossReason,
+    },
+
+    /// The servers could not be asked, or did not answer in time. Whether another holds the lock is not
+    /// known. Nothing of this attempt stays behind: what may have been granted unseen is released.
+    #[error("no answer from the servers{}: {}", about(.lock), listed(.failures))]
+    Unavailable {
+        /// The lock that was asked for, if it was one.
+        lock: Option<Arc<str>>,
+        /// Each node that failed, with its own cause.
+        failures: Vec<NodeFailure>,
+    },
+
+    /// A name that cannot be one. Change it.
+    #[error("invalid name {name:?}: {problem}")]
+    InvalidName {
+        /// The name, shortened.
+        name: Arc<str>,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+
+    /// A setting that cannot work. Change it.
+    #[error("invalid configuration: {problem}")]
+    InvalidConfig {
+        /// Which, and what is wrong with it.
+        problem: Arc<str>,
+    },
+
+    /// The key exists and is not a lock. Choose another name, or delete the key if it is a leftover.
+    #[error("key {lock:?} is not a lock: it holds a value of another type")]
+    WrongType {
+        /// The lock's name.
+        lock: Arc<str>,
+    },
+
+    /// The user may not run a command, or not on this key. Grant it (`ACL SETUSER <user> +<command>`).
+    #[error("the server denies {what}: {message}")]
+    Denied {
+        /// The command, or what else was denied.
+        what: Arc<str>,
+        /// The server's own words.
+        message: Arc<str>,
+    },
+
+    /// The client was drained or shut down, or its runtime is gone. Make a new one.
+    #[error("the client is closed")]
+    Closed,
+
+    /// A blocking call was made from async code, where it would stop the executor. Use the async
+    /// client, or `spawn_blocking`.
+    #[error(
+        "a blocking call was made from async code: use leasehold::Client there, or spawn_blocking"
+    )]
+    InAsyncContext,
+
+    /// The task waits for a lock that it holds itself. Name its owner: [`Mutex::owned_by`](crate::Mutex::owned_by)
+    /// or [`Owner::scope`](crate::Owner::scope). Only with [`SelfWait::Fail`](crate::SelfWait::Fail).
+    #[error(
+        "lock {lock:?} is held by the same task that waits for it: name the owner with owned_by or Owner::scope"
+    )]
+    SelfWait {
+        /// The lock's name.
+        lock: Arc<str>,
+    },
+}
+
+impl Error {
+    pub(crate) fn config(problem: impl Into<Arc<str>>) -> Self {
+        Self::InvalidConfig {
+            problem: problem.into(),
+        }
+    }
+
+    pub(crate) fn lost(lock: &Arc<str>, reason: LossReason) -> Self {
+        Self::Lost {
+            lock: lock.clone(),
+            reason,
+        }
+    }
+
+    /// What a node's fault means to the caller that asked about `lock`.
+    pub(crate) fn from_fault(node: &Arc<str>, lock: Option<&Arc<str>>, fault: Fault) -> Self {
+        match (fault, lock) {
+            (Fault::Closed, _) => Self::Closed,
+            (Fault::Denied { what, message }, _) => Self::Denied { what, message },
+            (Fault::WrongType, Some(lock)) => Self::WrongType { lock: lock.clone() },
+            (fault, lock) => Self::Unavailable {
+                lock: lock.cloned(),
+                failures: vec![NodeFailure {
+                    node: node.clone(),
+                    fault,
+                }],
+            },
+        }
+    }
+}
+
+fn for_still(remaining: &Option<Duration>) -> String {
+    match remaining {
+        Some(remaining) => format!(", for {remaining:?} still unless it is renewed"),
+        None => ", without an end".to_owned(),
+    }
+}
+
+fn about(lock: &Option<Arc<str>>) -> String {
+    match lock {
+        Some(lock) => format!(" about lock {lock:?}"),
+        None => String::new(),
+    }
+}
+
+fn listed(failures: &[NodeFailure]) -> String {
+    let texts: Vec<String> = failures.iter().map(NodeFailure::to_string).collect();
+    texts.join("; ")
+}
+
+/// Why a lock was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// No renewal was confirmed in time: the servers were away, or this process was stopped.
+    NotRenewed,
+    /// The servers hold no such lease any more: it was force-unlocked, evicted, flushed or lost with its server.
+    Gone,
+    /// A fixed lease, or the longest hold allowed by `with_max_hold`, came to its end.
+    Ended,
+    /// The client was shut down.
+    Shutdown,
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotRenewed => "no renewal was confirmed before its end",
+            Self::Gone => "the server does not hold it any more",
+            Self::Ended => "its lease came to its end",
+            Self::Shutdown => "the client was shut down",
+        })
+    }
+}
+
+/// One server, and why it gave no usable answer.
+#[derive(Clone, Debug)]
+pub struct NodeFailure {
+    node: Arc<str>,
+    fault: Fault,
+}
+
+impl NodeFailure {
+    /// The server's address, without credentials.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+}
+
+impl fmt::Display for NodeFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.node, self.fault)
+    }
+}
+
+impl std::error::Error for NodeFailure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.fault)
+    }
+}
+
+/// Why a node gave no usable answer to a call.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    /// There is no connection: the call was not sent.
+    #[error("not connected: {0}")]
+    Down(Arc<str>),
+    /// Sent, and no answer within the time: it may have run, or may still run.
+    #[error("no answer within {0:?}")]
+    NoAnswer(Duration),
+    /// The connection broke with the call in flight: it may have run.
+    #[error("the connection broke: {0}")]
+    Broken(#[source] Cause),
+    /// The server refused: it did not run.
+    #[error("the server refused: {0}")]
+    Refused(#[source] Cause),
+    /// The server does not know the script by its hash: it did not run.
+    #[error("the script is not loaded")]
+    NoScript,
+    #[error("{what} is denied: {message}")]
+    Denied { what: Arc<str>, message: Arc<str> },
+    #[error("the key is not a lock")]
+    WrongType,
+    /// An answer of a shape that no script gives.
+    #[error("unexpected answer {0}")]
+    Unexpected(Arc<str>),
+    #[error("the client is closed")]
+    Closed,
+}
+
+impl Fault {
+    /// Whether the call may have run, or may still run.
+    pub(crate) fn may_have_run(&self) -> bool {
+        matches!(
+            self,
+            Self::NoAnswer(_) | Self::Broken(_) | Self::Unexpected(_) | Self::Closed
+        )
+    }
+
+    /// Whether the same call could do better later.
+    pub(crate) fn may_pass(&self) -> bool {
+        !matches!(self, Self::Denied { .. } | Self::WrongType | Self::Closed)
+    }
+
+    pub(crate) fn from_redis(error: redis::RedisError) -> Self {
+        let text = error.to_string();
+        if error.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::NoScript) {
+            return Self::NoScript;
+        }
+        if error.kind() == redis::ErrorKind::AuthenticationFailed || text.contains("NOAUTH") {
+            return Self::Denied {
+                what: "the login".into(),
+                message: text.into(),
+            };
+        }
+        if error.is_io_error() || error.is_unrecoverable_error() || error.is_timeout() {
+            return Self::Broken(Cause::new(error));
+        }
+        if let Some(what) = denied(&text) {
+            return Self::Denied {
+                what: what.into(),
+                message: text.into(),
+            };
+        }
+        if text.contains("WRONGTYPE") {
+            return Self::WrongType;
+        }
+        Self::Refused(Cause::new(error))
+    }
+}
+
+/// What the server denies, if its message says that it does.
+fn denied(message: &str) -> Option<&str> {
+    if let Some((_, rest)) = message.split_once("has no permissions to run the '") {
+        return rest.split('\'').next();
+    }
+    if message.contains("can't run this command") {
+        return Some("a command of the scripts");
+    }
+    if message.contains("access a key") || message.contains("access at least one of the keys") {
+        return Some("the key");
+    }
+    if message.contains("access a channel") || message.contains("access one of the channels") {
+        return Some("the channel");
+    }
+    (message.contains("NOPERM") || message.contains("No permissions")).then_some("access")
+}
+
+/// The error of the Redis crate, which is not part of this crate's interface.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(transparent)]
+pub(crate) struct Cause(Arc<redis::RedisError>);
+
+impl Cause {
+    fn new(error: redis::RedisError) -> Self {
+        Self(Arc::new(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_denied_command_is_named() {
+        for (message, what) in [
+            (
+                "NOPERM User lk has no permissions to run the 'pexpire' command",
+                "pexpire",
+            ),
+            (
+                "ERR ACL failure in script: User lk has no permissions to run the 'pubsub|numsub' command",
+                "pubsub|numsub",
+            ),
+            (
+                "NOPERM The user executing the script can't run this command or subcommand",
+                "a command of the scripts",
+            ),
+            ("NOPERM No permissions to access a key", "the key"),
+            ("NOPERM No permissions to access a channel", "the channel"),
+        ] {
+            assert_eq!(denied(message), Some(what), "{message}");
+        }
+        assert_eq!(denied("OOM command not allowed"), None);
+    }
+
+    #[test]
+    fn a_timeout_names_the_holder_and_its_time() {
+        let error = Error::Timeout {
+            lock: "orders:42".into(),
+            holder: Holder::new("billing-7:0123"),
+            remaining: Some(Duration::from_secs(12)),
+            waited: Duration::from_secs(5),
+        };
+        assert_eq!(
+            error.to_string(),
+            "timed out after 5s waiting for lock \"orders:42\": held by billing-7:0123, for 12s still unless it is renewed"
+        );
+    }
+}

@@ -1,0 +1,230 @@
+//! The proof of a hold.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use crate::config::check_ttl;
+use crate::engine::contend;
+use crate::engine::gate::{Departure, Entry, Hold};
+use crate::error::{Error, LossReason};
+use crate::key::Holder;
+use crate::owner::Owner;
+
+/// A lock that is held. Dropping it gives the lock back in the background; [`unlock`](Self::unlock) does so
+/// and says whether the lock was held until then.
+///
+/// A guard may be dropped anywhere: on another runtime, outside any, after its client, in a panic. It never
+/// blocks, fails or spawns there. A process that ends right after the drop may have sent nothing: then the
+/// lock stays until its TTL. End with `unlock`, or with [`Client::shutdown`](crate::Client::shutdown).
+///
+/// The lock is held until the last guard of its owner is gone, in whatever order they go.
+#[must_use = "the lock is given back when the guard is dropped"]
+pub struct Guard {
+    entry: Entry,
+}
+
+impl Guard {
+    pub(crate) fn new(entry: Entry) -> Self {
+        Self { entry }
+    }
+
+    fn hold(&self) -> &Arc<Hold> {
+        self.entry.hold()
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &str {
+        self.hold().gate.primitive.name()
+    }
+
+    /// The fencing token: higher than that of every earlier hold of this lock, the same for nested guards.
+    ///
+    /// Send it along with every write, and let the resource refuse a token below the highest it has seen:
+    /// only that protects a write against a process that was stopped between
+    /// [`is_held`](Self::is_held) and the write. Below 2^53, so it fits a JSON number and a Redis integer.
+    pub fn token(&self) -> u64 {
+        self.hold().token
+    }
+
+    /// Whether the lock is certainly held at this moment. Costs no I/O: ask as often as you like.
+    ///
+    /// False from the local deadline on, whatever the network says, also after the host was suspended.
+    pub fn is_held(&self) -> bool {
+        let hold = self.hold();
+        hold.lease.check(hold.gate.engine.clock.now()).is_ok()
+    }
+
+    /// For how long the lock is certainly held still if nothing renews it; zero when it is lost.
+    pub fn remaining(&self) -> Duration {
+        let hold = self.hold();
+        hold.lease.remaining(hold.gate.engine.clock.now())
+    }
+
+    /// How many guards of its owner hold the lock now.
+    pub fn hold_count(&self) -> u32 {
+        self.hold().depth()
+    }
+
+    /// Who holds the lock. Pass it on ([`Mutex::owned_by`](crate::Mutex::owned_by)) to nest.
+    pub fn owner(&self) -> &Owner {
+        &self.hold().owner
+    }
+
+    /// How the servers name this hold.
+    pub fn holder(&self) -> Holder {
+        Holder::new(self.hold().lease.id.0.clone())
+    }
+
+    /// Ends when the lock is lost: at its deadline without a confirmed renewal, when a server says that it
+    /// is gone, or when the client or its runtime ends. Up to a second late after a suspend of the host.
+    ///
+    /// It stays pending for ever once the hold has ended in order: wait for it beside the work it guards.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it has no effect.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: leasehold::Guard, work: impl Future<Output = ()>) {
+    /// tokio::select! {
+    ///     () = work => println!("done"),
+    ///     reason = guard.lost() => println!("stopped: {reason}"),
+    /// }
+    /// # }
+    /// ```
+    pub fn lost(&self) -> Lost {
+        let hold = self.hold().clone();
+        Lost {
+            signal: Box::pin(hold.lease.lost().clone().cancelled_owned()),
+            hold,
+        }
+    }
+
+    /// Runs a future, and cancels it if the lock is lost before it ends.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`]; the future was dropped where it stood.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the future; the guard stays.
+    pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+        tokio::select! {
+            biased;
+            reason = self.lost() => Err(Error::lost(self.hold().gate.primitive.name(), reason)),
+            output = future => Ok(output),
+        }
+    }
+
+    /// A nested guard of the same hold, without asking anybody.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if the lock is lost already.
+    pub fn reenter(&self) -> Result<Self, Error> {
+        match self.entry.again() {
+            Ok(entry) => Ok(Self { entry }),
+            Err(reason) => Err(Error::lost(self.hold().gate.primitive.name(), reason)),
+        }
+    }
+
+    /// Makes the lock last for `lease` from now on at least, 10 ms to 30 days. Never shortens it.
+    ///
+    /// Of use for a lock with a [fixed lease](crate::Mutex::with_lease); one with a watchdog lasts anyway.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`]; [`Error::Unavailable`] if the servers did not confirm it in time, and the lease ends
+    /// when it would have ended; [`Error::InvalidConfig`] for a duration out of range.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped half-way the lease may have been lengthened on the servers; here it ends as before.
+    pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
+        check_ttl("lease", lease)?;
+        contend::extend(&self.entry, lease).await
+    }
+
+    /// Gives the lock back, and waits until that is done.
+    ///
+    /// With other guards of its owner around it only leaves its level. If another task of this process gets
+    /// the lock directly, `Ok` means that it was held until then by the local clock.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if the lock was not held any more: another may have had it meanwhile.
+    /// [`Error::Unavailable`] if no server confirmed it within the response timeout: the release goes on in
+    /// the background, and the lock ends at its TTL at the latest.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped half-way the release goes on in the background.
+    pub async fn unlock(self) -> Result<(), Error> {
+        let hold = self.hold().clone();
+        let gate = &hold.gate;
+        let lock = gate.primitive.name();
+        let lost = |reason| Err(Error::lost(lock, reason));
+        match self.entry.leave() {
+            Departure::Nested | Departure::HandedOff => Ok(()),
+            Departure::Lost(reason) => lost(reason),
+            Departure::Released(parting) => match gate.finish_release(parting).await {
+                Ok(released) if released.held => Ok(()),
+                Ok(_) => lost(LossReason::Gone),
+                Err(fault) => Err(gate.engine.quorum.error(lock, fault)),
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("lock", &self.name())
+            .field("owner", self.owner())
+            .field("token", &self.token())
+            .field("remaining", &self.remaining())
+            .finish()
+    }
+}
+
+/// The loss of a lock, to come; see [`Guard::lost`]. Independent of the guard, and `Send + Unpin + 'static`.
+#[must_use = "futures do nothing unless polled"]
+pub struct Lost {
+    signal: Pin<Box<WaitForCancellationFutureOwned>>,
+    hold: Arc<Hold>,
+}
+
+impl Future for Lost {
+    type Output = LossReason;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LossReason> {
+        if self.signal.as_mut().poll(cx).is_pending() || self.hold.is_over() {
+            return Poll::Pending;
+        }
+        let now = self.hold.gate.engine.clock.now();
+        Poll::Ready(
+            self.hold
+                .lease
+                .check(now)
+                .err()
+                .unwrap_or(LossReason::Shutdown),
+        )
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lost")
+            .field("lock", self.hold.gate.primitive.name())
+            .finish()
+    }
+}

@@ -1,0 +1,210 @@
+//! Names: of locks, of the keys and channels that belong to them, and of leases.
+
+use std::fmt;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::error::Error;
+
+const TOKEN_PREFIX: &str = "leasehold_token";
+const REDISSON_TOKEN_PREFIX: &str = "redisson_lock_token";
+const CHANNEL_PREFIX: &str = "redisson_lock__channel";
+
+/// The key of a lock's fencing counter; `redisson`: the one that Redisson's FencedLock counts with.
+pub(crate) fn token_key(name: &str, redisson: bool) -> Arc<str> {
+    let prefix = if redisson {
+        REDISSON_TOKEN_PREFIX
+    } else {
+        TOKEN_PREFIX
+    };
+    prefixed(prefix, name)
+}
+
+/// The channel on which a lock's releases are told, the same as Redisson's.
+pub(crate) fn channel(name: &str) -> Arc<str> {
+    prefixed(CHANNEL_PREFIX, name)
+}
+
+/// Redisson's rule: braces keep all keys of a lock in one slot, unless the name brings its own.
+fn prefixed(prefix: &str, name: &str) -> Arc<str> {
+    if name.contains('{') {
+        format!("{prefix}:{name}").into()
+    } else {
+        format!("{prefix}:{{{name}}}").into()
+    }
+}
+
+pub(crate) fn check_lock_name(name: &str) -> Result<(), Error> {
+    let problem = if name.is_empty() {
+        "it is empty"
+    } else if name.len() > 4096 {
+        "it is longer than 4096 bytes"
+    } else if [TOKEN_PREFIX, REDISSON_TOKEN_PREFIX].iter().any(|prefix| {
+        name.strip_prefix(prefix)
+            .is_some_and(|rest| rest.starts_with(':'))
+    }) {
+        "it is the key of another lock's fencing counter"
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidName {
+        name: shortened(name).into(),
+        problem,
+    })
+}
+
+pub(crate) fn check_client_name(name: &str) -> Result<(), Error> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if (1..=64).contains(&name.len()) && name.chars().all(allowed) {
+        return Ok(());
+    }
+    Err(Error::InvalidName {
+        name: shortened(name).into(),
+        problem: "a client's name is 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'",
+    })
+}
+
+/// `host-pid`, with what a client's name may not have replaced.
+pub(crate) fn default_client_name() -> Arc<str> {
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let mut name: String = host
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "._-".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        })
+        .take(48)
+        .collect();
+    if name.is_empty() {
+        name.push_str("client");
+    }
+    format!("{name}-{}", std::process::id()).into()
+}
+
+/// A name short enough for a message.
+fn shortened(name: &str) -> String {
+    if name.chars().count() <= 64 {
+        return name.to_owned();
+    }
+    let start: String = name.chars().take(61).collect();
+    format!("{start}...")
+}
+
+/// The field of a lock's hash that one lease owns: `client:uuid`, new for every acquire that is sent.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct LeaseId(pub(crate) Arc<str>);
+
+impl LeaseId {
+    pub(crate) fn new(client: &str, uuid: Uuid) -> Self {
+        let mut buffer = Uuid::encode_buffer();
+        let uuid = uuid.hyphenated().encode_lower(&mut buffer);
+        let mut id = String::with_capacity(client.len() + 1 + uuid.len());
+        id.push_str(client);
+        id.push(':');
+        id.push_str(uuid);
+        Self(id.into())
+    }
+}
+
+/// Who holds a lock, as the server knows it: the text that names the holder in the lock's hash.
+///
+/// A lease of this library reads `client:uuid`, one of Redisson `uuid:thread`.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Holder(Arc<str>);
+
+impl Holder {
+    pub(crate) fn new(text: impl Into<Arc<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// The whole text. It names one hold and no other.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name of the client that holds it, if the holder is a client of this library.
+    pub fn client(&self) -> Option<&str> {
+        let (client, uuid) = self.0.rsplit_once(':')?;
+        Uuid::try_parse(uuid).ok().map(|_| client)
+    }
+
+    pub(crate) fn text(&self) -> &Arc<str> {
+        &self.0
+    }
+}
+
+/// The holder without the end of its random part: enough to tell holders apart, not to act as one.
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.rsplit_once(':') {
+            Some((client, uuid)) if Uuid::try_parse(uuid).is_ok() => {
+                write!(f, "{client}:{}", &uuid[..8])
+            }
+            _ => f.write_str(&shortened(&self.0)),
+        }
+    }
+}
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Holder({self})")
+    }
+}
+
+impl fmt::Debug for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeaseId({})", Holder(self.0.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_a_lock_share_its_slot() {
+        assert_eq!(&*token_key("n", false), "leasehold_token:{n}");
+        assert_eq!(&*token_key("n", true), "redisson_lock_token:{n}");
+        assert_eq!(&*channel("n"), "redisson_lock__channel:{n}");
+        assert_eq!(&*channel("a:{b}:c"), "redisson_lock__channel:a:{b}:c");
+    }
+
+    #[test]
+    fn names_that_cannot_be_locks_are_refused() {
+        let too_long = "x".repeat(4097);
+        for name in [
+            "",
+            &too_long,
+            "leasehold_token:{n}",
+            "redisson_lock_token:{n}",
+        ] {
+            assert!(check_lock_name(name).is_err(), "{name:?} was accepted");
+        }
+        for name in ["n", "leasehold_tokens", &too_long[1..], "ä\0\r\n"] {
+            assert!(check_lock_name(name).is_ok(), "{name:?} was refused");
+        }
+    }
+
+    #[test]
+    fn the_default_client_name_is_a_valid_one() {
+        assert!(check_client_name(&default_client_name()).is_ok());
+    }
+
+    #[test]
+    fn a_holder_is_shown_without_its_secret_end() {
+        let uuid = Uuid::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        let id = LeaseId::new("billing-7", uuid);
+        let holder = Holder::new(id.0.clone());
+        assert_eq!(holder.to_string(), "billing-7:01234567");
+        assert_eq!(holder.client(), Some("billing-7"));
+        assert_eq!(Holder::new("0123:77").client(), None);
+        assert!(!format!("{holder:?} {id:?}").contains("cdef"));
+    }
+}

@@ -1,0 +1,195 @@
+//! What a new connection does first: learn which server it speaks to, see that every command is allowed,
+//! and kill its predecessors there.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::Shared;
+use super::link::Connection;
+use crate::error::Fault;
+use crate::script::{Arg, Call, PREFLIGHT, Reply};
+
+/// Which server a connection speaks to, and who it is there.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Identity {
+    /// New with every start of a server. `None`: the user may not read it.
+    run_id: Option<String>,
+    /// Counted anew with every start of a server.
+    client_id: Option<i64>,
+}
+
+pub(super) struct Handshake<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) connection: &'a Connection,
+}
+
+impl Handshake<'_> {
+    /// Leaves in `haunting` the older connections that the server may still read from.
+    pub(super) async fn run(&self, haunting: &mut Vec<Identity>) -> Result<Identity, Fault> {
+        let mut client_id = redis::cmd("CLIENT");
+        client_id.arg("ID");
+        let identity = Identity {
+            client_id: optional(self.ask(client_id).await)?.and_then(|reply| reply.number()),
+            run_id: optional(info(self, "server").await)?
+                .and_then(|mut info| info.remove("run_id")),
+        };
+        self.check_rights().await?;
+
+        let mut alive = Vec::new();
+        for older in haunting.drain(..) {
+            if self.may_still_run(&older, &identity).await? {
+                alive.push(older);
+            }
+        }
+        *haunting = alive;
+        Ok(identity)
+    }
+
+    /// Whether bytes of an older connection can still be run by the server.
+    async fn may_still_run(&self, older: &Identity, new: &Identity) -> Result<bool, Fault> {
+        let (Some(before), Some(now), Some(client_id)) =
+            (&older.run_id, &new.run_id, older.client_id)
+        else {
+            return Ok(true);
+        };
+        if before != now {
+            return Ok(false);
+        }
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("ID").arg(client_id);
+        Ok(optional(self.ask(kill).await)?.is_none())
+    }
+
+    async fn check_rights(&self) -> Result<(), Fault> {
+        let call = Call {
+            script: &PREFLIGHT,
+            keys: Vec::new(),
+            args: vec![Arg::Word(PROBE), Arg::Word("PUBLISH")],
+        };
+        // By hash first, so that a user who may EVAL but not EVALSHA is found out here.
+        let mut reply = self.answer(self.connection.send(&call, false)).await;
+        if matches!(reply, Err(Fault::NoScript)) {
+            reply = self.answer(self.connection.send(&call, true)).await;
+        }
+        let denied: Vec<String> = reply?
+            .list()
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|command| command.text().map(str::to_lowercase))
+            .collect();
+        if denied.is_empty() {
+            return Ok(());
+        }
+        Err(Fault::Denied {
+            what: denied.join(", ").into(),
+            message: "the scripts use it, and this user has no permissions to run it".into(),
+        })
+    }
+
+    async fn ask(&self, command: redis::Cmd) -> Result<Reply, Fault> {
+        self.answer(self.connection.send_command(command)).await
+    }
+
+    async fn answer(&self, mut sent: super::Sent) -> Result<Reply, Fault> {
+        let within = self.shared.connect_timeout;
+        let at = self.shared.clock.now().plus(within);
+        let answer = self.shared.clock.until(at, &mut sent).await;
+        answer.unwrap_or(Err(Fault::NoAnswer(within)))
+    }
+}
+
+/// What a server says of itself that bears on the promises of a lock. `None`: the user may not ask.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) version: Option<String>,
+    pub(crate) replicas: Option<u64>,
+    pub(crate) eviction_policy: Option<String>,
+    pub(crate) max_memory: Option<u64>,
+    pub(crate) append_only: Option<bool>,
+    pub(crate) fsync_always: Option<bool>,
+    /// How far the server's wall clock is ahead of this host's, half a round trip uncertain.
+    pub(crate) clock_ahead_ms: Option<i64>,
+}
+
+pub(super) async fn facts(shared: &Arc<Shared>, connection: &Connection) -> Result<Facts, Fault> {
+    let handshake = Handshake { shared, connection };
+    let server = optional(info(&handshake, "server").await)?;
+    let replication = optional(info(&handshake, "replication").await)?;
+    let eviction_policy = config(&handshake, "maxmemory-policy").await?;
+    let max_memory = config(&handshake, "maxmemory").await?;
+    let append_only = config(&handshake, "appendonly").await?;
+    let fsync = config(&handshake, "appendfsync").await?;
+    Ok(Facts {
+        version: server.and_then(|mut info| {
+            info.remove("valkey_version")
+                .or_else(|| info.remove("redis_version"))
+        }),
+        replicas: replication
+            .and_then(|info| info.get("connected_slaves").and_then(|n| n.parse().ok())),
+        eviction_policy,
+        max_memory: max_memory.and_then(|bytes| bytes.parse().ok()),
+        append_only: append_only.map(|value| value == "yes"),
+        fsync_always: fsync.map(|value| value == "always"),
+        clock_ahead_ms: clock_ahead_ms(&handshake).await?,
+    })
+}
+
+async fn clock_ahead_ms(handshake: &Handshake<'_>) -> Result<Option<i64>, Fault> {
+    let before = since_epoch();
+    let reply = optional(handshake.ask(redis::cmd("TIME")).await)?;
+    let after = since_epoch();
+    let parts = reply.as_ref().and_then(Reply::list).unwrap_or_default();
+    let [seconds, micros] = parts else {
+        return Ok(None);
+    };
+    let (Some(seconds), Some(micros)) = (seconds.number(), micros.number()) else {
+        return Ok(None);
+    };
+    let here = (before + after) / 2;
+    Ok(Some(
+        seconds * 1000 + micros / 1000 - here.as_millis() as i64,
+    ))
+}
+
+fn since_epoch() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+async fn info(handshake: &Handshake<'_>, section: &str) -> Result<HashMap<String, String>, Fault> {
+    let mut command = redis::cmd("INFO");
+    command.arg(section);
+    let reply = handshake.ask(command).await?;
+    Ok(reply
+        .text()
+        .unwrap_or_default()
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(key, value)| (key.to_owned(), value.trim().to_owned()))
+        .collect())
+}
+
+async fn config(handshake: &Handshake<'_>, setting: &str) -> Result<Option<String>, Fault> {
+    let mut command = redis::cmd("CONFIG");
+    command.arg("GET").arg(setting);
+    let reply = optional(handshake.ask(command).await)?;
+    let value = reply
+        .as_ref()
+        .and_then(Reply::list)
+        .and_then(|pair| pair.get(1));
+    Ok(value.and_then(Reply::text).map(str::to_owned))
+}
+
+/// What the server refuses to tell is not known; anything else that fails is a fault.
+fn optional<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(Fault::Denied { .. } | Fault::Refused(_)) => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// A key and a channel that nobody uses.
+pub(super) const PROBE: &str = "leasehold_probe";

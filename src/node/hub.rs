@@ -1,0 +1,382 @@
+//! The subscriptions of a node: one connection for all channels, opened for the first of them.
+//!
+//! A message is a hint and no more: whoever waits for one has a timer beside it. After a broken
+//! connection every channel is subscribed again, and then everybody is woken, for what was said in the gap.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
+use redis::aio::{PubSubSink, PubSubStream};
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::connector::Connector;
+use super::handshake::PROBE;
+use crate::clock::{Clock, Timestamp};
+use crate::error::Fault;
+
+/// The channels of one node. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Hub {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    connector: Arc<dyn Connector>,
+    clock: Clock,
+    response_timeout: Duration,
+    connect_timeout: Duration,
+    channels: Mutex<HashMap<Arc<str>, Arc<Ear>>>,
+    orders: mpsc::UnboundedSender<Order>,
+    closing: CancellationToken,
+    connections_made: AtomicU64,
+}
+
+enum Order {
+    Subscribe(Arc<str>),
+    Unsubscribe(Arc<str>),
+}
+
+/// One who listens on a channel.
+#[derive(Default)]
+struct Ear {
+    heard: Mutex<Heard>,
+    notify: Notify,
+}
+
+#[derive(Default)]
+struct Heard {
+    messages: u32,
+    /// The channel was subscribed, for the first time or again, since the last look.
+    subscribed: bool,
+    /// Messages arrive.
+    listening: bool,
+}
+
+/// What was heard on a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// From now on nothing is missed; what was said before may have been.
+    Subscribed,
+    Messages(u32),
+}
+
+/// A place on a channel. Dropping it leaves the channel.
+pub(crate) struct Subscription {
+    hub: Hub,
+    channel: Arc<str>,
+    ear: Arc<Ear>,
+}
+
+impl Subscription {
+    /// The next thing heard. Nothing is lost by dropping the future.
+    pub(crate) async fn next(&self) -> Signal {
+        loop {
+            {
+                let mut heard = self.ear.heard.lock();
+                if std::mem::take(&mut heard.subscribed) {
+                    heard.messages = 0;
+                    return Signal::Subscribed;
+                }
+                if heard.messages > 0 {
+                    return Signal::Messages(std::mem::take(&mut heard.messages));
+                }
+            }
+            self.ear.notify.notified().await;
+        }
+    }
+
+    /// Whether messages arrive, as far as is known here.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.ear.heard.lock().listening
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut channels = self.hub.shared.channels.lock();
+        if !channels
+            .get(&self.channel)
+            .is_some_and(|ear| Arc::ptr_eq(ear, &self.ear))
+        {
+            return;
+        }
+        channels.remove(&self.channel);
+        let _ = self
+            .hub
+            .shared
+            .orders
+            .send(Order::Unsubscribe(self.channel.clone()));
+    }
+}
+
+impl Hub {
+    pub(super) fn start(
+        connector: Arc<dyn Connector>,
+        clock: Clock,
+        response_timeout: Duration,
+        connect_timeout: Duration,
+        tasks: &TaskTracker,
+    ) -> Self {
+        let (orders, received) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            connector,
+            clock,
+            response_timeout,
+            connect_timeout,
+            channels: Mutex::default(),
+            orders,
+            closing: CancellationToken::new(),
+            connections_made: AtomicU64::new(0),
+        });
+        let attendant = Attendant {
+            shared: shared.clone(),
+            orders: received,
+            pending: FuturesUnordered::new(),
+        };
+        tasks.spawn_on(attendant.serve(), shared.clock.runtime());
+        Self { shared }
+    }
+
+    /// Listens on a channel that nobody of this client listens on yet: a lock has one driver at a time.
+    pub(super) fn subscribe(&self, channel: &Arc<str>) -> Subscription {
+        let ear = Arc::new(Ear::default());
+        let mut channels = self.shared.channels.lock();
+        channels.insert(channel.clone(), ear.clone());
+        // Under the lock, so that orders for a channel arrive in the order of what they follow.
+        let _ = self.shared.orders.send(Order::Subscribe(channel.clone()));
+        Subscription {
+            hub: self.clone(),
+            channel: channel.clone(),
+            ear,
+        }
+    }
+
+    /// Tries once whether this user may subscribe.
+    pub(super) async fn probe(&self) -> Result<(), Fault> {
+        let shared = self.shared.clone();
+        let probe = async move {
+            let Some((mut sink, _stream)) = shared.connect().await? else {
+                return Err(Fault::NoAnswer(shared.connect_timeout));
+            };
+            let at = shared.clock.now().plus(shared.response_timeout);
+            match shared.clock.until(at, sink.subscribe(PROBE)).await {
+                Some(Ok(())) => Ok(()),
+                // The name of the probe may be out of bounds; the names of locks are another matter.
+                Some(Err(error)) => match Fault::from_redis(error) {
+                    Fault::Denied { what, .. } if &*what == "the channel" => Ok(()),
+                    fault => Err(fault),
+                },
+                None => Err(Fault::NoAnswer(shared.response_timeout)),
+            }
+        };
+        self.shared
+            .clock
+            .runtime()
+            .spawn(probe)
+            .await
+            .unwrap_or(Err(Fault::Closed))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.shared.channels.lock().len()
+    }
+
+    pub(super) fn connections_made(&self) -> u64 {
+        self.shared.connections_made.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn close(&self) {
+        self.shared.closing.cancel();
+    }
+}
+
+impl Shared {
+    /// A new connection; `None` if there is none within the connect timeout.
+    async fn connect(&self) -> Result<Option<(PubSubSink, PubSubStream)>, Fault> {
+        let at = self.clock.now().plus(self.connect_timeout);
+        match self.clock.until(at, self.connector.subscriptions()).await {
+            Some(Ok(connection)) => {
+                self.connections_made.fetch_add(1, Ordering::Relaxed);
+                Ok(Some(connection.split()))
+            }
+            Some(Err(error)) => Err(Fault::from_redis(error)),
+            None => Ok(None),
+        }
+    }
+
+    fn heard(&self, channel: &str) {
+        let ear = self.channels.lock().get(channel).cloned();
+        if let Some(ear) = ear {
+            ear.heard.lock().messages += 1;
+            ear.notify.notify_one();
+        }
+    }
+
+    fn subscribed(&self, channel: &str) {
+        let ear = self.channels.lock().get(channel).cloned();
+        if let Some(ear) = ear {
+            let mut heard = ear.heard.lock();
+            heard.subscribed = true;
+            heard.listening = true;
+            drop(heard);
+            ear.notify.notify_one();
+        }
+    }
+
+    fn deaf(&self) {
+        for ear in self.channels.lock().values() {
+            ear.heard.lock().listening = false;
+        }
+    }
+}
+
+/// The task that keeps the connection.
+struct Attendant {
+    shared: Arc<Shared>,
+    orders: mpsc::UnboundedReceiver<Order>,
+    pending: FuturesUnordered<Pin<Box<dyn Future<Output = Done> + Send>>>,
+}
+
+enum Done {
+    Subscribed(Arc<str>),
+    /// Left a channel, or got an answer to a ping.
+    Nothing,
+    /// The server refuses this channel, for a reason that a new connection does not mend.
+    Refused(Arc<str>, Fault),
+    Broken,
+}
+
+impl Attendant {
+    async fn serve(mut self) {
+        let closing = self.shared.closing.clone();
+        let _ = closing
+            .run_until_cancelled_owned(self.keep_connected())
+            .await;
+    }
+
+    async fn keep_connected(&mut self) {
+        let mut attempt = 0;
+        loop {
+            // Nobody listens: no connection is needed.
+            while self.shared.channels.lock().is_empty() {
+                if self.orders.recv().await.is_none() {
+                    return;
+                }
+            }
+            match self.shared.connect().await {
+                Ok(Some((sink, stream))) => {
+                    attempt = 0;
+                    self.use_connection(sink, stream).await;
+                    self.shared.deaf();
+                    self.pending.clear();
+                }
+                Ok(None) => tracing::debug!("no connection for subscriptions in time"),
+                Err(fault) => tracing::debug!(%fault, "no connection for subscriptions"),
+            }
+            if !self.shared.channels.lock().is_empty() {
+                let pause = self.shared.clock.back_off(attempt, LONGEST_PAUSE);
+                attempt += 1;
+                self.shared.clock.sleep(pause).await;
+            }
+        }
+    }
+
+    /// Until it breaks, or nobody has listened for a while.
+    async fn use_connection(&mut self, sink: PubSubSink, mut stream: PubSubStream) {
+        let clock = self.shared.clock.clone();
+        // What was ordered before is in the list of channels.
+        while self.orders.try_recv().is_ok() {}
+        let channels: Vec<Arc<str>> = self.shared.channels.lock().keys().cloned().collect();
+        for channel in channels {
+            self.subscribe(&sink, channel);
+        }
+        let mut check_at = clock.now().plus(PING_EVERY);
+        let mut idle_since = None;
+        loop {
+            tokio::select! {
+                biased;
+                order = self.orders.recv() => match order {
+                    Some(Order::Subscribe(channel)) => {
+                        idle_since = None;
+                        self.subscribe(&sink, channel);
+                    }
+                    Some(Order::Unsubscribe(channel)) => self.unsubscribe(&sink, channel),
+                    None => return,
+                },
+                Some(done) = self.pending.next() => match done {
+                    Done::Subscribed(channel) => self.shared.subscribed(&channel),
+                    Done::Nothing => {}
+                    Done::Refused(channel, fault) => {
+                        tracing::warn!(channel = &*channel, %fault, "cannot subscribe: waiters poll");
+                    }
+                    Done::Broken => return,
+                },
+                message = stream.next() => match message {
+                    Some(message) => self.shared.heard(message.get_channel_name()),
+                    None => return,
+                },
+                () = clock.sleep_until(check_at) => {
+                    check_at = clock.now().plus(PING_EVERY);
+                    if self.is_idle(&mut idle_since) {
+                        return;
+                    }
+                    let mut sink = sink.clone();
+                    self.await_answer(async move { sink.ping::<redis::Value>().await.map(|_| Done::Nothing) });
+                }
+            }
+        }
+    }
+
+    fn is_idle(&self, since: &mut Option<Timestamp>) -> bool {
+        if !self.shared.channels.lock().is_empty() {
+            *since = None;
+            return false;
+        }
+        let now = self.shared.clock.now();
+        now.since(*since.get_or_insert(now)) >= IDLE
+    }
+
+    fn subscribe(&self, sink: &PubSubSink, channel: Arc<str>) {
+        let mut sink = sink.clone();
+        self.await_answer(async move {
+            match sink.subscribe(&*channel).await.map_err(Fault::from_redis) {
+                Ok(()) => Ok(Done::Subscribed(channel)),
+                Err(fault @ (Fault::Denied { .. } | Fault::Refused(_))) => {
+                    Ok(Done::Refused(channel, fault))
+                }
+                Err(_) => Ok(Done::Broken),
+            }
+        });
+    }
+
+    fn unsubscribe(&self, sink: &PubSubSink, channel: Arc<str>) {
+        let mut sink = sink.clone();
+        self.await_answer(async move { sink.unsubscribe(&*channel).await.map(|()| Done::Nothing) });
+    }
+
+    /// Polled in the order of these calls, which is the order on the wire. No answer in time: broken.
+    fn await_answer(
+        &self,
+        answer: impl Future<Output = redis::RedisResult<Done>> + Send + 'static,
+    ) {
+        let clock = self.shared.clock.clone();
+        let at = clock.now().plus(self.shared.response_timeout);
+        self.pending.push(Box::pin(async move {
+            match clock.until(at, answer).await {
+                Some(Ok(done)) => done,
+                Some(Err(_)) | None => Done::Broken,
+            }
+        }));
+    }
+}
+
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const PING_EVERY: Duration = Duration::from_secs(5);
+const IDLE: Duration = Duration::from_secs(30);

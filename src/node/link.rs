@@ -1,0 +1,115 @@
+//! The command connection of a node, as its users see it: up, down, and what was sent on it.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisResult, Value};
+use tokio::task::coop::unconstrained;
+
+use super::wire;
+use crate::clock::Timestamp;
+use crate::error::Fault;
+use crate::key::LeaseId;
+use crate::script::{Call, Reply};
+
+/// Which connection of a node, counted from the first.
+pub(crate) type Generation = u64;
+
+/// Whether there is a connection, and what is owed on the next one.
+pub(super) struct Link {
+    pub(super) state: LinkState,
+    /// Releases that no server has confirmed.
+    pub(super) owed: HashMap<LeaseId, Owed>,
+}
+
+pub(super) enum LinkState {
+    Up(Connection),
+    Down(Fault),
+}
+
+#[derive(Clone)]
+pub(super) struct Connection {
+    pub(super) commands: MultiplexedConnection,
+    pub(super) generation: Generation,
+    /// No older connection of this client can still run anything on the server.
+    pub(super) alone: bool,
+}
+
+/// A release that must reach the server.
+pub(crate) struct Owed {
+    pub(crate) call: Call,
+    /// The connection that the lease's acquire was sent on last: a release behind it there is the last word.
+    pub(crate) acquired_on: Generation,
+    /// How long the lease would last if its acquire ran now.
+    pub(crate) ttl: Duration,
+    /// When the lease is over at the server in any case that a client can know of.
+    pub(crate) until: Timestamp,
+}
+
+impl Connection {
+    pub(super) fn send(&self, call: &Call, with_body: bool) -> Sent {
+        self.send_command(wire::command(call, with_body))
+    }
+
+    pub(super) fn send_command(&self, command: Cmd) -> Sent {
+        let mut commands = self.commands.clone();
+        let reply = async move { commands.send_packed_command(&command).await };
+        Sent::start(self.generation, Box::pin(unconstrained(reply)))
+    }
+}
+
+/// A command whose place on the wire is fixed, and its reply to come.
+///
+/// The order on the wire is the order of the first polls, so the first poll is made here and now.
+/// Dropping it may or may not stop the command.
+pub(crate) struct Sent {
+    reply: Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>,
+    early: Option<RedisResult<Value>>,
+    pub(crate) generation: Generation,
+}
+
+impl Sent {
+    fn start(
+        generation: Generation,
+        mut reply: Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>,
+    ) -> Self {
+        let mut nobody = Context::from_waker(Waker::noop());
+        let early = match reply.as_mut().poll(&mut nobody) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        };
+        Self {
+            reply,
+            early,
+            generation,
+        }
+    }
+}
+
+impl Future for Sent {
+    type Output = Result<Reply, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(result) = self.early.take() {
+            return Poll::Ready(wire::reply(result));
+        }
+        self.reply.as_mut().poll(cx).map(wire::reply)
+    }
+}
+
+impl LinkState {
+    pub(super) fn connection(&self) -> Result<&Connection, Fault> {
+        match self {
+            Self::Up(connection) => Ok(connection),
+            Self::Down(fault) => Err(fault.clone()),
+        }
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self, Self::Up(_))
+    }
+}

@@ -1,0 +1,563 @@
+//! One Redis deployment: a command connection that is made again when it breaks, and a hub of subscriptions.
+//!
+//! * Commands run in the order in which they were sent, on one connection. A call that was sent on a
+//!   broken connection may still run, late.
+//! * Only releases cross connections. What is owed is sent first on a new connection, after the old one
+//!   was killed on the server, so that nothing of it can run behind the release.
+//! * Every call ends by its own time, whatever the connection does. Two calls in a row without an answer,
+//!   and the connection is given up.
+
+mod connector;
+mod handshake;
+mod hub;
+mod link;
+mod wire;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use connector::Connector;
+pub(crate) use handshake::Facts;
+pub(crate) use hub::{Signal, Subscription};
+pub(crate) use link::{Generation, Owed, Sent};
+
+use crate::clock::{Clock, Timestamp};
+use crate::config::{Address, Config};
+use crate::error::{Error, Fault};
+use crate::key::LeaseId;
+use crate::script::{Call, Reply};
+use connector::Sockets;
+use handshake::{Handshake, Identity};
+use hub::Hub;
+use link::{Connection, Link, LinkState};
+
+/// One Redis deployment. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Node {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// Without credentials.
+    address: Arc<str>,
+    connector: Arc<dyn Connector>,
+    clock: Clock,
+    response_timeout: Duration,
+    connect_timeout: Duration,
+    link: Mutex<Link>,
+    /// The newest generation; changes when a connection is up.
+    generation: watch::Sender<Generation>,
+    /// Wakes the supervisor: the connection was given up.
+    given_up: Notify,
+    /// Wakes those who wait for a release that is owed.
+    settled: Notify,
+    /// Calls in a row that had no answer.
+    unanswered: AtomicU32,
+    /// Releases that were sent and are for the supervisor to see through.
+    owing: mpsc::UnboundedSender<(LeaseId, Sent)>,
+    closing: CancellationToken,
+    connections_made: AtomicU64,
+    /// How long an answer takes, smoothed; nanoseconds.
+    round_trip: AtomicU64,
+    hub: Hub,
+}
+
+impl Node {
+    /// Connects, within the connect timeout, and keeps the connection from then on.
+    pub(crate) async fn connect(
+        address: &Address,
+        connector: Option<Arc<dyn Connector>>,
+        config: &Config,
+        clock: Clock,
+        tasks: &TaskTracker,
+    ) -> Result<Self, Error> {
+        let connector = match connector {
+            Some(connector) => connector,
+            None => {
+                let sockets = Sockets::new(address, patience(config.ttl)).map_err(|error| {
+                    Error::from_fault(&address.shown, None, Fault::from_redis(error))
+                })?;
+                Arc::new(sockets)
+            }
+        };
+        let (owing, owed) = mpsc::unbounded_channel();
+        let hub = Hub::start(
+            connector.clone(),
+            clock.clone(),
+            config.response_timeout,
+            config.connect_timeout,
+            tasks,
+        );
+        let shared = Arc::new(Shared {
+            address: address.shown.clone(),
+            connector,
+            clock,
+            response_timeout: config.response_timeout,
+            connect_timeout: config.connect_timeout,
+            link: Mutex::new(Link {
+                state: LinkState::Down(Fault::Down("not connected yet".into())),
+                owed: HashMap::new(),
+            }),
+            generation: watch::Sender::new(0),
+            given_up: Notify::new(),
+            settled: Notify::new(),
+            unanswered: AtomicU32::new(0),
+            owing,
+            closing: CancellationToken::new(),
+            connections_made: AtomicU64::new(0),
+            round_trip: AtomicU64::new(0),
+            hub,
+        });
+        let node = Self { shared };
+        let mut supervisor = Supervisor {
+            shared: node.shared.clone(),
+            owed,
+            lost: Arc::default(),
+            settling: FuturesUnordered::new(),
+            haunting: Vec::new(),
+            done: false,
+        };
+        // On the client's own runtime, where the connection's task is to live.
+        let first = async move { supervisor.connect().await.map(|()| supervisor) };
+        let first = node.shared.clock.runtime().spawn(first).await;
+        let ready = match first.unwrap_or(Err(Fault::Closed)) {
+            Ok(supervisor) => node.shared.hub.probe().await.map(|()| supervisor),
+            Err(fault) => Err(fault),
+        };
+        match ready {
+            Ok(supervisor) => {
+                tasks.spawn_on(supervisor.serve(), node.shared.clock.runtime());
+                Ok(node)
+            }
+            Err(fault) => {
+                node.close();
+                Err(Error::from_fault(&address.shown, None, fault))
+            }
+        }
+    }
+
+    /// The server's address, without credentials.
+    pub(crate) fn address(&self) -> &Arc<str> {
+        &self.shared.address
+    }
+
+    /// Puts a call on the wire behind all that were sent before. Does not wait.
+    pub(crate) fn send(&self, call: &Call) -> Result<Sent, Fault> {
+        self.shared
+            .link
+            .lock()
+            .state
+            .connection()
+            .map(|up| up.send(call, false))
+    }
+
+    /// Puts a call on the wire again, whole, after the server did not know its script.
+    pub(crate) fn send_whole(&self, call: &Call) -> Result<Sent, Fault> {
+        self.shared
+            .link
+            .lock()
+            .state
+            .connection()
+            .map(|up| up.send(call, true))
+    }
+
+    /// The answer to a call, or [`Fault::NoAnswer`] after `within`. Tells the supervisor what it means
+    /// for the connection. Dropping this future leaves `sent` as it is.
+    pub(crate) async fn answer(&self, sent: &mut Sent, within: Duration) -> Result<Reply, Fault> {
+        self.shared.answer(sent, within).await
+    }
+
+    /// A call from sending to answer, script and all. For calls that change nothing or may be lost.
+    pub(crate) async fn call(&self, call: &Call, within: Duration) -> Result<Reply, Fault> {
+        let mut sent = self.send(call)?;
+        match self.answer(&mut sent, within).await {
+            Err(Fault::NoScript) => {
+                let mut sent = self.send_whole(call)?;
+                self.answer(&mut sent, within).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Sees to it that a release reaches the server, now or on a later connection. `sent` is its first
+    /// sending, if there was one.
+    pub(crate) fn owe(&self, id: LeaseId, owed: Owed, sent: Option<Sent>) {
+        let mut link = self.shared.link.lock();
+        let sent = match (sent, &link.state) {
+            (Some(sent), _) => Some(sent),
+            (None, LinkState::Up(connection)) => Some(connection.send(&owed.call, false)),
+            (None, LinkState::Down(_)) => None,
+        };
+        link.owed.insert(id.clone(), owed);
+        if let Some(sent) = sent {
+            // Fails when the supervisor is gone, and with it the runtime: then nothing can be sent.
+            let _ = self.shared.owing.send((id, sent));
+        }
+    }
+
+    /// Whether a release that was owed is owed no more, waited for until `until`.
+    pub(crate) async fn settled(&self, id: &LeaseId, until: Timestamp) -> bool {
+        let gone = async {
+            loop {
+                let mut next = std::pin::pin!(self.shared.settled.notified());
+                next.as_mut().enable();
+                {
+                    let link = self.shared.link.lock();
+                    if !link.owed.contains_key(id) {
+                        return true;
+                    }
+                    if matches!(link.state, LinkState::Down(Fault::Closed)) {
+                        return false;
+                    }
+                }
+                next.await;
+            }
+        };
+        self.shared.clock.until(until, gone).await.unwrap_or(false)
+    }
+
+    /// Waits for a connection; the reason why there is none at `until`.
+    pub(crate) async fn up(&self, until: Timestamp) -> Result<(), Fault> {
+        let mut generation = self.shared.generation.subscribe();
+        loop {
+            generation.mark_unchanged();
+            match &self.shared.link.lock().state {
+                LinkState::Up(_) => return Ok(()),
+                LinkState::Down(fault) if !fault.may_pass() => return Err(fault.clone()),
+                LinkState::Down(_) => {}
+            }
+            if self
+                .shared
+                .clock
+                .until(until, generation.changed())
+                .await
+                .is_none()
+            {
+                return self.shared.link.lock().state.connection().map(|_| ());
+            }
+        }
+    }
+
+    /// Listens on a channel.
+    pub(crate) fn subscribe(&self, channel: &Arc<str>) -> Subscription {
+        self.shared.hub.subscribe(channel)
+    }
+
+    /// The smoothed time of a round trip.
+    pub(crate) fn round_trip(&self) -> Duration {
+        Duration::from_nanos(self.shared.round_trip.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn note_round_trip(&self, took: Duration) {
+        let new = took.as_nanos() as u64;
+        let old = self.shared.round_trip.load(Ordering::Relaxed);
+        let smoothed = if old == 0 {
+            new
+        } else {
+            old - old / 8 + new / 8
+        };
+        self.shared.round_trip.store(smoothed, Ordering::Relaxed);
+    }
+
+    pub(crate) fn connections_made(&self) -> u64 {
+        self.shared.connections_made.load(Ordering::Relaxed) + self.shared.hub.connections_made()
+    }
+
+    pub(crate) fn owed(&self) -> usize {
+        self.shared.link.lock().owed.len()
+    }
+
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.shared.hub.len()
+    }
+
+    /// What the server says of itself that bears on the promises of a lock.
+    pub(crate) async fn facts(&self) -> Result<Facts, Fault> {
+        let connection = self.shared.link.lock().state.connection()?.clone();
+        handshake::facts(&self.shared, &connection).await
+    }
+
+    /// Ends the tasks of this node once nothing is owed any more, or no lease that is owed can still stand.
+    pub(crate) fn close(&self) {
+        self.shared.closing.cancel();
+        self.shared.hub.close();
+    }
+}
+
+impl Shared {
+    async fn answer(&self, sent: &mut Sent, within: Duration) -> Result<Reply, Fault> {
+        let at = self.clock.now().plus(within);
+        let answer = self.clock.until(at, &mut *sent).await;
+        match &answer {
+            Some(Err(Fault::Broken(_))) => self.give_up(sent.generation, "the connection broke"),
+            Some(_) => {
+                if self.unanswered.load(Ordering::Relaxed) != 0 {
+                    self.unanswered.store(0, Ordering::Relaxed);
+                }
+            }
+            None if self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= UNANSWERED => {
+                self.give_up(sent.generation, "the server does not answer");
+            }
+            None => {}
+        }
+        answer.unwrap_or(Err(Fault::NoAnswer(within)))
+    }
+
+    /// Takes a connection out of use.
+    fn give_up(&self, generation: Generation, why: &str) {
+        let mut link = self.link.lock();
+        if matches!(&link.state, LinkState::Up(up) if up.generation == generation) {
+            link.state = LinkState::Down(Fault::Down(why.into()));
+            drop(link);
+            tracing::warn!(node = %self.address, reason = why, "connection lost");
+            self.given_up.notify_one();
+        }
+    }
+}
+
+/// The task that keeps a node's command connection, and what is owed on it.
+struct Supervisor {
+    shared: Arc<Shared>,
+    owed: mpsc::UnboundedReceiver<(LeaseId, Sent)>,
+    /// Notified by the connection itself when the server closes it.
+    lost: Arc<Notify>,
+    settling: FuturesUnordered<Settling>,
+    /// Older connections that the server may still read from.
+    haunting: Vec<Identity>,
+    /// All was done that this task is for.
+    done: bool,
+}
+
+type Settling = std::pin::Pin<Box<dyn Future<Output = Settled> + Send>>;
+
+struct Settled {
+    id: LeaseId,
+    generation: Generation,
+    /// `None`: it is time to send it again.
+    answer: Option<Result<Reply, Fault>>,
+}
+
+impl Supervisor {
+    async fn serve(mut self) {
+        loop {
+            self.use_connection().await;
+            if self.done {
+                return;
+            }
+            self.settling.clear();
+            if !self.reconnect().await {
+                self.done = true;
+                return;
+            }
+        }
+    }
+
+    /// Sees releases through until the connection is given up, or all is done.
+    async fn use_connection(&mut self) {
+        let shared = self.shared.clone();
+        let mut closing = false;
+        while shared.link.lock().state.is_up() {
+            if closing && shared.link.lock().owed.is_empty() {
+                self.done = true;
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = self.lost.notified() => {
+                    let generation = *shared.generation.borrow();
+                    shared.give_up(generation, "the server closed the connection");
+                }
+                () = shared.given_up.notified() => {}
+                Some(settled) = self.settling.next() => self.settled(settled),
+                Some((id, sent)) = self.owed.recv() => self.see_through(id, sent),
+                () = shared.closing.cancelled(), if !closing => closing = true,
+            }
+        }
+    }
+
+    fn see_through(&mut self, id: LeaseId, mut sent: Sent) {
+        let shared = self.shared.clone();
+        self.settling.push(Box::pin(async move {
+            let generation = sent.generation;
+            let answer = Some(shared.answer(&mut sent, shared.response_timeout).await);
+            Settled {
+                id,
+                generation,
+                answer,
+            }
+        }));
+    }
+
+    fn send_again(&mut self, id: LeaseId, with_body: bool) {
+        let link = self.shared.link.lock();
+        let Some(owed) = link.owed.get(&id) else {
+            return;
+        };
+        if let Ok(connection) = link.state.connection() {
+            let sent = connection.send(&owed.call, with_body);
+            drop(link);
+            self.see_through(id, sent);
+        }
+    }
+
+    fn settled(
+        &mut self,
+        Settled {
+            id,
+            generation,
+            answer,
+        }: Settled,
+    ) {
+        let mut link = self.shared.link.lock();
+        let (Some(owed), Ok(connection)) = (link.owed.get(&id), link.state.connection()) else {
+            return;
+        };
+        let last_word = generation == owed.acquired_on
+            || (generation == connection.generation && connection.alone)
+            || self.shared.clock.now() > owed.until;
+        match answer {
+            None => {
+                drop(link);
+                self.send_again(id, false);
+            }
+            Some(Err(Fault::NoScript)) => {
+                drop(link);
+                self.send_again(id, true);
+            }
+            Some(Err(Fault::Denied { .. } | Fault::WrongType | Fault::Closed)) => {
+                link.owed.remove(&id);
+                self.shared.settled.notify_waiters();
+            }
+            Some(Ok(_)) if last_word => {
+                link.owed.remove(&id);
+                self.shared.settled.notify_waiters();
+            }
+            Some(_) => {
+                let clock = self.shared.clock.clone();
+                let pause = clock.back_off(4, REPEAT);
+                self.settling.push(Box::pin(async move {
+                    clock.sleep(pause).await;
+                    Settled {
+                        id,
+                        generation,
+                        answer: None,
+                    }
+                }));
+            }
+        }
+    }
+
+    /// Tries until there is a connection; false once nothing is left to do on one.
+    async fn reconnect(&mut self) -> bool {
+        let mut attempt = 0;
+        loop {
+            if self.shared.closing.is_cancelled() {
+                let now = self.shared.clock.now();
+                let mut link = self.shared.link.lock();
+                link.owed.retain(|_, owed| owed.until > now);
+                self.shared.settled.notify_waiters();
+                if link.owed.is_empty() {
+                    return false;
+                }
+            }
+            let Err(fault) = self.connect().await else {
+                return true;
+            };
+            tracing::debug!(node = %self.shared.address, %fault, attempt, "connecting failed");
+            self.shared.link.lock().state = LinkState::Down(match fault {
+                fault @ (Fault::Denied { .. } | Fault::Down(_)) => fault,
+                fault => Fault::Down(fault.to_string().into()),
+            });
+            let pause = self.shared.clock.back_off(attempt, LONGEST_PAUSE);
+            attempt = attempt.saturating_add(1);
+            self.shared.clock.sleep(pause).await;
+        }
+    }
+
+    /// Makes a connection and, in one step, sends what is owed on it and lets others use it.
+    async fn connect(&mut self) -> Result<(), Fault> {
+        let shared = self.shared.clone();
+        let at = shared.clock.now().plus(shared.connect_timeout);
+        let lost = Arc::new(Notify::new());
+        let made = shared
+            .clock
+            .until(at, shared.connector.commands(lost.clone()))
+            .await;
+        let commands = match made {
+            Some(Ok(commands)) => commands,
+            Some(Err(error)) => {
+                return Err(match Fault::from_redis(error) {
+                    Fault::Broken(cause) => Fault::Down(cause.to_string().into()),
+                    fault => fault,
+                });
+            }
+            None => return Err(Fault::NoAnswer(shared.connect_timeout)),
+        };
+        shared.connections_made.fetch_add(1, Ordering::Relaxed);
+        let mut connection = Connection {
+            commands,
+            generation: *shared.generation.borrow() + 1,
+            alone: true,
+        };
+        let identity = Handshake {
+            shared: &shared,
+            connection: &connection,
+        }
+        .run(&mut self.haunting)
+        .await?;
+        connection.alone = self.haunting.is_empty();
+        // The next one will have to see to this one.
+        self.haunting.push(identity);
+        self.lost = lost;
+
+        let mut link = shared.link.lock();
+        let now = shared.clock.now();
+        let mut sent = Vec::new();
+        for (id, owed) in &mut link.owed {
+            owed.until = owed.until.max(now.plus(owed.ttl));
+            sent.push((id.clone(), connection.send(&owed.call, false)));
+        }
+        let generation = connection.generation;
+        link.state = LinkState::Up(connection);
+        drop(link);
+        for (id, sent) in sent {
+            self.see_through(id, sent);
+        }
+        shared.unanswered.store(0, Ordering::Relaxed);
+        shared.generation.send_replace(generation);
+        if generation > 1 {
+            tracing::info!(node = %shared.address, generation, "connected again");
+        }
+        Ok(())
+    }
+}
+
+/// The supervisor ends when all is done, or is dropped with its runtime: nothing can be sent any more.
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        if !self.done {
+            self.shared.clock.stop();
+        }
+        self.shared.link.lock().state = LinkState::Down(Fault::Closed);
+        // Wakes those who wait for a connection, to learn that none comes.
+        self.shared.generation.send_modify(|_| {});
+        self.shared.settled.notify_waiters();
+    }
+}
+
+/// After how long without an acknowledgement the kernel gives a connection up.
+fn patience(ttl: Duration) -> Duration {
+    (ttl / 3).clamp(Duration::from_secs(1), Duration::from_secs(5))
+}
+
+const UNANSWERED: u32 = 2;
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const REPEAT: Duration = Duration::from_secs(1);

@@ -1,0 +1,273 @@
+//! Who holds: the identity by which a nested acquisition is known as one.
+//!
+//! In Java the owner is the thread. A task of async Rust may run several branches at once, so an owner
+//! taken from the task would let two of them in. Here each acquisition is its own owner, unless the
+//! program names one: by handle ([`Mutex::owned_by`](crate::Mutex::owned_by)), for a stretch of code
+//! ([`Owner::scope`]), or inside the body of [`Mutex::run`](crate::Mutex::run) for that same lock.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An identity that holds locks. Acquisitions by the same owner re-enter each other.
+///
+/// Clones are the same owner; every [`Owner::new`] and [`Owner::named`] makes another one. The name is
+/// a label for logs and messages, not the identity: two requests called `"req-17"` keep each other out.
+///
+/// ```
+/// use leasehold::Owner;
+///
+/// let one = Owner::named("req-17");
+/// assert_eq!(one, one.clone());
+/// assert_ne!(one, Owner::named("req-17"));
+/// ```
+#[derive(Clone)]
+pub struct Owner {
+    id: u64,
+    label: Option<Arc<str>>,
+    /// Whether another acquisition can have the same owner.
+    shared: bool,
+}
+
+impl Owner {
+    /// A new owner without a name.
+    #[allow(clippy::new_without_default)] // every call makes another identity
+    pub fn new() -> Self {
+        Self::fresh(None, true)
+    }
+
+    /// A new owner, called `label` in logs and messages.
+    pub fn named(label: impl Into<Arc<str>>) -> Self {
+        Self::fresh(Some(label.into()), true)
+    }
+
+    /// The owner whose [`scope`](Self::scope) this code runs in, if any.
+    ///
+    /// A spawned task does not run in its parent's scope. To carry the owner over:
+    ///
+    /// ```
+    /// use leasehold::Owner;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// Owner::named("req-17").scope(async {
+    ///     let owner = Owner::current().expect("in a scope");
+    ///     tokio::spawn(async move { owner.scope(async { /* still req-17 */ }).await })
+    ///         .await
+    ///         .unwrap();
+    /// })
+    /// .await;
+    /// # }
+    /// ```
+    pub fn current() -> Option<Self> {
+        CONTEXT
+            .try_with(|context| context.owner.clone())
+            .ok()
+            .flatten()
+    }
+
+    /// Runs `future` with every lock taken inside it belonging to this owner, except on handles that
+    /// are [`owned_by`](crate::Mutex::owned_by) another.
+    ///
+    /// Branches that run concurrently inside one scope (`join!`, `select!`, `buffer_unordered`) are the
+    /// same owner: a lock does not keep them apart. Give each branch an owner of its own where it must.
+    /// A task spawned inside is outside; see [`Owner::current`].
+    pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        let bodies = CONTEXT
+            .try_with(|context| context.bodies.clone())
+            .ok()
+            .flatten();
+        let context = Context {
+            owner: Some(self.clone()),
+            bodies,
+        };
+        CONTEXT.scope(context, future)
+    }
+
+    /// An owner that nobody else can be.
+    pub(crate) fn single() -> Self {
+        Self::fresh(None, false)
+    }
+
+    /// The owner of an acquisition of the lock `lock`: the handle's, the scope's, that of the body of
+    /// `run` for the same lock, or one of its own.
+    pub(crate) fn resolve(explicit: Option<&Self>, lock: LockKey<'_>) -> Self {
+        if let Some(owner) = explicit {
+            return owner.clone();
+        }
+        CONTEXT
+            .try_with(|context| match &context.owner {
+                Some(owner) => Some(owner.clone()),
+                None => context.body_of(lock),
+            })
+            .ok()
+            .flatten()
+            .unwrap_or_else(Self::single)
+    }
+
+    /// Runs the body of `run`: inside, the lock `lock` is re-entered by this owner.
+    pub(crate) fn run_body<F: Future>(
+        &self,
+        lock: LockKey<'_>,
+        body: F,
+    ) -> impl Future<Output = F::Output> + use<F> {
+        let outer = CONTEXT.try_with(Clone::clone).unwrap_or_default();
+        let context = Context {
+            owner: outer.owner,
+            bodies: Some(Arc::new(Body {
+                client: lock.client,
+                name: lock.name.clone(),
+                owner: self.clone(),
+                outer: outer.bodies,
+            })),
+        };
+        CONTEXT.scope(context, body)
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    fn fresh(label: Option<Arc<str>>, shared: bool) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            label,
+            shared,
+        }
+    }
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for Owner {}
+
+impl std::hash::Hash for Owner {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.id.hash(state);
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.label {
+            Some(label) => write!(f, "{label}#{}", self.id),
+            None => write!(f, "#{}", self.id),
+        }
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Owner({self})")
+    }
+}
+
+/// A lock of one client: two clients of a process may use the same name on different servers.
+#[derive(Clone, Copy)]
+pub(crate) struct LockKey<'a> {
+    pub(crate) client: usize,
+    pub(crate) name: &'a Arc<str>,
+}
+
+tokio::task_local! {
+    static CONTEXT: Context;
+}
+
+#[derive(Clone, Default)]
+struct Context {
+    owner: Option<Owner>,
+    bodies: Option<Arc<Body>>,
+}
+
+impl Context {
+    fn body_of(&self, lock: LockKey<'_>) -> Option<Owner> {
+        let mut body = self.bodies.as_ref();
+        while let Some(at) = body {
+            if at.client == lock.client && at.name == *lock.name {
+                return Some(at.owner.clone());
+            }
+            body = at.outer.as_ref();
+        }
+        None
+    }
+}
+
+/// A body of `run` that this code is inside of.
+struct Body {
+    client: usize,
+    name: Arc<str>,
+    owner: Owner,
+    outer: Option<Arc<Body>>,
+}
+
+/// Where code runs, to notice one that waits for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Task(tokio::task::Id),
+    Thread(std::thread::ThreadId),
+}
+
+impl Place {
+    pub(crate) fn here() -> Self {
+        match tokio::task::try_id() {
+            Some(id) => Self::Task(id),
+            None => Self::Thread(std::thread::current().id()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &Arc<str>) -> LockKey<'_> {
+        LockKey { client: 1, name }
+    }
+
+    #[tokio::test]
+    async fn the_handle_goes_before_the_scope_and_the_scope_before_the_body() {
+        let name: Arc<str> = "n".into();
+        let (explicit, scoped, body) = (Owner::new(), Owner::named("s"), Owner::new());
+        body.run_body(key(&name), async {
+            assert_eq!(Owner::resolve(None, key(&name)), body);
+            scoped
+                .scope(async {
+                    assert_eq!(Owner::resolve(None, key(&name)), scoped);
+                    assert_eq!(Owner::resolve(Some(&explicit), key(&name)), explicit);
+                    assert_eq!(Owner::current(), Some(scoped.clone()));
+                })
+                .await;
+        })
+        .await;
+        assert_ne!(
+            Owner::resolve(None, key(&name)),
+            Owner::resolve(None, key(&name))
+        );
+    }
+
+    #[tokio::test]
+    async fn a_body_is_known_for_its_own_lock_only() {
+        let (name, other): (Arc<str>, Arc<str>) = ("n".into(), "m".into());
+        let (outer, inner) = (Owner::new(), Owner::new());
+        outer
+            .run_body(key(&name), async {
+                inner
+                    .run_body(key(&other), async {
+                        assert_eq!(Owner::resolve(None, key(&name)), outer);
+                        assert_eq!(Owner::resolve(None, key(&other)), inner);
+                        let elsewhere = LockKey {
+                            client: 2,
+                            name: &name,
+                        };
+                        assert_ne!(Owner::resolve(None, elsewhere), outer);
+                    })
+                    .await;
+            })
+            .await;
+    }
+}

@@ -1,0 +1,572 @@
+//! The reentrant lock: Redisson's RLock, with tokens.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tracing::Instrument;
+
+use crate::config::{LeaseTerms, Terms};
+use crate::engine::contend;
+use crate::engine::gate::{Engine, Request, Until};
+use crate::engine::primitive::{Answer, Primitive, Refusal, Released};
+use crate::error::{Error, Fault, LossReason};
+use crate::guard::Guard;
+use crate::key::{self, Holder, LeaseId};
+use crate::owner::{LockKey, Owner};
+use crate::script::{self, Arg, Call, Reply};
+
+/// A reentrant lock by name: a handle that holds nothing and costs no I/O.
+///
+/// Clone it and keep it where you like. The `with_*` methods and [`owned_by`](Self::owned_by) make
+/// another handle on the same lock. A bad name or setting is told by the first acquiring call.
+///
+/// Every acquiring method returns an owned future. Who owns the hold is settled when that is first polled:
+/// see [`Owner`].
+#[derive(Clone)]
+pub struct Mutex {
+    engine: Arc<Engine>,
+    lock: Arc<Lock>,
+    terms: Terms,
+    owner: Option<Owner>,
+}
+
+impl Mutex {
+    pub(crate) fn new(engine: &Arc<Engine>, name: Arc<str>) -> Self {
+        let config = &engine.config;
+        Self {
+            engine: engine.clone(),
+            lock: Arc::new(Lock {
+                token_key: key::token_key(&name, config.redisson_fencing),
+                channel: key::channel(&name),
+                name,
+                retention_ms: config.retention_ms(),
+            }),
+            terms: Terms {
+                lease: LeaseTerms::Watched(config.ttl),
+                max_hold: None,
+            },
+            owner: None,
+        }
+    }
+
+    /// The lock's name, which is its key on the servers.
+    pub fn name(&self) -> &str {
+        &self.lock.name
+    }
+
+    /// A handle whose holds end after `lease`, 10 ms to 30 days, renewed by nobody.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let guard = client.mutex("nightly").with_lease(Duration::from_secs(10)).lock().await?;
+    /// assert!(guard.remaining() <= Duration::from_secs(10));
+    /// # Ok(()) }
+    /// ```
+    pub fn with_lease(&self, lease: Duration) -> Self {
+        self.on_terms(LeaseTerms::Fixed(lease), self.terms.max_hold)
+    }
+
+    /// A handle whose holds are renewed by the watchdog every third of `ttl`, 10 ms to 30 days. A crashed
+    /// holder's lock is free after `ttl` at most. The default is the client's.
+    pub fn with_ttl(&self, ttl: Duration) -> Self {
+        self.on_terms(LeaseTerms::Watched(ttl), self.terms.max_hold)
+    }
+
+    /// A handle whose holds the watchdog stops renewing `max_hold` after they began: a safety net for a holder
+    /// that hangs. The hold is lost, and told so, within one TTL after that.
+    pub fn with_max_hold(&self, max_hold: Duration) -> Self {
+        self.on_terms(self.terms.lease, Some(max_hold))
+    }
+
+    /// A handle whose acquisitions belong to `owner`, and so re-enter each other.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// let me = client.owner();
+    /// let account = client.mutex("account:7").owned_by(&me);
+    /// let outer = account.lock().await?;
+    /// let inner = account.lock().await?; // the same hold, without a round trip
+    /// assert_eq!((inner.hold_count(), inner.token()), (2, outer.token()));
+    /// # Ok(()) }
+    /// ```
+    pub fn owned_by(&self, owner: &Owner) -> Self {
+        Self {
+            owner: Some(owner.clone()),
+            ..self.clone()
+        }
+    }
+
+    fn on_terms(&self, lease: LeaseTerms, max_hold: Option<Duration>) -> Self {
+        Self {
+            terms: Terms { lease, max_hold },
+            ..self.clone()
+        }
+    }
+
+    /// Takes the lock, waiting for as long as another holds it.
+    ///
+    /// A free lock costs one round trip, re-entry none. Waiters of one process are served in the order of
+    /// their arrival; those of different processes are not starved, and in no promised order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] once the servers have not answered for
+    /// [`unavailable_after`](crate::ClientBuilder::unavailable_after); [`Error::Lost`] if the owner still has
+    /// guards of a lost hold of this lock; [`Error::InvalidName`], [`Error::InvalidConfig`],
+    /// [`Error::WrongType`], [`Error::Denied`], [`Error::Closed`] at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future at any point leaves nothing behind: no place in a queue, no lock.
+    #[track_caller]
+    pub fn lock(&self) -> impl Future<Output = Result<Guard, Error>> + Send + use<> {
+        self.acquire(Duration::MAX, Location::caller())
+    }
+
+    /// Takes the lock, waiting for `timeout` at most. Zero is one attempt, [`Duration::MAX`] is for ever.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`], which names the holder, if another kept the lock; [`Error::Unavailable`] if the
+    /// servers did not answer; otherwise as [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    #[track_caller]
+    pub fn lock_with_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Guard, Error>> + Send + use<> {
+        self.acquire(timeout, Location::caller())
+    }
+
+    /// Takes the lock if it is free: one attempt, which waits for nobody. `None` if another holds it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] without an answer within the response timeout; otherwise as [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    #[track_caller]
+    pub fn try_lock(&self) -> impl Future<Output = Result<Option<Guard>, Error>> + Send + use<> {
+        let attempt = self.acquire(Duration::ZERO, Location::caller());
+        async { none_on_timeout(attempt.await) }
+    }
+
+    /// Takes the lock, waiting for `timeout` at most. `None` if another kept it.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock_with_timeout`](Self::lock_with_timeout), but for the timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    #[track_caller]
+    pub fn try_lock_for(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Option<Guard>, Error>> + Send + use<> {
+        let wait = self.acquire(timeout, Location::caller());
+        async { none_on_timeout(wait.await) }
+    }
+
+    /// Takes the lock, runs `body` under it, and gives it back. If the lock is lost, `body` is cancelled.
+    ///
+    /// Inside `body` this lock is re-entered by the same client's handles without naming an owner.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock); [`Error::Lost`] if the lock was lost before `body` had ended and the lock was
+    /// given back: its result, if there is one, is dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `body` where it stands, and gives the lock back in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// let total = client.mutex("stock:7").run(async |guard| {
+    ///     println!("holding with token {}", guard.token());
+    ///     40 + 2
+    /// }).await?;
+    /// # assert_eq!(total, 42); Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn run<T, F>(&self, body: F) -> impl Future<Output = Result<T, Error>> + use<T, F>
+    where
+        F: AsyncFnOnce(&Guard) -> T,
+    {
+        let acquire = self.lock();
+        let engine = self.engine.clone();
+        let lock = self.lock.clone();
+        async move {
+            let guard = acquire.await?;
+            let key = LockKey {
+                client: engine.key(),
+                name: &lock.name,
+            };
+            let body = guard.owner().run_body(key, body(&guard));
+            let output = guard.run_until_lost(body).await?;
+            match guard.unlock().await {
+                // The body is done, and had the lock all the time; the release goes on by itself.
+                Ok(()) | Err(Error::Unavailable { .. }) => Ok(output),
+                Err(error) => Err(error),
+            }
+        }
+    }
+
+    fn acquire(
+        &self,
+        timeout: Duration,
+        caller: &'static Location<'static>,
+    ) -> impl Future<Output = Result<Guard, Error>> + Send + use<> {
+        let Self {
+            engine,
+            lock,
+            terms,
+            owner,
+        } = self.clone();
+        async move {
+            key::check_lock_name(&lock.name)?;
+            terms.check()?;
+            let key = LockKey {
+                client: engine.key(),
+                name: &lock.name,
+            };
+            let began_at = engine.clock.now();
+            let request = Request {
+                owner: Owner::resolve(owner.as_ref(), key),
+                terms,
+                until: match timeout {
+                    Duration::ZERO => Until::Once,
+                    Duration::MAX => Until::Ever,
+                    timeout => Until::At(began_at.plus(timeout)),
+                },
+                began_at,
+            };
+            let span = tracing::debug_span!(
+                "lock",
+                lock = &*lock.name,
+                owner = %request.owner,
+                at = %caller,
+                wait_us = tracing::field::Empty,
+                contended = tracing::field::Empty,
+                outcome = tracing::field::Empty,
+            );
+            let clock = engine.clock.clone();
+            let acquired = contend::acquire(engine, lock, request)
+                .instrument(span.clone())
+                .await;
+            if !span.is_disabled() {
+                span.record("wait_us", clock.now().since(began_at).as_micros() as u64);
+                match &acquired {
+                    Ok(acquired) => {
+                        span.record("contended", acquired.contended);
+                        span.record("outcome", "held");
+                    }
+                    Err(error) => {
+                        span.record("outcome", tracing::field::display(error));
+                    }
+                }
+            }
+            Ok(Guard::new(acquired?.entry))
+        }
+    }
+
+    /// Whether anybody holds the lock.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status).
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        Ok(self.status().await?.holder.is_some())
+    }
+
+    /// Who holds the lock, if anybody does.
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status).
+    pub async fn holder(&self) -> Result<Option<Holder>, Error> {
+        Ok(self.status().await?.holder)
+    }
+
+    /// For how long the lock is held still unless it is renewed; `None` if it is free, [`Duration::MAX`] if
+    /// it has no end (a key made by hand).
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status).
+    pub async fn remaining_ttl(&self) -> Result<Option<Duration>, Error> {
+        let status = self.status().await?;
+        Ok(status
+            .holder
+            .map(|_| status.remaining.unwrap_or(Duration::MAX)))
+    }
+
+    /// What the servers know of the lock: who holds it, how often, since when, for how long still, who waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] without an answer within the response timeout; [`Error::WrongType`],
+    /// [`Error::Denied`], [`Error::InvalidName`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it has no effect.
+    pub async fn status(&self) -> Result<LockStatus, Error> {
+        let call = Call {
+            script: &script::LOCK_STATUS,
+            keys: vec![
+                self.lock.name.clone(),
+                self.lock.token_key.clone(),
+                self.lock.channel.clone(),
+            ],
+            args: Vec::new(),
+        };
+        let reply = self.call(&call).await?;
+        LockStatus::read(&self.lock.name, &reply).ok_or_else(|| self.unexpected(&reply))
+    }
+
+    /// Frees the lock whoever holds it, and wakes those who wait. Whether it was held.
+    ///
+    /// An operators' tool: it breaks the promise made to the holder, who is told at its next renewal and may
+    /// go on writing until then. Prefer [`force_unlock_if`](Self::force_unlock_if).
+    ///
+    /// # Errors
+    ///
+    /// As [`status`](Self::status). Without an answer it may have happened.
+    pub async fn force_unlock(&self) -> Result<bool, Error> {
+        self.force(None).await
+    }
+
+    /// Frees the lock if `holder` (from [`status`](Self::status) or an [`Error::Timeout`]) holds it still.
+    ///
+    /// # Errors
+    ///
+    /// As [`force_unlock`](Self::force_unlock).
+    pub async fn force_unlock_if(&self, holder: &Holder) -> Result<bool, Error> {
+        self.force(Some(holder)).await
+    }
+
+    async fn force(&self, holder: Option<&Holder>) -> Result<bool, Error> {
+        let mut args = vec![Arg::Word(PUBLISH)];
+        args.extend(holder.map(|holder| Arg::Text(holder.text().clone())));
+        let call = Call {
+            script: &script::FORCE_UNLOCK,
+            keys: vec![self.lock.name.clone(), self.lock.channel.clone()],
+            args,
+        };
+        // Whose hold of ours it can be is known before it is freed: a later one is another's.
+        let gate = self.engine.existing_gate(&*self.lock);
+        let held_here = gate
+            .as_ref()
+            .and_then(|gate| gate.current_hold())
+            .filter(|hold| holder.is_none_or(|holder| *holder.text() == hold.lease.id.0));
+        let reply = self.call(&call).await?;
+        let freed = reply.number().ok_or_else(|| self.unexpected(&reply))? == 1;
+        if let (true, Some(hold), Some(gate)) = (freed, held_here, gate) {
+            hold.lease.lose(LossReason::Gone);
+            gate.notice_loss();
+        }
+        tracing::warn!(lock = &*self.lock.name, ?holder, freed, "force-unlocked");
+        Ok(freed)
+    }
+
+    async fn call(&self, call: &Call) -> Result<Reply, Error> {
+        key::check_lock_name(&self.lock.name)?;
+        let node = self.engine.quorum.node();
+        let within = self.engine.config.response_timeout;
+        let until = self.engine.clock.now().plus(within);
+        let reply = match node.up(until).await {
+            Ok(()) => node.call(call, within).await,
+            Err(fault) => Err(fault),
+        };
+        reply.map_err(|fault| self.engine.quorum.error(&self.lock.name, fault))
+    }
+
+    fn unexpected(&self, reply: &Reply) -> Error {
+        let fault = Fault::Unexpected(format!("{reply:?}").into());
+        self.engine.quorum.error(&self.lock.name, fault)
+    }
+}
+
+impl fmt::Debug for Mutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutex")
+            .field("name", &self.lock.name)
+            .field("terms", &self.terms)
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
+    }
+}
+
+fn none_on_timeout(acquired: Result<Guard, Error>) -> Result<Option<Guard>, Error> {
+    match acquired {
+        Ok(guard) => Ok(Some(guard)),
+        Err(Error::Timeout { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What the servers know of a lock at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockStatus {
+    /// The lock's name.
+    pub name: Arc<str>,
+    /// Who holds it; `None`: nobody.
+    pub holder: Option<Holder>,
+    /// How many guards the holder has, as far as it has told the servers.
+    pub hold_count: u32,
+    /// For how long it is held still unless it is renewed. `None`: it is free, or has no end (made by hand).
+    pub remaining: Option<Duration>,
+    /// Since when this library's client has held it: by the server's clock, and some
+    /// [`handoff_window`](crate::ClientBuilder::handoff_window) late at most. `None` for other holders.
+    pub since: Option<SystemTime>,
+    /// The highest token that was reserved for its holds so far. `None`: none is remembered.
+    pub last_token: Option<u64>,
+    /// How many clients wait for it.
+    pub waiting_clients: u32,
+}
+
+impl LockStatus {
+    fn read(name: &Arc<str>, reply: &Reply) -> Option<Self> {
+        let [pttl, holder, count, last_token, subscribers] = reply.list()? else {
+            return None;
+        };
+        let holder = holder.text().map(Holder::new);
+        let last_token = last_token
+            .number()
+            .and_then(|token| u64::try_from(token).ok());
+        let ours = holder
+            .as_ref()
+            .is_some_and(|holder| holder.client().is_some());
+        Some(Self {
+            name: name.clone(),
+            hold_count: count.number().unwrap_or(0).try_into().unwrap_or(0),
+            remaining: read_ttl(pttl),
+            // A token is the server's time of its acquire in microseconds, give or take a block.
+            since: last_token
+                .filter(|_| ours)
+                .map(|token| UNIX_EPOCH + Duration::from_micros(token)),
+            last_token,
+            waiting_clients: subscribers.number()?.try_into().ok()?,
+            holder,
+        })
+    }
+}
+
+/// The lock as the engine sees it.
+struct Lock {
+    name: Arc<str>,
+    token_key: Arc<str>,
+    channel: Arc<str>,
+    retention_ms: u64,
+}
+
+impl Primitive for Lock {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn channel(&self) -> &Arc<str> {
+        &self.channel
+    }
+
+    fn acquire(&self, id: &LeaseId, ttl: Duration, block: u64) -> Call {
+        Call {
+            script: &script::LOCK_ACQUIRE,
+            keys: vec![
+                self.name.clone(),
+                self.token_key.clone(),
+                self.channel.clone(),
+            ],
+            args: vec![
+                Arg::Text(id.0.clone()),
+                Arg::Number(1),
+                Arg::Number(ttl_ms(ttl)),
+                Arg::Number(block),
+                Arg::Number(self.retention_ms),
+            ],
+        }
+    }
+
+    fn renew(&self, id: &LeaseId, count: u32, ttl: Duration) -> Call {
+        Call {
+            script: &script::LOCK_RENEW,
+            keys: vec![self.name.clone()],
+            args: vec![
+                Arg::Text(id.0.clone()),
+                Arg::Number(count.into()),
+                Arg::Number(ttl_ms(ttl)),
+            ],
+        }
+    }
+
+    fn release(&self, id: &LeaseId) -> Call {
+        Call {
+            script: &script::LOCK_RELEASE,
+            keys: vec![self.name.clone(), self.channel.clone()],
+            args: vec![Arg::Text(id.0.clone()), Arg::Word(PUBLISH)],
+        }
+    }
+
+    fn read_acquire(&self, reply: &Reply) -> Option<Answer> {
+        match reply.list()? {
+            [Reply::Number(1), block_end] => Some(Answer::Granted {
+                block_end: block_end.number()?.try_into().ok()?,
+            }),
+            [Reply::Number(0), pttl, holder, subscribers] => Some(Answer::Refused(Refusal {
+                holder: Holder::new(holder.text()?),
+                remaining: read_ttl(pttl),
+                subscribers: subscribers.number()?.try_into().ok()?,
+            })),
+            _ => None,
+        }
+    }
+
+    fn read_renew(&self, reply: &Reply) -> Option<bool> {
+        match reply.number()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    fn read_release(&self, reply: &Reply) -> Option<Released> {
+        let [held, receivers] = reply.list()? else {
+            return None;
+        };
+        Some(Released {
+            held: held.number()? == 1,
+            receivers: receivers.number()?.try_into().ok()?,
+        })
+    }
+}
+
+/// Rounded up: the servers never end a lease before we do.
+fn ttl_ms(ttl: Duration) -> u64 {
+    ttl.as_nanos().div_ceil(1_000_000) as u64
+}
+
+/// A PTTL: negative where there is no key or no end.
+fn read_ttl(pttl: &Reply) -> Option<Duration> {
+    pttl.number()
+        .and_then(|ms| u64::try_from(ms).ok())
+        .map(Duration::from_millis)
+}
+
+/// How releases are told.
+const PUBLISH: &str = "PUBLISH";

@@ -1,0 +1,3 @@
+//! One file per kind of lock: its handle, and what it asks of the servers.
+
+pub(crate) mod lock;

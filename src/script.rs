@@ -1,0 +1,130 @@
+//! The Lua scripts, and the plain values that go into them and come out.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+/// One Lua file.
+pub(crate) struct Script {
+    pub(crate) name: &'static str,
+    pub(crate) body: &'static str,
+    /// The SHA-1 by which a server knows the body; computed at the first use.
+    pub(crate) hash: OnceLock<String>,
+}
+
+macro_rules! scripts {
+    ($($constant:ident = $name:literal;)*) => {
+        $(pub(crate) static $constant: Script = Script {
+            name: $name,
+            body: include_str!(concat!("../lua/", $name, ".lua")),
+            hash: OnceLock::new(),
+        };)*
+
+        #[cfg(test)]
+        static ALL: &[&Script] = &[$(&$constant),*];
+    };
+}
+
+scripts! {
+    LOCK_ACQUIRE = "lock_acquire";
+    LOCK_RENEW = "lock_renew";
+    LOCK_RELEASE = "lock_release";
+    LOCK_STATUS = "lock_status";
+    FORCE_UNLOCK = "force_unlock";
+    PREFLIGHT = "preflight";
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// One argument of a script.
+#[derive(Clone, Debug)]
+pub(crate) enum Arg {
+    Text(Arc<str>),
+    Word(&'static str),
+    Number(u64),
+}
+
+/// One run of a script: which, on what. Every call may be sent twice: twice is as once.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) script: &'static Script,
+    pub(crate) keys: Vec<Arc<str>>,
+    pub(crate) args: Vec<Arg>,
+}
+
+/// What a script returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Nil,
+    Number(i64),
+    Text(String),
+    List(Vec<Reply>),
+}
+
+impl Reply {
+    pub(crate) fn number(&self) -> Option<i64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Text(text) => text.parse().ok(),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn list(&self) -> Option<&[Reply]> {
+        match self {
+            Self::List(items) => Some(items),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_lua_file_is_registered_and_headed() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/lua");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .expect("the lua folder")
+            .map(|entry| {
+                entry
+                    .expect("an entry")
+                    .file_name()
+                    .into_string()
+                    .expect("a name")
+            })
+            .collect();
+        files.sort();
+        let mut registered: Vec<String> = ALL
+            .iter()
+            .map(|script| format!("{}.lua", script.name))
+            .collect();
+        registered.sort();
+        assert_eq!(files, registered);
+        for script in ALL {
+            let header: Vec<&str> = script
+                .body
+                .lines()
+                .take_while(|line| line.starts_with("--"))
+                .collect();
+            for part in ["-- KEYS:", "-- ARGV:", "-- Returns"] {
+                assert!(
+                    header.iter().any(|line| line.starts_with(part)),
+                    "{}.lua has no line that begins with {part:?}",
+                    script.name
+                );
+            }
+        }
+    }
+}
