@@ -104,11 +104,7 @@ impl Client {
     /// [`Error::Unavailable`] if they do not answer.
     pub async fn check(&self) -> Result<Vec<Finding>, Error> {
         let node = self.engine.quorum.node();
-        let until = self
-            .engine
-            .clock
-            .now()
-            .plus(self.engine.config.response_timeout);
+        let until = self.engine.clock.now().plus(self.engine.config.response_timeout);
         node.up(until).await.map_err(|fault| self.fault(fault))?;
         let facts = node.facts().await.map_err(|fault| self.fault(fault))?;
         Ok(Finding::of(node.address(), &facts))
@@ -152,15 +148,8 @@ impl Client {
         for gate in self.engine.gates() {
             gate.shut();
         }
-        let until = self
-            .engine
-            .clock
-            .now()
-            .plus(self.engine.config.response_timeout);
-        self.engine
-            .clock
-            .until(until, self.engine.watchdog.idle())
-            .await;
+        let until = self.engine.clock.now().plus(self.engine.config.response_timeout);
+        self.engine.clock.until(until, self.engine.watchdog.idle()).await;
     }
 }
 
@@ -299,23 +288,13 @@ impl ClientBuilder {
             }
         };
         let clock = Clock::new(
-            self.seams
-                .time
-                .unwrap_or_else(|| Arc::new(SystemTimeSource)),
-            self.seams
-                .entropy
-                .unwrap_or_else(|| Arc::new(SystemEntropy)),
+            self.seams.time.unwrap_or_else(|| Arc::new(SystemTimeSource)),
+            self.seams.entropy.unwrap_or_else(|| Arc::new(SystemEntropy)),
             runtime,
         );
         let tasks = TaskTracker::new();
-        let node = Node::connect(
-            &address,
-            self.seams.connector,
-            &config,
-            clock.clone(),
-            &tasks,
-        )
-        .await?;
+        let node =
+            Node::connect(&address, self.seams.connector, &config, clock.clone(), &tasks).await?;
         let quorum = Arc::new(Quorum::new(node, clock.clone()));
         let engine = Engine::new(Arc::new(config), clock, quorum, tasks);
         let client = Client { engine };
@@ -341,9 +320,7 @@ impl Client {
 
 impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientBuilder")
-            .field("config", &self.config)
-            .finish_non_exhaustive()
+        f.debug_struct("ClientBuilder").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
@@ -462,10 +439,7 @@ impl Finding {
         if let Some(version) = facts.version.as_ref().filter(|version| is_old(version)) {
             kinds.push(FindingKind::OldVersion(version.clone()));
         }
-        let finding = |kind| Self {
-            node: node.clone(),
-            kind,
-        };
+        let finding = |kind| Self { node: node.clone(), kind };
         kinds.into_iter().map(finding).collect()
     }
 }
@@ -501,9 +475,7 @@ impl fmt::Display for Finding {
 }
 
 fn is_old(version: &str) -> bool {
-    let mut parts = version
-        .split('.')
-        .map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let (major, minor) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     (major, minor) < (6, 2)
 }
@@ -520,11 +492,7 @@ impl ClientBuilder {
         time: Arc<dyn TimeSource>,
         entropy: Arc<dyn Entropy>,
     ) -> Self {
-        self.seams = Seams {
-            connector: Some(connector),
-            time: Some(time),
-            entropy: Some(entropy),
-        };
+        self.seams = Seams { connector: Some(connector), time: Some(time), entropy: Some(entropy) };
         self
     }
 }

@@ -95,12 +95,7 @@ impl Clock {
         entropy: Arc<dyn Entropy>,
         runtime: Handle,
     ) -> Self {
-        Self {
-            source,
-            entropy,
-            runtime,
-            stopped: Arc::default(),
-        }
+        Self { source, entropy, runtime, stopped: Arc::default() }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -126,10 +121,7 @@ impl Clock {
             let _runtime = self.runtime.enter();
             Box::pin(tokio::time::sleep(at.since(self.now())))
         });
-        Sleep {
-            timer,
-            stopped: self.stopped.clone(),
-        }
+        Sleep { timer, stopped: self.stopped.clone() }
     }
 
     pub(crate) fn sleep(&self, duration: Duration) -> Sleep {
@@ -165,9 +157,7 @@ impl Clock {
 
     /// The pause before attempt number `attempt` at something that failed: full jitter, up to `most`.
     pub(crate) fn back_off(&self, attempt: u32, most: Duration) -> Duration {
-        let ceiling = FIRST_BACK_OFF
-            .saturating_mul(1 << attempt.min(16))
-            .min(most);
+        let ceiling = FIRST_BACK_OFF.saturating_mul(1 << attempt.min(16)).min(most);
         self.jitter(Duration::from_millis(1), ceiling)
     }
 }

@@ -38,19 +38,9 @@ impl Config {
         check_ttl("ttl", self.ttl)?;
         check_range("response_timeout", self.response_timeout, MILLISECOND, DAY)?;
         check_range("connect_timeout", self.connect_timeout, MILLISECOND, DAY)?;
-        check_range(
-            "unavailable_after",
-            self.unavailable_after,
-            MILLISECOND,
-            LONGEST_TTL,
-        )?;
+        check_range("unavailable_after", self.unavailable_after, MILLISECOND, LONGEST_TTL)?;
         check_range("token_retention", self.token_retention, MINUTE, DAY * 365)?;
-        check_range(
-            "handoff_window",
-            self.handoff_window,
-            Duration::ZERO,
-            Duration::from_secs(1),
-        )
+        check_range("handoff_window", self.handoff_window, Duration::ZERO, Duration::from_secs(1))
     }
 
     /// How long the answer to a call about a lease of `ttl` is waited for.
@@ -60,11 +50,7 @@ impl Config {
 
     /// Milliseconds that a counter is kept after its last use; 0: for ever, as Redisson keeps its own.
     pub(crate) fn retention_ms(&self) -> u64 {
-        if self.redisson_fencing {
-            0
-        } else {
-            self.token_retention.as_millis() as u64
-        }
+        if self.redisson_fencing { 0 } else { self.token_retention.as_millis() as u64 }
     }
 }
 
@@ -132,9 +118,7 @@ fn check_range(what: &str, value: Duration, least: Duration, most: Duration) -> 
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    Err(Error::config(format!(
-        "{what} is {value:?}; it must be from {least:?} to {most:?}"
-    )))
+    Err(Error::config(format!("{what} is {value:?}; it must be from {least:?} to {most:?}")))
 }
 
 /// Where a server is and how to log in there. Never shown whole: it may hold a password.
@@ -163,10 +147,7 @@ impl Address {
                 "{shown}: this build has no support for such addresses (rediss:// needs the feature \"tls\")"
             )));
         }
-        Ok(Self {
-            info,
-            shown: shown.into(),
-        })
+        Ok(Self { info, shown: shown.into() })
     }
 }
 
@@ -204,14 +185,8 @@ mod tests {
             Duration::MAX,
         ] {
             for lease in [LeaseTerms::Watched(ttl), LeaseTerms::Fixed(ttl)] {
-                let terms = Terms {
-                    lease,
-                    max_hold: None,
-                };
-                assert!(
-                    matches!(terms.check(), Err(Error::InvalidConfig { .. })),
-                    "{terms:?}"
-                );
+                let terms = Terms { lease, max_hold: None };
+                assert!(matches!(terms.check(), Err(Error::InvalidConfig { .. })), "{terms:?}");
             }
         }
     }

@@ -100,16 +100,11 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn config(problem: impl Into<Arc<str>>) -> Self {
-        Self::InvalidConfig {
-            problem: problem.into(),
-        }
+        Self::InvalidConfig { problem: problem.into() }
     }
 
     pub(crate) fn lost(lock: &Arc<str>, reason: LossReason) -> Self {
-        Self::Lost {
-            lock: lock.clone(),
-            reason,
-        }
+        Self::Lost { lock: lock.clone(), reason }
     }
 
     /// What a node's fault means to the caller that asked about `lock`.
@@ -120,10 +115,7 @@ impl Error {
             (Fault::WrongType, Some(lock)) => Self::WrongType { lock: lock.clone() },
             (fault, lock) => Self::Unavailable {
                 lock: lock.cloned(),
-                failures: vec![NodeFailure {
-                    node: node.clone(),
-                    fault,
-                }],
+                failures: vec![NodeFailure { node: node.clone(), fault }],
             },
         }
     }
@@ -231,10 +223,7 @@ pub(crate) enum Fault {
 impl Fault {
     /// Whether the call may have run, or may still run.
     pub(crate) fn may_have_run(&self) -> bool {
-        matches!(
-            self,
-            Self::NoAnswer(_) | Self::Broken(_) | Self::Unexpected(_) | Self::Closed
-        )
+        matches!(self, Self::NoAnswer(_) | Self::Broken(_) | Self::Unexpected(_) | Self::Closed)
     }
 
     /// Whether the same call could do better later.
@@ -248,19 +237,13 @@ impl Fault {
             return Self::NoScript;
         }
         if error.kind() == redis::ErrorKind::AuthenticationFailed || text.contains("NOAUTH") {
-            return Self::Denied {
-                what: "the login".into(),
-                message: text.into(),
-            };
+            return Self::Denied { what: "the login".into(), message: text.into() };
         }
         if error.is_io_error() || error.is_unrecoverable_error() || error.is_timeout() {
             return Self::Broken(Cause::new(error));
         }
         if let Some(what) = denied(&text) {
-            return Self::Denied {
-                what: what.into(),
-                message: text.into(),
-            };
+            return Self::Denied { what: what.into(), message: text.into() };
         }
         if text.contains("WRONGTYPE") {
             return Self::WrongType;
@@ -304,10 +287,7 @@ mod tests {
     #[test]
     fn the_denied_command_is_named() {
         for (message, what) in [
-            (
-                "NOPERM User lk has no permissions to run the 'pexpire' command",
-                "pexpire",
-            ),
+            ("NOPERM User lk has no permissions to run the 'pexpire' command", "pexpire"),
             (
                 "ERR ACL failure in script: User lk has no permissions to run the 'pubsub|numsub' command",
                 "pubsub|numsub",

@@ -102,10 +102,7 @@ impl Guard {
     /// ```
     pub fn lost(&self) -> Lost {
         let hold = self.hold().clone();
-        Lost {
-            signal: Box::pin(hold.lease.lost().clone().cancelled_owned()),
-            hold,
-        }
+        Lost { signal: Box::pin(hold.lease.lost().clone().cancelled_owned()), hold }
     }
 
     /// Runs a future, and cancels it if the lock is lost before it ends.
@@ -211,20 +208,12 @@ impl Future for Lost {
             return Poll::Pending;
         }
         let now = self.hold.gate.engine.clock.now();
-        Poll::Ready(
-            self.hold
-                .lease
-                .check(now)
-                .err()
-                .unwrap_or(LossReason::Shutdown),
-        )
+        Poll::Ready(self.hold.lease.check(now).err().unwrap_or(LossReason::Shutdown))
     }
 }
 
 impl fmt::Debug for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lost")
-            .field("lock", self.hold.gate.primitive.name())
-            .finish()
+        f.debug_struct("Lost").field("lock", self.hold.gate.primitive.name()).finish()
     }
 }

@@ -13,11 +13,7 @@ const CHANNEL_PREFIX: &str = "redisson_lock__channel";
 
 /// The key of a lock's fencing counter; `redisson`: the one that Redisson's FencedLock counts with.
 pub(crate) fn token_key(name: &str, redisson: bool) -> Arc<str> {
-    let prefix = if redisson {
-        REDISSON_TOKEN_PREFIX
-    } else {
-        TOKEN_PREFIX
-    };
+    let prefix = if redisson { REDISSON_TOKEN_PREFIX } else { TOKEN_PREFIX };
     prefixed(prefix, name)
 }
 
@@ -40,18 +36,15 @@ pub(crate) fn check_lock_name(name: &str) -> Result<(), Error> {
         "it is empty"
     } else if name.len() > 4096 {
         "it is longer than 4096 bytes"
-    } else if [TOKEN_PREFIX, REDISSON_TOKEN_PREFIX].iter().any(|prefix| {
-        name.strip_prefix(prefix)
-            .is_some_and(|rest| rest.starts_with(':'))
-    }) {
+    } else if [TOKEN_PREFIX, REDISSON_TOKEN_PREFIX]
+        .iter()
+        .any(|prefix| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(':')))
+    {
         "it is the key of another lock's fencing counter"
     } else {
         return Ok(());
     };
-    Err(Error::InvalidName {
-        name: shortened(name).into(),
-        problem,
-    })
+    Err(Error::InvalidName { name: shortened(name).into(), problem })
 }
 
 pub(crate) fn check_client_name(name: &str) -> Result<(), Error> {
@@ -67,19 +60,10 @@ pub(crate) fn check_client_name(name: &str) -> Result<(), Error> {
 
 /// `host-pid`, with what a client's name may not have replaced.
 pub(crate) fn default_client_name() -> Arc<str> {
-    let host = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut name: String = host
         .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || "._-".contains(c) {
-                c
-            } else {
-                '-'
-            }
-        })
+        .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' })
         .take(48)
         .collect();
     if name.is_empty() {
@@ -179,12 +163,7 @@ mod tests {
     #[test]
     fn names_that_cannot_be_locks_are_refused() {
         let too_long = "x".repeat(4097);
-        for name in [
-            "",
-            &too_long,
-            "leasehold_token:{n}",
-            "redisson_lock_token:{n}",
-        ] {
+        for name in ["", &too_long, "leasehold_token:{n}", "redisson_lock_token:{n}"] {
             assert!(check_lock_name(name).is_err(), "{name:?} was accepted");
         }
         for name in ["n", "leasehold_tokens", &too_long[1..], "ä\0\r\n"] {

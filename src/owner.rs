@@ -60,10 +60,7 @@ impl Owner {
     /// # }
     /// ```
     pub fn current() -> Option<Self> {
-        CONTEXT
-            .try_with(|context| context.owner.clone())
-            .ok()
-            .flatten()
+        CONTEXT.try_with(|context| context.owner.clone()).ok().flatten()
     }
 
     /// Runs `future` with every lock taken inside it belonging to this owner, except on handles that
@@ -73,14 +70,8 @@ impl Owner {
     /// same owner: a lock does not keep them apart. Give each branch an owner of its own where it must.
     /// A task spawned inside is outside; see [`Owner::current`].
     pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
-        let bodies = CONTEXT
-            .try_with(|context| context.bodies.clone())
-            .ok()
-            .flatten();
-        let context = Context {
-            owner: Some(self.clone()),
-            bodies,
-        };
+        let bodies = CONTEXT.try_with(|context| context.bodies.clone()).ok().flatten();
+        let context = Context { owner: Some(self.clone()), bodies };
         CONTEXT.scope(context, future)
     }
 
@@ -130,11 +121,7 @@ impl Owner {
 
     fn fresh(label: Option<Arc<str>>, shared: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
-            label,
-            shared,
-        }
+        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), label, shared }
     }
 }
 
@@ -244,10 +231,7 @@ mod tests {
                 .await;
         })
         .await;
-        assert_ne!(
-            Owner::resolve(None, key(&name)),
-            Owner::resolve(None, key(&name))
-        );
+        assert_ne!(Owner::resolve(None, key(&name)), Owner::resolve(None, key(&name)));
     }
 
     #[tokio::test]
@@ -260,10 +244,7 @@ mod tests {
                     .run_body(key(&other), async {
                         assert_eq!(Owner::resolve(None, key(&name)), outer);
                         assert_eq!(Owner::resolve(None, key(&other)), inner);
-                        let elsewhere = LockKey {
-                            client: 2,
-                            name: &name,
-                        };
+                        let elsewhere = LockKey { client: 2, name: &name };
                         assert_ne!(Owner::resolve(None, elsewhere), outer);
                     })
                     .await;

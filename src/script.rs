@@ -97,27 +97,16 @@ mod tests {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/lua");
         let mut files: Vec<String> = std::fs::read_dir(folder)
             .expect("the lua folder")
-            .map(|entry| {
-                entry
-                    .expect("an entry")
-                    .file_name()
-                    .into_string()
-                    .expect("a name")
-            })
+            .map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"))
             .collect();
         files.sort();
-        let mut registered: Vec<String> = ALL
-            .iter()
-            .map(|script| format!("{}.lua", script.name))
-            .collect();
+        let mut registered: Vec<String> =
+            ALL.iter().map(|script| format!("{}.lua", script.name)).collect();
         registered.sort();
         assert_eq!(files, registered);
         for script in ALL {
-            let header: Vec<&str> = script
-                .body
-                .lines()
-                .take_while(|line| line.starts_with("--"))
-                .collect();
+            let header: Vec<&str> =
+                script.body.lines().take_while(|line| line.starts_with("--")).collect();
             for part in ["-- KEYS:", "-- ARGV:", "-- Returns"] {
                 assert!(
                     header.iter().any(|line| line.starts_with(part)),

@@ -49,24 +49,12 @@ async fn wait(
         Entered::Wait(waiting) => waiting,
         Entered::Claim(claim) => match ask_once(engine, primitive, request, claim).await? {
             Asked::Granted(entry) => return Ok((entry, false)),
-            Asked::Refused {
-                queued: Some(waiting),
-                ..
-            }
-            | Asked::Failed {
-                queued: Some(waiting),
-                ..
-            } => waiting,
-            Asked::Refused {
-                queued: None,
-                refusal,
-            } => {
+            Asked::Refused { queued: Some(waiting), .. }
+            | Asked::Failed { queued: Some(waiting), .. } => waiting,
+            Asked::Refused { queued: None, refusal } => {
                 return Err(refusal.into_timeout(primitive.name(), waited(engine, request)));
             }
-            Asked::Failed {
-                queued: None,
-                fault,
-            } => {
+            Asked::Failed { queued: None, fault } => {
                 return Err(engine.quorum.error(primitive.name(), fault));
             }
         },
@@ -123,14 +111,8 @@ fn waited(engine: &Engine, request: &Request) -> Duration {
 /// What one ask came to. Who can wait on stands in the queue before the claim is given back.
 enum Asked {
     Granted(Entry),
-    Refused {
-        refusal: Refusal,
-        queued: Option<super::gate::Waiting>,
-    },
-    Failed {
-        fault: Fault,
-        queued: Option<super::gate::Waiting>,
-    },
+    Refused { refusal: Refusal, queued: Option<super::gate::Waiting> },
+    Failed { fault: Fault, queued: Option<super::gate::Waiting> },
 }
 
 /// Asks the servers once. `Err` is what waiting cannot mend.
@@ -152,10 +134,7 @@ async fn ask_once(
         None => {
             let fault = Fault::NoAnswer(waited(engine, request));
             claim.failed(&fault);
-            return Ok(Asked::Failed {
-                fault,
-                queued: None,
-            });
+            return Ok(Asked::Failed { fault, queued: None });
         }
     };
     match outcome {
@@ -192,10 +171,7 @@ async fn ask(
     let id = || crate::key::LeaseId::new(&engine.config.name, clock.uuid());
     let attempt = match engine.quorum.attempt(primitive, id(), terms.ttl(), block) {
         Err(Fault::Down(_)) => {
-            engine
-                .quorum
-                .up(until.min(clock.now().plus(within)))
-                .await?;
+            engine.quorum.up(until.min(clock.now().plus(within))).await?;
             engine.quorum.attempt(primitive, id(), terms.ttl(), block)?
         }
         attempt => attempt?,
@@ -227,16 +203,10 @@ async fn confirm(
     let engine = &hold.gate.engine;
     let lease = &hold.lease;
     let lock = lease.primitive.name();
-    lease
-        .check(engine.clock.now())
-        .map_err(|reason| Error::lost(lock, reason))?;
+    lease.check(engine.clock.now()).map_err(|reason| Error::lost(lock, reason))?;
     let mut renewal = sent.map_err(|fault| engine.quorum.error(lock, fault))?;
     let within = engine.config.response_timeout(lease.ttl());
-    match engine
-        .quorum
-        .renewed(&*lease.primitive, &mut renewal, within)
-        .await
-    {
+    match engine.quorum.renewed(&*lease.primitive, &mut renewal, within).await {
         Ok(true) => {
             let at = lease
                 .widened(&renewal, lease_terms, engine.clock.now())
@@ -302,9 +272,7 @@ impl Driver {
                 }
                 Step::Turn { .. } if self.pause.is_some() => self.linger().await,
                 // Somebody asked before there was a driver: listen first, then ask again.
-                Step::Turn {
-                    refusal: Some(refusal),
-                } if self.subscription.is_none() => {
+                Step::Turn { refusal: Some(refusal) } if self.subscription.is_none() => {
                     self.refused(&refusal);
                     self.linger().await;
                 }
@@ -332,10 +300,7 @@ impl Driver {
     async fn linger(&mut self) {
         let Some(pause) = self.pause else { return };
         let clock = self.gate.engine.clock.clone();
-        let until = self
-            .line
-            .silence_at()
-            .map_or(pause.until, |at| at.min(pause.until));
+        let until = self.line.silence_at().map_or(pause.until, |at| at.min(pause.until));
         let timer = clock.sleep_until(until);
         tokio::select! {
             biased;
@@ -372,15 +337,7 @@ impl Driver {
             return;
         };
         let engine = self.gate.engine.clone();
-        match ask(
-            &engine,
-            &self.gate.primitive.clone(),
-            terms,
-            block,
-            Timestamp::NEVER,
-        )
-        .await
-        {
+        match ask(&engine, &self.gate.primitive.clone(), terms, block, Timestamp::NEVER).await {
             Ok(Outcome::Granted(grant)) => {
                 self.failures = 0;
                 claim.granted_to_waiters(grant, block, terms);
@@ -393,9 +350,7 @@ impl Driver {
             Err(fault) if fault.may_pass() => {
                 let pause = engine.clock.back_off(self.failures, LONGEST_BACK_OFF);
                 self.failures += 1;
-                self.pause = Some(Pause {
-                    until: self.now().plus(pause),
-                });
+                self.pause = Some(Pause { until: self.now().plus(pause) });
                 claim.failed(&fault);
                 self.gate.fail_unanswered();
             }
@@ -408,18 +363,13 @@ impl Driver {
 
     fn refused(&mut self, refusal: &Refusal) {
         let now = self.now();
-        let listening = self
-            .subscription
-            .as_ref()
-            .is_some_and(Subscription::is_listening);
+        let listening = self.subscription.as_ref().is_some_and(Subscription::is_listening);
         let others = refusal.subscribers.saturating_sub(listening.into());
         self.line.refused(others, !listening);
         let mut pause = self.safety_pause(now);
         if let Some(remaining) = refusal.remaining {
             // A key is gone a little after its last millisecond began.
-            pause.until = pause
-                .until
-                .min(now.plus(remaining + Duration::from_millis(1)));
+            pause.until = pause.until.min(now.plus(remaining + Duration::from_millis(1)));
         }
         self.pause = Some(pause);
         self.listen();
@@ -435,9 +385,7 @@ impl Driver {
 
     fn safety_pause(&self, now: Timestamp) -> Pause {
         let poll = self.gate.engine.clock.jitter(SAFETY_POLL, SAFETY_POLL * 2);
-        Pause {
-            until: now.plus(poll),
-        }
+        Pause { until: now.plus(poll) }
     }
 
     fn now(&self) -> Timestamp {

@@ -262,15 +262,11 @@ pub(crate) struct Entry {
 
 impl Entry {
     fn new(hold: &Arc<Hold>) -> Self {
-        Self {
-            hold: Some(hold.clone()),
-        }
+        Self { hold: Some(hold.clone()) }
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
-        self.hold
-            .as_ref()
-            .expect("BUG: an entry that was left is gone")
+        self.hold.as_ref().expect("BUG: an entry that was left is gone")
     }
 
     /// Leaves it here and now; what remains to be waited for.
@@ -365,11 +361,7 @@ impl Gate {
     ) -> Result<Entered, Error> {
         let name = self.primitive.name();
         if let Some(hold) = state.dead.iter().find(|hold| hold.owner == request.owner) {
-            let reason = hold
-                .lease
-                .check(now)
-                .err()
-                .unwrap_or(LossReason::NotRenewed);
+            let reason = hold.lease.check(now).err().unwrap_or(LossReason::NotRenewed);
             return Err(Error::lost(name, reason));
         }
         if let Seat::Held(hold) = &state.seat
@@ -431,32 +423,21 @@ impl Gate {
             turn,
         };
         state.waiters.insert(arrival, waiter);
-        Waiting {
-            gate: self.clone(),
-            arrival,
-            granted,
-        }
+        Waiting { gate: self.clone(), arrival, granted }
     }
 
     fn claim(self: &Arc<Self>, state: &mut State) -> Claim {
         state.seat = Seat::Asking;
         state.arrivals += 1;
         state.asks += 1;
-        Claim {
-            gate: self.clone(),
-            arrival: state.arrivals,
-            ask: state.asks,
-            open: true,
-        }
+        Claim { gate: self.clone(), arrival: state.arrivals, ask: state.asks, open: true }
     }
 
     /// Whether an ask that began after number `seen` was refused.
     pub(crate) fn refused_since(&self, seen: u64) -> Option<Refusal> {
         let state = self.state.lock();
         let refused = state.refused_ask > seen && matches!(state.seat, Seat::Free | Seat::Asking);
-        refused
-            .then(|| state.refusal.as_ref().map(|seen| seen.refusal.clone()))
-            .flatten()
+        refused.then(|| state.refusal.as_ref().map(|seen| seen.refusal.clone())).flatten()
     }
 
     /// Whether somebody is asking the servers now.
@@ -504,12 +485,7 @@ impl Gate {
                 if depth == 0 {
                     state.dead.retain(|dead| !Arc::ptr_eq(dead, hold));
                 }
-                Departure::Lost(
-                    hold.lease
-                        .check(now)
-                        .err()
-                        .unwrap_or(LossReason::NotRenewed),
-                )
+                Departure::Lost(hold.lease.check(now).err().unwrap_or(LossReason::NotRenewed))
             }
         };
         let idle = state.is_idle();
@@ -554,10 +530,7 @@ impl Gate {
         let hold = self.hold(lease, waiter.owner, waiter.place, token, now);
         let first = (Entry::new(&hold), waiter.turn);
         let rest = self.seat(state, hold);
-        Heirs {
-            first: Some(first),
-            rest,
-        }
+        Heirs { first: Some(first), rest }
     }
 
     /// Seats a hold, and with it all who wait for the same owner.
@@ -605,19 +578,11 @@ impl Gate {
     /// Waits for a release's answer; it stays owed without one.
     pub(crate) async fn finish_release(
         self: &Arc<Self>,
-        Parting {
-            lease,
-            release,
-            number,
-        }: Parting,
+        Parting { lease, release, number }: Parting,
     ) -> Result<Released, Fault> {
         let within = self.engine.config.response_timeout(lease.ttl());
         // Told to the gate also when this future is dropped half-way.
-        let mut told = Told {
-            gate: self,
-            number,
-            released: None,
-        };
+        let mut told = Told { gate: self, number, released: None };
         let answer = release.answer(within).await;
         told.released = answer.as_ref().ok().copied();
         answer
@@ -628,11 +593,7 @@ impl Gate {
         let now = self.engine.clock.now();
         let window = self.engine.config.handoff_window;
         let mut state = self.state.lock();
-        let Aftermath::Pending {
-            number: latest,
-            heard,
-        } = state.aftermath
-        else {
+        let Aftermath::Pending { number: latest, heard } = state.aftermath else {
             return;
         };
         if latest != number {
@@ -641,16 +602,11 @@ impl Gate {
         if heard && !released.is_some_and(|released| released.held) {
             state.echoes = state.echoes.saturating_sub(1);
         }
-        let others = released.map_or(0, |released| {
-            released.receivers.saturating_sub(heard.into())
-        });
+        let others = released.map_or(0, |released| released.receivers.saturating_sub(heard.into()));
         state.aftermath = if others == 0 || window.is_zero() {
             Aftermath::Nothing
         } else {
-            Aftermath::Others {
-                others,
-                until: now.plus(window),
-            }
+            Aftermath::Others { others, until: now.plus(window) }
         };
         let idle = state.is_idle();
         drop(state);
@@ -732,10 +688,8 @@ impl Gate {
             .filter(|(_, waiter)| which(waiter))
             .map(|(arrival, _)| *arrival)
             .collect();
-        let failed: Vec<Waiter> = arrivals
-            .iter()
-            .filter_map(|arrival| state.waiters.remove(arrival))
-            .collect();
+        let failed: Vec<Waiter> =
+            arrivals.iter().filter_map(|arrival| state.waiters.remove(arrival)).collect();
         drop(state);
         for waiter in failed {
             let _ = waiter.turn.send(Err(error()));
@@ -767,9 +721,7 @@ impl Gate {
 
     fn spawn_driver(self: &Arc<Self>) {
         let driver = super::contend::drive(self.clone());
-        self.engine
-            .tasks
-            .spawn_on(driver, self.engine.clock.runtime());
+        self.engine.tasks.spawn_on(driver, self.engine.clock.runtime());
     }
 
     /// What the driver is to do now. `unlisten` is called, under the mutex, when nobody waits.
@@ -811,9 +763,9 @@ impl Gate {
                 state.aftermath = Aftermath::Nothing;
                 Step::Join(others)
             }
-            (Seat::Free, Aftermath::Nothing) => Step::Turn {
-                refusal: state.refusal.as_ref().map(|seen| seen.refusal.clone()),
-            },
+            (Seat::Free, Aftermath::Nothing) => {
+                Step::Turn { refusal: state.refusal.as_ref().map(|seen| seen.refusal.clone()) }
+            }
         }
     }
 
@@ -852,11 +804,7 @@ impl Gate {
         let patience = self.engine.config.unavailable_after;
         self.fail_waiters(
             |waiter| waiter.for_ever && now.since(since.max(waiter.joined_at)) >= patience,
-            || {
-                self.engine
-                    .quorum
-                    .error(self.primitive.name(), fault.clone())
-            },
+            || self.engine.quorum.error(self.primitive.name(), fault.clone()),
         );
     }
 
@@ -864,11 +812,7 @@ impl Gate {
     pub(crate) fn fail_all(&self, fault: &Fault) {
         self.fail_waiters(
             |_| true,
-            || {
-                self.engine
-                    .quorum
-                    .error(self.primitive.name(), fault.clone())
-            },
+            || self.engine.quorum.error(self.primitive.name(), fault.clone()),
         );
     }
 }
@@ -906,17 +850,10 @@ impl State {
     fn release(&mut self, lease: &Arc<Lease>) -> Parting {
         let release = lease.release();
         self.arrivals += 1;
-        self.aftermath = Aftermath::Pending {
-            number: self.arrivals,
-            heard: self.listening,
-        };
+        self.aftermath = Aftermath::Pending { number: self.arrivals, heard: self.listening };
         self.echoes += u32::from(self.listening);
         self.seat = Seat::Free;
-        Parting {
-            lease: lease.clone(),
-            release,
-            number: self.arrivals,
-        }
+        Parting { lease: lease.clone(), release, number: self.arrivals }
     }
 
     fn forget_old_aftermath(&mut self, now: Timestamp) {
@@ -1016,9 +953,7 @@ impl Waiting {
                 self.give_up();
                 // A grant may have come at the last moment.
                 let waited = clock.now().since(request.began_at);
-                self.granted
-                    .try_recv()
-                    .unwrap_or_else(|_| Err(self.gate.why_in_vain(waited)))
+                self.granted.try_recv().unwrap_or_else(|_| Err(self.gate.why_in_vain(waited)))
             }
         }
     }
@@ -1077,11 +1012,7 @@ impl Claim {
             .waiters
             .first_key_value()
             .is_some_and(|(_, waiter)| waiter.terms.lease == terms.lease);
-        let waiter = if fits {
-            state.waiters.pop_first()
-        } else {
-            None
-        };
+        let waiter = if fits { state.waiters.pop_first() } else { None };
         if let Some((_, waiter)) = waiter {
             lease.limit(waiter.terms.max_hold);
             let heirs = gate.seat_waiter(&mut state, lease, waiter, token, now);
@@ -1104,10 +1035,7 @@ impl Claim {
         self.open = false;
         state.answered();
         state.refused_ask = self.ask;
-        state.refusal = Some(SeenRefusal {
-            refusal,
-            at: gate.engine.clock.now(),
-        });
+        state.refusal = Some(SeenRefusal { refusal, at: gate.engine.clock.now() });
         self.give_back(state);
     }
 
@@ -1175,9 +1103,7 @@ impl Gate {
             engine.clock.clone(),
         ));
         engine.watchdog.watch(&lease, lease.first_look());
-        let token = lease
-            .take_token()
-            .expect("BUG: a block has a token at least");
+        let token = lease.take_token().expect("BUG: a block has a token at least");
         (lease, token)
     }
 }

@@ -204,10 +204,7 @@ impl Lease {
 
     /// What the watchdog has to do at `now`. A renewal that is decided here is sent here.
     pub(crate) fn due(&self, now: Timestamp) -> Due {
-        let over = Due {
-            renewal: None,
-            next_at: None,
-        };
+        let over = Due { renewal: None, next_at: None };
         if self.check(now).is_err() {
             return over;
         }
@@ -218,10 +215,7 @@ impl Lease {
         let mut renewal = None;
         if state.renews() && now >= state.renew_at {
             let count = state.count;
-            match self
-                .quorum
-                .renew(&*self.primitive, &self.id, count, state.ttl)
-            {
+            match self.quorum.renew(&*self.primitive, &self.id, count, state.ttl) {
                 Ok(sent) => {
                     state.renewing = true;
                     renewal = Some(sent);
@@ -229,10 +223,7 @@ impl Lease {
                 Err(fault) => self.retry(&mut state, now, &fault),
             }
         }
-        Due {
-            renewal,
-            next_at: Some(state.next_at()),
-        }
+        Due { renewal, next_at: Some(state.next_at()) }
     }
 
     /// Takes in the answer to a renewal; when the watchdog should look again.
@@ -311,10 +302,8 @@ impl Lease {
         if !wanted {
             return None;
         }
-        let sent = self
-            .quorum
-            .renew(&*self.primitive, &self.id, state.count, Duration::ZERO)
-            .ok()?;
+        let sent =
+            self.quorum.renew(&*self.primitive, &self.id, state.count, Duration::ZERO).ok()?;
         state.count_in_flight = true;
         Some(sent)
     }
@@ -336,19 +325,14 @@ impl Lease {
         if lasts || state.phase != Phase::Held {
             return None;
         }
-        Some(
-            self.quorum
-                .renew(&*self.primitive, &self.id, state.count, ttl),
-        )
+        Some(self.quorum.renew(&*self.primitive, &self.id, state.count, ttl))
     }
 
     /// Sends what makes the lease last for `ttl` from now on at least.
     pub(crate) fn lengthen(&self, ttl: Duration) -> Result<Renewal, Fault> {
         let state = self.state.lock();
         match state.phase {
-            Phase::Held => self
-                .quorum
-                .renew(&*self.primitive, &self.id, state.count, ttl),
+            Phase::Held => self.quorum.renew(&*self.primitive, &self.id, state.count, ttl),
             _ => Err(Fault::Closed),
         }
     }
@@ -364,11 +348,7 @@ impl Lease {
         let mut state = self.state.lock();
         state.confirm(renewal);
         if let LeaseTerms::Watched(ttl) = lease {
-            state.ttl = if state.watched {
-                state.ttl.max(ttl)
-            } else {
-                ttl
-            };
+            state.ttl = if state.watched { state.ttl.max(ttl) } else { ttl };
             state.watched = true;
             state.renew_at = renewal.sent_at.plus(state.ttl / 3);
         }
@@ -382,8 +362,7 @@ impl Lease {
             state.phase = Phase::Released;
         }
         let ttl = state.ttl;
-        self.quorum
-            .release(&self.primitive, self.id.clone(), ttl, self.acquired_on)
+        self.quorum.release(&self.primitive, self.id.clone(), ttl, self.acquired_on)
     }
 
     /// When the watchdog has to look at it first.
@@ -418,11 +397,7 @@ impl State {
 
     /// The next moment at which something happens of itself.
     fn next_at(&self) -> Timestamp {
-        let renew_at = if self.renews() {
-            self.renew_at
-        } else {
-            Timestamp::NEVER
-        };
+        let renew_at = if self.renews() { self.renew_at } else { Timestamp::NEVER };
         renew_at.min(self.deadline)
     }
 

@@ -25,11 +25,7 @@ impl Line {
 
     /// The lock is held, and `others` listen besides us.
     pub(crate) fn refused(&mut self, others: u32, first: bool) {
-        self.ahead = if first {
-            others
-        } else {
-            self.ahead.min(others)
-        };
+        self.ahead = if first { others } else { self.ahead.min(others) };
         self.silence_at = None;
     }
 

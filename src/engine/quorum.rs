@@ -84,13 +84,7 @@ impl Quorum {
         let call = primitive.renew(id, count, ttl);
         let sent_at = self.clock.now();
         let sent = self.node.send(&call)?;
-        Ok(Renewal {
-            call,
-            count,
-            ttl,
-            sent_at,
-            sent,
-        })
+        Ok(Renewal { call, count, ttl, sent_at, sent })
     }
 
     /// Whether the lease is held still; a fault where that is not known.
@@ -267,10 +261,7 @@ impl Release {
         if fault.may_pass() && quorum.node.settled(&id, until).await {
             // The first sending went out before the lease's end: whether that one or a later one freed
             // the lock makes no difference.
-            return Ok(Released {
-                held: true,
-                receivers: 0,
-            });
+            return Ok(Released { held: true, receivers: 0 });
         }
         Err(fault)
     }

@@ -233,27 +233,12 @@ impl Round {
         let within = self.config.response_timeout(lease.ttl());
         self.renewals.push(Box::pin(async move {
             let quorum = lease.quorum().clone();
-            let answer = quorum
-                .renewed(&*lease.primitive, &mut renewal, within)
-                .await;
-            Answered {
-                lease,
-                renewal,
-                answer,
-                only_count,
-            }
+            let answer = quorum.renewed(&*lease.primitive, &mut renewal, within).await;
+            Answered { lease, renewal, answer, only_count }
         }));
     }
 
-    fn answered(
-        &self,
-        Answered {
-            lease,
-            renewal,
-            answer,
-            only_count,
-        }: Answered,
-    ) {
+    fn answered(&self, Answered { lease, renewal, answer, only_count }: Answered) {
         if only_count {
             if let Some(next) = lease.count_written(&renewal, answer) {
                 self.await_renewal(lease, next, true);

@@ -51,9 +51,8 @@ impl Sockets {
         let settings = settings.set_user_timeout(patience);
         let subscriptions = address.info.clone().set_tcp_settings(settings);
         let login = subscriptions.redis_settings().clone();
-        let commands = subscriptions
-            .clone()
-            .set_redis_settings(login.set_protocol(ProtocolVersion::RESP3));
+        let commands =
+            subscriptions.clone().set_redis_settings(login.set_protocol(ProtocolVersion::RESP3));
         Ok(Self {
             commands: redis::Client::open(commands)?,
             subscriptions: redis::Client::open(subscriptions)?,
@@ -76,11 +75,7 @@ impl Connector for Sockets {
             .set_response_timeout(None)
             .set_pipeline_buffer_size(QUEUE)
             .set_push_sender(tell);
-        Box::pin(async move {
-            client
-                .get_multiplexed_async_connection_with_config(&config)
-                .await
-        })
+        Box::pin(async move { client.get_multiplexed_async_connection_with_config(&config).await })
     }
 
     fn subscriptions(&self) -> Connecting<PubSub> {

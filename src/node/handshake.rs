@@ -122,8 +122,7 @@ pub(super) async fn facts(shared: &Arc<Shared>, connection: &Connection) -> Resu
     let fsync = config(&handshake, "appendfsync").await?;
     Ok(Facts {
         version: server.and_then(|mut info| {
-            info.remove("valkey_version")
-                .or_else(|| info.remove("redis_version"))
+            info.remove("valkey_version").or_else(|| info.remove("redis_version"))
         }),
         replicas: replication
             .and_then(|info| info.get("connected_slaves").and_then(|n| n.parse().ok())),
@@ -147,15 +146,11 @@ async fn clock_ahead_ms(handshake: &Handshake<'_>) -> Result<Option<i64>, Fault>
         return Ok(None);
     };
     let here = (before + after) / 2;
-    Ok(Some(
-        seconds * 1000 + micros / 1000 - here.as_millis() as i64,
-    ))
+    Ok(Some(seconds * 1000 + micros / 1000 - here.as_millis() as i64))
 }
 
 fn since_epoch() -> Duration {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 async fn info(handshake: &Handshake<'_>, section: &str) -> Result<HashMap<String, String>, Fault> {
@@ -175,10 +170,7 @@ async fn config(handshake: &Handshake<'_>, setting: &str) -> Result<Option<Strin
     let mut command = redis::cmd("CONFIG");
     command.arg("GET").arg(setting);
     let reply = optional(handshake.ask(command).await)?;
-    let value = reply
-        .as_ref()
-        .and_then(Reply::list)
-        .and_then(|pair| pair.get(1));
+    let value = reply.as_ref().and_then(Reply::list).and_then(|pair| pair.get(1));
     Ok(value.and_then(Reply::text).map(str::to_owned))
 }
 

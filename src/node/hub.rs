@@ -101,18 +101,11 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut channels = self.hub.shared.channels.lock();
-        if !channels
-            .get(&self.channel)
-            .is_some_and(|ear| Arc::ptr_eq(ear, &self.ear))
-        {
+        if !channels.get(&self.channel).is_some_and(|ear| Arc::ptr_eq(ear, &self.ear)) {
             return;
         }
         channels.remove(&self.channel);
-        let _ = self
-            .hub
-            .shared
-            .orders
-            .send(Order::Unsubscribe(self.channel.clone()));
+        let _ = self.hub.shared.orders.send(Order::Unsubscribe(self.channel.clone()));
     }
 }
 
@@ -151,11 +144,7 @@ impl Hub {
         channels.insert(channel.clone(), ear.clone());
         // Under the lock, so that orders for a channel arrive in the order of what they follow.
         let _ = self.shared.orders.send(Order::Subscribe(channel.clone()));
-        Subscription {
-            hub: self.clone(),
-            channel: channel.clone(),
-            ear,
-        }
+        Subscription { hub: self.clone(), channel: channel.clone(), ear }
     }
 
     /// Tries once whether this user may subscribe.
@@ -176,12 +165,7 @@ impl Hub {
                 None => Err(Fault::NoAnswer(shared.response_timeout)),
             }
         };
-        self.shared
-            .clock
-            .runtime()
-            .spawn(probe)
-            .await
-            .unwrap_or(Err(Fault::Closed))
+        self.shared.clock.runtime().spawn(probe).await.unwrap_or(Err(Fault::Closed))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -256,9 +240,7 @@ enum Done {
 impl Attendant {
     async fn serve(mut self) {
         let closing = self.shared.closing.clone();
-        let _ = closing
-            .run_until_cancelled_owned(self.keep_connected())
-            .await;
+        let _ = closing.run_until_cancelled_owned(self.keep_connected()).await;
     }
 
     async fn keep_connected(&mut self) {

@@ -82,11 +82,7 @@ impl Sent {
             Poll::Ready(result) => Some(result),
             Poll::Pending => None,
         };
-        Self {
-            reply,
-            early,
-            generation,
-        }
+        Self { reply, early, generation }
     }
 }
 

@@ -151,22 +151,12 @@ impl Node {
 
     /// Puts a call on the wire behind all that were sent before. Does not wait.
     pub(crate) fn send(&self, call: &Call) -> Result<Sent, Fault> {
-        self.shared
-            .link
-            .lock()
-            .state
-            .connection()
-            .map(|up| up.send(call, false))
+        self.shared.link.lock().state.connection().map(|up| up.send(call, false))
     }
 
     /// Puts a call on the wire again, whole, after the server did not know its script.
     pub(crate) fn send_whole(&self, call: &Call) -> Result<Sent, Fault> {
-        self.shared
-            .link
-            .lock()
-            .state
-            .connection()
-            .map(|up| up.send(call, true))
+        self.shared.link.lock().state.connection().map(|up| up.send(call, true))
     }
 
     /// The answer to a call, or [`Fault::NoAnswer`] after `within`. Tells the supervisor what it means
@@ -234,13 +224,7 @@ impl Node {
                 LinkState::Down(fault) if !fault.may_pass() => return Err(fault.clone()),
                 LinkState::Down(_) => {}
             }
-            if self
-                .shared
-                .clock
-                .until(until, generation.changed())
-                .await
-                .is_none()
-            {
+            if self.shared.clock.until(until, generation.changed()).await.is_none() {
                 return self.shared.link.lock().state.connection().map(|_| ());
             }
         }
@@ -259,11 +243,7 @@ impl Node {
     pub(crate) fn note_round_trip(&self, took: Duration) {
         let new = took.as_nanos() as u64;
         let old = self.shared.round_trip.load(Ordering::Relaxed);
-        let smoothed = if old == 0 {
-            new
-        } else {
-            old - old / 8 + new / 8
-        };
+        let smoothed = if old == 0 { new } else { old - old / 8 + new / 8 };
         self.shared.round_trip.store(smoothed, Ordering::Relaxed);
     }
 
@@ -388,11 +368,7 @@ impl Supervisor {
         self.settling.push(Box::pin(async move {
             let generation = sent.generation;
             let answer = Some(shared.answer(&mut sent, shared.response_timeout).await);
-            Settled {
-                id,
-                generation,
-                answer,
-            }
+            Settled { id, generation, answer }
         }));
     }
 
@@ -408,14 +384,7 @@ impl Supervisor {
         }
     }
 
-    fn settled(
-        &mut self,
-        Settled {
-            id,
-            generation,
-            answer,
-        }: Settled,
-    ) {
+    fn settled(&mut self, Settled { id, generation, answer }: Settled) {
         let mut link = self.shared.link.lock();
         let (Some(owed), Ok(connection)) = (link.owed.get(&id), link.state.connection()) else {
             return;
@@ -445,11 +414,7 @@ impl Supervisor {
                 let pause = clock.back_off(4, REPEAT);
                 self.settling.push(Box::pin(async move {
                     clock.sleep(pause).await;
-                    Settled {
-                        id,
-                        generation,
-                        answer: None,
-                    }
+                    Settled { id, generation, answer: None }
                 }));
             }
         }
@@ -487,10 +452,7 @@ impl Supervisor {
         let shared = self.shared.clone();
         let at = shared.clock.now().plus(shared.connect_timeout);
         let lost = Arc::new(Notify::new());
-        let made = shared
-            .clock
-            .until(at, shared.connector.commands(lost.clone()))
-            .await;
+        let made = shared.clock.until(at, shared.connector.commands(lost.clone())).await;
         let commands = match made {
             Some(Ok(commands)) => commands,
             Some(Err(error)) => {
@@ -502,17 +464,10 @@ impl Supervisor {
             None => return Err(Fault::NoAnswer(shared.connect_timeout)),
         };
         shared.connections_made.fetch_add(1, Ordering::Relaxed);
-        let mut connection = Connection {
-            commands,
-            generation: *shared.generation.borrow() + 1,
-            alone: true,
-        };
-        let identity = Handshake {
-            shared: &shared,
-            connection: &connection,
-        }
-        .run(&mut self.haunting)
-        .await?;
+        let mut connection =
+            Connection { commands, generation: *shared.generation.borrow() + 1, alone: true };
+        let identity =
+            Handshake { shared: &shared, connection: &connection }.run(&mut self.haunting).await?;
         connection.alone = self.haunting.is_empty();
         // The next one will have to see to this one.
         self.haunting.push(identity);

@@ -31,9 +31,7 @@ pub(super) fn command(call: &Call, with_body: bool) -> Cmd {
 }
 
 fn hash(script: &'static Script) -> &'static str {
-    script
-        .hash
-        .get_or_init(|| redis::Script::new(script.body).get_hash().to_owned())
+    script.hash.get_or_init(|| redis::Script::new(script.body).get_hash().to_owned())
 }
 
 pub(super) fn reply(result: Result<Value, redis::RedisError>) -> Result<Reply, Fault> {

@@ -44,10 +44,7 @@ impl Mutex {
                 name,
                 retention_ms: config.retention_ms(),
             }),
-            terms: Terms {
-                lease: LeaseTerms::Watched(config.ttl),
-                max_hold: None,
-            },
+            terms: Terms { lease: LeaseTerms::Watched(config.ttl), max_hold: None },
             owner: None,
         }
     }
@@ -95,17 +92,11 @@ impl Mutex {
     /// # Ok(()) }
     /// ```
     pub fn owned_by(&self, owner: &Owner) -> Self {
-        Self {
-            owner: Some(owner.clone()),
-            ..self.clone()
-        }
+        Self { owner: Some(owner.clone()), ..self.clone() }
     }
 
     fn on_terms(&self, lease: LeaseTerms, max_hold: Option<Duration>) -> Self {
-        Self {
-            terms: Terms { lease, max_hold },
-            ..self.clone()
-        }
+        Self { terms: Terms { lease, max_hold }, ..self.clone() }
     }
 
     /// Takes the lock, waiting for as long as another holds it.
@@ -212,10 +203,7 @@ impl Mutex {
         let lock = self.lock.clone();
         async move {
             let guard = acquire.await?;
-            let key = LockKey {
-                client: engine.key(),
-                name: &lock.name,
-            };
+            let key = LockKey { client: engine.key(), name: &lock.name };
             let body = guard.owner().run_body(key, body(&guard));
             let output = guard.run_until_lost(body).await?;
             match guard.unlock().await {
@@ -231,19 +219,11 @@ impl Mutex {
         timeout: Duration,
         caller: &'static Location<'static>,
     ) -> impl Future<Output = Result<Guard, Error>> + Send + use<> {
-        let Self {
-            engine,
-            lock,
-            terms,
-            owner,
-        } = self.clone();
+        let Self { engine, lock, terms, owner } = self.clone();
         async move {
             key::check_lock_name(&lock.name)?;
             terms.check()?;
-            let key = LockKey {
-                client: engine.key(),
-                name: &lock.name,
-            };
+            let key = LockKey { client: engine.key(), name: &lock.name };
             let began_at = engine.clock.now();
             let request = Request {
                 owner: Owner::resolve(owner.as_ref(), key),
@@ -265,9 +245,7 @@ impl Mutex {
                 outcome = tracing::field::Empty,
             );
             let clock = engine.clock.clone();
-            let acquired = contend::acquire(engine, lock, request)
-                .instrument(span.clone())
-                .await;
+            let acquired = contend::acquire(engine, lock, request).instrument(span.clone()).await;
             if !span.is_disabled() {
                 span.record("wait_us", clock.now().since(began_at).as_micros() as u64);
                 match &acquired {
@@ -310,9 +288,7 @@ impl Mutex {
     /// As [`status`](Self::status).
     pub async fn remaining_ttl(&self) -> Result<Option<Duration>, Error> {
         let status = self.status().await?;
-        Ok(status
-            .holder
-            .map(|_| status.remaining.unwrap_or(Duration::MAX)))
+        Ok(status.holder.map(|_| status.remaining.unwrap_or(Duration::MAX)))
     }
 
     /// What the servers know of the lock: who holds it, how often, since when, for how long still, who waits.
@@ -447,12 +423,8 @@ impl LockStatus {
             return None;
         };
         let holder = holder.text().map(Holder::new);
-        let last_token = last_token
-            .number()
-            .and_then(|token| u64::try_from(token).ok());
-        let ours = holder
-            .as_ref()
-            .is_some_and(|holder| holder.client().is_some());
+        let last_token = last_token.number().and_then(|token| u64::try_from(token).ok());
+        let ours = holder.as_ref().is_some_and(|holder| holder.client().is_some());
         Some(Self {
             name: name.clone(),
             hold_count: count.number().unwrap_or(0).try_into().unwrap_or(0),
@@ -488,11 +460,7 @@ impl Primitive for Lock {
     fn acquire(&self, id: &LeaseId, ttl: Duration, block: u64) -> Call {
         Call {
             script: &script::LOCK_ACQUIRE,
-            keys: vec![
-                self.name.clone(),
-                self.token_key.clone(),
-                self.channel.clone(),
-            ],
+            keys: vec![self.name.clone(), self.token_key.clone(), self.channel.clone()],
             args: vec![
                 Arg::Text(id.0.clone()),
                 Arg::Number(1),
@@ -525,9 +493,9 @@ impl Primitive for Lock {
 
     fn read_acquire(&self, reply: &Reply) -> Option<Answer> {
         match reply.list()? {
-            [Reply::Number(1), block_end] => Some(Answer::Granted {
-                block_end: block_end.number()?.try_into().ok()?,
-            }),
+            [Reply::Number(1), block_end] => {
+                Some(Answer::Granted { block_end: block_end.number()?.try_into().ok()? })
+            }
             [Reply::Number(0), pttl, holder, subscribers] => Some(Answer::Refused(Refusal {
                 holder: Holder::new(holder.text()?),
                 remaining: read_ttl(pttl),
@@ -563,9 +531,7 @@ fn ttl_ms(ttl: Duration) -> u64 {
 
 /// A PTTL: negative where there is no key or no end.
 fn read_ttl(pttl: &Reply) -> Option<Duration> {
-    pttl.number()
-        .and_then(|ms| u64::try_from(ms).ok())
-        .map(Duration::from_millis)
+    pttl.number().and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis)
 }
 
 /// How releases are told.

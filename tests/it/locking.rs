@@ -14,10 +14,7 @@ async fn smoke() {
     let guard = lock.lock().await.expect("free");
     println!("{guard:?} {:?}", lock.status().await.unwrap());
     assert!(lock.try_lock().await.unwrap().is_none());
-    let error = lock
-        .lock_with_timeout(Duration::from_millis(50))
-        .await
-        .unwrap_err();
+    let error = lock.lock_with_timeout(Duration::from_millis(50)).await.unwrap_err();
     println!("{error}");
     assert!(matches!(error, Error::Timeout { .. }));
     guard.unlock().await.expect("held");

@@ -8,17 +8,11 @@ use super::bench::{Bench, NAME, TOKEN, acquire, answer, force_unlock, release, r
 async fn a_free_lock_is_taken_and_a_held_one_refused() {
     let mut bench = Bench::start().await;
     let a = acquire("a");
-    bench
-        .expect_twice(&a, ["[1, token]"; 2], "[a, 1] 30s")
-        .await;
+    bench.expect_twice(&a, ["[1, token]"; 2], "[a, 1] 30s").await;
     let b = acquire("b").ttl_ms(300_000);
-    bench
-        .expect_twice(&b, ["[0, 30s, a, 0]"; 2], "[a, 1] 30s")
-        .await;
+    bench.expect_twice(&b, ["[0, 30s, a, 0]"; 2], "[a, 1] 30s").await;
     bench.expect(&release("a"), "[1, 0]", "none").await;
-    bench
-        .expect_twice(&b, ["[1, token]"; 2], "[b, 1] 300s")
-        .await;
+    bench.expect_twice(&b, ["[1, token]"; 2], "[b, 1] 300s").await;
     bench.expect(&a, "[0, 300s, b, 0]", "[b, 1] 300s").await;
 }
 
@@ -27,13 +21,9 @@ async fn a_refusal_counts_the_subscribers() {
     let mut bench = Bench::start().await;
     bench.acquired(&acquire("a")).await;
     let first = bench.subscriber().await;
-    bench
-        .expect(&acquire("b"), "[0, 30s, a, 1]", "[a, 1] 30s")
-        .await;
+    bench.expect(&acquire("b"), "[0, 30s, a, 1]", "[a, 1] 30s").await;
     let second = bench.subscriber().await;
-    bench
-        .expect(&acquire("b"), "[0, 30s, a, 2]", "[a, 1] 30s")
-        .await;
+    bench.expect(&acquire("b"), "[0, 30s, a, 2]", "[a, 1] 30s").await;
     drop((first, second));
 }
 
@@ -44,28 +34,18 @@ async fn a_lock_is_free_again_when_its_time_is_over() {
     let limit = Duration::from_secs(10);
     let mut connection = bench.server.raw().await;
     crate::support::eventually(limit, "the lease ends", async || {
-        let left: i64 = redis::cmd("PTTL")
-            .arg(NAME)
-            .query_async(&mut connection)
-            .await
-            .unwrap();
+        let left: i64 = redis::cmd("PTTL").arg(NAME).query_async(&mut connection).await.unwrap();
         left == -2
     })
     .await;
-    bench
-        .expect(&acquire("b"), "[1, token]", "[b, 1] 30s")
-        .await;
+    bench.expect(&acquire("b"), "[1, token]", "[b, 1] 30s").await;
 }
 
 #[tokio::test]
 async fn a_hold_count_is_absolute() {
     let mut bench = Bench::start().await;
-    bench
-        .expect_twice(&acquire("a").count(3), ["[1, token]"; 2], "[a, 3] 30s")
-        .await;
-    bench
-        .expect_twice(&acquire("a").count(2), ["[1, token]"; 2], "[a, 2] 30s")
-        .await;
+    bench.expect_twice(&acquire("a").count(3), ["[1, token]"; 2], "[a, 3] 30s").await;
+    bench.expect_twice(&acquire("a").count(2), ["[1, token]"; 2], "[a, 2] 30s").await;
 }
 
 #[tokio::test]
@@ -87,11 +67,7 @@ async fn tokens_strictly_increase() {
         let end = bench.acquired(&acquire(&id)).await;
         assert!(end > last, "{end} follows {last}");
         assert!(end < 1 << 53);
-        assert_eq!(
-            bench.counter(TOKEN).await,
-            end,
-            "the counter keeps every digit"
-        );
+        assert_eq!(bench.counter(TOKEN).await, end, "the counter keeps every digit");
         last = end;
         bench.run(&release(&id)).await.expect("the script runs");
     }
@@ -165,35 +141,21 @@ async fn the_counter_is_kept_for_its_retention() {
     bench.acquired(&acquire("a").retention_ms(300_000)).await;
     assert_eq!(bench.ask(&format!("PTTL {TOKEN}")).await, "300s");
     bench.run(&release("a")).await.expect("the script runs");
-    assert_eq!(
-        bench.ask(&format!("PTTL {TOKEN}")).await,
-        "300s",
-        "it outlives the lock"
-    );
+    assert_eq!(bench.ask(&format!("PTTL {TOKEN}")).await, "300s", "it outlives the lock");
 
     bench.acquired(&acquire("b").retention_ms(86_400_000)).await;
-    assert_eq!(
-        bench.ask(&format!("PTTL {TOKEN}")).await,
-        "1d",
-        "it starts anew with each lease"
-    );
+    assert_eq!(bench.ask(&format!("PTTL {TOKEN}")).await, "1d", "it starts anew with each lease");
     bench.run(&release("b")).await.expect("the script runs");
 
     bench.acquired(&acquire("c").retention_ms(0)).await;
-    assert_eq!(
-        bench.ask(&format!("PTTL {TOKEN}")).await,
-        "-1",
-        "zero is for ever"
-    );
+    assert_eq!(bench.ask(&format!("PTTL {TOKEN}")).await, "-1", "zero is for ever");
 }
 
 #[tokio::test]
 async fn a_refusal_takes_no_tokens() {
     let mut bench = Bench::start().await;
     let end = bench.acquired(&acquire("a")).await;
-    bench
-        .expect(&acquire("b").block(1000), "[0, 30s, a, 0]", "[a, 1] 30s")
-        .await;
+    bench.expect(&acquire("b").block(1000), "[0, 30s, a, 0]", "[a, 1] 30s").await;
     assert_eq!(bench.counter(TOKEN).await, end);
 }
 
@@ -201,13 +163,7 @@ async fn a_refusal_takes_no_tokens() {
 async fn a_lock_without_an_end_is_refused_as_such() {
     let mut bench = Bench::start().await;
     bench.command(&format!("HSET {NAME} left-by-hand 1")).await;
-    bench
-        .expect(
-            &acquire("a"),
-            "[0, -1, left-by-hand, 0]",
-            "[left-by-hand, 1] -1",
-        )
-        .await;
+    bench.expect(&acquire("a"), "[0, -1, left-by-hand, 0]", "[left-by-hand, 1] -1").await;
 }
 
 #[tokio::test]
@@ -239,50 +195,32 @@ async fn an_acquire_that_lacks_a_right_leaves_no_lock() {
         assert_eq!(bench.state().await, "none", "without {lacking}");
     }
     // And it is free for others.
-    bench
-        .expect(&acquire("b"), "[1, token]", "[b, 1] 30s")
-        .await;
+    bench.expect(&acquire("b"), "[1, token]", "[b, 1] 30s").await;
 }
 
 #[tokio::test]
 async fn a_server_out_of_memory_refuses_acquires_and_lets_holders_go_on() {
     let mut bench = Bench::start().await;
     bench.acquired(&acquire("a")).await;
-    bench
-        .command("CONFIG SET maxmemory-policy noeviction")
-        .await;
+    bench.command("CONFIG SET maxmemory-policy noeviction").await;
     bench.command("CONFIG SET maxmemory 1").await;
 
-    bench
-        .expect(&acquire("b"), "[0, 30s, a, 0]", "[a, 1] 30s")
-        .await;
-    bench
-        .expect_twice(&renew("a", 1, 300_000), ["1"; 2], "[a, 1] 300s")
-        .await;
+    bench.expect(&acquire("b"), "[0, 30s, a, 0]", "[a, 1] 30s").await;
+    bench.expect_twice(&renew("a", 1, 300_000), ["1"; 2], "[a, 1] 300s").await;
     // A count is refused where nothing else is written: the lease goes on all the same.
-    bench
-        .expect_twice(&renew("a", 2, 0), ["1"; 2], "[a, 1] 300s")
-        .await;
-    bench
-        .expect_twice(&release("a"), ["[1, 0]", "[0, 0]"], "none")
-        .await;
+    bench.expect_twice(&renew("a", 2, 0), ["1"; 2], "[a, 1] 300s").await;
+    bench.expect_twice(&release("a"), ["[1, 0]", "[0, 0]"], "none").await;
     bench.expect(&acquire("b"), "OOM", "none").await;
 
     bench.command("CONFIG SET maxmemory 0").await;
-    bench
-        .expect(&acquire("b"), "[1, token]", "[b, 1] 30s")
-        .await;
+    bench.expect(&acquire("b"), "[1, token]", "[b, 1] 30s").await;
     bench.command("CONFIG SET maxmemory 1").await;
-    bench
-        .expect(&acquire("b").ttl_ms(300_000), "[1, token]", "[b, 1] 300s")
-        .await;
+    bench.expect(&acquire("b").ttl_ms(300_000), "[1, token]", "[b, 1] 300s").await;
     bench.expect(&force_unlock(), "1", "none").await;
 }
 
 /// This machine's time, which is the server's.
 fn now_us() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("the clock is set");
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is set");
     i64::try_from(since.as_micros()).expect("the time fits")
 }

@@ -23,11 +23,7 @@ pub(crate) struct Call {
 impl Call {
     pub(crate) fn new(script: &'static str, keys: &[&str], args: &[&str]) -> Self {
         let owned = |words: &[&str]| words.iter().map(ToString::to_string).collect();
-        Self {
-            script,
-            keys: owned(keys),
-            args: owned(args),
-        }
+        Self { script, keys: owned(keys), args: owned(args) }
     }
 
     /// The same with another token key: Redisson's, say.
@@ -46,11 +42,7 @@ impl Call {
 /// An acquire of one hold for 30 s, of one token that is kept for a day.
 pub(crate) fn acquire(id: &str) -> Call {
     let script = include_str!("../../../lua/lock_acquire.lua");
-    Call::new(
-        script,
-        &[NAME, TOKEN, CHANNEL],
-        &[id, "1", "30000", "1", "86400000"],
-    )
+    Call::new(script, &[NAME, TOKEN, CHANNEL], &[id, "1", "30000", "1", "86400000"])
 }
 
 /// What an acquire may differ in.
@@ -74,11 +66,7 @@ impl Call {
 
 pub(crate) fn renew(id: &str, count: u32, ttl_ms: u64) -> Call {
     let script = include_str!("../../../lua/lock_renew.lua");
-    Call::new(
-        script,
-        &[NAME],
-        &[id, &count.to_string(), &ttl_ms.to_string()],
-    )
+    Call::new(script, &[NAME], &[id, &count.to_string(), &ttl_ms.to_string()])
 }
 
 pub(crate) fn release(id: &str) -> Call {
@@ -117,21 +105,13 @@ impl Bench {
     pub(crate) async fn start() -> Self {
         let server = Server::start().await;
         let connection = server.raw().await;
-        Self {
-            server,
-            connection,
-            asked: 0,
-        }
+        Self { server, connection, asked: 0 }
     }
 
     /// Runs the script as a user whose rights are `rules`, from nothing.
     pub(crate) async fn run_as(&self, rules: &[&str], call: &Call) -> RedisResult<Value> {
-        self.server
-            .command(&["ACL", "SETUSER", "limited", "reset", "on", ">secret"])
-            .await;
-        self.server
-            .command(&[&["ACL", "SETUSER", "limited"], rules].concat())
-            .await;
+        self.server.command(&["ACL", "SETUSER", "limited", "reset", "on", ">secret"]).await;
+        self.server.command(&[&["ACL", "SETUSER", "limited"], rules].concat()).await;
         let mut connection = self.server.raw_as("limited", "secret").await;
         eval(&mut connection, call).await
     }
@@ -203,10 +183,7 @@ impl Bench {
     pub(crate) async fn subscriber(&self) -> Subscriber {
         let client = Client::open(self.server.url()).expect("the address is valid");
         let mut connection = client.get_async_pubsub().await.expect("the server accepts");
-        connection
-            .subscribe(CHANNEL)
-            .await
-            .expect("the server subscribes");
+        connection.subscribe(CHANNEL).await.expect("the server subscribes");
         Subscriber { connection }
     }
 
@@ -238,10 +215,7 @@ pub(crate) struct Subscriber {
 
 async fn eval(connection: &mut MultiplexedConnection, call: &Call) -> RedisResult<Value> {
     let mut eval = redis::cmd("EVAL");
-    eval.arg(call.script)
-        .arg(call.keys.len())
-        .arg(&call.keys)
-        .arg(&call.args);
+    eval.arg(call.script).arg(call.keys.len()).arg(&call.keys).arg(&call.args);
     eval.query_async(connection).await
 }
 
@@ -263,9 +237,7 @@ fn refusal(error: &RedisError) -> &'static str {
         ("can't run this command", "NOPERM"),
     ];
     let found = kinds.iter().find(|(words, _)| message.contains(words));
-    found
-        .unwrap_or_else(|| panic!("not an error that a test expects: {message}"))
-        .1
+    found.unwrap_or_else(|| panic!("not an error that a test expects: {message}")).1
 }
 
 fn text(reply: &Value) -> String {
@@ -297,10 +269,5 @@ fn number_text(number: i64) -> String {
 
 /// How the message begins that ends a list of messages.
 const MARK: &str = "asked-";
-const LEASES: [(i64, &str); 5] = [
-    (5_000, "5s"),
-    (13_500, "13.5s"),
-    (30_000, "30s"),
-    (300_000, "300s"),
-    (86_400_000, "1d"),
-];
+const LEASES: [(i64, &str); 5] =
+    [(5_000, "5s"), (13_500, "13.5s"), (30_000, "30s"), (300_000, "300s"), (86_400_000, "1d")];

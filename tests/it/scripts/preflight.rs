@@ -15,12 +15,7 @@ fn preflight() -> Call {
 
 /// A user who may run exactly these commands, on any key and channel.
 fn rules(commands: &[String]) -> Vec<String> {
-    let mut rules = vec![
-        "~*".to_owned(),
-        "&*".to_owned(),
-        "-@all".to_owned(),
-        "+eval".to_owned(),
-    ];
+    let mut rules = vec!["~*".to_owned(), "&*".to_owned(), "-@all".to_owned(), "+eval".to_owned()];
     rules.extend(commands.iter().map(|command| format!("+{command}")));
     rules
 }
@@ -28,10 +23,7 @@ fn rules(commands: &[String]) -> Vec<String> {
 async fn denied(bench: &Bench, commands: &[String]) -> Vec<String> {
     let rules = rules(commands);
     let rules: Vec<_> = rules.iter().map(String::as_str).collect();
-    let reply = bench
-        .run_as(&rules, &preflight())
-        .await
-        .expect("the script runs");
+    let reply = bench.run_as(&rules, &preflight()).await.expect("the script runs");
     redis::from_redis_value(reply).expect("a list of names")
 }
 
@@ -84,11 +76,7 @@ async fn each_missing_command_is_named() {
     let bench = Bench::start().await;
     let needed = needed();
     for lacking in &needed {
-        let others: Vec<_> = needed
-            .iter()
-            .filter(|command| *command != lacking)
-            .cloned()
-            .collect();
+        let others: Vec<_> = needed.iter().filter(|command| *command != lacking).cloned().collect();
         let name = lacking.split('|').next().unwrap_or(lacking).to_uppercase();
         assert_eq!(denied(&bench, &others).await, [name], "without {lacking}");
     }

@@ -8,16 +8,10 @@ use super::bench::{
 #[tokio::test]
 async fn a_release_frees_the_lock_of_its_holder_only() {
     let mut bench = Bench::start().await;
-    bench
-        .expect_twice(&release("a"), ["[0, 0]"; 2], "none")
-        .await;
+    bench.expect_twice(&release("a"), ["[0, 0]"; 2], "none").await;
     let end = bench.acquired(&acquire("a").count(3)).await;
-    bench
-        .expect_twice(&release("b"), ["[0, 0]"; 2], "[a, 3] 30s")
-        .await;
-    bench
-        .expect_twice(&release("a"), ["[1, 0]", "[0, 0]"], "none")
-        .await;
+    bench.expect_twice(&release("b"), ["[0, 0]"; 2], "[a, 3] 30s").await;
+    bench.expect_twice(&release("a"), ["[1, 0]", "[0, 0]"], "none").await;
     assert_eq!(bench.counter(TOKEN).await, end, "the counter stays");
 }
 
@@ -28,13 +22,8 @@ async fn a_release_tells_each_subscriber_once() {
     let mut second = bench.subscriber().await;
     bench.acquired(&acquire("a")).await;
     bench.run(&release("b")).await.expect("the script runs");
-    assert!(
-        bench.messages(&mut first).await.is_empty(),
-        "not by one who does not hold it"
-    );
-    bench
-        .expect_twice(&release("a"), ["[1, 2]", "[0, 0]"], "none")
-        .await;
+    assert!(bench.messages(&mut first).await.is_empty(), "not by one who does not hold it");
+    bench.expect_twice(&release("a"), ["[1, 2]", "[0, 0]"], "none").await;
     assert_eq!(bench.messages(&mut first).await, ["0"]);
     assert_eq!(bench.messages(&mut second).await, ["0"]);
 }
@@ -63,9 +52,7 @@ async fn a_release_whose_message_is_refused_still_frees_the_lock() {
 async fn a_release_with_a_verb_that_the_server_does_not_know_still_frees_the_lock() {
     let mut bench = Bench::start().await;
     bench.acquired(&acquire("a")).await;
-    bench
-        .expect_twice(&release_by("a", "XPUBLISH"), ["[1, 0]", "[0, 0]"], "none")
-        .await;
+    bench.expect_twice(&release_by("a", "XPUBLISH"), ["[1, 0]", "[0, 0]"], "none").await;
 }
 
 #[tokio::test]
@@ -74,30 +61,20 @@ async fn a_forced_unlock_frees_the_lock_whoever_holds_it() {
     let mut subscriber = bench.subscriber().await;
     bench.expect_twice(&force_unlock(), ["0"; 2], "none").await;
     bench.acquired(&acquire("a").count(2)).await;
-    bench
-        .expect_twice(&force_unlock(), ["1", "0"], "none")
-        .await;
+    bench.expect_twice(&force_unlock(), ["1", "0"], "none").await;
     assert_eq!(bench.messages(&mut subscriber).await, ["0"]);
-    bench
-        .expect(&acquire("b"), "[1, token]", "[b, 1] 30s")
-        .await;
+    bench.expect(&acquire("b"), "[1, token]", "[b, 1] 30s").await;
 }
 
 #[tokio::test]
 async fn a_forced_unlock_of_a_given_lease_leaves_any_other_alone() {
     let mut bench = Bench::start().await;
     let mut subscriber = bench.subscriber().await;
-    bench
-        .expect_twice(&force_unlock_if("a"), ["0"; 2], "none")
-        .await;
+    bench.expect_twice(&force_unlock_if("a"), ["0"; 2], "none").await;
     bench.acquired(&acquire("a")).await;
-    bench
-        .expect_twice(&force_unlock_if("b"), ["0"; 2], "[a, 1] 30s")
-        .await;
+    bench.expect_twice(&force_unlock_if("b"), ["0"; 2], "[a, 1] 30s").await;
     assert!(bench.messages(&mut subscriber).await.is_empty());
-    bench
-        .expect_twice(&force_unlock_if("a"), ["1", "0"], "none")
-        .await;
+    bench.expect_twice(&force_unlock_if("a"), ["1", "0"], "none").await;
     assert_eq!(bench.messages(&mut subscriber).await, ["0"]);
 }
 
@@ -128,11 +105,7 @@ async fn a_name_cannot_run_as_lua() {
     let name = "'; redis.call('flushall'); --";
     let script = include_str!("../../../lua/lock_acquire.lua");
     bench.command("SET untouched 1").await;
-    let call = Call::new(
-        script,
-        &[name, TOKEN, CHANNEL],
-        &[name, "1", "30000", "1", "0"],
-    );
+    let call = Call::new(script, &[name, TOKEN, CHANNEL], &[name, "1", "30000", "1", "0"]);
     assert_eq!(answer(bench.run(&call).await), "[1, token]");
     assert_eq!(bench.ask("EXISTS untouched").await, "1");
 }

@@ -9,20 +9,12 @@ fn scripts() -> Vec<(String, String)> {
         .expect("the scripts' directory can be read")
         .map(|entry| entry.expect("its entries can be read").path())
         .map(|path| {
-            let name = path
-                .file_name()
-                .expect("a file has a name")
-                .to_string_lossy()
-                .into_owned();
+            let name = path.file_name().expect("a file has a name").to_string_lossy().into_owned();
             (name, fs::read_to_string(&path).expect("a script is text"))
         })
         .collect();
     scripts.sort_unstable();
-    assert!(
-        !scripts.is_empty(),
-        "there are no scripts in {}",
-        dir.display()
-    );
+    assert!(!scripts.is_empty(), "there are no scripts in {}", dir.display());
     scripts
 }
 
@@ -36,10 +28,7 @@ fn called(script: &str) -> Vec<&str> {
     let lines = script.lines().map(code);
     lines
         .flat_map(|line| line.split("redis.").skip(1))
-        .filter_map(|rest| {
-            rest.strip_prefix("call(")
-                .or_else(|| rest.strip_prefix("pcall("))
-        })
+        .filter_map(|rest| rest.strip_prefix("call(").or_else(|| rest.strip_prefix("pcall(")))
         .map(|args| args.split([',', ')']).next().unwrap_or_default().trim())
         .collect()
 }
@@ -54,9 +43,7 @@ pub(super) fn commands() -> BTreeSet<String> {
         }
         for command in called(&script) {
             if !command.starts_with("ARGV[") {
-                let name = command
-                    .strip_prefix('\'')
-                    .and_then(|name| name.strip_suffix('\''));
+                let name = command.strip_prefix('\'').and_then(|name| name.strip_suffix('\''));
                 let name = name.unwrap_or_else(|| panic!("{file} runs {command}"));
                 commands.insert(name.to_lowercase());
             }
@@ -70,30 +57,18 @@ fn every_command_is_probed_before_it_is_needed() {
     let preflight = include_str!("../../../lua/preflight.lua");
     for command in commands() {
         let probe = format!("{{'{}'", command.to_uppercase());
-        assert!(
-            preflight.contains(&probe),
-            "preflight.lua does not probe {command}"
-        );
+        assert!(preflight.contains(&probe), "preflight.lua does not probe {command}");
     }
 }
 
 #[test]
 fn every_publish_verb_is_the_argument_that_the_header_names() {
     for (file, script) in scripts() {
-        for command in called(&script)
-            .into_iter()
-            .filter(|command| command.starts_with("ARGV["))
-        {
+        for command in called(&script).into_iter().filter(|command| command.starts_with("ARGV[")) {
             let index = command.trim_start_matches("ARGV[").trim_end_matches(']');
-            let header = script
-                .lines()
-                .find(|line| line.starts_with("-- ARGV:"))
-                .unwrap_or("");
+            let header = script.lines().find(|line| line.starts_with("-- ARGV:")).unwrap_or("");
             let named = format!("{index} publish verb");
-            assert!(
-                header.contains(&named),
-                "{file} runs {command}, which is not a verb"
-            );
+            assert!(header.contains(&named), "{file} runs {command}, which is not a verb");
         }
     }
 }
@@ -101,26 +76,14 @@ fn every_publish_verb_is_the_argument_that_the_header_names() {
 #[test]
 fn every_script_is_headed_by_its_keys_arguments_and_returns() {
     for (file, script) in scripts() {
-        let header: Vec<_> = script
-            .lines()
-            .take_while(|line| line.starts_with("-- "))
-            .collect();
-        assert!(
-            header.len() >= 4,
-            "{file} starts with a comment of what it does"
-        );
+        let header: Vec<_> = script.lines().take_while(|line| line.starts_with("-- ")).collect();
+        assert!(header.len() >= 4, "{file} starts with a comment of what it does");
         for heading in ["-- KEYS: ", "-- ARGV: ", "-- Returns "] {
-            let count = header
-                .iter()
-                .filter(|line| line.starts_with(heading))
-                .count();
+            let count = header.iter().filter(|line| line.starts_with(heading)).count();
             assert_eq!(count, 1, "{file} has one line {heading:?} in its header");
         }
         let purpose = header[0];
-        assert!(
-            !purpose.starts_with("-- KEYS"),
-            "{file} says first what it does"
-        );
+        assert!(!purpose.starts_with("-- KEYS"), "{file} says first what it does");
     }
 }
 
@@ -129,10 +92,7 @@ fn every_header_numbers_what_the_script_uses() {
     for (file, script) in scripts() {
         for array in ["KEYS", "ARGV"] {
             let heading = format!("-- {array}: ");
-            let named = script
-                .lines()
-                .find_map(|line| line.strip_prefix(&heading))
-                .unwrap_or("");
+            let named = script.lines().find_map(|line| line.strip_prefix(&heading)).unwrap_or("");
             for index in 1..=9 {
                 let used = script
                     .lines()
@@ -140,10 +100,7 @@ fn every_header_numbers_what_the_script_uses() {
                     .any(|line| line.contains(&format!("{array}[{index}]")));
                 let numbered = named.starts_with(&format!("{index} "))
                     || named.contains(&format!(", {index} "));
-                assert_eq!(
-                    used, numbered,
-                    "{array}[{index}] of {file}: used, and in its header"
-                );
+                assert_eq!(used, numbered, "{array}[{index}] of {file}: used, and in its header");
             }
         }
     }
@@ -154,10 +111,7 @@ fn every_header_numbers_what_the_script_uses() {
 fn no_script_makes_text_of_a_number() {
     for (file, script) in scripts() {
         for line in script.lines().map(code) {
-            assert!(
-                !line.contains("tostring") && !line.contains(".."),
-                "{file}: {line}"
-            );
+            assert!(!line.contains("tostring") && !line.contains(".."), "{file}: {line}");
         }
     }
 }

@@ -5,21 +5,13 @@ use super::bench::{Bench, CHANNEL, NAME, TOKEN, acquire, release, status};
 #[tokio::test]
 async fn the_status_tells_who_holds_the_lock() {
     let mut bench = Bench::start().await;
-    bench
-        .expect_twice(&status(), ["[-2, nil, nil, nil, 0]"; 2], "none")
-        .await;
+    bench.expect_twice(&status(), ["[-2, nil, nil, nil, 0]"; 2], "none").await;
     let end = bench.acquired(&acquire("a").count(2)).await;
-    bench
-        .expect_twice(&status(), ["[30s, a, 2, token, 0]"; 2], "[a, 2] 30s")
-        .await;
+    bench.expect_twice(&status(), ["[30s, a, 2, token, 0]"; 2], "[a, 2] 30s").await;
     let subscriber = bench.subscriber().await;
-    bench
-        .expect(&status(), "[30s, a, 2, token, 1]", "[a, 2] 30s")
-        .await;
+    bench.expect(&status(), "[30s, a, 2, token, 1]", "[a, 2] 30s").await;
     bench.run(&release("a")).await.expect("the script runs");
-    bench
-        .expect(&status(), "[-2, nil, nil, token, 1]", "none")
-        .await;
+    bench.expect(&status(), "[-2, nil, nil, token, 1]", "none").await;
     drop(subscriber);
 
     type Status = (i64, Option<String>, Option<i64>, i64, i64);
@@ -32,13 +24,7 @@ async fn the_status_tells_who_holds_the_lock() {
 async fn the_status_of_a_lock_without_an_end_or_a_counter_is_told() {
     let mut bench = Bench::start().await;
     bench.command(&format!("HSET {NAME} left-by-hand 1")).await;
-    bench
-        .expect(
-            &status(),
-            "[-1, left-by-hand, 1, nil, 0]",
-            "[left-by-hand, 1] -1",
-        )
-        .await;
+    bench.expect(&status(), "[-1, left-by-hand, 1, nil, 0]", "[left-by-hand, 1] -1").await;
 }
 
 #[tokio::test]
@@ -53,15 +39,9 @@ async fn the_status_is_read_without_a_right_to_write() {
     let mut bench = Bench::start().await;
     bench.acquired(&acquire("a")).await;
     let rules = ["~*", "&*", "+@all", "-@write"];
-    let reply = bench
-        .run_as(&rules, &status())
-        .await
-        .expect("nothing is written");
+    let reply = bench.run_as(&rules, &status()).await.expect("nothing is written");
     let fields: Vec<redis::Value> = redis::from_redis_value(reply).expect("a list");
     assert_eq!(fields.len(), 5);
-    assert_eq!(
-        bench.ask(&format!("PUBSUB NUMSUB {CHANNEL}")).await,
-        format!("[{CHANNEL}, 0]")
-    );
+    assert_eq!(bench.ask(&format!("PUBSUB NUMSUB {CHANNEL}")).await, format!("[{CHANNEL}, 0]"));
     assert!(bench.counter(TOKEN).await > 0);
 }

@@ -59,10 +59,7 @@ struct Switches {
 impl Proxy {
     /// Starts a proxy before the server on `server_port`.
     pub(crate) async fn start(server_port: u16) -> Self {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build();
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime for the proxy can be made");
         let (port, listener) = listen();
         let listener = {
@@ -77,11 +74,7 @@ impl Proxy {
             connections: AtomicUsize::new(0),
         });
         runtime.spawn(accept(Arc::clone(&shared)));
-        Self {
-            port,
-            shared,
-            runtime: Some(runtime),
-        }
+        Self { port, shared, runtime: Some(runtime) }
     }
 
     /// Where to connect, to reach the server through the proxy.
@@ -281,11 +274,7 @@ async fn take_replies(
 ) {
     let mut bytes = vec![0; BUFFER];
     while let Ok(count @ 1..) = server.read(&mut bytes).await {
-        let Switches {
-            delay,
-            drop_replies,
-            ..
-        } = *switches.borrow();
+        let Switches { delay, drop_replies, .. } = *switches.borrow();
         if !drop_replies {
             // Once the client has gone, replies are read and thrown away: the server must not see an abort.
             let _ = arrived.send((Instant::now() + delay, bytes[..count].to_vec()));
@@ -330,9 +319,7 @@ mod tests {
     async fn connect(proxy: &Proxy) -> RedisResult<MultiplexedConnection> {
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(LIMIT));
         let client = Client::open(proxy.url())?;
-        client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
+        client.get_multiplexed_async_connection_with_config(&config).await
     }
 
     async fn start() -> (Server, Proxy, MultiplexedConnection) {
@@ -364,11 +351,7 @@ mod tests {
     async fn a_dropped_request_does_not_run() {
         let (server, proxy, mut connection) = start().await;
         proxy.drop_requests(true);
-        assert!(
-            tokio::time::timeout(SHORT, incr(&mut connection))
-                .await
-                .is_err()
-        );
+        assert!(tokio::time::timeout(SHORT, incr(&mut connection)).await.is_err());
         assert_eq!(count(&server).await, 0);
         proxy.drop_requests(false);
         let mut connection = connect(&proxy).await.expect("the proxy passes on again");
@@ -379,11 +362,7 @@ mod tests {
     async fn a_command_whose_reply_is_dropped_has_run() {
         let (server, proxy, mut connection) = start().await;
         proxy.drop_replies(true);
-        assert!(
-            tokio::time::timeout(SHORT, incr(&mut connection))
-                .await
-                .is_err()
-        );
+        assert!(tokio::time::timeout(SHORT, incr(&mut connection)).await.is_err());
         assert_eq!(count(&server).await, 1);
     }
 
@@ -404,10 +383,7 @@ mod tests {
         assert_eq!(proxy.connections(), 1);
         proxy.cut();
         assert!(incr(&mut connection).await.is_err());
-        eventually(LIMIT, "no connection is left", async || {
-            proxy.connections() == 0
-        })
-        .await;
+        eventually(LIMIT, "no connection is left", async || proxy.connections() == 0).await;
         let mut connection = connect(&proxy).await.expect("the proxy passes on again");
         assert!(incr(&mut connection).await.is_ok());
     }

@@ -87,16 +87,12 @@ impl Server {
 
     /// A connection that nothing of the library stands before.
     pub(crate) async fn raw(&self) -> MultiplexedConnection {
-        connect(&self.url())
-            .await
-            .expect("the server accepts a connection")
+        connect(&self.url()).await.expect("the server accepts a connection")
     }
 
     /// As [`raw`](Self::raw), as another user.
     pub(crate) async fn raw_as(&self, user: &str, password: &str) -> MultiplexedConnection {
-        connect(&self.url_as(user, password))
-            .await
-            .expect("the server accepts the user")
+        connect(&self.url_as(user, password)).await.expect("the server accepts the user")
     }
 
     /// Runs one command, which must succeed, on a connection of its own.
@@ -111,10 +107,7 @@ impl Server {
     pub(crate) async fn try_command(&self, words: &[&str]) -> RedisResult<Value> {
         let mut connection = connect(&self.url()).await?;
         let (verb, args) = words.split_first().expect("a command has a name");
-        redis::cmd(verb)
-            .arg(args)
-            .query_async(&mut connection)
-            .await
+        redis::cmd(verb).arg(args).query_async(&mut connection).await
     }
 
     /// Ends the process at once, as a crash does, and waits until it is gone.
@@ -148,10 +141,7 @@ impl Server {
     ///
     /// When it still runs.
     pub(crate) async fn restart(&self) {
-        assert!(
-            self.process().is_none(),
-            "kill the server before it is restarted"
-        );
+        assert!(self.process().is_none(), "kill the server before it is restarted");
         for _ in 0..PORTS_TRIED {
             if self.launch().await {
                 return;
@@ -171,10 +161,7 @@ impl Server {
             if stat.contains(") T ") {
                 return;
             }
-            assert!(
-                started_at.elapsed() < START_LIMIT,
-                "the server did not stop"
-            );
+            assert!(started_at.elapsed() < START_LIMIT, "the server did not stop");
             std::thread::yield_now();
         }
     }
@@ -236,10 +223,7 @@ impl Server {
     fn runs(&self) -> bool {
         let mut process = self.process();
         let process = process.as_mut().expect("the server was not killed");
-        process
-            .try_wait()
-            .expect("the server's state can be read")
-            .is_none()
+        process.try_wait().expect("the server's state can be read").is_none()
     }
 
     fn log(&self) -> String {
@@ -265,9 +249,7 @@ async fn connect(url: &str) -> RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(RESPONSE_TIMEOUT))
         .set_response_timeout(Some(RESPONSE_TIMEOUT));
-    Client::open(url)?
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
+    Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
 /// Starts the first program there is. No test is skipped for want of one.
@@ -291,13 +273,8 @@ fn spawn(start: impl Fn(&str) -> std::io::Result<Child>) -> Child {
 
 fn signal(pid: u32, name: &str) {
     // The shell has a `kill` of its own where the program is not installed.
-    let status = Command::new("sh")
-        .args(["-c", &format!("kill -{name} {pid}")])
-        .status();
-    assert!(
-        status.is_ok_and(|status| status.success()),
-        "signal {name} was not sent to {pid}"
-    );
+    let status = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();
+    assert!(status.is_ok_and(|status| status.success()), "signal {name} was not sent to {pid}");
 }
 
 const LOG: &str = "server.log";
@@ -338,11 +315,7 @@ async fn a_paused_server_answers_once_it_is_resumed() {
     let ping = redis::cmd("PING");
     let mut ping = Box::pin(ping.query_async::<String>(&mut raw));
     // What is tested is that no answer comes, for as long as one would certainly have taken.
-    assert!(
-        tokio::time::timeout(Duration::from_millis(100), &mut ping)
-            .await
-            .is_err()
-    );
+    assert!(tokio::time::timeout(Duration::from_millis(100), &mut ping).await.is_err());
     server.resume();
     assert_eq!(ping.await.expect("the server goes on"), "PONG");
 }
@@ -368,8 +341,5 @@ async fn a_taken_port_is_passed_over() {
     };
     fs::create_dir(second.dir()).expect("a directory for the server can be made");
     assert!(!second.launch().await);
-    assert_eq!(
-        first.command(&["PING"]).await,
-        Value::SimpleString("PONG".into())
-    );
+    assert_eq!(first.command(&["PING"]).await, Value::SimpleString("PONG".into()));
 }

@@ -32,10 +32,7 @@ impl Stalls {
             let shared = Arc::clone(&shared);
             move || shared.tick()
         });
-        Self {
-            shared,
-            thread: Some(thread),
-        }
+        Self { shared, thread: Some(thread) }
     }
 
     /// The longest stall so far.
@@ -45,10 +42,7 @@ impl Stalls {
 
     /// Prints the longest stall so far, for the test called `name`.
     pub(crate) fn report(&self, name: &str) {
-        println!(
-            "{name}: longest stall {:.1} ms",
-            self.longest().as_secs_f64() * 1e3
-        );
+        println!("{name}: longest stall {:.1} ms", self.longest().as_secs_f64() * 1e3);
     }
 }
 
@@ -87,10 +81,7 @@ fn a_limit_is_widened_by_the_longest_stall() {
     // A sleep never ends early, so the first tick is told soon, however short its stall.
     let started_at = Instant::now();
     while stalls.longest().is_zero() {
-        assert!(
-            started_at.elapsed() < Duration::from_secs(10),
-            "no tick was measured"
-        );
+        assert!(started_at.elapsed() < Duration::from_secs(10), "no tick was measured");
         thread::yield_now();
     }
     let longest = stalls.longest();
