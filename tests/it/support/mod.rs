@@ -3,6 +3,7 @@
 // Not every helper has a user in every build of the tests.
 #![allow(dead_code)]
 
+mod leftovers;
 mod ports;
 mod proxy;
 mod server;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 #[allow(unused_imports)]
 pub(crate) use self::{
+    leftovers::{IDLE_TASKS, nothing_is_left, subscribers},
     proxy::Proxy,
     server::Server,
     stall::{Stalls, within},

@@ -1,0 +1,232 @@
+//! Every public future, dropped wherever it can be: nothing stays behind, and the next one gets in.
+//!
+//! Replies come late through a proxy, so that there is a poll at each await. A future is dropped after its
+//! n-th poll, for every n until it ends by itself, and after random delays, thousands of times.
+
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    task::Poll,
+    time::Duration,
+};
+
+use leasehold::{Client, Error, Guard, Mutex};
+
+use crate::support::{Proxy, Server, nothing_is_left};
+
+/// Polls a future `polls` times, then drops it. Its output, if it ended by then.
+async fn drop_after<F: Future>(future: F, polls: usize) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut polled = 0;
+    std::future::poll_fn(move |cx| {
+        if polled == polls {
+            return Poll::Ready(None);
+        }
+        polled += 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            // The last poll's wake-up would come too late: the drop is due at once.
+            Poll::Pending if polled == polls => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+type Attempt = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+
+/// A way to use a lock, as one future that ends with the lock given back.
+type Use = fn(Mutex) -> Attempt;
+
+const USES: [(&str, Use); 5] = [
+    ("lock", |lock| Box::pin(async move { give_back(lock.lock().await?).await })),
+    ("try_lock", |lock| {
+        Box::pin(async move {
+            match lock.try_lock().await? {
+                Some(guard) => give_back(guard).await,
+                None => Ok(()),
+            }
+        })
+    }),
+    ("lock_with_timeout", |lock| {
+        Box::pin(async move {
+            match lock.lock_with_timeout(Duration::from_millis(40)).await {
+                Ok(guard) => give_back(guard).await,
+                Err(Error::Timeout { .. } | Error::Unavailable { .. }) => Ok(()),
+                Err(error) => Err(error),
+            }
+        })
+    }),
+    ("run", |lock| {
+        Box::pin(async move {
+            lock.run(async |guard| {
+                assert!(guard.is_held());
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            })
+            .await
+        })
+    }),
+    ("nested", |lock| {
+        Box::pin(async move {
+            let lock = lock.owned_by(&leasehold::Owner::new());
+            let outer = lock.lock().await?;
+            let inner = lock.with_ttl(Duration::from_secs(60)).lock().await?;
+            drop(outer);
+            give_back(inner).await
+        })
+    }),
+];
+
+async fn give_back(guard: Guard) -> Result<(), Error> {
+    guard.unlock().await
+}
+
+struct Scene {
+    server: Server,
+    proxy: Proxy,
+    client: Client,
+}
+
+impl Scene {
+    async fn set(delay: Duration) -> Self {
+        let server = Server::start().await;
+        let proxy = Proxy::start(server.port()).await;
+        let client = Client::connect(&proxy.url()).await.expect("connected");
+        proxy.delay_replies(delay);
+        Self { server, proxy, client }
+    }
+
+    /// Nothing is left of the lock, and it can be had.
+    async fn check(&self, name: &str) {
+        nothing_is_left(&self.server, &self.client, name).await;
+        let guard = self.client.mutex(name).lock_with_timeout(Duration::from_secs(5)).await;
+        guard.expect("the next one gets in").unlock().await.expect("it was held");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_free_lock_survives_a_drop_after_every_poll() {
+    let scene = Scene::set(Duration::from_millis(2)).await;
+    for (name, usage) in USES {
+        let mut polls = 0;
+        loop {
+            let ended = drop_after(usage(scene.client.mutex(name)), polls).await;
+            scene.check(name).await;
+            if let Some(result) = ended {
+                result.expect("a use without a drop succeeds");
+                break;
+            }
+            polls += 1;
+            assert!(polls < 200, "{name} does not end");
+        }
+        println!("{name}: ended after {polls} polls");
+        assert!(polls >= 2, "{name} was never dropped half-way");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_lock_survives_a_drop_after_every_poll() {
+    let scene = Scene::set(Duration::from_millis(1)).await;
+    let other = Client::connect(&scene.server.url()).await.expect("connected");
+    for (name, usage) in USES {
+        let mut polls = 0;
+        loop {
+            // Held by another client at first, and given back while the future waits.
+            let held = other.mutex(name).lock().await.expect("free");
+            let waiting = drop_after(usage(scene.client.mutex(name)), polls);
+            let freeing = async {
+                tokio::time::sleep(Duration::from_millis(15)).await;
+                held.unlock().await.expect("it was held");
+            };
+            let (ended, ()) = tokio::join!(waiting, freeing);
+            scene.check(name).await;
+            if let Some(result) = ended {
+                result.expect("a use without a drop succeeds");
+                break;
+            }
+            polls += 1;
+            assert!(polls < 200, "{name} does not end");
+        }
+        println!("{name}: ended after {polls} polls");
+        assert!(polls >= 2, "{name} was never dropped half-way");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_this_process_holds_survives_a_drop_after_every_poll() {
+    let scene = Scene::set(Duration::from_millis(1)).await;
+    for (name, usage) in USES {
+        let mut polls = 0;
+        loop {
+            let held = scene.client.mutex(name).lock().await.expect("free");
+            let waiting = drop_after(usage(scene.client.mutex(name)), polls);
+            let freeing = async {
+                tokio::time::sleep(Duration::from_millis(15)).await;
+                drop(held);
+            };
+            let (ended, ()) = tokio::join!(waiting, freeing);
+            scene.check(name).await;
+            if let Some(result) = ended {
+                result.expect("a use without a drop succeeds");
+                break;
+            }
+            polls += 1;
+            assert!(polls < 200, "{name} does not end");
+        }
+        assert!(polls >= 1, "{name} was never dropped half-way");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unlock_that_is_dropped_half_way_still_frees_the_lock() {
+    let scene = Scene::set(Duration::from_millis(2)).await;
+    for polls in 0.. {
+        let guard = scene.client.mutex("n").lock().await.expect("free");
+        let ended = drop_after(guard.unlock(), polls).await;
+        scene.check("n").await;
+        if let Some(result) = ended {
+            result.expect("it was held");
+            assert!(polls >= 2, "unlock was never dropped half-way");
+            break;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_drops_after_random_delays_leave_nothing() {
+    const ROUNDS: usize = 60;
+    const AT_ONCE: usize = 50;
+    let scene = Scene::set(Duration::from_millis(1)).await;
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let (mut dropped, mut ended) = (0, 0);
+    for round in 0..ROUNDS {
+        let mut tasks = Vec::new();
+        for _ in 0..AT_ONCE {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (_, usage) = USES[(random >> 60) as usize % USES.len()];
+            let delay = Duration::from_micros((random >> 40) % 12_000);
+            let attempt = usage(scene.client.mutex(format!("n{}", (random >> 33) % 3)));
+            tasks.push(tokio::spawn(async move { tokio::time::timeout(delay, attempt).await }));
+        }
+        for task in tasks {
+            match task.await.expect("no panic") {
+                Ok(result) => {
+                    result.expect("a use without a drop succeeds");
+                    ended += 1;
+                }
+                Err(_) => dropped += 1,
+            }
+        }
+        if round % 20 == 19 {
+            for name in ["n0", "n1", "n2"] {
+                nothing_is_left(&scene.server, &scene.client, name).await;
+            }
+        }
+    }
+    println!("{dropped} dropped, {ended} ended");
+    assert!(dropped > 1000 && ended > 100, "{dropped} dropped, {ended} ended");
+    for name in ["n0", "n1", "n2"] {
+        scene.check(name).await;
+    }
+    assert!(scene.proxy.connections() >= 1);
+}
