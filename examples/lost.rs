@@ -1,0 +1,39 @@
+//! Reacts to a lock that is lost while it is held: here an operator takes it away by force.
+
+use std::error::Error;
+use std::future::pending;
+use std::time::Duration;
+
+use leasehold::{Client, Error as LockError};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());
+    // Renewed every 200 ms: that is when the holder learns that its lock is gone.
+    let ttl = Duration::from_millis(600);
+    let client = Client::builder().nodes([&*url]).ttl(ttl).connect().await?;
+    let operator = Client::connect(&url).await?.mutex("example:report");
+    let report = client.mutex("example:report");
+
+    println!("waiting for the loss beside the work");
+    let guard = report.lock().await?;
+    operator.force_unlock().await?;
+    tokio::select! {
+        () = pending() => println!("the work is done"),
+        reason = guard.lost() => println!("stopped the work: {reason}"),
+    }
+    assert!(!guard.is_held());
+    let error = guard.unlock().await.expect_err("it was not ours to give back");
+    println!("unlock says: {error}");
+
+    println!("letting `run` cancel the work");
+    let work = async |_: &leasehold::Guard| {
+        operator.force_unlock().await.expect("the server answers");
+        pending::<()>().await // never gets further
+    };
+    let error = report.run(work).await.expect_err("the lock was taken away");
+    assert!(matches!(error, LockError::Lost { .. }), "{error}");
+    println!("run says: {error}");
+    client.shutdown().await;
+    Ok(())
+}
