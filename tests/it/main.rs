@@ -1,6 +1,10 @@
 //! Behaviour against real servers, which the tests start and end themselves.
 
+mod bad_input;
 mod cancellation;
+mod checks;
+mod invariants;
 mod locking;
+mod processes;
 mod scripts;
 mod support;

@@ -7,7 +7,9 @@ mod leftovers;
 mod ports;
 mod proxy;
 mod server;
+mod spy;
 mod stall;
+mod worker;
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +18,9 @@ pub(crate) use self::{
     leftovers::{IDLE_TASKS, nothing_is_left, subscribers},
     proxy::Proxy,
     server::Server,
+    spy::{Run, Spy},
     stall::{Stalls, within},
+    worker::{Worker, shared_clock_us},
 };
 
 /// Waits until `condition` is true, asking every few milliseconds.

@@ -1,0 +1,458 @@
+//! One test for each invariant of the protocol. Each fails when the line that keeps its invariant is removed.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use leasehold::{Client, Error, Owner};
+use parking_lot::Mutex;
+use redis::Value;
+
+use crate::support::{
+    Proxy, Server, Spy, Stalls, eventually, nothing_is_left, subscribers, within,
+};
+
+async fn connect(url: &str, ttl_ms: u64) -> Client {
+    let ttl = Duration::from_millis(ttl_ms);
+    Client::builder().nodes([url]).ttl(ttl).connect().await.expect("connected")
+}
+
+/// 1. Short leases, a server that stops for longer than they last, connections that are cut: from the grant
+/// until `is_held()` is false or the unlock is called, nobody else's hold begins.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_holds_of_one_name_are_never_both_held() {
+    let server = Server::start().await;
+    let holds = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    let mut proxies = Vec::new();
+    for contender in 0..4 {
+        let proxy = Proxy::start(server.port()).await;
+        let client = connect(&proxy.url(), 150).await;
+        proxies.push(proxy);
+        for task in 0..2 {
+            let (lock, holds) = (client.mutex("n"), holds.clone());
+            tasks.push(tokio::spawn(async move {
+                let ends_at = Instant::now() + Duration::from_secs(6);
+                while Instant::now() < ends_at {
+                    let Ok(guard) = lock.lock_with_timeout(Duration::from_millis(500)).await else {
+                        continue;
+                    };
+                    let granted_at = Instant::now();
+                    let mut held_until = granted_at;
+                    let work = Duration::from_millis(2 + 40 * contender * task);
+                    while granted_at.elapsed() < work {
+                        let asked_at = Instant::now();
+                        if !guard.is_held() {
+                            break;
+                        }
+                        held_until = asked_at;
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                    holds.lock().push((granted_at, held_until, guard.token()));
+                    let _ = guard.unlock().await;
+                }
+            }));
+        }
+    }
+    for round in 0..12 {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        match round % 3 {
+            0 => {
+                server.pause();
+                tokio::time::sleep(Duration::from_millis(250)).await;
+                server.resume();
+            }
+            1 => proxies[round % 4].cut(),
+            _ => {
+                proxies[round % 4].drop_replies(true);
+                tokio::time::sleep(Duration::from_millis(250)).await;
+                proxies[round % 4].drop_replies(false);
+                proxies[round % 4].cut();
+            }
+        }
+    }
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    let mut holds = holds.lock().clone();
+    holds.sort();
+    for pair in holds.windows(2) {
+        let ((_, until, token), (from, _, next_token)) = (pair[0], pair[1]);
+        assert!(until <= from, "two holds at once, for {:?}", until - from);
+        assert!(token < next_token, "token {next_token} after {token}");
+    }
+    println!("{} holds", holds.len());
+    assert!(holds.len() > 50, "only {} holds", holds.len());
+}
+
+/// 2. With replies 200 ms late the deadline is 200 ms nearer, at the grant and at a renewal; and a reply that
+/// is later than others never moves it back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadline_counts_from_before_the_request() {
+    const TTL_MS: u64 = 1500;
+    const LATE: Duration = Duration::from_millis(200);
+    let drift = Duration::from_millis(TTL_MS / 100 + 2);
+    let most = Duration::from_millis(TTL_MS) - LATE - drift;
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let client = connect(&proxy.url(), TTL_MS).await;
+    proxy.delay_replies(LATE);
+    let guard = client.mutex("n").lock().await.expect("free");
+    assert!(guard.remaining() <= most, "{:?} left of {most:?}", guard.remaining());
+
+    // Through two renewals: what is left rises at each, and never above what a late reply allows.
+    let (mut before, mut renewals) = (guard.remaining(), 0);
+    while renewals < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let left = guard.remaining();
+        assert!(left > Duration::ZERO, "it is renewed in time");
+        assert!(left <= most, "{left:?} left, more than {most:?}");
+        if left > before {
+            renewals += 1;
+        }
+        before = left;
+    }
+    proxy.delay_replies(Duration::ZERO);
+    guard.unlock().await.expect("held");
+}
+
+/// 3. What is renewed is renewed before the release, also with a renewal on its way at that moment; and a
+/// lost hold stays lost although its key would still be there to renew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_renewed_after_a_release() {
+    let server = Server::start().await;
+    let spy = Spy::on(&server).await;
+    let proxy = Proxy::start(server.port()).await;
+    let client = connect(&proxy.url(), 90).await;
+    let mut names = HashSet::new();
+    for round in 0..40 {
+        let name = format!("n{round}");
+        let lock = client.mutex(name.as_str()).owned_by(&Owner::new());
+        let guard = lock.lock().await.expect("free");
+        let nested = lock.lock().await.expect("nested");
+        tokio::time::sleep(Duration::from_millis(25 + round % 10)).await;
+        drop(nested);
+        guard.unlock().await.expect("held");
+        names.insert(name);
+    }
+    // Beyond the end of any lease, and of any renewal that might still come.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let runs = spy.runs();
+    assert!(spy.count("lock_renew") > 20, "{} renewals", spy.count("lock_renew"));
+    let mut released = HashSet::new();
+    for run in &runs {
+        match run.script {
+            "lock_release" => drop(released.insert(run.id().to_owned())),
+            "lock_renew" => assert!(!released.contains(run.id()), "renewed after its release"),
+            _ => {}
+        }
+    }
+    assert_eq!(released.len(), names.len());
+
+    let guard = client.mutex("lost").lock().await.expect("free");
+    proxy.hold_replies();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!guard.is_held());
+    proxy.release_replies();
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(!guard.is_held(), "a lost hold came back");
+    }
+    assert!(matches!(guard.unlock().await, Err(Error::Lost { .. })));
+}
+
+/// 4. An acquire whose answer never comes is never renewed, however long its future waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_renewed_before_it_is_confirmed() {
+    let server = Server::start().await;
+    let spy = Spy::on(&server).await;
+    let proxy = Proxy::start(server.port()).await;
+    let client = connect(&proxy.url(), 200).await;
+    proxy.drop_replies(true);
+    let attempt = client.mutex("n").lock_with_timeout(Duration::from_millis(600)).await;
+    assert!(matches!(attempt, Err(Error::Unavailable { .. })), "{attempt:?}");
+    proxy.drop_replies(false);
+    proxy.cut();
+    nothing_is_left(&server, &client, "n").await;
+    assert!(spy.count("lock_acquire") >= 1, "it was sent");
+    assert_eq!(spy.count("lock_renew"), 0);
+}
+
+/// 5. Replies lost, connections cut, futures dropped, with a TTL far beyond the test: at the end no key is
+/// left, and every acquire that the server granted has its release behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_acquire_sent_ends_in_a_hold_or_a_release() {
+    let server = Server::start().await;
+    let spy = Spy::on(&server).await;
+    let proxy = Proxy::start(server.port()).await;
+    let client = Client::builder()
+        .nodes([proxy.url()])
+        .response_timeout(Duration::from_millis(50))
+        .connect()
+        .await
+        .expect("connected");
+    for round in 0_u64..30 {
+        let attempts: Vec<_> = (0..4)
+            .map(|n| {
+                let lock = client.mutex(format!("n{n}"));
+                let patience = Duration::from_millis(1 + (round * 7 + n * 13) % 80);
+                tokio::spawn(async move {
+                    if let Ok(Ok(guard)) = tokio::time::timeout(patience, lock.lock()).await {
+                        drop(guard);
+                    }
+                })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        match round % 5 {
+            0 => proxy.drop_replies(true),
+            1 => proxy.cut(),
+            2 => proxy.delay_replies(Duration::from_millis(30)),
+            3 => drop(server.command(&["SCRIPT", "FLUSH"]).await),
+            _ => {
+                server.pause();
+                tokio::time::sleep(Duration::from_millis(70)).await;
+                server.resume();
+            }
+        }
+        for attempt in attempts {
+            attempt.await.expect("no panic");
+        }
+        proxy.drop_replies(false);
+        proxy.delay_replies(Duration::ZERO);
+    }
+    for n in 0..4 {
+        nothing_is_left(&server, &client, &format!("n{n}")).await;
+    }
+    let runs = spy.runs();
+    let last_of = |script: &str| -> HashMap<String, usize> {
+        let of_it = runs.iter().enumerate().filter(|(_, run)| run.script == script);
+        of_it.map(|(at, run)| (run.id().to_owned(), at)).collect()
+    };
+    let (acquired, released) = (last_of("lock_acquire"), last_of("lock_release"));
+    let followed = acquired.iter().filter(|(id, at)| released.get(*id) > Some(at)).count();
+    println!("{} acquires, {followed} with a release behind them", acquired.len());
+    assert!(acquired.len() > 50 && followed > 30);
+}
+
+/// 6. Over hand-offs, releases, clients, a lost counter and a server that comes back empty.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_strictly_increase() {
+    let server = Server::start().await;
+    let clients = [connect(&server.url(), 30_000).await, connect(&server.url(), 30_000).await];
+    let tokens = Arc::new(Mutex::new(Vec::new()));
+    for disaster in 0..3 {
+        let mut tasks = Vec::new();
+        for client in &clients {
+            for _ in 0..8 {
+                let (lock, tokens) = (client.mutex("n").owned_by(&Owner::new()), tokens.clone());
+                tasks.push(tokio::spawn(async move {
+                    for _ in 0..200 {
+                        let guard = lock.lock().await.expect("held");
+                        tokens.lock().push(guard.token());
+                        let nested = lock.lock().await.expect("nested");
+                        assert_eq!(nested.token(), guard.token(), "re-entry keeps the token");
+                    }
+                }));
+            }
+        }
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+        for client in &clients {
+            nothing_is_left(&server, client, "n").await;
+        }
+        match disaster {
+            0 => drop(server.command(&["DEL", "leasehold_token:{n}"]).await),
+            1 => {
+                server.kill();
+                server.restart().await;
+            }
+            _ => {}
+        }
+    }
+    let tokens = tokens.lock().clone();
+    assert_eq!(tokens.len(), 3 * 16 * 200);
+    for pair in tokens.windows(2) {
+        assert!(pair[0] < pair[1], "{} after {}", pair[1], pair[0]);
+    }
+    assert!(tokens.last() < Some(&(1 << 53)));
+}
+
+/// 7. After contention between clients and inside one, with nested guards dropped in any order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_stays_after_the_last_guard() {
+    let server = Server::start().await;
+    let clients = [connect(&server.url(), 90).await, connect(&server.url(), 90).await];
+    let mut tasks = Vec::new();
+    for client in &clients {
+        for _ in 0..4 {
+            let lock = client.mutex("n").owned_by(&Owner::new());
+            tasks.push(tokio::spawn(async move {
+                for _ in 0..20 {
+                    let outer = lock.lock().await.expect("held");
+                    let inner = lock.lock().await.expect("nested");
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    drop(outer);
+                    drop(inner);
+                }
+            }));
+        }
+    }
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    for client in &clients {
+        nothing_is_left(&server, client, "n").await;
+    }
+    let spy = Spy::on(&server).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(spy.runs().is_empty(), "after the end: {:?}", spy.runs());
+}
+
+/// 8. By its message; by the reconnection after a broken subscription; by the holder's TTL; and, where
+/// nothing tells of it, by the safety poll.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_wakes_a_waiter() {
+    const CHANNEL: &str = "redisson_lock__channel:{n}";
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let (holder, waiter) =
+        (connect(&server.url(), 30_000).await, connect(&server.url(), 30_000).await);
+    let wait = || {
+        let lock = waiter.mutex("n");
+        tokio::spawn(async move {
+            let guard = lock.lock().await.expect("it is freed");
+            let woken_at = Instant::now();
+            guard.unlock().await.expect("held");
+            woken_at
+        })
+    };
+    let waits = async |server: &Server| {
+        let what = "the waiter listens";
+        eventually(Duration::from_secs(5), what, async || subscribers(server, CHANNEL).await == 1)
+            .await;
+        // It asks once more after it has subscribed.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+
+    let guard = holder.mutex("n").lock().await.expect("free");
+    let waiting = wait();
+    waits(&server).await;
+    let freed_at = Instant::now();
+    guard.unlock().await.expect("held");
+    let took = waiting.await.expect("no panic").since(freed_at);
+    assert!(took < within(Duration::from_millis(50), &stalls), "by message after {took:?}");
+
+    let guard = holder.mutex("n").lock().await.expect("free");
+    let waiting = wait();
+    waits(&server).await;
+    let freed_at = Instant::now();
+    server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+    guard.unlock().await.expect("held");
+    let took = waiting.await.expect("no panic").since(freed_at);
+    assert!(took < within(Duration::from_millis(100), &stalls), "by reconnection after {took:?}");
+
+    server.command(&["HSET", "n", "stranger:1", "1"]).await;
+    server.command(&["PEXPIRE", "n", "300"]).await;
+    let from = Instant::now();
+    let took = wait().await.expect("no panic").since(from);
+    let limit = within(Duration::from_millis(350), &stalls);
+    assert!(took > Duration::from_millis(250) && took < limit, "by the TTL after {took:?}");
+
+    server.command(&["HSET", "n", "stranger:1", "1"]).await;
+    let waiting = wait();
+    waits(&server).await;
+    let freed_at = Instant::now();
+    server.command(&["DEL", "n"]).await;
+    let took = waiting.await.expect("no panic").since(freed_at);
+    assert!(took < within(Duration::from_millis(4100), &stalls), "by the poll after {took:?}");
+    stalls.report("a_release_wakes_a_waiter");
+}
+
+trait Since {
+    fn since(self, earlier: Instant) -> Duration;
+}
+
+impl Since for Instant {
+    fn since(self, earlier: Instant) -> Duration {
+        self.saturating_duration_since(earlier)
+    }
+}
+
+/// 9. Neither early nor late: behind a holder elsewhere, behind one in this process, with a server that is
+/// stopped before or during the wait, and with one that is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_ends_when_it_should() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let (holder, waiter) =
+        (connect(&server.url(), 30_000).await, connect(&server.url(), 30_000).await);
+    let elsewhere = holder.mutex("elsewhere").lock().await.expect("free");
+    let here = waiter.mutex("here").lock().await.expect("free");
+    let wait = async |name: &str, ms: u64| {
+        let timeout = Duration::from_millis(ms);
+        let began_at = Instant::now();
+        let error = waiter.mutex(name).lock_with_timeout(timeout).await.expect_err("it is held");
+        let took = began_at.elapsed();
+        let limit = within(timeout + Duration::from_millis(50), &stalls);
+        assert!(
+            took >= timeout && took <= limit,
+            "{name}: {took:?} instead of {timeout:?}, stalls {:?}",
+            stalls.longest()
+        );
+        error
+    };
+    for ms in [1, 20, 300] {
+        assert!(matches!(wait("elsewhere", ms).await, Error::Timeout { .. }));
+        assert!(matches!(wait("here", ms).await, Error::Timeout { .. }));
+    }
+    server.pause();
+    for ms in [1, 20, 300, 1500] {
+        assert!(matches!(wait("elsewhere", ms).await, Error::Unavailable { .. }));
+        assert!(matches!(wait("here", ms).await, Error::Timeout { .. }));
+    }
+    server.resume();
+    let after = async || matches!(waiter.mutex("elsewhere").try_lock().await, Ok(None));
+    eventually(Duration::from_secs(5), "the server answers again", after).await;
+    let stopping = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        server.kill();
+    };
+    // The last answer was "held", and no later ask is overdue: that is what it knows.
+    let (error, ()) = tokio::join!(wait("elsewhere", 1500), stopping);
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert!(matches!(wait("elsewhere", 300).await, Error::Unavailable { .. }));
+    drop((elsewhere, here));
+    stalls.report("a_wait_ends_when_it_should");
+}
+
+/// Re-entry, for which there is no number: the count is on the server, and the hold ends with its last guard,
+/// in whatever order they go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_hold_count_is_on_the_server() {
+    let server = Server::start().await;
+    let client = connect(&server.url(), 30_000).await;
+    let lock = client.mutex("n").owned_by(&client.owner());
+    let mut guards = Vec::new();
+    for _ in 0..5 {
+        guards.push(lock.lock().await.expect("re-entered"));
+    }
+    let written = async |count: &str| {
+        let values = server.command(&["HVALS", "n"]).await;
+        values == Value::Array(vec![Value::BulkString(count.into())])
+    };
+    eventually(Duration::from_secs(5), "count 5", async || written("5").await).await;
+    for left in [4, 3, 2, 1] {
+        drop(guards.remove(left / 2));
+        assert_eq!(guards[0].hold_count(), left as u32);
+        let count = left.to_string();
+        eventually(Duration::from_secs(5), "the count goes down", async || written(&count).await)
+            .await;
+    }
+    assert!(guards[0].is_held());
+    drop(guards);
+    nothing_is_left(&server, &client, "n").await;
+}

@@ -1,0 +1,157 @@
+//! Several processes on one lock: woken by each other, taking over from one that was killed.
+
+use std::time::Duration;
+
+use leasehold::{Client, Error};
+use redis::Value;
+
+use crate::support::{Server, Stalls, Worker, eventually, shared_clock_us, subscribers, within};
+
+/// Hundreds of waiters over several processes, thousands of hand-overs, while the connections that bring the
+/// messages are killed again and again: between the end of one turn and the beginning of the next, with
+/// others waiting, the lock is never free for more than 100 ms.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_wake_up_is_lost_while_subscriptions_are_killed() {
+    const PROCESSES: usize = 4;
+    const TASKS: usize = 75;
+    const TURNS: usize = 10;
+    let server = Server::start().await;
+    let mut workers: Vec<Worker> = (0..PROCESSES).map(|_| Worker::start()).collect();
+    for worker in &mut workers {
+        worker.tell(&format!("turns {} n {TASKS} {TURNS}", server.url()));
+    }
+    for worker in &mut workers {
+        assert_eq!(worker.answer(), ["ready"]);
+    }
+    let reports = tokio::task::spawn_blocking(move || {
+        workers.iter_mut().map(Worker::answers).collect::<Vec<_>>()
+    });
+    let mut killed = 0;
+    while !reports.is_finished() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        if let Value::Int(count) = server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).await {
+            killed += count;
+        }
+    }
+    let reports = reports.await.expect("no panic");
+    let mut turns = Vec::new();
+    let mut stall_us = 0;
+    for report in reports.into_iter().flatten() {
+        match report.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            ["stall", us] => stall_us = u64::max(stall_us, us.parse().expect("a number")),
+            [token, from, to] => {
+                let number = |word: &str| word.parse::<u64>().expect("a number");
+                turns.push((number(from), number(to), number(token)));
+            }
+            _ => panic!("not a line of a report: {report:?}"),
+        }
+    }
+    turns.sort();
+    assert_eq!(turns.len(), PROCESSES * TASKS * TURNS);
+    let mut longest_free_us = 0;
+    for pair in turns.windows(2) {
+        let ((_, freed_at, token), (held_from, _, next)) = (pair[0], pair[1]);
+        assert!(token < next, "token {next} after {token}");
+        longest_free_us = longest_free_us.max(held_from.saturating_sub(freed_at));
+    }
+    println!(
+        "{} turns, {killed} subscriptions killed, free for {:.1} ms at most, longest stall {:.1} ms",
+        turns.len(),
+        longest_free_us as f64 / 1e3,
+        stall_us as f64 / 1e3
+    );
+    assert!(killed > 100, "only {killed} subscriptions were killed");
+    assert!(longest_free_us <= 100_000 + stall_us, "free for {longest_free_us} us");
+}
+
+/// A holder that is killed: the waiter has the lock at most 50 ms after the key's end, by the server's clock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_holder_is_succeeded_when_its_key_expires() {
+    const TTL_MS: i64 = 1000;
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    for round in 0..3 {
+        let name = format!("n{round}");
+        let mut holder = Worker::start();
+        holder.tell(&format!("hold {} {name} {TTL_MS}", server.url()));
+        let held = holder.answer();
+        assert_eq!(held[0], "held");
+        let token: u64 = held[1].parse().expect("a token");
+        let mut successor = Worker::start();
+        successor.tell(&format!("hold {} {name} {TTL_MS}", server.url()));
+        let channel = format!("redisson_lock__channel:{{{name}}}");
+        let limit = Duration::from_secs(20);
+        let listens = async || subscribers(&server, &channel).await == 1;
+        eventually(limit, "the successor waits", listens).await;
+        // Past the first renewal, so that what ends is a renewed lease.
+        tokio::time::sleep(Duration::from_millis(TTL_MS as u64 * 2 / 3)).await;
+        holder.kill();
+        let expires_at_us = expiry_us(&server, &name).await;
+        let left_ms = (expires_at_us - shared_clock_us() as i64) / 1000;
+        assert!((1..=TTL_MS).contains(&left_ms), "{left_ms} ms left after the kill");
+        let succeeded = successor.answer();
+        let late_us = succeeded[2].parse::<i64>().expect("a time") - expires_at_us;
+        println!("round {round}: {:.1} ms after the key's end", late_us as f64 / 1e3);
+        assert!(late_us >= 0, "taken before the key's end");
+        let limit = within(Duration::from_millis(50), &stalls);
+        assert!(late_us as u128 <= limit.as_micros(), "{late_us} us after the key's end");
+        assert!(succeeded[1].parse::<u64>().expect("a token") > token);
+    }
+    stalls.report("a_killed_holder_is_succeeded_when_its_key_expires");
+}
+
+/// When a key ends, in microseconds of the server's clock, which is this host's.
+async fn expiry_us(server: &Server, name: &str) -> i64 {
+    let script = "local t = redis.call('TIME') \
+                  return t[1] * 1000000 + t[2] + redis.call('PTTL', KEYS[1]) * 1000";
+    match server.command(&["EVAL", script, "1", name]).await {
+        Value::Int(us) => us,
+        other => panic!("not a time: {other:?}"),
+    }
+}
+
+/// Waiters that come and go leave no subscription, and never keep the lock from the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_give_up_stand_in_nobodys_way() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let impatient = Client::connect(&server.url()).await.expect("connected");
+    let giving_up = tokio::spawn({
+        let lock = impatient.mutex("n");
+        async move {
+            let mut gave_up = 0;
+            for _ in 0..150 {
+                match lock.try_lock_for(Duration::from_millis(3)).await {
+                    Ok(Some(guard)) => guard.unlock().await.expect("held"),
+                    // A busy machine may keep even the first answer for longer.
+                    Ok(None) | Err(Error::Unavailable { .. }) => gave_up += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            gave_up
+        }
+    });
+    let mut tasks = Vec::new();
+    for _ in 0..3 {
+        let client = Client::connect(&server.url()).await.expect("connected");
+        tasks.push(tokio::spawn(async move {
+            let mut longest = Duration::ZERO;
+            for _ in 0..60 {
+                let from = std::time::Instant::now();
+                let guard = client.mutex("n").lock().await.expect("held");
+                longest = longest.max(from.elapsed());
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                guard.unlock().await.expect("held");
+            }
+            longest
+        }));
+    }
+    for task in tasks {
+        let longest = task.await.expect("no panic");
+        let limit = within(Duration::from_millis(500), &stalls);
+        assert!(longest < limit, "waited for {longest:?}");
+    }
+    let gave_up = giving_up.await.expect("no panic");
+    assert!(gave_up > 0, "nobody gave up");
+    crate::support::nothing_is_left(&server, &impatient, "n").await;
+}

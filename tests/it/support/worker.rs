@@ -1,0 +1,162 @@
+//! Other processes that use locks: this test binary, run again.
+//!
+//! A worker reads one command per line and answers with lines that begin with `@`; everything else that
+//! the test harness prints is passed over. It ends when its standard input does.
+
+use std::{
+    io::{BufRead, BufReader, Lines, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use leasehold::Client;
+use parking_lot::Mutex;
+
+use super::Stalls;
+
+/// A process of ours that was started for a test; killed when dropped.
+pub(crate) struct Worker {
+    process: Child,
+    commands: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Worker {
+    pub(crate) fn start() -> Self {
+        let mut process = Command::new(std::env::current_exe().expect("this binary"))
+            .args(["support::worker::a_worker_answers", "--exact", "--nocapture"])
+            .env(ROLE, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process");
+        let commands = process.stdin.take().expect("piped");
+        let answers = BufReader::new(process.stdout.take().expect("piped")).lines();
+        Self { process, commands, answers }
+    }
+
+    /// Gives a command, and does not wait.
+    pub(crate) fn tell(&mut self, command: &str) {
+        writeln!(self.commands, "{command}").expect("the worker runs");
+    }
+
+    /// The next line of its answer, in words.
+    pub(crate) fn answer(&mut self) -> Vec<String> {
+        loop {
+            let line = self.answers.next().expect("the worker runs").expect("text");
+            // The harness may have begun a line of its own.
+            if let Some((_, answer)) = line.split_once('@') {
+                return answer.split_whitespace().map(str::to_owned).collect();
+            }
+        }
+    }
+
+    /// All lines of its answer up to `@end`.
+    pub(crate) fn answers(&mut self) -> Vec<Vec<String>> {
+        let mut answers = Vec::new();
+        loop {
+            match self.answer() {
+                end if end == ["end"] => return answers,
+                answer => answers.push(answer),
+            }
+        }
+    }
+
+    /// SIGKILL; gone when this returns.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().expect("it was ours");
+        self.process.wait().expect("it was ours");
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Microseconds on a clock that all processes of this host share.
+pub(crate) fn shared_clock_us() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    now.as_micros() as u64
+}
+
+/// Both sides of it: run by the harness it starts itself as a worker, and asks; as a worker it serves.
+#[test]
+fn a_worker_answers() {
+    if std::env::var_os(ROLE).is_some() {
+        return serve();
+    }
+    let mut worker = Worker::start();
+    worker.tell("say hello");
+    assert_eq!(worker.answer(), ["hello"]);
+    worker.kill();
+}
+
+fn serve() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    for line in std::io::stdin().lines() {
+        let line = line.expect("text");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["say", word] => println!("@{word}"),
+            ["hold", url, name, ttl_ms] => runtime.block_on(hold(url, name, number(ttl_ms))),
+            ["turns", url, name, tasks, turns] => {
+                runtime.block_on(turns_of(url, name, number(tasks), number(turns)));
+            }
+            other => panic!("not a command: {other:?}"),
+        }
+    }
+}
+
+fn number(word: &str) -> u64 {
+    word.parse().expect("a number")
+}
+
+/// Takes a lock and keeps it for as long as the process runs: `@held <token> <when>`.
+async fn hold(url: &str, name: &str, ttl_ms: u64) {
+    let ttl = Duration::from_millis(ttl_ms);
+    let client = Client::builder().nodes([url]).ttl(ttl).connect().await.expect("connected");
+    let guard = client.mutex(name).lock().await.expect("held");
+    println!("@held {} {}", guard.token(), shared_clock_us());
+    std::mem::forget(guard);
+    // The runtime goes on renewing while the next command is waited for.
+    std::mem::forget(client);
+}
+
+/// Tasks that each take the lock some times: a line `@<token> <held from> <freed at>` for each turn, then
+/// `@stall <longest, in microseconds>` and `@end`.
+async fn turns_of(url: &str, name: &str, tasks: u64, turns: u64) {
+    let client = Client::connect(url).await.expect("connected");
+    let stalls = Stalls::watch();
+    let record = Arc::new(Mutex::new(Vec::new()));
+    println!("@ready");
+    let tasks: Vec<_> = (0..tasks)
+        .map(|_| {
+            let (lock, record) = (client.mutex(name), record.clone());
+            tokio::spawn(async move {
+                for _ in 0..turns {
+                    let guard = lock.lock().await.expect("held");
+                    let held_from = shared_clock_us();
+                    let token = guard.token();
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    guard.unlock().await.expect("held until then");
+                    record.lock().push((token, held_from, shared_clock_us()));
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    for (token, from, to) in record.lock().iter() {
+        println!("@{token} {from} {to}");
+    }
+    println!("@stall {}", stalls.longest().as_micros());
+    println!("@end");
+}
+
+/// Set in a worker's environment.
+const ROLE: &str = "LEASEHOLD_TEST_WORKER";
