@@ -1,0 +1,132 @@
+//! The floor: the same scripts with the same arguments, sent by hand on the same kind of connection.
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, ProtocolVersion, RedisResult, Value,
+};
+
+use crate::Outcome;
+
+/// A connection, and the hashes of the scripts.
+#[derive(Clone)]
+pub(crate) struct ByHand {
+    connection: MultiplexedConnection,
+    acquire: String,
+    renew: String,
+    release: String,
+    /// The lease's.
+    id: String,
+}
+
+/// The keys of one lock.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    name: String,
+    token: String,
+    channel: String,
+}
+
+impl Keys {
+    pub(crate) fn of(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            token: format!("leasehold_token:{{{name}}}"),
+            channel: channel(name),
+        }
+    }
+}
+
+/// The channel on which the releases of a lock are told.
+pub(crate) fn channel(name: &str) -> String {
+    format!("redisson_lock__channel:{{{name}}}")
+}
+
+impl ByHand {
+    pub(crate) async fn connect(url: &str) -> Outcome<Self> {
+        let info = url.into_connection_info()?;
+        let redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let info = info
+            .set_redis_settings(redis)
+            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let mut connection =
+            Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut hashes = Vec::new();
+        for body in [
+            include_str!("../../lua/lock_acquire.lua"),
+            include_str!("../../lua/lock_renew.lua"),
+            include_str!("../../lua/lock_release.lua"),
+        ] {
+            let mut load = redis::cmd("SCRIPT");
+            load.arg("LOAD").arg(body);
+            hashes.push(load.query_async::<String>(&mut connection).await?);
+        }
+        let [acquire, renew, release] =
+            <[String; 3]>::try_from(hashes).expect("BUG: three scripts, three hashes");
+        // Of this process, and as long as the library's own.
+        let id = format!("by-hand-{:08}:f81d4fae-7dec-41d0-a765-00a0c91e6bf6", std::process::id());
+        Ok(Self { connection, acquire, renew, release, id })
+    }
+
+    /// Whether the lock was free.
+    pub(crate) async fn acquire(&self, keys: &Keys, ttl_ms: u64) -> Outcome<bool> {
+        let mut command = redis::cmd("EVALSHA");
+        command
+            .arg(&self.acquire)
+            .arg(3)
+            .arg(&keys.name)
+            .arg(&keys.token)
+            .arg(&keys.channel)
+            .arg(&self.id)
+            .arg(1)
+            .arg(ttl_ms)
+            .arg(1)
+            .arg(RETENTION_MS);
+        match self.send(&command).await? {
+            Value::Array(items) => Ok(items.first() == Some(&Value::Int(1))),
+            other => Err(format!("an acquire was answered {other:?}").into()),
+        }
+    }
+
+    pub(crate) async fn renew(&self, keys: &Keys, ttl_ms: u64) -> Outcome<()> {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.renew).arg(1).arg(&keys.name).arg(&self.id).arg(1).arg(ttl_ms);
+        match self.send(&command).await? {
+            Value::Int(1) => Ok(()),
+            other => Err(format!("a renewal was answered {other:?}").into()),
+        }
+    }
+
+    pub(crate) async fn release(&self, keys: &Keys) -> Outcome<()> {
+        let mut command = redis::cmd("EVALSHA");
+        command
+            .arg(&self.release)
+            .arg(2)
+            .arg(&keys.name)
+            .arg(&keys.channel)
+            .arg(&self.id)
+            .arg("PUBLISH");
+        match self.send(&command).await? {
+            Value::Array(items) if items.first() == Some(&Value::Int(1)) => Ok(()),
+            other => Err(format!("a release was answered {other:?}").into()),
+        }
+    }
+
+    /// Takes and gives back a free lock.
+    pub(crate) async fn pair(&self, keys: &Keys) -> Outcome<()> {
+        if !self.acquire(keys, TTL_MS).await? {
+            return Err("a lock that nobody else uses was not free".into());
+        }
+        self.release(keys).await
+    }
+
+    async fn send(&self, command: &Cmd) -> RedisResult<Value> {
+        self.connection.clone().send_packed_command(command).await
+    }
+}
+
+const RETENTION_MS: u64 = 86_400_000;
+/// The library's own.
+pub(crate) const TTL_MS: u64 = 30_000;

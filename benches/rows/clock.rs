@@ -1,0 +1,66 @@
+//! One clock for all processes of a run.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Time since an origin that all processes of this machine share.
+pub(crate) fn now() -> Duration {
+    read(ClockId::Monotonic)
+}
+
+/// How long the processors have worked for this process so far.
+pub(crate) fn cpu() -> Duration {
+    read(ClockId::ProcessCPUTime)
+}
+
+/// Waits until the clock shows `at`, rounded up to the timer's next millisecond.
+pub(crate) async fn wait_until(at: Duration) {
+    tokio::time::sleep(at.saturating_sub(now())).await;
+}
+
+/// Holds a lock for about a millisecond, on a thread: timers of async code only know whole ones. How long
+/// it was in truth is for the caller to measure.
+pub(crate) async fn hold() -> crate::Outcome<()> {
+    Ok(tokio::task::spawn_blocking(|| std::thread::sleep(HOLD)).await?)
+}
+
+/// Holds a lock for a millisecond without leaving the processor.
+pub(crate) fn spin() {
+    let until = now() + HOLD;
+    while now() < until {
+        std::hint::spin_loop();
+    }
+}
+
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+const HOLD: Duration = Duration::from_millis(1);
+
+/// From when until when something is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) from: Duration,
+    pub(crate) until: Duration,
+}
+
+impl Window {
+    /// A window of `span` that begins when all processes run at full speed.
+    pub(crate) fn soon(span: Duration) -> Self {
+        let from = now() + WARM_UP;
+        Self { from, until: from + span }
+    }
+
+    pub(crate) fn contains(self, at: Duration) -> bool {
+        (self.from..self.until).contains(&at)
+    }
+
+    pub(crate) fn seconds(self) -> f64 {
+        (self.until - self.from).as_secs_f64()
+    }
+}
+
+const WARM_UP: Duration = Duration::from_millis(200);

@@ -1,0 +1,163 @@
+//! What locks cost, each figure beside its floor: the same work without this library, in the same run.
+//!
+//! `scripts/bench` runs it and prints one table. Every row is measured in rounds, floor and ours by turns in
+//! each round, and the table has the medians: on a machine that does other things too, the ratios are what
+//! can be compared. Nothing here fails because something is slow.
+//!
+//! The server is private and ends with the run. Rows with several processes start this program again.
+
+mod by_hand;
+mod clock;
+mod free;
+mod held;
+mod inside;
+mod processes;
+mod relay;
+mod server;
+mod table;
+mod worker;
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use leasehold::Client;
+
+use server::Server;
+use table::{Figure, Table};
+
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    // On a task of the runtime, as the library's users are: `main` itself runs on a thread of its own.
+    let run = tokio::spawn(async move {
+        match args.split_first() {
+            Some((first, order)) if first == worker::COMMAND => worker::serve(order).await,
+            _ => bench(&Settings::parse(&args)?).await,
+        }
+    });
+    match run.await {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+        Err(panic) => {
+            eprintln!("bench: {panic}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn bench(settings: &Settings) -> Outcome<()> {
+    let began_at = Instant::now();
+    let server = Server::start().await?;
+    let client = Client::connect(server.url()).await?;
+    let bench = Bench { server, client, quick: settings.quick };
+    let mut table = Table::default();
+    for round in 1..=settings.rounds {
+        for &row in &settings.rows {
+            eprintln!(
+                "round {round} of {}, row {row}, {:.0} s so far",
+                settings.rounds,
+                began_at.elapsed().as_secs_f64()
+            );
+            table.add(row, bench.row(row, round).await?);
+        }
+    }
+    bench.client.shutdown().await;
+    println!("{table}");
+    println!(
+        "{}; {}, on the same machine; median of {} rounds.",
+        machine(),
+        bench.server.version().await?,
+        settings.rounds
+    );
+    Ok(())
+}
+
+struct Settings {
+    rows: Vec<u8>,
+    rounds: u32,
+    quick: bool,
+}
+
+impl Settings {
+    fn parse(args: &[String]) -> Outcome<Self> {
+        let quick = args.iter().any(|arg| arg == "--quick");
+        let mut rows = Vec::new();
+        for arg in args {
+            match arg.parse() {
+                Ok(row) if ROWS.contains(&row) => rows.push(row),
+                // The second is what cargo itself adds.
+                _ if arg == "--quick" || arg == "--bench" => {}
+                _ => {
+                    return Err(format!(
+                        "usage: scripts/bench [--quick] [rows, 1 to 8], not {arg:?}"
+                    )
+                    .into());
+                }
+            }
+        }
+        if rows.is_empty() {
+            rows.extend(ROWS);
+        }
+        Ok(Self { rows, rounds: if quick { 1 } else { 5 }, quick })
+    }
+}
+
+/// What all rows use.
+struct Bench {
+    server: Server,
+    client: Client,
+    quick: bool,
+}
+
+impl Bench {
+    async fn row(&self, row: u8, round: u32) -> Outcome<Vec<Figure>> {
+        match row {
+            1 => free::pair(self).await,
+            2 => free::nested(self).await,
+            3 => inside::empty(self).await,
+            4 => inside::hand_over(self).await,
+            5 => processes::contend(self, round).await,
+            6 => relay::relays(self, round).await,
+            7 => free::many(self).await,
+            _ => held::held(self, round).await,
+        }
+    }
+
+    fn url(&self) -> &str {
+        self.server.url()
+    }
+
+    /// How often something is repeated.
+    fn times(&self, times: u32) -> u32 {
+        if self.quick { times.div_ceil(4) } else { times }
+    }
+
+    /// For how long something is repeated.
+    fn span(&self, span: Duration) -> Duration {
+        if self.quick { span / 4 } else { span }
+    }
+}
+
+fn machine() -> String {
+    let system = rustix::system::uname();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let model = std::fs::read_to_string("/proc/cpuinfo")
+        .unwrap_or_default()
+        .lines()
+        .find_map(|line| Some(line.strip_prefix("model name")?.split_once(": ")?.1.to_owned()))
+        .map_or(String::new(), |model| format!(" ({model})"));
+    format!(
+        "{cores} cores{model}, {} {} {}",
+        system.sysname().to_string_lossy(),
+        system.release().to_string_lossy(),
+        system.machine().to_string_lossy(),
+    )
+}
+
+const ROWS: std::ops::RangeInclusive<u8> = 1..=8;

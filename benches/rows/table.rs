@@ -1,0 +1,195 @@
+//! The figures of all rounds, and the table of their medians.
+
+use std::fmt;
+
+/// One figure of one round.
+pub(crate) struct Figure {
+    what: String,
+    unit: Unit,
+    floor: Option<f64>,
+    ours: f64,
+    aim: Option<Aim>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Unit {
+    /// Shown as ns, µs or ms.
+    Seconds,
+    PerSecond,
+    Bytes,
+    Number,
+}
+
+/// What a figure should be.
+#[derive(Clone, Copy)]
+pub(crate) enum Aim {
+    Under(f64),
+    Over(f64),
+    RatioUnder(f64),
+    RatioOver(f64),
+}
+
+impl Figure {
+    pub(crate) fn new(what: impl Into<String>, unit: Unit, ours: f64) -> Self {
+        Self { what: what.into(), unit, floor: None, ours, aim: None }
+    }
+
+    pub(crate) fn floor(mut self, floor: f64) -> Self {
+        self.floor = Some(floor);
+        self
+    }
+
+    pub(crate) fn aim(mut self, aim: Aim) -> Self {
+        self.aim = Some(aim);
+        self
+    }
+}
+
+/// The figures of a run, in the order in which they came first.
+#[derive(Default)]
+pub(crate) struct Table {
+    lines: Vec<Line>,
+}
+
+struct Line {
+    row: u8,
+    what: String,
+    unit: Unit,
+    aim: Option<Aim>,
+    floors: Vec<f64>,
+    ours: Vec<f64>,
+    ratios: Vec<f64>,
+}
+
+impl Table {
+    pub(crate) fn add(&mut self, row: u8, figures: Vec<Figure>) {
+        for figure in figures {
+            let line = self.line(row, &figure);
+            line.ours.push(figure.ours);
+            if let Some(floor) = figure.floor {
+                line.floors.push(floor);
+                line.ratios.push(figure.ours / floor);
+            }
+        }
+    }
+
+    fn line(&mut self, row: u8, figure: &Figure) -> &mut Line {
+        let known = self.lines.iter().position(|line| line.row == row && line.what == figure.what);
+        let at = known.unwrap_or_else(|| {
+            self.lines.push(Line {
+                row,
+                what: figure.what.clone(),
+                unit: figure.unit,
+                aim: figure.aim,
+                floors: Vec::new(),
+                ours: Vec::new(),
+                ratios: Vec::new(),
+            });
+            self.lines.len() - 1
+        });
+        &mut self.lines[at]
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| row | what | floor | ours | ratio | aim |")?;
+        writeln!(f, "|----:|------|------:|-----:|------:|-----|")?;
+        for line in &self.lines {
+            writeln!(f, "{line}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ours, ratio) = (median(&self.ours), median(&self.ratios));
+        let shown =
+            |value: Option<f64>, unit: Unit| value.map_or(String::new(), |value| unit.show(value));
+        let aim = match self.aim {
+            None => String::new(),
+            Some(aim) => {
+                let missed = if aim.is_met(ours, ratio) { "" } else { ", missed" };
+                aim.show(self.unit) + missed
+            }
+        };
+        write!(
+            f,
+            "| {} | {} | {} | {} | {} | {aim} |",
+            self.row,
+            self.what,
+            shown(median(&self.floors), self.unit),
+            shown(ours, self.unit),
+            shown(ratio, Unit::Number),
+        )
+    }
+}
+
+impl Unit {
+    fn show(self, value: f64) -> String {
+        match self {
+            Self::Seconds if value.abs() < 1e-6 => digits(value * 1e9) + " ns",
+            Self::Seconds if value.abs() < 1e-3 => digits(value * 1e6) + " µs",
+            Self::Seconds => digits(value * 1e3) + " ms",
+            Self::PerSecond if value >= 1e6 => digits(value / 1e6) + " M/s",
+            Self::PerSecond if value >= 1e3 => digits(value / 1e3) + " k/s",
+            Self::PerSecond => digits(value) + " /s",
+            Self::Bytes => digits(value) + " B",
+            Self::Number => digits(value),
+        }
+    }
+}
+
+impl Aim {
+    fn is_met(self, ours: Option<f64>, ratio: Option<f64>) -> bool {
+        match self {
+            Self::Under(most) => ours.is_some_and(|ours| ours < most),
+            Self::Over(least) => ours.is_some_and(|ours| ours > least),
+            Self::RatioUnder(most) => ratio.is_some_and(|ratio| ratio < most),
+            Self::RatioOver(least) => ratio.is_some_and(|ratio| ratio > least),
+        }
+    }
+
+    fn show(self, unit: Unit) -> String {
+        match self {
+            Self::Under(most) => format!("under {}", unit.show(most)),
+            Self::Over(least) => format!("over {}", unit.show(least)),
+            Self::RatioUnder(most) => format!("ratio under {most}"),
+            Self::RatioOver(least) => format!("ratio over {least}"),
+        }
+    }
+}
+
+/// Three digits, or all those before the point.
+fn digits(value: f64) -> String {
+    let size = value.abs();
+    if size >= 100.0 || size == 0.0 {
+        format!("{value:.0}")
+    } else if size >= 10.0 {
+        format!("{value:.1}")
+    } else if size >= 0.1 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.4}")
+    }
+}
+
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    percentile(values, 0.5)
+}
+
+/// The value below which a share of all values lies; `None` where there are none.
+pub(crate) fn percentile(values: &[f64], share: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().checked_sub(1)?;
+    Some(sorted[(last as f64 * share).round() as usize])
+}
+
+/// How the smallest compares to the largest: 1 is all the same.
+pub(crate) fn fewest_to_most(counts: &[u64]) -> f64 {
+    let fewest = counts.iter().min().copied().unwrap_or_default();
+    let most = counts.iter().max().copied().unwrap_or_default();
+    fewest as f64 / most.max(1) as f64
+}
