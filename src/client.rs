@@ -114,6 +114,11 @@ impl Client {
         Error::from_fault(self.engine.quorum.node().address(), None, fault)
     }
 
+    /// The client's tasks.
+    pub(crate) fn tasks(&self) -> &TaskTracker {
+        &self.engine.tasks
+    }
+
     /// Lets nobody new wait, and waits until nothing is held, for `limit` at most. Whether nothing is held.
     ///
     /// New acquisitions get [`Error::Closed`]; nested ones of a holder, and those that wait already, go on.

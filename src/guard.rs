@@ -105,6 +105,12 @@ impl Guard {
         Lost { signal: Box::pin(hold.lease.lost().clone().cancelled_owned()), hold }
     }
 
+    /// Why the lock was lost, if it is within `timeout`.
+    pub(crate) async fn lost_within(&self, timeout: Duration) -> Option<LossReason> {
+        let clock = &self.hold().gate.engine.clock;
+        clock.until(clock.now().plus(timeout), self.lost()).await
+    }
+
     /// Runs a future, and cancels it if the lock is lost before it ends.
     ///
     /// # Errors

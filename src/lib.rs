@@ -23,6 +23,8 @@ mod primitives;
 
 mod client;
 
+pub mod blocking;
+
 pub use client::{Client, ClientBuilder, Finding, FindingKind, HeldLock, Stats};
 pub use config::SelfWait;
 pub use error::{Error, LossReason, NodeFailure};

@@ -75,6 +75,18 @@ impl Owner {
         CONTEXT.scope(context, future)
     }
 
+    /// The owner that this thread is, for calls that wait.
+    pub(crate) fn this_thread() -> Self {
+        thread_local! {
+            static THREAD: Owner = match std::thread::current().name() {
+                Some(name) => Owner::named(name),
+                None => Owner::new(),
+            };
+        }
+        // A thread that is ending holds nothing that it could re-enter.
+        THREAD.try_with(Self::clone).unwrap_or_else(|_| Self::single())
+    }
+
     /// An owner that nobody else can be.
     pub(crate) fn single() -> Self {
         Self::fresh(None, false)

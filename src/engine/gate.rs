@@ -677,6 +677,7 @@ impl Gate {
         }
         self.notice_loss();
         self.fail_waiters(|_| true, || Error::Closed);
+        self.changed.notify_one();
     }
 
     /// Ends the waits that `which` says.
@@ -694,7 +695,6 @@ impl Gate {
         for waiter in failed {
             let _ = waiter.turn.send(Err(error()));
         }
-        self.changed.notify_one();
     }
 
     /// Why a wait that ends now was in vain.

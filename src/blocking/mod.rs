@@ -1,0 +1,455 @@
+//! The same locks for threads: every call waits where it is made.
+//!
+//! The calling **thread** is the owner, as in Java: a nested `lock()` on one thread re-enters, another thread
+//! waits. A guard therefore stays on its thread; with [`Mutex::owned_by`] the owner decides, and the guard may
+//! move to other threads.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! fn main() -> Result<(), leasehold::Error> {
+//!     let client = leasehold::blocking::Client::connect("redis://127.0.0.1:6379")?;
+//!     let orders = client.mutex("orders:42");
+//!     let guard = orders.lock_with_timeout(Duration::from_secs(5))?;
+//!     let nested = orders.lock()?; // the same thread: no round trip
+//!     assert_eq!(nested.token(), guard.token());
+//!     drop(nested);
+//!     guard.unlock()
+//! }
+//! ```
+//!
+//! Renewal goes on in a thread of the client while yours computes or sleeps. Calls are made on plain threads,
+//! under `spawn_blocking`, in `block_in_place` and under a runtime's `enter()`; in async code they fail with
+//! [`Error::InAsyncContext`].
+
+mod runtime;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::{ClientBuilder, Finding, HeldLock, Stats};
+use crate::error::{Error, LossReason};
+use crate::key::Holder;
+use crate::owner::Owner;
+use crate::primitives::lock::LockStatus;
+use runtime::Runtime;
+
+/// A connection to one Redis or Valkey deployment, for threads: [`leasehold::Client`](crate::Client) with calls
+/// that wait.
+///
+/// Clones are the same client. Its tasks run on a thread of its own, which ends by itself after the last
+/// client and guard are gone and every release is sent. It may be dropped anywhere, in async code too.
+#[derive(Clone)]
+pub struct Client {
+    client: crate::Client,
+    runtime: Runtime,
+}
+
+impl Client {
+    /// Connects to `url` with the default settings; see [`leasehold::Client::connect`](crate::Client::connect).
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientBuilder::connect`], and [`Error::InAsyncContext`].
+    pub fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().nodes([url]).connect_blocking()
+    }
+
+    /// A client with settings of your own; ends with [`ClientBuilder::connect_blocking`].
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// The lock called `name`, owned by the thread that takes it; see
+    /// [`leasehold::Client::mutex`](crate::Client::mutex). No I/O.
+    pub fn mutex(&self, name: impl Into<Arc<str>>) -> Mutex {
+        Mutex {
+            mutex: self.client.mutex(name),
+            runtime: self.runtime.clone(),
+            owner: None,
+            ownership: PhantomData,
+        }
+    }
+
+    /// A new owner without a name; the same as [`Owner::new`].
+    pub fn owner(&self) -> Owner {
+        self.client.owner()
+    }
+
+    /// This client's name, by which the servers know its holds.
+    pub fn name(&self) -> &str {
+        self.client.name()
+    }
+
+    /// What this client holds, oldest first.
+    pub fn holds(&self) -> Vec<HeldLock> {
+        self.client.holds()
+    }
+
+    /// What this client is busy with.
+    pub fn stats(&self) -> Stats {
+        self.client.stats()
+    }
+
+    /// See [`leasehold::Client::check`](crate::Client::check).
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::InAsyncContext`].
+    pub fn check(&self) -> Result<Vec<Finding>, Error> {
+        self.runtime.wait(self.client.check())?
+    }
+
+    /// See [`leasehold::Client::drain`](crate::Client::drain).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InAsyncContext`].
+    pub fn drain(&self, limit: Duration) -> Result<bool, Error> {
+        self.runtime.wait(self.client.drain(limit))
+    }
+
+    /// See [`leasehold::Client::shutdown`](crate::Client::shutdown). A clean end for a process: a guard that is
+    /// merely dropped just before may not have sent its release.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InAsyncContext`].
+    pub fn shutdown(&self) -> Result<(), Error> {
+        self.runtime.wait(self.client.shutdown())
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.client.fmt(f)
+    }
+}
+
+impl ClientBuilder {
+    /// Connects a client for threads, which brings its own runtime; [`runtime`](Self::runtime) is without effect.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect), and [`Error::InAsyncContext`].
+    pub fn connect_blocking(self) -> Result<Client, Error> {
+        let runtime = Runtime::start()?;
+        let client = runtime.wait(self.runtime(runtime.handle()).connect())??;
+        runtime.keep_for(client.tasks());
+        Ok(Client { client, runtime })
+    }
+}
+
+/// The thread that took the lock owns it: the guard stays there.
+#[derive(Debug)]
+pub struct ThisThread(PhantomData<*const ()>);
+
+/// A named owner owns the lock: the guard may go to any thread.
+#[derive(Debug)]
+pub struct NamedOwner(());
+
+/// A reentrant lock by name, for threads; see [`leasehold::Mutex`](crate::Mutex). It holds nothing itself.
+pub struct Mutex<O = ThisThread> {
+    mutex: crate::Mutex,
+    runtime: Runtime,
+    /// `None`: the thread.
+    owner: Option<Owner>,
+    ownership: PhantomData<fn() -> O>,
+}
+
+impl<O> Mutex<O> {
+    /// The lock's name, which is its key on the servers.
+    pub fn name(&self) -> &str {
+        self.mutex.name()
+    }
+
+    /// See [`leasehold::Mutex::with_lease`](crate::Mutex::with_lease).
+    pub fn with_lease(&self, lease: Duration) -> Self {
+        self.with(self.mutex.with_lease(lease))
+    }
+
+    /// See [`leasehold::Mutex::with_ttl`](crate::Mutex::with_ttl).
+    pub fn with_ttl(&self, ttl: Duration) -> Self {
+        self.with(self.mutex.with_ttl(ttl))
+    }
+
+    /// See [`leasehold::Mutex::with_max_hold`](crate::Mutex::with_max_hold).
+    pub fn with_max_hold(&self, max_hold: Duration) -> Self {
+        self.with(self.mutex.with_max_hold(max_hold))
+    }
+
+    /// A handle whose acquisitions belong to `owner` instead of the thread, and whose guards may move.
+    pub fn owned_by(&self, owner: &Owner) -> Mutex<NamedOwner> {
+        Mutex {
+            mutex: self.mutex.clone(),
+            runtime: self.runtime.clone(),
+            owner: Some(owner.clone()),
+            ownership: PhantomData,
+        }
+    }
+
+    fn with(&self, mutex: crate::Mutex) -> Self {
+        Self { mutex, ..self.clone() }
+    }
+
+    /// Takes the lock, waiting for as long as another holds it; see [`leasehold::Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::InAsyncContext`].
+    #[track_caller]
+    pub fn lock(&self) -> Result<Guard<O>, Error> {
+        let guard = self.runtime.wait(self.owned().lock())??;
+        Ok(Guard::new(guard, &self.runtime))
+    }
+
+    /// Takes the lock, waiting for `timeout` at most; see
+    /// [`leasehold::Mutex::lock_with_timeout`](crate::Mutex::lock_with_timeout).
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::InAsyncContext`].
+    #[track_caller]
+    pub fn lock_with_timeout(&self, timeout: Duration) -> Result<Guard<O>, Error> {
+        let guard = self.runtime.wait(self.owned().lock_with_timeout(timeout))??;
+        Ok(Guard::new(guard, &self.runtime))
+    }
+
+    /// Takes the lock if it is free; see [`leasehold::Mutex::try_lock`](crate::Mutex::try_lock).
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::InAsyncContext`].
+    #[track_caller]
+    pub fn try_lock(&self) -> Result<Option<Guard<O>>, Error> {
+        let guard = self.runtime.wait(self.owned().try_lock())??;
+        Ok(guard.map(|guard| Guard::new(guard, &self.runtime)))
+    }
+
+    /// Takes the lock, waiting for `timeout` at most, `None` if another kept it; see
+    /// [`leasehold::Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::InAsyncContext`].
+    #[track_caller]
+    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<Guard<O>>, Error> {
+        let guard = self.runtime.wait(self.owned().try_lock_for(timeout))??;
+        Ok(guard.map(|guard| Guard::new(guard, &self.runtime)))
+    }
+
+    /// Takes the lock, runs `body` under it, and gives it back.
+    ///
+    /// A thread cannot be stopped: if the lock is lost meanwhile, `body` goes on, and learns of it only by
+    /// [`Guard::is_held`] or [`Guard::wait_lost`].
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock); [`Error::Lost`] if the lock was lost before it was given back: the result of
+    /// `body` is dropped.
+    ///
+    /// # Panics
+    ///
+    /// Where `body` does; the lock is given back.
+    #[track_caller]
+    pub fn run<T>(&self, body: impl FnOnce(&Guard<O>) -> T) -> Result<T, Error> {
+        let guard = self.lock()?;
+        let output = body(&guard);
+        match guard.unlock() {
+            // The body is done, and had the lock all the time; the release goes on by itself.
+            Ok(()) | Err(Error::Unavailable { .. }) => Ok(output),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// See [`leasehold::Mutex::status`](crate::Mutex::status).
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::InAsyncContext`].
+    pub fn status(&self) -> Result<LockStatus, Error> {
+        self.runtime.wait(self.mutex.status())?
+    }
+
+    /// See [`leasehold::Mutex::is_locked`](crate::Mutex::is_locked).
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::InAsyncContext`].
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        self.runtime.wait(self.mutex.is_locked())?
+    }
+
+    /// See [`leasehold::Mutex::holder`](crate::Mutex::holder).
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::InAsyncContext`].
+    pub fn holder(&self) -> Result<Option<Holder>, Error> {
+        self.runtime.wait(self.mutex.holder())?
+    }
+
+    /// See [`leasehold::Mutex::remaining_ttl`](crate::Mutex::remaining_ttl).
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::InAsyncContext`].
+    pub fn remaining_ttl(&self) -> Result<Option<Duration>, Error> {
+        self.runtime.wait(self.mutex.remaining_ttl())?
+    }
+
+    /// See [`leasehold::Mutex::force_unlock`](crate::Mutex::force_unlock).
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::InAsyncContext`].
+    pub fn force_unlock(&self) -> Result<bool, Error> {
+        self.runtime.wait(self.mutex.force_unlock())?
+    }
+
+    /// See [`leasehold::Mutex::force_unlock_if`](crate::Mutex::force_unlock_if).
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::InAsyncContext`].
+    pub fn force_unlock_if(&self, holder: &Holder) -> Result<bool, Error> {
+        self.runtime.wait(self.mutex.force_unlock_if(holder))?
+    }
+
+    /// The handle with its owner named.
+    fn owned(&self) -> crate::Mutex {
+        match &self.owner {
+            Some(owner) => self.mutex.owned_by(owner),
+            None => self.mutex.owned_by(&Owner::this_thread()),
+        }
+    }
+}
+
+impl<O> Clone for Mutex<O> {
+    fn clone(&self) -> Self {
+        Self {
+            mutex: self.mutex.clone(),
+            runtime: self.runtime.clone(),
+            owner: self.owner.clone(),
+            ownership: PhantomData,
+        }
+    }
+}
+
+impl<O> fmt::Debug for Mutex<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.mutex.fmt(f)
+    }
+}
+
+/// A lock that is held; see [`leasehold::Guard`](crate::Guard). Dropping it gives the lock back in the
+/// background, also in a panic.
+///
+/// `Guard<ThisThread>` stays on its thread:
+///
+/// ```compile_fail
+/// fn elsewhere(guard: leasehold::blocking::Guard) {
+///     std::thread::spawn(move || drop(guard));
+/// }
+/// ```
+///
+/// `Guard<NamedOwner>` need not:
+///
+/// ```
+/// # use leasehold::blocking::{Guard, NamedOwner};
+/// fn elsewhere(guard: Guard<NamedOwner>) {
+///     std::thread::spawn(move || drop(guard));
+/// }
+/// ```
+#[must_use = "the lock is given back when the guard is dropped"]
+pub struct Guard<O = ThisThread> {
+    // Dropped before the runtime, which sees its release through.
+    guard: crate::Guard,
+    runtime: Runtime,
+    ownership: PhantomData<O>,
+}
+
+impl<O> Guard<O> {
+    fn new(guard: crate::Guard, runtime: &Runtime) -> Self {
+        Self { guard, runtime: runtime.clone(), ownership: PhantomData }
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &str {
+        self.guard.name()
+    }
+
+    /// The fencing token; see [`leasehold::Guard::token`](crate::Guard::token).
+    pub fn token(&self) -> u64 {
+        self.guard.token()
+    }
+
+    /// Whether the lock is certainly held at this moment. No I/O: cheap enough to ask in a loop.
+    pub fn is_held(&self) -> bool {
+        self.guard.is_held()
+    }
+
+    /// For how long the lock is certainly held still if nothing renews it; zero when it is lost.
+    pub fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    /// How many guards of its owner hold the lock now.
+    pub fn hold_count(&self) -> u32 {
+        self.guard.hold_count()
+    }
+
+    /// Who holds the lock.
+    pub fn owner(&self) -> &Owner {
+        self.guard.owner()
+    }
+
+    /// How the servers name this hold.
+    pub fn holder(&self) -> Holder {
+        self.guard.holder()
+    }
+
+    /// Waits until the lock is lost, for `timeout` at most; `None` if it was not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InAsyncContext`].
+    pub fn wait_lost(&self, timeout: Duration) -> Result<Option<LossReason>, Error> {
+        self.runtime.wait(self.guard.lost_within(timeout))
+    }
+
+    /// A nested guard of the same hold; see [`leasehold::Guard::reenter`](crate::Guard::reenter).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn reenter(&self) -> Result<Self, Error> {
+        Ok(Self::new(self.guard.reenter()?, &self.runtime))
+    }
+
+    /// See [`leasehold::Guard::extend`](crate::Guard::extend).
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::InAsyncContext`].
+    pub fn extend(&self, lease: Duration) -> Result<(), Error> {
+        self.runtime.wait(self.guard.extend(lease))?
+    }
+
+    /// Gives the lock back, and waits until that is done; see [`leasehold::Guard::unlock`](crate::Guard::unlock).
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::InAsyncContext`]: then the lock is given back in the background.
+    pub fn unlock(self) -> Result<(), Error> {
+        self.runtime.wait(self.guard.unlock())?
+    }
+}
+
+impl<O> fmt::Debug for Guard<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.guard.fmt(f)
+    }
+}

@@ -1,0 +1,98 @@
+//! The runtime of a blocking client: one thread, which outlives every guard and every release that is owed.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::thread;
+
+use parking_lot::Mutex;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::task::coop;
+use tokio_util::task::TaskTracker;
+
+use crate::error::Error;
+
+/// The handle on the thread. Clones are the same. When the last is dropped, anywhere, the thread ends as soon
+/// as the client's tasks have: nothing is owed to the servers then.
+#[derive(Clone)]
+pub(super) struct Runtime {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    handle: Handle,
+    /// The tasks to see through, told to the thread at the end.
+    end: Mutex<Option<(oneshot::Sender<TaskTracker>, TaskTracker)>>,
+}
+
+impl Runtime {
+    /// Starts the thread.
+    pub(super) fn start() -> Result<Self, Error> {
+        let failed =
+            |error| Error::config(format!("the client's thread cannot be started: {error}"));
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel::<TaskTracker>();
+        let serve = move || {
+            runtime.block_on(async {
+                if let Ok(tasks) = ended.await {
+                    tasks.close();
+                    tasks.wait().await;
+                }
+            });
+        };
+        thread::Builder::new().name(THREAD.to_owned()).spawn(serve).map_err(failed)?;
+        let end = Mutex::new(Some((end, TaskTracker::new())));
+        Ok(Self { shared: Arc::new(Shared { handle, end }) })
+    }
+
+    pub(super) fn handle(&self) -> Handle {
+        self.shared.handle.clone()
+    }
+
+    /// Which tasks to see through.
+    pub(super) fn keep_for(&self, tasks: &TaskTracker) {
+        if let Some((_, kept)) = &mut *self.shared.end.lock() {
+            *kept = tasks.clone();
+        }
+    }
+
+    /// Runs a future on this thread. Where it comes from async code nothing is run.
+    pub(super) fn wait<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+        if in_async_code() {
+            return Err(Error::InAsyncContext);
+        }
+        Ok(self.shared.handle.block_on(future))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some((end, tasks)) = self.end.get_mut().take() {
+            let _ = end.send(tasks);
+        }
+    }
+}
+
+/// Whether this thread is polling a task, or the body of a `block_on`: then it must not wait.
+///
+/// `spawn_blocking`, `block_in_place` and `enter()` have a current runtime, too. What only async code has is a
+/// budget of polls, so a budget that can be used up gives it away. Every unit is given back on the way out.
+fn in_async_code() -> bool {
+    if Handle::try_current().is_err() {
+        return false;
+    }
+    let mut nobody = Context::from_waker(Waker::noop());
+    let mut taken = Vec::with_capacity(MORE_THAN_A_BUDGET);
+    for _ in 0..MORE_THAN_A_BUDGET {
+        match coop::poll_proceed(&mut nobody) {
+            std::task::Poll::Ready(unit) => taken.push(unit),
+            std::task::Poll::Pending => return true,
+        }
+    }
+    false
+}
+
+const THREAD: &str = "leasehold";
+const MORE_THAN_A_BUDGET: usize = 300;
