@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use crate::error::Error;
+use crate::key;
 
 /// What a task does that waits for a lock which it holds itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub(crate) struct Config {
 
 impl Config {
     pub(crate) fn check(&self) -> Result<(), Error> {
-        crate::key::check_client_name(&self.name)?;
+        Error::check_name(&self.name, key::client_name_problem(&self.name))?;
         check_ttl("ttl", self.ttl)?;
         check_range("response_timeout", self.response_timeout, MILLISECOND, DAY)?;
         check_range("connect_timeout", self.connect_timeout, MILLISECOND, DAY)?;
@@ -57,7 +58,7 @@ impl Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            name: crate::key::default_client_name(),
+            name: key::default_client_name(),
             ttl: Duration::from_secs(30),
             response_timeout: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(5),

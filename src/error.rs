@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::key::Holder;
+use crate::key::{Holder, shortened};
 
 /// What went wrong. A variant exists because the caller reacts differently to it.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -101,6 +101,14 @@ pub enum Error {
 impl Error {
     pub(crate) fn config(problem: impl Into<Arc<str>>) -> Self {
         Self::InvalidConfig { problem: problem.into() }
+    }
+
+    /// An error if there is a problem with `name`.
+    pub(crate) fn check_name(name: &str, problem: Option<&'static str>) -> Result<(), Self> {
+        match problem {
+            Some(problem) => Err(Self::InvalidName { name: shortened(name).into(), problem }),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn lost(lock: &Arc<str>, reason: LossReason) -> Self {

@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::error::Error;
-
 const TOKEN_PREFIX: &str = "leasehold_token";
 const REDISSON_TOKEN_PREFIX: &str = "redisson_lock_token";
 const CHANNEL_PREFIX: &str = "redisson_lock__channel";
@@ -31,31 +29,28 @@ fn prefixed(prefix: &str, name: &str) -> Arc<str> {
     }
 }
 
-pub(crate) fn check_lock_name(name: &str) -> Result<(), Error> {
-    let problem = if name.is_empty() {
-        "it is empty"
+/// What keeps `name` from being a lock's.
+pub(crate) fn lock_name_problem(name: &str) -> Option<&'static str> {
+    let is_counter_key =
+        |prefix: &&str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(':'));
+    if name.is_empty() {
+        Some("it is empty")
     } else if name.len() > 4096 {
-        "it is longer than 4096 bytes"
-    } else if [TOKEN_PREFIX, REDISSON_TOKEN_PREFIX]
-        .iter()
-        .any(|prefix| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(':')))
-    {
-        "it is the key of another lock's fencing counter"
+        Some("it is longer than 4096 bytes")
+    } else if [TOKEN_PREFIX, REDISSON_TOKEN_PREFIX].iter().any(is_counter_key) {
+        Some("it is the key of another lock's fencing counter")
     } else {
-        return Ok(());
-    };
-    Err(Error::InvalidName { name: shortened(name).into(), problem })
+        None
+    }
 }
 
-pub(crate) fn check_client_name(name: &str) -> Result<(), Error> {
+/// What keeps `name` from being a client's.
+pub(crate) fn client_name_problem(name: &str) -> Option<&'static str> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if (1..=64).contains(&name.len()) && name.chars().all(allowed) {
-        return Ok(());
+        return None;
     }
-    Err(Error::InvalidName {
-        name: shortened(name).into(),
-        problem: "a client's name is 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'",
-    })
+    Some("a client's name is 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'")
 }
 
 /// `host-pid`, with what a client's name may not have replaced.
@@ -73,7 +68,7 @@ pub(crate) fn default_client_name() -> Arc<str> {
 }
 
 /// A name short enough for a message.
-fn shortened(name: &str) -> String {
+pub(crate) fn shortened(name: &str) -> String {
     if name.chars().count() <= 64 {
         return name.to_owned();
     }
@@ -164,16 +159,16 @@ mod tests {
     fn names_that_cannot_be_locks_are_refused() {
         let too_long = "x".repeat(4097);
         for name in ["", &too_long, "leasehold_token:{n}", "redisson_lock_token:{n}"] {
-            assert!(check_lock_name(name).is_err(), "{name:?} was accepted");
+            assert!(lock_name_problem(name).is_some(), "{name:?} was accepted");
         }
         for name in ["n", "leasehold_tokens", &too_long[1..], "ä\0\r\n"] {
-            assert!(check_lock_name(name).is_ok(), "{name:?} was refused");
+            assert!(lock_name_problem(name).is_none(), "{name:?} was refused");
         }
     }
 
     #[test]
     fn the_default_client_name_is_a_valid_one() {
-        assert!(check_client_name(&default_client_name()).is_ok());
+        assert_eq!(client_name_problem(&default_client_name()), None);
     }
 
     #[test]

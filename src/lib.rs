@@ -1,13 +1,13 @@
 //! Reentrant distributed locks on Redis or Valkey.
 
 // The modules in the order of their layers: each uses only itself and those above it.
+mod key;
+
 mod error;
 
 mod config;
 
 mod owner;
-
-mod key;
 
 mod script;
 

@@ -221,7 +221,7 @@ impl Mutex {
     ) -> impl Future<Output = Result<Guard, Error>> + Send + use<> {
         let Self { engine, lock, terms, owner } = self.clone();
         async move {
-            key::check_lock_name(&lock.name)?;
+            Error::check_name(&lock.name, key::lock_name_problem(&lock.name))?;
             terms.check()?;
             let key = LockKey { client: engine.key(), name: &lock.name };
             let began_at = engine.clock.now();
@@ -361,7 +361,7 @@ impl Mutex {
     }
 
     async fn call(&self, call: &Call) -> Result<Reply, Error> {
-        key::check_lock_name(&self.lock.name)?;
+        Error::check_name(&self.lock.name, key::lock_name_problem(&self.lock.name))?;
         let node = self.engine.quorum.node();
         let within = self.engine.config.response_timeout;
         let until = self.engine.clock.now().plus(within);

@@ -1,9 +1,11 @@
 //! Behaviour against real servers, which the tests start and end themselves.
 
 mod bad_input;
+mod bad_servers;
 mod cancellation;
 mod checks;
 mod invariants;
+mod layers;
 mod locking;
 mod processes;
 mod scripts;

@@ -1,0 +1,131 @@
+//! The order of the modules: each uses only itself and those above it, and the crates at the edges stay there.
+
+use std::path::Path;
+
+/// From the top to the bottom, as in `src/lib.rs` and in `ARCHITECTURE.md`.
+const LAYERS: [&str; 11] = [
+    "key",
+    "error",
+    "config",
+    "owner",
+    "script",
+    "clock",
+    "node",
+    "engine",
+    "guard",
+    "primitives",
+    "client",
+];
+
+/// Inside the engine.
+const ENGINE: [&str; 7] = ["primitive", "quorum", "lease", "watchdog", "line", "gate", "contend"];
+
+/// A file's path below `src/`, and its text.
+fn sources() -> Vec<(String, String)> {
+    fn collect(folder: &Path, root: &Path, found: &mut Vec<(String, String)>) {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                collect(&path, root, found);
+            } else {
+                let name = path.strip_prefix(root).expect("below the root").display().to_string();
+                found.push((name, std::fs::read_to_string(&path).expect("text")));
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    collect(&root, &root, &mut found);
+    assert!(found.len() > 15, "only {} files", found.len());
+    found
+}
+
+/// The code of a file, without comments.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(|line| line.split("//").next().unwrap_or_default())
+}
+
+/// The modules below `prefix` that a file names, with one name or several in braces.
+fn used<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
+    let mut found = Vec::new();
+    for line in code(text) {
+        for (at, _) in line.match_indices(prefix) {
+            let rest = &line[at + prefix.len()..];
+            let end =
+                rest.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(rest.len());
+            found.push(&rest[..end]);
+        }
+    }
+    found
+}
+
+fn layer(of: &str, layers: &[&str]) -> Option<usize> {
+    layers.iter().position(|layer| *layer == of)
+}
+
+fn module(path: &str) -> &str {
+    path.split(['/', '.']).next().expect("a first part")
+}
+
+#[test]
+fn a_module_uses_only_those_above_it() {
+    let mut checked = 0;
+    for (path, text) in sources() {
+        let own = module(&path);
+        if own == "lib" {
+            continue;
+        }
+        // The blocking client is below all others.
+        let own_layer = layer(own, &LAYERS).unwrap_or(LAYERS.len());
+        assert!(own_layer < LAYERS.len() || own == "blocking", "{path} is in no layer");
+        for used in used(&text, "crate::") {
+            let Some(layer) = layer(used, &LAYERS) else { continue };
+            assert!(layer <= own_layer, "{path} uses {used}, which is below it");
+            checked += 1;
+        }
+    }
+    assert!(checked > 40, "only {checked} uses were found");
+}
+
+#[test]
+fn a_part_of_the_engine_uses_only_those_above_it() {
+    let mut checked = 0;
+    for (path, text) in sources() {
+        let Some(own) = path.strip_prefix("engine/").and_then(|path| path.strip_suffix(".rs"))
+        else {
+            continue;
+        };
+        let Some(own_layer) = layer(own, &ENGINE) else {
+            assert_eq!(own, "mod", "{path} is in no layer");
+            continue;
+        };
+        for used in used(&text, "super::") {
+            let Some(layer) = layer(used, &ENGINE) else { continue };
+            let spawns_its_driver = own == "gate" && used == "contend";
+            assert!(layer <= own_layer || spawns_its_driver, "{path} uses {used}, below it");
+            checked += 1;
+        }
+    }
+    assert!(checked > 10, "only {checked} uses were found");
+}
+
+#[test]
+fn the_redis_crate_stays_at_the_edge() {
+    for (path, text) in sources() {
+        let allowed = path.starts_with("node/") || path == "config.rs" || path == "error.rs";
+        let uses = code(&text).any(|line| {
+            line.match_indices("redis::").any(|(at, _)| {
+                !line[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':')
+            })
+        });
+        assert!(allowed || !uses, "{path} uses the redis crate");
+    }
+}
+
+#[test]
+fn only_the_blocking_client_blocks() {
+    for (path, text) in sources() {
+        let blocks = code(&text).any(|line| line.contains("block_on("));
+        assert!(path.starts_with("blocking/") || !blocks, "{path} blocks");
+    }
+}
