@@ -133,10 +133,14 @@ impl Client {
             loop {
                 let mut left = std::pin::pin!(self.engine.left.notified());
                 left.as_mut().enable();
-                if self.holds().is_empty() && self.stats().waiters == 0 {
+                let holds = self.holds();
+                if holds.is_empty() && !self.is_busy() {
                     return;
                 }
-                left.await;
+                // A hold that is lost tells nobody here.
+                let first_end = holds.iter().map(|hold| hold.remaining).min();
+                let at = self.engine.clock.now().plus(first_end.unwrap_or(Duration::MAX));
+                self.engine.clock.until(at, left).await;
             }
         };
         self.engine.clock.until(until, nothing_held).await.is_some()
@@ -154,7 +158,23 @@ impl Client {
             gate.shut();
         }
         let until = self.engine.clock.now().plus(self.engine.config.response_timeout);
-        self.engine.clock.until(until, self.engine.watchdog.idle()).await;
+        let released = async {
+            while self.is_busy() {
+                let mut left = std::pin::pin!(self.engine.left.notified());
+                left.as_mut().enable();
+                if self.is_busy() {
+                    left.await;
+                }
+            }
+            self.engine.watchdog.idle().await;
+            self.engine.quorum.node().all_settled().await;
+        };
+        self.engine.clock.until(until, released).await;
+    }
+
+    /// Whether anything is held, asked or waited for, or being given back.
+    fn is_busy(&self) -> bool {
+        self.engine.gates().iter().any(|gate| gate.is_busy())
     }
 }
 

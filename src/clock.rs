@@ -32,6 +32,10 @@ impl Timestamp {
         self.0.saturating_sub(earlier.0)
     }
 
+    pub(crate) fn nanos(self) -> u64 {
+        self.0.as_nanos() as u64
+    }
+
     pub(crate) fn plus(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(duration))
     }
@@ -115,7 +119,7 @@ impl Clock {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Ends at `at`, or never once the runtime is gone.
+    /// Ends at `at`, or when the runtime is gone: nothing else would ever wake the waiter.
     pub(crate) fn sleep_until(&self, at: Timestamp) -> Sleep {
         let timer = (at != Timestamp::NEVER).then(|| {
             let _runtime = self.runtime.enter();
@@ -176,7 +180,7 @@ impl Future for Sleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         if self.stopped.load(Ordering::Acquire) {
-            return Poll::Pending;
+            return Poll::Ready(());
         }
         match &mut self.timer {
             Some(timer) => timer.as_mut().poll(cx),

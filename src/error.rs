@@ -286,6 +286,16 @@ impl Cause {
     fn new(error: redis::RedisError) -> Self {
         Self(Arc::new(error))
     }
+
+    /// The server does not offer the command.
+    pub(crate) fn is_unknown_command(&self) -> bool {
+        self.0.to_string().to_lowercase().contains("unknown")
+    }
+
+    /// The server is a replica: it was demoted, and the address may lead to another by now.
+    pub(crate) fn is_replica(&self) -> bool {
+        self.0.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::ReadOnly)
+    }
 }
 
 #[cfg(test)]

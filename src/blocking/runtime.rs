@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use parking_lot::Mutex;
@@ -27,8 +27,9 @@ struct Shared {
 }
 
 impl Runtime {
-    /// Starts the thread.
+    /// Starts the thread. In async code it does not: a runtime that fails to start could not be dropped there.
     pub(super) fn start() -> Result<Self, Error> {
+        may_wait()?;
         let failed =
             |error| Error::config(format!("the client's thread cannot be started: {error}"));
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -58,11 +59,9 @@ impl Runtime {
         }
     }
 
-    /// Runs a future on this thread. Where it comes from async code nothing is run.
+    /// Runs a future on this thread. Where the thread may not wait nothing is run.
     pub(super) fn wait<F: Future>(&self, future: F) -> Result<F::Output, Error> {
-        if in_async_code() {
-            return Err(Error::InAsyncContext);
-        }
+        may_wait()?;
         Ok(self.shared.handle.block_on(future))
     }
 }
@@ -75,23 +74,34 @@ impl Drop for Shared {
     }
 }
 
-/// Whether this thread is polling a task, or the body of a `block_on`: then it must not wait.
+/// An error if this thread must not wait, or cannot.
+fn may_wait() -> Result<(), Error> {
+    match Handle::try_current() {
+        Ok(_) if in_async_code() => Err(Error::InAsyncContext),
+        // The destructor of a thread-local: what tokio needs to wait is gone already, and it would panic.
+        Err(none) if none.is_thread_local_destroyed() => Err(Error::Closed),
+        _ => Ok(()),
+    }
+}
+
+/// Whether this thread, which has a current runtime, is polling a task or the body of a `block_on`.
 ///
 /// `spawn_blocking`, `block_in_place` and `enter()` have a current runtime, too. What only async code has is a
-/// budget of polls, so a budget that can be used up gives it away. Every unit is given back on the way out.
+/// budget of polls, so a budget that can be used up gives it away. Not so under `unconstrained`, which takes
+/// the budget away: there tokio panics.
 fn in_async_code() -> bool {
-    if Handle::try_current().is_err() {
-        return false;
-    }
     let mut nobody = Context::from_waker(Waker::noop());
     let mut taken = Vec::with_capacity(MORE_THAN_A_BUDGET);
-    for _ in 0..MORE_THAN_A_BUDGET {
-        match coop::poll_proceed(&mut nobody) {
-            std::task::Poll::Ready(unit) => taken.push(unit),
-            std::task::Poll::Pending => return true,
+    let used_up = (0..MORE_THAN_A_BUDGET).any(|_| match coop::poll_proceed(&mut nobody) {
+        Poll::Ready(unit) => {
+            taken.push(unit);
+            false
         }
-    }
-    false
+        Poll::Pending => true,
+    });
+    // A unit that is dropped puts the budget back to what it was before that unit: the first must go last.
+    while taken.pop().is_some() {}
+    used_up
 }
 
 const THREAD: &str = "leasehold";

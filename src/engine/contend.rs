@@ -14,7 +14,8 @@ use super::primitive::{Primitive, Refusal};
 use super::quorum::Outcome;
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
-use crate::error::{Error, Fault};
+use crate::error::{Error, Fault, LossReason};
+use crate::key::LeaseId;
 use crate::node::{Signal, Subscription};
 
 /// What a successful acquisition says of itself.
@@ -34,7 +35,9 @@ pub(crate) async fn acquire(
         Until::Once => (attempt(&engine, &primitive, &request).await?, false),
         Until::At(_) | Until::Ever => wait(&engine, &primitive, &request).await?,
     };
-    widen(&entry, request.terms).await?;
+    if entry.joined() {
+        widen(&entry, request.terms).await?;
+    }
     Ok(Acquired { entry, contended })
 }
 
@@ -126,7 +129,7 @@ async fn ask_once(
         Until::At(at) => at,
         Until::Once | Until::Ever => Timestamp::NEVER,
     };
-    let ask = ask(engine, primitive, request.terms, 1, until);
+    let ask = ask(engine, primitive, claim.terms, claim.block, until);
     // At the end of the time the ask is given up, and released behind its back.
     let waits = request.until != Until::Once;
     let outcome = match engine.clock.until(until, ask).await {
@@ -145,12 +148,12 @@ async fn ask_once(
             Ok(Asked::Granted(entry))
         }
         Ok(Outcome::Refused(refusal)) => {
-            let queued = waits.then(|| claim.queue(request));
+            let queued = waits.then(|| claim.queue(request)).transpose()?;
             claim.refused(refusal.clone());
             Ok(Asked::Refused { refusal, queued })
         }
         Err(fault) if fault.may_pass() => {
-            let queued = waits.then(|| claim.queue(request));
+            let queued = waits.then(|| claim.queue(request)).transpose()?;
             claim.failed(&fault);
             Ok(Asked::Failed { fault, queued })
         }
@@ -167,23 +170,23 @@ async fn ask(
     until: Timestamp,
 ) -> Result<Outcome, Fault> {
     let clock = &engine.clock;
-    let within = engine.config.response_timeout(terms.ttl());
-    let id = || crate::key::LeaseId::new(&engine.config.name, clock.uuid());
+    let at = until.min(clock.now().plus(engine.config.response_timeout(terms.ttl())));
+    let id = || LeaseId::new(&engine.config.name, clock.uuid());
     let attempt = match engine.quorum.attempt(primitive, id(), terms.ttl(), block) {
         Err(Fault::Down(_)) => {
-            engine.quorum.up(until.min(clock.now().plus(within))).await?;
+            engine.quorum.up(at).await?;
             engine.quorum.attempt(primitive, id(), terms.ttl(), block)?
         }
         attempt => attempt?,
     };
-    attempt.outcome(within).await
+    attempt.outcome(at).await
 }
 
 /// Makes a nested acquisition's terms true of the hold that it entered.
 pub(crate) async fn widen(entry: &Entry, terms: Terms) -> Result<(), Error> {
     let hold = entry.hold();
     match hold.lease.widen(terms, hold.gate.engine.clock.now()) {
-        Some(sent) => confirm(entry, sent, terms.lease).await,
+        Some(sent) => confirm(entry, sent, terms).await,
         None => Ok(()),
     }
 }
@@ -191,13 +194,14 @@ pub(crate) async fn widen(entry: &Entry, terms: Terms) -> Result<(), Error> {
 /// Sends what lengthens the hold to `lease` from now on, and waits until it is confirmed.
 pub(crate) async fn extend(entry: &Entry, lease: Duration) -> Result<(), Error> {
     let hold = entry.hold();
-    confirm(entry, hold.lease.lengthen(lease), LeaseTerms::Fixed(lease)).await
+    let terms = Terms { lease: LeaseTerms::Fixed(lease), max_hold: None };
+    confirm(entry, hold.lease.lengthen(lease), terms).await
 }
 
 async fn confirm(
     entry: &Entry,
     sent: Result<super::quorum::Renewal, Fault>,
-    lease_terms: LeaseTerms,
+    terms: Terms,
 ) -> Result<(), Error> {
     let hold = entry.hold();
     let engine = &hold.gate.engine;
@@ -209,21 +213,22 @@ async fn confirm(
     match engine.quorum.renewed(&*lease.primitive, &mut renewal, within).await {
         Ok(true) => {
             let at = lease
-                .widened(&renewal, lease_terms, engine.clock.now())
+                .widened(&renewal, terms, engine.clock.now())
                 .map_err(|reason| Error::lost(lock, reason))?;
             engine.watchdog.watch(lease, at);
             Ok(())
         }
         Ok(false) => {
-            lease.lose(crate::error::LossReason::Gone);
-            Err(Error::lost(lock, crate::error::LossReason::Gone))
+            lease.lose(LossReason::Gone);
+            Err(Error::lost(lock, LossReason::Gone))
         }
         Err(fault) => Err(engine.quorum.error(lock, fault)),
     }
 }
 
 /// The driver of a gate: asks for those who wait, until nobody does.
-pub(crate) async fn drive(gate: Arc<Gate>) {
+pub(crate) fn drive(gate: Arc<Gate>) -> impl Future<Output = ()> + Send {
+    // Made here, so that it is dropped, and says so, even if the future is never polled.
     let mut driver = Driver {
         line: Line::default(),
         subscription: None,
@@ -232,7 +237,7 @@ pub(crate) async fn drive(gate: Arc<Gate>) {
         done: false,
         gate,
     };
-    driver.run().await;
+    async move { driver.run().await }
 }
 
 struct Driver {
@@ -240,16 +245,10 @@ struct Driver {
     line: Line,
     subscription: Option<Subscription>,
     /// Until when not to ask; `None`: ask.
-    pause: Option<Pause>,
+    pause: Option<Timestamp>,
     /// Asks in a row without a usable answer.
     failures: u32,
     done: bool,
-}
-
-/// What ends a pause of itself.
-#[derive(Clone, Copy)]
-struct Pause {
-    until: Timestamp,
 }
 
 impl Driver {
@@ -292,7 +291,15 @@ impl Driver {
                     () = self.gate.changed.notified() => {}
                 }
             }
-            None => self.gate.changed.notified().await,
+            None => {
+                // Who waits for the answer to our release may not be polled any more.
+                let within = self.gate.engine.config.response_timeout;
+                let until = self.now().plus(within);
+                let changed = self.gate.changed.notified();
+                if self.gate.engine.clock.until(until, changed).await.is_none() {
+                    self.gate.pass_over_release();
+                }
+            }
         }
     }
 
@@ -300,7 +307,7 @@ impl Driver {
     async fn linger(&mut self) {
         let Some(pause) = self.pause else { return };
         let clock = self.gate.engine.clock.clone();
-        let until = self.line.silence_at().map_or(pause.until, |at| at.min(pause.until));
+        let until = self.line.silence_at().map_or(pause, |at| at.min(pause));
         let timer = clock.sleep_until(until);
         tokio::select! {
             biased;
@@ -315,7 +322,6 @@ impl Driver {
         match signal {
             // What was said before may have been missed, unless a place in line was taken just now.
             Signal::Subscribed => {
-                self.gate.set_listening(true);
                 if self.line.silence_at().is_none() {
                     self.pause = None;
                 }
@@ -323,7 +329,7 @@ impl Driver {
             Signal::Messages(messages) => {
                 let now = self.now();
                 let round_trip = self.round_trip();
-                for _ in 0..self.gate.without_echoes(messages) {
+                for _ in 0..messages {
                     if self.line.message(now, round_trip) {
                         self.pause = None;
                     }
@@ -333,14 +339,14 @@ impl Driver {
     }
 
     async fn ask(&mut self) {
-        let Some((claim, terms, block)) = self.gate.claim_for_waiters() else {
-            return;
-        };
+        let Some(claim) = self.gate.claim_for_waiters() else { return };
+        self.line.asked();
         let engine = self.gate.engine.clone();
-        match ask(&engine, &self.gate.primitive.clone(), terms, block, Timestamp::NEVER).await {
+        let primitive = self.gate.primitive.clone();
+        match ask(&engine, &primitive, claim.terms, claim.block, Timestamp::NEVER).await {
             Ok(Outcome::Granted(grant)) => {
                 self.failures = 0;
-                claim.granted_to_waiters(grant, block, terms);
+                claim.granted_to_waiters(grant);
             }
             Ok(Outcome::Refused(refusal)) => {
                 self.failures = 0;
@@ -350,7 +356,7 @@ impl Driver {
             Err(fault) if fault.may_pass() => {
                 let pause = engine.clock.back_off(self.failures, LONGEST_BACK_OFF);
                 self.failures += 1;
-                self.pause = Some(Pause { until: self.now().plus(pause) });
+                self.pause = Some(self.now().plus(pause));
                 claim.failed(&fault);
                 self.gate.fail_unanswered();
             }
@@ -369,7 +375,7 @@ impl Driver {
         let mut pause = self.safety_pause(now);
         if let Some(remaining) = refusal.remaining {
             // A key is gone a little after its last millisecond began.
-            pause.until = pause.until.min(now.plus(remaining + Duration::from_millis(1)));
+            pause = pause.min(now.plus(remaining + Duration::from_millis(1)));
         }
         self.pause = Some(pause);
         self.listen();
@@ -383,9 +389,8 @@ impl Driver {
         }
     }
 
-    fn safety_pause(&self, now: Timestamp) -> Pause {
-        let poll = self.gate.engine.clock.jitter(SAFETY_POLL, SAFETY_POLL * 2);
-        Pause { until: now.plus(poll) }
+    fn safety_pause(&self, now: Timestamp) -> Timestamp {
+        now.plus(self.gate.engine.clock.jitter(SAFETY_POLL, SAFETY_POLL * 2))
     }
 
     fn now(&self) -> Timestamp {
@@ -401,7 +406,7 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         if !self.done {
-            self.gate.fail_all(&Fault::Closed);
+            self.gate.abandoned();
         }
     }
 }

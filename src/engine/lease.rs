@@ -64,6 +64,16 @@ enum Phase {
     Released,
 }
 
+/// Whether a lease is ours.
+pub(crate) enum Standing {
+    Ours,
+    /// `newly`: it was found out just now, and nobody was told yet.
+    Lost {
+        reason: LossReason,
+        newly: Option<LossReason>,
+    },
+}
+
 /// What is to be done for a lease now.
 pub(crate) struct Due {
     pub(crate) renewal: Option<Renewal>,
@@ -107,19 +117,32 @@ impl Lease {
         }
     }
 
+    /// Whether it is ours at `now`; from its deadline on it is lost. Tells nobody.
+    pub(crate) fn expire(&self, now: Timestamp) -> Standing {
+        let mut state = self.state.lock();
+        let newly = state.expire(now);
+        match state.phase {
+            Phase::Lost(reason) => Standing::Lost { reason, newly },
+            Phase::Held | Phase::Released => Standing::Ours,
+        }
+    }
+
     /// Whether it is ours at `now`; from its deadline on it is lost.
     pub(crate) fn check(&self, now: Timestamp) -> Result<(), LossReason> {
-        let mut state = self.state.lock();
-        let newly_lost = state.expire(now);
-        let phase = state.phase;
-        drop(state);
-        if let Some(reason) = newly_lost {
-            self.tell(reason);
+        match self.expire(now) {
+            Standing::Ours => Ok(()),
+            Standing::Lost { reason, newly } => {
+                if newly.is_some() {
+                    self.tell(reason);
+                }
+                Err(reason)
+            }
         }
-        match phase {
-            Phase::Lost(reason) => Err(reason),
-            Phase::Held | Phase::Released => Ok(()),
-        }
+    }
+
+    /// How long until its deadline, whatever has become of it.
+    pub(crate) fn time_left(&self, now: Timestamp) -> Duration {
+        self.state.lock().deadline.since(now)
     }
 
     /// How long it is ours still if nothing renews it.
@@ -155,7 +178,7 @@ impl Lease {
     }
 
     /// Wakes those who wait for the loss.
-    fn tell(&self, reason: LossReason) {
+    pub(crate) fn tell(&self, reason: LossReason) {
         tracing::warn!(lock = &**self.primitive.name(), lease = ?self.id, %reason, "lock lost");
         self.wake();
     }
@@ -311,12 +334,14 @@ impl Lease {
     /// Sends what makes the lease last as `terms` ask, if it would not do so anyway.
     pub(crate) fn widen(&self, terms: Terms, now: Timestamp) -> Option<Result<Renewal, Fault>> {
         let mut state = self.state.lock();
-        if let (Some(max_hold), true) = (terms.max_hold, state.renew_until != Timestamp::NEVER) {
-            state.renew_until = state.renew_until.max(now.plus(max_hold));
-        }
         let ttl = terms.ttl();
         let lasts = match terms.lease {
-            LeaseTerms::Watched(_) => state.watched && ttl <= state.ttl,
+            LeaseTerms::Watched(_) => {
+                if state.watched {
+                    state.renew_until = state.renew_until.max(end_of_hold(terms.max_hold, now));
+                }
+                state.watched && ttl <= state.ttl
+            }
             LeaseTerms::Fixed(_) => {
                 (state.watched && state.renew_until == Timestamp::NEVER)
                     || now.plus(ttl).minus(drift(ttl)) <= state.deadline
@@ -341,15 +366,19 @@ impl Lease {
     pub(crate) fn widened(
         &self,
         renewal: &Renewal,
-        lease: LeaseTerms,
+        terms: Terms,
         now: Timestamp,
     ) -> Result<Timestamp, LossReason> {
         self.check(now)?;
         let mut state = self.state.lock();
         state.confirm(renewal);
-        if let LeaseTerms::Watched(ttl) = lease {
-            state.ttl = if state.watched { state.ttl.max(ttl) } else { ttl };
-            state.watched = true;
+        if let LeaseTerms::Watched(ttl) = terms.lease {
+            if !state.watched {
+                state.watched = true;
+                state.ttl = ttl;
+                state.renew_until = end_of_hold(terms.max_hold, now);
+            }
+            state.ttl = state.ttl.max(ttl);
             state.renew_at = renewal.sent_at.plus(state.ttl / 3);
         }
         Ok(state.next_at())

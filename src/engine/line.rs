@@ -29,6 +29,11 @@ impl Line {
         self.silence_at = None;
     }
 
+    /// We asked: a silence means nothing any more.
+    pub(crate) fn asked(&mut self) {
+        self.silence_at = None;
+    }
+
     /// A holder left. Whether it is our turn to ask.
     pub(crate) fn message(&mut self, now: Timestamp, round_trip: Duration) -> bool {
         let asks = self.ahead < WINDOW;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::Error;
 use crate::key::{Holder, LeaseId};
 use crate::script::{Call, Reply};
 
@@ -49,6 +50,17 @@ pub(crate) struct Refusal {
     pub(crate) remaining: Option<Duration>,
     /// How many listen on its channel.
     pub(crate) subscribers: u32,
+}
+
+impl Refusal {
+    pub(crate) fn into_timeout(self, lock: &Arc<str>, waited: Duration) -> Error {
+        Error::Timeout {
+            lock: lock.clone(),
+            holder: self.holder,
+            remaining: self.remaining,
+            waited,
+        }
+    }
 }
 
 /// A server's answer to a release.

@@ -182,18 +182,19 @@ pub(crate) struct Grant {
 }
 
 impl Attempt {
-    /// The servers' answer, waited for until `within` has passed.
+    /// The servers' answer, waited for until `until`.
     ///
     /// Dropping the future is dropping the attempt: the release goes out behind the acquire.
-    pub(crate) async fn outcome(mut self, within: Duration) -> Result<Outcome, Fault> {
+    pub(crate) async fn outcome(mut self, until: Timestamp) -> Result<Outcome, Fault> {
         let quorum = self.undo.quorum.clone();
+        let within = until.since(self.sent_at);
         let mut reply = quorum.node.answer(&mut self.sent, within).await;
         if matches!(reply, Err(Fault::NoScript)) {
             // It did not run. Only this future sends again, so only while somebody wants the lock.
             self.sent_at = quorum.clock.now();
             self.sent = quorum.node.send_whole(&self.call)?;
             self.undo.acquired_on = self.sent.generation;
-            reply = quorum.node.answer(&mut self.sent, within).await;
+            reply = quorum.node.answer(&mut self.sent, until.since(self.sent_at)).await;
         }
         let answer =
             reply.and_then(|reply| read(reply, |reply| self.undo.primitive.read_acquire(reply)));

@@ -189,7 +189,7 @@ impl Round {
         let clock = self.clock.clone();
         let mut timer = clock.sleep_until(Timestamp::NEVER);
         let mut timer_at = Timestamp::NEVER;
-        while !(self.closing && self.errands.is_empty()) {
+        while !(self.closing && self.errands.is_empty()) && !clock.is_stopped() {
             let at = shared.schedule.lock().plan(clock.now());
             if at != timer_at {
                 timer = clock.sleep_until(at);
@@ -257,6 +257,8 @@ impl Drop for Round {
         if !self.closing {
             self.clock.stop();
         }
+        self.shared.errands.store(0, Ordering::Release);
+        self.shared.idle.notify_waiters();
         let schedule = std::mem::take(&mut *self.shared.schedule.lock());
         for lease in schedule.events.values() {
             lease.wake();

@@ -7,11 +7,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Shared;
 use super::link::Connection;
+use crate::clock::Timestamp;
 use crate::error::Fault;
 use crate::script::{Arg, Call, PREFLIGHT, Reply};
 
 /// Which server a connection speaks to, and who it is there.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Identity {
     /// New with every start of a server. `None`: the user may not read it.
     run_id: Option<String>,
@@ -22,6 +23,8 @@ pub(super) struct Identity {
 pub(super) struct Handshake<'a> {
     pub(super) shared: &'a Shared,
     pub(super) connection: &'a Connection,
+    /// When it must be over.
+    pub(super) until: Timestamp,
 }
 
 impl Handshake<'_> {
@@ -36,13 +39,15 @@ impl Handshake<'_> {
         };
         self.check_rights().await?;
 
-        let mut alive = Vec::new();
-        for older in haunting.drain(..) {
-            if self.may_still_run(&older, &identity).await? {
-                alive.push(older);
+        // One by one: a handshake that breaks off half-way must not forget any.
+        let mut at = 0;
+        while at < haunting.len() {
+            if self.may_still_run(&haunting[at], &identity).await? {
+                at += 1;
+            } else {
+                haunting.remove(at);
             }
         }
-        *haunting = alive;
         Ok(identity)
     }
 
@@ -92,10 +97,8 @@ impl Handshake<'_> {
     }
 
     async fn answer(&self, mut sent: super::Sent) -> Result<Reply, Fault> {
-        let within = self.shared.connect_timeout;
-        let at = self.shared.clock.now().plus(within);
-        let answer = self.shared.clock.until(at, &mut sent).await;
-        answer.unwrap_or(Err(Fault::NoAnswer(within)))
+        let answer = self.shared.clock.until(self.until, &mut sent).await;
+        answer.unwrap_or(Err(Fault::NoAnswer(self.shared.connect_timeout)))
     }
 }
 
@@ -113,7 +116,8 @@ pub(crate) struct Facts {
 }
 
 pub(super) async fn facts(shared: &Arc<Shared>, connection: &Connection) -> Result<Facts, Fault> {
-    let handshake = Handshake { shared, connection };
+    let until = shared.clock.now().plus(shared.response_timeout);
+    let handshake = Handshake { shared, connection, until };
     let server = optional(info(&handshake, "server").await)?;
     let replication = optional(info(&handshake, "replication").await)?;
     let eviction_policy = config(&handshake, "maxmemory-policy").await?;
@@ -174,11 +178,12 @@ async fn config(handshake: &Handshake<'_>, setting: &str) -> Result<Option<Strin
     Ok(value.and_then(Reply::text).map(str::to_owned))
 }
 
-/// What the server refuses to tell is not known; anything else that fails is a fault.
+/// What this user may not ask, or the server does not offer, is not known; anything else is a fault.
 fn optional<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
     match answer {
         Ok(value) => Ok(Some(value)),
-        Err(Fault::Denied { .. } | Fault::Refused(_)) => Ok(None),
+        Err(Fault::Denied { .. }) => Ok(None),
+        Err(Fault::Refused(cause)) if cause.is_unknown_command() => Ok(None),
         Err(fault) => Err(fault),
     }
 }

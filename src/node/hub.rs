@@ -176,8 +176,9 @@ impl Hub {
         self.shared.connections_made.load(Ordering::Relaxed)
     }
 
-    pub(super) fn close(&self) {
-        self.shared.closing.cancel();
+    /// Ends the task when it is cancelled.
+    pub(super) fn closing(&self) -> &CancellationToken {
+        &self.shared.closing
     }
 }
 
@@ -247,6 +248,9 @@ impl Attendant {
         let mut attempt = 0;
         loop {
             // Nobody listens: no connection is needed.
+            if self.shared.clock.is_stopped() {
+                return;
+            }
             while self.shared.channels.lock().is_empty() {
                 if self.orders.recv().await.is_none() {
                     return;
@@ -254,8 +258,11 @@ impl Attendant {
             }
             match self.shared.connect().await {
                 Ok(Some((sink, stream))) => {
-                    attempt = 0;
+                    let since = self.shared.clock.now();
                     self.use_connection(sink, stream).await;
+                    if self.shared.clock.now().since(since) >= LASTING {
+                        attempt = 0;
+                    }
                     self.shared.deaf();
                     self.pending.clear();
                 }
@@ -305,6 +312,9 @@ impl Attendant {
                     None => return,
                 },
                 () = clock.sleep_until(check_at) => {
+                    if clock.is_stopped() {
+                        return;
+                    }
                     check_at = clock.now().plus(PING_EVERY);
                     if self.is_idle(&mut idle_since) {
                         return;
@@ -360,5 +370,7 @@ impl Attendant {
 }
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A connection that lasted so long was a good one: the next is made at once.
+const LASTING: Duration = Duration::from_secs(1);
 const PING_EVERY: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(30);

@@ -15,7 +15,7 @@ mod wire;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -59,8 +59,8 @@ struct Shared {
     given_up: Notify,
     /// Wakes those who wait for a release that is owed.
     settled: Notify,
-    /// Calls in a row that had no answer.
-    unanswered: AtomicU32,
+    /// Since when no call has had an answer; nanoseconds on the client's clock, 0: there was one.
+    silent_since: AtomicU64,
     /// Releases that were sent and are for the supervisor to see through.
     owing: mpsc::UnboundedSender<(LeaseId, Sent)>,
     closing: CancellationToken,
@@ -109,7 +109,7 @@ impl Node {
             generation: watch::Sender::new(0),
             given_up: Notify::new(),
             settled: Notify::new(),
-            unanswered: AtomicU32::new(0),
+            silent_since: AtomicU64::new(0),
             owing,
             closing: CancellationToken::new(),
             connections_made: AtomicU64::new(0),
@@ -125,6 +125,8 @@ impl Node {
             haunting: Vec::new(),
             done: false,
         };
+        // Ends the hub if this future is dropped.
+        let abandoned = node.shared.hub.closing().clone().drop_guard();
         // On the client's own runtime, where the connection's task is to live.
         let first = async move { supervisor.connect().await.map(|()| supervisor) };
         let first = node.shared.clock.runtime().spawn(first).await;
@@ -134,6 +136,7 @@ impl Node {
         };
         match ready {
             Ok(supervisor) => {
+                abandoned.disarm();
                 tasks.spawn_on(supervisor.serve(), node.shared.clock.runtime());
                 Ok(node)
             }
@@ -193,6 +196,18 @@ impl Node {
         }
     }
 
+    /// Waits until nothing is owed.
+    pub(crate) async fn all_settled(&self) {
+        loop {
+            let mut next = std::pin::pin!(self.shared.settled.notified());
+            next.as_mut().enable();
+            if self.owed() == 0 {
+                return;
+            }
+            next.await;
+        }
+    }
+
     /// Whether a release that was owed is owed no more, waited for until `until`.
     pub(crate) async fn settled(&self, id: &LeaseId, until: Timestamp) -> bool {
         let gone = async {
@@ -243,7 +258,8 @@ impl Node {
     pub(crate) fn note_round_trip(&self, took: Duration) {
         let new = took.as_nanos() as u64;
         let old = self.shared.round_trip.load(Ordering::Relaxed);
-        let smoothed = if old == 0 { new } else { old - old / 8 + new / 8 };
+        // Callers that were kept from running measure too much, never too little.
+        let smoothed = if old == 0 || new < old { new } else { old + (new - old) / 16 };
         self.shared.round_trip.store(smoothed, Ordering::Relaxed);
     }
 
@@ -268,7 +284,7 @@ impl Node {
     /// Ends the tasks of this node once nothing is owed any more, or no lease that is owed can still stand.
     pub(crate) fn close(&self) {
         self.shared.closing.cancel();
-        self.shared.hub.close();
+        self.shared.hub.closing().cancel();
     }
 }
 
@@ -278,17 +294,31 @@ impl Shared {
         let answer = self.clock.until(at, &mut *sent).await;
         match &answer {
             Some(Err(Fault::Broken(_))) => self.give_up(sent.generation, "the connection broke"),
-            Some(_) => {
-                if self.unanswered.load(Ordering::Relaxed) != 0 {
-                    self.unanswered.store(0, Ordering::Relaxed);
+            Some(answer) => {
+                if self.silent_since.load(Ordering::Relaxed) != 0 {
+                    self.silent_since.store(0, Ordering::Relaxed);
+                }
+                if matches!(answer, Err(Fault::Refused(cause)) if cause.is_replica()) {
+                    self.give_up(sent.generation, "the server is a replica");
                 }
             }
-            None if self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= UNANSWERED => {
-                self.give_up(sent.generation, "the server does not answer");
-            }
-            None => {}
+            None => self.unanswered(sent.generation, at.minus(within)),
         }
         answer.unwrap_or(Err(Fault::NoAnswer(within)))
+    }
+
+    /// A call that was sent at `sent_at` had no answer in its time. Silence for as long as an answer may
+    /// take at most, and the connection is given up.
+    fn unanswered(&self, generation: Generation, sent_at: Timestamp) {
+        let sent_at = sent_at.nanos().max(1);
+        let since = self
+            .silent_since
+            .compare_exchange(0, sent_at, Ordering::Relaxed, Ordering::Relaxed)
+            .map_or_else(|since| since, |_| sent_at);
+        let silent = Duration::from_nanos(self.clock.now().nanos().saturating_sub(since));
+        if silent >= self.response_timeout {
+            self.give_up(generation, "the server does not answer");
+        }
     }
 
     /// Takes a connection out of use.
@@ -327,13 +357,18 @@ struct Settled {
 
 impl Supervisor {
     async fn serve(mut self) {
+        let mut attempt = 0;
         loop {
+            let since = self.shared.clock.now();
             self.use_connection().await;
             if self.done {
                 return;
             }
             self.settling.clear();
-            if !self.reconnect().await {
+            if self.shared.clock.now().since(since) >= LASTING {
+                attempt = 0;
+            }
+            if !self.reconnect(&mut attempt).await {
                 self.done = true;
                 return;
             }
@@ -421,9 +456,16 @@ impl Supervisor {
     }
 
     /// Tries until there is a connection; false once nothing is left to do on one.
-    async fn reconnect(&mut self) -> bool {
-        let mut attempt = 0;
+    ///
+    /// The first attempt is made at once, unless the last connection did not last.
+    async fn reconnect(&mut self, attempt: &mut u32) -> bool {
         loop {
+            if *attempt > 0 {
+                let pause = self.shared.clock.back_off(*attempt, LONGEST_PAUSE);
+                self.shared.clock.sleep(pause).await;
+            }
+            let tried = *attempt;
+            *attempt = attempt.saturating_add(1);
             if self.shared.closing.is_cancelled() {
                 let now = self.shared.clock.now();
                 let mut link = self.shared.link.lock();
@@ -436,14 +478,11 @@ impl Supervisor {
             let Err(fault) = self.connect().await else {
                 return true;
             };
-            tracing::debug!(node = %self.shared.address, %fault, attempt, "connecting failed");
+            tracing::debug!(node = %self.shared.address, %fault, tried, "connecting failed");
             self.shared.link.lock().state = LinkState::Down(match fault {
                 fault @ (Fault::Denied { .. } | Fault::Down(_)) => fault,
                 fault => Fault::Down(fault.to_string().into()),
             });
-            let pause = self.shared.clock.back_off(attempt, LONGEST_PAUSE);
-            attempt = attempt.saturating_add(1);
-            self.shared.clock.sleep(pause).await;
         }
     }
 
@@ -466,11 +505,14 @@ impl Supervisor {
         shared.connections_made.fetch_add(1, Ordering::Relaxed);
         let mut connection =
             Connection { commands, generation: *shared.generation.borrow() + 1, alone: true };
-        let identity =
-            Handshake { shared: &shared, connection: &connection }.run(&mut self.haunting).await?;
+        let identity = Handshake { shared: &shared, connection: &connection, until: at }
+            .run(&mut self.haunting)
+            .await?;
         connection.alone = self.haunting.is_empty();
-        // The next one will have to see to this one.
-        self.haunting.push(identity);
+        // The next one will have to see to this one. Those that nobody can name are all alike.
+        if !self.haunting.contains(&identity) {
+            self.haunting.push(identity);
+        }
         self.lost = lost;
 
         let mut link = shared.link.lock();
@@ -486,7 +528,7 @@ impl Supervisor {
         for (id, sent) in sent {
             self.see_through(id, sent);
         }
-        shared.unanswered.store(0, Ordering::Relaxed);
+        shared.silent_since.store(0, Ordering::Relaxed);
         shared.generation.send_replace(generation);
         if generation > 1 {
             tracing::info!(node = %shared.address, generation, "connected again");
@@ -513,6 +555,7 @@ fn patience(ttl: Duration) -> Duration {
     (ttl / 3).clamp(Duration::from_secs(1), Duration::from_secs(5))
 }
 
-const UNANSWERED: u32 = 2;
+/// A connection that lasted so long was a good one: the next is made at once.
+const LASTING: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const REPEAT: Duration = Duration::from_secs(1);

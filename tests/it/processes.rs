@@ -28,7 +28,7 @@ async fn no_wake_up_is_lost_while_subscriptions_are_killed() {
     });
     let mut killed = 0;
     while !reports.is_finished() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
         if let Value::Int(count) = server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).await {
             killed += count;
         }
@@ -60,7 +60,7 @@ async fn no_wake_up_is_lost_while_subscriptions_are_killed() {
         longest_free_us as f64 / 1e3,
         stall_us as f64 / 1e3
     );
-    assert!(killed > 100, "only {killed} subscriptions were killed");
+    assert!(killed > 50, "only {killed} subscriptions were killed");
     assert!(longest_free_us <= 100_000 + stall_us, "free for {longest_free_us} us");
 }
 

@@ -1,11 +1,11 @@
 //! What must not be there after a lock's last use.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::Client;
 use redis::Value;
 
-use super::{Server, eventually};
+use super::Server;
 
 /// Tasks of a client that does nothing: the watchdog, the supervisor of the node, its hub.
 pub(crate) const IDLE_TASKS: usize = 3;
@@ -14,16 +14,22 @@ pub(crate) const IDLE_TASKS: usize = 3;
 /// gate, waiter, subscription, task or owed release.
 pub(crate) async fn nothing_is_left(server: &Server, client: &Client, name: &str) {
     let channel = format!("redisson_lock__channel:{{{name}}}");
-    eventually(SOON, &format!("nothing is left of {name}"), async || {
+    let began_at = Instant::now();
+    loop {
         let stats = client.stats();
-        let clean = (stats.gates, stats.waiters, stats.subscriptions, stats.owed_releases)
-            == (0, 0, 0, 0)
-            && stats.tasks == IDLE_TASKS;
-        clean
-            && server.command(&["EXISTS", name]).await == Value::Int(0)
-            && subscribers(server, &channel).await == 0
-    })
-    .await;
+        let key = server.command(&["HGETALL", name]).await;
+        let listeners = subscribers(server, &channel).await;
+        let busy = stats.gates + stats.waiters + stats.subscriptions + stats.owed_releases;
+        let clean = busy == 0 && stats.tasks == IDLE_TASKS && listeners == 0;
+        if clean && key == Value::Array(Vec::new()) {
+            return;
+        }
+        assert!(
+            began_at.elapsed() < SOON,
+            "{name} is not left after {SOON:?}: {key:?}, {listeners} listeners, {stats:?}"
+        );
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 /// How many listen on a channel.

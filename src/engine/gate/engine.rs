@@ -1,0 +1,108 @@
+//! What all locks of one client share, and the list of those in use.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio_util::task::TaskTracker;
+
+use super::Gate;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::engine::primitive::Primitive;
+use crate::engine::quorum::Quorum;
+use crate::engine::watchdog::Watchdog;
+use crate::error::Error;
+
+/// What all locks of one client share.
+pub(crate) struct Engine {
+    pub(crate) config: Arc<Config>,
+    pub(crate) clock: Clock,
+    pub(crate) quorum: Arc<Quorum>,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) tasks: TaskTracker,
+    /// By channel, which is unique per kind and name.
+    pub(super) gates: Mutex<HashMap<Arc<str>, Arc<Gate>>>,
+    phase: AtomicU8,
+    /// Wakes those who wait until nothing is held.
+    pub(crate) left: Notify,
+}
+
+/// How much a client still does; in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Service {
+    Open,
+    /// Holders finish; nobody new waits.
+    Draining,
+    Closed,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        clock: Clock,
+        quorum: Arc<Quorum>,
+        tasks: TaskTracker,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            watchdog: Watchdog::start(clock.clone(), config.clone(), &tasks),
+            config,
+            clock,
+            quorum,
+            tasks,
+            gates: Mutex::default(),
+            phase: AtomicU8::new(Service::Open as u8),
+            left: Notify::new(),
+        })
+    }
+
+    /// Which client this is, among those of the process.
+    pub(crate) fn key(self: &Arc<Self>) -> usize {
+        Arc::as_ptr(self) as usize
+    }
+
+    pub(crate) fn service_ends(&self, phase: Service) {
+        self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+    }
+
+    pub(crate) fn check_service(&self, most: Service) -> Result<(), Error> {
+        if self.phase.load(Ordering::Acquire) > most as u8 || self.clock.is_stopped() {
+            return Err(Error::Closed);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
+        self.gates.lock().values().cloned().collect()
+    }
+
+    pub(super) fn gate(self: &Arc<Self>, primitive: &Arc<dyn Primitive>) -> Arc<Gate> {
+        let mut gates = self.gates.lock();
+        if let Some(gate) = gates.get(primitive.channel()) {
+            return gate.clone();
+        }
+        let gate = Arc::new(Gate {
+            engine: self.clone(),
+            primitive: primitive.clone(),
+            state: Mutex::default(),
+            changed: Notify::new(),
+            settled: Notify::new(),
+        });
+        gates.insert(primitive.channel().clone(), gate.clone());
+        gate
+    }
+
+    /// The gate of a lock if somebody uses it.
+    pub(crate) fn existing_gate(&self, primitive: &dyn Primitive) -> Option<Arc<Gate>> {
+        self.gates.lock().get(primitive.channel()).cloned()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.quorum.node().close();
+    }
+}

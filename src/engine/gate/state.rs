@@ -1,0 +1,138 @@
+//! The state of a gate, and what can be decided about it without asking anybody.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::hold::{Hold, Parting, Turn};
+use crate::clock::Timestamp;
+use crate::config::{LeaseTerms, Terms};
+use crate::engine::lease::{Lease, Standing};
+use crate::engine::primitive::Refusal;
+use crate::error::Fault;
+use crate::owner::{Owner, Place};
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) seat: Seat,
+    /// Lost holds with guards still around.
+    pub(super) dead: Vec<Arc<Hold>>,
+    /// By arrival.
+    pub(super) waiters: BTreeMap<u64, Waiter>,
+    pub(super) arrivals: u64,
+    /// How many asks have begun, and the number of the last that was refused.
+    pub(super) asks: u64,
+    pub(super) refused_ask: u64,
+    /// The driver task runs.
+    pub(super) driven: bool,
+    pub(super) aftermath: Aftermath,
+    pub(super) refusal: Option<SeenRefusal>,
+    /// Since when the servers have not answered, and how.
+    pub(super) trouble: Option<(Timestamp, Fault)>,
+    /// Tokens that the last lease used.
+    pub(super) tokens_used: u64,
+    /// Taken out of the client's list: it is not to be used any more.
+    pub(super) retired: bool,
+}
+
+#[derive(Default)]
+pub(super) enum Seat {
+    #[default]
+    Free,
+    Asking,
+    Held(Arc<Hold>),
+}
+
+/// What the last release of this client left.
+#[derive(Clone, Copy, Default)]
+pub(super) enum Aftermath {
+    #[default]
+    Nothing,
+    /// Its answer is not there yet.
+    Pending { number: u64 },
+    /// Others heard of it and come before us, if we ask before `until`.
+    Others { others: u32, until: Timestamp },
+}
+
+pub(super) struct SeenRefusal {
+    pub(super) refusal: Refusal,
+    pub(super) at: Timestamp,
+}
+
+pub(super) struct Waiter {
+    pub(super) owner: Owner,
+    pub(super) terms: Terms,
+    pub(super) place: Place,
+    pub(super) joined_at: Timestamp,
+    /// It waits until it gets the lock, or until the servers have been away for too long.
+    pub(super) for_ever: bool,
+    pub(super) turn: Turn,
+}
+
+impl State {
+    /// Moves a lost hold out of the way, and sends its release.
+    pub(super) fn bury(&mut self, now: Timestamp) -> Option<Parting> {
+        let Seat::Held(hold) = &self.seat else {
+            return None;
+        };
+        let newly_lost = match hold.lease.expire(now) {
+            Standing::Ours => return None,
+            Standing::Lost { newly, .. } => newly,
+        };
+        let hold = hold.clone();
+        self.tokens_used = 0;
+        if hold.depth() > 0 {
+            self.dead.push(hold.clone());
+        }
+        Some(Parting { newly_lost, ..self.release(&hold.lease) })
+    }
+
+    /// Sends the release of a lease, and frees the seat behind it.
+    pub(super) fn release(&mut self, lease: &Arc<Lease>) -> Parting {
+        let release = lease.release();
+        self.arrivals += 1;
+        self.aftermath = Aftermath::Pending { number: self.arrivals };
+        self.seat = Seat::Free;
+        Parting { lease: lease.clone(), release, number: self.arrivals, newly_lost: None }
+    }
+
+    pub(super) fn forget_old_aftermath(&mut self, now: Timestamp) {
+        if matches!(self.aftermath, Aftermath::Others { until, .. } if until <= now) {
+            self.aftermath = Aftermath::Nothing;
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.seat, Seat::Free)
+            && matches!(self.aftermath, Aftermath::Nothing)
+            && self.dead.is_empty()
+            && self.waiters.is_empty()
+            && !self.driven
+    }
+
+    /// Whether anything is held, asked for, or given back.
+    pub(super) fn is_busy(&self) -> bool {
+        let seated = match &self.seat {
+            Seat::Free => false,
+            Seat::Asking => true,
+            Seat::Held(hold) => !hold.lease.is_over(),
+        };
+        seated || matches!(self.aftermath, Aftermath::Pending { .. }) || !self.waiters.is_empty()
+    }
+
+    /// How many tokens an acquire takes with `others` waiting behind it: as many as the hand-offs it may serve.
+    pub(super) fn block(&self, terms: Terms, others: usize, window: Duration) -> u64 {
+        let others = others as u64;
+        if others == 0 || matches!(terms.lease, LeaseTerms::Fixed(_)) {
+            return 1;
+        }
+        let most = (window.as_micros() as u64).max(1);
+        (1 + others).max(2 * self.tokens_used).min(most)
+    }
+
+    /// The servers answered.
+    pub(super) fn answered(&mut self) {
+        self.trouble = None;
+        self.refusal = None;
+    }
+}
