@@ -79,12 +79,12 @@ struct Run {
 /// A hold: from when until when.
 type Hold = (Duration, Duration);
 
-/// Row 6. The floor is two processes that send the scripts by hand and only ask when they are told to.
+/// Row 6. In the floor just as many clients send the scripts by hand, and each knows when its turn is.
 pub(crate) async fn relays(bench: &Bench, round: u32) -> Outcome<Vec<Figure>> {
     let mut figures = Vec::new();
     for (number, relay) in RELAYS.iter().enumerate() {
         let name = format!("relay:{round}:{number}");
-        let floor = two_by_hand(bench, &format!("{name}:floor")).await?;
+        let floor = relay.floor(bench, &format!("{name}:floor")).await?;
         figures.extend(relay.figures(&relay.run(bench, &name).await?, &floor));
     }
     Ok(figures)
@@ -111,6 +111,18 @@ impl Relay {
         // The impatient come last, and are not expected to get as many turns.
         run.turns.truncate((self.processes * self.clients) as usize);
         Ok(run)
+    }
+
+    async fn floor(&self, bench: &Bench, name: &str) -> Outcome<Run> {
+        let mut workers = Vec::new();
+        let clients = self.clients.to_string();
+        let all = (self.processes * self.clients).to_string();
+        for number in 0..self.processes {
+            let first = (number * self.clients).to_string();
+            let args = [BY_HAND, bench.url(), name, &first, &clients, &all];
+            workers.push(Worker::start(&args).await?);
+        }
+        run(bench, workers, FLOOR_SPAN).await
     }
 
     fn figures(&self, run: &Run, floor: &Run) -> Vec<Figure> {
@@ -147,14 +159,6 @@ impl Run {
 fn quantiles(run: &Run) -> (f64, f64) {
     let at = |share| percentile(&run.hand_overs, share).unwrap_or(f64::NAN);
     (at(0.5), at(0.99))
-}
-
-async fn two_by_hand(bench: &Bench, name: &str) -> Outcome<Run> {
-    let mut workers = Vec::new();
-    for _ in 0..2 {
-        workers.push(Worker::start(&[BY_HAND, bench.url(), name]).await?);
-    }
-    run(bench, workers, FLOOR_SPAN).await
 }
 
 /// Lets the workers run, and puts together what they measured.
@@ -246,34 +250,55 @@ async fn take_turns(lock: &Mutex, window: Window, patience_ms: u64) -> Outcome<V
     Ok(holds)
 }
 
-/// One of two processes that pass the lock to and fro.
-pub(crate) async fn by_hand(url: &str, name: &str) -> Outcome<()> {
-    let by_hand = ByHand::connect(url).await?;
-    let keys = Keys::of(name);
-    let mut subscriber = redis::Client::open(url)?.get_async_pubsub().await?;
-    subscriber.subscribe(channel(name)).await?;
-    let mut messages = subscriber.into_on_message();
-    let window = worker::ready().await?;
-    let mut holds = Vec::new();
-    while clock::now() < window.until {
-        if !by_hand.acquire(&keys, TTL_MS).await? {
-            // The other one may have stopped.
-            let _ = tokio::time::timeout(TURN_LIMIT, messages.next()).await;
-            continue;
-        }
-        let held_at = clock::now();
-        clock::hold().await?;
-        let left_at = clock::now();
-        by_hand.release(&keys).await?;
-        if window.contains(held_at) {
-            holds.push((held_at, left_at));
-        }
-        // Its own message, then that of the other one.
-        for _ in 0..2 {
-            let _ = tokio::time::timeout(TURN_LIMIT, messages.next()).await;
-        }
+/// One of the processes of the floor, with the clients from number `first` on, of `all`.
+pub(crate) async fn by_hand(
+    url: &str,
+    name: &str,
+    first: u64,
+    clients: u64,
+    all: u64,
+) -> Outcome<()> {
+    let mut connected = Vec::new();
+    for number in first..first + clients {
+        let mut subscriber = redis::Client::open(url)?.get_async_pubsub().await?;
+        subscriber.subscribe(channel(name)).await?;
+        connected.push((number, ByHand::connect(url).await?, subscriber.into_on_message()));
     }
-    report(&[holds]);
+    let keys = Keys::of(name);
+    let window = worker::ready().await?;
+    let mut runners = JoinSet::new();
+    for (number, by_hand, mut messages) in connected {
+        let keys = keys.clone();
+        runners.spawn(async move {
+            let mut holds = Vec::new();
+            // Every release is heard by everybody: after n of them it is the turn of number n modulo all.
+            let mut releases = 0;
+            while clock::now() < window.until {
+                if releases % all == number {
+                    if !by_hand.acquire(&keys, TTL_MS).await? {
+                        return Err("it was not this client's turn".into());
+                    }
+                    let held_at = clock::now();
+                    clock::hold().await?;
+                    let left_at = clock::now();
+                    by_hand.release(&keys).await?;
+                    if window.contains(held_at) {
+                        holds.push((held_at, left_at));
+                    }
+                }
+                // At the end somebody stops first.
+                if tokio::time::timeout(TURN_LIMIT, messages.next()).await.is_ok() {
+                    releases += 1;
+                }
+            }
+            Outcome::Ok(holds)
+        });
+    }
+    let mut all = Vec::new();
+    while let Some(holds) = runners.join_next().await {
+        all.push(holds??);
+    }
+    report(&all);
     Ok(())
 }
 
@@ -311,5 +336,5 @@ impl Drop for Listener {
 
 const FOR_EVER_MS: &str = "0";
 const IMPATIENT_MS: &str = "3";
-const FLOOR_SPAN: Duration = Duration::from_millis(500);
+const FLOOR_SPAN: Duration = Duration::from_millis(700);
 const TURN_LIMIT: Duration = Duration::from_millis(50);

@@ -75,7 +75,9 @@ pub(crate) async fn serve(order: &[String]) -> Outcome<()> {
         [relay::RELAY, url, name, clients, patience_ms] => {
             relay::runner(url, name, clients.parse()?, patience_ms.parse()?).await
         }
-        [relay::BY_HAND, url, name] => relay::by_hand(url, name).await,
+        [relay::BY_HAND, url, name, first, clients, all] => {
+            relay::by_hand(url, name, first.parse()?, clients.parse()?, all.parse()?).await
+        }
         [held::OURS, url, name, locks] => held::ours(url, name, locks.parse()?).await,
         [held::BY_HAND, url, name, locks] => held::by_hand(url, name, locks.parse()?).await,
         _ => Err(format!("not an order for a worker: {order:?}").into()),
