@@ -132,6 +132,11 @@ pub(crate) struct Address {
 
 impl Address {
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
+        if !cfg!(feature = "tls") && url.starts_with("rediss:") {
+            return Err(Error::config(
+                "this build has no support for rediss:// addresses: it needs the feature \"tls\"",
+            ));
+        }
         // The message must not repeat the URL: it may hold a password.
         let info = url.into_connection_info().map_err(|error| {
             let kind = error.detail().unwrap_or("it cannot be parsed").to_owned();
@@ -145,7 +150,7 @@ impl Address {
         };
         if !info.addr().is_supported() {
             return Err(Error::config(format!(
-                "{shown}: this build has no support for such addresses (rediss:// needs the feature \"tls\")"
+                "{shown}: there is no support for such addresses here"
             )));
         }
         Ok(Self { info, shown: shown.into() })

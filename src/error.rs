@@ -250,7 +250,8 @@ impl Fault {
         if error.is_io_error() || error.is_unrecoverable_error() || error.is_timeout() {
             return Self::Broken(Cause::new(error));
         }
-        if let Some(what) = denied(&text) {
+        let is_denial = error.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::NoPerm);
+        if let Some(what) = denied(&text).or(is_denial.then_some("access")) {
             return Self::Denied { what: what.into(), message: text.into() };
         }
         if text.contains("WRONGTYPE") {
@@ -268,10 +269,10 @@ fn denied(message: &str) -> Option<&str> {
     if message.contains("can't run this command") {
         return Some("a command of the scripts");
     }
-    if message.contains("access a key") || message.contains("access at least one of the keys") {
+    if message.contains("access a key") || message.contains("of the keys") {
         return Some("the key");
     }
-    if message.contains("access a channel") || message.contains("access one of the channels") {
+    if message.contains("access a channel") || message.contains("of the channels") {
         return Some("the channel");
     }
     (message.contains("NOPERM") || message.contains("No permissions")).then_some("access")
@@ -315,6 +316,10 @@ mod tests {
                 "a command of the scripts",
             ),
             ("NOPERM No permissions to access a key", "the key"),
+            (
+                "NoPerm: this user has no permissions to access one of the keys used as arguments",
+                "the key",
+            ),
             ("NOPERM No permissions to access a channel", "the channel"),
         ] {
             assert_eq!(denied(message), Some(what), "{message}");

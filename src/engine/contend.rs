@@ -185,7 +185,12 @@ async fn ask(
 /// Makes a nested acquisition's terms true of the hold that it entered.
 pub(crate) async fn widen(entry: &Entry, terms: Terms) -> Result<(), Error> {
     let hold = entry.hold();
-    match hold.lease.widen(terms, hold.gate.engine.clock.now()) {
+    let engine = &hold.gate.engine;
+    let (sent, look_at) = hold.lease.widen(terms, engine.clock.now());
+    if let Some(at) = look_at {
+        engine.watchdog.watch(&hold.lease, at);
+    }
+    match sent {
         Some(sent) => confirm(entry, sent, terms).await,
         None => Ok(()),
     }
@@ -210,7 +215,7 @@ async fn confirm(
     lease.check(engine.clock.now()).map_err(|reason| Error::lost(lock, reason))?;
     let mut renewal = sent.map_err(|fault| engine.quorum.error(lock, fault))?;
     let within = engine.config.response_timeout(lease.ttl());
-    match engine.quorum.renewed(&*lease.primitive, &mut renewal, within).await {
+    match lease.answer(&mut renewal, within).await {
         Ok(true) => {
             let at = lease
                 .widened(&renewal, terms, engine.clock.now())

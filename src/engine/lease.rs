@@ -249,6 +249,30 @@ impl Lease {
         Due { renewal, next_at: Some(state.next_at()) }
     }
 
+    /// The answer to a renewal, an update of the count or a widening.
+    pub(crate) async fn answer(
+        &self,
+        renewal: &mut Renewal,
+        within: Duration,
+    ) -> Result<bool, Fault> {
+        match self.quorum.renewed(&*self.primitive, renewal, within).await {
+            Err(Fault::NoScript) => {
+                self.send_again(renewal)?;
+                self.quorum.renewed(&*self.primitive, renewal, within).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Not behind a release.
+    fn send_again(&self, renewal: &mut Renewal) -> Result<(), Fault> {
+        let state = self.state.lock();
+        match state.phase {
+            Phase::Held => self.quorum.renew_again(renewal),
+            Phase::Lost(_) | Phase::Released => Err(Fault::NoScript),
+        }
+    }
+
     /// Takes in the answer to a renewal; when the watchdog should look again.
     pub(crate) fn renewed(
         &self,
@@ -332,13 +356,22 @@ impl Lease {
     }
 
     /// Sends what makes the lease last as `terms` ask, if it would not do so anyway.
-    pub(crate) fn widen(&self, terms: Terms, now: Timestamp) -> Option<Result<Renewal, Fault>> {
+    ///
+    /// The second value is when the watchdog has to look, if that has changed.
+    pub(crate) fn widen(
+        &self,
+        terms: Terms,
+        now: Timestamp,
+    ) -> (Option<Result<Renewal, Fault>>, Option<Timestamp>) {
         let mut state = self.state.lock();
         let ttl = terms.ttl();
+        let mut look_at = None;
         let lasts = match terms.lease {
             LeaseTerms::Watched(_) => {
-                if state.watched {
-                    state.renew_until = state.renew_until.max(end_of_hold(terms.max_hold, now));
+                let renew_until = end_of_hold(terms.max_hold, now);
+                if state.watched && renew_until > state.renew_until {
+                    state.renew_until = renew_until;
+                    look_at = Some(state.next_at());
                 }
                 state.watched && ttl <= state.ttl
             }
@@ -348,9 +381,9 @@ impl Lease {
             }
         };
         if lasts || state.phase != Phase::Held {
-            return None;
+            return (None, look_at);
         }
-        Some(self.quorum.renew(&*self.primitive, &self.id, state.count, ttl))
+        (Some(self.quorum.renew(&*self.primitive, &self.id, state.count, ttl)), look_at)
     }
 
     /// Sends what makes the lease last for `ttl` from now on at least.
@@ -402,10 +435,6 @@ impl Lease {
     /// How long an answer about it is waited for.
     pub(crate) fn ttl(&self) -> Duration {
         self.state.lock().ttl
-    }
-
-    pub(crate) fn quorum(&self) -> &Arc<Quorum> {
-        &self.quorum
     }
 }
 

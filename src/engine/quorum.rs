@@ -94,13 +94,15 @@ impl Quorum {
         renewal: &mut Renewal,
         within: Duration,
     ) -> Result<bool, Fault> {
-        let mut reply = self.node.answer(&mut renewal.sent, within).await;
-        if matches!(reply, Err(Fault::NoScript)) {
-            // Sent again late it would only confirm what is held still: the time of the first sending stays.
-            renewal.sent = self.node.send_whole(&renewal.call)?;
-            reply = self.node.answer(&mut renewal.sent, within).await;
-        }
-        read(reply?, |reply| primitive.read_renew(reply))
+        let reply = self.node.answer(&mut renewal.sent, within).await?;
+        read(reply, |reply| primitive.read_renew(reply))
+    }
+
+    /// Sends a renewal again, whole, after the server did not know its script. The time of its first sending
+    /// stays: that is the earlier one.
+    pub(crate) fn renew_again(&self, renewal: &mut Renewal) -> Result<(), Fault> {
+        renewal.sent = self.node.send_whole(&renewal.call)?;
+        Ok(())
     }
 
     /// Sends a release.

@@ -232,8 +232,7 @@ impl Round {
     fn await_renewal(&self, lease: Arc<Lease>, mut renewal: Renewal, only_count: bool) {
         let within = self.config.response_timeout(lease.ttl());
         self.renewals.push(Box::pin(async move {
-            let quorum = lease.quorum().clone();
-            let answer = quorum.renewed(&*lease.primitive, &mut renewal, within).await;
+            let answer = lease.answer(&mut renewal, within).await;
             Answered { lease, renewal, answer, only_count }
         }));
     }

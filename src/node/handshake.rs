@@ -72,11 +72,12 @@ impl Handshake<'_> {
             keys: Vec::new(),
             args: vec![Arg::Word(PROBE), Arg::Word("PUBLISH")],
         };
-        // By hash first, so that a user who may EVAL but not EVALSHA is found out here.
-        let mut reply = self.answer(self.connection.send(&call, false)).await;
-        if matches!(reply, Err(Fault::NoScript)) {
-            reply = self.answer(self.connection.send(&call, true)).await;
+        // Both ways, so that a user who may do only one of EVALSHA and EVAL is found out here.
+        match self.answer(self.connection.send(&call, false)).await {
+            Ok(_) | Err(Fault::NoScript) => {}
+            Err(fault) => return Err(fault),
         }
+        let reply = self.answer(self.connection.send(&call, true)).await;
         let denied: Vec<String> = reply?
             .list()
             .unwrap_or_default()

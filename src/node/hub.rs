@@ -258,11 +258,8 @@ impl Attendant {
             }
             match self.shared.connect().await {
                 Ok(Some((sink, stream))) => {
-                    let since = self.shared.clock.now();
+                    attempt = 0;
                     self.use_connection(sink, stream).await;
-                    if self.shared.clock.now().since(since) >= LASTING {
-                        attempt = 0;
-                    }
                     self.shared.deaf();
                     self.pending.clear();
                 }
@@ -270,6 +267,7 @@ impl Attendant {
                 Err(fault) => tracing::debug!(%fault, "no connection for subscriptions"),
             }
             if !self.shared.channels.lock().is_empty() {
+                // Short after a connection that broke: waiters hear nothing meanwhile.
                 let pause = self.shared.clock.back_off(attempt, LONGEST_PAUSE);
                 attempt += 1;
                 self.shared.clock.sleep(pause).await;
@@ -350,7 +348,13 @@ impl Attendant {
 
     fn unsubscribe(&self, sink: &PubSubSink, channel: Arc<str>) {
         let mut sink = sink.clone();
-        self.await_answer(async move { sink.unsubscribe(&*channel).await.map(|()| Done::Nothing) });
+        self.await_answer(async move {
+            match sink.unsubscribe(&*channel).await.map_err(Fault::from_redis) {
+                // Refused, the messages go on, and nobody listens to them.
+                Ok(()) | Err(Fault::Denied { .. } | Fault::Refused(_)) => Ok(Done::Nothing),
+                Err(_) => Ok(Done::Broken),
+            }
+        });
     }
 
     /// Polled in the order of these calls, which is the order on the wire. No answer in time: broken.
@@ -370,7 +374,5 @@ impl Attendant {
 }
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// A connection that lasted so long was a good one: the next is made at once.
-const LASTING: Duration = Duration::from_secs(1);
 const PING_EVERY: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(30);

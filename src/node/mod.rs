@@ -357,7 +357,6 @@ struct Settled {
 
 impl Supervisor {
     async fn serve(mut self) {
-        let mut attempt = 0;
         loop {
             let since = self.shared.clock.now();
             self.use_connection().await;
@@ -365,10 +364,8 @@ impl Supervisor {
                 return;
             }
             self.settling.clear();
-            if self.shared.clock.now().since(since) >= LASTING {
-                attempt = 0;
-            }
-            if !self.reconnect(&mut attempt).await {
+            let lasted = self.shared.clock.now().since(since) >= LASTING;
+            if !self.reconnect(lasted).await {
                 self.done = true;
                 return;
             }
@@ -457,15 +454,13 @@ impl Supervisor {
 
     /// Tries until there is a connection; false once nothing is left to do on one.
     ///
-    /// The first attempt is made at once, unless the last connection did not last.
-    async fn reconnect(&mut self, attempt: &mut u32) -> bool {
-        loop {
-            if *attempt > 0 {
-                let pause = self.shared.clock.back_off(*attempt, LONGEST_PAUSE);
+    /// The first attempt is made at once if the last connection lasted.
+    async fn reconnect(&mut self, lasted: bool) -> bool {
+        for attempt in 0.. {
+            if attempt > 0 || !lasted {
+                let pause = self.shared.clock.back_off(attempt, LONGEST_PAUSE);
                 self.shared.clock.sleep(pause).await;
             }
-            let tried = *attempt;
-            *attempt = attempt.saturating_add(1);
             if self.shared.closing.is_cancelled() {
                 let now = self.shared.clock.now();
                 let mut link = self.shared.link.lock();
@@ -478,12 +473,13 @@ impl Supervisor {
             let Err(fault) = self.connect().await else {
                 return true;
             };
-            tracing::debug!(node = %self.shared.address, %fault, tried, "connecting failed");
+            tracing::debug!(node = %self.shared.address, %fault, attempt, "connecting failed");
             self.shared.link.lock().state = LinkState::Down(match fault {
                 fault @ (Fault::Denied { .. } | Fault::Down(_)) => fault,
                 fault => Fault::Down(fault.to_string().into()),
             });
         }
+        false
     }
 
     /// Makes a connection and, in one step, sends what is owed on it and lets others use it.
