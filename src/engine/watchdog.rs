@@ -189,7 +189,7 @@ impl Round {
         let clock = self.clock.clone();
         let mut timer = clock.sleep_until(Timestamp::NEVER);
         let mut timer_at = Timestamp::NEVER;
-        while !(self.closing && self.errands.is_empty()) && !clock.is_stopped() {
+        while !clock.is_stopped() && (!self.closing || !self.errands.is_empty()) {
             let at = shared.schedule.lock().plan(clock.now());
             if at != timer_at {
                 timer = clock.sleep_until(at);
