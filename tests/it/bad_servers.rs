@@ -106,6 +106,15 @@ async fn a_missing_right_to_load_scripts_is_named_at_connect() {
 }
 
 #[tokio::test]
+async fn a_missing_right_to_load_scripts_is_named_also_where_another_has_loaded_them() {
+    let server = Server::start().await;
+    connect(&server).await.mutex("n").lock().await.expect("free").unlock().await.expect("held");
+    let url = user(&server, "u", &["~*", "&*", "+@all", "-eval"]).await;
+    let error = Client::connect(&url).await.expect_err("after SCRIPT FLUSH it could do nothing");
+    assert!(matches!(&error, Error::Denied { what, .. } if &**what == "eval"), "{error:?}");
+}
+
+#[tokio::test]
 async fn rights_that_only_inform_are_not_needed() {
     let server = Server::start().await;
     let rules = [
@@ -173,6 +182,36 @@ async fn a_right_taken_away_later_is_named_by_the_call_that_needs_it() {
     }
     server.command(&["ACL", "SETUSER", "u", "+@all"]).await;
     lock.lock().await.expect("free").unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_key_out_of_bounds_is_denied_when_it_is_asked_for() {
+    let server = Server::start().await;
+    let rules =
+        ["~mine:*", "~leasehold_token:{mine:*", "~redisson_lock__channel:{mine:*", "&*", "+@all"];
+    let client = Client::connect(&user(&server, "u", &rules).await).await.expect("all commands");
+    let lock = client.mutex("theirs");
+    let started_at = Instant::now();
+    let errors = [
+        lock.lock().await.expect_err("denied"),
+        lock.try_lock().await.expect_err("denied"),
+        lock.lock_with_timeout(LIMIT).await.expect_err("denied"),
+        lock.status().await.expect_err("denied"),
+        lock.force_unlock().await.expect_err("denied"),
+    ];
+    assert!(started_at.elapsed() < AT_ONCE);
+    for error in errors {
+        assert!(matches!(&error, Error::Denied { what, .. } if &**what == "the key"), "{error:?}");
+    }
+    client.mutex("mine:1").lock().await.expect("free").unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+
+    // A lock's key without its counter's is not enough, and must not end in half a lock.
+    let client = Client::connect(&user(&server, "v", &["~mine:*", "&*", "+@all"]).await).await;
+    let client = client.expect("all commands");
+    let error = client.mutex("mine:1").lock().await.expect_err("the counter is denied");
+    assert!(matches!(&error, Error::Denied { what, .. } if &**what == "the key"), "{error:?}");
     nothing_left(&server, &client).await;
 }
 

@@ -82,6 +82,7 @@ fn a_client_in_a_static_is_closed_at_once_on_the_second_runtime() {
         let left = soon("unlock", guard.unlock()).await;
         assert!(matches!(left, Err(Error::Lost { .. } | Error::Closed)), "{left:?}");
         let _ = (client.stats(), client.holds(), format!("{client:?}"));
+        soon("shutdown", client.shutdown()).await;
     });
     servers.block_on(gone_in_the_end(&server, "n"));
     servers.block_on(no_connection_left(&server));
@@ -342,6 +343,17 @@ async fn draining_lets_holders_and_those_who_wait_finish_and_nobody_new_in() {
     next.unlock().await.expect("held");
     assert!(soon("drain", draining).await.expect("no panic"), "nothing is held");
     assert!(soon("draining again", client.drain(Duration::MAX)).await);
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_drain_ends_when_the_held_lock_is_lost() {
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let guard = client.mutex("n").with_lease(200 * MS).lock().await.expect("free");
+    assert!(tokio::time::timeout(LIMIT, client.drain(Duration::MAX)).await.expect("no hang"));
+    assert!(!guard.is_held());
+    drop(guard);
     nothing_left(&server, &client).await;
 }
 

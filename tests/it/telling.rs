@@ -355,6 +355,19 @@ async fn a_nested_watchdog_outlasts_the_fixed_lease_around_it() {
 }
 
 #[tokio::test]
+async fn a_nested_watchdog_with_a_longest_hold_in_a_fixed_lease_ends() {
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let me = client.owner();
+    let lock = client.mutex("n").owned_by(&me);
+    let outer = lock.with_lease(200 * MS).lock().await.expect("free");
+    let inner = lock.with_ttl(200 * MS).with_max_hold(300 * MS).lock().await.expect("ours");
+    let lost = tokio::time::timeout(Duration::from_secs(3), outer.lost()).await;
+    assert!(lost.is_ok(), "neither of the two asked for more than half a second");
+    drop((outer, inner));
+}
+
+#[tokio::test]
 async fn nested_terms_widen_and_never_shorten() {
     let server = Server::start().await;
     let client = connect(&server).await;
