@@ -20,7 +20,8 @@
 //!
 //! Renewal goes on in a thread of the client while yours computes or sleeps. Calls are made on plain threads,
 //! under `spawn_blocking`, in `block_in_place` and under a runtime's `enter()`; in async code they fail with
-//! [`Error::InAsyncContext`].
+//! [`Error::InAsyncContext`]. Where tokio does not let it be told, under its `unconstrained`, they wait, and
+//! keep the executor waiting. In the destructor of a thread-local they may fail with [`Error::Closed`].
 
 mod runtime;
 

@@ -1,11 +1,13 @@
 //! The runtime of a blocking client: one thread, which outlives every guard and every release that is owed.
 
 use std::future::Future;
+use std::mem;
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio::task::coop;
@@ -62,7 +64,8 @@ impl Runtime {
     /// Runs a future on this thread. Where the thread may not wait nothing is run.
     pub(super) fn wait<F: Future>(&self, future: F) -> Result<F::Output, Error> {
         may_wait()?;
-        Ok(self.shared.handle.block_on(future))
+        let _entered = self.shared.handle.enter();
+        Ok(until_ready(future))
     }
 }
 
@@ -88,7 +91,7 @@ fn may_wait() -> Result<(), Error> {
 ///
 /// `spawn_blocking`, `block_in_place` and `enter()` have a current runtime, too. What only async code has is a
 /// budget of polls, so a budget that can be used up gives it away. Not so under `unconstrained`, which takes
-/// the budget away: there tokio panics.
+/// the budget away, and in the body of a `block_on` after a `block_in_place`, which does not put it back.
 fn in_async_code() -> bool {
     let mut nobody = Context::from_waker(Waker::noop());
     let mut taken = Vec::with_capacity(MORE_THAN_A_BUDGET);
@@ -102,6 +105,47 @@ fn in_async_code() -> bool {
     // A unit that is dropped puts the budget back to what it was before that unit: the first must go last.
     while taken.pop().is_some() {}
     used_up
+}
+
+/// Polls a future on this thread until it is ready. Tokio's `block_on` would panic where async code could not be
+/// told from other code; here it is only kept waiting.
+fn until_ready<F: Future>(future: F) -> F::Output {
+    let bell = Arc::new(Bell::default());
+    let waker = Waker::from(bell.clone());
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        bell.wait();
+    }
+}
+
+/// Wakes a thread. Not by `unpark`: whoever unparks it for reasons of the program must not be unheard.
+#[derive(Default)]
+struct Bell {
+    rung: Mutex<bool>,
+    rings: Condvar,
+}
+
+impl Bell {
+    fn wait(&self) {
+        let mut rung = self.rung.lock();
+        while !mem::take(&mut *rung) {
+            self.rings.wait(&mut rung);
+        }
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        *self.rung.lock() = true;
+        self.rings.notify_one();
+    }
 }
 
 const THREAD: &str = "leasehold";
