@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use redis::Value;
 
 use crate::support::{
-    Proxy, Server, Spy, Stalls, eventually, nothing_is_left, subscribers, within,
+    Face, Held, Proxy, Server, Spy, Stalls, eventually, nothing_is_left, subscribers, within,
 };
 
 async fn connect(url: &str, ttl_ms: u64) -> Client {
@@ -23,20 +23,24 @@ async fn connect(url: &str, ttl_ms: u64) -> Client {
 /// until `is_held()` is false or the unlock is called, nobody else's hold begins.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_holds_of_one_name_are_never_both_held() {
+    never_two_holds_at_once::<Client>(12).await;
+}
+
+pub(crate) async fn never_two_holds_at_once<F: Face>(rounds: usize) {
     let server = Server::start().await;
     let holds = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     let mut proxies = Vec::new();
     for contender in 0..4 {
         let proxy = Proxy::start(server.port()).await;
-        let client = connect(&proxy.url(), 150).await;
+        let client = F::open(&proxy.url(), 150 * MS).await;
         proxies.push(proxy);
         for task in 0..2 {
-            let (lock, holds) = (client.mutex("n"), holds.clone());
+            let (client, holds) = (client.clone(), holds.clone());
             tasks.push(tokio::spawn(async move {
-                let ends_at = Instant::now() + Duration::from_secs(6);
+                let ends_at = Instant::now() + rounds as u32 * 500 * MS;
                 while Instant::now() < ends_at {
-                    let Ok(guard) = lock.lock_with_timeout(Duration::from_millis(500)).await else {
+                    let Ok(guard) = client.lock_within("n", None, 500 * MS).await else {
                         continue;
                     };
                     let granted_at = Instant::now();
@@ -56,7 +60,7 @@ async fn two_holds_of_one_name_are_never_both_held() {
             }));
         }
     }
-    for round in 0..12 {
+    for round in 0..rounds {
         tokio::time::sleep(Duration::from_millis(200)).await;
         match round % 3 {
             0 => {
@@ -84,7 +88,7 @@ async fn two_holds_of_one_name_are_never_both_held() {
         assert!(token < next_token, "token {next_token} after {token}");
     }
     println!("{} holds", holds.len());
-    assert!(holds.len() > 50, "only {} holds", holds.len());
+    assert!(holds.len() > 4 * rounds, "only {} holds", holds.len());
 }
 
 /// 2. With replies 200 ms late the deadline is 200 ms nearer, at the grant and at a renewal; and a reply that
@@ -240,19 +244,23 @@ async fn every_acquire_sent_ends_in_a_hold_or_a_release() {
 /// 6. Over hand-offs, releases, clients, a lost counter and a server that comes back empty.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_strictly_increase() {
+    tokens_increase::<Client>().await;
+}
+
+pub(crate) async fn tokens_increase<F: Face>() {
     let server = Server::start().await;
-    let clients = [connect(&server.url(), 30_000).await, connect(&server.url(), 30_000).await];
+    let clients = [F::open(&server.url(), LONG).await, F::open(&server.url(), LONG).await];
     let tokens = Arc::new(Mutex::new(Vec::new()));
     for disaster in 0..3 {
         let mut tasks = Vec::new();
         for client in &clients {
             for _ in 0..8 {
-                let (lock, tokens) = (client.mutex("n").owned_by(&Owner::new()), tokens.clone());
+                let (client, tokens, me) = (client.clone(), tokens.clone(), Owner::new());
                 tasks.push(tokio::spawn(async move {
                     for _ in 0..200 {
-                        let guard = lock.lock().await.expect("held");
+                        let guard = client.lock("n", Some(&me)).await.expect("held");
                         tokens.lock().push(guard.token());
-                        let nested = lock.lock().await.expect("nested");
+                        let nested = client.lock("n", Some(&me)).await.expect("nested");
                         assert_eq!(nested.token(), guard.token(), "re-entry keeps the token");
                     }
                 }));
@@ -284,16 +292,20 @@ async fn tokens_strictly_increase() {
 /// 7. After contention between clients and inside one, with nested guards dropped in any order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_stays_after_the_last_guard() {
+    nothing_stays::<Client>().await;
+}
+
+pub(crate) async fn nothing_stays<F: Face>() {
     let server = Server::start().await;
-    let clients = [connect(&server.url(), 90).await, connect(&server.url(), 90).await];
+    let clients = [F::open(&server.url(), 90 * MS).await, F::open(&server.url(), 90 * MS).await];
     let mut tasks = Vec::new();
     for client in &clients {
         for _ in 0..4 {
-            let lock = client.mutex("n").owned_by(&Owner::new());
+            let (client, me) = (client.clone(), Owner::new());
             tasks.push(tokio::spawn(async move {
                 for _ in 0..20 {
-                    let outer = lock.lock().await.expect("held");
-                    let inner = lock.lock().await.expect("nested");
+                    let outer = client.lock("n", Some(&me)).await.expect("held");
+                    let inner = client.lock("n", Some(&me)).await.expect("nested");
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     drop(outer);
                     drop(inner);
@@ -386,27 +398,31 @@ impl Since for Instant {
 /// stopped before or during the wait, and with one that is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_ends_when_it_should() {
+    waits_end_in_time::<Client>().await;
+}
+
+pub(crate) async fn waits_end_in_time<F: Face>() {
     let server = Server::start().await;
     let stalls = Stalls::watch();
-    let (holder, waiter) =
-        (connect(&server.url(), 30_000).await, connect(&server.url(), 30_000).await);
-    let elsewhere = holder.mutex("elsewhere").lock().await.expect("free");
-    let here = waiter.mutex("here").lock().await.expect("free");
+    let (holder, waiter) = (F::open(&server.url(), LONG).await, F::open(&server.url(), LONG).await);
+    let elsewhere = holder.lock("elsewhere", None).await.expect("free");
+    let here = waiter.lock("here", None).await.expect("free");
     let wait = async |name: &str, ms: u64| {
         let timeout = Duration::from_millis(ms);
-        let began_at = Instant::now();
-        let error = waiter.mutex(name).lock_with_timeout(timeout).await.expect_err("it is held");
-        let took = began_at.elapsed();
-        let limit = within(timeout + Duration::from_millis(50), &stalls);
+        let (refused, took) = waiter.timed_lock_within(name, timeout).await;
+        let limit = timeout + 50 * MS + F::HOPS * stalls.longest();
         assert!(
             took >= timeout && took <= limit,
             "{name}: {took:?} instead of {timeout:?}, stalls {:?}",
             stalls.longest()
         );
-        error
+        refused.err().expect("it is held")
     };
     for ms in [1, 20, 300] {
-        assert!(matches!(wait("elsewhere", ms).await, Error::Timeout { .. }));
+        // A busy machine may keep the answer for longer than a millisecond.
+        let error = wait("elsewhere", ms).await;
+        let unheard = ms == 1 && matches!(error, Error::Unavailable { .. });
+        assert!(unheard || matches!(error, Error::Timeout { .. }), "{error}");
         assert!(matches!(wait("here", ms).await, Error::Timeout { .. }));
     }
     server.pause();
@@ -415,7 +431,10 @@ async fn a_wait_ends_when_it_should() {
         assert!(matches!(wait("here", ms).await, Error::Timeout { .. }));
     }
     server.resume();
-    let after = async || matches!(waiter.mutex("elsewhere").try_lock().await, Ok(None));
+    let after = async || {
+        let refused = waiter.lock_within("elsewhere", None, Duration::ZERO).await;
+        matches!(refused, Err(Error::Timeout { .. }))
+    };
     eventually(Duration::from_secs(5), "the server answers again", after).await;
     let stopping = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -433,12 +452,16 @@ async fn a_wait_ends_when_it_should() {
 /// in whatever order they go.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_hold_count_is_on_the_server() {
+    counts_are_written::<Client>().await;
+}
+
+pub(crate) async fn counts_are_written<F: Face>() {
     let server = Server::start().await;
-    let client = connect(&server.url(), 30_000).await;
-    let lock = client.mutex("n").owned_by(&client.owner());
+    let client = F::open(&server.url(), LONG).await;
+    let me = Owner::new();
     let mut guards = Vec::new();
     for _ in 0..5 {
-        guards.push(lock.lock().await.expect("re-entered"));
+        guards.push(client.lock("n", Some(&me)).await.expect("re-entered"));
     }
     let written = async |count: &str| {
         let values = server.command(&["HVALS", "n"]).await;
@@ -456,3 +479,7 @@ async fn the_hold_count_is_on_the_server() {
     drop(guards);
     nothing_is_left(&server, &client, "n").await;
 }
+
+const MS: Duration = Duration::from_millis(1);
+/// Far beyond the test.
+const LONG: Duration = Duration::from_secs(30);

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod bad_servers;
+mod blocking;
 mod cancellation;
 mod checks;
 mod invariants;

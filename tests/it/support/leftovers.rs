@@ -2,17 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::Client;
 use redis::Value;
 
-use super::Server;
+use super::{Face, Server};
 
 /// Tasks of a client that does nothing: the watchdog, the supervisor of the node, its hub.
 pub(crate) const IDLE_TASKS: usize = 3;
 
 /// Waits until nothing of the lock `name` is left: on the server no field and no subscriber, in the client no
 /// gate, waiter, subscription, task or owed release.
-pub(crate) async fn nothing_is_left(server: &Server, client: &Client, name: &str) {
+pub(crate) async fn nothing_is_left(server: &Server, client: &impl Face, name: &str) {
     let channel = format!("redisson_lock__channel:{{{name}}}");
     let began_at = Instant::now();
     loop {

@@ -3,6 +3,7 @@
 // Not every helper has a user in every build of the tests.
 #![allow(dead_code)]
 
+mod face;
 mod leftovers;
 mod ports;
 mod proxy;
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 
 #[allow(unused_imports)]
 pub(crate) use self::{
+    face::{Face, Held},
     leftovers::{IDLE_TASKS, nothing_is_left, subscribers},
     proxy::Proxy,
     server::Server,

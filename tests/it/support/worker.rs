@@ -7,10 +7,10 @@ use std::{
     io::{BufRead, BufReader, Lines, Write},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use leasehold::Client;
+use leasehold::{Client, blocking};
 use parking_lot::Mutex;
 
 use super::Stalls;
@@ -70,6 +70,13 @@ impl Worker {
     }
 }
 
+impl Worker {
+    /// Waits until it has ended by itself.
+    pub(crate) fn wait(&mut self) {
+        self.process.wait().expect("it was ours");
+    }
+}
+
 impl Drop for Worker {
     fn drop(&mut self) {
         let _ = self.process.kill();
@@ -97,6 +104,7 @@ fn a_worker_answers() {
 
 fn serve() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let mut kept = Vec::new();
     for line in std::io::stdin().lines() {
         let line = line.expect("text");
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -106,6 +114,17 @@ fn serve() {
             ["turns", url, name, tasks, turns] => {
                 runtime.block_on(turns_of(url, name, number(tasks), number(turns)));
             }
+            ["keep", url, name, ttl_ms] => kept.push(keep(url, name, number(ttl_ms))),
+            ["let-go"] => {
+                kept.clear();
+                println!("@threads {}", threads_left());
+            }
+            ["shut-down"] => {
+                kept.iter().for_each(|(client, _)| client.shutdown().expect("it may wait"));
+                std::process::exit(0);
+            }
+            ["exit"] => std::process::exit(0),
+            ["life", url, name] => life(url, name),
             other => panic!("not a command: {other:?}"),
         }
     }
@@ -124,6 +143,68 @@ async fn hold(url: &str, name: &str, ttl_ms: u64) {
     std::mem::forget(guard);
     // The runtime goes on renewing while the next command is waited for.
     std::mem::forget(client);
+}
+
+/// A thread takes a lock and keeps it: `@held <token>`.
+fn keep(url: &str, name: &str, ttl_ms: u64) -> (blocking::Client, blocking::Guard) {
+    let ttl = Duration::from_millis(ttl_ms);
+    let builder = blocking::Client::builder().nodes([url]).ttl(ttl);
+    let client = builder.connect_blocking().expect("connected");
+    let guard = client.mutex(name).lock().expect("held");
+    println!("@held {}", guard.token());
+    (client, guard)
+}
+
+/// The life of blocking clients in steps: `@<step> <threads of clients> <1 if the key exists>` after each.
+fn life(url: &str, name: &str) {
+    let mut raw = redis::Client::open(url).and_then(|raw| raw.get_connection()).expect("connected");
+    let mut tell = |step: &str, threads: usize| {
+        let exists: u32 = redis::cmd("EXISTS").arg(name).query(&mut raw).expect("an answer");
+        println!("@{step} {threads} {exists}");
+    };
+    let connect = || blocking::Client::connect(url).expect("connected");
+    tell("before", client_threads());
+    let client = connect();
+    tell("connected", client_threads());
+    let clone = client.clone();
+    tell("cloned", client_threads());
+    let lock = clone.mutex(name);
+    let guard = lock.lock().expect("free");
+    tell("held", client_threads());
+    drop((client, clone, lock));
+    tell("handles-dropped", client_threads());
+    drop(guard);
+    tell("guard-dropped", threads_left());
+    let lock = connect().mutex(name);
+    drop(lock.lock().expect("free").unlock());
+    tell("handle-kept", client_threads());
+    drop(lock);
+    for _ in 0..20 {
+        drop(connect().mutex(name).lock().expect("free"));
+    }
+    tell("many", threads_left());
+    blocking::Client::connect("redis://127.0.0.1:1").expect_err("nobody is there");
+    tell("unreachable", threads_left());
+}
+
+/// How many threads of blocking clients this process has.
+fn client_threads() -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").expect("Linux");
+    let names = threads.map(|thread| {
+        // It may end between the two.
+        let comm = thread.map(|thread| std::fs::read_to_string(thread.path().join("comm")));
+        comm.and_then(|comm| comm).unwrap_or_default()
+    });
+    names.filter(|name| name.trim_end() == "leasehold").count()
+}
+
+/// The same, once they have had the time to end.
+fn threads_left() -> usize {
+    let asked_at = Instant::now();
+    while client_threads() > 0 && asked_at.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    client_threads()
 }
 
 /// Tasks that each take the lock some times: a line `@<token> <held from> <freed at>` for each turn, then
