@@ -3,7 +3,8 @@
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo, ProtocolVersion, RedisResult, Value,
+    AsyncConnectionConfig, Client, Cmd, Connection, IntoConnectionInfo, ProtocolVersion,
+    RedisResult, Value,
 };
 
 use crate::Outcome;
@@ -44,15 +45,10 @@ pub(crate) fn channel(name: &str) -> String {
 
 impl ByHand {
     pub(crate) async fn connect(url: &str) -> Outcome<Self> {
-        let info = url.into_connection_info()?;
-        let redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let info = info
-            .set_redis_settings(redis)
-            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let mut connection =
-            Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
+            open(url)?.get_multiplexed_async_connection_with_config(&config).await?;
         let mut hashes = Vec::new();
         for body in [
             include_str!("../../lua/lock_acquire.lua"),
@@ -72,6 +68,10 @@ impl ByHand {
 
     /// Whether the lock was free.
     pub(crate) async fn acquire(&self, keys: &Keys, ttl_ms: u64) -> Outcome<bool> {
+        was_free(self.send(&self.acquire_command(keys, ttl_ms)).await?)
+    }
+
+    fn acquire_command(&self, keys: &Keys, ttl_ms: u64) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command
             .arg(&self.acquire)
@@ -84,10 +84,7 @@ impl ByHand {
             .arg(ttl_ms)
             .arg(1)
             .arg(RETENTION_MS);
-        match self.send(&command).await? {
-            Value::Array(items) => Ok(items.first() == Some(&Value::Int(1))),
-            other => Err(format!("an acquire was answered {other:?}").into()),
-        }
+        command
     }
 
     pub(crate) async fn renew(&self, keys: &Keys, ttl_ms: u64) -> Outcome<()> {
@@ -100,6 +97,10 @@ impl ByHand {
     }
 
     pub(crate) async fn release(&self, keys: &Keys) -> Outcome<()> {
+        was_held(self.send(&self.release_command(keys)).await?)
+    }
+
+    fn release_command(&self, keys: &Keys) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command
             .arg(&self.release)
@@ -108,18 +109,23 @@ impl ByHand {
             .arg(&keys.channel)
             .arg(&self.id)
             .arg("PUBLISH");
-        match self.send(&command).await? {
-            Value::Array(items) if items.first() == Some(&Value::Int(1)) => Ok(()),
-            other => Err(format!("a release was answered {other:?}").into()),
-        }
+        command
     }
 
     /// Takes and gives back a free lock.
     pub(crate) async fn pair(&self, keys: &Keys) -> Outcome<()> {
         if !self.acquire(keys, TTL_MS).await? {
-            return Err("a lock that nobody else uses was not free".into());
+            return Err(NOT_FREE.into());
         }
         self.release(keys).await
+    }
+
+    /// The same on this thread, over a connection for threads.
+    pub(crate) fn blocking_pair(&self, connection: &mut Connection, keys: &Keys) -> Outcome<()> {
+        if !was_free(self.acquire_command(keys, TTL_MS).query(connection)?)? {
+            return Err(NOT_FREE.into());
+        }
+        was_held(self.release_command(keys).query(connection)?)
     }
 
     async fn send(&self, command: &Cmd) -> RedisResult<Value> {
@@ -127,6 +133,29 @@ impl ByHand {
     }
 }
 
+/// Where to connect, on the terms of the library.
+pub(crate) fn open(url: &str) -> RedisResult<Client> {
+    let info = url.into_connection_info()?;
+    let redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    let tcp = TcpSettings::default().set_nodelay(true);
+    Client::open(info.set_redis_settings(redis).set_tcp_settings(tcp))
+}
+
+fn was_free(reply: Value) -> Outcome<bool> {
+    match reply {
+        Value::Array(items) => Ok(items.first() == Some(&Value::Int(1))),
+        other => Err(format!("an acquire was answered {other:?}").into()),
+    }
+}
+
+fn was_held(reply: Value) -> Outcome<()> {
+    match reply {
+        Value::Array(items) if items.first() == Some(&Value::Int(1)) => Ok(()),
+        other => Err(format!("a release was answered {other:?}").into()),
+    }
+}
+
+const NOT_FREE: &str = "a lock that nobody else uses was not free";
 const RETENTION_MS: u64 = 86_400_000;
 /// The library's own.
 pub(crate) const TTL_MS: u64 = 30_000;

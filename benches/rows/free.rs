@@ -1,13 +1,13 @@
-//! Rows 1, 2 and 7: locks that nobody else wants.
+//! Rows 1, 2, 7 and 9: locks that nobody else wants.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::Mutex;
+use leasehold::{Mutex, blocking};
 use tokio::task::JoinSet;
 
-use crate::by_hand::{ByHand, Keys};
+use crate::by_hand::{self, ByHand, Keys};
 use crate::server::Scripts;
 use crate::table::{Aim, Figure, Unit, median};
 use crate::{Bench, Outcome};
@@ -79,6 +79,43 @@ pub(crate) async fn many(bench: &Bench) -> Outcome<Vec<Figure>> {
             .aim(Aim::RatioOver(0.85)),
         Figure::new("the server's time per pair", Unit::Seconds, ours.server_seconds())
             .floor(floor.server_seconds()),
+    ])
+}
+
+/// Row 9: row 1 on a thread, beside a plain connection that waits on the same thread.
+pub(crate) async fn on_a_thread(bench: &Bench) -> Outcome<Vec<Figure>> {
+    let (url, times) = (bench.url().to_owned(), bench.times(20));
+    let by_hand = ByHand::connect(&url).await?;
+    let measured = tokio::task::spawn_blocking(move || -> Outcome<_> {
+        let name = "free-blocking";
+        let keys = Keys::of(name);
+        let mut connection = by_hand::open(&url)?.get_connection()?;
+        let client = blocking::Client::connect(&url)?;
+        let lock = client.mutex(name);
+        let (mut floors, mut ours) = (Vec::new(), Vec::new());
+        for _ in 0..times {
+            let began_at = Instant::now();
+            for _ in 0..PAIRS {
+                by_hand.blocking_pair(&mut connection, &keys)?;
+            }
+            floors.push(each(began_at, PAIRS));
+            let began_at = Instant::now();
+            for _ in 0..PAIRS {
+                lock.lock()?.unlock()?;
+            }
+            ours.push(each(began_at, PAIRS));
+        }
+        client.shutdown()?;
+        Ok((median(&floors), median(&ours)))
+    });
+    let (floor, ours) = measured.await??;
+    Ok(vec![
+        Figure::new(
+            "lock + unlock of a free lock, blocking",
+            Unit::Seconds,
+            ours.unwrap_or_default(),
+        )
+        .floor(floor.unwrap_or_default()),
     ])
 }
 

@@ -95,7 +95,7 @@ impl Settings {
                 _ if arg == "--quick" || arg == "--bench" => {}
                 _ => {
                     return Err(format!(
-                        "usage: scripts/bench [--quick] [rows, 1 to 8], not {arg:?}"
+                        "usage: scripts/bench [--quick] [rows, 1 to 9], not {arg:?}"
                     )
                     .into());
                 }
@@ -125,6 +125,7 @@ impl Bench {
             5 => processes::contend(self, round).await,
             6 => relay::relays(self, round).await,
             7 => free::many(self).await,
+            9 => free::on_a_thread(self).await,
             _ => held::held(self, round).await,
         }
     }
@@ -160,4 +161,4 @@ fn machine() -> String {
     )
 }
 
-const ROWS: std::ops::RangeInclusive<u8> = 1..=8;
+const ROWS: std::ops::RangeInclusive<u8> = 1..=9;
