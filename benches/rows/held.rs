@@ -95,8 +95,9 @@ async fn take(client: &Client, name: &str, locks: u32) -> Outcome<Vec<Guard>> {
 pub(crate) async fn by_hand(url: &str, name: &str, locks: u32) -> Outcome<()> {
     let by_hand = ByHand::connect(url).await?;
     let keys: Vec<Keys> = (0..locks).map(|number| Keys::of(&format!("{name}:{number}"))).collect();
-    for keys in &keys {
-        by_hand.acquire(keys, TTL.as_millis() as u64).await?;
+    for keys in keys.chunks(AT_ONCE) {
+        let taken = keys.iter().map(|keys| by_hand.acquire(keys, TTL.as_millis() as u64));
+        try_join_all(taken).await?;
     }
     let window = worker::ready().await?;
     let renew = async {

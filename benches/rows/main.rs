@@ -57,6 +57,7 @@ async fn bench(settings: &Settings) -> Outcome<()> {
     let client = Client::connect(server.url()).await?;
     let bench = Bench { server, client, quick: settings.quick };
     let mut table = Table::default();
+    let mut failures = Vec::new();
     for round in 1..=settings.rounds {
         for &row in &settings.rows {
             eprintln!(
@@ -64,7 +65,11 @@ async fn bench(settings: &Settings) -> Outcome<()> {
                 settings.rounds,
                 began_at.elapsed().as_secs_f64()
             );
-            table.add(row, bench.row(row, round).await?);
+            match bench.row(row, round).await {
+                Ok(figures) => table.add(row, figures),
+                // The other rows are worth having all the same.
+                Err(error) => failures.push(format!("round {round}, row {row}: {error}")),
+            }
         }
     }
     bench.client.shutdown().await;
@@ -75,7 +80,7 @@ async fn bench(settings: &Settings) -> Outcome<()> {
         bench.server.version().await?,
         settings.rounds
     );
-    Ok(())
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n").into()) }
 }
 
 struct Settings {
