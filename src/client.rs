@@ -134,7 +134,7 @@ impl Client {
                 let mut left = std::pin::pin!(self.engine.left.notified());
                 left.as_mut().enable();
                 let holds = self.holds();
-                if holds.is_empty() && !self.is_busy() {
+                if (holds.is_empty() && !self.is_busy()) || self.engine.clock.is_stopped() {
                     return;
                 }
                 // A hold that is lost tells nobody here.
@@ -143,7 +143,8 @@ impl Client {
                 self.engine.clock.until(at, left).await;
             }
         };
-        self.engine.clock.until(until, nothing_held).await.is_some()
+        let ended = self.engine.clock.until(until, nothing_held).await;
+        ended.is_some() && self.holds().is_empty()
     }
 
     /// Ends the client: everything that waits gets [`Error::Closed`], everything held is lost and told so, and

@@ -244,7 +244,8 @@ impl Fault {
         if error.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::NoScript) {
             return Self::NoScript;
         }
-        if error.kind() == redis::ErrorKind::AuthenticationFailed || text.contains("NOAUTH") {
+        let is_login = ["NOAUTH", "WRONGPASS"].iter().any(|code| text.contains(code));
+        if is_login || error.kind() == redis::ErrorKind::AuthenticationFailed {
             return Self::Denied { what: "the login".into(), message: text.into() };
         }
         if error.is_io_error() || error.is_unrecoverable_error() || error.is_timeout() {

@@ -457,6 +457,9 @@ impl Supervisor {
     /// The first attempt is made at once if the last connection lasted.
     async fn reconnect(&mut self, lasted: bool) -> bool {
         for attempt in 0.. {
+            if self.shared.clock.is_stopped() {
+                return false;
+            }
             if attempt > 0 || !lasted {
                 let pause = self.shared.clock.back_off(attempt, LONGEST_PAUSE);
                 self.shared.clock.sleep(pause).await;

@@ -75,7 +75,8 @@ impl Mutex {
     }
 
     /// A handle whose holds the watchdog stops renewing `max_hold` after they began: a safety net for a holder
-    /// that hangs. The hold is lost, and told so, within one TTL after that.
+    /// that hangs. The hold is lost, and told so, within one TTL after that. A nested acquisition with a
+    /// later end, or with none, moves the end of the whole hold.
     pub fn with_max_hold(&self, max_hold: Duration) -> Self {
         self.on_terms(self.terms.lease, Some(max_hold))
     }
@@ -254,6 +255,7 @@ impl Mutex {
                         span.record("outcome", "held");
                     }
                     Err(error) => {
+                        span.record("contended", matches!(error, Error::Timeout { .. }));
                         span.record("outcome", tracing::field::display(error));
                     }
                 }

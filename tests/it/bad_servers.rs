@@ -720,3 +720,43 @@ async fn a_network_that_swallows_answers_leaves_no_lock_behind() {
     }
     assert!(lock_keys(&server).await.is_empty());
 }
+
+#[tokio::test]
+async fn a_refused_login_is_denied_at_connect_without_showing_the_password() {
+    let server = Server::with(&["--requirepass", "right"]).await;
+    let urls = [
+        format!("redis://127.0.0.1:{}", server.port()),
+        format!("redis://:canary@127.0.0.1:{}", server.port()),
+        server.url_as("nobody", "canary"),
+        server.url_as("default", "canary"),
+    ];
+    for url in urls {
+        let started_at = Instant::now();
+        let error = Client::connect(&url).await.expect_err("not the password");
+        assert!(matches!(error, Error::Denied { .. }), "{url}: {error:?}");
+        assert!(!told(&error).contains("canary"), "{}", told(&error));
+        assert!(started_at.elapsed() < AT_ONCE);
+    }
+    let client = connect(&server).await;
+    client.mutex("n").lock().await.expect("free").unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_password_changed_while_connected_is_told_once_the_connection_is_made_again() {
+    let server = Server::start().await;
+    let url = user(&server, "u", &["~*", "&*", "+@all"]).await;
+    let client = Client::connect(&url).await.expect("the password is right");
+    server.command(&["ACL", "SETUSER", "u", "resetpass", ">other"]).await;
+    server.command(&["CLIENT", "KILL", "USER", "u"]).await;
+    let lock = client.mutex("n");
+    eventually(LIMIT, "the login is denied", async || {
+        matches!(lock.try_lock().await, Err(Error::Denied { .. }))
+    })
+    .await;
+    let error = lock.lock().await.expect_err("denied");
+    assert!(matches!(error, Error::Denied { .. }), "{error:?}");
+    server.command(&["ACL", "SETUSER", "u", "resetpass", ">pw"]).await;
+    eventually(LIMIT, "it is let in again", async || lock.try_lock().await.is_ok()).await;
+    nothing_left(&server, &client).await;
+}

@@ -129,20 +129,25 @@ async fn nothing_is_renewed_after_a_release() {
     let server = Server::start().await;
     let spy = Spy::on(&server).await;
     let proxy = Proxy::start(server.port()).await;
-    let client = connect(&proxy.url(), 90).await;
-    let mut names = HashSet::new();
-    for round in 0..40 {
-        let name = format!("n{round}");
-        let lock = client.mutex(name.as_str()).owned_by(&Owner::new());
-        let guard = lock.lock().await.expect("free");
-        let nested = lock.lock().await.expect("nested");
-        tokio::time::sleep(Duration::from_millis(25 + round % 10)).await;
-        drop(nested);
-        guard.unlock().await.expect("held");
-        names.insert(name);
+    let client = connect(&proxy.url(), 300).await;
+    let mut tasks = Vec::new();
+    for n in 0..40 {
+        let lock = client.mutex(format!("n{n}")).owned_by(&Owner::new());
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.lock().await.expect("free");
+            let nested = lock.lock().await.expect("nested");
+            // About the time of the first renewal.
+            tokio::time::sleep(Duration::from_millis(95 + n % 15)).await;
+            drop(nested);
+            guard.unlock().await.expect("held");
+        }));
+    }
+    let names = tasks.len();
+    for task in tasks {
+        task.await.expect("no panic");
     }
     // Beyond the end of any lease, and of any renewal that might still come.
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    tokio::time::sleep(Duration::from_millis(400)).await;
     let runs = spy.runs();
     assert!(spy.count("lock_renew") > 20, "{} renewals", spy.count("lock_renew"));
     let mut released = HashSet::new();
@@ -153,11 +158,11 @@ async fn nothing_is_renewed_after_a_release() {
             _ => {}
         }
     }
-    assert_eq!(released.len(), names.len());
+    assert_eq!(released.len(), names);
 
     let guard = client.mutex("lost").lock().await.expect("free");
     proxy.hold_replies();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    tokio::time::sleep(Duration::from_millis(400)).await;
     assert!(!guard.is_held());
     proxy.release_replies();
     for _ in 0..100 {
@@ -297,7 +302,7 @@ async fn nothing_stays_after_the_last_guard() {
 
 pub(crate) async fn nothing_stays<F: Face>() {
     let server = Server::start().await;
-    let clients = [F::open(&server.url(), 90 * MS).await, F::open(&server.url(), 90 * MS).await];
+    let clients = [F::open(&server.url(), 400 * MS).await, F::open(&server.url(), 400 * MS).await];
     let mut tasks = Vec::new();
     for client in &clients {
         for _ in 0..4 {
@@ -320,7 +325,7 @@ pub(crate) async fn nothing_stays<F: Face>() {
         nothing_is_left(&server, client, "n").await;
     }
     let spy = Spy::on(&server).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(spy.runs().is_empty(), "after the end: {:?}", spy.runs());
 }
 

@@ -522,3 +522,23 @@ async fn a_connect_that_is_dropped_half_way_leaves_no_connection() {
     server.resume();
     no_connection_left(&server).await;
 }
+
+#[test]
+fn a_client_whose_runtime_is_gone_drains_in_its_time_after_a_shutdown() {
+    let (servers, first) = (runtime(), runtime());
+    let server = servers.block_on(Server::start());
+    let (client, guard) = first.block_on(async {
+        let client = connect(&server).await;
+        let guard = client.mutex("n").with_ttl(300 * MS).lock().await.expect("free");
+        (client, guard)
+    });
+    drop(first);
+    servers.block_on(async {
+        // It marks the hold lost; the guard is still there.
+        client.shutdown().await;
+        // It spins inside of one poll: a timeout around it would never be asked.
+        let drain = tokio::time::timeout(LIMIT, client.drain(Duration::from_secs(1))).await;
+        assert!(drain.is_ok(), "drain hangs");
+    });
+    drop(guard);
+}

@@ -1,57 +1,151 @@
-//! Taking, nesting and giving back, on one server.
+//! Taking, nesting and giving back, on one server: what every user does.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use leasehold::{Client, Error, Owner};
 
-use crate::support::Server;
+use crate::support::{Server, Spy, nothing_is_left};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn smoke() {
+async fn a_free_lock_costs_one_request_and_its_release_another() {
+    let server = Server::start().await;
+    let client = Client::connect(&server.url()).await.expect("connected");
+    client.mutex("warm").lock().await.expect("free").unlock().await.expect("held");
+    let spy = Spy::on(&server).await;
+    for n in 0..20 {
+        let lock = match n % 2 {
+            0 => client.mutex("n"),
+            _ => client.mutex("n").with_lease(Duration::from_secs(10)),
+        };
+        let lock = lock.owned_by(&Owner::new());
+        let guard = lock.lock().await.expect("free");
+        let nested = guard.reenter().expect("held");
+        assert!(nested.is_held() && guard.hold_count() == 2);
+        drop(nested);
+        guard.unlock().await.expect("held");
+    }
+    nothing_is_left(&server, &client, "n").await;
+    assert_eq!(spy.count("lock_acquire"), 20);
+    assert_eq!(spy.count("lock_release"), 20);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_off_inside_the_process_asks_nobody() {
+    let server = Server::start().await;
+    let client = Client::builder()
+        .nodes([server.url()])
+        .handoff_window(Duration::from_secs(1))
+        .connect()
+        .await
+        .expect("connected");
+    let spy = Spy::on(&server).await;
+    let lock = client.mutex("n");
+    let first = lock.lock().await.expect("free");
+    let turns = Arc::new(AtomicU32::new(0));
+    let tasks: Vec<_> = (0..50)
+        .map(|_| {
+            let (lock, turns) = (lock.clone(), turns.clone());
+            tokio::spawn(async move {
+                let guard = lock.lock().await.expect("held");
+                assert!(guard.is_held());
+                turns.fetch_add(1, Ordering::Relaxed);
+            })
+        })
+        .collect();
+    drop(first);
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    assert_eq!(turns.load(Ordering::Relaxed), 50);
+    nothing_is_left(&server, &client, "n").await;
+    let acquires = spy.count("lock_acquire");
+    assert!(acquires <= 6, "{acquires} acquires for 51 turns");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_re_enters_by_handle_by_scope_and_in_the_body_of_run() {
     let server = Server::start().await;
     let client = Client::connect(&server.url()).await.expect("connected");
     let lock = client.mutex("n");
-    let guard = lock.lock().await.expect("free");
-    println!("{guard:?} {:?}", lock.status().await.unwrap());
-    assert!(lock.try_lock().await.unwrap().is_none());
-    let error = lock.lock_with_timeout(Duration::from_millis(50)).await.unwrap_err();
-    println!("{error}");
-    assert!(matches!(error, Error::Timeout { .. }));
-    guard.unlock().await.expect("held");
-    let me = Owner::new();
-    let a = lock.owned_by(&me).lock().await.unwrap();
-    let b = lock.owned_by(&me).lock().await.unwrap();
-    assert_eq!(a.hold_count(), 2);
-    drop(a);
-    b.unlock().await.unwrap();
-    let out = tokio::spawn({
-        let lock = lock.clone();
-        async move {
-            lock.run(async |g| {
-                let inner = lock.lock().await.unwrap();
-                inner.token() == g.token()
-            })
-            .await
-        }
+
+    let me = client.owner();
+    let outer = lock.owned_by(&me).lock().await.expect("free");
+    let inner = lock.owned_by(&me).lock().await.expect("nested");
+    assert_eq!((inner.hold_count(), inner.token()), (2, outer.token()));
+    assert!(lock.try_lock().await.expect("asked").is_none(), "another owner gets in");
+    drop((outer, inner));
+
+    me.scope(async {
+        let outer = lock.lock().await.expect("free");
+        let inner = lock.lock().await.expect("nested");
+        assert_eq!((inner.owner(), outer.owner()), (&me, &me));
+        let elsewhere = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.try_lock().await.expect("asked").is_none() }
+        });
+        assert!(elsewhere.await.expect("no panic"), "a spawned task is outside");
     })
-    .await
-    .unwrap()
-    .unwrap();
-    assert!(out);
-    let other = Client::connect(&server.url()).await.unwrap();
-    let g = lock.lock().await.unwrap();
-    let t0 = std::time::Instant::now();
-    let h = tokio::spawn(async move {
-        let g = other.mutex("n").lock().await.unwrap();
-        let t = t0.elapsed();
-        g.unlock().await.unwrap();
-        t
+    .await;
+
+    // Spawned, so that the future of `run` is Send when its body is.
+    let body = lock.clone();
+    let nested = tokio::spawn(async move {
+        body.run(async |guard| {
+            let nested = body.lock().await.expect("nested");
+            (nested.token() == guard.token(), nested.hold_count())
+        })
+        .await
     });
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    g.unlock().await.unwrap();
-    println!("{:?}", h.await.unwrap());
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    println!("{:?}", client.stats());
-    println!("{:?}", client.check().await);
-    client.shutdown().await;
+    assert_eq!(nested.await.expect("no panic").expect("held"), (true, 2));
+    nothing_is_left(&server, &client, "n").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timeout_names_the_holder() {
+    let server = Server::start().await;
+    let holder = Client::builder().nodes([server.url()]).name("holder-7").connect().await;
+    let holder = holder.expect("connected");
+    let waiter = Client::connect(&server.url()).await.expect("connected");
+    let guard = holder.mutex("n").lock().await.expect("free");
+    let error = waiter.mutex("n").lock_with_timeout(Duration::from_millis(50)).await;
+    let Err(Error::Timeout { lock, holder, remaining, .. }) = error else {
+        panic!("not a timeout: {error:?}");
+    };
+    assert_eq!((&*lock, holder.client()), ("n", Some("holder-7")));
+    assert_eq!(holder, guard.holder());
+    assert!(remaining > Some(Duration::from_secs(20)));
+    let waited = waiter.mutex("n").try_lock_for(Duration::from_millis(5)).await;
+    assert!(waited.expect("it was answered").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_of_one_process_are_served_in_their_order() {
+    let server = Server::start().await;
+    let client = Client::connect(&server.url()).await.expect("connected");
+    let lock = client.mutex("n");
+    let first = lock.lock().await.expect("free");
+    let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for n in 0..30 {
+        let (lock, order) = (lock.clone(), order.clone());
+        tasks.push(tokio::spawn(async move {
+            let guard = lock.lock().await.expect("held");
+            order.lock().push(n);
+            guard.unlock().await.expect("held");
+        }));
+        while client.stats().waiters <= n {
+            tokio::task::yield_now().await;
+        }
+    }
+    first.unlock().await.expect("held");
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    assert_eq!(*order.lock(), (0..30).collect::<Vec<_>>());
 }
