@@ -10,6 +10,7 @@ mod layers;
 mod lifetimes;
 mod locking;
 mod processes;
+mod races;
 mod scripts;
 mod support;
 mod telling;

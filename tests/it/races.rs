@@ -1,0 +1,706 @@
+//! Races between an answer, a loss, a shutdown, a broken connection and those who wait: one test for each that
+//! was once lost.
+
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst},
+    },
+    task::{Context, Waker},
+    time::{Duration, Instant},
+};
+
+use leasehold::{Client, ClientBuilder, Error, LossReason};
+use parking_lot::Mutex;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    runtime::{Builder, Runtime},
+    sync::Notify,
+};
+
+use crate::{
+    checks::{LIMIT, client_is_idle, connect, exists, lock_keys, no_connection_left, nothing_left},
+    support::{Proxy, Server, Spy, Stalls, eventually, subscribers, within},
+};
+
+const MS: Duration = Duration::from_millis(1);
+const CHANNEL: &str = "redisson_lock__channel:{n}";
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
+}
+
+fn builder(url: String) -> ClientBuilder {
+    Client::builder().nodes([url])
+}
+
+async fn connect_through(proxy: &Proxy) -> Client {
+    let client = Client::connect(&proxy.url()).await.expect("the proxy passes on");
+    know_scripts(&client).await;
+    client
+}
+
+/// Has the server learn the scripts, so that what is sent later runs at its first sending.
+async fn know_scripts(client: &Client) {
+    let guard = client.mutex("before").lock().await.expect("free");
+    guard.unlock().await.expect("held");
+    client_is_idle(client).await;
+}
+
+/// A server, and a client of it whose tasks have a runtime of their own.
+fn on_its_own_runtime(tests: &Runtime, tasks: &Runtime) -> (Server, Client) {
+    tests.block_on(async {
+        let server = Server::start().await;
+        let builder = builder(server.url()).runtime(tasks.handle().clone());
+        let client = builder.connect().await.expect("connected");
+        (server, client)
+    })
+}
+
+/// Polls a future once, and leaves it at that.
+fn poll_once(future: std::pin::Pin<&mut impl Future>) {
+    let mut nobody = Context::from_waker(Waker::noop());
+    assert!(future.poll(&mut nobody).is_pending(), "it waits for an answer");
+}
+
+async fn subscribed(server: &Server) {
+    let what = "the waiter listens";
+    eventually(LIMIT, what, async || subscribers(server, CHANNEL).await == 1).await;
+}
+
+// Those who wait.
+
+/// The driver that found no server once went on in circles, without ever asking again.
+#[test]
+fn a_waiter_of_a_server_that_is_away_rests_and_asks_again() {
+    let (tests, tasks) = (runtime(), runtime());
+    let (server, client) = on_its_own_runtime(&tests, &tasks);
+    server.kill();
+    // An answer is waited for a third of that.
+    let waiting = tests.spawn(client.mutex("n").with_ttl(900 * MS).lock());
+    tests.block_on(async {
+        let what = "the first ask has failed";
+        eventually(LIMIT, what, async || client.stats().waiters == 1).await;
+        let busy = || tasks.metrics().worker_total_busy_duration(0);
+        let (began_at, busy_before) = (Instant::now(), busy());
+        tokio::time::sleep(300 * MS).await;
+        let (took, busy) = (began_at.elapsed(), busy() - busy_before);
+        assert!(busy < took / 2, "busy for {busy:?} of {took:?}, without anything to do");
+
+        server.restart().await;
+        let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it asks again");
+        guard.expect("no panic").expect("free").unlock().await.expect("held");
+        nothing_left(&server, &client).await;
+    });
+}
+
+/// The waiter comes while the first one's ask is on its way: then nobody watches the lease that it wins.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_that_came_during_an_ask_gets_in_when_that_hold_is_lost() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let proxy = Proxy::start(server.port()).await;
+    let client = connect_through(&proxy).await;
+    proxy.hold_replies();
+    let first = tokio::spawn(client.mutex("n").with_lease(500 * MS).lock());
+    eventually(LIMIT, "it is granted", async || exists(&server, "n").await).await;
+    let second = tokio::spawn(client.mutex("n").lock());
+    eventually(LIMIT, "another waits", async || client.stats().waiters == 1).await;
+    proxy.release_replies();
+
+    let guard = first.await.expect("no panic").expect("free");
+    let lost_at = Instant::now() + guard.remaining();
+    let second = tokio::time::timeout(LIMIT, second).await.expect("it gets in");
+    let second = second.expect("no panic").expect("the other is lost");
+    let took = lost_at.elapsed();
+    assert!(took < within(100 * MS, &stalls), "{took:?} after the loss");
+    assert!(!guard.is_held() && second.is_held());
+    drop((guard, second));
+    nothing_left(&server, &client).await;
+}
+
+/// A server out of memory refuses every ask at once: after the silence of others that heard a release, too,
+/// the next ask comes after a pause.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn asks_that_fail_after_a_silence_are_backed_off() {
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let lock = client.mutex("n");
+    let other = redis::Client::open(server.url()).expect("a valid URL");
+    let mut deaf = other.get_async_pubsub().await.expect("connected");
+    deaf.subscribe(CHANNEL).await.expect("subscribed");
+
+    let guard = lock.lock().await.expect("free");
+    // Past the hand-off window, so that the release goes out, and is heard by a client that never asks.
+    tokio::time::sleep(30 * MS).await;
+    let waiting = tokio::spawn(lock.lock());
+    eventually(LIMIT, "it waits", async || client.stats().waiters == 1).await;
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    guard.unlock().await.expect("held");
+    let asks = async || rejected(&server).await;
+    eventually(LIMIT, "it asks, and is refused", async || asks().await >= 2).await;
+    let before = asks().await;
+    tokio::time::sleep(400 * MS).await;
+    let asked = asks().await - before;
+    assert!(asked < 40, "{asked} asks in 400 ms");
+    assert!(!waiting.is_finished());
+
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it asks again");
+    guard.expect("no panic").expect("free").unlock().await.expect("held");
+    drop(deaf);
+    nothing_left(&server, &client).await;
+}
+
+/// How many commands the server has refused before they ran.
+async fn rejected(server: &Server) -> u64 {
+    let info = server.command(&["INFO", "errorstats"]).await;
+    let info: String = redis::from_redis_value(info).expect("a text");
+    let count = info.split("errorstat_OOM:count=").nth(1);
+    count.map_or(0, |count| count.trim_end_matches(char::is_control).parse().expect("a number"))
+}
+
+/// `try_lock` stands in no line, and does not keep those who do from the lock for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_is_not_starved_by_attempts_of_its_own_process() {
+    let server = Server::start().await;
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let lock = client.mutex("n");
+    let theirs = other.mutex("n").lock().await.expect("free");
+    let waiting = tokio::spawn(lock.lock());
+    subscribed(&server).await;
+    let over = Arc::new(AtomicBool::new(false));
+    let polling = tokio::spawn({
+        let (lock, over) = (lock.clone(), over.clone());
+        async move {
+            while !over.load(SeqCst) {
+                if let Some(guard) = lock.try_lock().await.expect("an answer") {
+                    tokio::time::sleep(5 * MS).await;
+                    guard.unlock().await.expect("held");
+                }
+                // Refused by its own process it waits for nothing.
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    theirs.unlock().await.expect("held");
+    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it has its turn");
+    over.store(true, SeqCst);
+    guard.expect("no panic").expect("free").unlock().await.expect("held");
+    polling.await.expect("no panic");
+    nothing_left(&server, &client).await;
+}
+
+/// Who holds an `unlock` that it does not poll keeps nobody out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unlock_that_is_not_polled_any_more_holds_nobody_up() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let builder = builder(server.url()).response_timeout(300 * MS);
+    let client = builder.connect().await.expect("connected");
+    know_scripts(&client).await;
+    let lock = client.mutex("n");
+    let guard = lock.lock().await.expect("free");
+    let mut unlock = pin!(guard.unlock());
+    poll_once(unlock.as_mut());
+    let began_at = Instant::now();
+    let next = tokio::time::timeout(LIMIT, lock.lock()).await.expect("it gets in").expect("free");
+    let took = began_at.elapsed();
+    assert!(took < within(400 * MS, &stalls), "{took:?}");
+    unlock.await.expect("it was held");
+    assert!(next.is_held());
+    next.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+// The end of a client.
+
+/// The answer to the ask, "held by another", comes after the shutdown: who asked may not wait on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ask_in_flight_at_a_shutdown_ends_closed() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let (client, other) = (connect_through(&proxy).await, connect(&server).await);
+    let theirs = other.mutex("n").lock().await.expect("free");
+    let spy = Spy::on(&server).await;
+    proxy.hold_replies();
+    let waits = [tokio::spawn(client.mutex("n").lock()), tokio::spawn(client.mutex("free").lock())];
+    let asked = async || spy.count("lock_acquire") == 2;
+    eventually(LIMIT, "the servers were asked", asked).await;
+    let mut shutdown = pin!(client.shutdown());
+    poll_once(shutdown.as_mut());
+    proxy.release_replies();
+    for waiting in waits {
+        let answer = tokio::time::timeout(LIMIT, waiting).await.expect("it ends");
+        let answer = answer.expect("no panic");
+        assert!(matches!(answer, Err(Error::Closed)), "{answer:?}");
+    }
+    shutdown.await;
+    assert_eq!(lock_keys(&server).await, ["n"], "what was granted meanwhile is released");
+    client_is_idle(&client).await;
+    assert_eq!(subscribers(&server, CHANNEL).await, 0);
+    theirs.unlock().await.expect("held");
+}
+
+/// A shutdown right after a dropped attempt: its release is on its way when the shutdown returns.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_waits_for_the_release_of_a_dropped_attempt() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let client = connect_through(&proxy).await;
+    proxy.delay_replies(100 * MS);
+    {
+        let mut attempt = pin!(client.mutex("n").lock());
+        poll_once(attempt.as_mut());
+        eventually(LIMIT, "it is granted", async || exists(&server, "n").await).await;
+    }
+    let guard = client.mutex("m").lock().await.expect("free");
+    drop(guard);
+    client.shutdown().await;
+    assert_eq!(client.stats().owed_releases, 0, "{:?}", client.stats());
+    assert!(lock_keys(&server).await.is_empty());
+}
+
+/// Nothing tells a drain of a wait that ends by its time, or of a hold that ends by its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_ends_with_the_last_wait_and_the_last_hold_that_end_by_time() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let theirs = other.mutex("n").lock().await.expect("free");
+    let began_at = Instant::now();
+    let waiting = tokio::spawn(client.mutex("n").lock_with_timeout(400 * MS));
+    let guard = client.mutex("m").with_lease(600 * MS).lock().await.expect("free");
+    subscribed(&server).await;
+    assert!(client.drain(LIMIT).await, "nothing is held");
+    let took = began_at.elapsed();
+    assert!(took < within(750 * MS, &stalls), "{took:?}");
+    assert!(!guard.is_held());
+    let answer = waiting.await.expect("no panic");
+    assert!(matches!(answer, Err(Error::Timeout { .. })), "{answer:?}");
+    theirs.unlock().await.expect("held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_waits_for_an_ask_in_flight() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let client = connect_through(&proxy).await;
+    proxy.hold_replies();
+    let asking = tokio::spawn(client.mutex("n").lock());
+    eventually(LIMIT, "it is granted", async || exists(&server, "n").await).await;
+    assert!(!client.drain(50 * MS).await, "somebody is about to hold");
+    proxy.release_replies();
+    let guard = asking.await.expect("no panic").expect("it asked before");
+    assert!(!client.drain(50 * MS).await, "somebody holds");
+    guard.unlock().await.expect("held");
+    assert!(client.drain(LIMIT).await);
+    nothing_left(&server, &client).await;
+}
+
+/// One that asks and one behind it: the runtime of the client's tasks goes, and both are told at once.
+#[test]
+fn waits_end_closed_when_the_runtime_goes_with_an_ask_in_flight() {
+    for waiters in [1, 2] {
+        let (tests, tasks) = (runtime(), runtime());
+        let (server, client) = on_its_own_runtime(&tests, &tasks);
+        server.pause();
+        let mut waits = Vec::new();
+        tests.block_on(async {
+            for waiter in 0..waiters {
+                waits.push(tokio::spawn(client.mutex("n").lock_with_timeout(2 * LIMIT)));
+                let came = async || {
+                    let stats = client.stats();
+                    (stats.gates, stats.waiters) == (1, waiter)
+                };
+                eventually(LIMIT, "it asks, or waits for the one that does", came).await;
+            }
+        });
+        tasks.shutdown_background();
+        tests.block_on(async {
+            for waiting in waits {
+                let answer = tokio::time::timeout(LIMIT, waiting).await.expect("it ends");
+                let answer = answer.expect("no panic");
+                assert!(matches!(answer, Err(Error::Closed)), "{waiters} waiters: {answer:?}");
+            }
+            for _ in 0..2 {
+                let drain = tokio::time::timeout(LIMIT, client.drain(100 * MS));
+                drain.await.expect("a drain ends");
+                tokio::time::timeout(LIMIT, client.shutdown()).await.expect("a shutdown ends");
+            }
+        });
+        server.resume();
+    }
+}
+
+#[test]
+fn a_shutdown_and_a_drain_end_although_the_runtime_went_with_a_hold() {
+    let (tests, tasks) = (runtime(), runtime());
+    let (_server, client) = on_its_own_runtime(&tests, &tasks);
+    let guard = tests.block_on(client.mutex("n").with_ttl(400 * MS).lock()).expect("free");
+    drop(tasks);
+    tests.block_on(async {
+        let drain = tokio::time::timeout(LIMIT, client.drain(100 * MS));
+        drain.await.expect("a drain ends");
+        tokio::time::timeout(LIMIT, client.shutdown()).await.expect("a shutdown ends");
+        eventually(LIMIT, "it is lost by its deadline", async || !guard.is_held()).await;
+    });
+}
+
+/// A connect is dropped ever later, until it succeeds; and clients come and go, with one waiting for the other.
+#[test]
+fn connects_that_are_dropped_and_clients_that_go_leave_no_task() {
+    let (tests, tasks) = (runtime(), runtime());
+    tests.block_on(async {
+        let server = Server::start().await;
+        let proxy = Proxy::start(server.port()).await;
+        proxy.delay_replies(3 * MS);
+        let connect = || builder(proxy.url()).runtime(tasks.handle().clone()).connect();
+        let mut dropped = 0;
+        while tokio::time::timeout(dropped * 2 * MS, connect()).await.is_err() {
+            dropped += 1;
+        }
+        assert!(dropped > 5, "only {dropped} were dropped");
+        for _ in 0..5 {
+            let client = connect().await.expect("connected");
+            let guard = client.mutex("n").lock().await.expect("free");
+            // Longer than the hand-off window, so that it waits for the servers.
+            let waiting = client.mutex("n").lock_with_timeout(30 * MS).await;
+            assert!(matches!(waiting, Err(Error::Timeout { .. })), "{waiting:?}");
+            guard.unlock().await.expect("held");
+        }
+        eventually(LIMIT, "all tasks end", async || tasks.metrics().num_alive_tasks() == 0).await;
+        no_connection_left(&server).await;
+    });
+}
+
+// Time that is up.
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connect_takes_no_longer_than_its_timeout_over_all_its_steps() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let proxy = Proxy::start(server.port()).await;
+    for delay in [60, 100, 150, 250] {
+        proxy.delay_replies(delay * MS);
+        let timeout = 500 * MS;
+        let began_at = Instant::now();
+        let answer = builder(proxy.url()).connect_timeout(timeout).connect().await;
+        let took = began_at.elapsed();
+        assert!(took < within(timeout + 50 * MS, &stalls), "{took:?}, answers {delay} ms late");
+        assert!(matches!(answer, Ok(_) | Err(Error::Unavailable { .. })), "{answer:?}");
+    }
+}
+
+/// An answer that comes after the deadline says nothing any more, so it is not waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unlock_waits_to_the_deadline_at_most() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let proxy = Proxy::start(server.port()).await;
+    let client = connect_through(&proxy).await;
+    let guard = client.mutex("n").with_lease(1500 * MS).lock().await.expect("free");
+    proxy.drop_replies(true);
+    // Fewer than the 500 ms that an answer may take.
+    let nearly_over = async || guard.remaining() < 200 * MS;
+    eventually(LIMIT, "it is nearly over", nearly_over).await;
+    let (began_at, left) = (Instant::now(), guard.remaining());
+    let answer = guard.unlock().await;
+    let took = began_at.elapsed();
+    assert!(took < within(left + 50 * MS, &stalls), "{took:?}, with {left:?} left");
+    assert!(matches!(answer, Err(Error::Unavailable { .. } | Error::Lost { .. })), "{answer:?}");
+    proxy.drop_replies(false);
+    proxy.cut();
+    nothing_left(&server, &client).await;
+}
+
+/// The release could not be sent before the deadline, and reaches the server when another has the lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unlock_is_no_success_when_another_had_the_lock_before_it_was_sent() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let (client, other) = (connect_through(&proxy).await, connect(&server).await);
+    let guard = client.mutex("n").with_lease(600 * MS).lock().await.expect("free");
+    let waiting = tokio::spawn(other.mutex("n").lock());
+    subscribed(&server).await;
+    proxy.refuse(true);
+    proxy.cut();
+    eventually(LIMIT, "it is nearly over", async || guard.remaining() < 50 * MS).await;
+    let unlock = tokio::spawn(guard.unlock());
+    let theirs = tokio::time::timeout(LIMIT, waiting).await.expect("the lease ends");
+    let theirs = theirs.expect("no panic").expect("free");
+    proxy.refuse(false);
+    let answer = unlock.await.expect("no panic");
+    assert!(matches!(answer, Err(Error::Unavailable { .. } | Error::Lost { .. })), "{answer:?}");
+    eventually(LIMIT, "nothing is owed", async || client.stats().owed_releases == 0).await;
+    assert!(exists(&server, "n").await && theirs.is_held());
+    theirs.unlock().await.expect("nobody took it away");
+}
+
+/// The nested hold asked for more than the fixed lease, and not for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_longest_hold_nested_in_a_fixed_lease_ends_within_a_ttl_of_it() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let client = connect(&server).await;
+    let lock = client.mutex("n").with_ttl(600 * MS).owned_by(&client.owner());
+    let outer = lock.with_lease(300 * MS).lock().await.expect("free");
+    let inner = lock.with_max_hold(500 * MS).lock().await.expect("ours");
+    let began_at = Instant::now();
+    let reason = tokio::time::timeout(LIMIT, inner.lost()).await.expect("it ends");
+    let took = began_at.elapsed();
+    assert_eq!(reason, LossReason::Ended);
+    assert!(took > 490 * MS && took < within(1150 * MS, &stalls), "{took:?}");
+    assert!(!outer.is_held());
+    drop((outer, inner));
+    nothing_left(&server, &client).await;
+}
+
+// Connections.
+
+/// Answers later than a third of a short lease are too late for that lease, and for nobody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_too_short_for_the_network_breaks_no_connection() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let client = connect_through(&proxy).await;
+    proxy.delay_replies(20 * MS);
+    let before = client.stats().connections_made;
+    let short = tokio::spawn({
+        let lock = client.mutex("short").with_lease(30 * MS);
+        async move {
+            let mut unanswered = 0;
+            for _ in 0..30 {
+                unanswered += usize::from(lock.try_lock().await.is_err());
+            }
+            unanswered
+        }
+    });
+    while !short.is_finished() {
+        client.mutex("long").lock().await.expect("free").unlock().await.expect("held");
+    }
+    assert!(short.await.expect("no panic") > 20, "its answers are late");
+    assert_eq!(client.stats().connections_made, before);
+    nothing_left(&server, &client).await;
+}
+
+/// What the first connection sent is still in the network. The second breaks when it is about to kill the
+/// first; the third must do so, or repeat the release: else the acquire runs behind it, and nobody knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_late_in_the_network_is_released_although_a_handshake_broke() {
+    let server = Server::start().await;
+    let network = LateNetwork::before(&server).await;
+    let builder = builder(network.url()).response_timeout(300 * MS).ttl(Duration::from_secs(60));
+    let client = builder.connect().await.expect("connected");
+    // What a client asks about its server at first is answered: what is late from now on is a lock.
+    client.check().await.expect("an answer");
+    network.shared.late.store(true, SeqCst);
+    let error = client.mutex("n").try_lock().await.expect_err("no answer");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    let broken = async || network.shared.kills.load(SeqCst) >= 1;
+    eventually(LIMIT, "a handshake breaks at the kill", broken).await;
+    let settled = async || {
+        let connections = network.shared.connections.load(SeqCst);
+        connections >= 3 && client.mutex("m").is_locked().await.is_ok()
+    };
+    eventually(LIMIT, "there is a new connection", settled).await;
+    let deciding = Instant::now();
+    while client.stats().owed_releases > 0 && deciding.elapsed() < 500 * MS {
+        tokio::time::sleep(5 * MS).await;
+    }
+    network.shared.deliver.notify_one();
+    let delivered = async || network.shared.delivered.load(SeqCst);
+    eventually(LIMIT, "what was late arrives, or is refused", delivered).await;
+    nothing_left(&server, &client).await;
+}
+
+/// A network that can be late: what the first connection sends from then on arrives when it is told to. The
+/// first connection on which a `CLIENT KILL` is sent breaks, and the server never hears of that.
+struct LateNetwork {
+    port: u16,
+    shared: Arc<LateShared>,
+}
+
+#[derive(Default)]
+struct LateShared {
+    late: AtomicBool,
+    deliver: Notify,
+    delivered: AtomicBool,
+    connections: AtomicUsize,
+    kills: AtomicUsize,
+}
+
+impl LateNetwork {
+    async fn before(server: &Server) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let shared = Arc::new(LateShared::default());
+        tokio::spawn({
+            let (shared, server) = (shared.clone(), server.port());
+            async move {
+                while let Ok((client, _)) = listener.accept().await {
+                    let server = TcpStream::connect(("127.0.0.1", server)).await;
+                    let nth = shared.connections.fetch_add(1, SeqCst);
+                    let server = server.expect("the server accepts");
+                    tokio::spawn(pass(shared.clone(), nth == 0, client, server));
+                }
+            }
+        });
+        Self { port, shared }
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+}
+
+async fn pass(shared: Arc<LateShared>, is_first: bool, client: TcpStream, server: TcpStream) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let replies = tokio::spawn(async move {
+        let _ = tokio::io::copy(&mut from_server, &mut to_client).await;
+    });
+    let mut kept = Vec::new();
+    let mut buffer = vec![0; 64 * 1024];
+    while let Ok(count @ 1..) = from_client.read(&mut buffer).await {
+        let bytes = &buffer[..count];
+        if is_first && shared.late.load(SeqCst) {
+            kept.extend_from_slice(bytes);
+            continue;
+        }
+        let kills = bytes.windows(4).any(|word| word == b"KILL");
+        if kills && shared.kills.fetch_add(1, SeqCst) == 0 {
+            replies.abort();
+            return;
+        }
+        if to_server.write_all(bytes).await.is_err() {
+            return;
+        }
+    }
+    if is_first {
+        shared.deliver.notified().await;
+        let _ = to_server.write_all(&kept).await;
+        let _ = to_server.shutdown().await;
+        // The server ends its side once it has run them all, or has killed the connection before.
+        let _ = replies.await;
+        shared.delivered.store(true, SeqCst);
+    }
+}
+
+// All at once.
+
+/// Waits, attempts, timeouts, dropped futures and both ways to give back, over several clients.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mixed_uses_of_several_clients_never_overlap() {
+    let server = Server::start().await;
+    let inside = Arc::new(AtomicU32::new(0));
+    let last_token = Arc::new(AtomicU64::new(0));
+    let ends_at = Instant::now() + Duration::from_secs(2);
+    let (mut clients, mut tasks) = (Vec::new(), Vec::new());
+    for client_number in 0..4_u64 {
+        let client = connect(&server).await;
+        for task_number in 0..3_u64 {
+            let lock = client.mutex("n");
+            let (inside, last_token) = (inside.clone(), last_token.clone());
+            let mut random = client_number * 7 + task_number;
+            tasks.push(tokio::spawn(async move {
+                let mut turns = 0;
+                while Instant::now() < ends_at {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let patience = (random >> 40) as u32 % 5 * MS;
+                    let guard = match (random >> 33) % 5 {
+                        0 => tokio::time::timeout(patience, lock.lock()).await.ok(),
+                        1 => lock.try_lock().await.transpose(),
+                        2 => lock.try_lock_for(30 * MS).await.transpose(),
+                        _ => Some(lock.lock().await),
+                    };
+                    let guard = match guard {
+                        Some(Ok(guard)) => guard,
+                        // A busy machine may keep an answer for longer than 30 ms.
+                        None | Some(Err(Error::Unavailable { .. })) => continue,
+                        Some(Err(error)) => panic!("{error:?}"),
+                    };
+                    assert_eq!(inside.fetch_add(1, SeqCst), 0, "two are inside");
+                    let before = last_token.swap(guard.token(), SeqCst);
+                    assert!(before < guard.token(), "token {} after {before}", guard.token());
+                    turns += 1;
+                    if random % 3 == 0 {
+                        tokio::time::sleep(MS).await;
+                    }
+                    inside.fetch_sub(1, SeqCst);
+                    match random % 2 {
+                        0 => drop(guard),
+                        _ => guard.unlock().await.expect("held"),
+                    }
+                }
+                turns
+            }));
+        }
+        clients.push(client);
+    }
+    let mut turns = 0;
+    for task in tasks {
+        turns += task.await.expect("no panic");
+    }
+    assert!(turns > 50, "only {turns} turns");
+    for client in &clients {
+        nothing_left(&server, client).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_client_is_starved_by_the_others() {
+    const CLIENTS: usize = 4;
+    const TASKS: usize = 3;
+    let server = Server::start().await;
+    let turns = Arc::new(Mutex::new([0_u32; CLIENTS]));
+    let ends_at = Instant::now() + Duration::from_millis(2500);
+    let (mut clients, mut tasks) = (Vec::new(), Vec::new());
+    for number in 0..CLIENTS {
+        let client = connect(&server).await;
+        for _ in 0..TASKS {
+            let (lock, turns) = (client.mutex("n"), turns.clone());
+            tasks.push(tokio::spawn(async move {
+                while Instant::now() < ends_at {
+                    let guard = lock.lock().await.expect("held in the end");
+                    turns.lock()[number] += 1;
+                    tokio::time::sleep(MS).await;
+                    guard.unlock().await.expect("held");
+                }
+            }));
+        }
+        clients.push(client);
+    }
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    let turns = *turns.lock();
+    let (fewest, most) = (turns.iter().min(), turns.iter().max());
+    let (fewest, most) = (*fewest.expect("some"), *most.expect("some"));
+    println!("turns {turns:?}");
+    assert!(most > 20 && fewest * 10 >= most, "{turns:?}");
+    for client in &clients {
+        nothing_left(&server, client).await;
+    }
+}
+
+/// Nothing but an acquire and a release each, of whatever kind the lease is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_free_lock_costs_one_script_to_take_and_one_to_give_back() {
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    know_scripts(&client).await;
+    let spy = Spy::on(&server).await;
+    for lock in [client.mutex("watched"), client.mutex("fixed").with_lease(LIMIT)] {
+        for _ in 0..10 {
+            lock.lock().await.expect("free").unlock().await.expect("held");
+        }
+    }
+    eventually(LIMIT, "all is told", async || spy.count("lock_release") >= 20).await;
+    client_is_idle(&client).await;
+    assert_eq!((spy.count("lock_acquire"), spy.count("lock_release")), (20, 20));
+    assert_eq!(spy.count("lock_renew"), 0);
+}
