@@ -146,7 +146,9 @@ fn a_server_that_is_away_is_told_in_time() {
         let error = call().expect_err("nobody answers");
         assert!(matches!(error, Error::Unavailable { .. }), "{error}");
         let took = began_at.elapsed();
-        assert!(took < within(limit + 50 * MS, &stalls), "{took:?}, limit {limit:?}");
+        // Once the limit, not twice.
+        let most = within(limit + 150 * MS, &stalls);
+        assert!(took < most, "{took:?}, limit {limit:?}, stalls {:?}", stalls.longest());
     };
     let lock = client.mutex("n");
     timed(200 * MS, &|| lock.try_lock().map(drop));
@@ -175,7 +177,7 @@ fn a_server_that_is_dead_at_connect_is_told_in_time() {
         let error = builder.connect_blocking().expect_err("nobody is there");
         assert!(matches!(error, Error::Unavailable { .. }), "{error}");
         let took = began_at.elapsed();
-        assert!(took < within(300 * MS, &stalls), "told after {took:?}");
+        assert!(took < within(350 * MS, &stalls), "told after {took:?}");
     }
     for builder in [
         Client::builder(),
