@@ -5,8 +5,8 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisResult};
 
 use crate::Outcome;
 
@@ -134,9 +134,10 @@ fn spawn(port: u16) -> Outcome<Child> {
 /// A connection to the server once it answers; `None` if it has ended, or does not answer in time.
 async fn connect(url: &str, process: &mut Child) -> Option<MultiplexedConnection> {
     let client = redis::Client::open(url).ok()?;
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(START_LIMIT));
     let began_at = Instant::now();
     while began_at.elapsed() < START_LIMIT && matches!(process.try_wait(), Ok(None)) {
-        if let Ok(mut connection) = client.get_multiplexed_async_connection().await
+        if let Ok(mut connection) = client.get_multiplexed_async_connection_with_config(&config).await
             && let Ok(info) = redis::cmd("INFO")
                 .arg("server")
                 .query_async::<String>(&mut connection)
