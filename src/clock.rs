@@ -84,13 +84,18 @@ impl Entropy for SystemEntropy {
 }
 
 /// What every part of one client shares: its time, its randomness and its runtime.
+/// Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Clock {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     source: Arc<dyn TimeSource>,
     entropy: Arc<dyn Entropy>,
     runtime: Handle,
     /// Set when the runtime's tasks are dropped. A tokio timer panics when it is polled after that.
-    stopped: Arc<AtomicBool>,
+    stopped: AtomicBool,
 }
 
 impl Clock {
@@ -99,33 +104,34 @@ impl Clock {
         entropy: Arc<dyn Entropy>,
         runtime: Handle,
     ) -> Self {
-        Self { source, entropy, runtime, stopped: Arc::default() }
+        let stopped = AtomicBool::new(false);
+        Self { shared: Arc::new(Shared { source, entropy, runtime, stopped }) }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.source.now()
+        self.shared.source.now()
     }
 
     pub(crate) fn runtime(&self) -> &Handle {
-        &self.runtime
+        &self.shared.runtime
     }
 
     /// Says that the runtime is gone: nothing will ever wake anybody again.
     pub(crate) fn stop(&self) {
-        self.stopped.store(true, Ordering::Release);
+        self.shared.stopped.store(true, Ordering::Release);
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Acquire)
+        self.shared.stopped.load(Ordering::Acquire)
     }
 
     /// Ends at `at`, or when the runtime is gone: nothing else would ever wake the waiter.
     pub(crate) fn sleep_until(&self, at: Timestamp) -> Sleep {
         let timer = (at != Timestamp::NEVER).then(|| {
-            let _runtime = self.runtime.enter();
+            let _runtime = self.shared.runtime.enter();
             Box::pin(tokio::time::sleep(at.since(self.now())))
         });
-        Sleep { timer, stopped: self.stopped.clone() }
+        Sleep { timer, clock: self.clone() }
     }
 
     pub(crate) fn sleep(&self, duration: Duration) -> Sleep {
@@ -149,13 +155,13 @@ impl Clock {
 
     /// A new random lease number.
     pub(crate) fn uuid(&self) -> Uuid {
-        uuid::Builder::from_random_bytes(self.entropy.bits().to_be_bytes()).into_uuid()
+        uuid::Builder::from_random_bytes(self.shared.entropy.bits().to_be_bytes()).into_uuid()
     }
 
     /// A duration from `low` up to `high`, evenly spread.
     pub(crate) fn jitter(&self, low: Duration, high: Duration) -> Duration {
         let span = high.saturating_sub(low).as_nanos() as u64;
-        let random = self.entropy.bits() as u64 & (u64::MAX >> 2);
+        let random = self.shared.entropy.bits() as u64 & (u64::MAX >> 2);
         low + Duration::from_nanos(random.checked_rem(span).unwrap_or(0))
     }
 
@@ -172,14 +178,14 @@ const FIRST_BACK_OFF: Duration = Duration::from_millis(20);
 pub(crate) struct Sleep {
     /// `None` never ends.
     timer: Option<Pin<Box<tokio::time::Sleep>>>,
-    stopped: Arc<AtomicBool>,
+    clock: Clock,
 }
 
 impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.stopped.load(Ordering::Acquire) {
+        if self.clock.is_stopped() {
             return Poll::Ready(());
         }
         match &mut self.timer {

@@ -27,13 +27,13 @@ pub(crate) struct Acquired {
 
 /// Takes a lock, or says by `request.until` why not.
 pub(crate) async fn acquire(
-    engine: Arc<Engine>,
-    primitive: Arc<dyn Primitive>,
+    engine: &Arc<Engine>,
+    primitive: &Arc<dyn Primitive>,
     request: Request,
 ) -> Result<Acquired, Error> {
     let (entry, contended) = match request.until {
-        Until::Once => (attempt(&engine, &primitive, &request).await?, false),
-        Until::At(_) | Until::Ever => wait(&engine, &primitive, &request).await?,
+        Until::Once => (attempt(engine, primitive, &request).await?, false),
+        Until::At(_) | Until::Ever => wait(engine, primitive, &request).await?,
     };
     if entry.joined() {
         widen(&entry, request.terms).await?;

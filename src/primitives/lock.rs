@@ -245,10 +245,11 @@ impl Mutex {
                 contended = tracing::field::Empty,
                 outcome = tracing::field::Empty,
             );
-            let clock = engine.clock.clone();
-            let acquired = contend::acquire(engine, lock, request).instrument(span.clone()).await;
+            let primitive: Arc<dyn Primitive> = lock;
+            let acquire = contend::acquire(&engine, &primitive, request);
+            let acquired = acquire.instrument(span.clone()).await;
             if !span.is_disabled() {
-                span.record("wait_us", clock.now().since(began_at).as_micros() as u64);
+                span.record("wait_us", engine.clock.now().since(began_at).as_micros() as u64);
                 match &acquired {
                     Ok(acquired) => {
                         span.record("contended", acquired.contended);

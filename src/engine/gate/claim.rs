@@ -25,11 +25,11 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// The lock, or why not by `until`.
     pub(crate) async fn turn(mut self, request: &Request) -> Result<Entry, Error> {
-        let clock = self.gate.engine.clock.clone();
         let until = match request.until {
             Until::At(at) => at,
             Until::Once | Until::Ever => Timestamp::NEVER,
         };
+        let clock = &self.gate.engine.clock;
         match clock.until(until, &mut self.granted).await {
             Some(turn) => turn.unwrap_or(Err(Error::Closed)),
             None if clock.is_stopped() => Err(Error::Closed),
