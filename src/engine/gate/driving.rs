@@ -49,13 +49,13 @@ impl Gate {
         state.forget_old_aftermath(now);
         match (&state.seat, state.aftermath) {
             (Seat::Held(hold), _) => Step::Rest(Some(hold.lease.clone())),
-            (Seat::Free, Aftermath::Pending { .. }) => Step::Rest(None),
             (Seat::Asking, _) => Step::Stand,
+            (Seat::Free, Aftermath::Pending { .. }) if !state.may_ask() => Step::Rest(None),
             (Seat::Free, Aftermath::Others { others, .. }) => {
                 state.aftermath = Aftermath::Nothing;
                 Step::Join(others)
             }
-            (Seat::Free, Aftermath::Nothing) => {
+            (Seat::Free, Aftermath::Nothing | Aftermath::Pending { .. }) => {
                 Step::Turn { refusal: state.refusal.as_ref().map(|seen| seen.refusal.clone()) }
             }
         }

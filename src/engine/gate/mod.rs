@@ -149,9 +149,7 @@ impl Gate {
             });
         }
         state.forget_old_aftermath(now);
-        let free = matches!(state.seat, Seat::Free)
-            && state.waiters.is_empty()
-            && matches!(state.aftermath, Aftermath::Nothing);
+        let free = matches!(state.seat, Seat::Free) && state.waiters.is_empty() && state.may_ask();
         if free {
             return Ok(Entered::Claim(self.claim(state, request.terms, 0)));
         }
@@ -370,6 +368,7 @@ impl Gate {
             return;
         }
         let others = released.map_or(0, |released| released.receivers);
+        state.in_company = others > 0;
         state.aftermath = if others == 0 || window.is_zero() {
             Aftermath::Nothing
         } else {

@@ -26,6 +26,8 @@ pub(super) struct State {
     /// The driver task runs.
     pub(super) driven: bool,
     pub(super) aftermath: Aftermath,
+    /// Others heard of the last release whose answer is known.
+    pub(super) in_company: bool,
     pub(super) refusal: Option<SeenRefusal>,
     /// Since when the servers have not answered, and how.
     pub(super) trouble: Option<(Timestamp, Fault)>,
@@ -99,6 +101,16 @@ impl State {
     pub(super) fn forget_old_aftermath(&mut self, now: Timestamp) {
         if matches!(self.aftermath, Aftermath::Others { until, .. } if until <= now) {
             self.aftermath = Aftermath::Nothing;
+        }
+    }
+
+    /// Whether the servers may be asked behind the last release: its answer is there, or is not waited for
+    /// because nobody heard of the one before. A newcomer is passed over once at most.
+    pub(super) fn may_ask(&self) -> bool {
+        match self.aftermath {
+            Aftermath::Nothing => true,
+            Aftermath::Pending { .. } => !self.in_company,
+            Aftermath::Others { .. } => false,
         }
     }
 
