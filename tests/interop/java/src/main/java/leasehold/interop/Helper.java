@@ -1,0 +1,198 @@
+package leasehold.interop;
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import java.nio.charset.StandardCharsets;
+import java.time.Instant;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+
+import org.redisson.Redisson;
+import org.redisson.api.RFencedLock;
+import org.redisson.api.RLock;
+import org.redisson.api.RSemaphore;
+import org.redisson.api.RedissonClient;
+import org.redisson.config.Config;
+import org.redisson.config.SingleServerConfig;
+
+/**
+ * Redisson, told what to do on standard input: {@code id thread verb argument...} on a line.
+ *
+ * <p>In Redisson the thread is the owner. Each thread that is named is one of its own, and runs its commands in their
+ * order; the answer is {@code id began ended ok value} or {@code id began ended error class message}, with times in
+ * microseconds since 1970. Names of locks are the hexadecimal form of their UTF-8. It ends when its input does.
+ */
+public final class Helper {
+    private final Map<String, ExecutorService> threads = new ConcurrentHashMap<>();
+    private volatile RedissonClient redisson;
+
+    public static void main(String[] args) throws Exception {
+        new Helper().serve();
+        // Whatever waits still: the test that started this process is gone.
+        Runtime.getRuntime().halt(0);
+    }
+
+    private void serve() throws Exception {
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            String[] words = line.split(" ");
+            threads.computeIfAbsent(words[1], name -> Executors.newSingleThreadExecutor())
+                    .execute(() -> answer(words));
+        }
+    }
+
+    private void answer(String[] words) {
+        long began = now();
+        String outcome;
+        long ended;
+        try {
+            Object value = run(words[2], Arrays.copyOfRange(words, 3, words.length));
+            ended = now();
+            outcome = "ok " + value;
+        } catch (Throwable problem) {
+            ended = now();
+            String message = String.valueOf(problem.getMessage()).replaceAll("\\s+", " ");
+            outcome = "error " + problem.getClass().getSimpleName() + " " + message;
+        }
+        synchronized (System.out) {
+            System.out.println(words[0] + " " + began + " " + ended + " " + outcome);
+            System.out.flush();
+        }
+    }
+
+    private Object run(String verb, String[] args) throws Exception {
+        switch (verb) {
+            case "connect":
+                connect(args[0], number(args[1]), args.length > 2 ? args[2] : "");
+                return "connected";
+            case "id":
+                return redisson.getId() + ":" + Thread.currentThread().getId();
+            case "lock":
+                lock(args).lock();
+                return 1;
+            case "lock-for":
+                lock(args).lock(number(args[2]), TimeUnit.MILLISECONDS);
+                return 1;
+            case "try-lock":
+                return bit(lock(args).tryLock());
+            case "try-lock-within":
+                return bit(lock(args).tryLock(number(args[2]), TimeUnit.MILLISECONDS));
+            case "try-lock-within-for":
+                return bit(lock(args).tryLock(number(args[2]), number(args[3]), TimeUnit.MILLISECONDS));
+            case "unlock":
+                lock(args).unlock();
+                return 1;
+            case "force-unlock":
+                return bit(lock(args).forceUnlock());
+            case "hold-count":
+                return lock(args).getHoldCount();
+            case "is-locked":
+                return bit(lock(args).isLocked());
+            case "is-held-by-current-thread":
+                return bit(lock(args).isHeldByCurrentThread());
+            case "is-held-by-thread":
+                return bit(lock(args).isHeldByThread(number(args[2])));
+            case "remaining-ttl":
+                return lock(args).remainTimeToLive();
+            case "lock-and-get-token":
+                return fenced(args).lockAndGetToken();
+            case "try-lock-and-get-token":
+                return fenced(args).tryLockAndGetToken(number(args[2]), TimeUnit.MILLISECONDS);
+            case "get-token":
+                return fenced(args).getToken();
+            case "set-permits": {
+                RSemaphore semaphore = redisson.getSemaphore(name(args[0]));
+                return bit(semaphore.trySetPermits((int) number(args[1])));
+            }
+            case "stampede":
+                return new Stampede(lock(args), args[2], number(args[3]), number(args[5]))
+                        .run((int) number(args[4]));
+            case "crash":
+                Runtime.getRuntime().halt(1);
+                return 0;
+            default:
+                throw new IllegalArgumentException("not a command: " + verb);
+        }
+    }
+
+    private void connect(String url, long watchdogMs, String prefix)
+            throws ReflectiveOperationException {
+        Config config = new Config();
+        config.setLockWatchdogTimeout(watchdogMs);
+        config.setThreads(4);
+        config.setNettyThreads(4);
+        SingleServerConfig server = config.useSingleServer();
+        server.setAddress(url);
+        server.setConnectionMinimumIdleSize(1);
+        server.setSubscriptionConnectionMinimumIdleSize(1);
+        if (!prefix.isEmpty()) {
+            setPrefix(server, prefix);
+        }
+        redisson = Redisson.create(config);
+    }
+
+    private RLock lock(String[] args) {
+        String name = name(args[1]);
+        switch (args[0]) {
+            case "plain":
+                return redisson.getLock(name);
+            case "fenced":
+                return redisson.getFencedLock(name);
+            case "spin":
+                return redisson.getSpinLock(name);
+            case "fair":
+                return redisson.getFairLock(name);
+            case "read":
+                return redisson.getReadWriteLock(name).readLock();
+            case "write":
+                return redisson.getReadWriteLock(name).writeLock();
+            default:
+                throw new IllegalArgumentException("not a kind of lock: " + args[0]);
+        }
+    }
+
+    private RFencedLock fenced(String[] args) {
+        return (RFencedLock) lock(args);
+    }
+
+    private static String name(String hex) {
+        return new String(HexFormat.of().parseHex(hex), StandardCharsets.UTF_8);
+    }
+
+    private static long number(String word) {
+        return Long.parseLong(word);
+    }
+
+    private static int bit(boolean value) {
+        return value ? 1 : 0;
+    }
+
+    private static long now() {
+        Instant now = Instant.now();
+        return now.getEpochSecond() * 1_000_000 + now.getNano() / 1_000;
+    }
+
+    /** Every name of the program gets a prefix in Redis. The type moved between versions, so it is not named here. */
+    private static void setPrefix(SingleServerConfig server, String prefix) throws ReflectiveOperationException {
+        for (Method method : server.getClass().getMethods()) {
+            if (method.getName().equals("setNameMapper") && method.getParameterCount() == 1) {
+                Class<?> type = method.getParameterTypes()[0];
+                Object mapper = Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type},
+                        (proxy, called, args) -> {
+                            String name = (String) args[0];
+                            return called.getName().equals("map") ? prefix + name : name.substring(prefix.length());
+                        });
+                method.invoke(server, mapper);
+                return;
+            }
+        }
+        throw new NoSuchMethodException("setNameMapper");
+    }
+}

@@ -1,0 +1,121 @@
+//! What Java may use on the name of a lock of ours, and what it must not: what happens then.
+
+use std::time::Duration;
+
+use leasehold::Error;
+
+use crate::{
+    java::{Java, Version, hex},
+    side::{Table, ask},
+    support::{Stalls, within},
+    with_each_redisson,
+};
+
+with_each_redisson!(
+    a_spin_lock_excludes_and_wakes_nobody,
+    a_fair_lock_excludes_but_its_wake_ups_go_elsewhere,
+    a_read_write_lock_excludes_nobody,
+    a_semaphore_is_not_a_lock,
+    a_mapped_name_is_another_lock,
+);
+
+/// Waiters of ours find out by looking, waiters of Java's always do.
+async fn a_spin_lock_excludes_and_wakes_nobody(version: Version) {
+    let stalls = Stalls::watch();
+    let table = Table::lay(version, TTL).await;
+    let spin = async |verb: &str| table.java().number("a", &format!("{verb} spin 6e")).await;
+    assert_eq!(spin("lock").await, 1);
+    assert_eq!(table.rust.try_lock("b", "n", NOW).value().await, 0);
+    let wait = table.rust.lock("b", "n");
+    table.somebody_waits("n").await;
+    assert_eq!(spin("unlock").await, 1);
+    let took = wait.done().await.took();
+    assert!(took <= within(LOOK, &stalls), "ours had it after {took:?}");
+
+    assert_eq!(spin("try-lock").await, 0);
+    let wait = ask(table.java(), "a", "lock spin 6e");
+    // It spins: there is nothing to wait for.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!wait.is_finished());
+    let freed = table.rust.unlock("b", "n").done().await;
+    let next = wait.done().await;
+    let latency = Duration::from_micros(next.ended_us - freed.began_us);
+    assert!(latency <= within(Duration::from_millis(500), &stalls), "after {latency:?}");
+    assert_eq!((freed.value(), next.value()), (1, 1));
+}
+
+/// It tells only the thread that is first in its own queue: exclusion holds, waiting is by timers.
+async fn a_fair_lock_excludes_but_its_wake_ups_go_elsewhere(version: Version) {
+    let stalls = Stalls::watch();
+    let table = Table::lay(version, Duration::from_secs(3)).await;
+    let fair = async |verb: &str| table.java().number("a", &format!("{verb} fair 6e")).await;
+    assert_eq!(fair("lock").await, 1);
+    assert_eq!(table.rust.try_lock("b", "n", NOW).value().await, 0);
+    let wait = table.rust.lock("b", "n");
+    table.somebody_waits("n").await;
+    assert_eq!(fair("unlock").await, 1);
+    let took = wait.done().await.took();
+    assert!(took <= within(LOOK, &stalls), "ours had it after {took:?}");
+
+    assert_eq!(fair("try-lock").await, 0);
+    let wait = ask(table.java(), "a", "lock fair 6e");
+    let waits = async || table.server.command(&["EXISTS", "redisson_lock_queue:{n}"]).await;
+    crate::support::eventually(Duration::from_secs(5), "Java waits", async || {
+        waits().await == redis::Value::Int(1)
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let freed = table.rust.unlock("b", "n").done().await;
+    let next = wait.done().await;
+    let latency = Duration::from_micros(next.ended_us - freed.began_us);
+    println!("{version:?}: a fair waiter has our lock {latency:?} after it was freed");
+    assert!(latency > Duration::from_millis(500), "it was told after all: {latency:?}");
+    assert_eq!((freed.value(), next.value()), (1, 1));
+}
+
+/// Its hash has fields of its own: it gets in beside a holder of ours.
+async fn a_read_write_lock_excludes_nobody(version: Version) {
+    let table = Table::lay(version, TTL).await;
+    for kind in ["read", "write"] {
+        let name = format!("{kind}-lock");
+        let words = hex(&name);
+        // Java first: ours stays out.
+        assert_eq!(table.java().number("a", &format!("try-lock {kind} {words}")).await, 1);
+        assert_eq!(table.rust.try_lock("b", &name, NOW).value().await, 0);
+        assert_eq!(table.java().number("a", &format!("unlock {kind} {words}")).await, 1);
+        // Ours first: Java does not see it.
+        assert_eq!(table.rust.try_lock("b", &name, NOW).value().await, 1);
+        assert_eq!(table.java().number("a", &format!("try-lock {kind} {words}")).await, 1);
+        assert!(table.rust().look("b", &name, |guard| guard.is_held()));
+    }
+}
+
+async fn a_semaphore_is_not_a_lock(version: Version) {
+    let table = Table::lay(version, TTL).await;
+    assert_eq!(table.java().number("a", "set-permits 6e 3").await, 1);
+    let attempt = table.rust().client.mutex("n").try_lock().await;
+    assert!(matches!(attempt, Err(Error::WrongType { .. })), "{attempt:?}");
+}
+
+/// Java's name is not what stands in Redis: ours has to be that.
+async fn a_mapped_name_is_another_lock(version: Version) {
+    let table = Table::lay(version, TTL).await;
+    let url = table.server.url();
+    let java = Java::connect_with_prefix(version, &url, TTL, Some("app:")).await;
+    assert_eq!(java.number("a", "lock plain 6e").await, 1);
+    assert_eq!(table.rust.try_lock("b", "n", NOW).value().await, 1);
+    assert_eq!(table.rust.try_lock("b", "app:n", NOW).value().await, 0);
+    let wait = table.rust.lock("b", "app:n");
+    table.somebody_waits("app:n").await;
+    let freed = java.ask("a", "unlock plain 6e").await;
+    let next = wait.done().await;
+    let latency = Duration::from_micros(next.ended_us - freed.began_us);
+    assert!(latency < LOOK / 8, "woken after {latency:?}");
+    assert_eq!((freed.value().as_str(), next.value()), ("1", 1));
+    assert_eq!(java.number("a", "try-lock plain 6e").await, 0);
+}
+
+const TTL: Duration = Duration::from_secs(30);
+const NOW: Duration = Duration::ZERO;
+/// How late ours looks at a lock of which it hears nothing, at the latest.
+const LOOK: Duration = Duration::from_millis(4200);

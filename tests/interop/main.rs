@@ -1,0 +1,44 @@
+//! One lock, Java and Rust: leasehold and the real Redisson on the same servers.
+//!
+//! Run with `cargo test --test interop`; it needs a JDK of 17 or later and Maven (`scripts/setup-java`). The
+//! helper in `java/` is built for each of the versions below, and every case is run with each of them.
+
+mod exclusion;
+mod fencing;
+mod forcing;
+mod java;
+mod kinds;
+mod leases;
+mod looking;
+mod names;
+mod nesting;
+mod side;
+mod stampede;
+#[path = "../it/support/mod.rs"]
+mod support;
+mod waking;
+
+/// A test of a case for each version of Redisson.
+macro_rules! with_each_redisson {
+    ($($case:ident),+ $(,)?) => { $(
+        mod $case {
+            use crate::java::Version;
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn with_redisson_4_7_0() {
+                super::$case(Version::V4_7_0).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn with_redisson_3_52_0() {
+                super::$case(Version::V3_52_0).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn with_redisson_3_28_0() {
+                super::$case(Version::V3_28_0).await;
+            }
+        }
+    )+ };
+}
+pub(crate) use with_each_redisson;

@@ -1,0 +1,310 @@
+//! The two libraries, told what to do in the same words: each case is written once, and run in both directions.
+
+use std::{
+    collections::HashMap,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use leasehold::{Client, Error, Guard, LossReason, Owner};
+
+use crate::{
+    java::{Java, Version, hex},
+    support::{Server, eventually, shared_clock_us, subscribers},
+};
+
+/// What was done, and when: by a clock that all processes of this host share.
+#[derive(Debug)]
+pub(crate) struct Done<T> {
+    pub(crate) began_us: u64,
+    pub(crate) ended_us: u64,
+    pub(crate) outcome: Result<T, Failure>,
+}
+
+impl<T: std::fmt::Debug> Done<T> {
+    pub(crate) fn value(self) -> T {
+        self.outcome.expect("it succeeds")
+    }
+
+    pub(crate) fn took(&self) -> Duration {
+        Duration::from_micros(self.ended_us - self.began_us)
+    }
+}
+
+/// Why something could not be done.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The lock is not the caller's: Java's IllegalMonitorStateException, our `Error::Lost`.
+    NotHeld,
+    Other(String),
+}
+
+/// A call that was begun; it goes on whether or not anybody waits for it.
+pub(crate) struct Call(tokio::task::JoinHandle<Done<i64>>);
+
+impl Call {
+    pub(crate) fn is_finished(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    pub(crate) async fn done(self) -> Done<i64> {
+        self.0.await.expect("no panic")
+    }
+
+    pub(crate) async fn value(self) -> i64 {
+        self.done().await.value()
+    }
+}
+
+/// Either library, connected.
+pub(crate) enum Side {
+    Java(Java),
+    Rust(Rust),
+}
+
+/// A server, and both libraries connected to it.
+pub(crate) struct Table {
+    pub(crate) server: Server,
+    pub(crate) java: Side,
+    pub(crate) rust: Side,
+}
+
+impl Table {
+    /// With `ttl` for the watchdogs of both.
+    pub(crate) async fn lay(version: Version, ttl: Duration) -> Self {
+        let server = Server::start().await;
+        let java = Side::Java(Java::connect(version, &server.url(), ttl).await);
+        let builder = Client::builder().nodes([server.url()]).ttl(ttl);
+        let rust = Side::Rust(Rust::new(builder.connect().await.expect("connected")));
+        Self { server, java, rust }
+    }
+
+    /// Who holds and who wants: Java and Rust, then Rust and Java.
+    pub(crate) fn both_ways(&self) -> [(&Side, &Side); 2] {
+        [(&self.java, &self.rust), (&self.rust, &self.java)]
+    }
+
+    pub(crate) fn java(&self) -> &Java {
+        match &self.java {
+            Side::Java(java) => java,
+            Side::Rust(_) => unreachable!("BUG: laid the other way round"),
+        }
+    }
+
+    pub(crate) fn rust(&self) -> &Rust {
+        match &self.rust {
+            Side::Rust(rust) => rust,
+            Side::Java(_) => unreachable!("BUG: laid the other way round"),
+        }
+    }
+
+    /// Waits until somebody waits for the lock `name`.
+    pub(crate) async fn somebody_waits(&self, name: &str) {
+        let braced = if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") };
+        let channel = format!("redisson_lock__channel:{braced}");
+        let listens = async || subscribers(&self.server, &channel).await == 1;
+        eventually(Duration::from_secs(20), "somebody waits", listens).await;
+    }
+}
+
+impl Side {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Java(_) => "java",
+            Self::Rust(_) => "rust",
+        }
+    }
+
+    /// `who` takes the lock, however long that takes.
+    pub(crate) fn lock(&self, who: &str, name: &str) -> Call {
+        self.acquire(who, name, None, None)
+    }
+
+    /// The same, with a fixed lease.
+    pub(crate) fn lock_for(&self, who: &str, name: &str, lease: Duration) -> Call {
+        self.acquire(who, name, None, Some(lease))
+    }
+
+    /// 1 if `who` got it within `wait`; zero: at once.
+    pub(crate) fn try_lock(&self, who: &str, name: &str, wait: Duration) -> Call {
+        self.acquire(who, name, Some(wait), None)
+    }
+
+    /// The same, with a fixed lease.
+    pub(crate) fn try_lock_for(
+        &self,
+        who: &str,
+        name: &str,
+        wait: Duration,
+        lease: Duration,
+    ) -> Call {
+        self.acquire(who, name, Some(wait), Some(lease))
+    }
+
+    fn acquire(
+        &self,
+        who: &str,
+        name: &str,
+        wait: Option<Duration>,
+        lease: Option<Duration>,
+    ) -> Call {
+        match self {
+            Self::Rust(rust) => rust.acquire(who, name, wait, lease),
+            Self::Java(java) => {
+                let ms = |time: Duration| time.as_millis();
+                let (verb, times) = match (wait, lease) {
+                    (None, None) => ("lock", String::new()),
+                    (None, Some(lease)) => ("lock-for", format!(" {}", ms(lease))),
+                    (Some(Duration::ZERO), None) => ("try-lock", String::new()),
+                    (Some(wait), None) => ("try-lock-within", format!(" {}", ms(wait))),
+                    (Some(wait), Some(lease)) => {
+                        ("try-lock-within-for", format!(" {} {}", ms(wait), ms(lease)))
+                    }
+                };
+                ask(java, who, &format!("{verb} plain {}{times}", hex(name)))
+            }
+        }
+    }
+
+    /// `who` leaves one level.
+    pub(crate) fn unlock(&self, who: &str, name: &str) -> Call {
+        match self {
+            Self::Rust(rust) => rust.unlock(who, name),
+            Self::Java(java) => ask(java, who, &format!("unlock plain {}", hex(name))),
+        }
+    }
+
+    /// 1 if it was held.
+    pub(crate) fn force_unlock(&self, name: &str) -> Call {
+        match self {
+            Self::Rust(rust) => {
+                let lock = rust.client.mutex(name);
+                timed(async move { Ok(lock.force_unlock().await?.into()) })
+            }
+            Self::Java(java) => ask(java, "operator", &format!("force-unlock plain {}", hex(name))),
+        }
+    }
+
+    /// 1 if anybody holds it.
+    pub(crate) fn is_locked(&self, name: &str) -> Call {
+        match self {
+            Self::Rust(rust) => {
+                let lock = rust.client.mutex(name);
+                timed(async move { Ok(lock.is_locked().await?.into()) })
+            }
+            Self::Java(java) => ask(java, "operator", &format!("is-locked plain {}", hex(name))),
+        }
+    }
+
+    /// Milliseconds; Java's -2 where nobody holds it.
+    pub(crate) fn remaining_ttl(&self, name: &str) -> Call {
+        match self {
+            Self::Rust(rust) => {
+                let lock = rust.client.mutex(name);
+                timed(async move {
+                    let left = lock.remaining_ttl().await?;
+                    Ok(left.map_or(-2, |left| left.as_millis() as i64))
+                })
+            }
+            Self::Java(java) => {
+                ask(java, "operator", &format!("remaining-ttl plain {}", hex(name)))
+            }
+        }
+    }
+}
+
+/// Begins a command of Java's whose answer is a number.
+pub(crate) fn ask(java: &Java, thread: &str, command: &str) -> Call {
+    let answer = java.ask(thread, command);
+    Call(tokio::spawn(async move {
+        let Done { began_us, ended_us, outcome } = answer.await;
+        let outcome = outcome.map(|number| number.parse().expect("a number"));
+        Done { began_us, ended_us, outcome }
+    }))
+}
+
+/// Our client, with an owner for each `who`, as each has a thread in Java.
+pub(crate) struct Rust {
+    pub(crate) client: Client,
+    owners: Mutex<HashMap<String, Owner>>,
+    guards: Guards,
+}
+
+/// What each holds, the innermost last.
+type Guards = Arc<Mutex<HashMap<(String, String), Vec<Guard>>>>;
+
+impl Rust {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client, owners: Mutex::default(), guards: Guards::default() }
+    }
+
+    fn acquire(
+        &self,
+        who: &str,
+        name: &str,
+        wait: Option<Duration>,
+        lease: Option<Duration>,
+    ) -> Call {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let owner = owners.entry(who.to_owned()).or_insert_with(|| Owner::named(who));
+        let lock = self.client.mutex(name).owned_by(owner);
+        let lock = lease.map_or(lock.clone(), |lease| lock.with_lease(lease));
+        let guards = Arc::clone(&self.guards);
+        let key = (who.to_owned(), name.to_owned());
+        timed(async move {
+            let guard = match wait {
+                None => Some(lock.lock().await?),
+                Some(Duration::ZERO) => lock.try_lock().await?,
+                Some(wait) => lock.try_lock_for(wait).await?,
+            };
+            let got = guard.is_some();
+            let mut guards = guards.lock().unwrap_or_else(PoisonError::into_inner);
+            guards.entry(key).or_default().extend(guard);
+            Ok(got.into())
+        })
+    }
+
+    fn unlock(&self, who: &str, name: &str) -> Call {
+        let guard = self.innermost(who, name);
+        timed(async move {
+            guard.expect("it was taken").unlock().await?;
+            Ok(1)
+        })
+    }
+
+    fn innermost(&self, who: &str, name: &str) -> Option<Guard> {
+        let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
+        guards.get_mut(&(who.to_owned(), name.to_owned()))?.pop()
+    }
+
+    /// Looks at the innermost guard.
+    pub(crate) fn look<T>(&self, who: &str, name: &str, look: impl FnOnce(&Guard) -> T) -> T {
+        let guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = guards.get(&(who.to_owned(), name.to_owned())).and_then(|guards| guards.last());
+        look(held.expect("it is held"))
+    }
+
+    /// What tells the loss of the innermost guard.
+    pub(crate) fn lost(
+        &self,
+        who: &str,
+        name: &str,
+    ) -> Pin<Box<dyn Future<Output = LossReason> + Send>> {
+        self.look(who, name, |guard| Box::pin(guard.lost()))
+    }
+}
+
+/// Begins a call of ours.
+fn timed(call: impl Future<Output = Result<i64, Error>> + Send + 'static) -> Call {
+    Call(tokio::spawn(async move {
+        let began_us = shared_clock_us();
+        let outcome = call.await;
+        let ended_us = shared_clock_us();
+        let outcome = outcome.map_err(|error| match error {
+            Error::Lost { .. } => Failure::NotHeld,
+            error => Failure::Other(error.to_string()),
+        });
+        Done { began_us, ended_us, outcome }
+    }))
+}
