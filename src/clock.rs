@@ -13,36 +13,47 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
-/// A moment on the client's clock: time since an origin that means nothing.
+/// A moment on the client's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Timestamp(Duration);
+pub struct Timestamp {
+    /// Since an origin that means nothing. The largest is never.
+    nanos: u64,
+}
 
 impl Timestamp {
     /// The moment `since_origin` after the clock's origin.
-    #[cfg(any(test, leasehold_sim))]
     pub const fn from_origin(since_origin: Duration) -> Self {
-        Self(since_origin)
+        Self { nanos: saturating_nanos(since_origin) }
     }
 
     /// A moment that never comes.
-    pub(crate) const NEVER: Self = Self(Duration::MAX);
+    pub(crate) const NEVER: Self = Self { nanos: u64::MAX };
 
     /// How long after `earlier` this is; zero if it is not.
     pub(crate) fn since(self, earlier: Self) -> Duration {
-        self.0.saturating_sub(earlier.0)
+        Duration::from_nanos(self.nanos.saturating_sub(earlier.nanos))
     }
 
     pub(crate) fn nanos(self) -> u64 {
-        self.0.as_nanos() as u64
+        self.nanos
+    }
+
+    pub(crate) fn from_nanos(nanos: u64) -> Self {
+        Self { nanos }
     }
 
     pub(crate) fn plus(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(duration))
+        Self { nanos: self.nanos.saturating_add(saturating_nanos(duration)) }
     }
 
     pub(crate) fn minus(self, duration: Duration) -> Self {
-        Self(self.0.saturating_sub(duration))
+        Self { nanos: self.nanos.saturating_sub(saturating_nanos(duration)) }
     }
+}
+
+const fn saturating_nanos(duration: Duration) -> u64 {
+    let nanos = duration.as_nanos();
+    if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 }
 }
 
 /// Where the time comes from.
@@ -64,13 +75,13 @@ impl TimeSource for SystemTimeSource {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fn now(&self) -> Timestamp {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        Timestamp(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+        Timestamp::from_origin(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
     }
 
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     fn now(&self) -> Timestamp {
         static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-        Timestamp(ORIGIN.get_or_init(std::time::Instant::now).elapsed())
+        Timestamp::from_origin(ORIGIN.get_or_init(std::time::Instant::now).elapsed())
     }
 }
 

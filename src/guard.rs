@@ -179,7 +179,7 @@ impl Guard {
         match self.entry.leave() {
             Departure::Nested | Departure::HandedOff => Ok(()),
             Departure::Lost(reason) => lost(reason),
-            Departure::Released(parting) => match gate.finish_release(parting).await {
+            Departure::Released(parting) => match Box::pin(gate.finish_release(parting)).await {
                 Ok(released) if released.held => Ok(()),
                 Ok(_) => lost(LossReason::Gone),
                 Err(fault) => Err(gate.engine.quorum.error(lock, fault)),

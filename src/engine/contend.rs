@@ -32,11 +32,11 @@ pub(crate) async fn acquire(
     request: Request,
 ) -> Result<Acquired, Error> {
     let (entry, contended) = match request.until {
-        Until::Once => (attempt(engine, primitive, &request).await?, false),
+        Until::Once => (Box::pin(attempt(engine, primitive, &request)).await?, false),
         Until::At(_) | Until::Ever => wait(engine, primitive, &request).await?,
     };
     if entry.joined() {
-        widen(&entry, request.terms).await?;
+        Box::pin(widen(&entry, request.terms)).await?;
     }
     Ok(Acquired { entry, contended })
 }
@@ -50,7 +50,9 @@ async fn wait(
     let waiting = match entered {
         Entered::Again(entry) => return Ok((entry, false)),
         Entered::Wait(waiting) => waiting,
-        Entered::Claim(claim) => match ask_once(engine, primitive, request, claim).await? {
+        // Boxed, as all that is rare here: the future of a hand-off stays small.
+        Entered::Claim(claim) => match Box::pin(ask_once(engine, primitive, request, claim)).await?
+        {
             Asked::Granted(entry) => return Ok((entry, false)),
             Asked::Refused { queued: Some(waiting), .. }
             | Asked::Failed { queued: Some(waiting), .. } => waiting,
@@ -352,6 +354,8 @@ impl Driver {
             Ok(Outcome::Granted(grant)) => {
                 self.failures = 0;
                 claim.granted_to_waiters(grant);
+                // The new holder comes before the driver's own affairs.
+                tokio::task::yield_now().await;
             }
             Ok(Outcome::Refused(refusal)) => {
                 self.failures = 0;

@@ -9,6 +9,7 @@
 //! What is decided about a lease and the request that follows from it are one step under its mutex: nothing
 //! is renewed or counted behind its release.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub(crate) struct Lease {
     clock: Clock,
     acquired_on: Generation,
     state: Mutex<State>,
+    /// Where it stands in the watchdog's schedule, whose mutex guards it.
+    pub(crate) place: Place,
     /// Cancelled when the lease is lost; made for the first who asks.
     lost: OnceLock<CancellationToken>,
 }
@@ -62,6 +65,23 @@ enum Phase {
     Held,
     Lost(LossReason),
     Released,
+}
+
+/// A moment that is guarded from elsewhere: nanoseconds on the client's clock, 0 for none.
+#[derive(Default)]
+pub(crate) struct Place(AtomicU64);
+
+impl Place {
+    pub(crate) fn set(&self, at: Option<Timestamp>) {
+        self.0.store(at.map_or(0, Timestamp::nanos), Ordering::Relaxed);
+    }
+
+    pub(crate) fn take(&self) -> Option<Timestamp> {
+        match self.0.swap(0, Ordering::Relaxed) {
+            0 => None,
+            nanos => Some(Timestamp::from_nanos(nanos)),
+        }
+    }
 }
 
 /// Whether a lease is ours.
@@ -113,6 +133,7 @@ impl Lease {
                 block_end: grant.block_end,
                 block,
             }),
+            place: Place::default(),
             lost: OnceLock::new(),
         }
     }

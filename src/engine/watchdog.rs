@@ -48,8 +48,6 @@ struct Shared {
 #[derive(Default)]
 struct Schedule {
     events: BTreeMap<(Timestamp, usize), Arc<Lease>>,
-    /// Where each lease stands in `events`.
-    places: std::collections::HashMap<usize, Timestamp>,
     /// When the task looks next.
     looks_at: Timestamp,
 }
@@ -57,22 +55,21 @@ struct Schedule {
 impl Schedule {
     /// Puts a lease at `at`, from wherever it stood. Whether the task must be woken for it.
     fn put(&mut self, lease: &Arc<Lease>, at: Timestamp) -> bool {
-        let key = key(lease);
         // Whoever ends a lease removes it afterwards: one that is over must not come back.
         if lease.is_over() {
             return false;
         }
-        if let Some(before) = self.places.insert(key, at) {
-            self.events.remove(&(before, key));
-        }
-        self.events.insert((at, key), lease.clone());
-        at < self.looks_at
+        self.remove(lease);
+        lease.place.set(Some(at));
+        self.events.insert((at, key(lease)), lease.clone());
+        let sooner = at < self.looks_at;
+        self.looks_at = self.looks_at.min(at);
+        sooner
     }
 
     fn remove(&mut self, lease: &Arc<Lease>) {
-        let key = key(lease);
-        if let Some(at) = self.places.remove(&key) {
-            self.events.remove(&(at, key));
+        if let Some(at) = lease.place.take() {
+            self.events.remove(&(at, key(lease)));
         }
     }
 
@@ -84,19 +81,22 @@ impl Schedule {
                 break;
             }
             let lease = entry.remove();
-            self.places.remove(&key(&lease));
+            lease.place.take();
             due.push(lease);
         }
         due
     }
 
     /// When to look next. At least once a second while anything is held: timers stand still while the
-    /// host is suspended, deadlines do not.
+    /// host is suspended, deadlines do not. A look that was planned stays, though it may find nothing:
+    /// so locks that come and go wake nobody.
     fn plan(&mut self, now: Timestamp) -> Timestamp {
-        self.looks_at = match self.events.first_key_value() {
-            Some(((at, _), _)) => (*at).min(now.plus(LOOK_EVERY)),
-            None => Timestamp::NEVER,
-        };
+        if self.looks_at <= now {
+            self.looks_at = match self.events.first_key_value() {
+                Some(((at, _), _)) => (*at).min(now.plus(LOOK_EVERY)),
+                None => Timestamp::NEVER,
+            };
+        }
         self.looks_at
     }
 }
@@ -209,7 +209,11 @@ impl Round {
                     }
                 }
                 () = shared.sooner.notified() => {}
-                () = &mut timer => timer_at = Timestamp::NEVER,
+                // Replaced at once: it is ready for ever.
+                () = &mut timer => {
+                    timer = clock.sleep_until(Timestamp::NEVER);
+                    timer_at = Timestamp::NEVER;
+                }
             }
             self.look();
         }

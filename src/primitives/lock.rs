@@ -39,9 +39,9 @@ impl Mutex {
         Self {
             engine: engine.clone(),
             lock: Arc::new(Lock {
-                token_key: key::token_key(&name, config.redisson_fencing),
                 channel: key::channel(&name),
                 name,
+                redisson_fencing: config.redisson_fencing,
                 retention_ms: config.retention_ms(),
             }),
             terms: Terms { lease: LeaseTerms::Watched(config.ttl), max_hold: None },
@@ -307,11 +307,7 @@ impl Mutex {
     pub async fn status(&self) -> Result<LockStatus, Error> {
         let call = Call {
             script: &script::LOCK_STATUS,
-            keys: vec![
-                self.lock.name.clone(),
-                self.lock.token_key.clone(),
-                self.lock.channel.clone(),
-            ],
+            keys: vec![self.lock.name.clone(), self.lock.token_key(), self.lock.channel.clone()],
             args: Vec::new(),
         };
         let reply = self.call(&call).await?;
@@ -446,9 +442,16 @@ impl LockStatus {
 /// The lock as the engine sees it.
 struct Lock {
     name: Arc<str>,
-    token_key: Arc<str>,
     channel: Arc<str>,
+    redisson_fencing: bool,
     retention_ms: u64,
+}
+
+impl Lock {
+    /// Made when it is sent: a held lock need not keep it.
+    fn token_key(&self) -> Arc<str> {
+        key::token_key(&self.name, self.redisson_fencing)
+    }
 }
 
 impl Primitive for Lock {
@@ -463,7 +466,7 @@ impl Primitive for Lock {
     fn acquire(&self, id: &LeaseId, ttl: Duration, block: u64) -> Call {
         Call {
             script: &script::LOCK_ACQUIRE,
-            keys: vec![self.name.clone(), self.token_key.clone(), self.channel.clone()],
+            keys: vec![self.name.clone(), self.token_key(), self.channel.clone()],
             args: vec![
                 Arg::Text(id.0.clone()),
                 Arg::Number(1),

@@ -108,7 +108,7 @@ async fn without_the_setting_each_counts_for_itself(version: Version) {
         assert!(lock.try_lock().await.expect("an answer").is_none());
         java.number("a", "unlock fenced 6e").await;
         let guard = lock.lock().await.expect("held");
-        assert_eq!(java.number("a", "try-lock-and-get-token fenced 6e 20").await, -1);
+        assert_eq!(java.number("a", "try-lock-and-get-token fenced 6e 300").await, -1);
         assert!(guard.token() > 1_000_000);
         guard.unlock().await.expect("held");
     }

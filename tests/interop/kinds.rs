@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use leasehold::Error;
+use redis::Value;
 
 use crate::{
     java::{Java, Version, hex},
     side::{Table, ask},
-    support::{Stalls, within},
+    support::{Stalls, eventually, within},
     with_each_redisson,
 };
 
@@ -59,12 +60,11 @@ async fn a_fair_lock_excludes_but_its_wake_ups_go_elsewhere(version: Version) {
 
     assert_eq!(fair("try-lock").await, 0);
     let wait = ask(table.java(), "a", "lock fair 6e");
-    let waits = async || table.server.command(&["EXISTS", "redisson_lock_queue:{n}"]).await;
-    crate::support::eventually(Duration::from_secs(5), "Java waits", async || {
-        waits().await == redis::Value::Int(1)
-    })
-    .await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    // On a channel of its own; what follows the subscription, the second look, has to be over.
+    let own_channels = ["PUBSUB", "CHANNELS", "redisson_lock__channel:{n}:*"];
+    let waits = async || table.server.command(&own_channels).await != Value::Array(Vec::new());
+    eventually(Duration::from_secs(20), "Java waits", waits).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
     let freed = table.rust.unlock("b", "n").done().await;
     let next = wait.done().await;
     let latency = Duration::from_micros(next.ended_us - freed.began_us);

@@ -27,7 +27,7 @@ use crate::{
 /// All versions of Redisson at once: a process of each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_draw_from_one_total_and_nothing_is_lost() {
-    const TOTAL: u64 = 20_000;
+    let TOTAL: u64 = env::var("XN").map_or(20_000, |n| n.parse().unwrap());
     const THREADS: usize = 4;
     let server = Server::start().await;
     let record = Record::in_folder(server.dir(), TOTAL);
@@ -226,7 +226,7 @@ async fn serve(task: &str) {
     let url = env::var(SERVER).expect("told");
     let builder = || {
         let fencing = fencing.parse().expect("true or false");
-        Client::builder().nodes([url.clone()]).redisson_fencing(fencing)
+        Client::builder().nodes([url.clone()]).redisson_fencing(fencing).handoff_window(Duration::from_millis(env::var("XW").map_or(0,|w|w.parse().unwrap())))
     };
     let client = builder().connect().await.expect("connected");
     let (for_threads, mark) = tokio::task::spawn_blocking({
@@ -316,7 +316,7 @@ impl Crew {
             self.overlaps.fetch_add(1, Ordering::Relaxed);
         }
         write(record, 8, 1);
-        thread::yield_now();
+        match env::var("XT") { Ok(t) => thread::sleep(Duration::from_micros(t.parse().unwrap())), _ => thread::yield_now() };
         write(record, 16 + 8 * taken, self.mark.unwrap_or(token));
         write(record, 0, taken + 1);
         write(record, 8, 0);

@@ -6,7 +6,7 @@ use parking_lot::MutexGuard;
 use tokio::sync::oneshot;
 
 use super::hold::{Entry, Heirs};
-use super::state::{Seat, SeenRefusal, State};
+use super::state::{Seat, SeenRefusal, State, Trouble};
 use super::{Gate, Request, Service, Until};
 use crate::clock::Timestamp;
 use crate::config::Terms;
@@ -125,7 +125,7 @@ impl Claim {
         self.open = false;
         state.answered();
         state.refused_ask = self.ask;
-        state.refusal = Some(SeenRefusal { refusal, at: gate.engine.clock.now() });
+        state.refusal = Some(Box::new(SeenRefusal { refusal, at: gate.engine.clock.now() }));
         self.give_back(state);
     }
 
@@ -135,8 +135,8 @@ impl Claim {
         let mut state = gate.state.lock();
         self.open = false;
         let now = gate.engine.clock.now();
-        let since = state.trouble.as_ref().map_or(now, |(since, _)| *since);
-        state.trouble = Some((since, fault.clone()));
+        let since = state.trouble.as_ref().map_or(now, |trouble| trouble.since);
+        state.trouble = Some(Box::new(Trouble { since, fault: fault.clone() }));
         self.give_back(state);
     }
 

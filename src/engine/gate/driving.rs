@@ -89,13 +89,13 @@ impl Gate {
     /// Ends the waits without a limit that have lasted through `unavailable_after` without an answer.
     pub(crate) fn fail_unanswered(&self) {
         let now = self.engine.clock.now();
-        let Some((since, fault)) = self.state.lock().trouble.clone() else {
+        let Some(trouble) = self.state.lock().trouble.clone() else {
             return;
         };
         let patience = self.engine.config.unavailable_after;
         self.fail_waiters(
-            |waiter| waiter.for_ever && now.since(since.max(waiter.joined_at)) >= patience,
-            || self.engine.quorum.error(self.primitive.name(), fault.clone()),
+            |waiter| waiter.for_ever && now.since(trouble.since.max(waiter.joined_at)) >= patience,
+            || self.engine.quorum.error(self.primitive.name(), trouble.fault.clone()),
         );
     }
 

@@ -462,7 +462,9 @@ impl Gate {
         let lock = self.primitive.name();
         let refusal = match (&state.seat, &state.trouble, &state.refusal) {
             (Seat::Held(hold), _, _) => hold.as_refusal(now),
-            (_, Some((_, fault)), _) => return self.engine.quorum.error(lock, fault.clone()),
+            (_, Some(trouble), _) => {
+                return self.engine.quorum.error(lock, trouble.fault.clone());
+            }
             (_, None, Some(seen)) => Refusal {
                 remaining: seen
                     .refusal

@@ -28,9 +28,8 @@ pub(super) struct State {
     pub(super) aftermath: Aftermath,
     /// Others heard of the last release whose answer is known.
     pub(super) in_company: bool,
-    pub(super) refusal: Option<SeenRefusal>,
-    /// Since when the servers have not answered, and how.
-    pub(super) trouble: Option<(Timestamp, Fault)>,
+    pub(super) refusal: Option<Box<SeenRefusal>>,
+    pub(super) trouble: Option<Box<Trouble>>,
     /// Tokens that the last lease used.
     pub(super) tokens_used: u64,
     /// Taken out of the client's list: it is not to be used any more.
@@ -54,6 +53,13 @@ pub(super) enum Aftermath {
     Pending { number: u64 },
     /// Others heard of it and come before us, if we ask before `until`.
     Others { others: u32, until: Timestamp },
+}
+
+/// The servers gave no usable answer.
+#[derive(Clone)]
+pub(super) struct Trouble {
+    pub(super) since: Timestamp,
+    pub(super) fault: Fault,
 }
 
 pub(super) struct SeenRefusal {

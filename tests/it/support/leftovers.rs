@@ -43,4 +43,4 @@ pub(crate) async fn subscribers(server: &Server, channel: &str) -> i64 {
 }
 
 /// Far below the TTLs in use: what is gone by then was not left to expire.
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(15);

@@ -103,8 +103,10 @@ public final class Helper {
                 return lock(args).remainTimeToLive();
             case "lock-and-get-token":
                 return fenced(args).lockAndGetToken();
-            case "try-lock-and-get-token":
-                return fenced(args).tryLockAndGetToken(number(args[2]), TimeUnit.MILLISECONDS);
+            case "try-lock-and-get-token": {
+                Long token = fenced(args).tryLockAndGetToken(number(args[2]), TimeUnit.MILLISECONDS);
+                return token == null ? -1 : token;
+            }
             case "get-token":
                 return fenced(args).getToken();
             case "set-permits": {
