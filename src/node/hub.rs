@@ -147,22 +147,21 @@ impl Hub {
         Subscription { hub: self.clone(), channel: channel.clone(), ear }
     }
 
-    /// Tries once whether this user may subscribe.
-    pub(super) async fn probe(&self) -> Result<(), Fault> {
+    /// Tries once, by `until`, whether this user may subscribe.
+    pub(super) async fn probe(&self, until: Timestamp) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let probe = async move {
-            let Some((mut sink, _stream)) = shared.connect().await? else {
+            let Some((mut sink, _stream)) = shared.connect(until).await? else {
                 return Err(Fault::NoAnswer(shared.connect_timeout));
             };
-            let at = shared.clock.now().plus(shared.response_timeout);
-            match shared.clock.until(at, sink.subscribe(PROBE)).await {
+            match shared.clock.until(until, sink.subscribe(PROBE)).await {
                 Some(Ok(())) => Ok(()),
                 // The name of the probe may be out of bounds; the names of locks are another matter.
                 Some(Err(error)) => match Fault::from_redis(error) {
                     Fault::Denied { what, .. } if &*what == "the channel" => Ok(()),
                     fault => Err(fault),
                 },
-                None => Err(Fault::NoAnswer(shared.response_timeout)),
+                None => Err(Fault::NoAnswer(shared.connect_timeout)),
             }
         };
         self.shared.clock.runtime().spawn(probe).await.unwrap_or(Err(Fault::Closed))
@@ -183,10 +182,9 @@ impl Hub {
 }
 
 impl Shared {
-    /// A new connection; `None` if there is none within the connect timeout.
-    async fn connect(&self) -> Result<Option<(PubSubSink, PubSubStream)>, Fault> {
-        let at = self.clock.now().plus(self.connect_timeout);
-        match self.clock.until(at, self.connector.subscriptions()).await {
+    /// A new connection; `None` if there is none by `until`.
+    async fn connect(&self, until: Timestamp) -> Result<Option<(PubSubSink, PubSubStream)>, Fault> {
+        match self.clock.until(until, self.connector.subscriptions()).await {
             Some(Ok(connection)) => {
                 self.connections_made.fetch_add(1, Ordering::Relaxed);
                 Ok(Some(connection.split()))
@@ -256,7 +254,8 @@ impl Attendant {
                     return;
                 }
             }
-            match self.shared.connect().await {
+            let until = self.shared.clock.now().plus(self.shared.connect_timeout);
+            match self.shared.connect(until).await {
                 Ok(Some((sink, stream))) => {
                     attempt = 0;
                     self.use_connection(sink, stream).await;

@@ -128,10 +128,11 @@ impl Node {
         // Ends the hub if this future is dropped.
         let abandoned = node.shared.hub.closing().clone().drop_guard();
         // On the client's own runtime, where the connection's task is to live.
-        let first = async move { supervisor.connect().await.map(|()| supervisor) };
+        let until = node.shared.clock.now().plus(config.connect_timeout);
+        let first = async move { supervisor.connect(until).await.map(|()| supervisor) };
         let first = node.shared.clock.runtime().spawn(first).await;
         let ready = match first.unwrap_or(Err(Fault::Closed)) {
-            Ok(supervisor) => node.shared.hub.probe().await.map(|()| supervisor),
+            Ok(supervisor) => node.shared.hub.probe(until).await.map(|()| supervisor),
             Err(fault) => Err(fault),
         };
         match ready {
@@ -473,7 +474,8 @@ impl Supervisor {
                     return false;
                 }
             }
-            let Err(fault) = self.connect().await else {
+            let until = self.shared.clock.now().plus(self.shared.connect_timeout);
+            let Err(fault) = self.connect(until).await else {
                 return true;
             };
             tracing::debug!(node = %self.shared.address, %fault, attempt, "connecting failed");
@@ -486,11 +488,10 @@ impl Supervisor {
     }
 
     /// Makes a connection and, in one step, sends what is owed on it and lets others use it.
-    async fn connect(&mut self) -> Result<(), Fault> {
+    async fn connect(&mut self, until: Timestamp) -> Result<(), Fault> {
         let shared = self.shared.clone();
-        let at = shared.clock.now().plus(shared.connect_timeout);
         let lost = Arc::new(Notify::new());
-        let made = shared.clock.until(at, shared.connector.commands(lost.clone())).await;
+        let made = shared.clock.until(until, shared.connector.commands(lost.clone())).await;
         let commands = match made {
             Some(Ok(commands)) => commands,
             Some(Err(error)) => {
@@ -504,7 +505,7 @@ impl Supervisor {
         shared.connections_made.fetch_add(1, Ordering::Relaxed);
         let mut connection =
             Connection { commands, generation: *shared.generation.borrow() + 1, alone: true };
-        let identity = Handshake { shared: &shared, connection: &connection, until: at }
+        let identity = Handshake { shared: &shared, connection: &connection, until }
             .run(&mut self.haunting)
             .await?;
         connection.alone = self.haunting.is_empty();

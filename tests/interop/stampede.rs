@@ -226,7 +226,10 @@ async fn serve(task: &str) {
     let url = env::var(SERVER).expect("told");
     let builder = || {
         let fencing = fencing.parse().expect("true or false");
-        Client::builder().nodes([url.clone()]).redisson_fencing(fencing).handoff_window(Duration::from_millis(env::var("XW").map_or(0,|w|w.parse().unwrap())))
+        Client::builder()
+            .nodes([url.clone()])
+            .redisson_fencing(fencing)
+            .handoff_window(Duration::from_millis(env::var("XW").map_or(0, |w| w.parse().unwrap())))
     };
     let client = builder().connect().await.expect("connected");
     let (for_threads, mark) = tokio::task::spawn_blocking({
@@ -316,7 +319,10 @@ impl Crew {
             self.overlaps.fetch_add(1, Ordering::Relaxed);
         }
         write(record, 8, 1);
-        match env::var("XT") { Ok(t) => thread::sleep(Duration::from_micros(t.parse().unwrap())), _ => thread::yield_now() };
+        match env::var("XT") {
+            Ok(t) => thread::sleep(Duration::from_micros(t.parse().unwrap())),
+            _ => thread::yield_now(),
+        };
         write(record, 16 + 8 * taken, self.mark.unwrap_or(token));
         write(record, 0, taken + 1);
         write(record, 8, 0);
