@@ -93,7 +93,6 @@ async fn turns_of_our_tasks(lock: &Mutex) -> Vec<u64> {
         turns.push(token);
     }
     assert_eq!(turns.len(), 20);
-    // The end of a block that was not used up: nobody has these any more.
     turns
 }
 
@@ -108,6 +107,7 @@ async fn without_the_setting_each_counts_for_itself(version: Version) {
         assert!(lock.try_lock().await.expect("an answer").is_none());
         java.number("a", "unlock fenced 6e").await;
         let guard = lock.lock().await.expect("held");
+        // Long enough for Java to subscribe: otherwise it throws.
         assert_eq!(java.number("a", "try-lock-and-get-token fenced 6e 300").await, -1);
         assert!(guard.token() > 1_000_000);
         guard.unlock().await.expect("held");

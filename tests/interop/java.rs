@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    env,
     fs::{self, File},
     io::{BufRead, BufReader, ErrorKind, Write},
     path::{Path, PathBuf},
@@ -83,7 +82,7 @@ impl Java {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("java runs");
+            .expect("java runs: scripts/setup-java installs it");
         let commands = process.stdin.take().expect("piped");
         let answers = process.stdout.take().expect("piped");
         let asked = Arc::new(Mutex::new(Some(HashMap::new())));
@@ -212,7 +211,7 @@ fn build(version: Version) -> String {
 }
 
 fn maven(version: Version, out: &Path, options: &[&str]) -> Result<(), String> {
-    let output = Command::new(env::var_os("MAVEN").unwrap_or_else(|| "mvn".into()))
+    let output = Command::new("mvn")
         .args(["--quiet", "--batch-mode", "--no-transfer-progress"])
         .args(options)
         .arg(format!("-Dredisson.version={}", version.number()))
@@ -249,5 +248,5 @@ fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/java")
 }
 
-/// No command takes longer, but the stampede.
+/// The longest is the stampede.
 const LIMIT: Duration = Duration::from_secs(300);

@@ -20,14 +20,15 @@ use leasehold::{Client, blocking};
 
 use crate::{
     java::{Java, Version, hex},
-    support::Server,
+    support::{Server, eventually},
     with_each_redisson,
 };
 
-/// All versions of Redisson at once: a process of each.
+/// All versions of Redisson at once: a process of each. Ours pass nothing on among themselves, which would leave
+/// Java a turn now and then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_draw_from_one_total_and_nothing_is_lost() {
-    let TOTAL: u64 = env::var("XN").map_or(20_000, |n| n.parse().unwrap());
+    const TOTAL: u64 = 20_000;
     const THREADS: usize = 4;
     let server = Server::start().await;
     let record = Record::in_folder(server.dir(), TOTAL);
@@ -37,7 +38,7 @@ async fn both_draw_from_one_total_and_nothing_is_lost() {
     }
     let crews = [(2 * THREADS, 0), (0, 2 * THREADS), (THREADS, THREADS)];
     let rust: Vec<_> =
-        crews.iter().map(|crew| Process::start(&server.url(), &record, *crew, false)).collect();
+        crews.iter().map(|crew| Process::start(&server.url(), &record, *crew, FAIR)).collect();
 
     let began_at = Instant::now();
     let asked: Vec<_> = java
@@ -63,14 +64,17 @@ async fn both_draw_from_one_total_and_nothing_is_lost() {
 
 with_each_redisson!(tokens_grow_from_turn_to_turn);
 
-/// With FencedLock, whose tokens are written down as the turns are taken.
+/// With FencedLock, whose tokens are written down as the turns are taken. Ours pass the lock on among themselves.
 async fn tokens_grow_from_turn_to_turn(version: Version) {
-    const TOTAL: u64 = 2_000;
+    const TOTAL: u64 = 3_000;
+    const OF_JAVA: u64 = 100;
     let server = Server::start().await;
     let record = Record::in_folder(server.dir(), TOTAL);
     let java = Java::connect(version, &server.url(), TTL).await;
-    let rust = Process::start(&server.url(), &record, (3, 3), true);
+    let rust = Process::start(&server.url(), &record, (3, 3), FENCED);
     let asked = java.ask("a", &record.command("fenced", 6, 0));
+    let under_way = async || record.taken() >= OF_JAVA;
+    eventually(Duration::from_secs(60), "Java takes turns", under_way).await;
     let told = rust.take_part(0);
     let made = [Made::parse(&asked.await.value()), told.await.expect("no panic")];
     println!("{version:?}: {made:?}");
@@ -78,7 +82,7 @@ async fn tokens_grow_from_turn_to_turn(version: Version) {
     let tokens = record.turns();
     let disorder = tokens.windows(2).find(|pair| pair[0] >= pair[1]);
     assert_eq!(disorder, None);
-    assert!(made.iter().all(|made| made.turns > 0), "only one of them took part");
+    assert!(made[0].turns >= OF_JAVA && made[1].turns > 0, "only one of them took part");
 }
 
 /// What one process has made of it.
@@ -123,9 +127,12 @@ impl Record {
         numbers.map(u64::from_be_bytes).skip(2).collect()
     }
 
+    fn taken(&self) -> u64 {
+        read(&File::open(&self.path).expect("the file is there"), 0)
+    }
+
     fn check(&self, made: &[Made]) {
-        let taken = read(&File::open(&self.path).expect("the file is there"), 0);
-        assert_eq!(taken, self.total);
+        assert_eq!(self.taken(), self.total);
         assert_eq!(made.iter().map(|made| made.turns).sum::<u64>(), self.total);
         assert!(made.iter().all(|made| made.overlaps == 0), "two were inside at once");
     }
@@ -155,6 +162,17 @@ fn write(record: &File, at: u64, value: u64) {
     record.write_all_at(&value.to_be_bytes(), at).expect("the record can be written");
 }
 
+/// How our clients are set.
+#[derive(Clone, Copy)]
+struct Settings {
+    handoff_ms: u64,
+    redisson_fencing: bool,
+}
+
+const FAIR: Settings = Settings { handoff_ms: 0, redisson_fencing: false };
+/// The default but for the tokens.
+const FENCED: Settings = Settings { handoff_ms: 20, redisson_fencing: true };
+
 /// A process of ours: this test binary, run again.
 struct Process {
     child: Child,
@@ -164,8 +182,10 @@ struct Process {
 
 impl Process {
     /// Connected when this returns.
-    fn start(url: &str, record: &Record, crew: (usize, usize), fencing: bool) -> Self {
-        let task = format!("{} {} {} {fencing}", record.total, crew.0, crew.1);
+    fn start(url: &str, record: &Record, crew: (usize, usize), settings: Settings) -> Self {
+        let Settings { handoff_ms, redisson_fencing } = settings;
+        let (tasks, threads) = crew;
+        let task = format!("{} {tasks} {threads} {handoff_ms} {redisson_fencing}", record.total);
         let mut child = Command::new(env::current_exe().expect("this binary"))
             .args(["stampede::a_process_of_ours_takes_part", "--exact", "--nocapture"])
             .env(TASK, task)
@@ -214,7 +234,7 @@ async fn a_process_of_ours_takes_part() {
     }
     let server = Server::start().await;
     let record = Record::in_folder(server.dir(), 500);
-    let process = Process::start(&server.url(), &record, (2, 2), false);
+    let process = Process::start(&server.url(), &record, (2, 2), FAIR);
     let made = process.take_part(7).await.expect("no panic");
     record.check(&[made]);
     assert_eq!(record.turns(), [7; 500]);
@@ -222,14 +242,15 @@ async fn a_process_of_ours_takes_part() {
 
 async fn serve(task: &str) {
     let words: Vec<_> = task.split(' ').collect();
-    let [total, tasks, threads, fencing] = words[..] else { panic!("not a task: {task}") };
+    let [total, tasks, threads, handoff_ms, fencing] = words[..] else {
+        panic!("not a task: {task}")
+    };
     let url = env::var(SERVER).expect("told");
     let builder = || {
-        let fencing = fencing.parse().expect("true or false");
         Client::builder()
             .nodes([url.clone()])
-            .redisson_fencing(fencing)
-            .handoff_window(Duration::from_millis(env::var("XW").map_or(0, |w| w.parse().unwrap())))
+            .handoff_window(Duration::from_millis(number(handoff_ms)))
+            .redisson_fencing(fencing == "true")
     };
     let client = builder().connect().await.expect("connected");
     let (for_threads, mark) = tokio::task::spawn_blocking({
@@ -248,7 +269,7 @@ async fn serve(task: &str) {
     let crew = Crew {
         path: env::var(RECORD).expect("told").into(),
         total: number(total),
-        mark: (fencing == "false").then_some(mark),
+        mark: (fencing != "true").then_some(mark),
         turns: AtomicU64::new(0),
         overlaps: AtomicU64::new(0),
     };
@@ -319,10 +340,7 @@ impl Crew {
             self.overlaps.fetch_add(1, Ordering::Relaxed);
         }
         write(record, 8, 1);
-        match env::var("XT") {
-            Ok(t) => thread::sleep(Duration::from_micros(t.parse().unwrap())),
-            _ => thread::yield_now(),
-        };
+        thread::yield_now();
         write(record, 16 + 8 * taken, self.mark.unwrap_or(token));
         write(record, 0, taken + 1);
         write(record, 8, 0);
@@ -333,7 +351,7 @@ impl Crew {
 
 const NAME: &str = "stampede";
 const TTL: Duration = Duration::from_secs(30);
-/// What a process of ours is told in its environment: the total, how many tasks and threads, redisson_fencing.
+/// What a process of ours is told in its environment: the total, how many tasks and threads, its settings.
 const TASK: &str = "LEASEHOLD_INTEROP_STAMPEDE";
 const SERVER: &str = "LEASEHOLD_INTEROP_SERVER";
 const RECORD: &str = "LEASEHOLD_INTEROP_RECORD";
