@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold::{Client, ClientBuilder, Error, LossReason};
+use leasehold::{Client, ClientBuilder, Error, Guard, LossReason};
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -79,14 +79,15 @@ fn a_waiter_of_a_server_that_is_away_rests_and_asks_again() {
     let (tests, tasks) = (runtime(), runtime());
     let (server, client) = on_its_own_runtime(&tests, &tasks);
     server.kill();
-    // An answer is waited for a third of that.
-    let waiting = tests.spawn(client.mutex("n").with_ttl(900 * MS).lock());
+    // An ask is given up after a third of that.
+    let waiting = tests.spawn(client.mutex("n").with_ttl(150 * MS).lock());
     tests.block_on(async {
         let what = "the first ask has failed";
         eventually(LIMIT, what, async || client.stats().waiters == 1).await;
         let busy = || tasks.metrics().worker_total_busy_duration(0);
         let (began_at, busy_before) = (Instant::now(), busy());
-        tokio::time::sleep(300 * MS).await;
+        // Through some asks of the one who asks for it, and the pauses between them.
+        tokio::time::sleep(800 * MS).await;
         let (took, busy) = (began_at.elapsed(), busy() - busy_before);
         assert!(busy < took / 2, "busy for {busy:?} of {took:?}, without anything to do");
 
@@ -145,7 +146,7 @@ async fn asks_that_fail_after_a_silence_are_backed_off() {
     let before = asks().await;
     tokio::time::sleep(400 * MS).await;
     let asked = asks().await - before;
-    assert!(asked < 40, "{asked} asks in 400 ms");
+    assert!(asked < 20, "{asked} asks in 400 ms");
     assert!(!waiting.is_finished());
 
     server.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
@@ -161,6 +162,61 @@ async fn rejected(server: &Server) -> u64 {
     let info: String = redis::from_redis_value(info).expect("a text");
     let count = info.split("errorstat_OOM:count=").nth(1);
     count.map_or(0, |count| count.trim_end_matches(char::is_control).parse().expect("a number"))
+}
+
+/// A client that stands behind many others does not ask on the message. If none of them does, it asks soon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_behind_clients_that_never_ask_asks_after_a_silence() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let theirs = other.mutex("n").lock().await.expect("free");
+    let mut deaf = Vec::new();
+    for _ in 0..8 {
+        let listener = redis::Client::open(server.url()).expect("a valid URL");
+        let mut listener = listener.get_async_pubsub().await.expect("connected");
+        listener.subscribe(CHANNEL).await.expect("subscribed");
+        deaf.push(listener);
+    }
+    let spy = Spy::on(&server).await;
+    let waiting = tokio::spawn(client.mutex("n").lock());
+    let refused = async || spy.count("lock_acquire") == 2;
+    eventually(LIMIT, "it listens, and was refused after that", refused).await;
+    // Its number in the line comes with that refusal.
+    client.mutex("n").is_locked().await.expect("an answer behind it");
+    let freed_at = Instant::now();
+    theirs.unlock().await.expect("held");
+    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it asks");
+    let took = freed_at.elapsed();
+    assert!(took < within(500 * MS, &stalls), "{took:?}");
+    guard.expect("no panic").expect("free").unlock().await.expect("held");
+    drop(deaf);
+    nothing_left(&server, &client).await;
+}
+
+/// The lock was handed to a waiter that is dropped before it has looked: it goes to the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_handed_to_a_waiter_that_is_dropped_goes_on() {
+    let server = Server::start().await;
+    // Once by a hand-off, once by a release.
+    for window in [Duration::from_secs(1), Duration::ZERO] {
+        let builder = builder(server.url()).handoff_window(window);
+        let client = builder.connect().await.expect("connected");
+        let lock = client.mutex("n");
+        let (guard, hindmost) = with_one_behind(&server, &client, &lock, &lock).await;
+        hindmost.abort();
+        assert!(hindmost.await.is_err_and(|error| error.is_cancelled()));
+        let mut dropped = Box::pin(lock.lock());
+        poll_once(dropped.as_mut());
+        let next = tokio::spawn(lock.lock());
+        eventually(LIMIT, "both wait", async || client.stats().waiters == 2).await;
+        guard.unlock().await.expect("held");
+        eventually(LIMIT, "it is handed on", async || client.stats().waiters == 1).await;
+        drop(dropped);
+        let next = tokio::time::timeout(LIMIT, next).await.expect("it has its turn");
+        next.expect("no panic").expect("free").unlock().await.expect("held");
+        nothing_left(&server, &client).await;
+    }
 }
 
 /// `try_lock` stands in no line, and does not keep those who do from the lock for ever.
@@ -384,13 +440,14 @@ async fn a_connect_takes_no_longer_than_its_timeout_over_all_its_steps() {
     let server = Server::start().await;
     let stalls = Stalls::watch();
     let proxy = Proxy::start(server.port()).await;
-    for delay in [60, 100, 150, 250] {
+    // With some of them the first connection is made in time, and the second would not be.
+    for delay in [60, 70, 80, 90, 150] {
         proxy.delay_replies(delay * MS);
         let timeout = 500 * MS;
         let began_at = Instant::now();
         let answer = builder(proxy.url()).connect_timeout(timeout).connect().await;
         let took = began_at.elapsed();
-        assert!(took < within(timeout + 50 * MS, &stalls), "{took:?}, answers {delay} ms late");
+        assert!(took < within(timeout + 100 * MS, &stalls), "{took:?}, answers {delay} ms late");
         assert!(matches!(answer, Ok(_) | Err(Error::Unavailable { .. })), "{answer:?}");
     }
 }
@@ -496,7 +553,7 @@ async fn an_acquire_late_in_the_network_is_released_although_a_handshake_broke()
     let builder = builder(network.url()).response_timeout(300 * MS).ttl(Duration::from_secs(60));
     let client = builder.connect().await.expect("connected");
     // What a client asks about its server at first is answered: what is late from now on is a lock.
-    client.check().await.expect("an answer");
+    know_scripts(&client).await;
     network.shared.late.store(true, SeqCst);
     let error = client.mutex("n").try_lock().await.expect_err("no answer");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
@@ -515,6 +572,31 @@ async fn an_acquire_late_in_the_network_is_released_although_a_handshake_broke()
     let delivered = async || network.shared.delivered.load(SeqCst);
     eventually(LIMIT, "what was late arrives, or is refused", delivered).await;
     nothing_left(&server, &client).await;
+}
+
+/// Who may not kill its first connection releases again and again, for as long as that one may still run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_late_in_the_network_is_released_by_a_user_who_may_not_kill() {
+    let server = Server::start().await;
+    let rules = ["on", ">pw", "~*", "&*", "+@all", "-client"];
+    server.command(&[&["ACL", "SETUSER", "u"], &rules[..]].concat()).await;
+    let network = LateNetwork::before(&server).await;
+    let builder = builder(network.url_as("u", "pw")).response_timeout(300 * MS);
+    let client = builder.ttl(Duration::from_secs(60)).connect().await.expect("connected");
+    know_scripts(&client).await;
+    let spy = Spy::on(&server).await;
+    network.shared.late.store(true, SeqCst);
+    let error = client.mutex("n").try_lock().await.expect_err("no answer");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    let released = async || spy.count("lock_release") >= 1;
+    eventually(LIMIT, "it is released on the next connection", released).await;
+    network.shared.deliver.notify_one();
+    let came = async || spy.count("lock_acquire") == 1;
+    eventually(LIMIT, "the acquire comes after that", came).await;
+    let gone = async || !exists(&server, "n").await;
+    eventually(LIMIT, "it is released again", gone).await;
+    let last = spy.runs().last().map(|run| run.script);
+    assert_eq!(last, Some("lock_release"), "{:?}", spy.runs());
 }
 
 /// A network that can be late: what the first connection sends from then on arrives when it is told to. The
@@ -555,6 +637,10 @@ impl LateNetwork {
     fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
+
+    fn url_as(&self, user: &str, password: &str) -> String {
+        format!("redis://{user}:{password}@127.0.0.1:{}", self.port)
+    }
 }
 
 async fn pass(shared: Arc<LateShared>, is_first: bool, client: TcpStream, server: TcpStream) {
@@ -588,6 +674,215 @@ async fn pass(shared: Arc<LateShared>, is_first: bool, client: TcpStream, server
         let _ = replies.await;
         shared.delivered.store(true, SeqCst);
     }
+}
+
+// Behind a release.
+
+/// A renewal is on its way to a server that has forgotten its script; the answer that says so comes after the
+/// release was sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_of_a_forgotten_script_is_not_sent_again_behind_the_release() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let client = connect_through(&proxy).await;
+    let spy = Spy::on(&server).await;
+    let guard = client.mutex("n").with_ttl(1500 * MS).lock().await.expect("free");
+    server.command(&["SCRIPT", "FLUSH"]).await;
+    proxy.hold_replies();
+    eventually(LIMIT, "it is renewed", async || spy.count("lock_renew") == 1).await;
+    drop(guard);
+    eventually(LIMIT, "it is released", async || spy.count("lock_release") == 1).await;
+    proxy.release_replies();
+    nothing_left(&server, &client).await;
+    eventually(LIMIT, "it is released whole", async || spy.count("lock_release") == 2).await;
+    assert_eq!(spy.count("lock_renew"), 1, "{:?}", spy.runs());
+}
+
+/// The renewal was sent before the deadline, and is confirmed after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_hold_stays_lost_although_a_renewal_is_confirmed_then() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let client = connect_through(&proxy).await;
+    let guard = client.mutex("n").with_ttl(1200 * MS).lock().await.expect("free");
+    let lost = guard.lost();
+    proxy.hold_replies();
+    eventually(LIMIT, "it is lost", async || !guard.is_held()).await;
+    proxy.release_replies();
+    assert_eq!(lost.await, LossReason::NotRenewed);
+    // Behind the answers that were held back.
+    client.mutex("n").is_locked().await.expect("an answer");
+    assert!(!guard.is_held() && guard.remaining().is_zero());
+    let answer = guard.unlock().await;
+    assert!(matches!(answer, Err(Error::Lost { .. })), "{answer:?}");
+    nothing_left(&server, &client).await;
+}
+
+type Waiting = tokio::task::JoinHandle<Result<Guard, Error>>;
+
+/// A hold, and one who waits behind it: both have waited for another client, so that the lease may pass on.
+async fn with_one_behind(
+    server: &Server,
+    client: &Client,
+    first: &leasehold::Mutex,
+    next: &leasehold::Mutex,
+) -> (Guard, Waiting) {
+    let theirs = connect(server).await.mutex(first.name()).lock().await.expect("free");
+    let before = client.stats().waiters;
+    let first = tokio::spawn(first.lock());
+    eventually(LIMIT, "one waits", async || client.stats().waiters == before + 1).await;
+    let next = tokio::spawn(next.lock());
+    eventually(LIMIT, "both wait", async || client.stats().waiters == before + 2).await;
+    theirs.unlock().await.expect("held");
+    (first.await.expect("no panic").expect("free"), next)
+}
+
+/// The servers' counter is the end of the block: the one hold of a block of one has that token, and those to
+/// whom a lease passes have none above it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_token_is_above_the_counter() {
+    let server = Server::start().await;
+    let builder = builder(server.url()).handoff_window(Duration::from_secs(1));
+    let client = builder.connect().await.expect("connected");
+    let lock = client.mutex("n");
+    let counter = async || {
+        let counter = server.command(&["GET", "leasehold_token:{n}"]).await;
+        redis::from_redis_value::<u64>(counter).expect("a number")
+    };
+    let guard = lock.lock().await.expect("free");
+    assert_eq!(guard.token(), counter().await);
+    let waiting = tokio::spawn(lock.lock());
+    eventually(LIMIT, "it waits", async || client.stats().waiters == 1).await;
+    guard.unlock().await.expect("held");
+    let guard = waiting.await.expect("no panic").expect("free");
+    assert!(guard.token() <= counter().await, "the block was used up");
+    guard.unlock().await.expect("held");
+
+    let (guard, waiting) = with_one_behind(&server, &client, &lock, &lock).await;
+    let first = guard.token();
+    assert_eq!(first + 1, counter().await);
+    guard.unlock().await.expect("held");
+    let guard = waiting.await.expect("no panic").expect("free");
+    assert_eq!((guard.token(), counter().await), (first + 1, first + 1));
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// Who waits on other terms than the holder's does not take over the holder's lease, however young.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_on_other_terms_gets_a_lease_of_its_own() {
+    let server = Server::start().await;
+    let builder = builder(server.url()).handoff_window(Duration::from_secs(1));
+    let client = builder.connect().await.expect("connected");
+    let lock = client.mutex("n");
+    let others = [lock.with_ttl(LIMIT), lock.with_lease(LIMIT), lock.with_ttl(4 * LIMIT)];
+    for (other, ttl) in others.into_iter().zip([LIMIT, LIMIT, 4 * LIMIT]) {
+        let (guard, waiting) = with_one_behind(&server, &client, &lock, &other).await;
+        let (holder, token) = (guard.holder(), guard.token());
+        guard.unlock().await.expect("held");
+        let guard = waiting.await.expect("no panic").expect("free");
+        assert_ne!(guard.holder(), holder);
+        assert!(guard.token() > token);
+        let left = guard.remaining();
+        assert!(left <= ttl && left > ttl - Duration::from_secs(5), "{left:?} of {ttl:?}");
+        guard.unlock().await.expect("held");
+    }
+    let (guard, waiting) = with_one_behind(&server, &client, &lock, &lock).await;
+    let holder = guard.holder();
+    guard.unlock().await.expect("held");
+    let guard = waiting.await.expect("no panic").expect("free");
+    assert_eq!(guard.holder(), holder, "on equal terms it is handed off");
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// The longest hold is that of the one who has the lock, however the lock came to it, and of nobody after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_longest_hold_counts_for_the_one_who_asked_for_it() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let builder = builder(server.url()).handoff_window(Duration::from_secs(1));
+    let client = builder.connect().await.expect("connected");
+    let ends = async |guard: Guard| {
+        let began_at = Instant::now();
+        let reason = tokio::time::timeout(LIMIT, guard.lost()).await.expect("it ends");
+        assert_eq!(reason, LossReason::Ended);
+        let took = began_at.elapsed();
+        assert!(took < within(1400 * MS, &stalls), "{took:?}");
+    };
+    let [a, c] = ["a", "c"].map(|name| client.mutex(name).with_ttl(900 * MS));
+    let (guard, waiting) = with_one_behind(&server, &client, &a, &a.with_max_hold(300 * MS)).await;
+    guard.unlock().await.expect("held");
+    let handed_off = waiting.await.expect("no panic").expect("free");
+    let theirs = connect(&server).await.mutex("c").lock().await.expect("free");
+    let waiting = tokio::spawn(c.with_max_hold(300 * MS).lock());
+    eventually(LIMIT, "it waits", async || client.stats().waiters == 1).await;
+    theirs.unlock().await.expect("held");
+    let from_another = waiting.await.expect("no panic").expect("free");
+    tokio::join!(ends(handed_off), ends(from_another));
+    nothing_left(&server, &client).await;
+}
+
+/// The first hold was to end before any renewal; the next one has the same lease, and no end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_handed_on_by_a_short_longest_hold_is_renewed() {
+    let server = Server::start().await;
+    let builder = builder(server.url()).handoff_window(Duration::from_secs(1));
+    let client = builder.connect().await.expect("connected");
+    let lock = client.mutex("n").with_ttl(900 * MS);
+    let short = lock.with_max_hold(300 * MS);
+    let (guard, waiting) = with_one_behind(&server, &client, &short, &lock).await;
+    guard.unlock().await.expect("held");
+    let guard = waiting.await.expect("no panic").expect("free");
+    let lost = tokio::time::timeout(1600 * MS, guard.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// A lease that nobody has renewed for too long is given back, although it is young enough to pass on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_past_half_its_time_is_not_handed_on() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let builder = builder(proxy.url()).handoff_window(Duration::from_secs(1));
+    let client = builder.connect().await.expect("connected");
+    let lock = client.mutex("n").with_ttl(900 * MS);
+    let (guard, waiting) = with_one_behind(&server, &client, &lock, &lock).await;
+    let holder = guard.holder();
+    proxy.hold_replies();
+    eventually(LIMIT, "half is over", async || guard.remaining() < 440 * MS).await;
+    drop(guard);
+    proxy.release_replies();
+    let guard = waiting.await.expect("no panic").expect("free");
+    assert_ne!(guard.holder(), holder);
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// The ask in flight was for one who has left; who waits behind it wants other terms.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_asked_for_one_who_left_goes_to_nobody_on_other_terms() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let (client, other) = (connect_through(&proxy).await, connect(&server).await);
+    let theirs = other.mutex("n").lock().await.expect("free");
+    let lock = client.mutex("n");
+    let first = tokio::spawn(lock.with_lease(4 * LIMIT).lock());
+    subscribed(&server).await;
+    let second = tokio::spawn(lock.with_lease(LIMIT).lock());
+    eventually(LIMIT, "both wait", async || client.stats().waiters == 2).await;
+    // The message comes, is answered by an ask, and the grant is on its way for that long.
+    proxy.delay_replies(300 * MS);
+    theirs.unlock().await.expect("held");
+    eventually(LIMIT, "it is granted", async || exists(&server, "n").await).await;
+    first.abort();
+    assert!(first.await.is_err_and(|error| error.is_cancelled()));
+    let guard = tokio::time::timeout(LIMIT, second).await.expect("it has its turn");
+    let guard = guard.expect("no panic").expect("free");
+    assert!(guard.remaining() <= LIMIT, "{:?}", guard.remaining());
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
 }
 
 // All at once.
