@@ -74,6 +74,8 @@ async fn attempt(
     primitive: &Arc<dyn Primitive>,
     request: &Request,
 ) -> Result<Entry, Error> {
+    // A held lock of this process is refused without a wait: a loop of attempts must let others run.
+    tokio::task::coop::consume_budget().await;
     let mut seen = None;
     loop {
         let (gate, entered) = Gate::come(engine, primitive, request)?;

@@ -226,7 +226,14 @@ impl Lease {
     ///
     /// Only while it is young and far from its end, so that a hold in another process waits for one
     /// window at most, and the new hold begins with time enough.
-    pub(crate) fn hand_off(&self, now: Timestamp, terms: Terms, window: Duration) -> Option<u64> {
+    ///
+    /// The second value is when the watchdog has to look, if that has changed.
+    pub(crate) fn hand_off(
+        &self,
+        now: Timestamp,
+        terms: Terms,
+        window: Duration,
+    ) -> Option<(u64, Option<Timestamp>)> {
         let mut state = self.state.lock();
         let fits = state.watched
             && terms.lease == LeaseTerms::Watched(state.ttl)
@@ -237,13 +244,12 @@ impl Lease {
             return None;
         }
         let token = state.take_token()?;
-        state.renew_until = end_of_hold(terms.max_hold, now);
-        Some(token)
+        Some((token, state.limit(end_of_hold(terms.max_hold, now))))
     }
 
-    /// Sets the longest hold of the first who uses it.
-    pub(crate) fn limit(&self, max_hold: Option<Duration>) {
-        self.state.lock().renew_until = end_of_hold(max_hold, self.acquired_at);
+    /// Sets the longest hold of the first who uses it; when the watchdog has to look, if that has changed.
+    pub(crate) fn limit(&self, max_hold: Option<Duration>) -> Option<Timestamp> {
+        self.state.lock().limit(end_of_hold(max_hold, self.acquired_at))
     }
 
     /// What the watchdog has to do at `now`. A renewal that is decided here is sent here.
@@ -391,8 +397,7 @@ impl Lease {
             LeaseTerms::Watched(_) => {
                 let renew_until = end_of_hold(terms.max_hold, now);
                 if state.watched && renew_until > state.renew_until {
-                    state.renew_until = renew_until;
-                    look_at = Some(state.next_at());
+                    look_at = state.limit(renew_until);
                 }
                 state.watched && ttl <= state.ttl
             }
@@ -478,6 +483,12 @@ impl State {
     fn next_at(&self) -> Timestamp {
         let renew_at = if self.renews() { self.renew_at } else { Timestamp::NEVER };
         renew_at.min(self.deadline)
+    }
+
+    /// Renews no longer than until then; when the next event is, if that has changed.
+    fn limit(&mut self, renew_until: Timestamp) -> Option<Timestamp> {
+        let before = std::mem::replace(&mut self.renew_until, renew_until);
+        (before != renew_until).then(|| self.next_at())
     }
 
     /// Whether there is a renewal to come that is not on its way.

@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Client, Error, Owner};
+use leasehold::{Client, Error, Guard, Owner};
 
-use crate::support::{Server, Spy, nothing_is_left};
+use crate::support::{Server, Spy, eventually, nothing_is_left};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_free_lock_costs_one_request_and_its_release_another() {
@@ -149,3 +149,61 @@ async fn waiters_of_one_process_are_served_in_their_order() {
     }
     assert_eq!(*order.lock(), (0..30).collect::<Vec<_>>());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_older_than_the_window_is_not_handed_on() {
+    let server = Server::start().await;
+    let client = Client::connect(&server.url()).await.expect("connected");
+    let spy = Spy::on(&server).await;
+    let lock = client.mutex("n");
+    for turn in 1..4 {
+        let first = lock.lock().await.expect("free");
+        let waiting = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.lock().await.expect("held").token() }
+        });
+        eventually(SOON, "the other waits", async || client.stats().waiters == 1).await;
+        tokio::time::sleep(Duration::from_millis(25)).await;
+        first.unlock().await.expect("held");
+        waiting.await.expect("no panic");
+        nothing_is_left(&server, &client, "n").await;
+        let asked = async || spy.count("lock_acquire") >= 2 * turn;
+        eventually(SOON, "the servers are asked for each", asked).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_to_an_owner_is_a_grant_to_all_its_waiters() {
+    let server = Server::start().await;
+    let client = Client::connect(&server.url()).await.expect("connected");
+    let lock = client.mutex("n");
+    for by_hand_off in [true, false] {
+        let first = lock.lock().await.expect("free");
+        let me = client.owner();
+        let mut waiting = Vec::new();
+        for n in 0..4 {
+            // The last is another owner.
+            let lock = if n < 3 { lock.owned_by(&me) } else { lock.clone() };
+            waiting.push(tokio::spawn(lock.lock()));
+            eventually(SOON, "it waits", async || client.stats().waiters == n + 1).await;
+        }
+        if !by_hand_off {
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        drop(first);
+        let mut guards = Vec::new();
+        for task in waiting {
+            // The last gets the lock when the three have gone.
+            if guards.len() == 3 {
+                assert_eq!(guards.iter().map(Guard::hold_count).max(), Some(3));
+                guards.clear();
+            }
+            guards.push(task.await.expect("no panic").expect("held"));
+        }
+        assert_eq!(guards[0].hold_count(), 1);
+        drop(guards);
+        nothing_is_left(&server, &client, "n").await;
+    }
+}
+
+const SOON: Duration = Duration::from_secs(15);

@@ -105,7 +105,9 @@ impl Claim {
             .is_some_and(|(_, waiter)| waiter.terms.lease == terms.lease);
         let waiter = if fits { state.waiters.pop_first() } else { None };
         if let Some((_, waiter)) = waiter {
-            lease.limit(waiter.terms.max_hold);
+            if let Some(at) = lease.limit(waiter.terms.max_hold) {
+                gate.engine.watchdog.watch(&lease, at);
+            }
             let heirs = gate.seat_waiter(&mut state, lease, waiter, token, now);
             drop(state);
             heirs.wake();

@@ -283,7 +283,10 @@ impl Gate {
     ) -> Option<Heirs> {
         let terms = state.waiters.first_key_value()?.1.terms;
         let window = self.engine.config.handoff_window;
-        let token = hold.lease.hand_off(now, terms, window)?;
+        let (token, look_at) = hold.lease.hand_off(now, terms, window)?;
+        if let Some(at) = look_at {
+            self.engine.watchdog.watch(&hold.lease, at);
+        }
         let (_, waiter) = state.waiters.pop_first()?;
         Some(self.seat_waiter(state, hold.lease.clone(), waiter, token, now))
     }
