@@ -299,8 +299,10 @@ impl Shared {
                 if self.silent_since.load(Ordering::Relaxed) != 0 {
                     self.silent_since.store(0, Ordering::Relaxed);
                 }
-                if matches!(answer, Err(Fault::Refused(cause)) if cause.is_replica()) {
-                    self.give_up(sent.generation, "the server is a replica");
+                if let Err(Fault::Refused(cause)) = answer
+                    && cause.is_replica()
+                {
+                    self.give_up(sent.generation, &cause.to_string());
                 }
             }
             None => self.unanswered(sent.generation, at.minus(within)),
