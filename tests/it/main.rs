@@ -1,5 +1,6 @@
 //! Behaviour against real servers, which the tests start and end themselves.
 
+mod addresses;
 mod bad_input;
 mod bad_servers;
 mod blocking;

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 pub(crate) use self::{
     face::{Face, Held},
     leftovers::{IDLE_TASKS, nothing_is_left, subscribers},
+    ports::next as free_port,
     proxy::Proxy,
     server::Server,
     spy::{Run, Spy},

@@ -24,7 +24,17 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// One that trusts the certificates in a file, and no others.
+    pub(crate) fn trusting(certificates: &str) -> Self {
+        Self::with(&[("SSL_CERT_FILE", certificates)])
+    }
+
+    fn with(environment: &[(&str, &str)]) -> Self {
         let mut process = Command::new(std::env::current_exe().expect("this binary"))
+            .envs(environment.iter().copied())
             .args(["support::worker::a_worker_answers", "--exact", "--nocapture"])
             .env(ROLE, "1")
             .stdin(Stdio::piped())

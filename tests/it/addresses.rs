@@ -1,0 +1,83 @@
+//! The kinds of URL: user, password and database, a Unix socket, TLS.
+
+use leasehold::Client;
+use redis::Value;
+
+use crate::support::{Server, nothing_is_left};
+
+#[tokio::test]
+async fn a_url_brings_user_password_and_database() {
+    let server = Server::start().await;
+    let rules = ["ACL", "SETUSER", "lk", "reset", "on", ">p@ss", "~*", "&*", "+@all"];
+    server.command(&rules).await;
+    let url = format!("redis://lk:p%40ss@127.0.0.1:{}/3", server.port());
+    let client = Client::connect(&url).await.expect("connected");
+    let guard = client.mutex("n").lock().await.expect("free");
+    assert_eq!(server.command(&["EXISTS", "n"]).await, Value::Int(0), "not in database 0");
+    let moved =
+        server.command(&["EVAL", "redis.call('SELECT', 3) return redis.call('EXISTS', 'n')", "0"]);
+    assert_eq!(moved.await, Value::Int(1));
+    guard.unlock().await.expect("held");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_unix_socket_serves_as_well() {
+    let socket = std::env::temp_dir().join(format!("leasehold-{}.sock", std::process::id()));
+    let path = socket.to_str().expect("text");
+    let server = Server::with(&["--unixsocket", path]).await;
+    let client = Client::connect(&format!("unix://{path}")).await.expect("connected");
+    let guard = client.mutex("n").lock().await.expect("free");
+    assert_eq!(server.command(&["EXISTS", "n"]).await, Value::Int(1));
+    guard.unlock().await.expect("held");
+    nothing_is_left(&server, &client, "n").await;
+}
+
+#[cfg(feature = "tls")]
+mod tls {
+    use std::fs;
+
+    use leasehold::{Client, Error};
+
+    use crate::support::{Server, Worker, free_port};
+
+    /// A server with a certificate of its own making, its TLS port, and the certificate's file.
+    async fn server() -> (Server, String, String) {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("made");
+        let port = free_port().to_string();
+        let file = |name: &str, text: String| {
+            let name = format!("leasehold-{}-{port}.{name}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            fs::write(&path, text).expect("written");
+            path.to_str().expect("text").to_owned()
+        };
+        let certificate = file("crt", made.cert.pem());
+        let key = file("key", made.signing_key.serialize_pem());
+        let args = [
+            ["--tls-port", &port],
+            ["--tls-auth-clients", "no"],
+            ["--tls-cert-file", &certificate],
+            ["--tls-key-file", &key],
+        ];
+        let server = Server::with(args.as_flattened()).await;
+        (server, port, certificate)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_server_whose_certificate_the_system_trusts_is_used() {
+        let (server, port, certificate) = server().await;
+        let mut trusting = Worker::trusting(&certificate);
+        trusting.tell(&format!("hold rediss://127.0.0.1:{port} n 30000"));
+        assert_eq!(trusting.answer()[0], "held");
+        assert_eq!(server.command(&["EXISTS", "n"]).await, redis::Value::Int(1));
+    }
+
+    #[tokio::test]
+    async fn a_server_whose_certificate_nobody_trusts_is_refused() {
+        let (server, port, _) = server().await;
+        for port in [port, server.port().to_string()] {
+            let error = Client::connect(&format!("rediss://127.0.0.1:{port}")).await;
+            assert!(matches!(error, Err(Error::Unavailable { .. })), "{error:?}");
+        }
+    }
+}
