@@ -97,8 +97,14 @@ impl Proxy {
     }
 
     /// Swallows what the server answers: commands run, and nobody is told.
+    ///
+    /// Off again, it cuts what is live: replies are matched to commands by their order, and on no real
+    /// connection does a later byte arrive where an earlier one did not.
     pub(crate) fn drop_replies(&self, on: bool) {
-        self.switch(|switches| switches.drop_replies = on);
+        self.switch(|switches| {
+            switches.cuts += u64::from(switches.drop_replies && !on);
+            switches.drop_replies = on;
+        });
     }
 
     /// Keeps the server's answers until [`release_replies`](Self::release_replies).
