@@ -1,6 +1,6 @@
 -- Takes the lock if it is free. Sent again for the same lease it confirms the lease and takes nothing new.
 -- KEYS: 1 name (hash: lease id -> hold count), 2 token (fencing counter), 3 channel (of the waiters)
--- ARGV: 1 id, 2 count, 3 ttl_ms, 4 block (how many tokens), 5 retention_ms of the counter (0: for ever)
+-- ARGV: 1 id, 2 count, 3 ttl_ms, 4 block (how many tokens), 5 retention_ms of the counter (0: for ever), 6 grain_us (the time is rounded down to it)
 -- Returns {1, end of the token block} when it is held, {0, pttl, holder, subscribers} when another holds it.
 local pttl = redis.call('PTTL', KEYS[1])
 local again = pttl ~= -2
@@ -28,6 +28,7 @@ local function keep(last)
   return redis.call('SET', KEYS[2], last, 'PX', ARGV[5], 'GET')
 end
 local now = time[1] * 1000000 + time[2]
+now = now - now % tonumber(ARGV[6])
 local last = now + block
 local before = tonumber(keep(last) or 0)
 if before > now then

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
@@ -11,9 +13,10 @@ use crate::clock::{Clock, Entropy, SystemEntropy, SystemTimeSource, TimeSource};
 use crate::config::{Address, Config, SelfWait};
 use crate::engine::gate::{Engine, Hold, Service};
 use crate::engine::quorum::Quorum;
+use crate::engine::tally::majority;
 use crate::error::{Error, Fault};
 use crate::key::Holder;
-use crate::node::{Connector, Facts, Node};
+use crate::node::{Facts, First, Network, Node, NodeStatus, Servers};
 use crate::owner::Owner;
 use crate::primitives::lock::Mutex;
 
@@ -86,15 +89,21 @@ impl Client {
     /// What this client is busy with.
     pub fn stats(&self) -> Stats {
         let gates = self.engine.gates();
-        let node = self.engine.quorum.node();
+        let nodes = self.engine.quorum.nodes();
         Stats {
             gates: gates.len(),
             waiters: gates.iter().map(|gate| gate.waiters()).sum(),
-            subscriptions: node.subscriptions(),
+            subscriptions: nodes.iter().map(Node::subscriptions).max().unwrap_or(0),
             tasks: self.engine.tasks.len(),
-            owed_releases: node.owed(),
-            connections_made: node.connections_made(),
+            owed_releases: nodes.iter().map(Node::owed).sum(),
+            connections_made: nodes.iter().map(Node::connections_made).sum(),
+            token_raises: self.engine.quorum.raises(),
         }
+    }
+
+    /// How each server is doing, in the order in which they were named.
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        self.engine.quorum.nodes().iter().map(Node::status).collect()
     }
 
     /// Asks the servers about what can break a lock's promises, and says what it found. Nothing is changed.
@@ -103,15 +112,29 @@ impl Client {
     ///
     /// [`Error::Unavailable`] if they do not answer.
     pub async fn check(&self) -> Result<Vec<Finding>, Error> {
-        let node = self.engine.quorum.node();
+        let quorum = &self.engine.quorum;
         let until = self.engine.clock.now().plus(self.engine.config.response_timeout);
-        node.up(until).await.map_err(|fault| self.fault(fault))?;
-        let facts = node.facts().await.map_err(|fault| self.fault(fault))?;
-        Ok(Finding::of(node.address(), &facts))
+        quorum.up(until).await.map_err(|fault| quorum.error(None, fault))?;
+        let (findings, faults) = self.findings().await;
+        if faults.len() > quorum.nodes().len() - quorum.majority() {
+            return Err(quorum.error(None, quorum.no_majority(faults.into_iter())));
+        }
+        Ok(findings)
     }
 
-    fn fault(&self, fault: Fault) -> Error {
-        Error::from_fault(self.engine.quorum.node().address(), None, fault)
+    /// What the nodes say of themselves, and those that could not be asked.
+    async fn findings(&self) -> (Vec<Finding>, Vec<(usize, Fault)>) {
+        let nodes = self.engine.quorum.nodes();
+        let restarts_matter = self.engine.config.quarantine().is_zero();
+        let facts = join_all(nodes.iter().map(Node::facts)).await;
+        let (mut findings, mut faults) = (Vec::new(), Vec::new());
+        for (index, (node, facts)) in nodes.iter().zip(facts).enumerate() {
+            match facts {
+                Ok(facts) => findings.extend(Finding::of(node.address(), &facts, restarts_matter)),
+                Err(fault) => faults.push((index, fault)),
+            }
+        }
+        (findings, faults)
     }
 
     /// The client's tasks.
@@ -168,7 +191,7 @@ impl Client {
                 }
             }
             self.engine.watchdog.idle().await;
-            self.engine.quorum.node().all_settled().await;
+            join_all(self.engine.quorum.nodes().iter().map(Node::all_settled)).await;
         };
         self.engine.clock.until(until, released).await;
     }
@@ -183,7 +206,10 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
             .field("name", &self.engine.config.name)
-            .field("server", self.engine.quorum.node().address())
+            .field(
+                "servers",
+                &self.engine.quorum.nodes().iter().map(Node::address).collect::<Vec<_>>(),
+            )
             .finish_non_exhaustive()
     }
 }
@@ -201,13 +227,17 @@ pub struct ClientBuilder {
 /// What a simulation replaces.
 #[derive(Clone, Default)]
 struct Seams {
-    connector: Option<Arc<dyn Connector>>,
+    network: Option<Arc<dyn Network>>,
     time: Option<Arc<dyn TimeSource>>,
     entropy: Option<Arc<dyn Entropy>>,
 }
 
 impl ClientBuilder {
-    /// Where the server is. Exactly one, so far.
+    /// Where the servers are: one, or several independent masters (Redlock): a lock is held where a majority
+    /// of them holds it, and stays available while a majority is reachable. Three or five are usual; an even number
+    /// works and tolerates no more failures than one less; two are refused, since both would be needed.
+    ///
+    /// All clients of the same locks must name the same servers.
     pub fn nodes<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
         self.urls = urls.into_iter().map(Into::into).collect();
         self
@@ -267,6 +297,29 @@ impl ClientBuilder {
         self
     }
 
+    /// For how long after its restart the grants of a server do not count, zero (never) to 30 days: it may have
+    /// forgotten what it granted before. The same for all clients of the same servers; no TTL or lease may be
+    /// longer. Default: 60 s over several servers, zero for one.
+    ///
+    /// A restart is seen from the server's uptime and the id of its run. A server that shows an append-only file
+    /// with `appendfsync always` forgets nothing, and its grants count at once. Until a majority is out of
+    /// quarantine, acquiring gives [`Error::Unavailable`]: for servers that are started for the first
+    /// time, connect with zero. A failover to a replica that this client could not see is not covered.
+    ///
+    /// This is Redlock's delayed restart (<https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>),
+    /// done by the client.
+    pub fn restart_quarantine(mut self, quarantine: Duration) -> Self {
+        self.config.restart_quarantine = Some(quarantine);
+        self
+    }
+
+    /// How much of a lease must be left when it is granted, zero to half the TTL: with less the grant is given back.
+    /// Default: zero.
+    pub fn min_validity(mut self, validity: Duration) -> Self {
+        self.config.min_validity = validity;
+        self
+    }
+
     /// What a task does that waits for a lock which it holds itself. Default: [`SelfWait::Warn`].
     pub fn self_wait(mut self, reaction: SelfWait) -> Self {
         self.config.self_wait = reaction;
@@ -290,7 +343,7 @@ impl ClientBuilder {
     ///
     /// Dropping it leaves nothing behind.
     pub async fn connect(self) -> Result<Client, Error> {
-        let config = self.config;
+        let config = Config { nodes: self.urls.len(), ..self.config };
         config.check()?;
         if config.handoff_window > config.ttl / 2 {
             return Err(Error::config(format!(
@@ -298,13 +351,7 @@ impl ClientBuilder {
                 config.handoff_window, config.ttl
             )));
         }
-        let [url] = &*self.urls else {
-            return Err(Error::config(format!(
-                "{} server URLs were given; exactly one is supported so far",
-                self.urls.len()
-            )));
-        };
-        let address = Address::parse(url)?;
+        let addresses = Address::parse_all(&self.urls)?;
         let runtime = match self.runtime.map_or_else(Handle::try_current, Ok) {
             Ok(runtime) => runtime,
             Err(_) => {
@@ -319,9 +366,27 @@ impl ClientBuilder {
             runtime,
         );
         let tasks = TaskTracker::new();
-        let node =
-            Node::connect(&address, self.seams.connector, &config, clock.clone(), &tasks).await?;
-        let quorum = Arc::new(Quorum::new(node, clock.clone()));
+        let servers = (addresses.len() > 1).then(Arc::<Servers>::default);
+        let network = self.seams.network;
+        let (mut nodes, mut firsts) = (Nodes::default(), Vec::new());
+        for address in &addresses {
+            let (node, first) = Node::start(
+                address,
+                network.as_ref(),
+                &config,
+                clock.clone(),
+                &tasks,
+                servers.clone(),
+            )?;
+            nodes.0.push(node);
+            firsts.push(first);
+        }
+        let connected = first_majority(firsts).await;
+        let quorum = Arc::new(Quorum::new(nodes.keep(), clock.clone(), &config));
+        if let Err(faults) = connected {
+            quorum.nodes().iter().for_each(Node::close);
+            return Err(quorum.error(None, quorum.no_majority(faults.into_iter())));
+        }
         let engine = Engine::new(Arc::new(config), clock, quorum, tasks);
         let client = Client { engine };
         client.warn_of_findings();
@@ -329,14 +394,53 @@ impl ClientBuilder {
     }
 }
 
+/// Nodes of a client to be. Dropped, they are closed again.
+#[derive(Default)]
+struct Nodes(Vec<Node>);
+
+impl Nodes {
+    fn keep(mut self) -> Vec<Node> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        self.0.iter().for_each(Node::close);
+    }
+}
+
+/// Waits until a majority of the nodes is connected, or cannot be. Who failed so far, in the latter case.
+async fn first_majority(firsts: Vec<First>) -> Result<(), Vec<(usize, Fault)>> {
+    let majority = majority(firsts.len());
+    let spare = firsts.len() - majority;
+    let number = |(index, first): (usize, First)| async move { (index, first.await) };
+    let mut firsts: FuturesUnordered<_> = firsts.into_iter().enumerate().map(number).collect();
+    let (mut up, mut faults) = (0, Vec::new());
+    while let Some((index, first)) = firsts.next().await {
+        match first.unwrap_or(Err(Fault::Closed)) {
+            Ok(()) => up += 1,
+            Err(fault) => faults.push((index, fault)),
+        }
+        if up >= majority {
+            return Ok(());
+        }
+        if faults.len() > spare {
+            break;
+        }
+    }
+    Err(faults)
+}
+
 impl Client {
     /// Logs, behind the caller's back, what `check` finds.
     fn warn_of_findings(&self) {
         let quorum = self.engine.quorum.clone();
+        let restarts_matter = self.engine.config.quarantine().is_zero();
         self.engine.watchdog.adopt(Box::pin(async move {
-            let node = quorum.node();
-            if let Ok(facts) = node.facts().await {
-                for finding in Finding::of(node.address(), &facts) {
+            for node in quorum.nodes() {
+                let Ok(facts) = node.facts().await else { continue };
+                for finding in Finding::of(node.address(), &facts, restarts_matter) {
                     tracing::warn!(%finding, "the server's settings can break a lock's promises");
                 }
             }
@@ -358,14 +462,16 @@ pub struct Stats {
     pub gates: usize,
     /// Acquisitions that wait for another of this client, or for the servers' "free".
     pub waiters: usize,
-    /// Locks whose releases by others are listened for.
+    /// Locks whose releases by others are listened for, on every node.
     pub subscriptions: usize,
-    /// Running tasks: three for an idle client, and one for each lock that is waited for.
+    /// Running tasks: one for an idle client and two for each node, and one for each lock that is waited for.
     pub tasks: usize,
     /// Releases that no server has confirmed yet.
     pub owed_releases: usize,
     /// Connections made so far.
     pub connections_made: u64,
+    /// Acquisitions over several nodes that took a second round trip, to settle their token.
+    pub token_raises: u64,
 }
 
 /// A lock that this client holds; see [`Client::holds`].
@@ -439,7 +545,8 @@ pub enum FindingKind {
 }
 
 impl Finding {
-    fn of(node: &Arc<str>, facts: &Facts) -> Vec<Self> {
+    /// `restarts_matter`: no quarantine makes up for what a server forgets.
+    fn of(node: &Arc<str>, facts: &Facts, restarts_matter: bool) -> Vec<Self> {
         let mut kinds = Vec::new();
         match (&facts.eviction_policy, facts.max_memory) {
             (Some(policy), Some(1..)) if policy != "noeviction" => {
@@ -449,6 +556,7 @@ impl Finding {
             _ => {}
         }
         match (facts.append_only, facts.fsync_always) {
+            _ if !restarts_matter => {}
             (Some(false), _) => kinds.push(FindingKind::NotPersistent),
             (Some(true), Some(false)) => kinds.push(FindingKind::NotWrittenThrough),
             (Some(true), Some(true)) => {}
@@ -514,11 +622,11 @@ impl ClientBuilder {
     /// Replaces the network, the time and the randomness.
     pub fn seams(
         mut self,
-        connector: Arc<dyn Connector>,
+        network: Arc<dyn Network>,
         time: Arc<dyn TimeSource>,
         entropy: Arc<dyn Entropy>,
     ) -> Self {
-        self.seams = Seams { connector: Some(connector), time: Some(time), entropy: Some(entropy) };
+        self.seams = Seams { network: Some(network), time: Some(time), entropy: Some(entropy) };
         self
     }
 }

@@ -31,17 +31,61 @@ pub(crate) struct Config {
     pub(crate) token_retention: Duration,
     pub(crate) redisson_fencing: bool,
     pub(crate) self_wait: SelfWait,
+    /// A grant with less than this left is none.
+    pub(crate) min_validity: Duration,
+    /// `None`: as is usual for that many nodes.
+    pub(crate) restart_quarantine: Option<Duration>,
+    /// How many nodes there are.
+    pub(crate) nodes: usize,
 }
 
 impl Config {
     pub(crate) fn check(&self) -> Result<(), Error> {
         Error::check_name(&self.name, key::client_name_problem(&self.name))?;
-        check_ttl("ttl", self.ttl)?;
+        check_nodes(self.nodes)?;
+        check_range("restart_quarantine", self.quarantine(), Duration::ZERO, LONGEST_TTL)?;
+        self.check_lease("ttl", self.ttl)?;
+        check_range("min_validity", self.min_validity, Duration::ZERO, self.ttl / 2)?;
         check_range("response_timeout", self.response_timeout, MILLISECOND, DAY)?;
         check_range("connect_timeout", self.connect_timeout, MILLISECOND, DAY)?;
         check_range("unavailable_after", self.unavailable_after, MILLISECOND, LONGEST_TTL)?;
         check_range("token_retention", self.token_retention, MINUTE, DAY * 365)?;
         check_range("handoff_window", self.handoff_window, Duration::ZERO, Duration::from_secs(1))
+    }
+
+    /// On what terms a lock may be asked for.
+    pub(crate) fn check_terms(&self, terms: &Terms) -> Result<(), Error> {
+        match terms.lease {
+            LeaseTerms::Watched(ttl) => self.check_lease("ttl", ttl)?,
+            LeaseTerms::Fixed(lease) => self.check_lease("lease", lease)?,
+        }
+        match terms.max_hold {
+            Some(Duration::ZERO) => Err(Error::config("max_hold is zero: nothing could be held")),
+            _ => Ok(()),
+        }
+    }
+
+    /// A restarted server is trusted again when what it granted before is over: no lease may last longer.
+    pub(crate) fn check_lease(&self, what: &str, lease: Duration) -> Result<(), Error> {
+        check_ttl(what, lease)?;
+        let quarantine = self.quarantine();
+        if !quarantine.is_zero() && lease > quarantine {
+            return Err(Error::config(format!(
+                "{what} is {lease:?}, longer than the restart_quarantine of {quarantine:?}:                  raise that, in all clients of these servers"
+            )));
+        }
+        Ok(())
+    }
+
+    /// For how long the grants of a restarted server do not count.
+    pub(crate) fn quarantine(&self) -> Duration {
+        let usual = if self.nodes > 1 { USUAL_QUARANTINE } else { Duration::ZERO };
+        self.restart_quarantine.unwrap_or(usual)
+    }
+
+    /// To how many microseconds tokens round the servers' clocks: over several nodes their clocks must agree.
+    pub(crate) fn grain_us(&self) -> u64 {
+        if self.nodes > 1 { 10_000_000 } else { 1 }
     }
 
     /// How long the answer to a call about a lease of `ttl` is waited for.
@@ -67,6 +111,9 @@ impl Default for Config {
             token_retention: DAY,
             redisson_fencing: false,
             self_wait: SelfWait::Warn,
+            min_validity: Duration::ZERO,
+            restart_quarantine: None,
+            nodes: 1,
         }
     }
 }
@@ -88,17 +135,6 @@ pub(crate) enum LeaseTerms {
 }
 
 impl Terms {
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        match self.lease {
-            LeaseTerms::Watched(ttl) => check_ttl("ttl", ttl)?,
-            LeaseTerms::Fixed(lease) => check_ttl("lease", lease)?,
-        }
-        match self.max_hold {
-            Some(Duration::ZERO) => Err(Error::config("max_hold is zero: nothing could be held")),
-            _ => Ok(()),
-        }
-    }
-
     pub(crate) fn ttl(&self) -> Duration {
         match self.lease {
             LeaseTerms::Watched(ttl) | LeaseTerms::Fixed(ttl) => ttl,
@@ -111,8 +147,22 @@ pub(crate) fn drift(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
 
-pub(crate) fn check_ttl(what: &str, ttl: Duration) -> Result<(), Error> {
+fn check_ttl(what: &str, ttl: Duration) -> Result<(), Error> {
     check_range(what, ttl, SHORTEST_TTL, LONGEST_TTL)
+}
+
+/// Two would stand still with either of them: less available than one.
+fn check_nodes(nodes: usize) -> Result<(), Error> {
+    let problem = match nodes {
+        0 => "no server was named: call `nodes`",
+        2 => {
+            "two servers were named: both would be needed for a majority, so the locks would stand still \
+             with either of them; name one, or three"
+        }
+        3.. if nodes > MOST_NODES => "more than 31 servers were named",
+        _ => return Ok(()),
+    };
+    Err(Error::config(problem))
 }
 
 fn check_range(what: &str, value: Duration, least: Duration, most: Duration) -> Result<(), Error> {
@@ -131,6 +181,19 @@ pub(crate) struct Address {
 }
 
 impl Address {
+    /// No two may be the same: they would be one vote.
+    pub(crate) fn parse_all(urls: &[String]) -> Result<Vec<Self>, Error> {
+        let mut addresses: Vec<Self> = Vec::new();
+        for url in urls {
+            let address = Self::parse(url)?;
+            if addresses.iter().any(|other| other.shown == address.shown) {
+                return Err(Error::config(format!("{} is named twice", address.shown)));
+            }
+            addresses.push(address);
+        }
+        Ok(addresses)
+    }
+
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         if !cfg!(feature = "tls") && url.starts_with("rediss:") {
             return Err(Error::config(
@@ -163,6 +226,10 @@ impl std::fmt::Debug for Address {
     }
 }
 
+/// Longer than the default TTL twice over.
+const USUAL_QUARANTINE: Duration = Duration::from_secs(60);
+/// More would only be slower.
+const MOST_NODES: usize = 31;
 const MILLISECOND: Duration = Duration::from_millis(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -192,7 +259,8 @@ mod tests {
         ] {
             for lease in [LeaseTerms::Watched(ttl), LeaseTerms::Fixed(ttl)] {
                 let terms = Terms { lease, max_hold: None };
-                assert!(matches!(terms.check(), Err(Error::InvalidConfig { .. })), "{terms:?}");
+                let checked = Config::default().check_terms(&terms);
+                assert!(matches!(checked, Err(Error::InvalidConfig { .. })), "{terms:?}");
             }
         }
     }

@@ -34,7 +34,7 @@ pub enum Error {
         reason: LossReason,
     },
 
-    /// The servers could not be asked, or did not answer in time. Whether another holds the lock is not
+    /// The servers, or a majority of them, could not be asked, or did not answer in time. Whether another holds the lock is not
     /// known. Nothing of this attempt stays behind: what may have been granted unseen is released.
     #[error("no answer from the servers{}: {}", about(.lock), listed(.failures))]
     Unavailable {
@@ -121,9 +121,12 @@ impl Error {
             (Fault::Closed, _) => Self::Closed,
             (Fault::Denied { what, message }, _) => Self::Denied { what, message },
             (Fault::WrongType, Some(lock)) => Self::WrongType { lock: lock.clone() },
+            (Fault::NoMajority { failures, .. }, lock) => {
+                Self::Unavailable { lock: lock.cloned(), failures: failures.to_vec() }
+            }
             (fault, lock) => Self::Unavailable {
                 lock: lock.cloned(),
-                failures: vec![NodeFailure { node: node.clone(), fault }],
+                failures: vec![NodeFailure::new(node, fault)],
             },
         }
     }
@@ -181,6 +184,10 @@ pub struct NodeFailure {
 }
 
 impl NodeFailure {
+    pub(crate) fn new(node: &Arc<str>, fault: Fault) -> Self {
+        Self { node: node.clone(), fault }
+    }
+
     /// The server's address, without credentials.
     pub fn node(&self) -> &str {
         &self.node
@@ -217,6 +224,19 @@ pub(crate) enum Fault {
     /// The server does not know the script by its hash: it did not run.
     #[error("the script is not loaded")]
     NoScript,
+    /// The node's address leads to the server of another node.
+    #[error("{0}")]
+    SameServer(Arc<str>),
+    /// It may have forgotten what it granted before its restart.
+    #[error("restarted: its grants do not count for {0:?} still")]
+    Quarantined(Duration),
+    /// No majority of the nodes gave a usable answer: each with its own cause.
+    #[error("no majority: {}", listed(.failures))]
+    NoMajority {
+        failures: Arc<[NodeFailure]>,
+        /// So many of the causes last that there will be none before long.
+        lasting: bool,
+    },
     #[error("{what} is denied: {message}")]
     Denied { what: Arc<str>, message: Arc<str> },
     #[error("the key is not a lock")]
@@ -231,12 +251,22 @@ pub(crate) enum Fault {
 impl Fault {
     /// Whether the call may have run, or may still run.
     pub(crate) fn may_have_run(&self) -> bool {
-        matches!(self, Self::NoAnswer(_) | Self::Broken(_) | Self::Unexpected(_) | Self::Closed)
+        match self {
+            Self::NoAnswer(_) | Self::Broken(_) | Self::Unexpected(_) | Self::Closed => true,
+            Self::NoMajority { failures, .. } => {
+                failures.iter().any(|node| node.fault.may_have_run())
+            }
+            _ => false,
+        }
     }
 
-    /// Whether the same call could do better later.
+    /// Whether the same call could do better before long.
     pub(crate) fn may_pass(&self) -> bool {
-        !matches!(self, Self::Denied { .. } | Self::WrongType | Self::Closed)
+        match self {
+            Self::Denied { .. } | Self::WrongType | Self::Closed | Self::Quarantined(_) => false,
+            Self::NoMajority { lasting, .. } => !lasting,
+            _ => true,
+        }
     }
 
     pub(crate) fn from_redis(error: redis::RedisError) -> Self {

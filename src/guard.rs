@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::config::check_ttl;
 use crate::engine::contend;
 use crate::engine::gate::{Departure, Entry, Hold};
 use crate::error::{Error, LossReason};
@@ -153,7 +152,7 @@ impl Guard {
     ///
     /// Dropped half-way the lease may have been lengthened on the servers; here it ends as before.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
-        check_ttl("lease", lease)?;
+        self.entry.hold().gate.engine.config.check_lease("lease", lease)?;
         contend::extend(&self.entry, lease).await
     }
 
@@ -182,7 +181,7 @@ impl Guard {
             Departure::Released(parting) => match Box::pin(gate.finish_release(parting)).await {
                 Ok(released) if released.held => Ok(()),
                 Ok(_) => lost(LossReason::Gone),
-                Err(fault) => Err(gate.engine.quorum.error(lock, fault)),
+                Err(fault) => Err(gate.engine.quorum.error(Some(lock), fault)),
             },
         }
     }

@@ -80,6 +80,7 @@ pub use config::SelfWait;
 pub use error::{Error, LossReason, NodeFailure};
 pub use guard::{Guard, Lost};
 pub use key::Holder;
+pub use node::{NodeState, NodeStatus};
 pub use owner::Owner;
 pub use primitives::lock::{LockStatus, Mutex};
 
@@ -94,5 +95,5 @@ pub struct Readme;
 #[doc(hidden)]
 pub mod sim {
     pub use crate::clock::{Entropy, TimeSource, Timestamp};
-    pub use crate::node::Connector;
+    pub use crate::node::{Connector, Network};
 }

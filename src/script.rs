@@ -29,6 +29,7 @@ scripts! {
     LOCK_RENEW = "lock_renew";
     LOCK_RELEASE = "lock_release";
     LOCK_STATUS = "lock_status";
+    FENCE_RAISE = "fence_raise";
     FORCE_UNLOCK = "force_unlock";
     PREFLIGHT = "preflight";
 }

@@ -83,7 +83,8 @@ impl ByHand {
             .arg(1)
             .arg(ttl_ms)
             .arg(1)
-            .arg(RETENTION_MS);
+            .arg(RETENTION_MS)
+            .arg(1);
         command
     }
 

@@ -33,6 +33,7 @@ use std::time::Duration;
 use crate::client::{ClientBuilder, Finding, HeldLock, Stats};
 use crate::error::{Error, LossReason};
 use crate::key::Holder;
+use crate::node::NodeStatus;
 use crate::owner::Owner;
 use crate::primitives::lock::LockStatus;
 use runtime::Runtime;
@@ -87,6 +88,11 @@ impl Client {
     /// What this client holds, oldest first.
     pub fn holds(&self) -> Vec<HeldLock> {
         self.client.holds()
+    }
+
+    /// How each server is doing, in the order in which they were named.
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        self.client.nodes()
     }
 
     /// What this client is busy with.

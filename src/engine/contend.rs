@@ -3,20 +3,22 @@
 //! The queue has one driver. It subscribes, asks again, then waits for a message, the holder's end, a
 //! reset of the connection or a random moment some seconds off, whichever is first: messages make it fast,
 //! the timers make it certain (invariant 8). So the servers see one contender per client, however many wait.
+//! Whom a message wakes is for `line.rs` to say on one server, and for `ballot.rs` over several.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ballot::{self, Ballot, Count};
 use super::gate::{Claim, Engine, Entered, Entry, Gate, Request, Service, Step, Until};
 use super::lease::Lease;
 use super::line::Line;
 use super::primitive::{Primitive, Refusal};
-use super::quorum::Outcome;
+use super::quorum::{Ears, Outcome};
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
 use crate::error::{Error, Fault, LossReason};
 use crate::key::LeaseId;
-use crate::node::{Signal, Subscription};
+use crate::node::Signal;
 
 /// What a successful acquisition says of itself.
 pub(crate) struct Acquired {
@@ -60,7 +62,7 @@ async fn wait(
                 return Err(refusal.into_timeout(primitive.name(), waited(engine, request)));
             }
             Asked::Failed { queued: None, fault } => {
-                return Err(engine.quorum.error(primitive.name(), fault));
+                return Err(engine.quorum.error(Some(primitive.name()), fault));
             }
         },
         Entered::HeldHere(_) | Entered::Busy(_) => return Err(Error::Closed),
@@ -88,7 +90,7 @@ async fn attempt(
                         Err(refusal.into_timeout(primitive.name(), waited(engine, request)))
                     }
                     Asked::Failed { fault, .. } => {
-                        Err(engine.quorum.error(primitive.name(), fault))
+                        Err(engine.quorum.error(Some(primitive.name()), fault))
                     }
                 };
             }
@@ -151,7 +153,7 @@ async fn ask_once(
             engine.check_service(Service::Draining)?;
             Ok(Asked::Granted(entry))
         }
-        Ok(Outcome::Refused(refusal)) => {
+        Ok(Outcome::Refused(refusal, _)) => {
             let queued = waits.then(|| claim.queue(request)).transpose()?;
             claim.refused(refusal.clone());
             Ok(Asked::Refused { refusal, queued })
@@ -161,7 +163,7 @@ async fn ask_once(
             claim.failed(&fault);
             Ok(Asked::Failed { fault, queued })
         }
-        Err(fault) => Err(engine.quorum.error(primitive.name(), fault)),
+        Err(fault) => Err(engine.quorum.error(Some(primitive.name()), fault)),
     }
 }
 
@@ -177,7 +179,7 @@ async fn ask(
     let at = until.min(clock.now().plus(engine.config.response_timeout(terms.ttl())));
     let id = || LeaseId::new(&engine.config.name, clock.uuid());
     let attempt = match engine.quorum.attempt(primitive, id(), terms.ttl(), block) {
-        Err(Fault::Down(_)) => {
+        Err(fault) if fault.may_pass() => {
             engine.quorum.up(at).await?;
             engine.quorum.attempt(primitive, id(), terms.ttl(), block)?
         }
@@ -217,12 +219,12 @@ async fn confirm(
     let lease = &hold.lease;
     let lock = lease.primitive.name();
     lease.check(engine.clock.now()).map_err(|reason| Error::lost(lock, reason))?;
-    let mut renewal = sent.map_err(|fault| engine.quorum.error(lock, fault))?;
+    let mut renewal = sent.map_err(|fault| engine.quorum.error(Some(lock), fault))?;
     let within = engine.config.response_timeout(lease.ttl());
     match lease.answer(&mut renewal, within).await {
         Ok(true) => {
             let at = lease
-                .widened(&renewal, terms, engine.clock.now())
+                .widened(&mut renewal, terms, engine.clock.now())
                 .map_err(|reason| Error::lost(lock, reason))?;
             engine.watchdog.watch(lease, at);
             Ok(())
@@ -231,7 +233,7 @@ async fn confirm(
             lease.lose(LossReason::Gone);
             Err(Error::lost(lock, LossReason::Gone))
         }
-        Err(fault) => Err(engine.quorum.error(lock, fault)),
+        Err(fault) => Err(engine.quorum.error(Some(lock), fault)),
     }
 }
 
@@ -239,8 +241,11 @@ async fn confirm(
 pub(crate) fn drive(gate: Arc<Gate>) -> impl Future<Output = ()> + Send {
     // Made here, so that it is dropped, and says so, even if the future is never polled.
     let mut driver = Driver {
-        line: Line::default(),
-        subscription: None,
+        order: match gate.engine.quorum.nodes() {
+            [_] => Order::Line(Line::default()),
+            nodes => Order::Ballot(Ballot::new(nodes.len())),
+        },
+        ears: None,
         pause: None,
         failures: 0,
         done: false,
@@ -251,8 +256,8 @@ pub(crate) fn drive(gate: Arc<Gate>) -> impl Future<Output = ()> + Send {
 
 struct Driver {
     gate: Arc<Gate>,
-    line: Line,
-    subscription: Option<Subscription>,
+    order: Order,
+    ears: Option<Ears>,
     /// Until when not to ask; `None`: ask.
     pause: Option<Timestamp>,
     /// Asks in a row without a usable answer.
@@ -260,11 +265,17 @@ struct Driver {
     done: bool,
 }
 
+/// What says when to ask: a place in line on one server, a count of the free ones over several.
+enum Order {
+    Line(Line),
+    Ballot(Ballot),
+}
+
 impl Driver {
     async fn run(&mut self) {
         loop {
-            let subscription = &mut self.subscription;
-            match self.gate.next_step(|| *subscription = None) {
+            let ears = &mut self.ears;
+            match self.gate.next_step(|| *ears = None) {
                 Step::End => {
                     self.done = true;
                     return;
@@ -272,16 +283,14 @@ impl Driver {
                 Step::Rest(lease) => self.rest(lease).await,
                 Step::Stand => self.gate.changed.notified().await,
                 Step::Join(others) => {
-                    let now = self.now();
-                    self.line.join(others - 1, now, self.round_trip());
-                    self.pause = Some(self.safety_pause(now));
+                    self.join(others);
                     self.listen();
                     self.linger().await;
                 }
                 Step::Turn { .. } if self.pause.is_some() => self.linger().await,
                 // Somebody asked before there was a driver: listen first, then ask again.
-                Step::Turn { refusal: Some(refusal) } if self.subscription.is_none() => {
-                    self.refused(&refusal);
+                Step::Turn { refusal: Some(refusal) } if self.ears.is_none() => {
+                    self.refused(&refusal, None);
                     self.linger().await;
                 }
                 Step::Turn { .. } => self.ask().await,
@@ -316,40 +325,74 @@ impl Driver {
     async fn linger(&mut self) {
         let Some(pause) = self.pause else { return };
         let clock = self.gate.engine.clock.clone();
-        let until = self.line.silence_at().map_or(pause, |at| at.min(pause));
+        let until = match &self.order {
+            Order::Line(line) => line.silence_at().map_or(pause, |at| at.min(pause)),
+            Order::Ballot(_) => pause,
+        };
         let timer = clock.sleep_until(until);
         tokio::select! {
             biased;
-            signal = heard(&self.subscription) => self.heard(signal),
+            (node, signal) = heard(&self.ears) => self.heard(node, signal),
             () = self.gate.changed.notified() => {}
             () = timer => self.pause = None,
         }
         self.gate.fail_unanswered();
     }
 
-    fn heard(&mut self, signal: Signal) {
-        match signal {
+    fn heard(&mut self, node: usize, signal: Signal) {
+        let (now, round_trip) = (self.now(), self.round_trip());
+        match (&mut self.order, signal) {
             // What was said before may have been missed, unless a place in line was taken just now.
-            Signal::Subscribed => {
-                if self.line.silence_at().is_none() {
+            (Order::Line(line), Signal::Subscribed) => {
+                if line.silence_at().is_none() {
                     self.pause = None;
                 }
             }
-            Signal::Messages(messages) => {
-                let now = self.now();
-                let round_trip = self.round_trip();
+            (Order::Line(line), Signal::Messages(messages)) => {
                 for _ in 0..messages {
-                    if self.line.message(now, round_trip) {
+                    if line.message(now, round_trip) {
                         self.pause = None;
                     }
+                }
+            }
+            (Order::Ballot(ballot), Signal::Subscribed | Signal::Messages(_)) => {
+                if ballot.freed(node) {
+                    self.plan(now);
                 }
             }
         }
     }
 
+    /// Others heard of our release: they come first.
+    fn join(&mut self, others: u32) {
+        let (now, round_trip) = (self.now(), self.round_trip());
+        self.pause = Some(self.safety_pause(now));
+        match &mut self.order {
+            Order::Line(line) => line.join(others - 1, now, round_trip),
+            Order::Ballot(ballot) => {
+                ballot.released(others);
+                self.plan(now.plus(ballot::unit(round_trip)));
+            }
+        }
+    }
+
+    /// Ends the pause, over several nodes, a random time after a majority can be free, from `from` on.
+    fn plan(&mut self, from: Timestamp) {
+        let Order::Ballot(ballot) = &self.order else { return };
+        let at = ballot.may_win_at(from);
+        let spread = ballot.spread(self.round_trip());
+        if at == Timestamp::NEVER {
+            return;
+        }
+        let at = at.plus(self.gate.engine.clock.jitter(Duration::ZERO, spread));
+        self.pause = self.pause.map(|pause| pause.min(at)).filter(|pause| *pause > self.now());
+    }
+
     async fn ask(&mut self) {
         let Some(claim) = self.gate.claim_for_waiters() else { return };
-        self.line.asked();
+        if let Order::Line(line) = &mut self.order {
+            line.asked();
+        }
         let engine = self.gate.engine.clone();
         let primitive = self.gate.primitive.clone();
         match ask(&engine, &primitive, claim.terms, claim.block, Timestamp::NEVER).await {
@@ -359,9 +402,9 @@ impl Driver {
                 // The new holder comes before the driver's own affairs.
                 tokio::task::yield_now().await;
             }
-            Ok(Outcome::Refused(refusal)) => {
+            Ok(Outcome::Refused(refusal, count)) => {
                 self.failures = 0;
-                self.refused(&refusal);
+                self.refused(&refusal, Some(&count));
                 claim.refused(refusal);
             }
             Err(fault) if fault.may_pass() => {
@@ -378,25 +421,37 @@ impl Driver {
         }
     }
 
-    fn refused(&mut self, refusal: &Refusal) {
+    /// The lock is held. Over several nodes `count` says how each of them stands, if that is known.
+    fn refused(&mut self, refusal: &Refusal, count: Option<&Count>) {
         let now = self.now();
-        let listening = self.subscription.as_ref().is_some_and(Subscription::is_listening);
+        let listening = self.ears.as_ref().is_some_and(Ears::is_listening);
         let others = refusal.subscribers.saturating_sub(listening.into());
-        self.line.refused(others, !listening);
         let mut pause = self.safety_pause(now);
-        if let Some(remaining) = refusal.remaining {
-            // A key is gone a little after its last millisecond began.
-            pause = pause.min(now.plus(remaining + Duration::from_millis(1)));
+        match (&mut self.order, count) {
+            (Order::Line(line), _) => {
+                line.refused(others, !listening);
+                if let Some(remaining) = refusal.remaining {
+                    // A key is gone a little after its last millisecond began.
+                    pause = pause.min(now.plus(remaining + Duration::from_millis(1)));
+                }
+                self.pause = Some(pause);
+            }
+            (Order::Ballot(ballot), count) => {
+                if let Some(count) = count {
+                    ballot.refused(count, others);
+                }
+                self.pause = Some(pause);
+                self.plan(now);
+            }
         }
-        self.pause = Some(pause);
         self.listen();
     }
 
     /// Subscribes, if that was not done. Its confirmation ends the pause: then the lock is asked for again.
     fn listen(&mut self) {
-        if self.subscription.is_none() {
+        if self.ears.is_none() {
             let primitive = &*self.gate.primitive;
-            self.subscription = Some(self.gate.engine.quorum.subscribe(primitive));
+            self.ears = Some(self.gate.engine.quorum.subscribe(primitive));
         }
     }
 
@@ -409,7 +464,7 @@ impl Driver {
     }
 
     fn round_trip(&self) -> Duration {
-        self.gate.engine.quorum.node().round_trip()
+        self.gate.engine.quorum.round_trip()
     }
 }
 
@@ -422,9 +477,9 @@ impl Drop for Driver {
     }
 }
 
-async fn heard(subscription: &Option<Subscription>) -> Signal {
-    match subscription {
-        Some(subscription) => subscription.next().await,
+async fn heard(ears: &Option<Ears>) -> (usize, Signal) {
+    match ears {
+        Some(ears) => ears.next().await,
         None => std::future::pending().await,
     }
 }

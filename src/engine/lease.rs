@@ -17,12 +17,14 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::primitive::Primitive;
-use super::quorum::{Grant, Quorum, Release, Renewal};
+use super::quorum::{Foothold, Grant, Heal, Quorum, Release, Renewal};
+use super::round::PerNode;
 use crate::clock::{Clock, Timestamp};
 use crate::config::{LeaseTerms, Terms, drift};
 use crate::error::{Fault, LossReason};
 use crate::key::LeaseId;
-use crate::node::Generation;
+use crate::node::Node;
+use crate::script::Call;
 
 /// A grant with an end.
 pub(crate) struct Lease {
@@ -32,7 +34,6 @@ pub(crate) struct Lease {
     pub(crate) acquired_at: Timestamp,
     quorum: Arc<Quorum>,
     clock: Clock,
-    acquired_on: Generation,
     state: Mutex<State>,
     /// Where it stands in the watchdog's schedule, whose mutex guards it.
     pub(crate) place: Place,
@@ -51,6 +52,11 @@ struct State {
     renew_until: Timestamp,
     renew_at: Timestamp,
     renewing: bool,
+    /// What each node has of it, as far as is known, and when to look for answers that were not waited for.
+    footholds: PerNode<Foothold>,
+    look_at: Timestamp,
+    /// A majority said at its last answer that it is ours.
+    confirmed: bool,
     /// The hold count: as it should be, as the servers have it, and whether an update is on its way.
     count: u32,
     count_written: u32,
@@ -111,13 +117,13 @@ impl Lease {
         clock: Clock,
     ) -> Self {
         let watched = matches!(terms.lease, LeaseTerms::Watched(_));
+        let patience = quorum.patience(grant.ttl);
         Self {
             id: grant.id,
             primitive,
             acquired_at: grant.sent_at,
             quorum,
             clock,
-            acquired_on: grant.acquired_on,
             state: Mutex::new(State {
                 phase: Phase::Held,
                 deadline: grant.deadline,
@@ -126,6 +132,9 @@ impl Lease {
                 renew_until: end_of_hold(terms.max_hold, grant.sent_at),
                 renew_at: grant.sent_at.plus(grant.ttl / 3),
                 renewing: false,
+                look_at: look_by(&grant.footholds, patience),
+                footholds: grant.footholds,
+                confirmed: true,
                 count: 1,
                 count_written: 1,
                 count_in_flight: false,
@@ -262,6 +271,9 @@ impl Lease {
         if state.phase != Phase::Held {
             return over;
         }
+        if now >= state.look_at {
+            self.look(&mut state, now);
+        }
         let mut renewal = None;
         if state.renews() && now >= state.renew_at {
             let count = state.count;
@@ -282,28 +294,21 @@ impl Lease {
         renewal: &mut Renewal,
         within: Duration,
     ) -> Result<bool, Fault> {
-        match self.quorum.renewed(&*self.primitive, renewal, within).await {
-            Err(Fault::NoScript) => {
-                self.send_again(renewal)?;
-                self.quorum.renewed(&*self.primitive, renewal, within).await
+        // Not behind a release.
+        let again = |node: &Node, call: &Call| {
+            let state = self.state.lock();
+            match state.phase {
+                Phase::Held => node.send_whole(call),
+                Phase::Lost(_) | Phase::Released => Err(Fault::NoScript),
             }
-            answer => answer,
-        }
-    }
-
-    /// Not behind a release.
-    fn send_again(&self, renewal: &mut Renewal) -> Result<(), Fault> {
-        let state = self.state.lock();
-        match state.phase {
-            Phase::Held => self.quorum.renew_again(renewal),
-            Phase::Lost(_) | Phase::Released => Err(Fault::NoScript),
-        }
+        };
+        self.quorum.renewed(&*self.primitive, renewal, within, again).await
     }
 
     /// Takes in the answer to a renewal; when the watchdog should look again.
     pub(crate) fn renewed(
         &self,
-        renewal: &Renewal,
+        renewal: &mut Renewal,
         answer: Result<bool, Fault>,
         now: Timestamp,
     ) -> Option<Timestamp> {
@@ -315,15 +320,53 @@ impl Lease {
             return None;
         }
         match answer {
-            Ok(true) => state.confirm(renewal),
+            Ok(true) => {
+                state.confirm(renewal);
+                self.absorb(&mut state, renewal, now);
+            }
             Ok(false) => {
                 drop(state);
                 self.lose(LossReason::Gone);
                 return None;
             }
-            Err(fault) => self.retry(&mut state, now, &fault),
+            Err(fault) => {
+                state.confirmed = false;
+                self.absorb(&mut state, renewal, now);
+                self.retry(&mut state, now, &fault);
+            }
         }
         Some(state.next_at())
+    }
+
+    /// Takes in what each node said in a renewal. Where the lease is missing it is put back, if a majority has it.
+    fn absorb(&self, state: &mut State, renewal: &mut Renewal, now: Timestamp) {
+        if self.quorum.is_one() {
+            return;
+        }
+        self.look(state, now);
+        let heal = self.heal(renewal.ttl, state.block_end);
+        let confirmed = state.confirmed;
+        renewal.leave(&mut state.footholds, now, |node, foothold| {
+            if confirmed {
+                foothold.heal(&self.quorum.nodes()[node], &heal, now);
+            }
+        });
+        state.look_at = look_by(&state.footholds, self.quorum.patience(state.ttl));
+    }
+
+    /// Takes in answers that were not waited for.
+    fn look(&self, state: &mut State, now: Timestamp) {
+        let heal = self.heal(state.ttl, state.block_end);
+        for (node, foothold) in self.quorum.nodes().iter().zip(&mut state.footholds) {
+            if foothold.look(node, &heal, now) && state.confirmed {
+                foothold.heal(node, &heal, now);
+            }
+        }
+        state.look_at = look_by(&state.footholds, self.quorum.patience(state.ttl));
+    }
+
+    fn heal(&self, ttl: Duration, block_end: u64) -> Heal<'_> {
+        Heal { quorum: &self.quorum, primitive: &*self.primitive, id: &self.id, ttl, block_end }
     }
 
     /// Nothing is known: the old deadline stands, and it is tried again before long.
@@ -424,13 +467,14 @@ impl Lease {
     /// Takes in the answer to a widening: the lease lasts as `terms` ask from now on.
     pub(crate) fn widened(
         &self,
-        renewal: &Renewal,
+        renewal: &mut Renewal,
         terms: Terms,
         now: Timestamp,
     ) -> Result<Timestamp, LossReason> {
         self.check(now)?;
         let mut state = self.state.lock();
         state.confirm(renewal);
+        self.absorb(&mut state, renewal, now);
         if let LeaseTerms::Watched(ttl) = terms.lease {
             if !state.watched {
                 state.watched = true;
@@ -438,7 +482,7 @@ impl Lease {
                 state.renew_until = end_of_hold(terms.max_hold, now);
             }
             state.ttl = state.ttl.max(ttl);
-            state.renew_at = renewal.sent_at.plus(state.ttl / 3);
+            state.renew_at = renewal.sent_at().plus(state.ttl / 3);
         }
         Ok(state.next_at())
     }
@@ -450,7 +494,7 @@ impl Lease {
             state.phase = Phase::Released;
         }
         let ttl = state.ttl;
-        self.quorum.release(&self.primitive, self.id.clone(), ttl, self.acquired_on)
+        self.quorum.release(&self.primitive, self.id.clone(), ttl, &state.footholds)
     }
 
     /// When the watchdog has to look at it first.
@@ -482,7 +526,7 @@ impl State {
     /// The next moment at which something happens of itself.
     fn next_at(&self) -> Timestamp {
         let renew_at = if self.renews() { self.renew_at } else { Timestamp::NEVER };
-        renew_at.min(self.deadline)
+        renew_at.min(self.deadline).min(self.look_at)
     }
 
     /// Renews no longer than until then; when the next event is, if that has changed.
@@ -498,9 +542,10 @@ impl State {
 
     /// A renewal that was answered "held": counted from before it was sent (invariant 2).
     fn confirm(&mut self, renewal: &Renewal) {
-        let deadline = renewal.sent_at.plus(renewal.ttl).minus(drift(renewal.ttl));
-        self.deadline = self.deadline.max(deadline);
-        self.renew_at = renewal.sent_at.plus(self.ttl / 3);
+        let sent_at = renewal.sent_at();
+        self.deadline = self.deadline.max(sent_at.plus(renewal.ttl).minus(drift(renewal.ttl)));
+        self.renew_at = sent_at.plus(self.ttl / 3);
+        self.confirmed = true;
         self.count_written = renewal.count;
     }
 
@@ -515,6 +560,14 @@ impl State {
 
 fn end_of_hold(max_hold: Option<Duration>, began_at: Timestamp) -> Timestamp {
     max_hold.map_or(Timestamp::NEVER, |max_hold| began_at.plus(max_hold))
+}
+
+fn look_by(footholds: &[Foothold], patience: Duration) -> Timestamp {
+    footholds
+        .iter()
+        .filter_map(|foothold| foothold.look_by(patience))
+        .min()
+        .unwrap_or(Timestamp::NEVER)
 }
 
 const LONGEST_RETRY: Duration = Duration::from_secs(1);

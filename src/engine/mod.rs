@@ -2,6 +2,12 @@
 
 pub(crate) mod primitive;
 
+pub(crate) mod tally;
+
+pub(crate) mod round;
+
+pub(crate) mod ballot;
+
 pub(crate) mod quorum;
 
 pub(crate) mod lease;

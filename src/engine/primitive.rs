@@ -24,9 +24,12 @@ pub(crate) trait Primitive: Send + Sync + 'static {
 
     fn release(&self, id: &LeaseId) -> Call;
 
+    /// Lifts the fencing counter to `end`, where the lease holds the lock.
+    fn raise(&self, id: &LeaseId, end: u64) -> Call;
+
     fn read_acquire(&self, reply: &Reply) -> Option<Answer>;
 
-    /// Whether the lease still holds the lock.
+    /// Whether the lease still holds the lock; also of a raise.
     fn read_renew(&self, reply: &Reply) -> Option<bool>;
 
     fn read_release(&self, reply: &Reply) -> Option<Released>;

@@ -31,7 +31,7 @@ pub(crate) struct Watchdog {
 
 enum Work {
     Errand(Errand),
-    Count(Arc<Lease>, Renewal),
+    Count(Arc<Lease>, Box<Renewal>),
 }
 
 struct Shared {
@@ -161,7 +161,7 @@ impl Watchdog {
 
     /// Sees an update of a hold count through.
     pub(crate) fn adopt_count(&self, lease: &Arc<Lease>, update: Renewal) {
-        let _ = self.work.send(Work::Count(lease.clone(), update));
+        let _ = self.work.send(Work::Count(lease.clone(), Box::new(update)));
     }
 }
 
@@ -200,7 +200,7 @@ impl Round {
                 Some(answered) = self.renewals.next() => self.answered(answered),
                 work = self.work.recv(), if !self.closing => match work {
                     Some(Work::Errand(errand)) => self.errands.push(errand),
-                    Some(Work::Count(lease, update)) => self.await_renewal(lease, update, true),
+                    Some(Work::Count(lease, update)) => self.await_renewal(lease, *update, true),
                     None => self.closing = true,
                 },
                 Some(()) = self.errands.next() => {
@@ -241,14 +241,14 @@ impl Round {
         }));
     }
 
-    fn answered(&self, Answered { lease, renewal, answer, only_count }: Answered) {
+    fn answered(&self, Answered { lease, mut renewal, answer, only_count }: Answered) {
         if only_count {
             if let Some(next) = lease.count_written(&renewal, answer) {
                 self.await_renewal(lease, next, true);
             }
             return;
         }
-        if let Some(at) = lease.renewed(&renewal, answer, self.clock.now()) {
+        if let Some(at) = lease.renewed(&mut renewal, answer, self.clock.now()) {
             self.shared.schedule.lock().put(&lease, at);
         }
     }

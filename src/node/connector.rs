@@ -14,7 +14,13 @@ use crate::config::Address;
 /// A future of a connector.
 pub type Connecting<T> = Pin<Box<dyn Future<Output = RedisResult<T>> + Send>>;
 
-/// Makes connections to one server. The simulation has another one.
+/// Where servers are found. The simulation has another one.
+pub trait Network: Send + Sync + 'static {
+    /// What connects to the server at `address`, as the client shows it: without credentials.
+    fn connector(&self, address: &str) -> Arc<dyn Connector>;
+}
+
+/// Makes connections to one server.
 pub trait Connector: Send + Sync + 'static {
     /// A new connection for commands, with room for [`QUEUE`] of them in its queue. Where it can, it
     /// notifies `lost` once it is closed from the other side.

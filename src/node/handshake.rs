@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Shared;
 use super::link::Connection;
+use super::quarantine::Run;
 use crate::clock::Timestamp;
 use crate::error::Fault;
 use crate::script::{Arg, Call, PREFLIGHT, Reply};
@@ -15,7 +16,7 @@ use crate::script::{Arg, Call, PREFLIGHT, Reply};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Identity {
     /// New with every start of a server. `None`: the user may not read it.
-    run_id: Option<String>,
+    pub(super) run_id: Option<String>,
     /// Counted anew with every start of a server.
     client_id: Option<i64>,
 }
@@ -27,16 +28,20 @@ pub(super) struct Handshake<'a> {
     pub(super) until: Timestamp,
 }
 
+/// What a handshake learned.
+pub(super) struct Met {
+    pub(super) identity: Identity,
+    pub(super) run: Run,
+}
+
 impl Handshake<'_> {
     /// Leaves in `haunting` the older connections that the server may still read from.
-    pub(super) async fn run(&self, haunting: &mut Vec<Identity>) -> Result<Identity, Fault> {
+    pub(super) async fn run(&self, haunting: &mut Vec<Identity>) -> Result<Met, Fault> {
         let mut client_id = redis::cmd("CLIENT");
         client_id.arg("ID");
-        let identity = Identity {
-            client_id: optional(self.ask(client_id).await)?.and_then(|reply| reply.number()),
-            run_id: optional(info(self, "server").await)?
-                .and_then(|mut info| info.remove("run_id")),
-        };
+        let client_id = optional(self.ask(client_id).await)?.and_then(|reply| reply.number());
+        let run = self.meet().await?;
+        let identity = Identity { client_id, run_id: run.id.clone() };
         self.check_rights().await?;
 
         // One by one: a handshake that breaks off half-way must not forget any.
@@ -48,7 +53,30 @@ impl Handshake<'_> {
                 haunting.remove(at);
             }
         }
-        Ok(identity)
+        Ok(Met { identity, run })
+    }
+
+    /// Learns which run of which server this is. Where votes are counted, it must be no other node's.
+    async fn meet(&self) -> Result<Run, Fault> {
+        let votes = self.shared.votes();
+        let server = match info(self, "server").await {
+            Err(fault @ Fault::Denied { .. }) if votes => return Err(fault),
+            server => optional(server)?,
+        };
+        let heard_at = self.shared.clock.now();
+        let field = |name| server.as_ref().and_then(|info| info.get(name));
+        let id = field("run_id").cloned();
+        let uptime = field("uptime_in_seconds").and_then(|text| text.parse().ok());
+        if let (Some(servers), Some(id)) = (&self.shared.servers, &id)
+            && let Err(other) = servers.claim(&self.shared.address, id)
+        {
+            let problem = format!("it is the same server as {other}, and counts as one with it");
+            return Err(Fault::SameServer(problem.into()));
+        }
+        let keeps_data = votes
+            && config(self, "appendonly").await?.is_some_and(|value| value == "yes")
+            && config(self, "appendfsync").await?.is_some_and(|value| value == "always");
+        Ok(Run { id, uptime: uptime.map(Duration::from_secs), keeps_data, heard_at })
     }
 
     /// Whether bytes of an older connection can still be run by the server.

@@ -37,13 +37,18 @@ pub(super) struct Connection {
     pub(super) generation: Generation,
     /// No older connection of this client can still run anything on the server.
     pub(super) alone: bool,
+    /// Which run of the server this is, counted from the first that was met.
+    pub(super) run: u64,
+    /// From when on its grants count.
+    pub(super) counts_from: Timestamp,
 }
 
 /// A release that must reach the server.
 pub(crate) struct Owed {
     pub(crate) call: Call,
-    /// The connection that the lease's acquire was sent on last: a release behind it there is the last word.
-    pub(crate) acquired_on: Generation,
+    /// The one connection that the lease's acquires were sent on: a release behind them there is the last
+    /// word. `None`: there were several.
+    pub(crate) acquired_on: Option<Generation>,
     /// How long the lease would last if its acquire ran now.
     pub(crate) ttl: Duration,
     /// When the lease is over at the server in any case that a client can know of.
@@ -58,7 +63,7 @@ impl Connection {
     pub(super) fn send_command(&self, command: Cmd) -> Sent {
         let mut commands = self.commands.clone();
         let reply = async move { commands.send_packed_command(&command).await };
-        Sent::start(self.generation, Box::pin(unconstrained(reply)))
+        Sent::start(self, Box::pin(unconstrained(reply)))
     }
 }
 
@@ -68,21 +73,24 @@ impl Connection {
 /// Dropping it may or may not stop the command.
 pub(crate) struct Sent {
     reply: Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>,
-    early: Option<RedisResult<Value>>,
     pub(crate) generation: Generation,
+    /// Which run of the server answers it.
+    pub(crate) run: u64,
+    /// From when on a grant of this server counts.
+    pub(crate) counts_from: Timestamp,
 }
 
 impl Sent {
     fn start(
-        generation: Generation,
+        connection: &Connection,
         mut reply: Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>,
     ) -> Self {
         let mut nobody = Context::from_waker(Waker::noop());
-        let early = match reply.as_mut().poll(&mut nobody) {
-            Poll::Ready(result) => Some(result),
-            Poll::Pending => None,
-        };
-        Self { reply, early, generation }
+        if let Poll::Ready(early) = reply.as_mut().poll(&mut nobody) {
+            reply = Box::pin(std::future::ready(early));
+        }
+        let Connection { generation, run, counts_from, .. } = *connection;
+        Self { reply, generation, run, counts_from }
     }
 }
 
@@ -90,9 +98,6 @@ impl Future for Sent {
     type Output = Result<Reply, Fault>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(result) = self.early.take() {
-            return Poll::Ready(wire::reply(result));
-        }
         self.reply.as_mut().poll(cx).map(wire::reply)
     }
 }

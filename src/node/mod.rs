@@ -4,13 +4,16 @@
 //!   broken connection may still run, late.
 //! * Only releases cross connections. What is owed is sent first on a new connection, after the old one
 //!   was killed on the server, so that nothing of it can run behind the release.
-//! * Every call ends by its own time, whatever the connection does. Two calls in a row without an answer,
-//!   and the connection is given up.
+//! * Every call ends by its own time, whatever the connection does. A server that answers nothing for the
+//!   response timeout, and the connection is given up.
 
 mod connector;
 mod handshake;
 mod hub;
 mod link;
+mod quarantine;
+mod servers;
+mod status;
 mod wire;
 
 use std::collections::HashMap;
@@ -20,14 +23,16 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use connector::Connector;
+pub use connector::{Connector, Network};
 pub(crate) use handshake::Facts;
 pub(crate) use hub::{Signal, Subscription};
 pub(crate) use link::{Generation, Owed, Sent};
+pub(crate) use servers::Servers;
+pub use status::{NodeState, NodeStatus};
 
 use crate::clock::{Clock, Timestamp};
 use crate::config::{Address, Config};
@@ -35,9 +40,10 @@ use crate::error::{Error, Fault};
 use crate::key::LeaseId;
 use crate::script::{Call, Reply};
 use connector::Sockets;
-use handshake::{Handshake, Identity};
+use handshake::{Handshake, Identity, Met};
 use hub::Hub;
 use link::{Connection, Link, LinkState};
+use quarantine::Quarantine;
 
 /// One Redis deployment. Clones are the same.
 #[derive(Clone)]
@@ -52,6 +58,9 @@ struct Shared {
     clock: Clock,
     response_timeout: Duration,
     connect_timeout: Duration,
+    /// Among the nodes of a quorum: whose servers the others have.
+    servers: Option<Arc<Servers>>,
+    quarantine: Mutex<Quarantine>,
     link: Mutex<Link>,
     /// The newest generation; changes when a connection is up.
     generation: watch::Sender<Generation>,
@@ -67,20 +76,26 @@ struct Shared {
     connections_made: AtomicU64,
     /// How long an answer takes, smoothed; nanoseconds.
     round_trip: AtomicU64,
+    /// When the last answer came; nanoseconds on the client's clock.
+    answered_at: AtomicU64,
+    /// Why the last attempt to connect failed, or the last connection was given up.
+    last_fault: Mutex<Option<Fault>>,
     hub: Hub,
 }
 
 impl Node {
-    /// Connects, within the connect timeout, and keeps the connection from then on.
-    pub(crate) async fn connect(
+    /// Starts to keep a connection. The second value tells how the first attempt went, which lasts for the
+    /// connect timeout at most; only a node among `servers` goes on trying after a failure.
+    pub(crate) fn start(
         address: &Address,
-        connector: Option<Arc<dyn Connector>>,
+        network: Option<&Arc<dyn Network>>,
         config: &Config,
         clock: Clock,
         tasks: &TaskTracker,
-    ) -> Result<Self, Error> {
-        let connector = match connector {
-            Some(connector) => connector,
+        servers: Option<Arc<Servers>>,
+    ) -> Result<(Self, First), Error> {
+        let connector = match network {
+            Some(network) => network.connector(&address.shown),
             None => {
                 let sockets = Sockets::new(address, patience(config.ttl)).map_err(|error| {
                     Error::from_fault(&address.shown, None, Fault::from_redis(error))
@@ -102,6 +117,8 @@ impl Node {
             clock,
             response_timeout: config.response_timeout,
             connect_timeout: config.connect_timeout,
+            servers,
+            quarantine: Mutex::new(Quarantine::new(config.quarantine())),
             link: Mutex::new(Link {
                 state: LinkState::Down(Fault::Down("not connected yet".into())),
                 owed: HashMap::new(),
@@ -114,38 +131,23 @@ impl Node {
             closing: CancellationToken::new(),
             connections_made: AtomicU64::new(0),
             round_trip: AtomicU64::new(0),
+            answered_at: AtomicU64::new(0),
+            last_fault: Mutex::new(None),
             hub,
         });
-        let node = Self { shared };
-        let mut supervisor = Supervisor {
-            shared: node.shared.clone(),
+        let supervisor = Supervisor {
+            shared: shared.clone(),
             owed,
             lost: Arc::default(),
             settling: FuturesUnordered::new(),
             haunting: Vec::new(),
+            may_listen: false,
             done: false,
         };
-        // Ends the hub if this future is dropped.
-        let abandoned = node.shared.hub.closing().clone().drop_guard();
+        let (tell, first) = oneshot::channel();
         // On the client's own runtime, where the connection's task is to live.
-        let until = node.shared.clock.now().plus(config.connect_timeout);
-        let first = async move { supervisor.connect(until).await.map(|()| supervisor) };
-        let first = node.shared.clock.runtime().spawn(first).await;
-        let ready = match first.unwrap_or(Err(Fault::Closed)) {
-            Ok(supervisor) => node.shared.hub.probe(until).await.map(|()| supervisor),
-            Err(fault) => Err(fault),
-        };
-        match ready {
-            Ok(supervisor) => {
-                abandoned.disarm();
-                tasks.spawn_on(supervisor.serve(), node.shared.clock.runtime());
-                Ok(node)
-            }
-            Err(fault) => {
-                node.close();
-                Err(Error::from_fault(&address.shown, None, fault))
-            }
-        }
+        tasks.spawn_on(supervisor.run(tell), shared.clock.runtime());
+        Ok((Self { shared }, first))
     }
 
     /// The server's address, without credentials.
@@ -163,22 +165,14 @@ impl Node {
         self.shared.link.lock().state.connection().map(|up| up.send(call, true))
     }
 
-    /// The answer to a call, or [`Fault::NoAnswer`] after `within`. Tells the supervisor what it means
-    /// for the connection. Dropping this future leaves `sent` as it is.
-    pub(crate) async fn answer(&self, sent: &mut Sent, within: Duration) -> Result<Reply, Fault> {
-        self.shared.answer(sent, within).await
+    /// Takes in what an answer means for the connection that it came on.
+    pub(crate) fn heed(&self, generation: Generation, answer: &Result<Reply, Fault>) {
+        self.shared.heed(generation, answer);
     }
 
-    /// A call from sending to answer, script and all. For calls that change nothing or may be lost.
-    pub(crate) async fn call(&self, call: &Call, within: Duration) -> Result<Reply, Fault> {
-        let mut sent = self.send(call)?;
-        match self.answer(&mut sent, within).await {
-            Err(Fault::NoScript) => {
-                let mut sent = self.send_whole(call)?;
-                self.answer(&mut sent, within).await
-            }
-            answer => answer,
-        }
+    /// Takes in that a call had no answer from `sent_at` until now.
+    pub(crate) fn unanswered(&self, generation: Generation, sent_at: Timestamp) {
+        self.shared.unanswered(generation, sent_at);
     }
 
     /// Sees to it that a release reaches the server, now or on a later connection. `sent` is its first
@@ -253,11 +247,13 @@ impl Node {
 
     /// The smoothed time of a round trip.
     pub(crate) fn round_trip(&self) -> Duration {
-        Duration::from_nanos(self.shared.round_trip.load(Ordering::Relaxed))
+        self.shared.round_trip()
     }
 
-    pub(crate) fn note_round_trip(&self, took: Duration) {
-        let new = took.as_nanos() as u64;
+    /// Takes in that a call was answered.
+    pub(crate) fn note_round_trip(&self, sent_at: Timestamp, now: Timestamp) {
+        self.shared.answered_at.store(now.nanos(), Ordering::Relaxed);
+        let new = now.since(sent_at).as_nanos() as u64;
         let old = self.shared.round_trip.load(Ordering::Relaxed);
         // Callers that were kept from running measure too much, never too little.
         let smoothed = if old == 0 || new < old { new } else { old + (new - old) / 16 };
@@ -266,6 +262,26 @@ impl Node {
 
     pub(crate) fn connections_made(&self) -> u64 {
         self.shared.connections_made.load(Ordering::Relaxed) + self.shared.hub.connections_made()
+    }
+
+    /// Why an acquire that is sent at `now` would not count here, if it would not.
+    pub(crate) fn bar(&self, now: Timestamp) -> Option<Fault> {
+        let (counts_from, fault) = match &self.shared.link.lock().state {
+            LinkState::Up(connection) => (connection.counts_from, None),
+            LinkState::Down(fault) => (self.counts_from(), Some(fault.clone())),
+        };
+        let left = counts_from.since(now);
+        if left.is_zero() { fault } else { Some(Fault::Quarantined(left)) }
+    }
+
+    /// From when on its grants count, as far as is known.
+    pub(crate) fn counts_from(&self) -> Timestamp {
+        self.shared.quarantine.lock().until
+    }
+
+    /// What operators want to know of it.
+    pub(crate) fn status(&self) -> NodeStatus {
+        status::of(&self.shared)
     }
 
     pub(crate) fn owed(&self) -> usize {
@@ -291,23 +307,44 @@ impl Node {
 
 impl Shared {
     async fn answer(&self, sent: &mut Sent, within: Duration) -> Result<Reply, Fault> {
-        let at = self.clock.now().plus(within);
-        let answer = self.clock.until(at, &mut *sent).await;
+        let sent_at = self.clock.now();
+        let answer = self.clock.until(sent_at.plus(within), &mut *sent).await;
         match &answer {
-            Some(Err(Fault::Broken(_))) => self.give_up(sent.generation, "the connection broke"),
-            Some(answer) => {
-                if self.silent_since.load(Ordering::Relaxed) != 0 {
-                    self.silent_since.store(0, Ordering::Relaxed);
-                }
-                if let Err(Fault::Refused(cause)) = answer
-                    && cause.is_replica()
-                {
-                    self.give_up(sent.generation, &cause.to_string());
-                }
-            }
-            None => self.unanswered(sent.generation, at.minus(within)),
+            Some(answer) => self.heed(sent.generation, answer),
+            None => self.unanswered(sent.generation, sent_at),
         }
         answer.unwrap_or(Err(Fault::NoAnswer(within)))
+    }
+
+    fn heed(&self, generation: Generation, answer: &Result<Reply, Fault>) {
+        match answer {
+            Err(Fault::Broken(_)) => return self.give_up(generation, "the connection broke"),
+            Err(Fault::Refused(cause)) if cause.is_replica() => {
+                self.give_up(generation, &cause.to_string());
+            }
+            _ => {}
+        }
+        if self.silent_since.load(Ordering::Relaxed) != 0 {
+            self.silent_since.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn round_trip(&self) -> Duration {
+        Duration::from_nanos(self.round_trip.load(Ordering::Relaxed))
+    }
+
+    /// `future`'s output; `None` if the client is closed meanwhile and nothing is owed.
+    async fn while_needed<F: Future>(&self, future: F) -> Option<F::Output> {
+        if self.link.lock().owed.is_empty() {
+            self.closing.run_until_cancelled(future).await
+        } else {
+            Some(future.await)
+        }
+    }
+
+    /// Whether answers of this node are votes, or its restarts matter: then its server must be known.
+    fn votes(&self) -> bool {
+        self.servers.is_some() || self.quarantine.lock().is_on()
     }
 
     /// A call that was sent at `sent_at` had no answer in its time. Silence for as long as an answer may
@@ -330,11 +367,15 @@ impl Shared {
         if matches!(&link.state, LinkState::Up(up) if up.generation == generation) {
             link.state = LinkState::Down(Fault::Down(why.into()));
             drop(link);
+            *self.last_fault.lock() = Some(Fault::Down(why.into()));
             tracing::warn!(node = %self.address, reason = why, "connection lost");
             self.given_up.notify_one();
         }
     }
 }
+
+/// How the first attempt to connect went.
+pub(crate) type First = oneshot::Receiver<Result<(), Fault>>;
 
 /// The task that keeps a node's command connection, and what is owed on it.
 struct Supervisor {
@@ -345,6 +386,8 @@ struct Supervisor {
     settling: FuturesUnordered<Settling>,
     /// Older connections that the server may still read from.
     haunting: Vec<Identity>,
+    /// It was tried once whether this user may subscribe.
+    may_listen: bool,
     /// All was done that this task is for.
     done: bool,
 }
@@ -359,6 +402,35 @@ struct Settled {
 }
 
 impl Supervisor {
+    /// Connects, tells how that went, and serves from then on.
+    async fn run(mut self, tell: oneshot::Sender<Result<(), Fault>>) {
+        let shared = self.shared.clone();
+        let until = shared.clock.now().plus(shared.connect_timeout);
+        let closing = shared.closing.clone();
+        let first = closing.run_until_cancelled(self.connect(until)).await;
+        let first = first.unwrap_or(Err(Fault::Closed));
+        if let Err(fault) = &first {
+            self.failed(fault);
+            // Alone, there is nothing to go on with.
+            self.done = shared.servers.is_none();
+        }
+        // Nobody listens if the client was given up meanwhile: then it is closed, too.
+        let _ = tell.send(first);
+        if self.done {
+            shared.hub.closing().cancel();
+            return;
+        }
+        self.serve().await;
+    }
+
+    fn failed(&self, fault: &Fault) {
+        *self.shared.last_fault.lock() = Some(fault.clone());
+        self.shared.link.lock().state = LinkState::Down(match fault {
+            Fault::Denied { .. } | Fault::Down(_) => fault.clone(),
+            fault => Fault::Down(fault.to_string().into()),
+        });
+    }
+
     async fn serve(mut self) {
         loop {
             let since = self.shared.clock.now();
@@ -424,7 +496,7 @@ impl Supervisor {
         let (Some(owed), Ok(connection)) = (link.owed.get(&id), link.state.connection()) else {
             return;
         };
-        let last_word = generation == owed.acquired_on
+        let last_word = Some(generation) == owed.acquired_on
             || (generation == connection.generation && connection.alone)
             || self.shared.clock.now() > owed.until;
         match answer {
@@ -459,32 +531,35 @@ impl Supervisor {
     ///
     /// The first attempt is made at once if the last connection lasted.
     async fn reconnect(&mut self, lasted: bool) -> bool {
+        let shared = self.shared.clone();
         for attempt in 0.. {
-            if self.shared.clock.is_stopped() {
+            if shared.clock.is_stopped() {
                 return false;
             }
             if attempt > 0 || !lasted {
-                let pause = self.shared.clock.back_off(attempt, LONGEST_PAUSE);
-                self.shared.clock.sleep(pause).await;
+                let pause = shared.clock.sleep(shared.clock.back_off(attempt, LONGEST_PAUSE));
+                shared.while_needed(pause).await;
             }
-            if self.shared.closing.is_cancelled() {
-                let now = self.shared.clock.now();
-                let mut link = self.shared.link.lock();
+            if shared.closing.is_cancelled() {
+                let now = shared.clock.now();
+                let mut link = shared.link.lock();
                 link.owed.retain(|_, owed| owed.until > now);
-                self.shared.settled.notify_waiters();
+                shared.settled.notify_waiters();
                 if link.owed.is_empty() {
                     return false;
                 }
             }
-            let until = self.shared.clock.now().plus(self.shared.connect_timeout);
-            let Err(fault) = self.connect(until).await else {
-                return true;
+            let until = shared.clock.now().plus(shared.connect_timeout);
+            let fault = match shared.while_needed(self.connect(until)).await {
+                Some(Ok(())) => return true,
+                Some(Err(fault)) => fault,
+                None => continue,
             };
-            tracing::debug!(node = %self.shared.address, %fault, attempt, "connecting failed");
-            self.shared.link.lock().state = LinkState::Down(match fault {
-                fault @ (Fault::Denied { .. } | Fault::Down(_)) => fault,
-                fault => Fault::Down(fault.to_string().into()),
-            });
+            if let (Fault::SameServer(problem), 0) = (&fault, attempt) {
+                tracing::error!(node = %shared.address, problem = &**problem, "node not used");
+            }
+            tracing::debug!(node = %shared.address, %fault, attempt, "connecting failed");
+            self.failed(&fault);
         }
         false
     }
@@ -505,12 +580,27 @@ impl Supervisor {
             None => return Err(Fault::NoAnswer(shared.connect_timeout)),
         };
         shared.connections_made.fetch_add(1, Ordering::Relaxed);
-        let mut connection =
-            Connection { commands, generation: *shared.generation.borrow() + 1, alone: true };
-        let identity = Handshake { shared: &shared, connection: &connection, until }
-            .run(&mut self.haunting)
-            .await?;
+        let mut connection = Connection {
+            commands,
+            generation: *shared.generation.borrow() + 1,
+            alone: true,
+            run: 0,
+            counts_from: Timestamp::NEVER,
+        };
+        let handshake = Handshake { shared: &shared, connection: &connection, until };
+        let Met { identity, run } = handshake.run(&mut self.haunting).await?;
+        if !self.may_listen {
+            shared.hub.probe(until).await?;
+            self.may_listen = true;
+        }
         connection.alone = self.haunting.is_empty();
+        {
+            let mut quarantine = shared.quarantine.lock();
+            let answered_at = shared.answered_at.load(Ordering::Relaxed);
+            quarantine.meet(&run, Timestamp::from_nanos(answered_at));
+            connection.run = quarantine.run;
+            connection.counts_from = quarantine.until;
+        }
         // The next one will have to see to this one. Those that nobody can name are all alike.
         if !self.haunting.contains(&identity) {
             self.haunting.push(identity);
@@ -531,6 +621,7 @@ impl Supervisor {
             self.see_through(id, sent);
         }
         shared.silent_since.store(0, Ordering::Relaxed);
+        shared.last_fault.lock().take();
         shared.generation.send_replace(generation);
         if generation > 1 {
             tracing::info!(node = %shared.address, generation, "connected again");

@@ -43,6 +43,7 @@ impl Mutex {
                 name,
                 redisson_fencing: config.redisson_fencing,
                 retention_ms: config.retention_ms(),
+                grain_us: config.grain_us(),
             }),
             terms: Terms { lease: LeaseTerms::Watched(config.ttl), max_hold: None },
             owner: None,
@@ -223,7 +224,7 @@ impl Mutex {
         let Self { engine, lock, terms, owner } = self.clone();
         async move {
             Error::check_name(&lock.name, key::lock_name_problem(&lock.name))?;
-            terms.check()?;
+            engine.config.check_terms(&terms)?;
             let key = LockKey { client: engine.key(), name: &lock.name };
             let began_at = engine.clock.now();
             let request = Request {
@@ -310,8 +311,22 @@ impl Mutex {
             keys: vec![self.lock.name.clone(), self.lock.token_key(), self.lock.channel.clone()],
             args: Vec::new(),
         };
-        let reply = self.call(&call).await?;
-        LockStatus::read(&self.lock.name, &reply).ok_or_else(|| self.unexpected(&reply))
+        let quorum = &self.engine.quorum;
+        let (nodes, majority) = (quorum.nodes().len(), quorum.majority());
+        let read = |reply: &Reply| LockStatus::read(&self.lock.name, reply, nodes == 1);
+        let settled = |replies: &[&Reply]| {
+            let answers: Vec<_> = replies.iter().filter_map(|reply| read(reply)).collect();
+            let same = |one: &LockStatus| {
+                answers.iter().filter(|other| other.holder == one.holder).count()
+            };
+            answers.iter().any(|answer| same(answer) >= majority)
+        };
+        let replies = self.call(call, settled).await?;
+        let mut answers = Vec::new();
+        for reply in &replies {
+            answers.push(read(reply).ok_or_else(|| self.unexpected(reply))?);
+        }
+        Ok(LockStatus::of_majority(answers, majority))
     }
 
     /// Frees the lock whoever holds it, and wakes those who wait. Whether it was held.
@@ -349,8 +364,13 @@ impl Mutex {
             .as_ref()
             .and_then(|gate| gate.current_hold())
             .filter(|hold| holder.is_none_or(|holder| *holder.text() == hold.lease.id.0));
-        let reply = self.call(&call).await?;
-        let freed = reply.number().ok_or_else(|| self.unexpected(&reply))? == 1;
+        // All nodes that answer in time are to be freed, not a majority of them only.
+        let replies = self.call(call, |_| false).await?;
+        let mut freed = 0;
+        for reply in &replies {
+            freed += usize::from(reply.number().ok_or_else(|| self.unexpected(reply))? == 1);
+        }
+        let freed = freed >= self.engine.quorum.majority();
         if let (true, Some(hold), Some(gate)) = (freed, held_here, gate) {
             hold.lease.lose(LossReason::Gone);
             gate.notice_loss();
@@ -359,21 +379,20 @@ impl Mutex {
         Ok(freed)
     }
 
-    async fn call(&self, call: &Call) -> Result<Reply, Error> {
+    async fn call(
+        &self,
+        call: Call,
+        enough: impl Fn(&[&Reply]) -> bool,
+    ) -> Result<Vec<Reply>, Error> {
         Error::check_name(&self.lock.name, key::lock_name_problem(&self.lock.name))?;
-        let node = self.engine.quorum.node();
-        let within = self.engine.config.response_timeout;
-        let until = self.engine.clock.now().plus(within);
-        let reply = match node.up(until).await {
-            Ok(()) => node.call(call, within).await,
-            Err(fault) => Err(fault),
-        };
-        reply.map_err(|fault| self.engine.quorum.error(&self.lock.name, fault))
+        let quorum = &self.engine.quorum;
+        let replies = quorum.ask(call, enough).await;
+        replies.map_err(|fault| quorum.error(Some(&self.lock.name), fault))
     }
 
     fn unexpected(&self, reply: &Reply) -> Error {
         let fault = Fault::Unexpected(format!("{reply:?}").into());
-        self.engine.quorum.error(&self.lock.name, fault)
+        self.engine.quorum.error(Some(&self.lock.name), fault)
     }
 }
 
@@ -408,7 +427,8 @@ pub struct LockStatus {
     /// For how long it is held still unless it is renewed. `None`: it is free, or has no end (made by hand).
     pub remaining: Option<Duration>,
     /// Since when this library's client has held it: by the server's clock, and some
-    /// [`handoff_window`](crate::ClientBuilder::handoff_window) late at most. `None` for other holders.
+    /// [`handoff_window`](crate::ClientBuilder::handoff_window) late at most. `None` for other holders, and
+    /// over several nodes.
     pub since: Option<SystemTime>,
     /// The highest token that was reserved for its holds so far. `None`: none is remembered.
     pub last_token: Option<u64>,
@@ -417,7 +437,8 @@ pub struct LockStatus {
 }
 
 impl LockStatus {
-    fn read(name: &Arc<str>, reply: &Reply) -> Option<Self> {
+    /// `exact`: tokens tell the time of their acquire.
+    fn read(name: &Arc<str>, reply: &Reply, exact: bool) -> Option<Self> {
         let [pttl, holder, count, last_token, subscribers] = reply.list()? else {
             return None;
         };
@@ -430,12 +451,44 @@ impl LockStatus {
             remaining: read_ttl(pttl),
             // A token is the server's time of its acquire in microseconds, give or take a block.
             since: last_token
-                .filter(|_| ours)
+                .filter(|_| ours && exact)
                 .map(|token| UNIX_EPOCH + Duration::from_micros(token)),
             last_token,
             waiting_clients: subscribers.number()?.try_into().ok()?,
             holder,
         })
+    }
+
+    /// What the answers of several nodes come to: held by whom a majority names, for as long as a majority does.
+    fn of_majority(mut answers: Vec<Self>, majority: usize) -> Self {
+        let last_token = answers.iter().filter_map(|answer| answer.last_token).max();
+        let waiting_clients =
+            answers.iter().map(|answer| answer.waiting_clients).max().unwrap_or(0);
+        let named = |holder: &Option<Holder>| {
+            holder.is_some()
+                && answers.iter().filter(|one| one.holder == *holder).count() >= majority
+        };
+        let holder =
+            answers.iter().map(|answer| &answer.holder).find(|holder| named(holder)).cloned();
+        let holder = holder.flatten();
+        answers.retain(|answer| answer.holder == holder);
+        // Those without an end first, then the longest.
+        answers.sort_by_key(|answer| {
+            std::cmp::Reverse((answer.remaining.is_none(), answer.remaining))
+        });
+        let deciding = answers.swap_remove((majority - 1).min(answers.len() - 1));
+        match holder {
+            Some(_) => Self { last_token, waiting_clients, ..deciding },
+            None => Self {
+                holder: None,
+                hold_count: 0,
+                remaining: None,
+                since: None,
+                last_token,
+                waiting_clients,
+                name: deciding.name,
+            },
+        }
     }
 }
 
@@ -445,6 +498,7 @@ struct Lock {
     channel: Arc<str>,
     redisson_fencing: bool,
     retention_ms: u64,
+    grain_us: u64,
 }
 
 impl Lock {
@@ -473,6 +527,7 @@ impl Primitive for Lock {
                 Arg::Number(ttl_ms(ttl)),
                 Arg::Number(block),
                 Arg::Number(self.retention_ms),
+                Arg::Number(self.grain_us),
             ],
         }
     }
@@ -494,6 +549,14 @@ impl Primitive for Lock {
             script: &script::LOCK_RELEASE,
             keys: vec![self.name.clone(), self.channel.clone()],
             args: vec![Arg::Text(id.0.clone()), Arg::Word(PUBLISH)],
+        }
+    }
+
+    fn raise(&self, id: &LeaseId, end: u64) -> Call {
+        Call {
+            script: &script::FENCE_RAISE,
+            keys: vec![self.name.clone(), self.token_key()],
+            args: vec![Arg::Text(id.0.clone()), Arg::Number(end), Arg::Number(self.retention_ms)],
         }
     }
 

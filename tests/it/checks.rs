@@ -38,7 +38,9 @@ pub(crate) async fn client_is_idle(client: &Client) {
     let idle = async || {
         let stats = client.stats();
         let busy = (stats.gates, stats.waiters, stats.subscriptions, stats.owed_releases);
-        busy == (0, 0, 0, 0) && stats.tasks <= IDLE_TASKS && client.holds().is_empty()
+        busy == (0, 0, 0, 0)
+            && stats.tasks <= 1 + 2 * client.nodes().len()
+            && client.holds().is_empty()
     };
     let started_at = std::time::Instant::now();
     while !idle().await {
@@ -67,5 +69,3 @@ pub(crate) fn told(error: &Error) -> String {
     }
     told
 }
-
-const IDLE_TASKS: usize = 3;

@@ -18,7 +18,18 @@ const LAYERS: [&str; 11] = [
 ];
 
 /// Inside the engine.
-const ENGINE: [&str; 7] = ["primitive", "quorum", "lease", "watchdog", "line", "gate", "contend"];
+const ENGINE: [&str; 10] = [
+    "primitive",
+    "tally",
+    "round",
+    "ballot",
+    "quorum",
+    "lease",
+    "watchdog",
+    "line",
+    "gate",
+    "contend",
+];
 
 /// A file's path below `src/`, and its text.
 fn sources() -> Vec<(String, String)> {

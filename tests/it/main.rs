@@ -11,6 +11,7 @@ mod layers;
 mod lifetimes;
 mod locking;
 mod processes;
+mod quorum;
 mod races;
 mod scripts;
 mod support;

@@ -15,6 +15,7 @@ use crate::engine::primitive::Primitive;
 use crate::engine::quorum::Quorum;
 use crate::engine::watchdog::Watchdog;
 use crate::error::Error;
+use crate::node::Node;
 
 /// What all locks of one client share.
 pub(crate) struct Engine {
@@ -103,6 +104,6 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.quorum.node().close();
+        self.quorum.nodes().iter().for_each(Node::close);
     }
 }

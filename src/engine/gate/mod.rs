@@ -466,7 +466,7 @@ impl Gate {
         let refusal = match (&state.seat, &state.trouble, &state.refusal) {
             (Seat::Held(hold), _, _) => hold.as_refusal(now),
             (_, Some(trouble), _) => {
-                return self.engine.quorum.error(lock, trouble.fault.clone());
+                return self.engine.quorum.error(Some(lock), trouble.fault.clone());
             }
             (_, None, Some(seen)) => Refusal {
                 remaining: seen
@@ -475,7 +475,9 @@ impl Gate {
                     .map(|left| left.saturating_sub(now.since(seen.at))),
                 ..seen.refusal.clone()
             },
-            (_, None, None) => return self.engine.quorum.error(lock, Fault::NoAnswer(waited)),
+            (_, None, None) => {
+                return self.engine.quorum.error(Some(lock), Fault::NoAnswer(waited));
+            }
         };
         refusal.into_timeout(lock, waited)
     }

@@ -42,7 +42,7 @@ impl Call {
 /// An acquire of one hold for 30 s, of one token that is kept for a day.
 pub(crate) fn acquire(id: &str) -> Call {
     let script = include_str!("../../../lua/lock_acquire.lua");
-    Call::new(script, &[NAME, TOKEN, CHANNEL], &[id, "1", "30000", "1", "86400000"])
+    Call::new(script, &[NAME, TOKEN, CHANNEL], &[id, "1", "30000", "1", "86400000", "1"])
 }
 
 /// What an acquire may differ in.

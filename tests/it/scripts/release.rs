@@ -105,7 +105,7 @@ async fn a_name_cannot_run_as_lua() {
     let name = "'; redis.call('flushall'); --";
     let script = include_str!("../../../lua/lock_acquire.lua");
     bench.command("SET untouched 1").await;
-    let call = Call::new(script, &[name, TOKEN, CHANNEL], &[name, "1", "30000", "1", "0"]);
+    let call = Call::new(script, &[name, TOKEN, CHANNEL], &[name, "1", "30000", "1", "0", "1"]);
     assert_eq!(answer(bench.run(&call).await), "[1, token]");
     assert_eq!(bench.ask("EXISTS untouched").await, "1");
 }

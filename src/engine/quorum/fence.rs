@@ -1,0 +1,30 @@
+//! Tokens over several nodes: each has a counter of its own, and the lock's token must be above all before it.
+//!
+//! A grant's token is the highest that a granting node gave. It is final once a majority of the counters has
+//! reached it: two majorities have a node in common, so the next grant sees one of them, and goes above it. The
+//! highest alone would not do: a single node may have given it, which the next majority leaves out.
+//! Where a majority gave exactly that number there is nothing to do; otherwise the others are lifted to it.
+//!
+//! A node that forgets its counter breaks the chain; then the order rests on the servers' clocks, from which
+//! counters start.
+
+/// The highest of the ends that the granting nodes gave, and how many gave just that.
+pub(super) fn highest(ends: impl Iterator<Item = u64>) -> (u64, usize) {
+    ends.fold((0, 0), |(highest, times), end| match end.cmp(&highest) {
+        std::cmp::Ordering::Less => (highest, times),
+        std::cmp::Ordering::Equal => (highest, times + 1),
+        std::cmp::Ordering::Greater => (end, 1),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_end_is_counted() {
+        assert_eq!(highest([7, 9, 9, 8].into_iter()), (9, 2));
+        assert_eq!(highest([9].into_iter()), (9, 1));
+        assert_eq!(highest(std::iter::empty()), (0, 0));
+    }
+}

@@ -1,0 +1,206 @@
+//! What one node has of a lease, as far as is known here; and how a lease is put back where it is missing.
+//!
+//! A majority decides, and the rest answer when they can: what they say is looked at later. A node that misses
+//! the lease (it was late, away for long, or has restarted) gets it again, so that the lease does not hang on a
+//! bare majority: but never a node that had it a short while ago and in the same run, for there somebody took
+//! it away on purpose.
+
+use std::time::Duration;
+
+use super::{Quorum, Renewal, at_hand};
+use crate::clock::Timestamp;
+use crate::config::drift;
+use crate::engine::primitive::{Answer, Primitive};
+use crate::engine::round::{Vote, read};
+use crate::key::LeaseId;
+use crate::node::{Generation, Node, Sent};
+
+/// One node's part of a lease.
+#[derive(Default)]
+pub(crate) struct Foothold {
+    acquires: Acquires,
+    /// `None` until there is something to remember, and always where there is one node only.
+    memory: Option<Box<Memory>>,
+}
+
+/// On which connections of a node the lease was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Acquires {
+    #[default]
+    None,
+    On(Generation),
+    OnSeveral,
+}
+
+#[derive(Default)]
+struct Memory {
+    /// It held the lease in this run of its server, which did not end before that by itself.
+    held: Option<(u64, Timestamp)>,
+    late: Option<Late>,
+}
+
+/// An answer that was not waited for.
+struct Late {
+    sent: Sent,
+    sent_at: Timestamp,
+    asked: Asked,
+    /// Sent behind it, and to be kept for as long.
+    _behind: Option<Sent>,
+}
+
+#[derive(Clone, Copy)]
+enum Asked {
+    Acquire,
+    /// For that long.
+    Renewal(Duration),
+}
+
+/// What is put back.
+pub(crate) struct Heal<'a> {
+    pub(crate) quorum: &'a Quorum,
+    pub(crate) primitive: &'a dyn Primitive,
+    pub(crate) id: &'a LeaseId,
+    pub(crate) ttl: Duration,
+    pub(crate) block_end: u64,
+}
+
+impl Foothold {
+    /// What an acquire left on a node.
+    pub(super) fn granted(
+        vote: Vote<Answer>,
+        sent_at: Timestamp,
+        ttl: Duration,
+        now: Timestamp,
+        alone: bool,
+    ) -> Self {
+        let mut foothold = Self::default();
+        if let Some(generation) = vote.sent_on() {
+            foothold.acquires = Acquires::On(generation);
+        }
+        if alone {
+            return foothold;
+        }
+        if matches!(vote.value(), Some(Answer::Granted { .. })) {
+            foothold.confirm(vote.run, ttl, now);
+        } else if let Some(sent) = vote.sent {
+            let asked = Asked::Acquire;
+            foothold.memory().late = Some(Late { sent, sent_at, asked, _behind: None });
+        }
+        foothold
+    }
+
+    pub(crate) fn acquires(&self) -> Acquires {
+        self.acquires
+    }
+
+    fn memory(&mut self) -> &mut Memory {
+        self.memory.get_or_insert_default()
+    }
+
+    /// The node said that it holds the lease, for `ttl` from some moment before `now` on.
+    fn confirm(&mut self, run: u64, ttl: Duration, now: Timestamp) {
+        self.memory().held = Some((run, now.plus(ttl).plus(drift(ttl))));
+    }
+
+    /// Whether it was taken away from the node, which did not hold it at `asked_at`.
+    fn was_cleared(&self, run: u64, asked_at: Timestamp) -> bool {
+        let held = self.memory.as_ref().and_then(|memory| memory.held);
+        held.is_some_and(|(held_in, until)| held_in == run && asked_at < until)
+    }
+
+    /// Takes in a late answer, if it is there. Whether the lease is missing and to be put back.
+    pub(crate) fn look(&mut self, node: &Node, heal: &Heal<'_>, now: Timestamp) -> bool {
+        let Some(mut late) = self.memory.as_mut().and_then(|memory| memory.late.take()) else {
+            return false;
+        };
+        let Some(answer) = at_hand(&mut late.sent) else {
+            if now.since(late.sent_at) < heal.quorum.patience(heal.ttl) {
+                self.memory().late = Some(late);
+            } else {
+                node.unanswered(late.sent.generation, late.sent_at);
+            }
+            return false;
+        };
+        node.heed(late.sent.generation, &answer);
+        let run = late.sent.run;
+        match (late.asked, answer) {
+            (Asked::Acquire, Ok(reply)) => {
+                let answer = read(&reply, |reply| heal.primitive.read_acquire(reply));
+                if matches!(answer, Ok(Answer::Granted { .. })) {
+                    self.confirm(run, heal.ttl, now);
+                }
+                false
+            }
+            (Asked::Renewal(ttl), Ok(reply)) => {
+                match read(&reply, |reply| heal.primitive.read_renew(reply)) {
+                    Ok(true) => self.confirm(run, ttl, now),
+                    Ok(false) => return !self.was_cleared(run, late.sent_at),
+                    Err(_) => {}
+                }
+                false
+            }
+            (_, Err(_)) => false,
+        }
+    }
+
+    /// Takes in a node's part in a renewal. Whether the lease is missing and to be put back.
+    pub(super) fn renewed(
+        &mut self,
+        vote: &mut Vote<bool>,
+        sent_at: Timestamp,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> bool {
+        if let Some(sent) = vote.sent.take() {
+            let asked = Asked::Renewal(ttl);
+            self.memory().late = Some(Late { sent, sent_at, asked, _behind: None });
+            return false;
+        }
+        match vote.value() {
+            Some(true) => self.confirm(vote.run, ttl, now),
+            Some(false) => return !self.was_cleared(vote.run, sent_at),
+            None => {}
+        }
+        false
+    }
+
+    /// Puts the lease back on a node, where it is refused if another holds the lock.
+    pub(crate) fn heal(&mut self, node: &Node, heal: &Heal<'_>, now: Timestamp) {
+        let acquire = heal.primitive.acquire(heal.id, heal.ttl, 0);
+        // Whole: nobody waits for the answer, to send it again if its script is not known.
+        let Ok(sent) = node.send_whole(&acquire) else { return };
+        self.acquires = match self.acquires {
+            Acquires::None => Acquires::On(sent.generation),
+            Acquires::On(generation) if generation == sent.generation => self.acquires,
+            Acquires::On(_) | Acquires::OnSeveral => Acquires::OnSeveral,
+        };
+        // Of no use where the lease was refused, and then it does nothing.
+        let behind = node.send_whole(&heal.primitive.raise(heal.id, heal.block_end)).ok();
+        tracing::debug!(node = %node.address(), lock = &**heal.primitive.name(), "lease put back");
+        self.memory().late =
+            Some(Late { sent, sent_at: now, asked: Asked::Acquire, _behind: behind });
+    }
+
+    /// When to look for a late answer at last.
+    pub(crate) fn look_by(&self, patience: Duration) -> Option<Timestamp> {
+        let late = self.memory.as_ref()?.late.as_ref()?;
+        Some(late.sent_at.plus(patience))
+    }
+}
+
+impl Renewal {
+    /// Each node's part, with what it left there. Whether the lease is missing on the node is for `missing`.
+    pub(crate) fn leave(
+        &mut self,
+        footholds: &mut [Foothold],
+        now: Timestamp,
+        mut missing: impl FnMut(usize, &mut Foothold),
+    ) {
+        for (index, (foothold, vote)) in footholds.iter_mut().zip(&mut self.round.votes).enumerate()
+        {
+            if foothold.renewed(vote, self.round.sent_at, self.ttl, now) {
+                missing(index, foothold);
+            }
+        }
+    }
+}

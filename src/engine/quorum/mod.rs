@@ -1,0 +1,264 @@
+//! The requests about a lease, put to all nodes, and what a majority of the answers means.
+//!
+//! One server is a quorum of one; several independent masters are Redlock (S. Sanfilippo, "Distributed locks with
+//! Redis"). A call goes to all nodes at once and is decided as soon as no answer to come can change the verdict,
+//! so a node that is slow, hangs or is dead costs nothing while the others are a majority.
+//!
+//! * An acquire that was sent ends in a grant or in a release behind it (invariant 5): [`Attempt`] and
+//!   [`Release`] see to it when they are dropped half-way.
+//! * A time is read before its request is sent (invariant 2).
+
+mod attempt;
+mod fence;
+mod foothold;
+mod release;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+pub(crate) use attempt::{Grant, Outcome};
+pub(crate) use foothold::{Foothold, Heal};
+pub(crate) use release::Release;
+
+use super::primitive::Primitive;
+use super::round::{PerNode, Round, Rules};
+use super::tally::{Verdict, majority};
+use crate::clock::{Clock, Timestamp};
+use crate::config::Config;
+use crate::error::{Error, Fault, NodeFailure};
+use crate::key::LeaseId;
+use crate::node::{Node, Sent, Signal, Subscription};
+use crate::script::{Call, Reply};
+
+/// The servers of a client.
+pub(crate) struct Quorum {
+    nodes: Vec<Node>,
+    clock: Clock,
+    response_timeout: Duration,
+    min_validity: Duration,
+    /// Grants whose token took a second round.
+    raises: AtomicU64,
+}
+
+impl Quorum {
+    pub(crate) fn new(nodes: Vec<Node>, clock: Clock, config: &Config) -> Self {
+        Self {
+            nodes,
+            clock,
+            response_timeout: config.response_timeout,
+            min_validity: config.min_validity,
+            raises: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Whether there is one node only, and nothing to count.
+    pub(crate) fn is_one(&self) -> bool {
+        self.nodes.len() == 1
+    }
+
+    pub(crate) fn majority(&self) -> usize {
+        majority(self.nodes.len())
+    }
+
+    /// How many grants needed a second round to settle their token.
+    pub(crate) fn raises(&self) -> u64 {
+        self.raises.load(Ordering::Relaxed)
+    }
+
+    /// What a fault means to the caller that asked about `lock`.
+    pub(crate) fn error(&self, lock: Option<&Arc<str>>, fault: Fault) -> Error {
+        let fault = match fault {
+            Fault::NoAnswer(_) if !self.is_one() => {
+                self.no_majority((0..self.nodes.len()).map(|node| (node, fault.clone())))
+            }
+            fault => fault,
+        };
+        Error::from_fault(self.nodes[0].address(), lock, fault)
+    }
+
+    /// What it comes to that these nodes failed, so that the others are no majority.
+    pub(crate) fn no_majority(&self, faults: impl Iterator<Item = (usize, Fault)>) -> Fault {
+        let faults: PerNode<(usize, Fault)> = faults.collect();
+        let spare = self.nodes.len() - self.majority();
+        let finally = |fault: &Fault| {
+            matches!(fault, Fault::Denied { .. } | Fault::WrongType | Fault::Closed)
+        };
+        let mut in_vain = faults.iter().filter(|(_, fault)| self.is_one() || finally(fault));
+        if let Some((_, fault)) = in_vain.nth(spare) {
+            return fault.clone();
+        }
+        let lasting = faults.iter().filter(|(_, fault)| !fault.may_pass()).count() > spare;
+        let failure =
+            |(node, fault): (usize, Fault)| NodeFailure::new(self.nodes[node].address(), fault);
+        Fault::NoMajority { failures: faults.into_iter().map(failure).collect(), lasting }
+    }
+
+    pub(crate) fn subscribe(&self, primitive: &dyn Primitive) -> Ears {
+        Ears(self.nodes.iter().map(|node| node.subscribe(primitive.channel())).collect())
+    }
+
+    /// The smoothed time in which a majority answers.
+    pub(crate) fn round_trip(&self) -> Duration {
+        let mut trips: PerNode<Duration> = self.nodes.iter().map(Node::round_trip).collect();
+        trips.sort_unstable();
+        trips[self.majority() - 1]
+    }
+
+    /// Waits until a majority can be asked.
+    pub(crate) async fn up(&self, until: Timestamp) -> Result<(), Fault> {
+        if let [node] = &*self.nodes {
+            return node.up(until).await;
+        }
+        let up = |(index, node): (usize, &Node)| {
+            let node = node.clone();
+            async move { node.up(until).await.map_err(|fault| (index, fault)) }
+        };
+        let mut waits: FuturesUnordered<_> = self.nodes.iter().enumerate().map(up).collect();
+        let (mut up, mut faults) = (0, Vec::new());
+        while let Some(node) = waits.next().await {
+            match node {
+                Ok(()) => up += 1,
+                Err(failed) => faults.push(failed),
+            }
+            if up >= self.majority() {
+                return Ok(());
+            }
+        }
+        Err(self.no_majority(faults.into_iter()))
+    }
+
+    /// How long the answers to a call about a lease of `ttl` are waited for.
+    pub(crate) fn patience(&self, ttl: Duration) -> Duration {
+        self.response_timeout.min(ttl / 3)
+    }
+
+    /// Sends a renewal, to a lease that is known to be held.
+    pub(crate) fn renew(
+        &self,
+        primitive: &dyn Primitive,
+        id: &LeaseId,
+        count: u32,
+        ttl: Duration,
+    ) -> Result<Renewal, Fault> {
+        let round = Round::send(&self.nodes, &self.clock, primitive.renew(id, count, ttl));
+        if round.votes.iter().any(|vote| vote.is_pending()) {
+            return Ok(Renewal { round, count, ttl });
+        }
+        Err(self.no_majority(round.faults(&Fault::Closed)))
+    }
+
+    /// Whether the lease is held still; a fault where that is not known. `again` sends the call whole to a node
+    /// that does not know the script, unless it is not wanted any more.
+    pub(crate) async fn renewed(
+        &self,
+        primitive: &dyn Primitive,
+        renewal: &mut Renewal,
+        within: Duration,
+        again: impl Fn(&Node, &Call) -> Result<Sent, Fault>,
+    ) -> Result<bool, Fault> {
+        let rules = Rules {
+            nodes: &self.nodes,
+            clock: &self.clock,
+            until: renewal.round.sent_at.plus(within),
+            read: |reply: &Reply| primitive.read_renew(reply),
+            again,
+        };
+        match renewal.round.verdict(rules, |held| *held).await {
+            Verdict::Yes => Ok(true),
+            Verdict::No => Ok(false),
+            Verdict::Unknown => Err(self.no_majority(renewal.round.faults(&self.silence(within)))),
+        }
+    }
+
+    /// Puts a call to all nodes and waits for their answers, until `enough` are there or the time is over.
+    /// `Err` if no majority answered. For calls that change nothing, or may be lost on a node that fails.
+    pub(crate) async fn ask(
+        &self,
+        call: Call,
+        enough: impl Fn(&[&Reply]) -> bool,
+    ) -> Result<Vec<Reply>, Fault> {
+        let within = self.response_timeout;
+        let until = self.clock.now().plus(within);
+        self.up(until).await?;
+        let mut round = Round::send(&self.nodes, &self.clock, call);
+        let rules = self.rules(until, |reply: &Reply| Some(reply.clone()));
+        let decide = |votes: &[super::round::Vote<Reply>], over: bool| {
+            let replies: PerNode<&Reply> = votes.iter().filter_map(|vote| vote.value()).collect();
+            (over || enough(&replies)).then_some(())
+        };
+        round.settle(rules, decide).await;
+        let fault = self.no_majority(round.faults(&self.silence(within)));
+        let votes = std::mem::take(&mut round.votes);
+        let replies: Vec<Reply> = votes.into_iter().filter_map(|vote| vote.answer?.ok()).collect();
+        if replies.len() < self.majority() { Err(fault) } else { Ok(replies) }
+    }
+
+    /// The cause of a node that did not answer.
+    fn silence(&self, within: Duration) -> Fault {
+        if self.clock.is_stopped() { Fault::Closed } else { Fault::NoAnswer(within) }
+    }
+
+    fn rules<R>(&self, until: Timestamp, read: R) -> Rules<'_, R, Again> {
+        Rules { nodes: &self.nodes, clock: &self.clock, until, read, again: Node::send_whole }
+    }
+}
+
+/// How a call is sent again, whole.
+type Again = fn(&Node, &Call) -> Result<Sent, Fault>;
+
+/// A renewal on its way.
+pub(crate) struct Renewal {
+    pub(super) round: Round<bool>,
+    pub(crate) count: u32,
+    pub(crate) ttl: Duration,
+}
+
+impl Renewal {
+    /// Before its sending.
+    pub(crate) fn sent_at(&self) -> Timestamp {
+        self.round.sent_at
+    }
+}
+
+/// A lock's channel on every node.
+pub(crate) struct Ears(PerNode<Subscription>);
+
+impl Ears {
+    /// The next thing heard, and on which node. Nothing is lost by dropping the future.
+    pub(crate) async fn next(&self) -> (usize, Signal) {
+        if let [ear] = &*self.0 {
+            return (0, ear.next().await);
+        }
+        let mut nexts: PerNode<_> = self.0.iter().map(|ear| Box::pin(ear.next())).collect();
+        std::future::poll_fn(|cx| {
+            for (node, next) in nexts.iter_mut().enumerate() {
+                if let Poll::Ready(signal) = next.as_mut().poll(cx) {
+                    return Poll::Ready((node, signal));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Whether messages of some node arrive, as far as is known here.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.0.iter().any(Subscription::is_listening)
+    }
+}
+
+/// An answer that is there already.
+fn at_hand(sent: &mut Sent) -> Option<Result<Reply, Fault>> {
+    match std::pin::Pin::new(sent).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => Some(answer),
+        Poll::Pending => None,
+    }
+}

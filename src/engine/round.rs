@@ -1,0 +1,210 @@
+//! One call put to all nodes at once, and their answers as they come.
+//!
+//! Nothing is spawned: whoever waits for a round polls it. What has not been answered when the round is decided
+//! goes on by itself, on its connection; see `lease.rs` for what is made of it.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use smallvec::SmallVec;
+
+use super::tally::{Tally, Verdict};
+use crate::clock::{Clock, Timestamp};
+use crate::error::Fault;
+use crate::node::{Generation, Node, Sent};
+use crate::script::{Call, Reply};
+
+/// As many as there are nodes: one in most clients, and then nothing is allocated.
+pub(crate) type PerNode<T> = SmallVec<[T; 1]>;
+
+/// A call to every node.
+pub(crate) struct Round<T> {
+    pub(crate) call: Call,
+    /// Before the first sending.
+    pub(crate) sent_at: Timestamp,
+    pub(crate) votes: PerNode<Vote<T>>,
+}
+
+/// One node's part in a round.
+pub(crate) struct Vote<T> {
+    /// Until it is answered.
+    pub(crate) sent: Option<Sent>,
+    pub(crate) answer: Option<Result<T, Fault>>,
+    /// The connection it was sent on last; zero: it was not sent.
+    generation: Generation,
+    /// Which run of its server answers it.
+    pub(crate) run: u64,
+    /// A grant of this server counts.
+    pub(crate) counts: bool,
+}
+
+impl<T> Vote<T> {
+    fn of(sent: Result<Sent, Fault>, sent_at: Timestamp) -> Self {
+        let mut vote = Self { sent: None, answer: None, generation: 0, run: 0, counts: false };
+        vote.send(sent, sent_at);
+        vote
+    }
+
+    fn send(&mut self, sent: Result<Sent, Fault>, sent_at: Timestamp) {
+        match sent {
+            Ok(sent) => {
+                self.generation = sent.generation;
+                self.run = sent.run;
+                self.counts = sent.counts_from <= sent_at;
+                self.sent = Some(sent);
+            }
+            Err(fault) => self.answer = Some(Err(fault)),
+        }
+    }
+
+    /// Answered without being asked.
+    pub(crate) fn known(answer: T) -> Self {
+        Self { sent: None, answer: Some(Ok(answer)), generation: 0, run: 0, counts: true }
+    }
+
+    /// What the node answered, if it did.
+    pub(crate) fn value(&self) -> Option<&T> {
+        self.answer.as_ref()?.as_ref().ok()
+    }
+
+    /// The connection it was sent on last, if it was sent.
+    pub(crate) fn sent_on(&self) -> Option<Generation> {
+        (self.generation != 0).then_some(self.generation)
+    }
+
+    pub(crate) fn is_pending(&self) -> bool {
+        self.sent.is_some()
+    }
+}
+
+/// How a round is conducted.
+pub(crate) struct Rules<'a, R, A> {
+    pub(crate) nodes: &'a [Node],
+    pub(crate) clock: &'a Clock,
+    /// When the rest is not waited for any more.
+    pub(crate) until: Timestamp,
+    pub(crate) read: R,
+    /// Sends the call whole where the server does not know the script, if that is wanted still.
+    pub(crate) again: A,
+}
+
+impl<T> Round<T> {
+    /// Puts `call` to all nodes.
+    pub(crate) fn send(nodes: &[Node], clock: &Clock, call: Call) -> Self {
+        Self::send_where(nodes, clock, call, |_| None)
+    }
+
+    /// Puts `call` to the nodes whose answer is not known.
+    pub(crate) fn send_where(
+        nodes: &[Node],
+        clock: &Clock,
+        call: Call,
+        known: impl Fn(usize) -> Option<T>,
+    ) -> Self {
+        let sent_at = clock.now();
+        let vote = |(index, node): (usize, &Node)| match known(index) {
+            Some(answer) => Vote::known(answer),
+            None => Vote::of(node.send(&call), sent_at),
+        };
+        Self { votes: nodes.iter().enumerate().map(vote).collect(), call, sent_at }
+    }
+
+    /// The causes of those that gave no usable answer, by node; `silent` is that of the silent ones.
+    pub(crate) fn faults(&self, silent: &Fault) -> impl Iterator<Item = (usize, Fault)> {
+        self.votes.iter().enumerate().filter_map(move |(index, vote)| match &vote.answer {
+            Some(Ok(_)) => None,
+            Some(Err(fault)) => Some((index, fault.clone())),
+            None => Some((index, silent.clone())),
+        })
+    }
+
+    /// Takes in answers until `decide` knows, which is asked after each of them, and a last time with `true`
+    /// when no more are waited for.
+    ///
+    /// Dropping the future loses nothing.
+    pub(crate) async fn settle<V, R, A>(
+        &mut self,
+        rules: Rules<'_, R, A>,
+        mut decide: impl FnMut(&[Vote<T>], bool) -> Option<V>,
+    ) -> Option<V>
+    where
+        R: Fn(&Reply) -> Option<T>,
+        A: Fn(&Node, &Call) -> Result<Sent, Fault>,
+    {
+        let decided = poll_fn(|cx| {
+            self.poll(cx, &rules);
+            match decide(&self.votes, !self.votes.iter().any(Vote::is_pending)) {
+                Some(verdict) => Poll::Ready(verdict),
+                None => Poll::Pending,
+            }
+        });
+        if let Some(verdict) = rules.clock.until(rules.until, decided).await {
+            return Some(verdict);
+        }
+        for (node, vote) in rules.nodes.iter().zip(&self.votes) {
+            if let Some(sent) = &vote.sent {
+                node.unanswered(sent.generation, self.sent_at);
+            }
+        }
+        decide(&self.votes, true)
+    }
+
+    fn poll<R, A>(&mut self, cx: &mut Context<'_>, rules: &Rules<'_, R, A>)
+    where
+        R: Fn(&Reply) -> Option<T>,
+        A: Fn(&Node, &Call) -> Result<Sent, Fault>,
+    {
+        for (node, vote) in rules.nodes.iter().zip(&mut self.votes) {
+            while let Some(sent) = &mut vote.sent {
+                let Poll::Ready(answer) = Pin::new(&mut *sent).poll(cx) else { break };
+                let now = rules.clock.now();
+                node.heed(sent.generation, &answer);
+                vote.sent = None;
+                if matches!(answer, Err(Fault::NoScript)) {
+                    // It did not run. The time of the first sending stays: it is the earlier one.
+                    vote.send((rules.again)(node, &self.call), now);
+                    continue;
+                }
+                if answer.is_ok() {
+                    node.note_round_trip(self.sent_at, now);
+                }
+                vote.answer = Some(answer.and_then(|reply| read(&reply, &rules.read)));
+            }
+        }
+    }
+}
+
+impl<T> Round<T> {
+    /// What the answers come to, where `yes` says what each of them means.
+    pub(crate) fn tally(votes: &[Vote<T>], yes: impl Fn(&T) -> bool) -> Tally {
+        let mut tally = Tally::default();
+        for vote in votes {
+            *match &vote.answer {
+                Some(Ok(answer)) if yes(answer) => &mut tally.yes,
+                Some(Ok(_)) => &mut tally.no,
+                Some(Err(_)) => &mut tally.failed,
+                None => &mut tally.pending,
+            } += 1;
+        }
+        tally
+    }
+
+    /// As [`settle`](Self::settle), by a majority of those that `yes` says mean it.
+    pub(crate) async fn verdict<R, A>(
+        &mut self,
+        rules: Rules<'_, R, A>,
+        yes: impl Fn(&T) -> bool,
+    ) -> Verdict
+    where
+        R: Fn(&Reply) -> Option<T>,
+        A: Fn(&Node, &Call) -> Result<Sent, Fault>,
+    {
+        let decide = |votes: &[Vote<T>], over| Self::tally(votes, &yes).verdict(over);
+        self.settle(rules, decide).await.unwrap_or(Verdict::Unknown)
+    }
+}
+
+pub(crate) fn read<T>(reply: &Reply, reader: impl Fn(&Reply) -> Option<T>) -> Result<T, Fault> {
+    reader(reply).ok_or_else(|| Fault::Unexpected(format!("{reply:?}").into()))
+}

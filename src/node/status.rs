@@ -1,0 +1,62 @@
+//! What operators want to know of a node.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::Shared;
+use crate::error::Fault;
+
+/// A node as its client sees it; see [`Client::nodes`](crate::Client::nodes).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeStatus {
+    /// Its address, without credentials.
+    pub address: Arc<str>,
+    /// Whether it can be asked, and counts.
+    pub state: NodeState,
+    /// What its server called its present run when it was last met; new with every start.
+    /// `None`: it was never met, or does not say.
+    pub run_id: Option<String>,
+    /// Until when its grants do not count, by this host's clock; `None`: they do. See
+    /// [`restart_quarantine`](crate::ClientBuilder::restart_quarantine).
+    pub quarantined_until: Option<SystemTime>,
+    /// Why there is no connection, in words.
+    pub last_error: Option<Arc<str>>,
+    /// How long its answers take, smoothed. Zero: it has not been asked yet.
+    pub round_trip: Duration,
+}
+
+/// Whether a node can be asked, and counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NodeState {
+    /// It can be asked, and its grants count.
+    Up,
+    /// It can be asked, but may have forgotten what it granted before its restart: its grants do not count.
+    Quarantined,
+    /// There is no connection; it is tried again all the time.
+    Down,
+    /// Its address leads to the server of another node: it is not asked.
+    SameServer,
+}
+
+pub(super) fn of(shared: &Shared) -> NodeStatus {
+    let now = shared.clock.now();
+    let is_up = shared.link.lock().state.is_up();
+    let fault = shared.last_fault.lock().clone();
+    let quarantine = shared.quarantine.lock();
+    let left = quarantine.until.since(now);
+    NodeStatus {
+        address: shared.address.clone(),
+        state: match &fault {
+            _ if is_up && left.is_zero() => NodeState::Up,
+            _ if is_up => NodeState::Quarantined,
+            Some(Fault::SameServer(_)) => NodeState::SameServer,
+            _ => NodeState::Down,
+        },
+        run_id: quarantine.run_id.clone(),
+        quarantined_until: (!left.is_zero()).then(|| SystemTime::now() + left),
+        last_error: fault.map(|fault| fault.to_string().into()),
+        round_trip: shared.round_trip(),
+    }
+}

@@ -1,0 +1,4 @@
+//! The same lock over several independent masters.
+
+mod deployment;
+mod holding;
