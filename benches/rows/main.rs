@@ -12,8 +12,10 @@ mod free;
 mod held;
 mod inside;
 mod processes;
+mod quorum;
 mod relay;
 mod server;
+mod slow;
 mod table;
 mod worker;
 
@@ -23,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::Client;
 
+use quorum::Last;
 use server::Server;
 use table::{Figure, Table};
 
@@ -100,7 +103,7 @@ impl Settings {
                 _ if arg == "--quick" || arg == "--bench" => {}
                 _ => {
                     return Err(format!(
-                        "usage: scripts/bench [--quick] [rows, 1 to 9], not {arg:?}"
+                        "usage: scripts/bench [--quick] [rows, 1 to 13], not {arg:?}"
                     )
                     .into());
                 }
@@ -130,8 +133,12 @@ impl Bench {
             5 => processes::contend(self, round).await,
             6 => relay::relays(self, round).await,
             7 => free::many(self).await,
+            8 => held::held(self, round).await,
             9 => free::on_a_thread(self).await,
-            _ => held::held(self, round).await,
+            10 => quorum::pair(self, 3, Last::Healthy).await,
+            11 => quorum::pair(self, 5, Last::Healthy).await,
+            12 => quorum::pair(self, 5, Last::Hanging).await,
+            _ => quorum::pair(self, 3, Last::Slow).await,
         }
     }
 
@@ -166,4 +173,4 @@ fn machine() -> String {
     )
 }
 
-const ROWS: std::ops::RangeInclusive<u8> = 1..=9;
+const ROWS: std::ops::RangeInclusive<u8> = 1..=13;

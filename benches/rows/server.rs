@@ -47,6 +47,11 @@ impl Server {
         &self.url
     }
 
+    /// The process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     pub(crate) async fn version(&self) -> Outcome<String> {
         let info = self.info("server").await?;
         let find =
