@@ -24,8 +24,7 @@ use crate::{
     with_each_redisson,
 };
 
-/// All versions of Redisson at once: a process of each. Ours pass nothing on among themselves, which would leave
-/// Java a turn now and then.
+/// All versions of Redisson at once: a process of each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_draw_from_one_total_and_nothing_is_lost() {
     const TOTAL: u64 = 20_000;
@@ -37,8 +36,10 @@ async fn both_draw_from_one_total_and_nothing_is_lost() {
         java.push(Java::connect(version, &server.url(), TTL).await);
     }
     let crews = [(2 * THREADS, 0), (0, 2 * THREADS), (THREADS, THREADS)];
-    let rust: Vec<_> =
-        crews.iter().map(|crew| Process::start(&server.url(), &record, *crew, FAIR)).collect();
+    let rust: Vec<_> = crews
+        .iter()
+        .map(|crew| Process::start(&server.url(), &record, *crew, Tokens::OfTheirOwn))
+        .collect();
 
     let began_at = Instant::now();
     let asked: Vec<_> = java
@@ -64,14 +65,14 @@ async fn both_draw_from_one_total_and_nothing_is_lost() {
 
 with_each_redisson!(tokens_grow_from_turn_to_turn);
 
-/// With FencedLock, whose tokens are written down as the turns are taken. Ours pass the lock on among themselves.
+/// With FencedLock, whose tokens are written down as the turns are taken.
 async fn tokens_grow_from_turn_to_turn(version: Version) {
     const TOTAL: u64 = 3_000;
     const OF_JAVA: u64 = 100;
     let server = Server::start().await;
     let record = Record::in_folder(server.dir(), TOTAL);
     let java = Java::connect(version, &server.url(), TTL).await;
-    let rust = Process::start(&server.url(), &record, (3, 3), FENCED);
+    let rust = Process::start(&server.url(), &record, (3, 3), Tokens::OfJava);
     let asked = java.ask("a", &record.command("fenced", 6, 0));
     let under_way = async || record.taken() >= OF_JAVA;
     eventually(Duration::from_secs(60), "Java takes turns", under_way).await;
@@ -162,16 +163,12 @@ fn write(record: &File, at: u64, value: u64) {
     record.write_all_at(&value.to_be_bytes(), at).expect("the record can be written");
 }
 
-/// How our clients are set.
-#[derive(Clone, Copy)]
-struct Settings {
-    handoff_ms: u64,
-    redisson_fencing: bool,
+/// What tokens our clients take.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tokens {
+    OfTheirOwn,
+    OfJava,
 }
-
-const FAIR: Settings = Settings { handoff_ms: 0, redisson_fencing: false };
-/// The default but for the tokens.
-const FENCED: Settings = Settings { handoff_ms: 20, redisson_fencing: true };
 
 /// A process of ours: this test binary, run again.
 struct Process {
@@ -182,10 +179,10 @@ struct Process {
 
 impl Process {
     /// Connected when this returns.
-    fn start(url: &str, record: &Record, crew: (usize, usize), settings: Settings) -> Self {
-        let Settings { handoff_ms, redisson_fencing } = settings;
+    fn start(url: &str, record: &Record, crew: (usize, usize), tokens: Tokens) -> Self {
+        let redisson_fencing = tokens == Tokens::OfJava;
         let (tasks, threads) = crew;
-        let task = format!("{} {tasks} {threads} {handoff_ms} {redisson_fencing}", record.total);
+        let task = format!("{} {tasks} {threads} {redisson_fencing}", record.total);
         let mut child = Command::new(env::current_exe().expect("this binary"))
             .args(["stampede::a_process_of_ours_takes_part", "--exact", "--nocapture"])
             .env(TASK, task)
@@ -234,7 +231,7 @@ async fn a_process_of_ours_takes_part() {
     }
     let server = Server::start().await;
     let record = Record::in_folder(server.dir(), 500);
-    let process = Process::start(&server.url(), &record, (2, 2), FAIR);
+    let process = Process::start(&server.url(), &record, (2, 2), Tokens::OfTheirOwn);
     let made = process.take_part(7).await.expect("no panic");
     record.check(&[made]);
     assert_eq!(record.turns(), [7; 500]);
@@ -242,16 +239,9 @@ async fn a_process_of_ours_takes_part() {
 
 async fn serve(task: &str) {
     let words: Vec<_> = task.split(' ').collect();
-    let [total, tasks, threads, handoff_ms, fencing] = words[..] else {
-        panic!("not a task: {task}")
-    };
+    let [total, tasks, threads, fencing] = words[..] else { panic!("not a task: {task}") };
     let url = env::var(SERVER).expect("told");
-    let builder = || {
-        Client::builder()
-            .nodes([url.clone()])
-            .handoff_window(Duration::from_millis(number(handoff_ms)))
-            .redisson_fencing(fencing == "true")
-    };
+    let builder = || Client::builder().nodes([url.clone()]).redisson_fencing(fencing == "true");
     let client = builder().connect().await.expect("connected");
     let (for_threads, mark) = tokio::task::spawn_blocking({
         let builder = builder();

@@ -127,7 +127,9 @@ impl Claim {
         self.open = false;
         state.answered();
         state.refused_ask = self.ask;
-        state.refusal = Some(Box::new(SeenRefusal { refusal, at: gate.engine.clock.now() }));
+        let now = gate.engine.clock.now();
+        state.met(&refusal, now);
+        state.refusal = Some(Box::new(SeenRefusal { refusal, at: now }));
         self.give_back(state);
     }
 

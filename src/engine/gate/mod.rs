@@ -193,6 +193,8 @@ impl Gate {
 
     /// The right to ask on `terms`, with `others` waiting behind.
     fn claim(self: &Arc<Self>, state: &mut State, terms: Terms, others: usize) -> Claim {
+        let now = self.engine.clock.now();
+        let window = state.window(self.engine.config.handoff_window, now);
         state.seat = Seat::Asking;
         state.arrivals += 1;
         state.asks += 1;
@@ -201,7 +203,7 @@ impl Gate {
             arrival: state.arrivals,
             ask: state.asks,
             terms,
-            block: state.block(terms, others, self.engine.config.handoff_window),
+            block: state.block(terms, others, window),
             open: true,
         }
     }
@@ -282,7 +284,7 @@ impl Gate {
         now: Timestamp,
     ) -> Option<Heirs> {
         let terms = state.waiters.first_key_value()?.1.terms;
-        let window = self.engine.config.handoff_window;
+        let window = state.window(self.engine.config.handoff_window, now);
         let (token, look_at) = hold.lease.hand_off(now, terms, window)?;
         if let Some(at) = look_at {
             self.engine.watchdog.watch(&hold.lease, at);

@@ -32,6 +32,8 @@ pub(super) struct State {
     pub(super) trouble: Option<Box<Trouble>>,
     /// Tokens that the last lease used.
     pub(super) tokens_used: u64,
+    /// Until when clients of another library are taken to want the lock, too.
+    pub(super) mixed_until: Timestamp,
     /// Taken out of the client's list: it is not to be used any more.
     pub(super) retired: bool,
 }
@@ -138,6 +140,19 @@ impl State {
         seated || matches!(self.aftermath, Aftermath::Pending { .. }) || !self.waiters.is_empty()
     }
 
+    /// For how long a lease may pass from one waiter here to the next, of at most `window`. Clients of another
+    /// library take turns one by one, and would get one turn in a window: beside them we do the same.
+    pub(super) fn window(&self, window: Duration, now: Timestamp) -> Duration {
+        if now < self.mixed_until { Duration::ZERO } else { window }
+    }
+
+    /// Another holds the lock. Whether by this library is remembered for a while.
+    pub(super) fn met(&mut self, refusal: &Refusal, now: Timestamp) {
+        if refusal.holder.client().is_none() {
+            self.mixed_until = now.plus(MEMORY);
+        }
+    }
+
     /// How many tokens an acquire takes with `others` waiting behind it: as many as the hand-offs it may serve.
     pub(super) fn block(&self, terms: Terms, others: usize, window: Duration) -> u64 {
         let others = others as u64;
@@ -154,3 +169,6 @@ impl State {
         self.refusal = None;
     }
 }
+
+/// How long a holder of another library is remembered.
+const MEMORY: Duration = Duration::from_secs(1);
