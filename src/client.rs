@@ -20,10 +20,10 @@ use crate::node::{Facts, First, Network, Node, NodeStatus, Servers};
 use crate::owner::Owner;
 use crate::primitives::lock::Mutex;
 
-/// A connection to one Redis or Valkey deployment, and all the locks held through it.
+/// The connections to a Redis or Valkey server, or to several, and all the locks held through them.
 ///
-/// Clones are the same client. One per process is enough: it uses two connections however many locks there
-/// are. Its tasks run on the runtime that it was connected on; once that is gone, every call gives
+/// Clones are the same client. One per process is enough: it uses two connections to each server however many
+/// locks there are. Its tasks run on the runtime that it was connected on; once that is gone, every call gives
 /// [`Error::Closed`], so a client in a `static` must not be connected on the runtime of a test.
 ///
 /// Guards keep working after the client is dropped.

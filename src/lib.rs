@@ -24,7 +24,7 @@
 //!
 //! # The types
 //!
-//! * [`Client`]: the connections to one server, one per process. [`ClientBuilder`] has the settings.
+//! * [`Client`]: the connections to the server or servers, one client per process. [`ClientBuilder`] has the settings.
 //! * [`Mutex`]: a handle on a lock. It holds nothing and costs nothing; clone it and keep it.
 //! * [`Guard`]: the proof of a hold, renewed in the background until it is dropped. It knows its
 //!   [token](Guard::token) and [whether it is held](Guard::is_held), and [tells](Guard::lost) when it is lost.
@@ -35,13 +35,14 @@
 //!
 //! # Limits
 //!
-//! * A lock keeps others out for as long as the server keeps its key. A failover to a replica that missed the
+//! * A lock keeps others out for as long as the server, or a majority of several, keeps its key. A failover to a replica that missed the
 //!   write, a restart without the data, eviction, `FLUSHALL` or a step of the server's clock can give it to a
 //!   second holder; the first is told at its next renewal. [`Client::check`] warns of what can be seen beforehand.
 //! * No lock protects a process that is stopped between [`Guard::is_held`] and its write. A [token](Guard::token)
 //!   that the resource checks does.
 //! * Waiters of one process are served in order. Processes are not starved, in no promised order.
-//! * One server, so far: Redis 6.2 or later, or Valkey 7.2 or later. No Redlock, Sentinel or Cluster.
+//! * One server, or several independent masters (Redlock, [`ClientBuilder::nodes`]): Redis 6.2 or later, or Valkey
+//!   7.2 or later. No Sentinel or Cluster.
 //!
 //! Inside one process use [`tokio::sync::Mutex`]; for writes to one database its own transactions and
 //! constraints; where the loss of a server must not matter, a consensus store.
