@@ -191,7 +191,8 @@ impl Client {
                 }
             }
             self.engine.watchdog.idle().await;
-            join_all(self.engine.quorum.nodes().iter().map(Node::all_settled)).await;
+            let quorum = &self.engine.quorum;
+            join_all(quorum.nodes().iter().map(|node| node.all_settled(!quorum.is_one()))).await;
         };
         self.engine.clock.until(until, released).await;
     }

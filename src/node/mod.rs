@@ -191,13 +191,16 @@ impl Node {
         }
     }
 
-    /// Waits until nothing is owed.
-    pub(crate) async fn all_settled(&self) {
+    /// Waits until nothing is owed; where `others` can make up for it, not while there is no connection.
+    pub(crate) async fn all_settled(&self, others: bool) {
         loop {
             let mut next = std::pin::pin!(self.shared.settled.notified());
             next.as_mut().enable();
-            if self.owed() == 0 {
-                return;
+            {
+                let link = self.shared.link.lock();
+                if link.owed.is_empty() || (others && !link.state.is_up()) {
+                    return;
+                }
             }
             next.await;
         }
@@ -370,6 +373,7 @@ impl Shared {
             *self.last_fault.lock() = Some(Fault::Down(why.into()));
             tracing::warn!(node = %self.address, reason = why, "connection lost");
             self.given_up.notify_one();
+            self.settled.notify_waiters();
         }
     }
 }
