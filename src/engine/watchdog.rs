@@ -19,6 +19,7 @@ use super::quorum::Renewal;
 use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
 use crate::error::Fault;
+use crate::key::LeaseId;
 
 /// Work that goes on by itself.
 pub(crate) type Errand = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -47,7 +48,7 @@ struct Shared {
 /// Who is due when.
 #[derive(Default)]
 struct Schedule {
-    events: BTreeMap<(Timestamp, usize), Arc<Lease>>,
+    events: BTreeMap<(Timestamp, LeaseId), Arc<Lease>>,
     /// When the task looks next.
     looks_at: Timestamp,
 }
@@ -61,7 +62,7 @@ impl Schedule {
         }
         self.remove(lease);
         lease.place.set(Some(at));
-        self.events.insert((at, key(lease)), lease.clone());
+        self.events.insert((at, lease.id.clone()), lease.clone());
         let sooner = at < self.looks_at;
         self.looks_at = self.looks_at.min(at);
         sooner
@@ -69,7 +70,7 @@ impl Schedule {
 
     fn remove(&mut self, lease: &Arc<Lease>) {
         if let Some(at) = lease.place.take() {
-            self.events.remove(&(at, key(lease)));
+            self.events.remove(&(at, lease.id.clone()));
         }
     }
 
@@ -99,11 +100,6 @@ impl Schedule {
         }
         self.looks_at
     }
-}
-
-/// A lease's address: unique for as long as the schedule holds the lease.
-fn key(lease: &Arc<Lease>) -> usize {
-    Arc::as_ptr(lease) as usize
 }
 
 impl Watchdog {

@@ -3,7 +3,7 @@
 //! A message is a hint and no more: whoever waits for one has a timer beside it. After a broken
 //! connection every channel is subscribed again, and then everybody is woken, for what was said in the gap.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ struct Shared {
     clock: Clock,
     response_timeout: Duration,
     connect_timeout: Duration,
-    channels: Mutex<HashMap<Arc<str>, Arc<Ear>>>,
+    channels: Mutex<BTreeMap<Arc<str>, Arc<Ear>>>,
     orders: mpsc::UnboundedSender<Order>,
     closing: CancellationToken,
     connections_made: AtomicU64,

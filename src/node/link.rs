@@ -1,6 +1,6 @@
 //! The command connection of a node, as its users see it: up, down, and what was sent on it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -23,7 +23,7 @@ pub(crate) type Generation = u64;
 pub(super) struct Link {
     pub(super) state: LinkState,
     /// Releases that no server has confirmed.
-    pub(super) owed: HashMap<LeaseId, Owed>,
+    pub(super) owed: BTreeMap<LeaseId, Owed>,
 }
 
 pub(super) enum LinkState {

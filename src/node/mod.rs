@@ -16,7 +16,7 @@ mod servers;
 mod status;
 mod wire;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -121,7 +121,7 @@ impl Node {
             quarantine: Mutex::new(Quarantine::new(config.quarantine())),
             link: Mutex::new(Link {
                 state: LinkState::Down(Fault::Down("not connected yet".into())),
-                owed: HashMap::new(),
+                owed: BTreeMap::new(),
             }),
             generation: watch::Sender::new(0),
             given_up: Notify::new(),

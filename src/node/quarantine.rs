@@ -18,7 +18,7 @@ use crate::clock::Timestamp;
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) id: Option<String>,
-    /// In whole seconds, rounded down.
+    /// The difference of two clock readings in whole seconds: up to a second too long or too short.
     pub(super) uptime: Option<Duration>,
     /// Every write is on disk before it is answered.
     pub(super) keeps_data: bool,
@@ -58,7 +58,7 @@ impl Quarantine {
             return;
         }
         let up_since = run.uptime.map(|uptime| run.heard_at.minus(uptime));
-        let ran_beside = up_since.is_none_or(|since| since < answered_at);
+        let ran_beside = up_since.is_none_or(|since| since.plus(ROUNDING) < answered_at);
         self.until = match up_since {
             _ if run.keeps_data && (first || !ran_beside) => return,
             Some(since) if first => since.plus(self.length).plus(ROUNDING),
@@ -67,6 +67,7 @@ impl Quarantine {
     }
 }
 
+/// How much shorter a server's uptime can be than it says.
 const ROUNDING: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -114,6 +115,16 @@ mod tests {
         assert_eq!(quarantine.until, Timestamp::default(), "the first");
         quarantine.meet(&keeping(run("b", 2, 1010)), at(1005));
         assert_eq!(quarantine.until, Timestamp::default(), "it was started again");
+        // Started half a second after that answer; it counts from the second before.
+        let soon = Run {
+            heard_at: Timestamp::from_origin(Duration::from_millis(1_010_600)),
+            ..run("b", 1, 0)
+        };
+        let answered_at = Timestamp::from_origin(Duration::from_millis(1_009_900));
+        let mut quick = Quarantine::new(MINUTE);
+        quick.meet(&keeping(run("a", 0, 1000)), Timestamp::default());
+        quick.meet(&keeping(soon), answered_at);
+        assert_eq!(quick.until, Timestamp::default(), "it was started again at once");
         quarantine.meet(&keeping(run("c", 20, 1020)), at(1015));
         assert_eq!(quarantine.until, at(1080), "it ran beside the last one");
     }

@@ -1,6 +1,6 @@
 //! Which server each node of a client speaks to: no server counts as two nodes.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 /// The servers of all nodes of one client, by the address of the node.
 #[derive(Debug, Default)]
 pub(crate) struct Servers {
-    run_ids: Mutex<HashMap<Arc<str>, String>>,
+    run_ids: Mutex<BTreeMap<Arc<str>, String>>,
 }
 
 impl Servers {

@@ -76,8 +76,11 @@ impl Engine {
         Ok(())
     }
 
+    /// All gates, by name: what is done to all is done in an order that a simulation can repeat.
     pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
-        self.gates.lock().values().cloned().collect()
+        let mut gates: Vec<Arc<Gate>> = self.gates.lock().values().cloned().collect();
+        gates.sort_unstable_by(|one, other| one.primitive.name().cmp(other.primitive.name()));
+        gates
     }
 
     pub(super) fn gate(self: &Arc<Self>, primitive: &Arc<dyn Primitive>) -> Arc<Gate> {

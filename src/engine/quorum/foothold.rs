@@ -12,6 +12,7 @@ use crate::clock::Timestamp;
 use crate::config::drift;
 use crate::engine::primitive::{Answer, Primitive};
 use crate::engine::round::{Vote, read};
+use crate::error::Fault;
 use crate::key::LeaseId;
 use crate::node::{Generation, Node, Sent};
 
@@ -139,6 +140,8 @@ impl Foothold {
                 }
                 false
             }
+            // It did not run: a server that was started anew knows no script.
+            (_, Err(Fault::NoScript)) => !self.was_cleared(run, late.sent_at),
             (_, Err(_)) => false,
         }
     }
