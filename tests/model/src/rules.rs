@@ -323,10 +323,10 @@ impl<const N: usize, const C: usize> Rules<'_, N, C> {
                 }
             }
             // No answer can make a hold of it any more.
-            Phase::Asking | Phase::Raising if own.age >= ttl - drift => {
-                if !self.case.is(Wrong::ValidityFromReply) {
-                    self.release(client);
-                }
+            Phase::Asking | Phase::Raising
+                if own.age >= ttl - drift && !self.case.is(Wrong::ValidityFromReply) =>
+            {
+                self.release(client);
             }
             _ => {}
         }
