@@ -62,9 +62,16 @@ impl Ballot {
         self.splits = if count.split { self.splits + 1 } else { 0 };
     }
 
-    /// A node told of a release, or what it told before may have been missed. Whether that is news.
-    pub(crate) fn freed(&mut self, node: usize) -> bool {
-        std::mem::replace(&mut self.nodes[node], Standing::Free) != Standing::Free
+    /// A node told of a release, or what it told before may have been missed; its grants count from
+    /// `counts_from` on. Whether that is news.
+    ///
+    /// Our own release of a grant that did not count is heard here, too: it must not make us ask again.
+    pub(crate) fn freed(&mut self, node: usize, counts_from: Timestamp, now: Timestamp) -> bool {
+        let standing = match counts_from {
+            until if until > now => Standing::Away { until },
+            _ => Standing::Free,
+        };
+        std::mem::replace(&mut self.nodes[node], standing) != standing
     }
 
     /// From when on a majority can be free.
@@ -116,9 +123,9 @@ mod tests {
     fn its_own_release_is_no_reason_to_ask() {
         let mut ballot = Ballot::new(3);
         ballot.refused(&lost(&[Standing::Free, held(900), held(800)], false), 0);
-        ballot.freed(0);
+        ballot.freed(0, at(0), at(100));
         assert_eq!(ballot.may_win_at(at(100)), at(800));
-        ballot.freed(2);
+        ballot.freed(2, at(0), at(100));
         assert_eq!(ballot.may_win_at(at(100)), at(100));
     }
 
@@ -128,9 +135,20 @@ mod tests {
         let never = Standing::Away { until: Timestamp::NEVER };
         ballot.refused(&lost(&[held(700), held(500), held(600), never, never], false), 0);
         assert_eq!(ballot.may_win_at(at(100)), at(700));
-        ballot.freed(3);
+        ballot.freed(3, at(0), at(100));
         assert_eq!(ballot.may_win_at(at(100)), at(600));
         assert_eq!(ballot.may_win_at(at(650)), at(650));
+    }
+
+    #[test]
+    fn a_release_on_a_node_in_quarantine_is_no_reason_to_ask_before_its_end() {
+        let mut ballot = Ballot::new(3);
+        let never = Standing::Away { until: Timestamp::NEVER };
+        ballot.refused(&lost(&[Standing::Free, never, held(500)], false), 0);
+        assert!(!ballot.freed(2, at(500), at(100)), "its own release");
+        assert_eq!(ballot.may_win_at(at(100)), at(500));
+        assert!(ballot.freed(1, at(0), at(100)));
+        assert_eq!(ballot.may_win_at(at(100)), at(100));
     }
 
     #[test]

@@ -348,7 +348,8 @@ impl Driver {
                 }
             }
             (Order::Ballot(ballot), Signal::Subscribed | Signal::Messages(_)) => {
-                if ballot.freed(node) {
+                let counts_from = self.gate.engine.quorum.nodes()[node].counts_from();
+                if ballot.freed(node, counts_from, now) {
                     self.plan(now);
                 }
             }
