@@ -59,6 +59,7 @@ impl Config {
             LeaseTerms::Watched(ttl) => self.check_lease("ttl", ttl)?,
             LeaseTerms::Fixed(lease) => self.check_lease("lease", lease)?,
         }
+        check_range("min_validity", self.min_validity, Duration::ZERO, terms.ttl() / 2)?;
         match terms.max_hold {
             Some(Duration::ZERO) => Err(Error::config("max_hold is zero: nothing could be held")),
             _ => Ok(()),
@@ -71,7 +72,8 @@ impl Config {
         let quarantine = self.quarantine();
         if !quarantine.is_zero() && lease > quarantine {
             return Err(Error::config(format!(
-                "{what} is {lease:?}, longer than the restart_quarantine of {quarantine:?}:                  raise that, in all clients of these servers"
+                "{what} is {lease:?}, longer than the restart_quarantine of {quarantine:?}: \
+                 raise that, in all clients of these servers"
             )));
         }
         Ok(())

@@ -55,6 +55,12 @@ impl Ballot {
         self.splits = 0;
     }
 
+    /// The lock is held until then, with `others` listening; how each node stands is not known.
+    pub(crate) fn held(&mut self, until: Timestamp, others: u32) {
+        self.nodes.fill(Standing::Away { until });
+        self.others = others;
+    }
+
     /// The last ask was refused, with `others` listening.
     pub(crate) fn refused(&mut self, count: &Count, others: u32) {
         self.nodes.clone_from(&count.nodes);

@@ -239,6 +239,7 @@ pub(crate) fn drive(gate: Arc<Gate>) -> impl Future<Output = ()> + Send {
         },
         ears: None,
         pause: None,
+        delay: Duration::ZERO,
         failures: 0,
         done: false,
         gate,
@@ -252,6 +253,8 @@ struct Driver {
     ears: Option<Ears>,
     /// Until when not to ask; `None`: ask.
     pause: Option<Timestamp>,
+    /// Over several nodes, how long after a majority can be free to ask: drawn once for each ask.
+    delay: Duration,
     /// Asks in a row without a usable answer.
     failures: u32,
     done: bool,
@@ -364,20 +367,22 @@ impl Driver {
             Order::Line(line) => line.join(others - 1, now, round_trip),
             Order::Ballot(ballot) => {
                 ballot.released(others);
+                self.draw();
                 self.plan(now.plus(ballot::unit(round_trip)));
             }
         }
     }
 
+    fn draw(&mut self) {
+        let Order::Ballot(ballot) = &self.order else { return };
+        let spread = ballot.spread(self.round_trip());
+        self.delay = self.gate.engine.clock.jitter(Duration::ZERO, spread);
+    }
+
     /// Ends the pause, over several nodes, a random time after a majority can be free, from `from` on.
     fn plan(&mut self, from: Timestamp) {
         let Order::Ballot(ballot) = &self.order else { return };
-        let at = ballot.may_win_at(from);
-        let spread = ballot.spread(self.round_trip());
-        if at == Timestamp::NEVER {
-            return;
-        }
-        let at = at.plus(self.gate.engine.clock.jitter(Duration::ZERO, spread));
+        let at = ballot.may_win_at(from).plus(self.delay);
         self.pause = self.pause.map(|pause| pause.min(at)).filter(|pause| *pause > self.now());
     }
 
@@ -430,10 +435,13 @@ impl Driver {
                 self.pause = Some(pause);
             }
             (Order::Ballot(ballot), count) => {
-                if let Some(count) = count {
-                    ballot.refused(count, others);
+                let end = refusal.remaining.map_or(Timestamp::NEVER, |left| now.plus(left));
+                match count {
+                    Some(count) => ballot.refused(count, others),
+                    None => ballot.held(end.plus(Duration::from_millis(1)), others),
                 }
                 self.pause = Some(pause);
+                self.draw();
                 self.plan(now);
             }
         }

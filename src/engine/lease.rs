@@ -344,7 +344,7 @@ impl Lease {
             return;
         }
         self.look(state, now);
-        let heal = self.heal(renewal.ttl, state.block_end);
+        let heal = self.heal(state, renewal.ttl);
         let confirmed = state.confirmed;
         renewal.leave(&mut state.footholds, now, |node, foothold| {
             if confirmed {
@@ -356,7 +356,7 @@ impl Lease {
 
     /// Takes in answers that were not waited for.
     fn look(&self, state: &mut State, now: Timestamp) {
-        let heal = self.heal(state.ttl, state.block_end);
+        let heal = self.heal(state, state.ttl);
         for (node, foothold) in self.quorum.nodes().iter().zip(&mut state.footholds) {
             if foothold.look(node, &heal, now) && state.confirmed {
                 foothold.heal(node, &heal, now);
@@ -365,8 +365,15 @@ impl Lease {
         state.look_at = look_by(&state.footholds, self.quorum.patience(state.ttl));
     }
 
-    fn heal(&self, ttl: Duration, block_end: u64) -> Heal<'_> {
-        Heal { quorum: &self.quorum, primitive: &*self.primitive, id: &self.id, ttl, block_end }
+    fn heal(&self, state: &State, ttl: Duration) -> Heal<'_> {
+        Heal {
+            quorum: &self.quorum,
+            primitive: &*self.primitive,
+            id: &self.id,
+            count: state.count,
+            ttl,
+            block_end: state.block_end,
+        }
     }
 
     /// Nothing is known: the old deadline stands, and it is tried again before long.
@@ -473,6 +480,12 @@ impl Lease {
     ) -> Result<Timestamp, LossReason> {
         self.check(now)?;
         let mut state = self.state.lock();
+        // What is put back on a node must not come behind the release.
+        match state.phase {
+            Phase::Held => {}
+            Phase::Lost(reason) => return Err(reason),
+            Phase::Released => return Err(LossReason::Ended),
+        }
         state.confirm(renewal);
         self.absorb(&mut state, renewal, now);
         if let LeaseTerms::Watched(ttl) = terms.lease {

@@ -24,6 +24,8 @@ pub(crate) struct Round<T> {
     /// Before the first sending.
     pub(crate) sent_at: Timestamp,
     pub(crate) votes: PerNode<Vote<T>>,
+    /// What has not been answered was waited for in vain.
+    timed_out: bool,
 }
 
 /// One node's part in a round.
@@ -107,15 +109,20 @@ impl<T> Round<T> {
             Some(answer) => Vote::known(answer),
             None => Vote::of(node.send(&call), sent_at),
         };
-        Self { votes: nodes.iter().enumerate().map(vote).collect(), call, sent_at }
+        Self {
+            votes: nodes.iter().enumerate().map(vote).collect(),
+            call,
+            sent_at,
+            timed_out: false,
+        }
     }
 
-    /// The causes of those that gave no usable answer, by node; `silent` is that of the silent ones.
+    /// The causes of those that gave no usable answer, by node; `silent` is that of those that had their time.
     pub(crate) fn faults(&self, silent: &Fault) -> impl Iterator<Item = (usize, Fault)> {
         self.votes.iter().enumerate().filter_map(move |(index, vote)| match &vote.answer {
             Some(Ok(_)) => None,
             Some(Err(fault)) => Some((index, fault.clone())),
-            None => Some((index, silent.clone())),
+            None => self.timed_out.then(|| (index, silent.clone())),
         })
     }
 
@@ -142,6 +149,7 @@ impl<T> Round<T> {
         if let Some(verdict) = rules.clock.until(rules.until, decided).await {
             return Some(verdict);
         }
+        self.timed_out = true;
         for (node, vote) in rules.nodes.iter().zip(&self.votes) {
             if let Some(sent) = &vote.sent {
                 node.unanswered(sent.generation, self.sent_at);

@@ -67,8 +67,13 @@ impl Handshake<'_> {
         let field = |name| server.as_ref().and_then(|info| info.get(name));
         let id = field("run_id").cloned();
         let uptime = field("uptime_in_seconds").and_then(|text| text.parse().ok());
+        if votes && id.is_none() {
+            let message = "without run_id in INFO a server cannot be told from another";
+            return Err(Fault::Denied { what: "info".into(), message: message.into() });
+        }
+        let lapse = self.shared.response_timeout;
         if let (Some(servers), Some(id)) = (&self.shared.servers, &id)
-            && let Err(other) = servers.claim(&self.shared.address, id)
+            && let Err(other) = servers.claim(&self.shared.address, id, heard_at, lapse)
         {
             let problem = format!("it is the same server as {other}, and counts as one with it");
             return Err(Fault::SameServer(problem.into()));

@@ -254,6 +254,8 @@ impl Attendant {
                     return;
                 }
             }
+            // The list of channels says what is to be done: orders must not pile up without a connection.
+            while self.orders.try_recv().is_ok() {}
             let until = self.shared.clock.now().plus(self.shared.connect_timeout);
             match self.shared.connect(until).await {
                 Ok(Some((sink, stream))) => {

@@ -76,8 +76,8 @@ struct Shared {
     connections_made: AtomicU64,
     /// How long an answer takes, smoothed; nanoseconds.
     round_trip: AtomicU64,
-    /// When the last answer came; nanoseconds on the client's clock.
-    answered_at: AtomicU64,
+    /// When the last connection was given up; nanoseconds on the client's clock.
+    left_at: AtomicU64,
     /// Why the last attempt to connect failed, or the last connection was given up.
     last_fault: Mutex<Option<Fault>>,
     hub: Hub,
@@ -131,7 +131,7 @@ impl Node {
             closing: CancellationToken::new(),
             connections_made: AtomicU64::new(0),
             round_trip: AtomicU64::new(0),
-            answered_at: AtomicU64::new(0),
+            left_at: AtomicU64::new(0),
             last_fault: Mutex::new(None),
             hub,
         });
@@ -255,12 +255,7 @@ impl Node {
 
     /// Takes in that a call was answered.
     pub(crate) fn note_round_trip(&self, sent_at: Timestamp, now: Timestamp) {
-        self.shared.answered_at.store(now.nanos(), Ordering::Relaxed);
-        let new = now.since(sent_at).as_nanos() as u64;
-        let old = self.shared.round_trip.load(Ordering::Relaxed);
-        // Callers that were kept from running measure too much, never too little.
-        let smoothed = if old == 0 || new < old { new } else { old + (new - old) / 16 };
-        self.shared.round_trip.store(smoothed, Ordering::Relaxed);
+        self.shared.note_round_trip(now.since(sent_at));
     }
 
     pub(crate) fn connections_made(&self) -> u64 {
@@ -332,6 +327,14 @@ impl Shared {
         }
     }
 
+    fn note_round_trip(&self, took: Duration) {
+        let new = took.as_nanos() as u64;
+        let old = self.round_trip.load(Ordering::Relaxed);
+        // Callers that were kept from running measure too much, never too little.
+        let smoothed = if old == 0 || new < old { new } else { old + (new - old) / 16 };
+        self.round_trip.store(smoothed, Ordering::Relaxed);
+    }
+
     fn round_trip(&self) -> Duration {
         Duration::from_nanos(self.round_trip.load(Ordering::Relaxed))
     }
@@ -371,6 +374,11 @@ impl Shared {
             link.state = LinkState::Down(Fault::Down(why.into()));
             drop(link);
             *self.last_fault.lock() = Some(Fault::Down(why.into()));
+            let now = self.clock.now();
+            self.left_at.store(now.nanos(), Ordering::Relaxed);
+            if let Some(servers) = &self.servers {
+                servers.leave(&self.address, now);
+            }
             tracing::warn!(node = %self.address, reason = why, "connection lost");
             self.given_up.notify_one();
             self.settled.notify_waiters();
@@ -428,6 +436,9 @@ impl Supervisor {
     }
 
     fn failed(&self, fault: &Fault) {
+        if let Some(servers) = &self.shared.servers {
+            servers.leave(&self.shared.address, self.shared.clock.now());
+        }
         *self.shared.last_fault.lock() = Some(fault.clone());
         self.shared.link.lock().state = LinkState::Down(match fault {
             Fault::Denied { .. } | Fault::Down(_) => fault.clone(),
@@ -478,7 +489,12 @@ impl Supervisor {
         let shared = self.shared.clone();
         self.settling.push(Box::pin(async move {
             let generation = sent.generation;
+            let began_at = shared.clock.now();
             let answer = Some(shared.answer(&mut sent, shared.response_timeout).await);
+            // A node that is slower than the majority is only ever answered here.
+            if shared.servers.is_some() && matches!(answer, Some(Ok(_))) {
+                shared.note_round_trip(shared.clock.now().since(began_at));
+            }
             Settled { id, generation, answer }
         }));
     }
@@ -600,8 +616,8 @@ impl Supervisor {
         connection.alone = self.haunting.is_empty();
         {
             let mut quarantine = shared.quarantine.lock();
-            let answered_at = shared.answered_at.load(Ordering::Relaxed);
-            quarantine.meet(&run, Timestamp::from_nanos(answered_at));
+            let left_at = shared.left_at.load(Ordering::Relaxed);
+            quarantine.meet(&run, Timestamp::from_nanos(left_at));
             connection.run = quarantine.run;
             connection.counts_from = quarantine.until;
         }

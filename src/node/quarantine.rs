@@ -6,7 +6,7 @@
 //! | the first time                            | when it has been up for the quarantine and a second        |
 //! | the same run as before                    | when they did before                                       |
 //! | another run                               | a quarantine from now                                      |
-//! | another run, and it keeps its data        | at once, unless it ran already when the last one answered  |
+//! | another run, and both keep their data     | at once, unless it ran already while the last one did      |
 //!
 //! The last line: data that is written through survives a restart, but a promoted replica is another server.
 
@@ -33,35 +33,40 @@ pub(super) struct Quarantine {
     /// The last run, and its number.
     pub(super) run_id: Option<String>,
     pub(super) run: u64,
+    keeps_data: bool,
     pub(super) until: Timestamp,
 }
 
 impl Quarantine {
     /// None if `length` is zero.
     pub(super) fn new(length: Duration) -> Self {
-        Self { length, run_id: None, run: 0, until: Timestamp::default() }
+        Self { length, run_id: None, run: 0, keeps_data: false, until: Timestamp::default() }
     }
 
     pub(super) fn is_on(&self) -> bool {
         !self.length.is_zero()
     }
 
-    /// A new connection leads to `run`. The last answer of the one before came at `answered_at`.
-    pub(super) fn meet(&mut self, run: &Run, answered_at: Timestamp) {
+    /// A new connection leads to `run`. The one before was given up at `left_at`.
+    pub(super) fn meet(&mut self, run: &Run, left_at: Timestamp) {
         let first = self.run == 0;
         if !first && run.id.is_some() && run.id == self.run_id {
             return;
         }
         self.run += 1;
         self.run_id.clone_from(&run.id);
+        // What is not written can not be kept, whatever the next run says of itself.
+        let kept_data = std::mem::replace(&mut self.keeps_data, run.keeps_data) || first;
         if !self.is_on() {
             return;
         }
         let up_since = run.uptime.map(|uptime| run.heard_at.minus(uptime));
-        let ran_beside = up_since.is_none_or(|since| since.plus(ROUNDING) < answered_at);
-        self.until = match up_since {
-            _ if run.keeps_data && (first || !ran_beside) => return,
-            Some(since) if first => since.plus(self.length).plus(ROUNDING),
+        let ran_beside = up_since.is_none_or(|since| since.plus(ROUNDING) < left_at);
+        self.until = match run.uptime {
+            _ if run.keeps_data && kept_data && (first || !ran_beside) => return,
+            Some(uptime) if first => {
+                run.heard_at.plus((self.length + ROUNDING).saturating_sub(uptime))
+            }
             _ => run.heard_at.plus(self.length),
         };
     }
@@ -87,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_server_seen_first_is_trusted_when_it_has_been_up_for_long_enough() {
-        for (uptime, until) in [(0, 1061), (10, 1051), (61, 1000), (500, 561)] {
+        for (uptime, until) in [(0, 1061), (10, 1051), (61, 1000), (500, 1000), (5000, 1000)] {
             let mut quarantine = Quarantine::new(MINUTE);
             quarantine.meet(&run("a", uptime, 1000), Timestamp::default());
             assert_eq!(quarantine.until, at(until), "up for {uptime} s");
@@ -127,6 +132,14 @@ mod tests {
         assert_eq!(quick.until, Timestamp::default(), "it was started again at once");
         quarantine.meet(&keeping(run("c", 20, 1020)), at(1015));
         assert_eq!(quarantine.until, at(1080), "it ran beside the last one");
+    }
+
+    #[test]
+    fn data_that_the_last_run_did_not_write_is_lost_whatever_the_next_says() {
+        let mut quarantine = Quarantine::new(MINUTE);
+        quarantine.meet(&run("a", 500, 1000), Timestamp::default());
+        quarantine.meet(&Run { keeps_data: true, ..run("b", 2, 1010) }, at(1007));
+        assert_eq!(quarantine.until, at(1070));
     }
 
     #[test]

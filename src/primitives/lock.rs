@@ -12,6 +12,7 @@ use crate::config::{LeaseTerms, Terms};
 use crate::engine::contend;
 use crate::engine::gate::{Engine, Request, Until};
 use crate::engine::primitive::{Answer, Primitive, Refusal, Released};
+use crate::engine::quorum::Answers;
 use crate::error::{Error, Fault, LossReason};
 use crate::guard::Guard;
 use crate::key::{self, Holder, LeaseId};
@@ -321,12 +322,11 @@ impl Mutex {
             };
             answers.iter().any(|answer| same(answer) >= majority)
         };
-        let replies = self.call(call, settled).await?;
         let mut answers = Vec::new();
-        for reply in &replies {
+        for reply in &self.call(call, settled).await?.replies {
             answers.push(read(reply).ok_or_else(|| self.unexpected(reply))?);
         }
-        Ok(LockStatus::of_majority(answers, majority))
+        Ok(LockStatus::of_majority(&self.lock.name, answers, majority))
     }
 
     /// Frees the lock whoever holds it, and wakes those who wait. Whether it was held.
@@ -365,12 +365,17 @@ impl Mutex {
             .and_then(|gate| gate.current_hold())
             .filter(|hold| holder.is_none_or(|holder| *holder.text() == hold.lease.id.0));
         // All nodes that answer in time are to be freed, not a majority of them only.
-        let replies = self.call(call, |_| false).await?;
+        let quorum = &self.engine.quorum;
+        let answers = self.call(call, |_| false).await?;
         let mut freed = 0;
-        for reply in &replies {
+        for reply in &answers.replies {
             freed += usize::from(reply.number().ok_or_else(|| self.unexpected(reply))? == 1);
         }
-        let freed = freed >= self.engine.quorum.majority();
+        let missing = quorum.nodes().len() - answers.replies.len();
+        if (1..quorum.majority()).contains(&freed) && freed + missing >= quorum.majority() {
+            return Err(quorum.error(Some(&self.lock.name), answers.missing));
+        }
+        let freed = freed >= quorum.majority();
         if let (true, Some(hold), Some(gate)) = (freed, held_here, gate) {
             hold.lease.lose(LossReason::Gone);
             gate.notice_loss();
@@ -379,15 +384,11 @@ impl Mutex {
         Ok(freed)
     }
 
-    async fn call(
-        &self,
-        call: Call,
-        enough: impl Fn(&[&Reply]) -> bool,
-    ) -> Result<Vec<Reply>, Error> {
+    async fn call(&self, call: Call, enough: impl Fn(&[&Reply]) -> bool) -> Result<Answers, Error> {
         Error::check_name(&self.lock.name, key::lock_name_problem(&self.lock.name))?;
         let quorum = &self.engine.quorum;
-        let replies = quorum.ask(call, enough).await;
-        replies.map_err(|fault| quorum.error(Some(&self.lock.name), fault))
+        let answers = quorum.ask(call, enough).await;
+        answers.map_err(|fault| quorum.error(Some(&self.lock.name), fault))
     }
 
     fn unexpected(&self, reply: &Reply) -> Error {
@@ -460,33 +461,29 @@ impl LockStatus {
     }
 
     /// What the answers of several nodes come to: held by whom a majority names, for as long as a majority does.
-    fn of_majority(mut answers: Vec<Self>, majority: usize) -> Self {
+    fn of_majority(name: &Arc<str>, mut answers: Vec<Self>, majority: usize) -> Self {
         let last_token = answers.iter().filter_map(|answer| answer.last_token).max();
         let waiting_clients =
             answers.iter().map(|answer| answer.waiting_clients).max().unwrap_or(0);
-        let named = |holder: &Option<Holder>| {
-            holder.is_some()
-                && answers.iter().filter(|one| one.holder == *holder).count() >= majority
-        };
-        let holder =
-            answers.iter().map(|answer| &answer.holder).find(|holder| named(holder)).cloned();
-        let holder = holder.flatten();
-        answers.retain(|answer| answer.holder == holder);
         // Those without an end first, then the longest.
         answers.sort_by_key(|answer| {
             std::cmp::Reverse((answer.remaining.is_none(), answer.remaining))
         });
-        let deciding = answers.swap_remove((majority - 1).min(answers.len() - 1));
-        match holder {
-            Some(_) => Self { last_token, waiting_clients, ..deciding },
+        let deciding = answers.iter().find_map(|answer| {
+            answer.holder.as_ref()?;
+            let mut same = answers.iter().filter(|other| other.holder == answer.holder);
+            same.nth(majority - 1)
+        });
+        match deciding {
+            Some(deciding) => Self { last_token, waiting_clients, ..deciding.clone() },
             None => Self {
+                name: name.clone(),
                 holder: None,
                 hold_count: 0,
                 remaining: None,
                 since: None,
                 last_token,
                 waiting_clients,
-                name: deciding.name,
             },
         }
     }

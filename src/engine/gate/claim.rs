@@ -64,6 +64,7 @@ pub(crate) struct Claim {
     pub(super) gate: Arc<Gate>,
     pub(super) arrival: u64,
     pub(super) ask: u64,
+    pub(super) began_at: Timestamp,
     /// What is asked for.
     pub(crate) terms: Terms,
     pub(crate) block: u64,
@@ -138,8 +139,7 @@ impl Claim {
         let gate = self.gate.clone();
         let mut state = gate.state.lock();
         self.open = false;
-        let now = gate.engine.clock.now();
-        let since = state.trouble.as_ref().map_or(now, |trouble| trouble.since);
+        let since = state.trouble.as_ref().map_or(self.began_at, |trouble| trouble.since);
         state.trouble = Some(Box::new(Trouble { since, fault: fault.clone() }));
         self.give_back(state);
     }

@@ -202,6 +202,7 @@ impl Gate {
             gate: self.clone(),
             arrival: state.arrivals,
             ask: state.asks,
+            began_at: now,
             terms,
             block: state.block(terms, others, window),
             open: true,

@@ -105,7 +105,10 @@ impl Attempt {
         let (sent_at, ttl) = (self.round.sent_at, self.undo.ttl);
         let deadline = sent_at.plus(ttl).minus(drift(ttl));
         if deadline <= now.plus(quorum.min_validity) {
-            return Err(self.failed(quorum, until));
+            let late = Fault::NoAnswer(now.since(sent_at));
+            return Err(
+                quorum.no_majority((0..quorum.nodes.len()).map(|node| (node, late.clone())))
+            );
         }
         self.undo.disarm();
         let alone = quorum.is_one();
@@ -138,7 +141,7 @@ impl Attempt {
         match raise.verdict(rules, |lifted| *lifted).await {
             Verdict::Yes => Ok(end),
             _ => {
-                let silent = quorum.silence(until.since(self.round.sent_at));
+                let silence = quorum.silence(until.since(self.round.sent_at));
                 // A node that let go of the lease meanwhile gave an answer, but none to build on.
                 let gone =
                     Fault::Unexpected("the lease was gone before its token was settled".into());
@@ -146,7 +149,7 @@ impl Attempt {
                 let refused = votes
                     .filter(|(_, vote)| vote.value() == Some(&false))
                     .map(|(node, _)| (node, gone.clone()));
-                Err(quorum.no_majority(raise.faults(&silent).chain(refused)))
+                Err(quorum.no_majority(raise.faults(&silence).chain(refused)))
             }
         }
     }
@@ -171,19 +174,16 @@ impl Attempt {
     }
 
     fn failed(mut self, quorum: &Quorum, until: Timestamp) -> Fault {
-        let silent = quorum.silence(until.since(self.round.sent_at));
+        let silence = quorum.silence(until.since(self.round.sent_at));
         let now = quorum.clock.now();
-        let void = self.round.votes.iter().enumerate().filter_map(|(index, vote)| {
-            let is_void = !vote.counts && matches!(vote.value(), Some(Answer::Granted { .. }));
-            is_void
-                .then(|| (index, Fault::Quarantined(quorum.nodes[index].counts_from().since(now))))
-        });
-        let mut failures: PerNode<(usize, Fault)> =
-            self.round.faults(&silent).chain(void).collect();
-        if failures.is_empty() {
-            // All of it came, and too late.
-            failures = (0..quorum.nodes.len()).map(|node| (node, silent.clone())).collect();
-        }
+        let void = |(_, vote): &(usize, &Vote<Answer>)| {
+            !vote.counts && matches!(vote.value(), Some(Answer::Granted { .. }))
+        };
+        let left = |index: usize| quorum.nodes[index].counts_from().since(now);
+        let void = self.round.votes.iter().enumerate().filter(void);
+        let void = void.map(|(index, _)| (index, Fault::Quarantined(left(index))));
+        let failures = self.round.faults(&silence);
+        let mut failures: PerNode<(usize, Fault)> = failures.chain(void).collect();
         failures.sort_by_key(|(node, _)| *node);
         self.disarm_if_nowhere();
         quorum.no_majority(failures.into_iter())

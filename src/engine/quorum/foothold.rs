@@ -61,6 +61,7 @@ pub(crate) struct Heal<'a> {
     pub(crate) quorum: &'a Quorum,
     pub(crate) primitive: &'a dyn Primitive,
     pub(crate) id: &'a LeaseId,
+    pub(crate) count: u32,
     pub(crate) ttl: Duration,
     pub(crate) block_end: u64,
 }
@@ -140,8 +141,17 @@ impl Foothold {
                 }
                 false
             }
-            // It did not run: a server that was started anew knows no script.
-            (_, Err(Fault::NoScript)) => !self.was_cleared(run, late.sent_at),
+            // It did not run. An acquire is made up for by a heal, which is sent whole.
+            (Asked::Acquire, Err(Fault::NoScript)) => true,
+            (Asked::Renewal(ttl), Err(Fault::NoScript)) => {
+                let call = heal.primitive.renew(heal.id, heal.count, ttl);
+                if let Ok(sent) = node.send_whole(&call) {
+                    let asked = Asked::Renewal(ttl);
+                    let again = Late { sent, sent_at: now, asked, _behind: None };
+                    self.memory().late = Some(again);
+                }
+                false
+            }
             (_, Err(_)) => false,
         }
     }
@@ -155,8 +165,12 @@ impl Foothold {
         now: Timestamp,
     ) -> bool {
         if let Some(sent) = vote.sent.take() {
-            let asked = Asked::Renewal(ttl);
-            self.memory().late = Some(Late { sent, sent_at, asked, _behind: None });
+            let memory = self.memory();
+            // What was sent after it knows more, and must not be dropped before it is on the wire.
+            if memory.late.as_ref().is_none_or(|late| late.sent_at <= sent_at) {
+                let asked = Asked::Renewal(ttl);
+                memory.late = Some(Late { sent, sent_at, asked, _behind: None });
+            }
             return false;
         }
         match vote.value() {

@@ -107,9 +107,10 @@ impl Quorum {
 
     /// The smoothed time in which a majority answers.
     pub(crate) fn round_trip(&self) -> Duration {
-        let mut trips: PerNode<Duration> = self.nodes.iter().map(Node::round_trip).collect();
-        trips.sort_unstable();
-        trips[self.majority() - 1]
+        let trips = self.nodes.iter().map(Node::round_trip);
+        let mut known: PerNode<Duration> = trips.filter(|trip| !trip.is_zero()).collect();
+        known.sort_unstable();
+        known.get(self.majority() - 1).or(known.last()).copied().unwrap_or_default()
     }
 
     /// Waits until a majority can be asked.
@@ -130,6 +131,9 @@ impl Quorum {
             }
             if up >= self.majority() {
                 return Ok(());
+            }
+            if faults.len() > self.nodes.len() - self.majority() {
+                break;
             }
         }
         Err(self.no_majority(faults.into_iter()))
@@ -184,7 +188,7 @@ impl Quorum {
         &self,
         call: Call,
         enough: impl Fn(&[&Reply]) -> bool,
-    ) -> Result<Vec<Reply>, Fault> {
+    ) -> Result<Answers, Fault> {
         let within = self.response_timeout;
         let until = self.clock.now().plus(within);
         self.up(until).await?;
@@ -195,10 +199,14 @@ impl Quorum {
             (over || enough(&replies)).then_some(())
         };
         round.settle(rules, decide).await;
-        let fault = self.no_majority(round.faults(&self.silence(within)));
+        let missing = self.no_majority(round.faults(&self.silence(within)));
         let votes = std::mem::take(&mut round.votes);
         let replies: Vec<Reply> = votes.into_iter().filter_map(|vote| vote.answer?.ok()).collect();
-        if replies.len() < self.majority() { Err(fault) } else { Ok(replies) }
+        if replies.len() < self.majority() {
+            Err(missing)
+        } else {
+            Ok(Answers { replies, missing })
+        }
     }
 
     /// The cause of a node that did not answer.
@@ -213,6 +221,13 @@ impl Quorum {
 
 /// How a call is sent again, whole.
 type Again = fn(&Node, &Call) -> Result<Sent, Fault>;
+
+/// The answers of a majority or more.
+pub(crate) struct Answers {
+    pub(crate) replies: Vec<Reply>,
+    /// Why the others gave none.
+    pub(crate) missing: Fault,
+}
 
 /// A renewal on its way.
 pub(crate) struct Renewal {

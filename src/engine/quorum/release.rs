@@ -130,8 +130,8 @@ impl Release {
                 if !fault.may_pass() || !settled(&owing, missing, &id, until).await {
                     return Err(fault);
                 }
-                // The first sending went out before the lease's end: whether that one or a later one
-                // freed the lock makes no difference.
+                // The lease had not ended when the first of them was sent: which one freed the lock, or that
+                // the server had forgotten it, makes no difference.
                 true
             }
         };
@@ -142,8 +142,10 @@ impl Release {
 impl Drop for Release {
     fn drop(&mut self) {
         for (index, vote) in self.round.votes.iter_mut().enumerate() {
-            // The sending goes along: dropped here it might never reach the wire.
-            if vote.value().is_none() {
+            // Only behind the acquire on its connection is an answer the last word.
+            let behind = vote.sent_on().map_or(Acquires::None, Acquires::On);
+            if vote.value().is_none() || self.undo.acquires.get(index) != Some(&behind) {
+                // The sending goes along: dropped here it might never reach the wire.
                 self.undo.owe(index, vote.sent.take());
             }
         }
