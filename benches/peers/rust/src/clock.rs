@@ -1,0 +1,57 @@
+//! One clock for all processes of a run. Java's `System.nanoTime()` reads the same one on Linux.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Time since an origin that all processes of this machine share.
+pub(crate) fn now() -> Duration {
+    let time = clock_gettime(ClockId::Monotonic);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Waits until the clock shows `at`, rounded up to the timer's next millisecond.
+pub(crate) async fn wait_until(at: Duration) {
+    tokio::time::sleep(at.saturating_sub(now())).await;
+}
+
+/// Holds a lock for about a millisecond, asleep, on a thread: timers of async code only know whole ones.
+/// How long it was in truth is for the caller to measure.
+pub(crate) async fn sleep() -> crate::Outcome<()> {
+    Ok(tokio::task::spawn_blocking(|| std::thread::sleep(HOLD)).await?)
+}
+
+/// Holds a lock for a millisecond without leaving the processor.
+pub(crate) fn spin() {
+    let until = now() + HOLD;
+    while now() < until {
+        std::hint::spin_loop();
+    }
+}
+
+const HOLD: Duration = Duration::from_millis(1);
+
+/// From when until when something is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) from: Duration,
+    pub(crate) until: Duration,
+}
+
+impl Window {
+    /// A window of `span` that begins when whoever is told now runs at full speed.
+    pub(crate) fn soon(span: Duration) -> Self {
+        let from = now() + START;
+        Self { from, until: from + span }
+    }
+
+    pub(crate) fn contains(self, at: Duration) -> bool {
+        (self.from..self.until).contains(&at)
+    }
+
+    pub(crate) fn span(self) -> Duration {
+        self.until - self.from
+    }
+}
+
+const START: Duration = Duration::from_millis(150);

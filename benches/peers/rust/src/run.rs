@@ -1,0 +1,129 @@
+//! A run: the rounds, and what is said of them.
+
+use std::time::{Duration, Instant};
+
+use crate::Outcome;
+use crate::cell::{Bench, Row};
+use crate::peer::{Peer, Program};
+use crate::promises;
+use crate::server::Server;
+use crate::table::Table;
+use crate::workers::Workers;
+
+pub(crate) struct Settings {
+    quick: bool,
+    /// Where the Java program's classes are.
+    class_path: String,
+}
+
+impl Settings {
+    pub(crate) fn parse(args: &[String]) -> Outcome<Self> {
+        let mut quick = false;
+        let mut class_path = None;
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--quick" => quick = true,
+                "--class-path" => class_path = args.next().cloned(),
+                _ => {
+                    return Err(format!("usage: scripts/bench-peers [--quick], not {arg:?}").into());
+                }
+            }
+        }
+        Ok(Self { quick, class_path: class_path.ok_or("scripts/bench-peers runs this program")? })
+    }
+
+    fn rounds(&self) -> u32 {
+        if self.quick { 1 } else { 5 }
+    }
+
+    fn warm_up(&self) -> Duration {
+        if self.quick { Duration::from_millis(700) } else { Duration::from_secs(3) }
+    }
+}
+
+pub(crate) async fn bench(settings: &Settings) -> Outcome<()> {
+    let began_at = Instant::now();
+    let server = Server::start().await?;
+    let workers = Workers::new(server.url(), &settings.class_path, settings.warm_up());
+    let mut bench = Bench { server, workers, quick: settings.quick };
+    let mut table = Table::default();
+    eprintln!("starting the workers");
+    for program in [Program::Rust, Program::Java] {
+        bench.workers.need(program, Row::most_processes()).await?;
+    }
+    if !settings.quick {
+        // Java once through all rows, so that their code is compiled too. Its figures are not kept.
+        let java = Peer::ALL.into_iter().filter(|peer| peer.program() == Program::Java).collect();
+        round(&mut bench, &mut Table::default(), 0, java, began_at).await;
+    }
+    let mut rounds = 0;
+    let mut longest = Duration::ZERO;
+    while rounds < settings.rounds() && began_at.elapsed() + longest < LIMIT {
+        let round_began_at = Instant::now();
+        rounds += 1;
+        let mut peers = Peer::ALL.to_vec();
+        // Whoever comes first after another row should not always be the same.
+        peers.rotate_left(rounds as usize % Peer::ALL.len());
+        round(&mut bench, &mut table, rounds, peers, began_at).await;
+        longest = longest.max(round_began_at.elapsed());
+    }
+    println!("{table}");
+    println!(
+        "Medians of {rounds} round(s){}; in brackets how many times leasehold's figure that is. {} s in all.",
+        if settings.quick { " of a quick run, whose figures are rough" } else { "" },
+        began_at.elapsed().as_secs()
+    );
+    println!(
+        "{}; {}, on the same machine; {}.\n",
+        machine(),
+        bench.server.version().await?,
+        bench.workers.java_says()
+    );
+    print!("{}", promises::text());
+    Ok(())
+}
+
+async fn round(
+    bench: &mut Bench,
+    table: &mut Table,
+    round: u32,
+    peers: Vec<Peer>,
+    began_at: Instant,
+) {
+    for row in Row::ALL {
+        eprintln!("round {round}, {}, {} s so far", row.what(), began_at.elapsed().as_secs());
+        for &peer in &peers {
+            // What has failed once takes no more of the time of others.
+            if row.cannot(peer).is_some() || table.has_failed(row, peer) {
+                continue;
+            }
+            match bench.cell(row, peer, round).await {
+                Ok(figures) => table.add(row, peer, round, figures),
+                Err(error) => {
+                    eprintln!("round {round}, {}, {peer}: {error}", row.what());
+                    table.fail(row, peer, format!("{error} (round {round})"));
+                }
+            }
+        }
+    }
+}
+
+fn machine() -> String {
+    let system = rustix::system::uname();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let model = std::fs::read_to_string("/proc/cpuinfo")
+        .unwrap_or_default()
+        .lines()
+        .find_map(|line| Some(line.strip_prefix("model name")?.split_once(": ")?.1.to_owned()))
+        .map_or(String::new(), |model| format!(" ({model})"));
+    format!(
+        "{cores} cores{model}, {} {} {}",
+        system.sysname().to_string_lossy(),
+        system.release().to_string_lossy(),
+        system.machine().to_string_lossy(),
+    )
+}
+
+/// A run ends with the round that fits in here.
+const LIMIT: Duration = Duration::from_secs(540);

@@ -1,0 +1,178 @@
+//! The private server of a run, and what it says of its work.
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, RedisResult};
+
+use crate::Outcome;
+use crate::clock::{self, Window};
+
+/// A server on a free port of 127.0.0.1 that keeps nothing on disk, stopped when this is dropped.
+///
+/// The program is the one that `LEASEHOLD_TEST_SERVER` names, else `redis-server`, else `valkey-server`.
+pub(crate) struct Server {
+    process: Child,
+    url: String,
+    connection: MultiplexedConnection,
+}
+
+/// What the server did between two moments.
+pub(crate) struct Work {
+    /// Processor time of all its threads, in seconds: commands, network and messages.
+    pub(crate) cpu: f64,
+    /// How often each command ran, sent by a client or called by a script.
+    calls: HashMap<String, f64>,
+}
+
+impl Work {
+    pub(crate) fn calls(&self, commands: &[&str]) -> f64 {
+        commands.iter().filter_map(|command| self.calls.get(*command)).sum()
+    }
+
+    fn since(mut self, before: &Self) -> Self {
+        self.cpu -= before.cpu;
+        for (command, calls) in &mut self.calls {
+            *calls -= before.calls.get(command).copied().unwrap_or_default();
+        }
+        self
+    }
+}
+
+impl Server {
+    pub(crate) async fn start() -> Outcome<Self> {
+        for _ in 0..PORTS_TRIED {
+            // Another program may take the port before the server does: then the next one is tried.
+            let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+            let mut process = spawn(port)?;
+            let url = format!("redis://127.0.0.1:{port}");
+            match connect(&url, &mut process).await {
+                Some(connection) => return Ok(Self { process, url, connection }),
+                None => end(&mut process),
+            }
+        }
+        Err("the server does not start".into())
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) async fn version(&self) -> Outcome<String> {
+        let info = self.info("server").await?;
+        let find =
+            |key: &str| info.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+        Ok(match (find("valkey_version"), find("redis_version")) {
+            (Some(version), _) => format!("Valkey {}", version.trim()),
+            (None, version) => format!("Redis {}", version.unwrap_or("of some version").trim()),
+        })
+    }
+
+    /// What it does in the window.
+    pub(crate) async fn work_in(&self, window: Window) -> Outcome<Work> {
+        clock::wait_until(window.from).await;
+        let before = self.work().await?;
+        clock::wait_until(window.until).await;
+        Ok(self.work().await?.since(&before))
+    }
+
+    /// What it does until `done` is.
+    pub(crate) async fn work_during<T>(
+        &self,
+        done: impl Future<Output = Outcome<T>>,
+    ) -> Outcome<(T, Work)> {
+        let before = self.work().await?;
+        let outcome = done.await?;
+        Ok((outcome, self.work().await?.since(&before)))
+    }
+
+    async fn work(&self) -> Outcome<Work> {
+        let info = self.info("cpu").await?;
+        let mut cpu = 0.0;
+        for line in info.lines() {
+            if let Some(("used_cpu_user" | "used_cpu_sys", seconds)) = line.split_once(':') {
+                cpu += seconds.trim().parse::<f64>()?;
+            }
+        }
+        let mut calls = HashMap::new();
+        for line in self.info("commandstats").await?.lines() {
+            // cmdstat_evalsha:calls=3,usec=21,usec_per_call=7.00,..
+            if let Some((command, fields)) = line.split_once(":calls=")
+                && let Some(command) = command.strip_prefix("cmdstat_")
+            {
+                let count = fields.split(',').next().unwrap_or_default();
+                calls.insert(command.to_owned(), count.parse()?);
+            }
+        }
+        Ok(Work { cpu, calls })
+    }
+
+    async fn info(&self, section: &str) -> RedisResult<String> {
+        let mut connection = self.connection.clone();
+        redis::cmd("INFO").arg(section).query_async(&mut connection).await
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        end(&mut self.process);
+    }
+}
+
+fn spawn(port: u16) -> Outcome<Child> {
+    let chosen = std::env::var("LEASEHOLD_TEST_SERVER").ok();
+    let programs = match &chosen {
+        Some(program) => vec![program.as_str()],
+        None => vec!["redis-server", "valkey-server"],
+    };
+    for program in &programs {
+        let started = Command::new(program)
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .current_dir(std::env::temp_dir())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        match started {
+            Ok(process) => return Ok(process),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(format!("{program} does not start: {error}").into()),
+        }
+    }
+    Err(format!("none of {programs:?} is installed: run scripts/setup").into())
+}
+
+/// A connection to the server once it answers; `None` if it has ended, or does not answer in time.
+async fn connect(url: &str, process: &mut Child) -> Option<MultiplexedConnection> {
+    let client = redis::Client::open(url).ok()?;
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(START_LIMIT));
+    let began_at = Instant::now();
+    while began_at.elapsed() < START_LIMIT && matches!(process.try_wait(), Ok(None)) {
+        if let Ok(mut connection) = client.get_multiplexed_async_connection_with_config(&config).await
+            && let Ok(info) = redis::cmd("INFO")
+                .arg("server")
+                .query_async::<String>(&mut connection)
+                .await
+            // Else this is another server, which was faster.
+            && info.contains(&format!("process_id:{}\r", process.id()))
+        {
+            return Some(connection);
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    None
+}
+
+fn end(process: &mut Child) {
+    let _ = process.kill();
+    let _ = process.wait();
+}
+
+const PORTS_TRIED: usize = 5;
+const START_LIMIT: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(10);

@@ -1,0 +1,113 @@
+//! This program as a worker: it does what it is told on its standard input, line by line.
+//!
+//! It says `ready` and the time of its clock, and answers each order by a line: `ok` and numbers, or `error`
+//! and what happened. It ends when its input does, whatever it is doing.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::sync::mpsc;
+
+use crate::clock::{self, Window};
+use crate::locks::{Clients, Lock, Rlock, Rslock};
+use crate::peer::Peer;
+use crate::{Outcome, work};
+
+/// The first argument of a worker.
+pub(crate) const COMMAND: &str = "worker";
+
+pub(crate) async fn serve() -> Outcome<()> {
+    println!("ready {}", clock::now().as_nanos());
+    let (orders, mut queue) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut input = BufReader::new(tokio::io::stdin()).lines();
+        while let Ok(Some(line)) = input.next_line().await {
+            let _ = orders.send(line);
+        }
+        // Nobody is there any more to wait for an answer.
+        std::process::exit(0);
+    });
+    let mut worker = Worker::default();
+    while let Some(order) = queue.recv().await {
+        let words: Vec<&str> = order.split(' ').collect();
+        match worker.follow(&words).await {
+            Ok(figures) => println!("ok {}", figures.join(" ")),
+            Err(error) => println!("error {}", error.to_string().replace('\n', " ")),
+        }
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Worker {
+    url: String,
+    clients: Option<Clients>,
+}
+
+impl Worker {
+    async fn follow(&mut self, order: &[&str]) -> Outcome<Vec<String>> {
+        match *order {
+            ["connect", url] => {
+                self.url = url.to_owned();
+                self.clients = Some(Clients::connect(url).await?);
+                Ok(Vec::new())
+            }
+            [row, peer, name, tasks, from, until] => {
+                let window = Window {
+                    from: Duration::from_nanos(from.parse()?),
+                    until: Duration::from_nanos(until.parse()?),
+                };
+                self.row(row, peer, name, tasks.parse()?, window).await
+            }
+            _ => Err(format!("not an order: {order:?}").into()),
+        }
+    }
+
+    async fn row(
+        &self,
+        row: &str,
+        peer: &str,
+        name: &str,
+        tasks: usize,
+        window: Window,
+    ) -> Outcome<Vec<String>> {
+        let clients = self.clients.as_ref().ok_or("not connected")?;
+        let is = |kind: Peer| kind.word() == peer;
+        if row == "floor" {
+            return work::floor(&self.url, window).await;
+        } else if row == "nested" && is(Peer::Leasehold) {
+            return work::nested(&clients.leasehold, name, window).await;
+        }
+        if is(Peer::Leasehold) {
+            locked(row, |name| clients.leasehold.mutex(name), name, tasks, window).await
+        } else if is(Peer::Rslock) {
+            let lock = |name: String| Rslock { manager: clients.rslock.clone(), name };
+            locked(row, lock, name, tasks, window).await
+        } else if is(Peer::Rlock) {
+            let lock = |name: String| Rlock { manager: clients.rlock.clone(), name };
+            locked(row, lock, name, tasks, window).await
+        } else {
+            Err(format!("not a lock: {peer}").into())
+        }
+    }
+}
+
+async fn locked<L: Lock>(
+    row: &str,
+    lock: impl Fn(String) -> L,
+    name: &str,
+    tasks: usize,
+    window: Window,
+) -> Outcome<Vec<String>> {
+    match row {
+        "pairs" => work::pairs(&lock(name.to_owned()), window).await,
+        "crowd" => work::rush(vec![lock(name.to_owned()); tasks], window).await,
+        "own" => {
+            work::rush((0..tasks).map(|task| lock(format!("{name}:{task}"))).collect(), window)
+                .await
+        }
+        "drain" => work::drain(&lock(name.to_owned()), tasks, window).await,
+        "relay" => work::relay(&lock(name.to_owned()), window).await,
+        _ => Err(format!("not a row: {row}").into()),
+    }
+}
