@@ -46,7 +46,8 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
         Err(ended) => {
-            eprintln!("bench-peers: {ended}");
+            let why = if ended.is_cancelled() { "stopped".into() } else { ended.to_string() };
+            eprintln!("bench-peers: {why}");
             ExitCode::FAILURE
         }
     }

@@ -38,7 +38,7 @@ impl Settings {
     }
 
     fn warm_up(&self) -> Duration {
-        if self.quick { Duration::from_millis(700) } else { Duration::from_secs(3) }
+        if self.quick { Duration::from_millis(500) } else { Duration::from_secs(3) }
     }
 }
 
@@ -70,8 +70,12 @@ pub(crate) async fn bench(settings: &Settings) -> Outcome<()> {
     }
     println!("{table}");
     println!(
-        "Medians of {rounds} round(s){}; in brackets how many times leasehold's figure that is. {} s in all.",
-        if settings.quick { " of a quick run, whose figures are rough" } else { "" },
+        "{}; in brackets how many times leasehold's figure that is. {} s in all.",
+        if settings.quick {
+            "One short round, for a first look".to_owned()
+        } else {
+            format!("Medians of {rounds} rounds")
+        },
         began_at.elapsed().as_secs()
     );
     println!(
