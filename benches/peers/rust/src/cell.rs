@@ -48,14 +48,14 @@ impl Row {
         (self == Self::Nested && !peer.is_reentrant()).then_some("not reentrant")
     }
 
-    fn span(self) -> Duration {
-        Duration::from_millis(match self {
-            Self::Free => 400,
-            Self::Nested => 300,
-            Self::Crowd => 700,
-            Self::Own => 500,
-            Self::Drain | Self::Relay(_) => 1500,
-        })
+    fn span(self, quick: bool) -> Duration {
+        let (full, short) = match self {
+            Self::Free | Self::Nested => (400, 250),
+            Self::Crowd => (700, 200),
+            Self::Own => (500, 200),
+            Self::Drain | Self::Relay(_) => (1500, 400),
+        };
+        Duration::from_millis(if quick { short } else { full })
     }
 
     fn processes(self) -> usize {
@@ -98,7 +98,7 @@ impl Bench {
     pub(crate) async fn cell(&mut self, row: Row, peer: Peer, round: u32) -> Outcome<Vec<Figure>> {
         self.workers.need(peer.program(), row.processes()).await?;
         let name = format!("peers:{round}:{}:{}", row.what().replace(' ', "-"), peer.word());
-        let window = Window::soon(if self.quick { row.span() / 4 } else { row.span() });
+        let window = Window::soon(row.span(self.quick));
         let cell = Cell { row, peer, name, window };
         match row {
             Row::Free => self.pairs(&cell, "pairs").await,
@@ -123,7 +123,7 @@ impl Bench {
 
     /// Two round trips of a script that does nothing, from the same process.
     async fn floor(&mut self, peer: Peer) -> Outcome<Figure> {
-        let window = Window::soon(Row::Free.span() / if self.quick { 4 } else { 2 });
+        let window = Window::soon(Row::Free.span(self.quick) / 2);
         let orders = [order("floor", peer, "-", 1, window)];
         let mut reports = self.workers.ask(peer.program(), &orders, limit(window)).await?;
         let (_, p50) = count_and_p50(&mut reports)?;

@@ -14,7 +14,6 @@ import org.redisson.client.codec.StringCodec;
 
 /** What a worker does in each row: as the workers in Rust do, with a thread for each of their tasks. */
 final class Work {
-    private static final int BATCH = 10;
     private static final long HOLD = 1_000_000;
     private static final long QUEUEING_MS = 100;
     private static final ExecutorService THREADS = Executors.newCachedThreadPool();
@@ -36,11 +35,9 @@ final class Work {
         lock.take();
         Times times = new Times(window);
         while (times.goOn()) {
-            for (int i = 0; i < BATCH; i++) {
-                lock.take();
-                lock.giveBack();
-            }
-            times.note(BATCH);
+            lock.take();
+            lock.giveBack();
+            times.note(1);
         }
         lock.giveBack();
         return times.figures();
