@@ -46,6 +46,8 @@ pub(crate) struct Java {
     process: Mutex<Child>,
     commands: Mutex<(u64, ChildStdin)>,
     asked: Arc<Mutex<Asked>>,
+    /// The kind of its locks where nothing else is said.
+    pub(crate) kind: &'static str,
 }
 
 /// Who waits for which answer; `None` once the process has ended.
@@ -68,13 +70,27 @@ impl Java {
         prefix: Option<&str>,
     ) -> Self {
         let class_path = tokio::task::spawn_blocking(move || version.class_path());
-        let java = Self::start(class_path.await.expect("the helper can be built"));
+        let java = Self::start(class_path.await.expect("the helper can be built"), "plain");
         let connect = format!("connect {url} {} {}", ttl.as_millis(), prefix.unwrap_or_default());
         assert_eq!(java.text("main", connect.trim_end()).await, "connected");
         java
     }
 
-    fn start(class_path: &str) -> Self {
+    /// A client of each of `urls`, whose locks of a name are taken together, as a `red` or a `multi` lock.
+    pub(crate) async fn connect_to_all(
+        version: Version,
+        urls: &[String],
+        ttl: Duration,
+        kind: &'static str,
+    ) -> Self {
+        let class_path = tokio::task::spawn_blocking(move || version.class_path());
+        let java = Self::start(class_path.await.expect("the helper can be built"), kind);
+        let connect = format!("connect {} {}", urls.join(","), ttl.as_millis());
+        assert_eq!(java.text("main", &connect).await, "connected");
+        java
+    }
+
+    fn start(class_path: &str, kind: &'static str) -> Self {
         let mut process = Command::new("java")
             .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
             .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
@@ -90,7 +106,7 @@ impl Java {
             let asked = Arc::clone(&asked);
             move || read_answers(answers, &asked)
         });
-        Self { process: Mutex::new(process), commands: Mutex::new((0, commands)), asked }
+        Self { process: Mutex::new(process), commands: Mutex::new((0, commands)), asked, kind }
     }
 
     /// Lets a thread run a command. It is sent at once; the future only waits for the answer.

@@ -10,6 +10,7 @@ mod java;
 mod kinds;
 mod leases;
 mod looking;
+mod masters;
 mod names;
 mod nesting;
 mod side;

@@ -162,7 +162,7 @@ impl Side {
                         ("try-lock-within-for", format!(" {} {}", ms(wait), ms(lease)))
                     }
                 };
-                ask(java, who, &format!("{verb} plain {}{times}", hex(name)))
+                ask(java, who, &format!("{verb} {} {}{times}", java.kind, hex(name)))
             }
         }
     }
@@ -171,7 +171,7 @@ impl Side {
     pub(crate) fn unlock(&self, who: &str, name: &str) -> Call {
         match self {
             Self::Rust(rust) => rust.unlock(who, name),
-            Self::Java(java) => ask(java, who, &format!("unlock plain {}", hex(name))),
+            Self::Java(java) => ask(java, who, &format!("unlock {} {}", java.kind, hex(name))),
         }
     }
 

@@ -88,14 +88,14 @@ async fn tokens_grow_from_turn_to_turn(version: Version) {
 
 /// What one process has made of it.
 #[derive(Debug)]
-struct Made {
-    turns: u64,
+pub(crate) struct Made {
+    pub(crate) turns: u64,
     /// How often another was inside.
     overlaps: u64,
 }
 
 impl Made {
-    fn parse(line: &str) -> Self {
+    pub(crate) fn parse(line: &str) -> Self {
         let (turns, overlaps) = line.split_once(' ').expect("two numbers");
         let number = |word: &str| word.parse().expect("a number");
         Self { turns: number(turns), overlaps: number(overlaps) }
@@ -103,13 +103,13 @@ impl Made {
 }
 
 /// The file.
-struct Record {
+pub(crate) struct Record {
     path: PathBuf,
     total: u64,
 }
 
 impl Record {
-    fn in_folder(folder: &Path, total: u64) -> Self {
+    pub(crate) fn in_folder(folder: &Path, total: u64) -> Self {
         let path = folder.join("stampede");
         let length = 16 + 8 * total;
         File::create(&path).and_then(|file| file.set_len(length)).expect("a file can be made");
@@ -117,7 +117,7 @@ impl Record {
     }
 
     /// What tells Java to take part.
-    fn command(&self, kind: &str, threads: usize, mark: u64) -> String {
+    pub(crate) fn command(&self, kind: &str, threads: usize, mark: u64) -> String {
         let (name, path) = (hex(NAME), self.path.display());
         format!("stampede {kind} {name} {path} {} {threads} {mark}", self.total)
     }
@@ -132,7 +132,7 @@ impl Record {
         read(&File::open(&self.path).expect("the file is there"), 0)
     }
 
-    fn check(&self, made: &[Made]) {
+    pub(crate) fn check(&self, made: &[Made]) {
         assert_eq!(self.taken(), self.total);
         assert_eq!(made.iter().map(|made| made.turns).sum::<u64>(), self.total);
         assert!(made.iter().all(|made| made.overlaps == 0), "two were inside at once");
@@ -165,13 +165,13 @@ fn write(record: &File, at: u64, value: u64) {
 
 /// What tokens our clients take.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Tokens {
+pub(crate) enum Tokens {
     OfTheirOwn,
     OfJava,
 }
 
 /// A process of ours: this test binary, run again.
-struct Process {
+pub(crate) struct Process {
     child: Child,
     commands: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
@@ -179,7 +179,7 @@ struct Process {
 
 impl Process {
     /// Connected when this returns.
-    fn start(url: &str, record: &Record, crew: (usize, usize), tokens: Tokens) -> Self {
+    pub(crate) fn start(url: &str, record: &Record, crew: (usize, usize), tokens: Tokens) -> Self {
         let redisson_fencing = tokens == Tokens::OfJava;
         let (tasks, threads) = crew;
         let task = format!("{} {tasks} {threads} {redisson_fencing}", record.total);
@@ -200,7 +200,7 @@ impl Process {
     }
 
     /// Lets it begin.
-    fn take_part(mut self, mark: u64) -> tokio::task::JoinHandle<Made> {
+    pub(crate) fn take_part(mut self, mark: u64) -> tokio::task::JoinHandle<Made> {
         writeln!(self.commands, "{mark}").expect("the process runs");
         tokio::task::spawn_blocking(move || Made::parse(&self.answer()))
     }
@@ -241,7 +241,10 @@ async fn serve(task: &str) {
     let words: Vec<_> = task.split(' ').collect();
     let [total, tasks, threads, fencing] = words[..] else { panic!("not a task: {task}") };
     let url = env::var(SERVER).expect("told");
-    let builder = || Client::builder().nodes([url.clone()]).redisson_fencing(fencing == "true");
+    let builder = || {
+        let builder = Client::builder().nodes(url.split(',')).restart_quarantine(Duration::ZERO);
+        builder.redisson_fencing(fencing == "true")
+    };
     let client = builder().connect().await.expect("connected");
     let (for_threads, mark) = tokio::task::spawn_blocking({
         let builder = builder();

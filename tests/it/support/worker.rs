@@ -144,10 +144,12 @@ fn number(word: &str) -> u64 {
     word.parse().expect("a number")
 }
 
-/// Takes a lock and keeps it for as long as the process runs: `@held <token> <when>`.
-async fn hold(url: &str, name: &str, ttl_ms: u64) {
+/// Takes a lock and keeps it for as long as the process runs: `@held <token> <when>`. With commas between
+/// them, `urls` are several masters.
+async fn hold(urls: &str, name: &str, ttl_ms: u64) {
     let ttl = Duration::from_millis(ttl_ms);
-    let client = Client::builder().nodes([url]).ttl(ttl).connect().await.expect("connected");
+    let builder = Client::builder().nodes(urls.split(',')).restart_quarantine(Duration::ZERO);
+    let client = builder.ttl(ttl).connect().await.expect("connected");
     let guard = client.mutex(name).lock().await.expect("held");
     println!("@held {} {}", guard.token(), shared_clock_us());
     std::mem::forget(guard);

@@ -6,15 +6,20 @@ import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import java.time.Instant;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HexFormat;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
 
 import org.redisson.Redisson;
+import org.redisson.RedissonMultiLock;
+import org.redisson.RedissonRedLock;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RSemaphore;
@@ -31,7 +36,10 @@ import org.redisson.config.SingleServerConfig;
  */
 public final class Helper {
     private final Map<String, ExecutorService> threads = new ConcurrentHashMap<>();
+    /** Of the only server, or of the first. */
     private volatile RedissonClient redisson;
+    /** One for each server. */
+    private volatile List<RedissonClient> clients;
 
     public static void main(String[] args) throws Exception {
         new Helper().serve();
@@ -73,12 +81,17 @@ public final class Helper {
                 connect(args[0], number(args[1]), args.length > 2 ? args[2] : "");
                 return "connected";
             case "id":
-                return redisson.getId() + ":" + Thread.currentThread().getId();
+                return clients.stream()
+                        .map(client -> client.getId() + ":" + Thread.currentThread().getId())
+                        .collect(Collectors.joining(","));
             case "lock":
                 lock(args).lock();
                 return 1;
             case "lock-for":
                 lock(args).lock(number(args[2]), TimeUnit.MILLISECONDS);
+                return 1;
+            case "lock-for-seconds":
+                lock(args).lock(number(args[2]), TimeUnit.SECONDS);
                 return 1;
             case "try-lock":
                 return bit(lock(args).tryLock());
@@ -124,7 +137,18 @@ public final class Helper {
         }
     }
 
-    private void connect(String url, long watchdogMs, String prefix)
+    /** To one server, or to several with commas between them, each with a client of its own. */
+    private void connect(String urls, long watchdogMs, String prefix) throws ReflectiveOperationException {
+        List<RedissonClient> connected = new ArrayList<>();
+        String[] each = urls.split(",");
+        for (String url : each) {
+            connected.add(client(url, watchdogMs, prefix, each.length > 1));
+        }
+        clients = connected;
+        redisson = connected.get(0);
+    }
+
+    private static RedissonClient client(String url, long watchdogMs, String prefix, boolean oneOfSeveral)
             throws ReflectiveOperationException {
         Config config = new Config();
         config.setLockWatchdogTimeout(watchdogMs);
@@ -134,12 +158,18 @@ public final class Helper {
         server.setAddress(url);
         server.setConnectionMinimumIdleSize(1);
         server.setSubscriptionConnectionMinimumIdleSize(1);
+        if (oneOfSeveral) {
+            // A red lock asks its servers one after the other: what a dead one costs is paid each time.
+            server.setRetryAttempts(0);
+            server.setTimeout(1_500);
+        }
         if (!prefix.isEmpty()) {
             setPrefix(server, prefix);
         }
-        redisson = Redisson.create(config);
+        return Redisson.create(config);
     }
 
+    @SuppressWarnings("deprecation") // RedissonRedLock
     private RLock lock(String[] args) {
         String name = name(args[1]);
         switch (args[0]) {
@@ -155,9 +185,17 @@ public final class Helper {
                 return redisson.getReadWriteLock(name).readLock();
             case "write":
                 return redisson.getReadWriteLock(name).writeLock();
+            case "red":
+                return new RedissonRedLock(onEach(name));
+            case "multi":
+                return new RedissonMultiLock(onEach(name));
             default:
                 throw new IllegalArgumentException("not a kind of lock: " + args[0]);
         }
+    }
+
+    private RLock[] onEach(String name) {
+        return clients.stream().map(client -> client.getLock(name)).toArray(RLock[]::new);
     }
 
     private RFencedLock fenced(String[] args) {

@@ -1,0 +1,163 @@
+//! What a red lock or a multi lock of Java's does not do, so that it is not what ours is.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::{Masters, NOW, TTL, builder, left_ms, start_three, urls};
+use crate::{
+    java::{Java, Version, hex},
+    side::{Failure, Rust, Side, ask},
+    support::eventually,
+    with_each_redisson,
+};
+
+with_each_redisson!(
+    a_red_lock_does_not_notice_the_loss_of_its_majority,
+    a_red_lock_does_not_wait_after_a_restart,
+    a_late_red_lock_with_a_fixed_lease_is_held_beside_ours_and_cuts_it_short,
+    a_red_lock_with_a_lease_in_seconds_holds_for_a_thousand_times_as_long,
+    a_multi_lock_that_lost_a_server_keeps_the_others,
+    a_red_lock_draws_no_tokens_and_has_no_name,
+);
+
+async fn a_red_lock_does_not_notice_the_loss_of_its_majority(version: Version) {
+    const TTL: Duration = Duration::from_millis(600);
+    let masters = Masters::lay(version, "red", TTL).await;
+    assert_eq!(masters.java.lock("a", NAME).value().await, 1);
+    assert_eq!(held_by_java(&masters).await, 1);
+    // One server forgets it: two are a majority still. It is not put back, and `isHeldByCurrentThread` is about
+    // all of the servers.
+    masters.servers[0].command(&["DEL", NAME]).await;
+    tokio::time::sleep(TTL * 2).await;
+    assert_eq!(masters.rust.try_lock("b", NAME, NOW).value().await, 0);
+    assert_eq!(masters.counts(NAME).await, [1; 2]);
+    assert_eq!(held_by_java(&masters).await, 0);
+    // A second one: nobody is told, and the last one is renewed all the same.
+    masters.servers[1].command(&["DEL", NAME]).await;
+    assert_eq!(masters.rust.try_lock("b", NAME, NOW).value().await, 1);
+    tokio::time::sleep(TTL * 2).await;
+    assert_eq!(masters.counts(NAME).await, [1; 3]);
+    assert!(masters.rust().look("b", NAME, |guard| guard.is_held()));
+    assert_eq!(masters.java.unlock("a", NAME).value().await, 1, "without an exception");
+    assert_eq!(masters.java.try_lock("a", NAME, NOW).value().await, 0);
+    assert_eq!(masters.rust.unlock("b", NAME).value().await, 1);
+}
+
+async fn held_by_java(masters: &Masters) -> i64 {
+    let command = format!("is-held-by-current-thread red {}", hex(NAME));
+    masters.java().number("a", &command).await
+}
+
+async fn a_red_lock_does_not_wait_after_a_restart(version: Version) {
+    let servers = start_three().await;
+    servers[2].kill();
+    let rust = Rust::new(builder(&servers).ttl(TTL).connect().await.expect("connected"));
+    let rust = Side::Rust(rust);
+    assert_eq!(rust.lock("a", NAME).value().await, 1);
+    // One of the two that have it forgets it, and the third never had it.
+    servers[1].kill();
+    servers[1].restart().await;
+    servers[2].restart().await;
+    let java = Java::connect_to_all(version, &urls(&servers), TTL, "red").await;
+    let java = Side::Java(java);
+    assert_eq!(java.try_lock("b", NAME, NOW).value().await, 1);
+    let Side::Rust(rust) = &rust else { unreachable!("BUG: made above") };
+    assert!(rust.look("a", NAME, |guard| guard.is_held()), "held twice");
+}
+
+async fn a_late_red_lock_with_a_fixed_lease_is_held_beside_ours_and_cuts_it_short(
+    version: Version,
+) {
+    const LEASE: Duration = Duration::from_millis(400);
+    let masters = Masters::lay(version, "red", TTL).await;
+    // It has the first two servers at once, and asks the third for longer than its lease lasts.
+    masters.servers[2].pause();
+    let late = masters.java.try_lock_for("a", NAME, NOW, LEASE);
+    let taken = async || masters.counts_of_first_two(NAME).await == [1; 2];
+    eventually(Duration::from_secs(5), "Java has two of them", taken).await;
+    assert_eq!(masters.rust.lock("b", NAME).value().await, 1);
+    assert!(!late.is_finished());
+    assert!(left_ms(&masters.servers[0], NAME).await > 10_000);
+    assert_eq!(late.value().await, 1, "it believes to have the lock");
+    let left = masters.rust().look("b", NAME, |guard| guard.remaining());
+    assert!(left > TTL / 3, "we believe so, too");
+    // What it did last was to set its lease on the key, whosever it is.
+    for server in &masters.servers[..2] {
+        let left_ms = left_ms(server, NAME).await;
+        assert!(left_ms <= LEASE.as_millis() as i64, "{left_ms} ms are left of our lock");
+    }
+    masters.servers[2].resume();
+}
+
+impl Masters {
+    /// As [`counts`](Self::counts), where the third does not answer.
+    async fn counts_of_first_two(&self, name: &str) -> [i64; 2] {
+        let mut counts = [0; 2];
+        for (server, count) in self.servers.iter().zip(&mut counts) {
+            if let Value::Int(fields) = server.command(&["HLEN", name]).await {
+                *count = fields;
+            }
+        }
+        counts
+    }
+}
+
+async fn a_red_lock_with_a_lease_in_seconds_holds_for_a_thousand_times_as_long(version: Version) {
+    let masters = Masters::lay(version, "red", TTL).await;
+    assert_eq!(masters.rust.lock("a", NAME).value().await, 1);
+    let wait = ask(masters.java(), "b", &format!("lock-for-seconds red {} 1", hex(NAME)));
+    // Its first round ends after a second at most; the next takes milliseconds for seconds.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(masters.rust.unlock("a", NAME).value().await, 1);
+    assert_eq!(wait.value().await, 1);
+    let left_ms = left_ms(&masters.servers[0], NAME).await;
+    assert!(left_ms > 900_000, "{left_ms} ms are left of 1 s");
+    assert_eq!(masters.java.unlock("b", NAME).value().await, 1);
+}
+
+async fn a_multi_lock_that_lost_a_server_keeps_the_others(version: Version) {
+    const TTL: Duration = Duration::from_millis(600);
+    let masters = Masters::lay(version, "multi", TTL).await;
+    assert_eq!(masters.java.lock("a", NAME).value().await, 1);
+    masters.servers[0].command(&["DEL", NAME]).await;
+    let unlocked = masters.java.unlock("a", NAME).done().await;
+    assert_eq!(unlocked.outcome, Err(Failure::NotHeld));
+    // It stopped at the first server, and the watchdogs of the others go on.
+    assert_eq!(masters.rust.try_lock("b", NAME, TTL * 3).value().await, 0);
+    assert_eq!(masters.counts(NAME).await, [1; 2]);
+    // An operator of ours can end that.
+    assert_eq!(masters.rust.force_unlock(NAME).value().await, 1);
+    assert_eq!(masters.rust.lock("b", NAME).value().await, 1);
+    tokio::time::sleep(TTL * 2).await;
+    assert!(masters.rust().look("b", NAME, |guard| guard.is_held()));
+    assert_eq!(masters.rust.unlock("b", NAME).value().await, 1);
+}
+
+async fn a_red_lock_draws_no_tokens_and_has_no_name(version: Version) {
+    let masters = Masters::lay(version, "red", TTL).await;
+    let lock = masters.rust().client.mutex(NAME);
+    let guard = lock.lock().await.expect("free");
+    let before = guard.token();
+    guard.unlock().await.expect("held");
+    let counters = async || {
+        let mut counters = Vec::new();
+        for server in &masters.servers {
+            counters.push(server.command(&["GET", "leasehold_token:{n}"]).await);
+        }
+        counters
+    };
+    let counted = counters().await;
+    assert_eq!(masters.java.lock("a", NAME).value().await, 1);
+    assert_eq!(counters().await, counted);
+    for server in &masters.servers {
+        let java_s = server.command(&["EXISTS", "redisson_lock_token:{n}"]).await;
+        assert_eq!(java_s, Value::Int(0));
+    }
+    // No two servers name the same holder, so no majority names one.
+    assert_eq!(lock.holder().await.expect("an answer"), None);
+    assert_eq!(masters.java.unlock("a", NAME).value().await, 1);
+    assert!(lock.lock().await.expect("free").token() > before);
+}
+
+const NAME: &str = "n";

@@ -1,0 +1,129 @@
+//! The time that a red lock and ours last: fixed, renewed, and cut off by a crash.
+
+use std::time::Duration;
+
+use super::{MS, Masters, NOW, TTL, urls};
+use crate::{
+    java::{Java, Version},
+    side::{Done, Failure, Side},
+    support::{Server, Stalls, Worker, shared_clock_us, within},
+    with_each_redisson,
+};
+use redis::Value;
+
+with_each_redisson!(
+    a_fixed_lease_ends_under_a_waiter,
+    a_renewed_lock_outlives_its_ttl,
+    a_killed_holder_is_succeeded_at_the_end_of_its_lease,
+);
+
+async fn a_fixed_lease_ends_under_a_waiter(version: Version) {
+    const LEASE: Duration = Duration::from_millis(700);
+    let stalls = Stalls::watch();
+    let masters = Masters::lay(version, "red", TTL).await;
+    for (holder, waiter) in masters.both_ways() {
+        let name = &format!("leased-by-{}", holder.name());
+        let held = holder.lock_for("a", name, LEASE).done().await;
+        let next = waiter.lock("b", name).done().await;
+        let early = Duration::from_micros(next.ended_us - held.began_us);
+        let late = Duration::from_micros(next.ended_us.saturating_sub(held.ended_us));
+        println!("{version:?}: {} had it after {late:?} of {LEASE:?}", waiter.name());
+        assert!(early >= LEASE - 2 * MS, "{} had it after {early:?}", waiter.name());
+        let limit = within(LEASE + LATENESS, &stalls);
+        assert!(late <= limit, "{} had it after {late:?}", waiter.name());
+        assert_eq!((held.value(), next.value()), (1, 1));
+        // We are told that it is over; a red lock is not. Neither harms the successor.
+        let told = holder.unlock("a", name).done().await.outcome;
+        match holder {
+            Side::Java(_) => assert_eq!(told, Ok(1)),
+            Side::Rust(_) => assert_eq!(told, Err(Failure::NotHeld)),
+        }
+        assert_eq!(holder.try_lock("a", name, NOW).value().await, 0);
+        assert_eq!(waiter.unlock("b", name).value().await, 1);
+    }
+}
+
+async fn a_renewed_lock_outlives_its_ttl(version: Version) {
+    const TTL: Duration = Duration::from_millis(900);
+    let masters = Masters::lay(version, "red", TTL).await;
+    let [first, second] = masters.both_ways();
+    let outlives = async |holder: &Side, waiter: &Side| {
+        let name = &format!("renewed-by-{}", holder.name());
+        assert_eq!(holder.lock("a", name).value().await, 1);
+        assert_eq!(waiter.try_lock("b", name, TTL * 4).value().await, 0);
+        assert_eq!(masters.counts(name).await, [1; 3]);
+        assert_eq!(holder.unlock("a", name).value().await, 1);
+        assert_eq!(waiter.try_lock("b", name, NOW).value().await, 1);
+        assert_eq!(waiter.unlock("b", name).value().await, 1);
+    };
+    tokio::join!(outlives(first.0, first.1), outlives(second.0, second.1));
+}
+
+async fn a_killed_holder_is_succeeded_at_the_end_of_its_lease(version: Version) {
+    const TTL: Duration = Duration::from_millis(1200);
+    let stalls = Stalls::watch();
+    let masters = Masters::lay(version, "red", TTL).await;
+    let urls = urls(&masters.servers);
+
+    let java = Java::connect_to_all(version, &urls, TTL, "red").await;
+    let holder = Side::Java(java);
+    assert_eq!(holder.lock("a", "java").value().await, 1);
+    let next = masters.rust.lock("b", "java");
+    masters.waits(&masters.rust, "java").await;
+    // Past the first renewal, so that what ends is a renewed lease.
+    tokio::time::sleep(TTL * 2 / 3).await;
+    if let Side::Java(java) = &holder {
+        java.kill();
+    }
+    let late = lateness(&masters.servers, "java", TTL, next.done()).await;
+    println!("{version:?}: java is gone, rust has it {late:?} after the end");
+    assert!(late <= within(Duration::from_millis(50), &stalls), "{late:?} late");
+    assert_eq!(masters.rust.unlock("b", "java").value().await, 1);
+
+    let mut holder = Worker::start();
+    holder.tell(&format!("hold {} rust {}", urls.join(","), TTL.as_millis()));
+    assert_eq!(holder.answer()[0], "held");
+    let next = masters.java.lock("b", "rust");
+    masters.waits(&masters.java, "rust").await;
+    tokio::time::sleep(TTL * 2 / 3).await;
+    holder.kill();
+    let late = lateness(&masters.servers, "rust", TTL, next.done()).await;
+    println!("{version:?}: rust is gone, java has it {late:?} after the end");
+    assert!(late <= within(LATENESS, &stalls), "{late:?} late");
+    assert_eq!(masters.java.unlock("b", "rust").value().await, 1);
+}
+
+/// How long after the end of the last of the keys that are there now the next one has the lock; it may have it as
+/// soon as two of them have ended.
+async fn lateness(
+    servers: &[Server],
+    name: &str,
+    ttl: Duration,
+    next: impl Future<Output = Done<i64>>,
+) -> Duration {
+    let mut expire_at_us = Vec::new();
+    for server in servers {
+        expire_at_us.push(expiry_us(server, name).await);
+    }
+    expire_at_us.sort();
+    let left_us = expire_at_us[2].saturating_sub(shared_clock_us());
+    assert!(u128::from(left_us) <= (ttl + 2 * MS).as_micros(), "{left_us} us left");
+    let next = next.await;
+    let ended_us = next.ended_us;
+    assert_eq!(next.value(), 1);
+    assert!(ended_us + 2 * MS.as_micros() as u64 >= expire_at_us[1], "taken before the end");
+    Duration::from_micros(ended_us.saturating_sub(expire_at_us[2]))
+}
+
+/// When a key ends, in microseconds of the server's clock, which is this host's.
+async fn expiry_us(server: &Server, name: &str) -> u64 {
+    let script = "local t = redis.call('TIME') \
+                  return t[1] * 1000000 + t[2] + redis.call('PTTL', KEYS[1]) * 1000";
+    match server.command(&["EVAL", script, "1", name]).await {
+        Value::Int(us) => us.try_into().expect("after 1970"),
+        other => panic!("not a time: {other:?}"),
+    }
+}
+
+/// What Java's waits may take longer; it promises nothing.
+const LATENESS: Duration = Duration::from_millis(250);
