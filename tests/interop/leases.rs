@@ -109,7 +109,7 @@ async fn lateness(
 }
 
 /// When a key ends, in microseconds of the server's clock, which is this host's.
-async fn expiry_us(server: &Server, name: &str) -> u64 {
+pub(crate) async fn expiry_us(server: &Server, name: &str) -> u64 {
     let script = "local t = redis.call('TIME') \
                   return t[1] * 1000000 + t[2] + redis.call('PTTL', KEYS[1]) * 1000";
     match server.command(&["EVAL", script, "1", name]).await {

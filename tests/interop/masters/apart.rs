@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::Error;
 use redis::Value;
 
 use super::{Masters, NOW, TTL, builder, left_ms, start_three, urls};
@@ -19,6 +20,7 @@ with_each_redisson!(
     a_red_lock_with_a_lease_in_seconds_holds_for_a_thousand_times_as_long,
     a_multi_lock_that_lost_a_server_keeps_the_others,
     a_red_lock_draws_no_tokens,
+    a_red_lock_has_another_name_on_each_server,
 );
 
 async fn a_red_lock_does_not_notice_the_loss_of_its_majority(version: Version) {
@@ -156,6 +158,27 @@ async fn a_red_lock_draws_no_tokens(version: Version) {
     }
     assert_eq!(masters.java.unlock("a", NAME).value().await, 1);
     assert!(lock.lock().await.expect("free").token() > before);
+}
+
+async fn a_red_lock_has_another_name_on_each_server(version: Version) {
+    let masters = Masters::lay(version, "red", TTL).await;
+    let lock = masters.rust().client.mutex(NAME);
+    assert_eq!(masters.java.lock("a", NAME).value().await, 1);
+    let Err(Error::Timeout { holder, .. }) = lock.lock_with_timeout(NOW).await else {
+        panic!("it is held");
+    };
+    // One of its votes goes, and it has a majority still.
+    assert!(!lock.force_unlock_if(&holder).await.expect("an answer"));
+    assert_eq!(masters.counts(NAME).await, [1; 2]);
+    assert_eq!(masters.rust.try_lock("b", NAME, NOW).value().await, 0);
+    let asked = masters.java().ask("a", &format!("is-locked red {}", hex(NAME))).await.outcome;
+    match asked {
+        Err(Failure::Other(problem)) => {
+            assert!(problem.starts_with("UnsupportedOperationException"), "{problem}");
+        }
+        other => panic!("it is not known as a whole: {other:?}"),
+    }
+    assert_eq!(masters.java.unlock("a", NAME).value().await, 1);
 }
 
 const NAME: &str = "n";

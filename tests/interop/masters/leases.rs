@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use redis::Value;
-
 use super::{MS, Masters, NOW, TTL, urls};
 use crate::{
     java::{Java, Version},
+    leases::expiry_us,
     side::{Done, Failure, Side},
     support::{Server, Stalls, Worker, shared_clock_us, within},
     with_each_redisson,
@@ -114,16 +113,6 @@ async fn lateness(
     assert_eq!(next.value(), 1);
     assert!(ended_us + 2 * MS.as_micros() as u64 >= expire_at_us[1], "taken before the end");
     Duration::from_micros(ended_us.saturating_sub(expire_at_us[2]))
-}
-
-/// When a key ends, in microseconds of the server's clock, which is this host's.
-async fn expiry_us(server: &Server, name: &str) -> u64 {
-    let script = "local t = redis.call('TIME') \
-                  return t[1] * 1000000 + t[2] + redis.call('PTTL', KEYS[1]) * 1000";
-    match server.command(&["EVAL", script, "1", name]).await {
-        Value::Int(us) => us.try_into().expect("after 1970"),
-        other => panic!("not a time: {other:?}"),
-    }
 }
 
 /// What Java's waits may take longer; it promises nothing.
