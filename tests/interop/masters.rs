@@ -71,6 +71,12 @@ impl Masters {
         eventually(Duration::from_secs(20), "somebody waits", listens).await;
     }
 
+    /// Waits until the running servers say so; a release may still be on its way to one of them.
+    async fn stand_at(&self, name: &str, counts: &[i64]) {
+        let stand = async || self.counts(name).await == counts;
+        eventually(Duration::from_secs(5), "the counts are on the servers", stand).await;
+    }
+
     /// What each running server says of the lock: the hold count of each holder.
     async fn counts(&self, name: &str) -> Vec<i64> {
         let mut counts = Vec::new();

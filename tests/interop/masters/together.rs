@@ -121,19 +121,15 @@ async fn a_waiter_waits_for_the_last_level(version: Version) {
     let masters = Masters::lay(version, "red", TTL).await;
     for (holder, waiter) in masters.both_ways() {
         let name = &format!("nested-by-{}", holder.name());
-        let stands_at = async |depth| {
-            let counted = async || masters.counts(name).await == [depth; 3];
-            eventually(Duration::from_secs(5), "the count is on each server", counted).await;
-        };
         for _ in 0..DEPTH {
             assert_eq!(holder.lock("a", name).value().await, 1);
         }
-        stands_at(DEPTH).await;
+        masters.stand_at(name, &[DEPTH; 3]).await;
         let wait = waiter.lock("b", name);
         masters.waits(waiter, name).await;
         for left in (1..DEPTH).rev() {
             assert_eq!(holder.unlock("a", name).value().await, 1);
-            stands_at(left).await;
+            masters.stand_at(name, &[left; 3]).await;
             // What is shown is that nothing happens, for as long as a wake-up would take.
             tokio::time::sleep(Duration::from_millis(150)).await;
             assert!(!wait.is_finished(), "{} has it at level {left}", waiter.name());
@@ -149,7 +145,7 @@ async fn a_waiter_waits_for_the_last_level(version: Version) {
             assert_eq!(holder.try_lock("a", name, NOW).value().await, 0);
             assert_eq!(waiter.unlock("b", name).value().await, 1);
         }
-        stands_nowhere(&masters, name).await;
+        masters.stand_at(name, &[]).await;
     }
 }
 
@@ -174,7 +170,7 @@ async fn with_a_dead_server_both_go_on(version: Version) {
             assert_eq!((freed.value(), woken.value()), (1, 1));
             assert_eq!(holder.try_lock("a", name, NOW).value().await, 0);
             assert_eq!(waiter.unlock("b", name).value().await, 1);
-            stands_nowhere(&masters, name).await;
+            masters.stand_at(name, &[]).await;
         }
         masters.servers[dead].restart().await;
         // Both use it again by themselves.
@@ -207,15 +203,9 @@ async fn a_multi_lock_and_ours_exclude_each_other(version: Version) {
     // It needs every server, we need two of them; what it got of them it gives back.
     masters.servers[1].kill();
     assert_eq!(masters.java.try_lock("a", "n", NOW).value().await, 0);
-    stands_nowhere(&masters, "n").await;
+    masters.stand_at("n", &[]).await;
     assert_eq!(masters.rust.try_lock("b", "n", NOW).value().await, 1);
     assert_eq!(masters.rust.unlock("b", "n").value().await, 1);
-}
-
-/// Waits until nobody has anything of the lock; a release may still be on its way to one server.
-async fn stands_nowhere(masters: &Masters, name: &str) {
-    let nowhere = async || masters.counts(name).await.is_empty();
-    eventually(Duration::from_secs(5), "no server has the lock", nowhere).await;
 }
 
 /// Without a message ours would look after 2 s at the earliest, a red lock after 1.5 s.
