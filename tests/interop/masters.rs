@@ -5,7 +5,7 @@ mod leases;
 mod mixed;
 mod together;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::{Client, ClientBuilder};
 use redis::Value;
@@ -73,8 +73,15 @@ impl Masters {
 
     /// Waits until the running servers say so; a release may still be on its way to one of them.
     async fn stand_at(&self, name: &str, counts: &[i64]) {
-        let stand = async || self.counts(name).await == counts;
-        eventually(Duration::from_secs(5), "the counts are on the servers", stand).await;
+        let began_at = Instant::now();
+        loop {
+            let now = self.counts(name).await;
+            if now == counts {
+                return;
+            }
+            assert!(began_at.elapsed() < Duration::from_secs(5), "{now:?}, not {counts:?}");
+            tokio::time::sleep(2 * MS).await;
+        }
     }
 
     /// What each running server says of the lock: the hold count of each holder.

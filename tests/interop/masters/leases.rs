@@ -60,7 +60,7 @@ async fn a_renewed_lock_outlives_its_ttl(version: Version) {
 }
 
 async fn a_killed_holder_is_succeeded_at_the_end_of_its_lease(version: Version) {
-    const TTL: Duration = Duration::from_millis(1200);
+    const TTL: Duration = Duration::from_millis(1800);
     let stalls = Stalls::watch();
     let masters = Masters::lay(version, "red", TTL).await;
     let urls = urls(&masters.servers);
@@ -71,7 +71,7 @@ async fn a_killed_holder_is_succeeded_at_the_end_of_its_lease(version: Version) 
     let next = masters.rust.lock("b", "java");
     masters.waits(&masters.rust, "java").await;
     // Past the first renewal, so that what ends is a renewed lease.
-    tokio::time::sleep(TTL * 2 / 3).await;
+    tokio::time::sleep(TTL / 2).await;
     if let Side::Java(java) = &holder {
         java.kill();
     }
@@ -85,7 +85,7 @@ async fn a_killed_holder_is_succeeded_at_the_end_of_its_lease(version: Version) 
     assert_eq!(holder.answer()[0], "held");
     let next = masters.java.lock("b", "rust");
     masters.waits(&masters.java, "rust").await;
-    tokio::time::sleep(TTL * 2 / 3).await;
+    tokio::time::sleep(TTL / 2).await;
     holder.kill();
     let late = lateness(&masters.servers, "rust", TTL, next.done()).await;
     println!("{version:?}: rust is gone, java has it {late:?} after the end");
@@ -111,9 +111,12 @@ async fn lateness(
     let next = next.await;
     let ended_us = next.ended_us;
     assert_eq!(next.value(), 1);
-    assert!(ended_us + 2 * MS.as_micros() as u64 >= expire_at_us[1], "taken before the end");
+    assert!(
+        ended_us + 2 * MS.as_micros() as u64 >= expire_at_us[1],
+        "at {ended_us}, not {expire_at_us:?}"
+    );
     Duration::from_micros(ended_us.saturating_sub(expire_at_us[2]))
 }
 
 /// What Java's waits may take longer; it promises nothing.
-const LATENESS: Duration = Duration::from_millis(250);
+const LATENESS: Duration = Duration::from_millis(700);
