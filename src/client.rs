@@ -307,6 +307,9 @@ impl ClientBuilder {
     /// quarantine, acquiring gives [`Error::Unavailable`]: for servers that are started for the first
     /// time, connect with zero. A failover to a replica that this client could not see is not covered.
     ///
+    /// Below ten seconds, to which tokens round the servers' clocks, tokens may repeat after a majority has forgotten
+    /// its counters.
+    ///
     /// This is Redlock's delayed restart (<https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>),
     /// done by the client.
     pub fn restart_quarantine(mut self, quarantine: Duration) -> Self {

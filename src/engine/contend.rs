@@ -104,13 +104,20 @@ async fn attempt(
                 if let Some(refusal) = gate.refused_since(seen) {
                     return Err(refusal.into_timeout(primitive.name(), waited(engine, request)));
                 }
-                if gate.is_asking() {
-                    settled.await;
+                if gate.is_asking()
+                    && engine.clock.until(last_moment(engine, request), settled).await.is_none()
+                {
+                    return Err(gate.why_in_vain(waited(engine, request)));
                 }
             }
             Entered::Wait(_) => return Err(Error::Closed),
         }
     }
+}
+
+/// When one attempt is over: it has the time of one answer, whoever of this process asks.
+fn last_moment(engine: &Engine, request: &Request) -> Timestamp {
+    request.began_at.plus(engine.config.response_timeout(request.terms.ttl()))
 }
 
 fn waited(engine: &Engine, request: &Request) -> Duration {
@@ -133,7 +140,8 @@ async fn ask_once(
 ) -> Result<Asked, Error> {
     let until = match request.until {
         Until::At(at) => at,
-        Until::Once | Until::Ever => Timestamp::NEVER,
+        Until::Once => last_moment(engine, request),
+        Until::Ever => Timestamp::NEVER,
     };
     // It ends with the time at the latest: then it is released behind its back.
     let outcome = ask(engine, primitive, claim.terms, claim.block, until).await;

@@ -344,7 +344,7 @@ impl Lease {
             return;
         }
         self.look(state, now);
-        let heal = self.heal(state, renewal.ttl);
+        let heal = self.heal(state, renewal.ttl.max(state.ttl));
         let confirmed = state.confirmed;
         renewal.leave(&mut state.footholds, now, |node, foothold| {
             if confirmed {
@@ -399,7 +399,7 @@ impl Lease {
     /// Takes in the answer to an update of the count; the next one, if the count has changed meanwhile.
     pub(crate) fn count_written(
         &self,
-        update: &Renewal,
+        update: &mut Renewal,
         answer: Result<bool, Fault>,
     ) -> Option<Renewal> {
         let mut state = self.state.lock();
@@ -407,6 +407,9 @@ impl Lease {
         match answer {
             Ok(true) => {
                 state.count_written = update.count;
+                if state.phase == Phase::Held {
+                    self.absorb(&mut state, update, self.clock.now());
+                }
                 self.write_count(&mut state)
             }
             Ok(false) => {

@@ -239,7 +239,7 @@ impl Round {
 
     fn answered(&self, Answered { lease, mut renewal, answer, only_count }: Answered) {
         if only_count {
-            if let Some(next) = lease.count_written(&renewal, answer) {
+            if let Some(next) = lease.count_written(&mut renewal, answer) {
                 self.await_renewal(lease, next, true);
             }
             return;

@@ -389,7 +389,8 @@ impl Gate {
         } else if others > 0 {
             let gate = self.clone();
             self.engine.watchdog.adopt(Box::pin(async move {
-                gate.engine.clock.sleep(window).await;
+                // A little longer: timers and the clock need not agree to the last.
+                gate.engine.clock.sleep(window + Duration::from_millis(1)).await;
                 gate.retire_if_idle();
             }));
         }
@@ -462,7 +463,7 @@ impl Gate {
     }
 
     /// Why a wait that ends now was in vain.
-    fn why_in_vain(&self, waited: Duration) -> Error {
+    pub(crate) fn why_in_vain(&self, waited: Duration) -> Error {
         let now = self.engine.clock.now();
         let state = self.state.lock();
         let lock = self.primitive.name();

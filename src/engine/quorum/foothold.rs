@@ -101,7 +101,10 @@ impl Foothold {
 
     /// The node said that it holds the lease, for `ttl` from some moment before `now` on.
     fn confirm(&mut self, run: u64, ttl: Duration, now: Timestamp) {
-        self.memory().held = Some((run, now.plus(ttl).plus(drift(ttl))));
+        let until = now.plus(ttl).plus(drift(ttl));
+        let memory = self.memory();
+        let before = memory.held.filter(|(held_in, _)| *held_in == run);
+        memory.held = Some((run, before.map_or(until, |(_, before)| before.max(until))));
     }
 
     /// Whether it was taken away from the node, which did not hold it at `asked_at`.
