@@ -1,0 +1,106 @@
+//! What the servers see of each lease: nothing follows its release, and nothing brings it back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::checker::Rule;
+use crate::history::History;
+use crate::server::resp::{Command, Value};
+use crate::server::{Ran, sha1};
+
+pub struct Audit {
+    /// The scripts' names, by hash.
+    names: BTreeMap<String, String>,
+    /// Leases whose release a process wrote to a node.
+    releasing: BTreeSet<(usize, String)>,
+    /// Leases that a node granted and has not released.
+    granted: BTreeSet<(usize, String)>,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lua");
+        let files = std::fs::read_dir(folder).expect("the scripts");
+        let named = |path: std::path::PathBuf| {
+            let body = std::fs::read(&path).expect("a script");
+            (sha1(&body), path.file_stem().expect("a name").to_string_lossy().into_owned())
+        };
+        let names = files.map(|entry| named(entry.expect("an entry").path())).collect();
+        Self { names, releasing: BTreeSet::new(), granted: BTreeSet::new() }
+    }
+}
+
+impl Audit {
+    /// A process wrote a command to a node.
+    pub fn written(&mut self, history: &History, host: usize, node: usize, command: &Command) {
+        let Some((name, lease)) = self.about(command) else { return };
+        let key = (node, lease);
+        match &*name {
+            "lock_release" => {
+                self.releasing.insert(key);
+            }
+            "lock_acquire" | "lock_renew" | "fence_raise" if self.releasing.contains(&key) => {
+                let what = format!("h{host} wrote {name} to n{node} behind the release of {}", key.1);
+                history.lock().violated(Rule::AfterRelease, what);
+            }
+            _ => {}
+        }
+    }
+
+    /// The script of a command, and the lease that it is about.
+    fn about(&self, command: &Command) -> Option<(String, String)> {
+        let hash = match command.first()?.to_ascii_uppercase().as_slice() {
+            b"EVALSHA" => String::from_utf8_lossy(command.get(1)?).into_owned(),
+            b"EVAL" => sha1(command.get(1)?),
+            _ => return None,
+        };
+        let keys: usize = std::str::from_utf8(command.get(2)?).ok()?.parse().ok()?;
+        let lease = String::from_utf8_lossy(command.get(3 + keys)?).into_owned();
+        Some((self.names.get(&hash)?.clone(), lease))
+    }
+
+    /// A node ran a script that a process had sent when its clock showed `sent_local`.
+    pub fn ran(&mut self, history: &History, host: usize, node: usize, ran: &Ran, sent_local: u64) {
+        let mut history = history.lock();
+        history.count("scripts", 1);
+        let Some(name) = self.names.get(&ran.hash) else { return };
+        let word = |index: usize| String::from_utf8_lossy(ran.args.get(index).map_or(b"", |w| w));
+        let key = String::from_utf8_lossy(ran.keys.first().map_or(b"", |key| key));
+        let lease = word(0).into_owned();
+        let reply = ran.reply.shown();
+        history.note(format_args!("n{node} runs {name} {key} {lease} for h{host}: {reply}"));
+        let yes = match &ran.reply {
+            Value::Int(1) => true,
+            Value::Array(items) => items.first() == Some(&Value::Int(1)),
+            _ => false,
+        };
+        if !yes {
+            return;
+        }
+        match name.as_str() {
+            "lock_acquire" | "lock_renew" => {
+                let ttl_ms: u64 = word(2).parse().unwrap_or(0);
+                if ttl_ms > 0 {
+                    let ttl = ttl_ms * 1_000_000;
+                    let until = sent_local + ttl - (ttl / 100 + 2_000_000).min(ttl);
+                    history.checker.supported(&lease, node, until);
+                }
+                let known = self.granted.contains(&(node, lease.clone()));
+                if name == "lock_renew" && !known {
+                    let what = format!("n{node} renewed {lease}, which it had not granted");
+                    history.violated(Rule::Recreated, what);
+                }
+                self.granted.insert((node, lease));
+            }
+            "lock_release" => {
+                self.granted.remove(&(node, lease));
+            }
+            _ => {}
+        }
+    }
+
+    /// Nothing is on its way any more.
+    pub fn forget(&mut self) {
+        self.releasing.clear();
+        self.granted.clear();
+    }
+}

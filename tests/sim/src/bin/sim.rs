@@ -1,0 +1,27 @@
+//! Runs scenarios: sim [--hours H] [--seed S] [--only NAME]
+use std::time::Instant;
+use leasehold_sim::nemesis::Fault;
+use leasehold_sim::scenario::Scenario;
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let seed: u64 = args.get(1).map_or(1, |s| s.parse().unwrap());
+    let minutes: u64 = args.get(2).map_or(5, |s| s.parse().unwrap());
+    let nodes: usize = args.get(3).map_or(1, |s| s.parse().unwrap());
+    let calm = args.get(4).is_some_and(|s| s == "calm");
+    static ALL: [(Fault, u64); 12] = [
+        (Fault::LoseRequests, 10), (Fault::LoseReplies, 10), (Fault::HalfClose, 5), (Fault::Swallow, 5),
+        (Fault::Kill, 10), (Fault::Partition, 10), (Fault::Slow, 10), (Fault::StopNode, 5), (Fault::Crash, 5),
+        (Fault::FlushScripts, 5), (Fault::StopHost, 10), (Fault::KillHost, 2)];
+    let scenario = Scenario {
+        name: "all", nodes, hosts: 4, workers: 3, locks: 2, ttl_ms: 2000,
+        quarantine_ms: if nodes > 1 { Some(3000) } else { None }, durable: true,
+        faults: if calm { &[] } else { &ALL }, every_ms: 500, force_unlocks: 0,
+    };
+    let began = Instant::now();
+    let outcome = scenario.run(seed, minutes);
+    println!("{}", outcome.violations.len());
+    if !outcome.violations.is_empty() { println!("{}", outcome.tail); }
+    for v in &outcome.violations { println!("{v}"); }
+    println!("{:?} hash {:016x} {} ms in {:?}", outcome.counts, outcome.trace_hash, outcome.simulated_ms, began.elapsed());
+}

@@ -1,0 +1,366 @@
+//! The promises, checked while the history is made.
+//!
+//! A hold is known by its lock and token. At the end of each moment of the simulation every guard that a
+//! running process has is asked whether it is held: from the first yes to the last one, with a stop of the
+//! process in between or not, it was held.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A promise that was broken, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub at_ms: u64,
+    pub rule: Rule,
+    pub what: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// S1: two holds of one lock at one time.
+    Exclusion,
+    /// S2: a token that is not above all before it.
+    TokenOrder,
+    /// S3: a hold count that is not the number of its guards.
+    Count,
+    /// W1: something about a lease was sent behind its release.
+    AfterRelease,
+    /// W2: a loss that was told late, or told though nothing was lost.
+    Telling,
+    /// W4: a renewal made a lock.
+    Recreated,
+    /// A deadline that no answer of the servers supports.
+    Deadline,
+    /// T1: a wait that ended early or late.
+    Timing,
+    /// H: somebody waits behind a free lock.
+    Stuck,
+    /// R1: something stayed behind.
+    Leak,
+    /// A panic, or an error that nothing explains.
+    Unexpected,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {} ms: {}", self.rule, self.at_ms, self.what)
+    }
+}
+
+/// A hold as its process reported it.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    pub lock: usize,
+    pub token: u64,
+    pub host: usize,
+    pub owner: u64,
+    pub lease: String,
+    pub asked_at: u64,
+    /// Whether the guard said so when it was given out.
+    pub held: bool,
+}
+
+struct Hold {
+    grant: Grant,
+    granted_at: u64,
+    guards: u32,
+    /// The last moment at which it said that it is held.
+    last_held: Option<u64>,
+    /// The first moment at which it did not, though nobody had given it back.
+    seen_lost: Option<u64>,
+    told: bool,
+    overlapped: bool,
+}
+
+/// Of one lock.
+#[derive(Default)]
+struct Lock {
+    /// By token; those that ended stay for a while.
+    holds: BTreeMap<u64, Hold>,
+    /// When the highest token so far was given out, each time it rose.
+    highest: Vec<(u64, u64)>,
+}
+
+#[derive(Default)]
+pub struct Checker {
+    locks: BTreeMap<usize, Lock>,
+    /// Until when the answers of each server support a lease, on its process's clock.
+    supports: BTreeMap<String, BTreeMap<usize, u64>>,
+    /// How many servers must agree.
+    pub majority: usize,
+    violations: Vec<Violation>,
+    pub overlaps: u64,
+    /// Of the overlapping holds, those whose process was told of the loss.
+    pub overlaps_told: u64,
+}
+
+impl Checker {
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    pub fn violated(&mut self, at_ms: u64, rule: Rule, what: String) {
+        self.violations.push(Violation { at_ms, rule, what });
+    }
+
+    /// A guard was given out.
+    pub fn granted(&mut self, now: u64, grant: Grant) {
+        let lock = self.locks.entry(grant.lock).or_default();
+        if let Some(hold) = lock.holds.get_mut(&grant.token) {
+            let same = (hold.grant.owner, hold.grant.host) == (grant.owner, grant.host)
+                && hold.grant.lease == grant.lease;
+            hold.guards += 1;
+            if !same || hold.guards == 1 {
+                let what = format!("a second hold with the token of {:?}: {grant:?}", hold.grant);
+                self.violated(now, Rule::TokenOrder, what);
+            }
+            return;
+        }
+        let before = |at: u64| {
+            let earlier = lock.highest.iter().rev().find(|(granted_at, _)| *granted_at < at);
+            earlier.map_or(0, |(_, token)| *token)
+        };
+        // Given out when it was lost already it may be older than what others got meanwhile.
+        let above = if grant.held { before(u64::MAX) } else { before(grant.asked_at) };
+        let is_above = grant.token > above;
+        if grant.token > before(u64::MAX) {
+            lock.highest.push((now, grant.token));
+            if lock.highest.len() > 64 {
+                lock.highest.drain(..32);
+            }
+        }
+        let shown = format!("{grant:?}");
+        let token = grant.token;
+        let hold = Hold {
+            grant,
+            granted_at: now,
+            guards: 1,
+            last_held: None,
+            seen_lost: None,
+            told: false,
+            overlapped: false,
+        };
+        lock.holds.insert(token, hold);
+        if !is_above {
+            self.violated(now, Rule::TokenOrder, format!("a token not above {above}: {shown}"));
+        }
+    }
+
+    /// What a guard says of itself at the end of a moment.
+    pub fn sampled(&mut self, now: u64, lock: usize, token: u64, held: bool) {
+        let Some(lock_state) = self.locks.get_mut(&lock) else { return };
+        let Some(hold) = lock_state.holds.get_mut(&token) else { return };
+        if !held {
+            let since = *hold.seen_lost.get_or_insert(now);
+            if !hold.told && now.saturating_sub(since) > TELLING {
+                hold.told = true;
+                let what = format!("not told for {} ms of the loss of {:?}", now - since, hold.grant);
+                self.violated(now, Rule::Telling, what);
+            }
+            return;
+        }
+        let revived = hold.seen_lost.is_some() || hold.told;
+        hold.last_held = Some(now);
+        let (from, grant) = (hold.granted_at, hold.grant.clone());
+        let mut overlaps = Vec::new();
+        for (other_token, other) in &mut lock_state.holds {
+            let Some(last) = other.last_held else { continue };
+            if *other_token != token && other.granted_at <= now && from <= last && !other.overlapped {
+                other.overlapped = true;
+                overlaps.push(other.grant.clone());
+            }
+        }
+        if revived {
+            let what = format!("held again after its loss: {grant:?}");
+            self.violated(now, Rule::Telling, what);
+        }
+        for other in overlaps {
+            self.overlaps += 1;
+            let what = format!("held at once: {other:?} and {grant:?}");
+            self.violated(now, Rule::Exclusion, what);
+        }
+    }
+
+    /// The process was told of a loss.
+    pub fn told(&mut self, now: u64, lock: usize, token: u64) {
+        let hold = self.locks.get_mut(&lock).and_then(|lock| lock.holds.get_mut(&token));
+        let Some(hold) = hold else { return };
+        hold.told = true;
+        if hold.overlapped {
+            self.overlaps_told += 1;
+        }
+        let _ = now;
+    }
+
+    /// A guard was given back, or its process ended.
+    pub fn left(&mut self, now: u64, lock: usize, token: u64) {
+        let Some(lock) = self.locks.get_mut(&lock) else { return };
+        if let Some(hold) = lock.holds.get_mut(&token) {
+            hold.guards = hold.guards.saturating_sub(1);
+        }
+        lock.holds.retain(|_, hold| {
+            hold.guards > 0 || hold.last_held.unwrap_or(hold.granted_at) + REMEMBERED > now
+        });
+    }
+
+    /// A server said yes to a request about a lease: it supports the lease until `until` on its process's clock.
+    pub fn supported(&mut self, lease: &str, node: usize, until: u64) {
+        let nodes = self.supports.entry(lease.to_owned()).or_default();
+        let known = nodes.entry(node).or_default();
+        *known = until.max(*known);
+    }
+
+    /// The process believes in a lease until `deadline` on its own clock.
+    pub fn believed(&mut self, now: u64, lease: &str, deadline: u64) {
+        let mut supports: Vec<u64> =
+            self.supports.get(lease).map(|nodes| nodes.values().copied().collect()).unwrap_or_default();
+        supports.sort_unstable_by(|a, b| b.cmp(a));
+        let supported = supports.get(self.majority - 1).copied().unwrap_or(0);
+        if deadline > supported + SLACK_NANOS {
+            let late = Duration::from_nanos(deadline - supported);
+            let what = format!("{lease} is believed in {late:?} longer than the servers said");
+            self.violated(now, Rule::Deadline, what);
+        }
+    }
+
+    /// Forgets what the servers said of leases that ended.
+    pub fn forget_supports(&mut self) {
+        let known: Vec<&String> = self
+            .locks
+            .values()
+            .flat_map(|lock| lock.holds.values().map(|hold| &hold.grant.lease))
+            .collect();
+        self.supports.retain(|lease, _| known.contains(&lease));
+    }
+}
+
+use std::time::Duration;
+
+/// How late a loss may be told, in milliseconds.
+const TELLING: u64 = 50;
+/// How long holds that ended are compared with new ones.
+const REMEMBERED: u64 = 10_000;
+/// Requests are stamped at the end of the millisecond in which they are written: sent earlier, never later.
+const SLACK_NANOS: u64 = 1_100_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(token: u64, owner: u64) -> Grant {
+        let lease = format!("c:{token}");
+        Grant { lock: 0, token, host: 0, owner, lease, asked_at: 0, held: true }
+    }
+
+    fn rules(checker: &Checker) -> Vec<Rule> {
+        checker.violations().iter().map(|violation| violation.rule).collect()
+    }
+
+    #[test]
+    fn holds_one_after_the_other_are_fine() {
+        let mut checker = Checker { majority: 1, ..Checker::default() };
+        for token in 1..=3 {
+            let now = token * 10;
+            checker.granted(now, grant(token, token));
+            checker.sampled(now, 0, token, true);
+            checker.sampled(now + 5, 0, token, true);
+            checker.left(now + 6, 0, token);
+        }
+        assert_eq!(rules(&checker), []);
+    }
+
+    #[test]
+    fn two_holds_at_once_are_found() {
+        let mut checker = Checker { majority: 1, ..Checker::default() };
+        checker.granted(10, grant(1, 1));
+        checker.sampled(10, 0, 1, true);
+        checker.granted(12, grant(2, 2));
+        checker.sampled(12, 0, 1, true);
+        checker.sampled(12, 0, 2, true);
+        assert_eq!(rules(&checker), [Rule::Exclusion]);
+        assert_eq!(checker.overlaps, 1);
+    }
+
+    #[test]
+    fn a_hold_that_outlives_a_stop_of_its_process_was_held_all_the_time() {
+        let mut checker = Checker { majority: 1, ..Checker::default() };
+        checker.granted(10, grant(1, 1));
+        checker.sampled(10, 0, 1, true);
+        checker.granted(20, grant(2, 2));
+        checker.sampled(20, 0, 2, true);
+        checker.left(25, 0, 2);
+        assert_eq!(rules(&checker), []);
+        checker.sampled(30, 0, 1, true);
+        assert_eq!(rules(&checker), [Rule::Exclusion]);
+    }
+
+    #[test]
+    fn tokens_that_fall_or_repeat_are_found() {
+        let mut checker = Checker { majority: 1, ..Checker::default() };
+        checker.granted(10, grant(5, 1));
+        checker.left(11, 0, 5);
+        checker.granted(12, grant(4, 2));
+        assert_eq!(rules(&checker), [Rule::TokenOrder]);
+        checker.granted(13, Grant { owner: 3, ..grant(5, 3) });
+        assert_eq!(rules(&checker), [Rule::TokenOrder, Rule::TokenOrder]);
+    }
+
+    #[test]
+    fn a_late_guard_of_an_early_grant_may_have_a_lower_token() {
+        let mut checker = Checker { majority: 1, ..Checker::default() };
+        checker.granted(10, grant(5, 1));
+        checker.left(11, 0, 5);
+        checker.granted(12, Grant { asked_at: 9, held: false, ..grant(4, 2) });
+        assert_eq!(rules(&checker), []);
+        checker.granted(13, Grant { asked_at: 11, held: false, ..grant(3, 2) });
+        assert_eq!(rules(&checker), [Rule::TokenOrder]);
+    }
+
+    #[test]
+    fn nested_guards_share_their_token() {
+        let mut checker = Checker { majority: 1, ..Checker::default() };
+        checker.granted(10, grant(1, 1));
+        checker.granted(11, grant(1, 1));
+        assert_eq!(rules(&checker), []);
+        checker.granted(12, grant(1, 2));
+        assert_eq!(rules(&checker), [Rule::TokenOrder]);
+    }
+
+    #[test]
+    fn a_loss_that_nobody_is_told_is_found() {
+        let mut checker = Checker { majority: 1, ..Checker::default() };
+        checker.granted(10, grant(1, 1));
+        checker.sampled(10, 0, 1, true);
+        for now in 11..=61 {
+            checker.sampled(now, 0, 1, false);
+        }
+        assert_eq!(rules(&checker), []);
+        checker.sampled(62, 0, 1, false);
+        assert_eq!(rules(&checker), [Rule::Telling]);
+    }
+
+    #[test]
+    fn a_loss_that_is_taken_back_is_found() {
+        let mut checker = Checker { majority: 1, ..Checker::default() };
+        checker.granted(10, grant(1, 1));
+        checker.sampled(10, 0, 1, true);
+        checker.told(10, 0, 1);
+        checker.sampled(11, 0, 1, true);
+        assert_eq!(rules(&checker), [Rule::Telling]);
+    }
+
+    #[test]
+    fn a_deadline_beyond_what_a_majority_said_is_found() {
+        let mut checker = Checker { majority: 2, ..Checker::default() };
+        const MS: u64 = 1_000_000;
+        for (node, until) in [(0, 900), (1, 500), (2, 100)] {
+            checker.supported("c:1", node, until * MS);
+        }
+        checker.believed(1, "c:1", 500 * MS);
+        assert_eq!(rules(&checker), []);
+        checker.believed(1, "c:1", 503 * MS);
+        assert_eq!(rules(&checker), [Rule::Deadline]);
+        checker.believed(1, "c:2", 3 * MS);
+        assert_eq!(rules(&checker), [Rule::Deadline, Rule::Deadline]);
+    }
+}

@@ -1,0 +1,230 @@
+//! A process: a runtime of its own, with a clock of its own, that runs for a millisecond at a time.
+//!
+//! A process that is stopped is not run; when it goes on, its clock has moved and everything that came
+//! meanwhile is there at once.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold::sim::{Entropy, TimeSource, Timestamp};
+use leasehold::{Client, Guard};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::time::Instant;
+
+use crate::history::History;
+use crate::network::Desk;
+use crate::rng::Rng;
+
+/// The clock of a process. Each look moves it on by a nanosecond, so that no two moments are the same: what
+/// happens at one moment is told apart by addresses otherwise, which differ from run to run.
+pub struct HostClock {
+    origin: Instant,
+    looks: AtomicU64,
+    /// What it showed last, in nanoseconds.
+    last: AtomicU64,
+}
+
+impl HostClock {
+    fn new(origin: Instant) -> Self {
+        Self { origin, looks: AtomicU64::new(0), last: AtomicU64::new(BOOT_NANOS) }
+    }
+
+    fn nanos(&self) -> u64 {
+        let looks = self.looks.fetch_add(1, Ordering::Relaxed);
+        // Outside of its runtime time stands still.
+        if Handle::try_current().is_ok() {
+            let elapsed = Instant::now().saturating_duration_since(self.origin).as_nanos() as u64;
+            self.last.store(BOOT_NANOS + elapsed + looks, Ordering::Relaxed);
+        }
+        self.last()
+    }
+
+    /// What it showed last.
+    pub fn last(&self) -> u64 {
+        self.last.load(Ordering::Relaxed)
+    }
+}
+
+impl TimeSource for HostClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_origin(Duration::from_nanos(self.nanos()))
+    }
+}
+
+/// The randomness of one client.
+pub struct HostEntropy {
+    rng: Mutex<Rng>,
+}
+
+impl Entropy for HostEntropy {
+    fn bits(&self) -> u128 {
+        let mut rng = self.rng.lock().expect("no panic");
+        (u128::from(rng.next()) << 64) | u128::from(rng.next())
+    }
+}
+
+/// What the tasks of a process share.
+pub struct Process {
+    pub host: usize,
+    /// Which process at this host, counted from 1.
+    pub generation: u64,
+    pub clock: Arc<HostClock>,
+    pub entropy: Arc<HostEntropy>,
+    pub desk: Desk,
+    pub history: History,
+    /// How often the process was stopped.
+    pub stops: AtomicU64,
+    client: Mutex<Option<Client>>,
+    guards: Mutex<Vec<Watched>>,
+}
+
+/// A guard that is asked at the end of each moment.
+struct Watched {
+    lock: usize,
+    lease: String,
+    token: u64,
+    guard: std::sync::Weak<Guard>,
+}
+
+impl Process {
+    pub fn client(&self) -> Option<Client> {
+        self.client.lock().expect("no panic").clone()
+    }
+
+    pub fn set_client(&self, client: Client) {
+        *self.client.lock().expect("no panic") = Some(client);
+    }
+
+    pub fn watch(&self, lock: usize, guard: &Arc<Guard>) {
+        self.guards.lock().expect("no panic").push(Watched {
+            lock,
+            lease: guard.holder().as_str().to_owned(),
+            token: guard.token(),
+            guard: Arc::downgrade(guard),
+        });
+    }
+
+    /// Asks every guard whether it is held. By its remaining time, which has no effect on it; now and then as users do.
+    fn sample(&self) {
+        // Whoever looks from outside sees the clock as it stands here.
+        self.clock.nanos();
+        let mut guards = self.guards.lock().expect("no panic");
+        guards.retain(|watched| watched.guard.strong_count() > 0);
+        if guards.is_empty() {
+            return;
+        }
+        let mut history = self.history.lock();
+        let now = history.now;
+        for watched in guards.iter() {
+            let Some(guard) = watched.guard.upgrade() else { continue };
+            let remaining = guard.remaining();
+            history.checker.sampled(now, watched.lock, watched.token, !remaining.is_zero());
+            if remaining.is_zero() {
+                continue;
+            }
+            let deadline = self.clock.last() + remaining.as_nanos() as u64;
+            history.checker.believed(now, &watched.lease, deadline);
+            if now % 16 == 0 && !guard.is_held() && guard.remaining() > TICK {
+                let what = format!("not held, with {remaining:?} left");
+                history.violated(crate::checker::Rule::Telling, what);
+            }
+        }
+    }
+}
+
+/// A process and what runs it.
+pub struct Host {
+    pub process: Arc<Process>,
+    runtime: Option<Runtime>,
+    /// How much faster its clock runs than the true one, in millionths.
+    drift_ppm: i64,
+    began_at: u64,
+    local_ms: u64,
+    stopped_until: u64,
+}
+
+impl Host {
+    pub fn start(
+        host: usize,
+        generation: u64,
+        drift_ppm: i64,
+        mut rng: Rng,
+        history: History,
+    ) -> Self {
+        let runtime =
+            Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+        let origin = runtime.block_on(async { Instant::now() });
+        let began_at = history.lock().now;
+        let process = Process {
+            host,
+            generation,
+            clock: Arc::new(HostClock::new(origin)),
+            entropy: Arc::new(HostEntropy { rng: Mutex::new(rng.fork()) }),
+            desk: Desk::default(),
+            history,
+            stops: AtomicU64::new(0),
+            client: Mutex::default(),
+            guards: Mutex::default(),
+        };
+        Self {
+            process: Arc::new(process),
+            runtime: Some(runtime),
+            drift_ppm,
+            began_at,
+            local_ms: 0,
+            stopped_until: 0,
+        }
+    }
+
+    pub fn handle(&self) -> Handle {
+        self.runtime.as_ref().expect("it runs").handle().clone()
+    }
+
+    pub fn stop_until(&mut self, until: u64) {
+        if self.stopped_until < until {
+            self.stopped_until = until;
+            self.process.stops.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub fn go_on(&mut self) {
+        self.stopped_until = 0;
+    }
+
+    /// Runs it until the true time is `now`.
+    pub fn run_to(&mut self, now: u64) {
+        if now < self.stopped_until {
+            return;
+        }
+        let elapsed = (now - self.began_at) as i64;
+        let local = (elapsed + elapsed * self.drift_ppm / 1_000_000) as u64;
+        let missed = local.saturating_sub(self.local_ms);
+        if missed == 0 {
+            return;
+        }
+        self.local_ms = local;
+        let target = self.process.clock.origin + Duration::from_millis(local);
+        let process = self.process.clone();
+        self.runtime.as_ref().expect("it runs").block_on(async move {
+            if missed > 2 {
+                // It was stopped: first of all the clock is another.
+                tokio::time::advance(TICK * (missed as u32 - 1)).await;
+            }
+            tokio::time::sleep_until(target).await;
+            process.sample();
+        });
+    }
+
+    /// Ends the process as a crash does: nothing of it runs any more.
+    pub fn kill(&mut self) {
+        // Its tasks go first: nothing of what their guards leave behind is sent.
+        drop(self.runtime.take());
+        let client = self.process.client.lock().expect("no panic").take();
+        drop(client);
+    }
+}
+
+const TICK: Duration = Duration::from_millis(1);
+/// What a process's clock shows at its start.
+const BOOT_NANOS: u64 = 1_000_000_000_000;

@@ -1,0 +1,20 @@
+//! Clients, network and servers in one thread, with all that is random drawn from one seed.
+//!
+//! * [`server`]: a server that runs the library's Lua text on keys, channels and a clock of its own.
+//! * [`network`] and [`world`]: the two ends of every connection, and what lies between them.
+//! * [`host`]: a process, with a runtime and a clock of its own; it can be stopped, and killed.
+//! * [`nemesis`]: faults. [`workload`]: what the processes do. [`scenario`]: how the two come together.
+//! * [`history`], [`checker`] and [`audit`]: what happened, and whether it may.
+
+pub mod audit;
+pub mod checker;
+pub mod history;
+pub mod host;
+pub mod nemesis;
+pub mod network;
+pub mod rng;
+pub mod scenario;
+pub mod server;
+pub mod trace;
+pub mod workload;
+pub mod world;

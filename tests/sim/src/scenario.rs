@@ -1,0 +1,340 @@
+//! A run: storms in which things go wrong, and calms in which everybody must come to an end, and all be clean.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use leasehold::{Client, Error};
+
+use crate::checker::{Rule, Violation};
+use crate::host::Process;
+use crate::nemesis::{Fault, Nemesis};
+use crate::network::{Cables, address};
+use crate::rng::Rng;
+use crate::workload::{LONGEST_LEASE_MS, Worker, Workload};
+use crate::world::World;
+
+/// What a run is made of.
+#[derive(Clone)]
+pub struct Scenario {
+    pub name: &'static str,
+    pub nodes: usize,
+    pub hosts: usize,
+    pub workers: usize,
+    pub locks: u64,
+    pub ttl_ms: u64,
+    pub quarantine_ms: Option<u64>,
+    /// The servers say that they write everything to disk at once.
+    pub durable: bool,
+    pub faults: &'static [(Fault, u64)],
+    pub every_ms: u64,
+    pub force_unlocks: u64,
+}
+
+/// What came of a run.
+pub struct Outcome {
+    pub scenario: &'static str,
+    pub seed: u64,
+    pub simulated_ms: u64,
+    pub trace_hash: u64,
+    pub tail: String,
+    pub violations: Vec<Violation>,
+    pub overlaps: u64,
+    pub overlaps_told: u64,
+    pub counts: BTreeMap<&'static str, u64>,
+}
+
+impl Outcome {
+    /// The violations that are none of `expected`.
+    pub fn unexpected(&self, expected: &[Rule]) -> Vec<&Violation> {
+        self.violations.iter().filter(|found| !expected.contains(&found.rule)).collect()
+    }
+}
+
+/// A run in progress.
+struct Run<'a> {
+    scenario: &'a Scenario,
+    world: World,
+    workload: Workload,
+    nemesis: Nemesis,
+    /// How many tasks an idle client has.
+    idle_tasks: usize,
+    /// When each process that is gone went: host and which.
+    gone: BTreeMap<(usize, u64), u64>,
+}
+
+impl Scenario {
+    /// Runs for `minutes` of simulated time at least.
+    pub fn run(&self, seed: u64, minutes: u64) -> Outcome {
+        let mut run = Run::new(self, seed);
+        run.start();
+        while run.world.now < minutes * 60_000 && run.world.history.lock().checker.violations().len() < 20 {
+            run.storm();
+            if !run.calm() {
+                break;
+            }
+        }
+        run.shut_down();
+        run.outcome(seed)
+    }
+
+    fn quarantine(&self) -> Duration {
+        Duration::from_millis(self.quarantine_ms.unwrap_or(0))
+    }
+}
+
+impl<'a> Run<'a> {
+    fn new(scenario: &'a Scenario, seed: u64) -> Self {
+        let mut world = World::new(seed, scenario.nodes);
+        for node in 0..scenario.nodes {
+            world.nodes[node].drift_ppm = world.rng.between(0, 8000) as i64 - 4000;
+            world.nodes[node].server.durable = scenario.durable;
+        }
+        let ttl = Duration::from_millis(scenario.ttl_ms);
+        let workload = Workload {
+            locks: scenario.locks,
+            ttl,
+            response_timeout: ttl / 4,
+            force_unlocks: scenario.force_unlocks,
+            resting: Arc::default(),
+            busy: Arc::default(),
+        };
+        let rng = world.rng.fork();
+        let nemesis = Nemesis::new(scenario.faults, scenario.every_ms, rng);
+        Self { scenario, world, workload, nemesis, idle_tasks: 0, gone: BTreeMap::new() }
+    }
+
+    fn start(&mut self) {
+        for host in 0..self.scenario.hosts {
+            self.boot(host, 1);
+        }
+        self.rest(true);
+        self.world.run(1000);
+        let client = self.world.hosts[0].process.client().expect("connected, without any fault");
+        self.idle_tasks = client.stats().tasks;
+        self.rest(false);
+    }
+
+    fn boot(&mut self, host: usize, generation: u64) {
+        let drift_ppm = self.world.rng.between(0, 10_000) as i64 - 5000;
+        let rng = self.world.rng.fork();
+        let host = self.world.boot(host, generation, drift_ppm);
+        let process = host.process.clone();
+        host.handle().spawn(live(self.scenario.clone(), process, rng, self.workload.clone()));
+    }
+
+    fn rest(&self, resting: bool) {
+        self.workload.resting.store(resting, Ordering::Relaxed);
+    }
+
+    fn storm(&mut self) {
+        let until = self.world.now + self.world.rng.between(10_000, 60_000);
+        while self.world.now < until {
+            if let Some(host) = self.nemesis.act(&mut self.world) {
+                let generation = self.world.hosts[host].process.generation;
+                self.gone.insert((host, generation), self.world.now);
+                self.boot(host, generation + 1);
+            }
+            self.world.step();
+        }
+    }
+
+    /// All faults end, and nobody begins anything new. False if something did not come to its end.
+    fn calm(&mut self) -> bool {
+        self.world.heal();
+        self.rest(true);
+        self.world.history.lock().note(format_args!("calm"));
+        let limit = self.world.now + self.longest_wait_ms();
+        while self.workload.busy.load(Ordering::Relaxed) > 0 {
+            if self.world.now > limit {
+                let mut history = self.world.history.lock();
+                let pending: Vec<String> = history
+                    .pending
+                    .values()
+                    .map(|(since, who)| format!("{who} since {since}"))
+                    .collect();
+                history.violated(Rule::Stuck, format!("{} still wait: {pending:?}", pending.len()));
+                return false;
+            }
+            self.world.step();
+        }
+        let limit = self.world.now + SETTLING_MS;
+        loop {
+            let left = self.left_behind();
+            if left.is_empty() {
+                break;
+            }
+            if self.world.now > limit {
+                let what = left.join("; ");
+                self.world.history.lock().violated(Rule::Leak, what);
+                return false;
+            }
+            self.world.step();
+        }
+        self.world.audit.forget();
+        let mut history = self.world.history.lock();
+        history.checker.forget_supports();
+        history.count("calms", 1);
+        history.note(format_args!("storm"));
+        drop(history);
+        self.rest(false);
+        true
+    }
+
+    /// H: how long the last waiter waits once nothing goes wrong any more.
+    fn longest_wait_ms(&self) -> u64 {
+        let workers = (self.scenario.hosts * self.scenario.workers) as u64;
+        // What may be held still, then a poll, connections, the quarantine, and everybody's turn.
+        2 * LONGEST_LEASE_MS
+            + POLL_MS
+            + CONNECT_MS
+            + self.scenario.quarantine_ms.unwrap_or(0)
+            + workers * LONGEST_HOLD_MS
+    }
+
+    /// R1: what is there that should not be.
+    fn left_behind(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        if !self.world.is_quiet() {
+            left.push("messages are on their way".to_owned());
+        }
+        let mut live = Vec::new();
+        for host in &self.world.hosts {
+            let process = &host.process;
+            live.push((process.host, process.generation));
+            let Some(client) = process.client() else {
+                left.push(format!("h{} is not connected", process.host));
+                continue;
+            };
+            let stats = client.stats();
+            let idle = (stats.gates, stats.waiters, stats.subscriptions, stats.owed_releases)
+                == (0, 0, 0, 0)
+                && stats.tasks == self.idle_tasks;
+            if !idle {
+                left.push(format!("h{}: {stats:?}, idle: {} tasks", process.host, self.idle_tasks));
+            }
+        }
+        for (number, node) in self.world.nodes.iter().enumerate() {
+            if node.server.channels() > 0 {
+                left.push(format!("n{number} has subscribers"));
+            }
+            let fields = node.server.keys(self.world.node_us(number), |keys| {
+                let names = keys.names();
+                names.iter().flat_map(|name| keys.fields(name)).collect::<Vec<_>>()
+            });
+            for (lease, _) in fields {
+                let lease = String::from_utf8_lossy(&lease).into_owned();
+                let since_end = self.gone.iter().find_map(|((host, generation), at)| {
+                    let name = format!("{}:", client_name(*host, *generation));
+                    lease.starts_with(&name).then(|| self.world.now - at)
+                });
+                // L1: what a dead process held ends by itself.
+                if since_end.is_none_or(|ms| ms > LONGEST_LEASE_MS + STALE_MS) {
+                    left.push(format!("n{number} has {lease}, gone for {since_end:?} ms"));
+                }
+            }
+        }
+        left
+    }
+
+    /// Every client ends in time, and nothing of it is left.
+    fn shut_down(&mut self) {
+        self.rest(true);
+        self.world.heal();
+        self.world.run(100);
+        for host in 0..self.world.hosts.len() {
+            let process = self.world.hosts[host].process.clone();
+            let Some(client) = process.client() else { continue };
+            let history = self.world.history.clone();
+            self.world.hosts[host].handle().spawn(async move {
+                client.shutdown().await;
+                history.lock().count("shutdowns", 1);
+            });
+        }
+        let within = self.workload.response_timeout.as_millis() as u64;
+        self.world.run(within * 2 + 100);
+        let connected =
+            self.world.hosts.iter().filter(|host| host.process.client().is_some()).count() as u64;
+        let mut history = self.world.history.lock();
+        let ended = history.counts.get("shutdowns").copied().unwrap_or(0);
+        if ended != connected {
+            history.violated(Rule::Stuck, format!("{ended} of {connected} clients shut down"));
+        }
+    }
+
+    fn outcome(mut self, seed: u64) -> Outcome {
+        for host in 0..self.world.hosts.len() {
+            self.world.kill(host);
+        }
+        let mut history = self.world.history.lock();
+        let violations = history.checker.violations().to_vec();
+        Outcome {
+            scenario: self.scenario.name,
+            seed,
+            simulated_ms: self.world.now,
+            trace_hash: history.trace.hash(),
+            tail: history.trace.tail(),
+            violations,
+            overlaps: history.checker.overlaps,
+            overlaps_told: history.checker.overlaps_told,
+            counts: std::mem::take(&mut history.counts),
+        }
+    }
+}
+
+/// A process from its first moment on.
+async fn live(scenario: Scenario, process: Arc<Process>, mut rng: Rng, workload: Workload) {
+    let client = loop {
+        match connect(&scenario, &process, &workload).await {
+            Ok(client) => break client,
+            Err(Error::Unavailable { .. }) => process.history.count("failed_connects"),
+            Err(error) => {
+                let mut history = process.history.lock();
+                return history.violated(Rule::Unexpected, format!("connect: {error}"));
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    process.set_client(client.clone());
+    for _ in 0..scenario.workers {
+        let worker = Worker {
+            process: process.clone(),
+            client: client.clone(),
+            rng: rng.fork(),
+            workload: workload.clone(),
+        };
+        tokio::spawn(worker.work());
+    }
+}
+
+async fn connect(
+    scenario: &Scenario,
+    process: &Arc<Process>,
+    workload: &Workload,
+) -> Result<Client, Error> {
+    let network = Arc::new(Cables { desk: process.desk.clone() });
+    Client::builder()
+        .nodes((0..scenario.nodes).map(address))
+        .name(client_name(process.host, process.generation))
+        .ttl(workload.ttl)
+        .response_timeout(workload.response_timeout)
+        .connect_timeout(Duration::from_millis(CONNECT_MS))
+        .restart_quarantine(scenario.quarantine())
+        .seams(network, process.clock.clone(), process.entropy.clone())
+        .connect()
+        .await
+}
+
+fn client_name(host: usize, generation: u64) -> String {
+    format!("h{host}.{generation}")
+}
+
+const CONNECT_MS: u64 = 1500;
+/// The longest of the random polls.
+const POLL_MS: u64 = 4000;
+/// How long a task keeps a lock at most once it has it, and what it does on the way.
+const LONGEST_HOLD_MS: u64 = 6000;
+const SETTLING_MS: u64 = 6000;
+/// How long after its process a message may still arrive.
+const STALE_MS: u64 = 6000;

@@ -1,0 +1,376 @@
+//! A server: what a client and its scripts use of one, on a clock that the world sets.
+
+pub mod keyspace;
+mod lua;
+pub mod resp;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use self::keyspace::{Keyspace, arity};
+use self::lua::Scripts;
+use self::resp::{Command, Value};
+use crate::rng::Rng;
+
+/// A connection, as the world counts them.
+pub type LinkId = u64;
+
+/// One server process after another at one address.
+pub struct Server {
+    core: Rc<RefCell<Core>>,
+    scripts: Scripts,
+    /// The bodies that this process knows by their hash.
+    loaded: BTreeMap<String, Rc<[u8]>>,
+    sessions: BTreeMap<LinkId, Session>,
+    next_client_id: i64,
+    run_id: String,
+    started_at_us: u64,
+    /// Whether it says that it writes everything to a disk at once.
+    pub durable: bool,
+    rng: Rng,
+}
+
+/// What scripts reach.
+pub struct Core {
+    pub keys: Keyspace,
+    subscribers: BTreeMap<Vec<u8>, BTreeSet<LinkId>>,
+    pushes: Vec<(LinkId, Vec<u8>)>,
+    /// The error that ended a script.
+    raised: Option<String>,
+}
+
+struct Session {
+    client_id: i64,
+    resp3: bool,
+}
+
+/// What came of a command.
+#[derive(Default)]
+pub struct Executed {
+    pub reply: Vec<u8>,
+    /// For other connections.
+    pub pushes: Vec<(LinkId, Vec<u8>)>,
+    /// Connections that the server closes.
+    pub closed: Vec<LinkId>,
+    /// The script that ran, if it was one.
+    pub ran: Option<Ran>,
+}
+
+/// One run of a script.
+pub struct Ran {
+    pub hash: String,
+    pub keys: Vec<Vec<u8>>,
+    pub args: Vec<Vec<u8>>,
+    pub reply: Value,
+}
+
+impl Server {
+    pub fn new(mut rng: Rng, now_us: u64) -> Self {
+        let core = Rc::new(RefCell::new(Core {
+            keys: Keyspace::new(now_us),
+            subscribers: BTreeMap::new(),
+            pushes: Vec::new(),
+            raised: None,
+        }));
+        Self {
+            scripts: Scripts::new(core.clone()),
+            core,
+            loaded: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            next_client_id: FIRST_CLIENT_ID,
+            run_id: run_id(&mut rng),
+            started_at_us: now_us,
+            durable: false,
+            rng,
+        }
+    }
+
+    /// A new process at the same address, with or without what the last one knew.
+    pub fn restart(&mut self, now_us: u64, keeps_data: bool) {
+        let mut core = self.core.borrow_mut();
+        core.subscribers.clear();
+        core.keys.now_us = now_us;
+        if !keeps_data {
+            core.keys.clear();
+        }
+        self.sessions.clear();
+        self.loaded.clear();
+        self.next_client_id = FIRST_CLIENT_ID;
+        self.run_id = run_id(&mut self.rng);
+        self.started_at_us = now_us;
+    }
+
+    pub fn accept(&mut self, link: LinkId) {
+        let client_id = self.next_client_id;
+        self.next_client_id += 1;
+        self.sessions.insert(link, Session { client_id, resp3: false });
+    }
+
+    /// The connection is gone, for whatever reason.
+    pub fn forget(&mut self, link: LinkId) {
+        self.sessions.remove(&link);
+        let subscribers = &mut self.core.borrow_mut().subscribers;
+        subscribers.retain(|_, links| {
+            links.remove(&link);
+            !links.is_empty()
+        });
+    }
+
+    pub fn knows(&self, link: LinkId) -> bool {
+        self.sessions.contains_key(&link)
+    }
+
+    pub fn flush_scripts(&mut self) {
+        self.loaded.clear();
+    }
+
+    /// The keys, at the moment `now_us` of the server's clock.
+    pub fn keys<T>(&self, now_us: u64, look: impl FnOnce(&mut Keyspace) -> T) -> T {
+        let mut core = self.core.borrow_mut();
+        core.keys.now_us = now_us;
+        look(&mut core.keys)
+    }
+
+    /// How many channels are subscribed to, by anybody.
+    pub fn channels(&self) -> usize {
+        self.core.borrow().subscribers.len()
+    }
+
+    /// Runs one command that came on `link`.
+    pub fn execute(&mut self, link: LinkId, command: &Command, now_us: u64) -> Executed {
+        let mut done = Executed::default();
+        if !self.sessions.contains_key(&link) {
+            return done;
+        }
+        self.core.borrow_mut().keys.now_us = now_us;
+        let name = lower(&command[0]);
+        let args = &command[1..];
+        match &*name {
+            "subscribe" => self.subscribe(link, args, &mut done.reply),
+            "unsubscribe" => self.unsubscribe(link, args, &mut done.reply),
+            _ => {
+                let reply = self.answer(link, &name, args, &mut done);
+                reply.encode(self.sessions[&link].resp3, &mut done.reply);
+            }
+        }
+        done.pushes = std::mem::take(&mut self.core.borrow_mut().pushes);
+        for link in &done.closed {
+            self.forget(*link);
+        }
+        done
+    }
+
+    fn answer(&mut self, link: LinkId, name: &str, args: &[Vec<u8>], done: &mut Executed) -> Value {
+        match name {
+            "hello" => self.hello(link, args),
+            "client" => self.client(link, args, done),
+            "info" => Value::Verbatim(self.info()),
+            "config" => self.config(args),
+            "script" => self.script(args),
+            "eval" | "evalsha" => self.eval(name, args, done),
+            "ping" if self.core.borrow().subscribers.values().any(|links| links.contains(&link)) => {
+                Value::Array(vec![Value::bulk("pong"), Value::bulk("")])
+            }
+            "ping" => Value::Status("PONG".to_owned()),
+            "select" => Value::ok(),
+            _ => self.core.borrow_mut().run(name, args),
+        }
+    }
+
+    fn hello(&mut self, link: LinkId, args: &[Vec<u8>]) -> Value {
+        let session = self.sessions.get_mut(&link).expect("it was looked up before");
+        match args.first().map(Vec::as_slice) {
+            Some(b"3") => session.resp3 = true,
+            Some(b"2") | None => session.resp3 = false,
+            Some(_) => return Value::error("NOPROTO unsupported protocol version"),
+        }
+        Value::Map(vec![
+            (Value::bulk("server"), Value::bulk("redis")),
+            (Value::bulk("version"), Value::bulk(VERSION)),
+            (Value::bulk("id"), Value::Int(session.client_id)),
+        ])
+    }
+
+    fn client(&mut self, link: LinkId, args: &[Vec<u8>], done: &mut Executed) -> Value {
+        let words: Vec<String> = args.iter().map(|word| lower(word)).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match *words {
+            ["id"] => Value::Int(self.sessions[&link].client_id),
+            ["setinfo", _, _] => Value::ok(),
+            ["kill", "id", id] => {
+                let of_id = |(_, session): &(_, &Session)| session.client_id.to_string() == id;
+                let found = self.sessions.iter().find(of_id).map(|(link, _)| *link);
+                done.closed.extend(found);
+                Value::Int(found.is_some().into())
+            }
+            _ => Value::error("ERR unknown subcommand of CLIENT"),
+        }
+    }
+
+    fn info(&self) -> String {
+        let uptime = (self.core.borrow().keys.now_us.saturating_sub(self.started_at_us)) / 1_000_000;
+        let aof = u8::from(self.durable);
+        format!(
+            "# Server\r\nredis_version:{VERSION}\r\nrun_id:{}\r\nuptime_in_seconds:{uptime}\r\n\
+             # Persistence\r\nloading:0\r\naof_enabled:{aof}\r\n\
+             # Replication\r\nrole:master\r\nconnected_slaves:0\r\n",
+            self.run_id
+        )
+    }
+
+    fn config(&self, args: &[Vec<u8>]) -> Value {
+        let words: Vec<String> = args.iter().map(|word| lower(word)).collect();
+        if words.first().is_none_or(|word| word != "get") {
+            return Value::error("ERR only CONFIG GET is known here");
+        }
+        let pairs = words[1..].iter().filter_map(|name| {
+            let value = match &**name {
+                "appendonly" if self.durable => "yes",
+                "appendonly" => "no",
+                "appendfsync" if self.durable => "always",
+                "appendfsync" => "everysec",
+                "maxmemory" => "0",
+                "maxmemory-policy" => "noeviction",
+                _ => return None,
+            };
+            Some((Value::bulk(name), Value::bulk(value)))
+        });
+        Value::Map(pairs.collect())
+    }
+
+    fn script(&mut self, args: &[Vec<u8>]) -> Value {
+        match (args.first().map(|word| lower(word)).as_deref(), args.get(1)) {
+            (Some("flush"), None) => {
+                self.flush_scripts();
+                Value::ok()
+            }
+            (Some("load"), Some(body)) => {
+                let hash = sha1(body);
+                self.loaded.insert(hash.clone(), body.as_slice().into());
+                Value::bulk(hash)
+            }
+            (Some("exists"), Some(hash)) => {
+                let known = self.loaded.contains_key(&lower(hash));
+                Value::Array(vec![Value::Int(known.into())])
+            }
+            _ => Value::error("ERR unknown subcommand of SCRIPT"),
+        }
+    }
+
+    fn eval(&mut self, name: &str, args: &[Vec<u8>], done: &mut Executed) -> Value {
+        let [what, count, rest @ ..] = args else {
+            return arity(name);
+        };
+        let Some(count) = std::str::from_utf8(count).ok().and_then(|n| n.parse::<usize>().ok())
+        else {
+            return Value::error("ERR value is not an integer or out of range");
+        };
+        if count > rest.len() {
+            return Value::error("ERR Number of keys can't be greater than number of args");
+        }
+        let (hash, body) = if name == "eval" {
+            let hash = sha1(what);
+            let body = self.loaded.entry(hash.clone()).or_insert_with(|| what.as_slice().into());
+            (hash, body.clone())
+        } else {
+            let hash = lower(what);
+            let Some(body) = self.loaded.get(&hash) else {
+                return Value::error("NOSCRIPT No matching script. Please use EVAL.");
+            };
+            (hash, body.clone())
+        };
+        let (keys, args) = rest.split_at(count);
+        let reply = self.scripts.run(&hash, &body, keys, args);
+        done.ran =
+            Some(Ran { hash, keys: keys.to_vec(), args: args.to_vec(), reply: reply.clone() });
+        reply
+    }
+
+    fn subscribe(&mut self, link: LinkId, channels: &[Vec<u8>], out: &mut Vec<u8>) {
+        for channel in channels {
+            let subscribers = &mut self.core.borrow_mut().subscribers;
+            subscribers.entry(channel.clone()).or_default().insert(link);
+            let count = subscribers.values().filter(|links| links.contains(&link)).count();
+            confirmation("subscribe", channel, count).encode(false, out);
+        }
+    }
+
+    fn unsubscribe(&mut self, link: LinkId, channels: &[Vec<u8>], out: &mut Vec<u8>) {
+        for channel in channels {
+            let subscribers = &mut self.core.borrow_mut().subscribers;
+            if let Some(links) = subscribers.get_mut(channel) {
+                links.remove(&link);
+            }
+            subscribers.retain(|_, links| !links.is_empty());
+            let count = subscribers.values().filter(|links| links.contains(&link)).count();
+            confirmation("unsubscribe", channel, count).encode(false, out);
+        }
+    }
+}
+
+impl Core {
+    fn run(&mut self, name: &str, args: &[Vec<u8>]) -> Value {
+        match name {
+            "publish" => match args {
+                [channel, message] => Value::Int(self.publish(channel, message)),
+                _ => arity(name),
+            },
+            "pubsub" => match args {
+                [what, channels @ ..] if what.eq_ignore_ascii_case(b"numsub") => {
+                    let count = |channel: &Vec<u8>| {
+                        let links = self.subscribers.get(channel);
+                        Value::Int(links.map_or(0, |links| links.len() as i64))
+                    };
+                    let pairs = channels.iter().map(|name| [Value::bulk(name), count(name)]);
+                    Value::Array(pairs.flatten().collect())
+                }
+                _ => Value::error("ERR only PUBSUB NUMSUB is known here"),
+            },
+            _ => self.keys.run(name, args).unwrap_or_else(|| {
+                let args: Vec<String> =
+                    args.iter().map(|arg| format!("'{}' ", String::from_utf8_lossy(arg))).collect();
+                Value::Error(format!(
+                    "ERR unknown command '{name}', with args beginning with: {}",
+                    args.concat()
+                ))
+            }),
+        }
+    }
+
+    /// A command of a script.
+    fn run_inside(&mut self, words: &[Vec<u8>]) -> Value {
+        self.run(&lower(&words[0]), &words[1..])
+    }
+
+    fn publish(&mut self, channel: &[u8], message: &[u8]) -> i64 {
+        let Some(links) = self.subscribers.get(channel) else {
+            return 0;
+        };
+        let mut push = Vec::new();
+        let parts = [b"message".as_slice(), channel, message];
+        Value::Array(parts.into_iter().map(Value::bulk).collect()).encode(false, &mut push);
+        self.pushes.extend(links.iter().map(|link| (*link, push.clone())));
+        links.len() as i64
+    }
+}
+
+fn confirmation(what: &str, channel: &[u8], count: usize) -> Value {
+    Value::Array(vec![Value::bulk(what), Value::bulk(channel), Value::Int(count as i64)])
+}
+
+fn run_id(rng: &mut Rng) -> String {
+    format!("{:016x}{:016x}{:08x}", rng.next(), rng.next(), rng.next() as u32)
+}
+
+fn lower(word: &[u8]) -> String {
+    String::from_utf8_lossy(word).to_ascii_lowercase()
+}
+
+pub fn sha1(body: &[u8]) -> String {
+    sha1_smol::Sha1::from(body).digest().to_string()
+}
+
+const VERSION: &str = "7.0.15";
+/// As real ones begin: ids start again with each process.
+const FIRST_CLIENT_ID: i64 = 4;

@@ -1,0 +1,424 @@
+//! What the processes do: take locks in every way there is, hold them, nest them, and let go of them.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use leasehold::{Client, Error, Guard, Mutex, Owner};
+use tokio::time::{Instant, sleep};
+
+use crate::checker::{Grant, Rule};
+use crate::host::Process;
+use crate::rng::Rng;
+
+/// What the tasks of a run have in common.
+#[derive(Clone)]
+pub struct Workload {
+    pub locks: u64,
+    pub ttl: Duration,
+    pub response_timeout: Duration,
+    /// Per mille of the turns that break somebody's hold.
+    pub force_unlocks: u64,
+    /// Nobody begins anything new.
+    pub resting: Arc<AtomicBool>,
+    /// How many tasks are in the middle of something.
+    pub busy: Arc<AtomicU64>,
+}
+
+/// A task that takes locks for ever.
+pub struct Worker {
+    pub process: Arc<Process>,
+    pub client: Client,
+    pub rng: Rng,
+    pub workload: Workload,
+}
+
+/// In the middle of something until it is dropped.
+struct Busy(Arc<AtomicU64>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Worker {
+    pub async fn work(mut self) {
+        loop {
+            let pause = self.rng.skewed(400);
+            sleep(Duration::from_millis(pause)).await;
+            if self.workload.resting.load(Ordering::Relaxed) {
+                sleep(Duration::from_millis(10)).await;
+                continue;
+            }
+            self.workload.busy.fetch_add(1, Ordering::Relaxed);
+            let _busy = Busy(self.workload.busy.clone());
+            self.turn().await;
+        }
+    }
+
+    async fn turn(&mut self) {
+        let lock = self.rng.below(self.workload.locks) as usize;
+        let owner = Owner::new();
+        let plain = self.client.mutex(lock_name(lock)).owned_by(&owner);
+        if self.rng.chance(self.workload.force_unlocks) {
+            self.force(&plain).await;
+            return;
+        }
+        let handle = self.terms(&plain);
+        let number = self.process.history.lock().fresh();
+        if self.rng.chance(100) {
+            self.run(lock, number, &handle).await;
+        } else if let Some(held) = self.acquire(lock, number, &handle).await {
+            self.hold(held, number, &handle).await;
+        }
+    }
+
+    fn terms(&mut self, handle: &Mutex) -> Mutex {
+        let ttl = self.workload.ttl.as_millis() as u64;
+        match self.rng.below(100) {
+            0..70 => handle.clone(),
+            70..85 => handle.with_lease(millis(self.rng.between(ttl / 10, ttl))),
+            85..95 => handle.with_ttl(millis(self.rng.between(ttl / 3, ttl))),
+            _ => handle.with_max_hold(millis(self.rng.between(ttl / 3, 2 * ttl))),
+        }
+    }
+
+    /// One acquisition, in one of the ways there are.
+    async fn acquire(&mut self, lock: usize, owner: u64, handle: &Mutex) -> Option<Held> {
+        let limit = millis(self.rng.skewed(5000));
+        let (how, future): (_, Pin<Box<dyn Future<Output = Acquired> + Send>>) =
+            match self.rng.below(4) {
+                0 => ("lock", Box::pin(some(handle.lock()))),
+                1 => ("lock_with_timeout", Box::pin(some(handle.lock_with_timeout(limit)))),
+                2 => ("try_lock", Box::pin(handle.try_lock())),
+                _ => ("try_lock_for", Box::pin(handle.try_lock_for(limit))),
+            };
+        let patience = match how {
+            "lock" => None,
+            "try_lock" => Some(Duration::ZERO),
+            _ => Some(limit),
+        };
+        let timing = Timing::start(&self.process, patience);
+        let request = self.process.history.lock().asked(self.process.host, lock, how);
+        let result = self.perhaps(future).await;
+        let mut history = self.process.history.lock();
+        let Some(result) = result else {
+            history.answered(request, "dropped");
+            history.count("dropped_futures", 1);
+            return None;
+        };
+        match result {
+            Ok(Some(guard)) => {
+                let asked_at = history.answered(request, "granted");
+                drop(history);
+                Some(Held::new(&self.process, lock, owner, asked_at, guard))
+            }
+            Ok(None) | Err(Error::Timeout { .. }) => {
+                history.answered(request, "held by another");
+                drop(history);
+                timing.check(how, self.workload.response_timeout, true);
+                None
+            }
+            Err(error @ Error::Unavailable { .. }) => {
+                history.answered(request, "unavailable");
+                history.count("unavailable", 1);
+                drop(history);
+                // No wait helps against servers that must not be asked.
+                let waits = !error.to_string().contains("quarantine");
+                timing.check(how, self.workload.response_timeout, waits);
+                None
+            }
+            Err(error) => {
+                history.answered(request, "failed");
+                history.violated(Rule::Unexpected, format!("{how}: {error}"));
+                None
+            }
+        }
+    }
+
+    /// A future to its end, or dropped on the way.
+    async fn perhaps<F: Future>(&mut self, future: F) -> Option<F::Output> {
+        match self.rng.below(100) {
+            0..80 => Some(future.await),
+            80..90 => drop_after(future, self.rng.below(8) as usize).await,
+            _ => tokio::time::timeout(millis(self.rng.skewed(2000)), future).await.ok(),
+        }
+    }
+
+    async fn hold(&mut self, held: Held, owner: u64, handle: &Mutex) {
+        let mut nested: Vec<Held> = Vec::new();
+        for _ in 0..self.rng.below(4) {
+            match self.rng.below(10) {
+                0..5 => sleep(millis(self.rng.skewed(1500))).await,
+                5 | 6 => {
+                    if let Some(inner) = self.nest(&held, owner, handle).await {
+                        nested.push(inner);
+                        self.check_count(&held, nested.len() + 1);
+                    }
+                }
+                7 => {
+                    let lease = millis(self.rng.between(100, 2 * LONGEST_LEASE_MS / 3));
+                    let result = held.guard().extend(lease).await;
+                    self.expect("extend", result, |error| {
+                        matches!(error, Error::Lost { .. } | Error::Unavailable { .. })
+                    });
+                }
+                8 => {
+                    let work = sleep(millis(self.rng.skewed(1000)));
+                    let result = held.guard().run_until_lost(work).await;
+                    self.expect("run_until_lost", result, |error| matches!(error, Error::Lost { .. }));
+                }
+                _ => {
+                    let result = handle.status().await.map(|_| ());
+                    self.expect("status", result, |error| matches!(error, Error::Unavailable { .. }));
+                }
+            }
+        }
+        let mut all = nested;
+        all.push(held);
+        while !all.is_empty() {
+            let next = all.swap_remove(self.rng.below(all.len() as u64) as usize);
+            self.let_go(next).await;
+            if let Some(left) = all.last() {
+                self.check_count(left, all.len());
+            }
+        }
+    }
+
+    async fn nest(&mut self, outer: &Held, owner: u64, handle: &Mutex) -> Option<Held> {
+        let asked_at = self.process.history.lock().now;
+        let result = match self.rng.chance(500) {
+            true => outer.guard().reenter(),
+            false => handle.lock().await,
+        };
+        match result {
+            Ok(guard) => Some(Held::new(&self.process, outer.lock, owner, asked_at, guard)),
+            Err(Error::Lost { .. } | Error::Unavailable { .. }) => None,
+            Err(error) => {
+                let mut history = self.process.history.lock();
+                history.violated(Rule::Unexpected, format!("nested: {error}"));
+                None
+            }
+        }
+    }
+
+    /// S3: the count is that of the guards which are there.
+    fn check_count(&self, held: &Held, expected: usize) {
+        let count = held.guard().hold_count() as usize;
+        if count != expected {
+            let what = format!("{count} holds are counted of {expected}, token {}", held.token);
+            self.process.history.lock().violated(Rule::Count, what);
+        }
+    }
+
+    async fn let_go(&mut self, mut held: Held) {
+        let how = self.rng.below(10);
+        let was_lost = held.guard().remaining().is_zero();
+        held.left(if how < 6 { "unlocked" } else { "dropped" });
+        let Some(guard) = held.guard.take().and_then(Arc::into_inner) else {
+            return;
+        };
+        if how >= 6 {
+            drop(guard);
+            return;
+        }
+        let timing = Timing::start(&self.process, Some(Duration::ZERO));
+        let unlock = guard.unlock();
+        let result = if how == 5 { self.perhaps(unlock).await } else { Some(unlock.await) };
+        timing.check("unlock", self.workload.response_timeout, false);
+        match result {
+            Some(Ok(())) if was_lost => {
+                let what = format!("unlock was fine with what was lost, token {}", held.token);
+                self.process.history.lock().violated(Rule::Telling, what);
+            }
+            Some(result) => self.expect("unlock", result, |error| {
+                matches!(error, Error::Lost { .. } | Error::Unavailable { .. })
+            }),
+            None => {}
+        }
+    }
+
+    async fn run(&mut self, lock: usize, owner: u64, handle: &Mutex) {
+        let process = self.process.clone();
+        let length = millis(self.rng.skewed(1500));
+        let request = process.history.lock().asked(process.host, lock, "run");
+        let mut pending = Pending { process: process.clone(), request: Some(request) };
+        let run = handle.run(async move |guard: &Guard| {
+            let asked_at = pending.end("granted");
+            // Of its own, so that it can be watched.
+            if let Ok(inner) = guard.reenter() {
+                let _held = Held::new(&process, lock, owner, asked_at, inner);
+                sleep(length).await;
+            }
+        });
+        if let Some(result) = self.perhaps(Box::pin(run)).await {
+            self.expect("run", result, |error| {
+                matches!(error, Error::Lost { .. } | Error::Unavailable { .. })
+            });
+        }
+    }
+
+    async fn force(&mut self, handle: &Mutex) {
+        self.process.history.count("force_unlocks");
+        let result = handle.force_unlock().await.map(|_| ());
+        self.expect("force_unlock", result, |error| matches!(error, Error::Unavailable { .. }));
+    }
+
+    fn expect(&self, what: &str, result: Result<(), Error>, fine: impl Fn(&Error) -> bool) {
+        if let Err(error) = result
+            && !fine(&error)
+        {
+            let mut history = self.process.history.lock();
+            history.violated(Rule::Unexpected, format!("{what}: {error}"));
+        }
+    }
+}
+
+/// A request that ends as dropped unless it ends otherwise.
+struct Pending {
+    process: Arc<Process>,
+    request: Option<u64>,
+}
+
+impl Pending {
+    fn end(&mut self, how: &str) -> u64 {
+        let request = self.request.take().unwrap_or(0);
+        self.process.history.lock().answered(request, how)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if self.request.is_some() {
+            self.end("ended without the lock");
+        }
+    }
+}
+
+/// A guard that is watched.
+pub struct Held {
+    process: Arc<Process>,
+    pub lock: usize,
+    pub token: u64,
+    guard: Option<Arc<Guard>>,
+    teller: tokio::task::JoinHandle<()>,
+    is_left: bool,
+}
+
+impl Held {
+    pub fn new(
+        process: &Arc<Process>,
+        lock: usize,
+        owner: u64,
+        asked_at: u64,
+        guard: Guard,
+    ) -> Self {
+        let guard = Arc::new(guard);
+        let token = guard.token();
+        process.history.lock().granted(Grant {
+            lock,
+            token,
+            host: process.host,
+            owner,
+            lease: guard.holder().as_str().to_owned(),
+            asked_at,
+            held: !guard.remaining().is_zero(),
+        });
+        process.watch(lock, &guard);
+        let lost = guard.lost();
+        let history = process.history.clone();
+        let teller = tokio::spawn(async move {
+            let reason = lost.await;
+            history.lock().told(lock, token, &reason.to_string());
+        });
+        let guard = Some(guard);
+        Self { process: process.clone(), lock, token, guard, teller, is_left: false }
+    }
+
+    fn guard(&self) -> &Guard {
+        self.guard.as_ref().expect("it is there until it is let go")
+    }
+
+    fn left(&mut self, how: &str) {
+        if !std::mem::replace(&mut self.is_left, true) {
+            self.teller.abort();
+            self.process.history.lock().left(self.lock, self.token, how);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.left("dropped with its future");
+    }
+}
+
+/// T1: a wait ends when it should.
+struct Timing {
+    process: Arc<Process>,
+    began: Instant,
+    stops: u64,
+    patience: Option<Duration>,
+}
+
+impl Timing {
+    fn start(process: &Arc<Process>, patience: Option<Duration>) -> Self {
+        let stops = process.stops.load(Ordering::Relaxed);
+        Self { process: process.clone(), began: Instant::now(), stops, patience }
+    }
+
+    /// `waits`: the whole time must have passed.
+    fn check(&self, how: &str, response_timeout: Duration, waits: bool) {
+        let Some(patience) = self.patience else { return };
+        let took = self.began.elapsed();
+        let stopped = self.stops != self.process.stops.load(Ordering::Relaxed);
+        // What asks once waits for one answer.
+        let most = patience.max(if patience.is_zero() { response_timeout } else { patience });
+        if (waits && took < patience) || (!stopped && took > most + SCHEDULING) {
+            let what = format!("{how} of {patience:?} took {took:?}");
+            self.process.history.lock().violated(Rule::Timing, what);
+        }
+    }
+}
+
+type Acquired = Result<Option<Guard>, Error>;
+
+async fn some(future: impl Future<Output = Result<Guard, Error>>) -> Acquired {
+    future.await.map(Some)
+}
+
+/// Polls a future `polls` times, then drops it. Its output, if it ended by then.
+pub async fn drop_after<F: Future>(future: F, polls: usize) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut polled = 0;
+    std::future::poll_fn(move |cx| {
+        if polled == polls {
+            return Poll::Ready(None);
+        }
+        polled += 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            // The last poll's wake-up would come too late: the drop is due at once.
+            Poll::Pending if polled == polls => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+pub fn lock_name(lock: usize) -> String {
+    format!("lock-{lock}")
+}
+
+fn millis(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// How late a wait may end.
+const SCHEDULING: Duration = Duration::from_millis(50);
+/// Any lease of a run, however it came about.
+pub const LONGEST_LEASE_MS: u64 = 3000;

@@ -1,0 +1,430 @@
+//! The true time, the servers, and everything between them and the processes.
+//!
+//! A step is a millisecond: what is due arrives, every process runs, and what they wrote is sent off. Nothing
+//! here waits for anything, and everything happens in the order of one queue.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::audit::Audit;
+use crate::history::History;
+use crate::host::Host;
+use crate::network::{Pipe, State};
+use crate::rng::Rng;
+use crate::server::resp::{Command, take_command};
+use crate::server::{LinkId, Server};
+
+pub struct World {
+    pub now: u64,
+    pub rng: Rng,
+    pub history: History,
+    pub nodes: Vec<Node>,
+    pub hosts: Vec<Host>,
+    pub links: BTreeMap<LinkId, Link>,
+    /// What lies between a host and a node.
+    pub paths: BTreeMap<(usize, usize), Path>,
+    pub audit: Audit,
+    events: BTreeMap<(u64, u64), Event>,
+    sequence: u64,
+    next_link: LinkId,
+}
+
+pub struct Node {
+    pub server: Server,
+    /// It runs nothing before that: stopped.
+    pub stopped_until: u64,
+    pub down: bool,
+    /// Whether the data is there after a crash.
+    pub keeps_data: bool,
+    /// How its clock leaves the true one: up to that many millionths faster or slower in turn.
+    pub drift_ppm: i64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Path {
+    /// Nothing passes towards the node before that; it waits.
+    pub up_blocked_until: u64,
+    pub down_blocked_until: u64,
+    /// Everything takes up to `SLOW` until then.
+    pub slow_until: u64,
+}
+
+/// A connection.
+pub struct Link {
+    pub host: usize,
+    pub node: usize,
+    pipe: Arc<Pipe>,
+    unread: Vec<u8>,
+    up: VecDeque<(u64, Up)>,
+    down: VecDeque<(u64, Down)>,
+    /// What the client sends is lost from now on, and nobody says so.
+    pub swallowed: bool,
+    client_gone: bool,
+}
+
+enum Up {
+    Connect,
+    Run(Sent),
+    Close,
+}
+
+/// A command on its way, and what its process's clock showed when it was written.
+pub struct Sent {
+    pub command: Command,
+    pub sent_local: u64,
+}
+
+enum Down {
+    Opened,
+    Refused,
+    Bytes(Vec<u8>),
+    Ended,
+    Reset,
+}
+
+enum Event {
+    Up(LinkId),
+    Down(LinkId),
+    Restart { node: usize, keeps_data: bool },
+}
+
+impl World {
+    pub fn new(seed: u64, nodes: usize) -> Self {
+        let mut rng = Rng::new(seed);
+        let history = History::default();
+        history.lock().checker.majority = nodes / 2 + 1;
+        let nodes = (0..nodes)
+            .map(|node| Node {
+                server: Server::new(rng.fork(), EPOCH_US - LONG_UP_US - node as u64),
+                stopped_until: 0,
+                down: false,
+                keeps_data: true,
+                drift_ppm: 0,
+            })
+            .collect();
+        Self {
+            now: 0,
+            rng,
+            history,
+            nodes,
+            hosts: Vec::new(),
+            links: BTreeMap::new(),
+            paths: BTreeMap::new(),
+            audit: Audit::default(),
+            events: BTreeMap::new(),
+            sequence: 0,
+            next_link: 0,
+        }
+    }
+
+    /// Starts a process, as number `host`, in place of the one that may have been there.
+    pub fn boot(&mut self, host: usize, generation: u64, drift_ppm: i64) -> &Host {
+        let started =
+            Host::start(host, generation, drift_ppm, self.rng.fork(), self.history.clone());
+        if host < self.hosts.len() {
+            self.hosts[host] = started;
+        } else {
+            self.hosts.push(started);
+        }
+        &self.hosts[host]
+    }
+
+    /// Runs for `ms` milliseconds of true time.
+    pub fn run(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.step();
+        }
+    }
+
+    pub fn step(&mut self) {
+        while let Some(entry) = self.events.first_entry() {
+            if entry.key().0 > self.now {
+                break;
+            }
+            match entry.remove() {
+                Event::Up(link) => self.pump_up(link),
+                Event::Down(link) => self.pump_down(link),
+                Event::Restart { node, keeps_data } => self.restarted(node, keeps_data),
+            }
+        }
+        self.now += 1;
+        self.history.lock().now = self.now;
+        for host in 0..self.hosts.len() {
+            self.hosts[host].run_to(self.now);
+            self.collect(host);
+        }
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.sequence += 1;
+        self.events.insert((time.max(self.now), self.sequence), event);
+    }
+
+    /// The clock of a node, in microseconds since 1970.
+    pub fn node_us(&self, node: usize) -> u64 {
+        let true_us = self.now * 1000;
+        // Faster and slower in turn, so that it strays a little and never far.
+        let phase = true_us % (2 * DRIFT_TURN_US);
+        let since_turn = phase.min(2 * DRIFT_TURN_US - phase) as i64;
+        let strayed = since_turn * self.nodes[node].drift_ppm / 1_000_000;
+        (EPOCH_US + true_us).saturating_add_signed(strayed)
+    }
+
+    /// Takes what a process wrote, and sends it off.
+    pub fn collect(&mut self, host: usize) {
+        let process = self.hosts[host].process.clone();
+        let mut desk = process.desk.lock().expect("no panic");
+        let dialled = std::mem::take(&mut desk.dialled);
+        let touched = std::mem::take(&mut desk.touched);
+        drop(desk);
+        for (node, pipe) in dialled {
+            self.next_link += 1;
+            let id = self.next_link;
+            pipe.link.store(id, Ordering::Relaxed);
+            let link = Link {
+                host,
+                node,
+                pipe,
+                unread: Vec::new(),
+                up: VecDeque::new(),
+                down: VecDeque::new(),
+                swallowed: false,
+                client_gone: false,
+            };
+            self.links.insert(id, link);
+            self.send_up(id, Up::Connect);
+        }
+        for pipe in touched {
+            let id = pipe.link.load(Ordering::Relaxed);
+            let Some(link) = self.links.get_mut(&id) else { continue };
+            let dropped = pipe.take_written(&mut link.unread);
+            let mut commands = Vec::new();
+            while let Some(command) = take_command(&mut link.unread) {
+                commands.push(command);
+            }
+            let (node, sent_local) = (link.node, process.clock.last());
+            for command in commands {
+                self.audit.written(&self.history, host, node, &command);
+                self.send_up(id, Up::Run(Sent { command, sent_local }));
+            }
+            if dropped {
+                self.client_left(id);
+            }
+        }
+    }
+
+    /// The client closed its end. What is on its way may arrive or not.
+    fn client_left(&mut self, id: LinkId) {
+        let arrives = self.rng.chance(500);
+        let Some(link) = self.links.get_mut(&id) else { return };
+        if std::mem::replace(&mut link.client_gone, true) {
+            return;
+        }
+        if !arrives {
+            link.up.clear();
+        }
+        self.send_up(id, Up::Close);
+    }
+
+    fn delay(&mut self, host: usize, node: usize) -> u64 {
+        let path = self.paths.get(&(host, node)).copied().unwrap_or_default();
+        match path.slow_until > self.now {
+            true => self.rng.between(1, SLOW),
+            false => self.rng.between(0, 1) + u64::from(self.rng.chance(20)) * self.rng.skewed(20),
+        }
+    }
+
+    fn send_up(&mut self, id: LinkId, packet: Up) {
+        let (host, node) = (self.links[&id].host, self.links[&id].node);
+        let due = self.now + self.delay(host, node);
+        let link = self.links.get_mut(&id).expect("it was there");
+        if link.swallowed {
+            return;
+        }
+        let due = link.up.back().map_or(due, |(last, _)| due.max(*last));
+        link.up.push_back((due, packet));
+        self.at(due, Event::Up(id));
+    }
+
+    fn send_down(&mut self, id: LinkId, packet: Down) {
+        let Some(link) = self.links.get(&id) else { return };
+        let due = self.now + self.delay(link.host, link.node);
+        let link = self.links.get_mut(&id).expect("it was there");
+        let due = link.down.back().map_or(due, |(last, _)| due.max(*last));
+        link.down.push_back((due, packet));
+        self.at(due, Event::Down(id));
+    }
+
+    fn pump_up(&mut self, id: LinkId) {
+        let Some(link) = self.links.get(&id) else { return };
+        let (host, node) = (link.host, link.node);
+        let path = self.paths.get(&(host, node)).copied().unwrap_or_default();
+        loop {
+            let Some(link) = self.links.get_mut(&id) else { return };
+            if link.up.front().is_none_or(|(due, _)| *due > self.now) {
+                return;
+            }
+            let is_connect = matches!(link.up.front(), Some((_, Up::Connect)));
+            // A process that is stopped is connected to by its kernel.
+            let stopped = if is_connect { 0 } else { self.nodes[node].stopped_until };
+            let wait = path.up_blocked_until.max(stopped);
+            if wait > self.now {
+                self.at(wait, Event::Up(id));
+                return;
+            }
+            let Some((_, packet)) = link.up.pop_front() else { return };
+            self.arrived(id, node, packet);
+        }
+    }
+
+    fn arrived(&mut self, id: LinkId, node: usize, packet: Up) {
+        match packet {
+            Up::Connect if self.nodes[node].down => self.send_down(id, Down::Refused),
+            Up::Connect => {
+                self.nodes[node].server.accept(id);
+                self.send_down(id, Down::Opened);
+            }
+            Up::Close => {
+                self.nodes[node].server.forget(id);
+                self.links.remove(&id);
+            }
+            Up::Run(sent) => self.execute(id, node, sent),
+        }
+    }
+
+    fn execute(&mut self, id: LinkId, node: usize, sent: Sent) {
+        let now_us = self.node_us(node);
+        let down = self.nodes[node].down;
+        let server = &mut self.nodes[node].server;
+        if down || !server.knows(id) {
+            // A process that does not know the connection says so.
+            return self.send_down(id, Down::Reset);
+        }
+        let done = server.execute(id, &sent.command, now_us);
+        if let Some(ran) = &done.ran {
+            let host = self.links[&id].host;
+            self.audit.ran(&self.history, host, node, ran, sent.sent_local);
+        }
+        self.send_down(id, Down::Bytes(done.reply));
+        for (link, bytes) in done.pushes {
+            self.send_down(link, Down::Bytes(bytes));
+        }
+        for link in done.closed {
+            self.send_down(link, Down::Ended);
+        }
+    }
+
+    fn pump_down(&mut self, id: LinkId) {
+        let Some(link) = self.links.get(&id) else { return };
+        let path = self.paths.get(&(link.host, link.node)).copied().unwrap_or_default();
+        loop {
+            let Some(link) = self.links.get_mut(&id) else { return };
+            if link.down.front().is_none_or(|(due, _)| *due > self.now) {
+                return;
+            }
+            if path.down_blocked_until > self.now {
+                return self.at(path.down_blocked_until, Event::Down(id));
+            }
+            let Some((_, packet)) = link.down.pop_front() else { return };
+            match packet {
+                Down::Opened => link.pipe.set_state(State::Open),
+                Down::Refused => link.pipe.set_state(State::Refused),
+                Down::Bytes(bytes) => link.pipe.deliver(&bytes),
+                Down::Ended => link.pipe.set_state(State::Ended),
+                Down::Reset => link.pipe.set_state(State::Reset),
+            }
+        }
+    }
+
+    /// Whether anything of a process is on its way, or waits to be read by a server.
+    pub fn is_quiet(&self) -> bool {
+        self.links.values().all(|link| link.up.is_empty() && link.down.is_empty())
+    }
+
+    /// Both ends learn that the connection is gone. What is on its way is lost, or runs still.
+    pub fn cut(&mut self, id: LinkId, requests_run: bool) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let node = link.node;
+        link.down.clear();
+        link.pipe.set_state(State::Reset);
+        if requests_run {
+            return;
+        }
+        link.up.clear();
+        let client_gone = link.client_gone;
+        self.nodes[node].server.forget(id);
+        if client_gone {
+            self.links.remove(&id);
+        }
+    }
+
+    /// The server's process closes a connection, or half of it breaks: the client reads an end.
+    pub fn end(&mut self, id: LinkId) {
+        self.send_down(id, Down::Ended);
+    }
+
+    /// A server's process is gone, and all its connections with it, which the clients are told or not.
+    pub fn crash(&mut self, node: usize, down_ms: u64, keeps_data: bool, tells: bool) {
+        self.nodes[node].down = true;
+        self.nodes[node].keeps_data = keeps_data;
+        let ids: Vec<LinkId> =
+            self.links.iter().filter(|(_, link)| link.node == node).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.nodes[node].server.forget(id);
+            let link = self.links.get_mut(&id).expect("it was there");
+            link.up.retain(|(_, packet)| !matches!(packet, Up::Run(_)));
+            if tells {
+                self.send_down(id, Down::Reset);
+            }
+        }
+        self.at(self.now + down_ms, Event::Restart { node, keeps_data });
+    }
+
+    fn restarted(&mut self, node: usize, keeps_data: bool) {
+        if !self.nodes[node].down {
+            return;
+        }
+        let now_us = self.node_us(node);
+        self.nodes[node].down = false;
+        self.nodes[node].server.restart(now_us, keeps_data);
+        self.history.lock().note(format_args!("n{node} is up, data kept: {keeps_data}"));
+    }
+
+    /// Ends a process, as a crash does.
+    pub fn kill(&mut self, host: usize) {
+        self.hosts[host].kill();
+        self.collect(host);
+    }
+
+    /// All faults end.
+    pub fn heal(&mut self) {
+        self.paths.clear();
+        for node in &mut self.nodes {
+            node.stopped_until = 0;
+        }
+        for host in &mut self.hosts {
+            host.go_on();
+        }
+        for node in 0..self.nodes.len() {
+            let keeps_data = self.nodes[node].keeps_data;
+            self.restarted(node, keeps_data);
+        }
+        let ids: Vec<LinkId> = self.links.keys().copied().collect();
+        for id in ids {
+            if self.links[&id].swallowed {
+                self.cut(id, false);
+            }
+            // What was held up is looked at again now.
+            self.at(self.now, Event::Up(id));
+            self.at(self.now, Event::Down(id));
+        }
+    }
+}
+
+/// What the servers' clocks show at the start.
+const EPOCH_US: u64 = 1_700_000_000_000_000;
+/// How long the servers had run before.
+const LONG_UP_US: u64 = 100_000_000_000;
+const DRIFT_TURN_US: u64 = 25_000_000;
+const SLOW: u64 = 400;
