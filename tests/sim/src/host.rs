@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leasehold::sim::{Entropy, TimeSource, Timestamp};
 use leasehold::{Client, Guard};
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Handle, RngSeed, Runtime};
 use tokio::time::Instant;
 
 use crate::history::History;
@@ -152,8 +152,12 @@ impl Host {
         mut rng: Rng,
         history: History,
     ) -> Self {
-        let runtime =
-            Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+        let runtime = Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .rng_seed(RngSeed::from_bytes(&rng.next().to_le_bytes()))
+            .build()
+            .expect("a runtime");
         let origin = runtime.block_on(async { Instant::now() });
         let began_at = history.lock().now;
         let process = Process {

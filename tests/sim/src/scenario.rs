@@ -62,12 +62,17 @@ struct Run<'a> {
     idle_tasks: usize,
     /// When each process that is gone went: host and which.
     gone: BTreeMap<(usize, u64), u64>,
+    /// The trace up to the first violation.
+    tail: Option<String>,
 }
 
 impl Scenario {
     /// Runs for `minutes` of simulated time at least.
     pub fn run(&self, seed: u64, minutes: u64) -> Outcome {
         let mut run = Run::new(self, seed);
+        if std::env::var_os("SIM_TRACE").is_some() {
+            run.world.history.lock().trace.kept = usize::MAX;
+        }
         run.start();
         while run.world.now < minutes * 60_000 && run.world.history.lock().checker.violations().len() < 20 {
             run.storm();
@@ -102,7 +107,7 @@ impl<'a> Run<'a> {
         };
         let rng = world.rng.fork();
         let nemesis = Nemesis::new(scenario.faults, scenario.every_ms, rng);
-        Self { scenario, world, workload, nemesis, idle_tasks: 0, gone: BTreeMap::new() }
+        Self { scenario, world, workload, nemesis, idle_tasks: 0, gone: BTreeMap::new(), tail: None }
     }
 
     fn start(&mut self) {
@@ -114,6 +119,16 @@ impl<'a> Run<'a> {
         let client = self.world.hosts[0].process.client().expect("connected, without any fault");
         self.idle_tasks = client.stats().tasks;
         self.rest(false);
+    }
+
+    fn step(&mut self) {
+        self.world.step();
+        let mut history = self.world.history.lock();
+        if self.tail.is_none() && !history.checker.violations().is_empty() {
+            let first = history.checker.violations()[0].to_string();
+            history.note(format_args!("{first}"));
+            self.tail = Some(history.trace.tail());
+        }
     }
 
     fn boot(&mut self, host: usize, generation: u64) {
@@ -136,7 +151,7 @@ impl<'a> Run<'a> {
                 self.gone.insert((host, generation), self.world.now);
                 self.boot(host, generation + 1);
             }
-            self.world.step();
+            self.step();
         }
     }
 
@@ -157,7 +172,7 @@ impl<'a> Run<'a> {
                 history.violated(Rule::Stuck, format!("{} still wait: {pending:?}", pending.len()));
                 return false;
             }
-            self.world.step();
+            self.step();
         }
         let limit = self.world.now + SETTLING_MS;
         loop {
@@ -170,7 +185,7 @@ impl<'a> Run<'a> {
                 self.world.history.lock().violated(Rule::Leak, what);
                 return false;
             }
-            self.world.step();
+            self.step();
         }
         self.world.audit.forget();
         let mut history = self.world.history.lock();
@@ -274,7 +289,7 @@ impl<'a> Run<'a> {
             seed,
             simulated_ms: self.world.now,
             trace_hash: history.trace.hash(),
-            tail: history.trace.tail(),
+            tail: self.tail.unwrap_or_else(|| history.trace.tail()),
             violations,
             overlaps: history.checker.overlaps,
             overlaps_told: history.checker.overlaps_told,

@@ -128,7 +128,7 @@ impl Worker {
                 history.count("unavailable", 1);
                 drop(history);
                 // No wait helps against servers that must not be asked.
-                let waits = !error.to_string().contains("quarantine");
+                let waits = !error.to_string().contains("grants do not count");
                 timing.check(how, self.workload.response_timeout, waits);
                 None
             }
@@ -377,7 +377,7 @@ impl Timing {
         let took = self.began.elapsed();
         let stopped = self.stops != self.process.stops.load(Ordering::Relaxed);
         // What asks once waits for one answer.
-        let most = patience.max(if patience.is_zero() { response_timeout } else { patience });
+        let most = if patience.is_zero() { ATTEMPTS * response_timeout } else { patience };
         if (waits && took < patience) || (!stopped && took > most + SCHEDULING) {
             let what = format!("{how} of {patience:?} took {took:?}");
             self.process.history.lock().violated(Rule::Timing, what);
@@ -418,6 +418,8 @@ fn millis(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
+/// How many answers an attempt waits for: its own, and those to asks of its own process that it finds under way.
+const ATTEMPTS: u32 = 4;
 /// How late a wait may end.
 const SCHEDULING: Duration = Duration::from_millis(50);
 /// Any lease of a run, however it came about.

@@ -13,15 +13,19 @@ fn main() {
         (Fault::LoseRequests, 10), (Fault::LoseReplies, 10), (Fault::HalfClose, 5), (Fault::Swallow, 5),
         (Fault::Kill, 10), (Fault::Partition, 10), (Fault::Slow, 10), (Fault::StopNode, 5), (Fault::Crash, 5),
         (Fault::FlushScripts, 5), (Fault::StopHost, 10), (Fault::KillHost, 2)];
+    static EMPTY: [(Fault, u64); 13] = [
+        (Fault::LoseRequests, 10), (Fault::LoseReplies, 10), (Fault::HalfClose, 5), (Fault::Swallow, 5),
+        (Fault::Kill, 10), (Fault::Partition, 10), (Fault::Slow, 10), (Fault::StopNode, 5), (Fault::Crash, 5), (Fault::CrashEmpty, 10),
+        (Fault::FlushScripts, 5), (Fault::StopHost, 10), (Fault::KillHost, 2)];
     let scenario = Scenario {
         name: "all", nodes, hosts: 4, workers: 3, locks: 2, ttl_ms: 2000,
-        quarantine_ms: if nodes > 1 { Some(3000) } else { None }, durable: true,
-        faults: if calm { &[] } else { &ALL }, every_ms: 500, force_unlocks: 0,
+        quarantine_ms: if nodes > 1 { Some(args.get(5).map_or(3000, |s| s.parse().unwrap())) } else { None }, durable: !args.get(4).is_some_and(|s| s == "empty"),
+        faults: if calm { &[] } else if args.get(4).is_some_and(|s| s == "empty") { &EMPTY } else { &ALL }, every_ms: 500, force_unlocks: 0,
     };
     let began = Instant::now();
     let outcome = scenario.run(seed, minutes);
     println!("{}", outcome.violations.len());
-    if !outcome.violations.is_empty() { println!("{}", outcome.tail); }
+    if !outcome.violations.is_empty() || std::env::var_os("SIM_TRACE").is_some() { println!("{}", outcome.tail); }
     for v in &outcome.violations { println!("{v}"); }
     println!("{:?} hash {:016x} {} ms in {:?}", outcome.counts, outcome.trace_hash, outcome.simulated_ms, began.elapsed());
 }
