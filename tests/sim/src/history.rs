@@ -79,7 +79,7 @@ impl Record {
     pub fn told(&mut self, lock: usize, token: u64, reason: &str) {
         self.note(format_args!("told: lock {lock} token {token} is lost: {reason}"));
         self.count("losses", 1);
-        self.checker.told(self.now, lock, token);
+        self.checker.told(lock, token);
     }
 
     pub fn left(&mut self, lock: usize, token: u64, how: &str) {

@@ -15,6 +15,7 @@ pub mod network;
 pub mod rng;
 pub mod scenario;
 pub mod server;
+pub mod shapes;
 pub mod trace;
 pub mod workload;
 pub mod world;

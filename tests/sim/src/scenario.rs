@@ -1,11 +1,12 @@
 //! A run: storms in which things go wrong, and calms in which everybody must come to an end, and all be clean.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use leasehold::{Client, Error};
+use leasehold::{Client, ClientBuilder, Error};
 
 use crate::checker::{Rule, Violation};
 use crate::host::Process;
@@ -16,7 +17,7 @@ use crate::workload::{LONGEST_LEASE_MS, Worker, Workload};
 use crate::world::World;
 
 /// What a run is made of.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Scenario {
     pub name: &'static str,
     pub nodes: usize,
@@ -29,7 +30,10 @@ pub struct Scenario {
     pub durable: bool,
     pub faults: &'static [(Fault, u64)],
     pub every_ms: u64,
+    /// Per mille of the turns that break somebody's hold.
     pub force_unlocks: u64,
+    /// What these faults break.
+    pub expected: &'static [Rule],
 }
 
 /// What came of a run.
@@ -42,13 +46,48 @@ pub struct Outcome {
     pub violations: Vec<Violation>,
     pub overlaps: u64,
     pub overlaps_told: u64,
+    pub longest_overlap_ms: u64,
     pub counts: BTreeMap<&'static str, u64>,
 }
 
 impl Outcome {
-    /// The violations that are none of `expected`.
-    pub fn unexpected(&self, expected: &[Rule]) -> Vec<&Violation> {
-        self.violations.iter().filter(|found| !expected.contains(&found.rule)).collect()
+    /// Fails with all that is needed to look into it, if a promise was broken that should have been kept.
+    pub fn expect_no_surprise(&self) {
+        assert!(self.violations.is_empty(), "{}", self.report());
+    }
+
+    pub fn report(&self) -> String {
+        let found: Vec<String> = self.violations.iter().map(Violation::to_string).collect();
+        let minutes = self.simulated_ms.div_ceil(60_000);
+        format!(
+            "{}\n\n{} with seed {} breaks a promise:\n  {}\nagain: scripts/sim --only {} --seed {} --minutes {minutes}",
+            self.tail,
+            self.scenario,
+            self.seed,
+            found.join("\n  "),
+            self.scenario,
+            self.seed,
+        )
+    }
+
+    /// One line for programs.
+    pub fn line(&self) -> String {
+        let mut line = format!(
+            "sim scenario={} seed={} simulated_ms={} violations={} overlaps={} overlaps_told={} \
+             longest_overlap_ms={} trace={:016x}",
+            self.scenario,
+            self.seed,
+            self.simulated_ms,
+            self.violations.len(),
+            self.overlaps,
+            self.overlaps_told,
+            self.longest_overlap_ms,
+            self.trace_hash,
+        );
+        for (what, times) in &self.counts {
+            line.push_str(&format!(" {what}={times}"));
+        }
+        line
     }
 }
 
@@ -67,20 +106,22 @@ struct Run<'a> {
 }
 
 impl Scenario {
-    /// Runs for `minutes` of simulated time at least.
+    /// Runs for `minutes` of simulated time at least, or until a promise is broken that should be kept.
     pub fn run(&self, seed: u64, minutes: u64) -> Outcome {
+        let panics = panics();
         let mut run = Run::new(self, seed);
-        if std::env::var_os("SIM_TRACE").is_some() {
-            run.world.history.lock().trace.kept = usize::MAX;
-        }
         run.start();
-        while run.world.now < minutes * 60_000 && run.world.history.lock().checker.violations().len() < 20 {
+        while run.world.now < minutes * 60_000 && run.surprises().is_empty() {
             run.storm();
             if !run.calm() {
                 break;
             }
         }
         run.shut_down();
+        let new = self::panics() - panics;
+        if new > 0 {
+            run.world.history.lock().violated(Rule::Unexpected, format!("{new} panics"));
+        }
         run.outcome(seed)
     }
 
@@ -96,6 +137,7 @@ impl<'a> Run<'a> {
             world.nodes[node].drift_ppm = world.rng.between(0, 8000) as i64 - 4000;
             world.nodes[node].server.durable = scenario.durable;
         }
+        world.history.lock().checker.lenient = !scenario.expected.is_empty();
         let ttl = Duration::from_millis(scenario.ttl_ms);
         let workload = Workload {
             locks: scenario.locks,
@@ -123,12 +165,20 @@ impl<'a> Run<'a> {
 
     fn step(&mut self) {
         self.world.step();
-        let mut history = self.world.history.lock();
-        if self.tail.is_none() && !history.checker.violations().is_empty() {
-            let first = history.checker.violations()[0].to_string();
+        if self.tail.is_none()
+            && let [first, ..] = &*self.surprises()
+        {
+            let mut history = self.world.history.lock();
             history.note(format_args!("{first}"));
             self.tail = Some(history.trace.tail());
         }
+    }
+
+    /// The violations that nobody expects.
+    fn surprises(&self) -> Vec<Violation> {
+        let history = self.world.history.lock();
+        let expected = |found: &&Violation| !self.scenario.expected.contains(&found.rule);
+        history.checker.violations().iter().filter(expected).cloned().collect()
     }
 
     fn boot(&mut self, host: usize, generation: u64) {
@@ -145,7 +195,7 @@ impl<'a> Run<'a> {
 
     fn storm(&mut self) {
         let until = self.world.now + self.world.rng.between(10_000, 60_000);
-        while self.world.now < until {
+        while self.world.now < until && self.tail.is_none() {
             if let Some(host) = self.nemesis.act(&mut self.world) {
                 let generation = self.world.hosts[host].process.generation;
                 self.gone.insert((host, generation), self.world.now);
@@ -189,7 +239,7 @@ impl<'a> Run<'a> {
         }
         self.world.audit.forget();
         let mut history = self.world.history.lock();
-        history.checker.forget_supports();
+        history.checker.forget_ended();
         history.count("calms", 1);
         history.note(format_args!("storm"));
         drop(history);
@@ -282,8 +332,8 @@ impl<'a> Run<'a> {
         for host in 0..self.world.hosts.len() {
             self.world.kill(host);
         }
+        let violations = self.surprises();
         let mut history = self.world.history.lock();
-        let violations = history.checker.violations().to_vec();
         Outcome {
             scenario: self.scenario.name,
             seed,
@@ -293,6 +343,7 @@ impl<'a> Run<'a> {
             violations,
             overlaps: history.checker.overlaps,
             overlaps_told: history.checker.overlaps_told,
+            longest_overlap_ms: history.checker.longest_overlap_ms,
             counts: std::mem::take(&mut history.counts),
         }
     }
@@ -328,21 +379,43 @@ async fn connect(
     process: &Arc<Process>,
     workload: &Workload,
 ) -> Result<Client, Error> {
-    let network = Arc::new(Cables { desk: process.desk.clone() });
-    Client::builder()
-        .nodes((0..scenario.nodes).map(address))
-        .name(client_name(process.host, process.generation))
+    builder(process, scenario.nodes)
         .ttl(workload.ttl)
         .response_timeout(workload.response_timeout)
-        .connect_timeout(Duration::from_millis(CONNECT_MS))
         .restart_quarantine(scenario.quarantine())
-        .seams(network, process.clock.clone(), process.entropy.clone())
         .connect()
         .await
 }
 
-fn client_name(host: usize, generation: u64) -> String {
+/// A client of a process, in this world instead of the real one.
+pub fn builder(process: &Process, nodes: usize) -> ClientBuilder {
+    let network = Arc::new(Cables { desk: process.desk.clone() });
+    Client::builder()
+        .nodes((0..nodes).map(address))
+        .name(client_name(process.host, process.generation))
+        .connect_timeout(Duration::from_millis(CONNECT_MS))
+        .seams(network, process.clock.clone(), process.entropy.clone())
+}
+
+pub fn client_name(host: usize, generation: u64) -> String {
     format!("h{host}.{generation}")
+}
+
+/// How many panics there were on this thread, in whatever task.
+fn panics() -> u64 {
+    static HOOKED: Once = Once::new();
+    HOOKED.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            PANICS.set(PANICS.get() + 1);
+            before(panic);
+        }));
+    });
+    PANICS.get()
+}
+
+thread_local! {
+    static PANICS: Cell<u64> = const { Cell::new(0) };
 }
 
 const CONNECT_MS: u64 = 1500;

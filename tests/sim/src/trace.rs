@@ -5,20 +5,18 @@ use std::fmt::{self, Write};
 
 pub struct Trace {
     hash: u64,
-    /// How many lines are kept.
-    pub kept: usize,
     lines: VecDeque<String>,
 }
 
 impl Default for Trace {
     fn default() -> Self {
-        Self { hash: 0xcbf2_9ce4_8422_2325, kept: KEPT, lines: VecDeque::new() }
+        Self { hash: 0xcbf2_9ce4_8422_2325, lines: VecDeque::new() }
     }
 }
 
 impl Trace {
     pub fn add(&mut self, now_ms: u64, what: fmt::Arguments<'_>) {
-        let mut line = if self.lines.len() >= self.kept {
+        let mut line = if self.lines.len() >= KEPT {
             self.lines.pop_front().unwrap_or_default()
         } else {
             String::new()

@@ -53,7 +53,7 @@ impl Scripts {
         let raised = self.core.borrow_mut().raised.take();
         match result {
             Ok(value) => from_lua(&value),
-            Err(error) => Value::Error(raised.unwrap_or_else(|| format!("ERR {error}"))),
+            Err(error) => Value::Error(raised.unwrap_or_else(|| broken(&error))),
         }
     }
 
@@ -61,7 +61,7 @@ impl Scripts {
         if let Some(function) = self.compiled.get(hash) {
             return Ok(function.clone());
         }
-        let function = self.lua.load(body).into_function()?;
+        let function = self.lua.load(body).set_name("@user_script").into_function()?;
         self.compiled.insert(hash.to_owned(), function.clone());
         Ok(function)
     }
@@ -70,6 +70,15 @@ impl Scripts {
         let words = words.iter().map(|word| self.lua.create_string(word));
         self.lua.create_sequence_from(words.collect::<mlua::Result<Vec<_>>>()?)
     }
+}
+
+/// What a server says of a script that broke by itself.
+fn broken(error: &mlua::Error) -> String {
+    let text = match error {
+        mlua::Error::RuntimeError(text) => text.clone(),
+        other => other.to_string(),
+    };
+    format!("ERR {}", text.lines().next().unwrap_or_default())
 }
 
 fn word(value: &LuaValue) -> Option<Vec<u8>> {

@@ -1,0 +1,112 @@
+//! The scenarios there are.
+
+use crate::checker::Rule;
+use crate::nemesis::Fault;
+use crate::scenario::Scenario;
+
+/// What locks must survive: no promise is broken.
+pub fn covered() -> Vec<Scenario> {
+    vec![
+        one_server(),
+        Scenario { name: "quiet", faults: &[], ..one_server() },
+        Scenario { name: "one-lock", locks: 1, hosts: 5, workers: 2, ..one_server() },
+        three_servers(),
+        Scenario {
+            name: "three-durable-servers",
+            durable: true,
+            quarantine_ms: Some(3000),
+            faults: NETWORK_AND_CRASHES,
+            ..three_servers()
+        },
+        Scenario { name: "five-servers", nodes: 5, ..three_servers() },
+    ]
+}
+
+/// What breaks a lock, and is said to: two may hold it, and who has lost it is told.
+pub fn excluded() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "one-server-restarts-empty",
+            durable: false,
+            faults: EMPTY_RESTARTS,
+            expected: &[Rule::Exclusion],
+            ..one_server()
+        },
+        Scenario {
+            name: "no-quarantine",
+            quarantine_ms: Some(0),
+            expected: &[Rule::Exclusion, Rule::TokenOrder],
+            ..three_servers()
+        },
+        Scenario {
+            name: "force-unlock",
+            force_unlocks: 50,
+            expected: &[Rule::Exclusion],
+            ..one_server()
+        },
+    ]
+}
+
+pub fn named(name: &str) -> Option<Scenario> {
+    covered().into_iter().chain(excluded()).find(|scenario| scenario.name == name)
+}
+
+pub fn one_server() -> Scenario {
+    Scenario {
+        name: "one-server",
+        nodes: 1,
+        hosts: 4,
+        workers: 3,
+        locks: 2,
+        ttl_ms: 2000,
+        quarantine_ms: None,
+        durable: true,
+        faults: NETWORK_AND_CRASHES,
+        every_ms: 500,
+        force_unlocks: 0,
+        expected: &[],
+    }
+}
+
+/// They may restart empty.
+pub fn three_servers() -> Scenario {
+    Scenario {
+        name: "three-servers",
+        nodes: 3,
+        quarantine_ms: Some(3000),
+        durable: false,
+        faults: EMPTY_RESTARTS,
+        ..one_server()
+    }
+}
+
+const NETWORK_AND_CRASHES: &[(Fault, u64)] = &[
+    (Fault::LoseRequests, 10),
+    (Fault::LoseReplies, 10),
+    (Fault::HalfClose, 5),
+    (Fault::Swallow, 5),
+    (Fault::Kill, 10),
+    (Fault::Partition, 10),
+    (Fault::Slow, 10),
+    (Fault::StopNode, 5),
+    (Fault::Crash, 5),
+    (Fault::FlushScripts, 5),
+    (Fault::StopHost, 10),
+    (Fault::KillHost, 2),
+];
+
+const EMPTY_RESTARTS: &[(Fault, u64)] = &[
+    (Fault::LoseRequests, 10),
+    (Fault::LoseReplies, 10),
+    (Fault::HalfClose, 5),
+    (Fault::Swallow, 5),
+    (Fault::Kill, 10),
+    (Fault::Partition, 10),
+    (Fault::Slow, 10),
+    (Fault::StopNode, 5),
+    (Fault::Crash, 5),
+    (Fault::CrashEmpty, 5),
+    (Fault::FlushScripts, 5),
+    (Fault::StopHost, 10),
+    (Fault::KillHost, 2),
+];

@@ -1,0 +1,54 @@
+//! What locks must survive, and what they do not: shortly, since `scripts/sim` runs all of it for hours.
+
+use leasehold_sim::scenario::Outcome;
+use leasehold_sim::shapes;
+
+/// Until `enough`, for that many seeds at most.
+fn over_seeds(name: &str, seeds: u64, enough: impl Fn(&Outcome) -> bool) -> bool {
+    let scenario = shapes::named(name).expect("there is one");
+    (1..=seeds).any(|seed| {
+        let outcome = scenario.run(seed, 3);
+        outcome.expect_no_surprise();
+        println!("{}", outcome.line());
+        enough(&outcome)
+    })
+}
+
+#[test]
+fn no_promise_is_broken_by_what_locks_must_survive() {
+    for scenario in shapes::covered() {
+        let outcome = scenario.run(100, 2);
+        outcome.expect_no_surprise();
+        println!("{}", outcome.line());
+        assert!(outcome.counts["holds"] > 100, "{}", outcome.line());
+        assert!(outcome.counts["calms"] > 0, "{}", outcome.line());
+    }
+}
+
+/// Two may hold the lock of a server that restarts empty; who has lost it is told within a TTL.
+#[test]
+fn a_server_that_restarts_empty_lets_two_in_and_the_loser_is_told() {
+    let told = over_seeds("one-server-restarts-empty", 5, |outcome| {
+        assert!(outcome.longest_overlap_ms <= TTL_MS, "{}", outcome.line());
+        outcome.overlaps > 0 && outcome.overlaps_told > 0
+    });
+    assert!(told);
+}
+
+#[test]
+fn a_force_unlock_lets_two_in_and_the_loser_is_told() {
+    let told = over_seeds("force-unlock", 5, |outcome| {
+        assert!(outcome.longest_overlap_ms <= TTL_MS, "{}", outcome.line());
+        outcome.overlaps > 0 && outcome.overlaps_told > 0
+    });
+    assert!(told);
+}
+
+/// The classic: one of three forgets what it granted. The quarantine makes the difference, on the same seeds.
+#[test]
+fn without_the_quarantine_an_empty_restart_lets_two_in_and_with_it_none() {
+    assert!(over_seeds("no-quarantine", 10, |outcome| outcome.overlaps > 0));
+    assert!(!over_seeds("three-servers", 10, |outcome| outcome.overlaps > 0));
+}
+
+const TTL_MS: u64 = 2000;

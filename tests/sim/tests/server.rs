@@ -1,0 +1,269 @@
+//! The server of the simulation answers as a real one does: the same commands on both, scripts included.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use leasehold_sim::rng::Rng;
+use leasehold_sim::server::Server;
+use leasehold_sim::server::resp::Value;
+
+/// A real server on a port of its own, ended on drop.
+struct Real {
+    child: Child,
+    stream: TcpStream,
+}
+
+impl Real {
+    fn start() -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = free.local_addr().expect("an address").port();
+        drop(free);
+        let child = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"])
+            .args(["--bind", "127.0.0.1"])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed: scripts/setup");
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
+                stream.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
+                return Self { child, stream };
+            }
+            assert!(Instant::now() < until, "the server does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn ask(&mut self, command: &[Vec<u8>]) -> Value {
+        let mut wire = format!("*{}\r\n", command.len()).into_bytes();
+        for word in command {
+            wire.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            wire.extend_from_slice(word);
+            wire.extend_from_slice(b"\r\n");
+        }
+        self.stream.write_all(&wire).expect("written");
+        self.reply()
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while !line.ends_with(b"\r\n") {
+            self.stream.read_exact(&mut byte).expect("an answer in time");
+            line.push(byte[0]);
+        }
+        String::from_utf8_lossy(&line[..line.len() - 2]).into_owned()
+    }
+
+    /// In RESP2.
+    fn reply(&mut self) -> Value {
+        let line = self.line();
+        let (kind, rest) = line.split_at(1);
+        match kind {
+            "+" => Value::Status(rest.to_owned()),
+            "-" => Value::Error(rest.to_owned()),
+            ":" => Value::Int(rest.parse().expect("a number")),
+            "$" if rest == "-1" => Value::Nil,
+            "$" => {
+                let mut bytes = vec![0; rest.parse::<usize>().expect("a length") + 2];
+                self.stream.read_exact(&mut bytes).expect("an answer in time");
+                bytes.truncate(bytes.len() - 2);
+                Value::Bulk(bytes)
+            }
+            "*" if rest == "-1" => Value::Nil,
+            "*" => {
+                let count: usize = rest.parse().expect("a length");
+                Value::Array((0..count).map(|_| self.reply()).collect())
+            }
+            _ => panic!("not an answer: {line}"),
+        }
+    }
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What may differ is made equal: numbers near a time to live or a clock, and where in a script an error was.
+fn normalised(value: &Value) -> Value {
+    match value {
+        Value::Int(number) if *number > 1_000_000_000_000_000 => Value::Int(-77),
+        // A time to live: some of it has passed on the one or the other.
+        Value::Int(number) if *number > 5_000 => Value::Int((number + 5_000) / 10_000),
+        Value::Bulk(bytes) if is_clock(bytes) => Value::bulk("a clock"),
+        Value::Error(text) => {
+            let end = text.find(" script: ").unwrap_or(text.len());
+            Value::Error(text[..end].to_owned())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(normalised).collect()),
+        Value::Map(pairs) => Value::Array(
+            pairs.iter().flat_map(|(key, value)| [normalised(key), normalised(value)]).collect(),
+        ),
+        Value::Verbatim(text) => Value::bulk(text),
+        other => other.clone(),
+    }
+}
+
+fn is_clock(bytes: &[u8]) -> bool {
+    bytes.len() >= 16 && bytes.iter().all(u8::is_ascii_digit)
+}
+
+fn words(words: &[&str]) -> Vec<Vec<u8>> {
+    words.iter().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// The library's own scripts, by name.
+fn scripts() -> BTreeMap<String, Vec<u8>> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lua");
+    let files = std::fs::read_dir(folder).expect("the scripts");
+    let named = |path: std::path::PathBuf| {
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        (name, std::fs::read(&path).expect("a script"))
+    };
+    files.map(|entry| named(entry.expect("an entry").path())).collect()
+}
+
+/// A random call of a script.
+fn script_call(rng: &mut Rng, scripts: &BTreeMap<String, Vec<u8>>) -> Vec<Vec<u8>> {
+    let lock = ["a", "b", "text"][rng.below(3) as usize];
+    let (token, channel) = (format!("token:{lock}"), format!("channel:{lock}"));
+    let id = ["c:1", "c:2", "c:3"][rng.below(3) as usize];
+    let count = ["1", "2", "7"][rng.below(3) as usize];
+    let ttl = ["20000", "40000", "0", "-1", "never"][rng.weighted(&[(0, 9), (1, 9), (2, 1), (3, 1), (4, 1)])];
+    let retention = ["60000", "0"][rng.below(2) as usize];
+    let grain = ["1", "10000000"][rng.below(2) as usize];
+    let verb = ["PUBLISH", "NOSUCH"][usize::from(rng.chance(100))];
+    let end = ["1", "9007199254740000"][rng.below(2) as usize];
+    let (name, keys, args): (_, Vec<&str>, Vec<&str>) = match rng.below(8) {
+        0..3 => (
+            "lock_acquire",
+            vec![lock, &token, &channel],
+            vec![id, count, ttl, "3", retention, grain],
+        ),
+        3 => ("lock_renew", vec![lock], vec![id, count, ttl]),
+        4 => ("lock_release", vec![lock, &channel], vec![id, verb]),
+        5 => ("lock_status", vec![lock, &token, &channel], vec![]),
+        6 if rng.chance(500) => ("preflight", vec![], vec!["probe", verb]),
+        6 => ("fence_raise", vec![lock, &token], vec![id, end, retention]),
+        _ if rng.chance(500) => ("force_unlock", vec![lock, &channel], vec![verb, id]),
+        _ => ("force_unlock", vec![lock, &channel], vec![verb]),
+    };
+    let body = &scripts[name];
+    let mut command = match rng.chance(300) {
+        true => vec![b"EVALSHA".to_vec(), leasehold_sim::server::sha1(body).into_bytes()],
+        false => vec![b"EVAL".to_vec(), body.clone()],
+    };
+    command.push(keys.len().to_string().into_bytes());
+    command.extend(words(&keys));
+    command.extend(words(&args));
+    command
+}
+
+/// A random command.
+fn command(rng: &mut Rng) -> Vec<Vec<u8>> {
+    let key = ["a", "b", "text", "token:a", "gone"][rng.below(5) as usize];
+    let field = ["c:1", "c:2"][rng.below(2) as usize];
+    let number = ["15000", "40000", "0", "-5", "x", "9223372036854775807"][rng.below(6) as usize];
+    match rng.below(24) {
+        0 => words(&["GET", key]),
+        1 => words(&["SET", key, "5"]),
+        2 => words(&["set", key, "6", "px", number]),
+        3 => words(&["SET", key, "7", "PX", number, "GET"]),
+        4 => words(&["SET", key, "8", "NOSUCH"]),
+        5 => words(&["INCR", key]),
+        6 => words(&["DEL", key, "gone"]),
+        7 => words(&["EXISTS", key, key]),
+        8 => words(&["TYPE", key]),
+        9 | 10 => words(&["PTTL", key]),
+        11 => words(&["PEXPIRE", key, number]),
+        12 => words(&["PERSIST", key]),
+        13 => words(&["HSET", key, field, "1"]),
+        14 => words(&["HSET", key, field, "1", field]),
+        15 => words(&["HGET", key, field]),
+        16 => words(&["HDEL", key, field, "c:9"]),
+        17 => words(&["HEXISTS", key, field]),
+        18 => words(&["HLEN", key]),
+        19 => words(&["HGETALL", key]),
+        20 => words(&["PUBSUB", "NUMSUB", "channel:a"]),
+        21 => words(&["PUBLISH", "channel:a", "0"]),
+        22 => words(&["SCRIPT", "FLUSH"]),
+        _ => words(&["GET"]),
+    }
+}
+
+#[test]
+fn it_answers_as_a_real_one_does() {
+    let mut real = Real::start();
+    let scripts = scripts();
+    let began = Instant::now();
+    const EPOCH_US: u64 = 1_700_000_000_000_000;
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let mut fake = Server::new(rng.fork(), EPOCH_US);
+        fake.accept(1);
+        real.ask(&words(&["FLUSHALL"]));
+        real.ask(&words(&["SCRIPT", "FLUSH"]));
+        let mut log = String::new();
+        for _ in 0..150 {
+            let command =
+                if rng.chance(500) { script_call(&mut rng, &scripts) } else { command(&mut rng) };
+            let shown: Vec<String> = command
+                .iter()
+                .map(|word| String::from_utf8_lossy(&word[..word.len().min(40)]).into_owned())
+                .collect();
+            let now_us = EPOCH_US + began.elapsed().as_micros() as u64;
+            let sorts = command[0] == b"HGETALL";
+            let expected = in_order(normalised(&real.ask(&command)), sorts);
+            let found = in_order(normalised(&fake.execute_value(1, &command, now_us)), sorts);
+            log.push_str(&format!("{shown:?}\n  real {expected:?}\n  fake {found:?}\n"));
+            let two_fields = fake.keys(now_us, |keys| {
+                ["a", "b", "text"].iter().any(|lock| keys.fields(lock.as_bytes()).len() > 1)
+            });
+            let same = expected == found || (two_fields && same_but_holder(&expected, &found));
+            assert!(same, "seed {seed}\n{log}");
+        }
+    }
+}
+
+/// The fields of a hash come in any order.
+fn in_order(value: Value, sorts: bool) -> Value {
+    match value {
+        Value::Array(items) if sorts => {
+            let mut pairs: Vec<&[Value]> = items.chunks(2).collect();
+            pairs.sort_by_key(|pair| format!("{pair:?}"));
+            Value::Array(pairs.concat())
+        }
+        value => value,
+    }
+}
+
+/// Where a hash has several fields, any of them may be named.
+fn same_but_holder(expected: &Value, found: &Value) -> bool {
+    let shape = |value: &Value| match value {
+        Value::Array(items) => {
+            let is_holder = |item: &&Value| matches!(item, Value::Bulk(text) if text.starts_with(b"c:"));
+            let holders = items.iter().filter(is_holder).count();
+            Some((items.len(), items.first().cloned(), holders))
+        }
+        _ => None,
+    };
+    shape(expected).is_some() && shape(expected) == shape(found)
+}
+
+#[test]
+fn a_key_ends_when_its_time_is_over_and_not_before() {
+    let mut fake = Server::new(Rng::new(1), 1_000_000);
+    fake.accept(1);
+    fake.execute_value(1, &words(&["SET", "a", "1", "PX", "100"]), 1_000_000);
+    let at = |fake: &mut Server, ms: u64| fake.execute_value(1, &words(&["PTTL", "a"]), 1_000_000 + ms * 1000);
+    assert_eq!(at(&mut fake, 99), Value::Int(1));
+    assert_eq!(at(&mut fake, 100), Value::Int(0));
+    assert_eq!(at(&mut fake, 101), Value::Int(-2));
+}
