@@ -39,7 +39,8 @@ impl Audit {
                 self.releasing.insert(key);
             }
             "lock_acquire" | "lock_renew" | "fence_raise" if self.releasing.contains(&key) => {
-                let what = format!("h{host} wrote {name} to n{node} behind the release of {}", key.1);
+                let what =
+                    format!("h{host} wrote {name} to n{node} behind the release of {}", key.1);
                 history.lock().violated(Rule::AfterRelease, what);
             }
             _ => {}

@@ -1,6 +1,6 @@
 //! The promises, checked while the history is made.
 //!
-//! A hold is known by its lock and token. At the end of each moment of the simulation every guard that a
+//! A hold is known by its lock, token and lease. At the end of each moment of the simulation every guard that a
 //! running process has is asked whether it is held: from the first yes to the last one, with a stop of the
 //! process in between or not, it was held.
 
@@ -76,8 +76,8 @@ struct Hold {
 /// Of one lock.
 #[derive(Default)]
 struct Lock {
-    /// By token; those that ended stay for a while.
-    holds: BTreeMap<u64, Hold>,
+    /// By token and lease; those that ended stay for a while.
+    holds: BTreeMap<(u64, String), Hold>,
     /// When the highest token so far was given out, each time it rose.
     highest: Vec<(u64, u64)>,
 }
@@ -113,9 +113,18 @@ impl Checker {
     /// A guard was given out.
     pub fn granted(&mut self, now: u64, grant: Grant) {
         let lock = self.locks.entry(grant.lock).or_default();
-        if let Some(hold) = lock.holds.get_mut(&grant.token) {
-            let same = (hold.grant.owner, hold.grant.host) == (grant.owner, grant.host)
-                && hold.grant.lease == grant.lease;
+        let same_token =
+            lock.holds.range((grant.token, String::new())..(grant.token + 1, String::new()));
+        let repeated =
+            same_token.map(|(_, hold)| &hold.grant).find(|other| other.lease != grant.lease);
+        if let Some(other) = repeated.cloned() {
+            let what = format!("the token of {other:?} again: {grant:?}");
+            self.violated(now, Rule::TokenOrder, what);
+        }
+        let lock = self.locks.entry(grant.lock).or_default();
+        let key = (grant.token, grant.lease.clone());
+        if let Some(hold) = lock.holds.get_mut(&key) {
+            let same = (hold.grant.owner, hold.grant.host) == (grant.owner, grant.host);
             hold.guards += 1;
             if !same || hold.guards == 1 {
                 let what = format!("a second hold with the token of {:?}: {grant:?}", hold.grant);
@@ -128,7 +137,8 @@ impl Checker {
             earlier.map_or(0, |(_, token)| *token)
         };
         // Given out when it was lost already it may be older than what others got meanwhile.
-        let above = if grant.held && !self.lenient { before(u64::MAX) } else { before(grant.asked_at) };
+        let above =
+            if grant.held && !self.lenient { before(u64::MAX) } else { before(grant.asked_at) };
         let is_above = grant.token > above;
         if grant.token > before(u64::MAX) {
             lock.highest.push((now, grant.token));
@@ -137,7 +147,6 @@ impl Checker {
             }
         }
         let shown = format!("{grant:?}");
-        let token = grant.token;
         let hold = Hold {
             grant,
             granted_at: now,
@@ -147,21 +156,22 @@ impl Checker {
             told: false,
             overlapped: false,
         };
-        lock.holds.insert(token, hold);
+        lock.holds.insert(key, hold);
         if !is_above {
             self.violated(now, Rule::TokenOrder, format!("a token not above {above}: {shown}"));
         }
     }
 
     /// What a guard says of itself at the end of a moment.
-    pub fn sampled(&mut self, now: u64, lock: usize, token: u64, held: bool) {
+    pub fn sampled(&mut self, now: u64, lock: usize, token: u64, lease: &str, held: bool) {
         let Some(lock_state) = self.locks.get_mut(&lock) else { return };
-        let Some(hold) = lock_state.holds.get_mut(&token) else { return };
+        let Some(hold) = lock_state.holds.get_mut(&(token, lease.to_owned())) else { return };
         if !held {
             let since = *hold.seen_lost.get_or_insert(now);
             if !hold.told && now.saturating_sub(since) > TELLING {
                 hold.told = true;
-                let what = format!("not told for {} ms of the loss of {:?}", now - since, hold.grant);
+                let what =
+                    format!("not told for {} ms of the loss of {:?}", now - since, hold.grant);
                 self.violated(now, Rule::Telling, what);
             }
             return;
@@ -171,13 +181,14 @@ impl Checker {
         let (from, grant) = (hold.granted_at, hold.grant.clone());
         let mut overlaps = Vec::new();
         let mut both = Vec::new();
-        for (other_token, other) in &mut lock_state.holds {
+        for other in lock_state.holds.values_mut() {
             let Some(last) = other.last_held else { continue };
-            if *other_token == token || from > last {
+            if other.grant.lease == lease && other.grant.token == token || from > last {
                 continue;
             }
             if last + 1 >= now && other.guards > 0 {
-                both.push((lock, token.min(*other_token), token.max(*other_token)));
+                let other_token = other.grant.token;
+                both.push((lock, token.min(other_token), token.max(other_token)));
             }
             if !other.overlapped {
                 other.overlapped = true;
@@ -200,8 +211,11 @@ impl Checker {
     }
 
     /// The process was told of a loss.
-    pub fn told(&mut self, lock: usize, token: u64) {
-        let hold = self.locks.get_mut(&lock).and_then(|lock| lock.holds.get_mut(&token));
+    pub fn told(&mut self, lock: usize, token: u64, lease: &str) {
+        let hold = self
+            .locks
+            .get_mut(&lock)
+            .and_then(|lock| lock.holds.get_mut(&(token, lease.to_owned())));
         let Some(hold) = hold else { return };
         hold.told = true;
         if hold.overlapped {
@@ -210,9 +224,9 @@ impl Checker {
     }
 
     /// A guard was given back, or its process ended.
-    pub fn left(&mut self, now: u64, lock: usize, token: u64) {
+    pub fn left(&mut self, now: u64, lock: usize, token: u64, lease: &str) {
         let Some(lock) = self.locks.get_mut(&lock) else { return };
-        if let Some(hold) = lock.holds.get_mut(&token) {
+        if let Some(hold) = lock.holds.get_mut(&(token, lease.to_owned())) {
             hold.guards = hold.guards.saturating_sub(1);
         }
         lock.holds.retain(|_, hold| {
@@ -229,8 +243,11 @@ impl Checker {
 
     /// The process believes in a lease until `deadline` on its own clock.
     pub fn believed(&mut self, now: u64, lease: &str, deadline: u64) {
-        let mut supports: Vec<u64> =
-            self.supports.get(lease).map(|nodes| nodes.values().copied().collect()).unwrap_or_default();
+        let mut supports: Vec<u64> = self
+            .supports
+            .get(lease)
+            .map(|nodes| nodes.values().copied().collect())
+            .unwrap_or_default();
         supports.sort_unstable_by(|a, b| b.cmp(a));
         let supported = supports.get(self.majority - 1).copied().unwrap_or(0);
         if deadline > supported + SLACK_NANOS {
@@ -264,8 +281,11 @@ mod tests {
     use super::*;
 
     fn grant(token: u64, owner: u64) -> Grant {
-        let lease = format!("c:{token}");
-        Grant { lock: 0, token, host: 0, owner, lease, asked_at: 0, held: true }
+        Grant { lock: 0, token, host: 0, owner, lease: lease(token), asked_at: 0, held: true }
+    }
+
+    fn lease(token: u64) -> String {
+        format!("c:{token}")
     }
 
     fn rules(checker: &Checker) -> Vec<Rule> {
@@ -278,9 +298,9 @@ mod tests {
         for token in 1..=3 {
             let now = token * 10;
             checker.granted(now, grant(token, token));
-            checker.sampled(now, 0, token, true);
-            checker.sampled(now + 5, 0, token, true);
-            checker.left(now + 6, 0, token);
+            checker.sampled(now, 0, token, &lease(token), true);
+            checker.sampled(now + 5, 0, token, &lease(token), true);
+            checker.left(now + 6, 0, token, &lease(token));
         }
         assert_eq!(rules(&checker), []);
     }
@@ -289,10 +309,10 @@ mod tests {
     fn two_holds_at_once_are_found() {
         let mut checker = Checker { majority: 1, ..Checker::default() };
         checker.granted(10, grant(1, 1));
-        checker.sampled(10, 0, 1, true);
+        checker.sampled(10, 0, 1, &lease(1), true);
         checker.granted(12, grant(2, 2));
-        checker.sampled(12, 0, 1, true);
-        checker.sampled(12, 0, 2, true);
+        checker.sampled(12, 0, 1, &lease(1), true);
+        checker.sampled(12, 0, 2, &lease(2), true);
         assert_eq!(rules(&checker), [Rule::Exclusion]);
         assert_eq!(checker.overlaps, 1);
     }
@@ -301,12 +321,12 @@ mod tests {
     fn a_hold_that_outlives_a_stop_of_its_process_was_held_all_the_time() {
         let mut checker = Checker { majority: 1, ..Checker::default() };
         checker.granted(10, grant(1, 1));
-        checker.sampled(10, 0, 1, true);
+        checker.sampled(10, 0, 1, &lease(1), true);
         checker.granted(20, grant(2, 2));
-        checker.sampled(20, 0, 2, true);
-        checker.left(25, 0, 2);
+        checker.sampled(20, 0, 2, &lease(2), true);
+        checker.left(25, 0, 2, &lease(2));
         assert_eq!(rules(&checker), []);
-        checker.sampled(30, 0, 1, true);
+        checker.sampled(30, 0, 1, &lease(1), true);
         assert_eq!(rules(&checker), [Rule::Exclusion]);
     }
 
@@ -314,7 +334,7 @@ mod tests {
     fn tokens_that_fall_or_repeat_are_found() {
         let mut checker = Checker { majority: 1, ..Checker::default() };
         checker.granted(10, grant(5, 1));
-        checker.left(11, 0, 5);
+        checker.left(11, 0, 5, &lease(5));
         checker.granted(12, grant(4, 2));
         assert_eq!(rules(&checker), [Rule::TokenOrder]);
         checker.granted(13, Grant { owner: 3, ..grant(5, 3) });
@@ -325,7 +345,7 @@ mod tests {
     fn a_late_guard_of_an_early_grant_may_have_a_lower_token() {
         let mut checker = Checker { majority: 1, ..Checker::default() };
         checker.granted(10, grant(5, 1));
-        checker.left(11, 0, 5);
+        checker.left(11, 0, 5, &lease(5));
         checker.granted(12, Grant { asked_at: 9, held: false, ..grant(4, 2) });
         assert_eq!(rules(&checker), []);
         checker.granted(13, Grant { asked_at: 11, held: false, ..grant(3, 2) });
@@ -349,12 +369,12 @@ mod tests {
     fn a_loss_that_nobody_is_told_is_found() {
         let mut checker = Checker { majority: 1, ..Checker::default() };
         checker.granted(10, grant(1, 1));
-        checker.sampled(10, 0, 1, true);
+        checker.sampled(10, 0, 1, &lease(1), true);
         for now in 11..=61 {
-            checker.sampled(now, 0, 1, false);
+            checker.sampled(now, 0, 1, &lease(1), false);
         }
         assert_eq!(rules(&checker), []);
-        checker.sampled(62, 0, 1, false);
+        checker.sampled(62, 0, 1, &lease(1), false);
         assert_eq!(rules(&checker), [Rule::Telling]);
     }
 
@@ -362,9 +382,9 @@ mod tests {
     fn a_loss_that_is_taken_back_is_found() {
         let mut checker = Checker { majority: 1, ..Checker::default() };
         checker.granted(10, grant(1, 1));
-        checker.sampled(10, 0, 1, true);
-        checker.told(0, 1);
-        checker.sampled(11, 0, 1, true);
+        checker.sampled(10, 0, 1, &lease(1), true);
+        checker.told(0, 1, &lease(1));
+        checker.sampled(11, 0, 1, &lease(1), true);
         assert_eq!(rules(&checker), [Rule::Telling]);
     }
 

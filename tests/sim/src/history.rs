@@ -76,14 +76,14 @@ impl Record {
         self.checker.granted(self.now, grant);
     }
 
-    pub fn told(&mut self, lock: usize, token: u64, reason: &str) {
+    pub fn told(&mut self, lock: usize, token: u64, lease: &str, reason: &str) {
         self.note(format_args!("told: lock {lock} token {token} is lost: {reason}"));
         self.count("losses", 1);
-        self.checker.told(lock, token);
+        self.checker.told(lock, token, lease);
     }
 
-    pub fn left(&mut self, lock: usize, token: u64, how: &str) {
+    pub fn left(&mut self, lock: usize, token: u64, lease: &str, how: &str) {
         self.note(format_args!("left: lock {lock} token {token} {how}"));
-        self.checker.left(self.now, lock, token);
+        self.checker.left(self.now, lock, token, lease);
     }
 }

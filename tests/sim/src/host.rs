@@ -3,7 +3,7 @@
 //! A process that is stopped is not run; when it goes on, its clock has moved and everything that came
 //! meanwhile is there at once.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -75,6 +75,8 @@ pub struct Process {
     pub history: History,
     /// How often the process was stopped.
     pub stops: AtomicU64,
+    /// Its tasks are being dropped, in an order that no seed decides: what they say then does not count.
+    pub killed: AtomicBool,
     client: Mutex<Option<Client>>,
     guards: Mutex<Vec<Watched>>,
 }
@@ -119,13 +121,14 @@ impl Process {
         for watched in guards.iter() {
             let Some(guard) = watched.guard.upgrade() else { continue };
             let remaining = guard.remaining();
-            history.checker.sampled(now, watched.lock, watched.token, !remaining.is_zero());
+            let (lock, token, lease) = (watched.lock, watched.token, &watched.lease);
+            history.checker.sampled(now, lock, token, lease, !remaining.is_zero());
             if remaining.is_zero() {
                 continue;
             }
             let deadline = self.clock.last() + remaining.as_nanos() as u64;
             history.checker.believed(now, &watched.lease, deadline);
-            if now % 16 == 0 && !guard.is_held() && guard.remaining() > TICK {
+            if now.is_multiple_of(16) && !guard.is_held() && guard.remaining() > TICK {
                 let what = format!("not held, with {remaining:?} left");
                 history.violated(crate::checker::Rule::Telling, what);
             }
@@ -168,6 +171,7 @@ impl Host {
             desk: Desk::default(),
             history,
             stops: AtomicU64::new(0),
+            killed: AtomicBool::new(false),
             client: Mutex::default(),
             guards: Mutex::default(),
         };
@@ -222,7 +226,13 @@ impl Host {
 
     /// Ends the process as a crash does: nothing of it runs any more.
     pub fn kill(&mut self) {
-        // Its tasks go first: nothing of what their guards leave behind is sent.
+        self.process.killed.store(true, Ordering::Relaxed);
+        for watched in self.process.guards.lock().expect("no panic").drain(..) {
+            if watched.guard.strong_count() > 0 {
+                let mut history = self.process.history.lock();
+                history.left(watched.lock, watched.token, &watched.lease, "with its process");
+            }
+        }
         drop(self.runtime.take());
         let client = self.process.client.lock().expect("no panic").take();
         drop(client);

@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Once};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use leasehold::{Client, ClientBuilder, Error};
@@ -137,7 +137,7 @@ impl<'a> Run<'a> {
             world.nodes[node].drift_ppm = world.rng.between(0, 8000) as i64 - 4000;
             world.nodes[node].server.durable = scenario.durable;
         }
-        world.history.lock().checker.lenient = !scenario.expected.is_empty();
+        world.history.lock().checker.lenient = scenario.expected.contains(&Rule::Exclusion);
         let ttl = Duration::from_millis(scenario.ttl_ms);
         let workload = Workload {
             locks: scenario.locks,
@@ -149,7 +149,15 @@ impl<'a> Run<'a> {
         };
         let rng = world.rng.fork();
         let nemesis = Nemesis::new(scenario.faults, scenario.every_ms, rng);
-        Self { scenario, world, workload, nemesis, idle_tasks: 0, gone: BTreeMap::new(), tail: None }
+        Self {
+            scenario,
+            world,
+            workload,
+            nemesis,
+            idle_tasks: 0,
+            gone: BTreeMap::new(),
+            tail: None,
+        }
     }
 
     fn start(&mut self) {

@@ -170,11 +170,15 @@ impl Worker {
                 8 => {
                     let work = sleep(millis(self.rng.skewed(1000)));
                     let result = held.guard().run_until_lost(work).await;
-                    self.expect("run_until_lost", result, |error| matches!(error, Error::Lost { .. }));
+                    self.expect("run_until_lost", result, |error| {
+                        matches!(error, Error::Lost { .. })
+                    });
                 }
                 _ => {
                     let result = handle.status().await.map(|_| ());
-                    self.expect("status", result, |error| matches!(error, Error::Unavailable { .. }));
+                    self.expect("status", result, |error| {
+                        matches!(error, Error::Unavailable { .. })
+                    });
                 }
             }
         }
@@ -293,7 +297,7 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if self.request.is_some() {
+        if self.request.is_some() && !self.process.killed.load(Ordering::Relaxed) {
             self.end("ended without the lock");
         }
     }
@@ -304,6 +308,7 @@ pub struct Held {
     process: Arc<Process>,
     pub lock: usize,
     pub token: u64,
+    lease: String,
     guard: Option<Arc<Guard>>,
     teller: tokio::task::JoinHandle<()>,
     is_left: bool,
@@ -319,24 +324,25 @@ impl Held {
     ) -> Self {
         let guard = Arc::new(guard);
         let token = guard.token();
+        let lease = guard.holder().as_str().to_owned();
         process.history.lock().granted(Grant {
             lock,
             token,
             host: process.host,
             owner,
-            lease: guard.holder().as_str().to_owned(),
+            lease: lease.clone(),
             asked_at,
             held: !guard.remaining().is_zero(),
         });
         process.watch(lock, &guard);
         let lost = guard.lost();
-        let history = process.history.clone();
+        let (history, told) = (process.history.clone(), lease.clone());
         let teller = tokio::spawn(async move {
             let reason = lost.await;
-            history.lock().told(lock, token, &reason.to_string());
+            history.lock().told(lock, token, &told, &reason.to_string());
         });
         let guard = Some(guard);
-        Self { process: process.clone(), lock, token, guard, teller, is_left: false }
+        Self { process: process.clone(), lock, token, lease, guard, teller, is_left: false }
     }
 
     fn guard(&self) -> &Guard {
@@ -346,7 +352,10 @@ impl Held {
     fn left(&mut self, how: &str) {
         if !std::mem::replace(&mut self.is_left, true) {
             self.teller.abort();
-            self.process.history.lock().left(self.lock, self.token, how);
+            if self.process.killed.load(Ordering::Relaxed) {
+                return;
+            }
+            self.process.history.lock().left(self.lock, self.token, &self.lease, how);
         }
     }
 }

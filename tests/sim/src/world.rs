@@ -176,8 +176,11 @@ impl World {
         let process = self.hosts[host].process.clone();
         let mut desk = process.desk.lock().expect("no panic");
         let dialled = std::mem::take(&mut desk.dialled);
-        let touched = std::mem::take(&mut desk.touched);
+        let mut touched = std::mem::take(&mut desk.touched);
         drop(desk);
+        if process.killed.load(Ordering::Relaxed) {
+            touched.sort_by_key(|pipe| pipe.link.load(Ordering::Relaxed));
+        }
         for (node, pipe) in dialled {
             self.next_link += 1;
             let id = self.next_link;

@@ -136,7 +136,8 @@ fn script_call(rng: &mut Rng, scripts: &BTreeMap<String, Vec<u8>>) -> Vec<Vec<u8
     let (token, channel) = (format!("token:{lock}"), format!("channel:{lock}"));
     let id = ["c:1", "c:2", "c:3"][rng.below(3) as usize];
     let count = ["1", "2", "7"][rng.below(3) as usize];
-    let ttl = ["20000", "40000", "0", "-1", "never"][rng.weighted(&[(0, 9), (1, 9), (2, 1), (3, 1), (4, 1)])];
+    let ttl = ["20000", "40000", "0", "-1", "never"]
+        [rng.weighted(&[(0, 9), (1, 9), (2, 1), (3, 1), (4, 1)])];
     let retention = ["60000", "0"][rng.below(2) as usize];
     let grain = ["1", "10000000"][rng.below(2) as usize];
     let verb = ["PUBLISH", "NOSUCH"][usize::from(rng.chance(100))];
@@ -170,7 +171,7 @@ fn script_call(rng: &mut Rng, scripts: &BTreeMap<String, Vec<u8>>) -> Vec<Vec<u8
 fn command(rng: &mut Rng) -> Vec<Vec<u8>> {
     let key = ["a", "b", "text", "token:a", "gone"][rng.below(5) as usize];
     let field = ["c:1", "c:2"][rng.below(2) as usize];
-    let number = ["15000", "40000", "0", "-5", "x", "9223372036854775807"][rng.below(6) as usize];
+    let number = ["17000", "40000", "0", "-5", "x", "9223372036854775807"][rng.below(6) as usize];
     match rng.below(24) {
         0 => words(&["GET", key]),
         1 => words(&["SET", key, "5"]),
@@ -248,7 +249,8 @@ fn in_order(value: Value, sorts: bool) -> Value {
 fn same_but_holder(expected: &Value, found: &Value) -> bool {
     let shape = |value: &Value| match value {
         Value::Array(items) => {
-            let is_holder = |item: &&Value| matches!(item, Value::Bulk(text) if text.starts_with(b"c:"));
+            let is_holder =
+                |item: &&Value| matches!(item, Value::Bulk(text) if text.starts_with(b"c:"));
             let holders = items.iter().filter(is_holder).count();
             Some((items.len(), items.first().cloned(), holders))
         }
@@ -262,7 +264,9 @@ fn a_key_ends_when_its_time_is_over_and_not_before() {
     let mut fake = Server::new(Rng::new(1), 1_000_000);
     fake.accept(1);
     fake.execute_value(1, &words(&["SET", "a", "1", "PX", "100"]), 1_000_000);
-    let at = |fake: &mut Server, ms: u64| fake.execute_value(1, &words(&["PTTL", "a"]), 1_000_000 + ms * 1000);
+    let at = |fake: &mut Server, ms: u64| {
+        fake.execute_value(1, &words(&["PTTL", "a"]), 1_000_000 + ms * 1000)
+    };
     assert_eq!(at(&mut fake, 99), Value::Int(1));
     assert_eq!(at(&mut fake, 100), Value::Int(0));
     assert_eq!(at(&mut fake, 101), Value::Int(-2));

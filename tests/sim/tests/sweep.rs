@@ -41,9 +41,7 @@ const USES: &[Use] = &[
     }),
     plain("lock_with_timeout", |client, _| {
         let limit = Duration::from_millis(700);
-        Box::pin(
-            async move { client.mutex(LOCK).lock_with_timeout(limit).await?.unlock().await },
-        )
+        Box::pin(async move { client.mutex(LOCK).lock_with_timeout(limit).await?.unlock().await })
     }),
     plain("try_lock", |client, _| {
         Box::pin(async move { client.mutex(LOCK).try_lock().await.map(drop) })
@@ -78,11 +76,13 @@ const USES: &[Use] = &[
         Box::pin(async move { client.mutex(LOCK).holder().await.map(drop) })
     }),
     plain("check", |client, _| Box::pin(async move { client.check().await.map(drop) })),
-    guarded("unlock", |_, guard| Box::pin(async move { guard.expect("it is held").unlock().await })),
+    guarded("unlock", |_, guard| {
+        Box::pin(async move { guard.expect("it is held").unlock().await })
+    }),
     guarded("extend", |_, guard| {
-        Box::pin(async move {
-            guard.expect("it is held").extend(Duration::from_millis(2500)).await
-        })
+        Box::pin(
+            async move { guard.expect("it is held").extend(Duration::from_millis(2500)).await },
+        )
     }),
     guarded("run_until_lost", |_, guard| {
         let work = tokio::time::sleep(Duration::from_millis(5));
@@ -102,7 +102,9 @@ const USES: &[Use] = &[
     }),
     ending("drain", |client, _| {
         Box::pin(async move {
-            client.drain(Duration::from_millis(300)).await;
+            let guard = client.mutex(LOCK).try_lock().await;
+            client.drain(Duration::from_millis(100)).await;
+            drop(guard);
             Ok(())
         })
     }),
@@ -224,9 +226,8 @@ impl Scene {
                 == (0, 0, 0, 0);
             let tasks = idle_tasks.is_none_or(|tasks| stats.tasks == tasks);
             let clean = world.nodes.iter().enumerate().all(|(number, node)| {
-                let fields = node.server.keys(world.node_us(number), |keys| {
-                    keys.fields(LOCK.as_bytes())
-                });
+                let fields =
+                    node.server.keys(world.node_us(number), |keys| keys.fields(LOCK.as_bytes()));
                 fields.iter().all(|(lease, _)| !lease.starts_with(prefix.as_bytes()))
             });
             idle && tasks && clean && world.nodes.iter().all(|node| node.server.channels() == 0)
@@ -240,10 +241,7 @@ impl Scene {
     }
 }
 
-async fn connect(
-    process: &leasehold_sim::host::Process,
-    nodes: usize,
-) -> Result<Client, Error> {
+async fn connect(process: &leasehold_sim::host::Process, nodes: usize) -> Result<Client, Error> {
     builder(process, nodes)
         .ttl(Duration::from_millis(TTL_MS))
         .response_timeout(Duration::from_millis(500))
@@ -315,6 +313,19 @@ fn slow_servers_survive_a_drop_after_every_poll() {
 fn dead_servers_survive_a_drop_after_every_poll() {
     sweep_all(1, State::Dead);
     sweep_all(3, State::Dead);
+}
+
+/// The sweep finds what stays behind.
+#[test]
+#[should_panic(expected = "not clean")]
+fn a_guard_that_is_never_given_back_is_found() {
+    let leak = plain("leak", |client, _| {
+        Box::pin(async move {
+            std::mem::forget(client.mutex(LOCK).lock().await?);
+            Ok(())
+        })
+    });
+    sweep(1, State::Free, &leak);
 }
 
 /// Dropped half-way a connect leaves no connection, and no task.

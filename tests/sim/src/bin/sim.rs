@@ -77,7 +77,8 @@ fn options() -> Result<Options, String> {
 /// What to run: scenario, seed and minutes.
 fn plan(options: &Options) -> Result<Vec<(Scenario, u64, u64)>, String> {
     if let Some(name) = &options.only {
-        let scenario = shapes::named(name).ok_or_else(|| format!("no scenario is called {name}"))?;
+        let scenario =
+            shapes::named(name).ok_or_else(|| format!("no scenario is called {name}"))?;
         return Ok(vec![(scenario, options.seed, options.minutes)]);
     }
     let mut scenarios = shapes::covered();
@@ -85,7 +86,10 @@ fn plan(options: &Options) -> Result<Vec<(Scenario, u64, u64)>, String> {
     let runs = options.minutes.div_ceil(MINUTES).max(scenarios.len() as u64);
     let minutes = options.minutes.div_ceil(runs);
     let scenarios = scenarios.iter().cycle().cloned();
-    Ok(scenarios.zip(options.seed..options.seed + runs).map(|(one, seed)| (one, seed, minutes)).collect())
+    Ok(scenarios
+        .zip(options.seed..options.seed + runs)
+        .map(|(one, seed)| (one, seed, minutes))
+        .collect())
 }
 
 /// On as many threads as there are processors; each run has one for itself.

@@ -21,10 +21,12 @@ struct Entry {
 #[derive(Clone, Debug)]
 enum Data {
     Text(Vec<u8>),
-    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+    Hash(Fields),
 }
 
 type Answer = Result<Value, String>;
+type Run = fn(&mut Keyspace, &[Vec<u8>]) -> Answer;
+type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl Keyspace {
     pub fn new(now_us: u64) -> Self {
@@ -33,8 +35,7 @@ impl Keyspace {
 
     /// Runs a command on the keys; `None` if it is not one.
     pub fn run(&mut self, name: &str, args: &[Vec<u8>]) -> Option<Value> {
-        let (least, most, command): (usize, usize, fn(&mut Self, &[Vec<u8>]) -> Answer) = match name
-        {
+        let (least, most, command): (usize, usize, Run) = match name {
             "get" => (1, 1, Self::get),
             "set" => (2, usize::MAX, Self::set),
             "incr" => (1, 1, Self::incr),
@@ -94,7 +95,7 @@ impl Keyspace {
         self.entries.get_mut(key)
     }
 
-    fn hash(&mut self, key: &[u8]) -> Result<Option<&mut BTreeMap<Vec<u8>, Vec<u8>>>, String> {
+    fn hash(&mut self, key: &[u8]) -> Result<Option<&mut Fields>, String> {
         match self.entry(key) {
             None => Ok(None),
             Some(Entry { data: Data::Hash(fields), .. }) => Ok(Some(fields)),
@@ -111,7 +112,7 @@ impl Keyspace {
     }
 
     fn get(&mut self, args: &[Vec<u8>]) -> Answer {
-        Ok(self.text(&args[0])?.map_or(Value::Nil, |text| Value::bulk(text)))
+        Ok(self.text(&args[0])?.map_or(Value::Nil, Value::bulk))
     }
 
     fn set(&mut self, args: &[Vec<u8>]) -> Answer {
@@ -140,9 +141,8 @@ impl Keyspace {
             self.entries.insert(args[0].clone(), entry);
             return Ok(Value::Int(1));
         };
-        let next = integer(text)?
-            .checked_add(1)
-            .ok_or("ERR increment or decrement would overflow")?;
+        let next =
+            integer(text)?.checked_add(1).ok_or("ERR increment or decrement would overflow")?;
         *text = next.to_string().into_bytes();
         Ok(Value::Int(next))
     }

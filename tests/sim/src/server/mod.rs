@@ -175,7 +175,9 @@ impl Server {
             "config" => self.config(args),
             "script" => self.script(args),
             "eval" | "evalsha" => self.eval(name, args, done),
-            "ping" if self.core.borrow().subscribers.values().any(|links| links.contains(&link)) => {
+            "ping"
+                if self.core.borrow().subscribers.values().any(|links| links.contains(&link)) =>
+            {
                 Value::Array(vec![Value::bulk("pong"), Value::bulk("")])
             }
             "ping" => Value::Status("PONG".to_owned()),
@@ -215,7 +217,8 @@ impl Server {
     }
 
     fn info(&self) -> String {
-        let uptime = (self.core.borrow().keys.now_us.saturating_sub(self.started_at_us)) / 1_000_000;
+        let uptime =
+            (self.core.borrow().keys.now_us.saturating_sub(self.started_at_us)) / 1_000_000;
         let aof = u8::from(self.durable);
         format!(
             "# Server\r\nredis_version:{VERSION}\r\nrun_id:{}\r\nuptime_in_seconds:{uptime}\r\n\
