@@ -4,6 +4,7 @@
 //! * [`network`] and [`world`]: the two ends of every connection, and what lies between them.
 //! * [`host`]: a process, with a runtime and a clock of its own; it can be stopped, and killed.
 //! * [`nemesis`]: faults. [`workload`]: what the processes do. [`scenario`]: how the two come together.
+//!   [`shapes`]: which scenarios there are. [`scene`]: a small world for a single test.
 //! * [`history`], [`checker`] and [`audit`]: what happened, and whether it may.
 
 pub mod audit;
@@ -14,6 +15,7 @@ pub mod nemesis;
 pub mod network;
 pub mod rng;
 pub mod scenario;
+pub mod scene;
 pub mod server;
 pub mod shapes;
 pub mod trace;

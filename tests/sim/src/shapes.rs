@@ -16,6 +16,7 @@ pub fn covered() -> Vec<Scenario> {
             durable: true,
             quarantine_ms: Some(3000),
             faults: NETWORK_AND_CRASHES,
+            expected: &[],
             ..three_servers()
         },
         long_quarantine(),

@@ -12,8 +12,17 @@ use leasehold_sim::server::resp::Value;
 
 /// A real server on a port of its own, ended on drop.
 struct Real {
-    child: Child,
+    _process: Process,
     stream: TcpStream,
+}
+
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 impl Real {
@@ -21,17 +30,17 @@ impl Real {
         let free = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = free.local_addr().expect("an address").port();
         drop(free);
-        let child = Command::new("redis-server")
+        let mut command = Command::new("redis-server");
+        command
             .args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"])
             .args(["--bind", "127.0.0.1"])
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server is installed: scripts/setup");
+            .stdout(Stdio::null());
+        let process = Process(command.spawn().expect("redis-server is installed: scripts/setup"));
         let until = Instant::now() + Duration::from_secs(10);
         loop {
             if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
                 stream.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
-                return Self { child, stream };
+                return Self { _process: process, stream };
             }
             assert!(Instant::now() < until, "the server does not start");
             std::thread::sleep(Duration::from_millis(10));
@@ -81,13 +90,6 @@ impl Real {
             }
             _ => panic!("not an answer: {line}"),
         }
-    }
-}
-
-impl Drop for Real {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

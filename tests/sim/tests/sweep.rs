@@ -3,14 +3,14 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::{Client, Error, Guard};
-use leasehold_sim::scenario::{builder, client_name};
+use leasehold_sim::scenario::client_name;
+use leasehold_sim::scene::{Scene, TTL_MS, connect};
 use leasehold_sim::workload::drop_after;
-use leasehold_sim::world::World;
 
 type Using = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
@@ -126,129 +126,61 @@ enum State {
     Dead,
 }
 
-/// Two processes: 0 is the one that drops its futures, 1 is another.
-struct Scene {
-    world: World,
-    nodes: usize,
-}
-
-impl Scene {
-    fn set(seed: u64, nodes: usize) -> Self {
-        let mut scene = Self { world: World::new(seed, nodes), nodes };
-        scene.boot(0, 1);
-        scene.boot(1, 1);
-        scene
-    }
-
-    fn boot(&mut self, host: usize, generation: u64) {
-        let nodes = self.nodes;
-        let host_is = self.world.boot(host, generation, 0);
-        let process = host_is.process.clone();
-        host_is.handle().spawn(async move {
-            process.set_client(connect(&process, nodes).await.expect("connected"));
-        });
-        self.until("connected", 2000, |world| world.hosts[host].process.client().is_some());
-    }
-
-    /// Runs until it is so.
-    fn until(&mut self, what: &str, limit_ms: u64, is_so: impl Fn(&World) -> bool) {
-        let limit = self.world.now + limit_ms;
-        while !is_so(&self.world) {
-            assert!(self.world.now < limit, "not {what} after {limit_ms} ms\n{}", self.tail());
-            self.world.step();
-        }
-    }
-
-    fn tail(&self) -> String {
-        self.world.history.lock().trace.tail()
-    }
-
-    /// Runs a future on a process to its end.
-    fn on<T: Send + 'static>(
-        &mut self,
-        host: usize,
-        future: impl Future<Output = T> + Send + 'static,
-    ) -> T {
-        let slot = Arc::new(Mutex::new(None));
-        let result = slot.clone();
-        self.world.hosts[host].handle().spawn(async move {
-            let output = future.await;
-            *result.lock().expect("no panic") = Some(output);
-        });
-        self.until("over", 30_000, |_| slot.lock().expect("no panic").is_some());
-        slot.lock().expect("no panic").take().expect("it is there")
-    }
-
-    fn client(&self, host: usize) -> Client {
-        self.world.hosts[host].process.client().expect("connected")
-    }
-
-    fn begin(&mut self, state: State) {
-        match state {
-            State::Free => {}
-            State::HeldElsewhere => {
-                let client = self.client(1);
-                let guard = self.on(1, async move { client.mutex(LOCK).lock().await });
-                let guard = guard.expect("it is free");
-                self.world.hosts[1].handle().spawn(async move {
-                    tokio::time::sleep(Duration::from_millis(400)).await;
-                    guard.unlock().await.expect("it was held");
-                });
-            }
-            State::Slow => {
-                for node in 0..self.nodes {
-                    self.world.paths.entry((0, node)).or_default().slow_until = u64::MAX;
-                }
-            }
-            // All of them: a minority more or less is for the scenarios.
-            State::Dead => {
-                for node in 0..self.nodes {
-                    self.world.crash(node, 1_000_000, true, true);
-                }
-            }
-        }
-    }
-
-    /// Nothing of process 0 is left, and the lock can be had.
-    fn check(&mut self, state: State, idle_tasks: Option<usize>, generation: u64) {
-        // Up, one round trip is enough to clean up; down, the lease's end.
-        let limit = match state {
-            State::Free => 60,
-            State::HeldElsewhere => 500,
-            State::Slow => 3_000,
-            State::Dead => TTL_MS + 3_000,
-        };
-        let client = self.client(0);
-        let prefix = format!("{}:", client_name(0, generation));
-        self.until("clean", limit, |world| {
-            let stats = client.stats();
-            let idle = (stats.gates, stats.waiters, stats.subscriptions, stats.owed_releases)
-                == (0, 0, 0, 0);
-            let tasks = idle_tasks.is_none_or(|tasks| stats.tasks == tasks);
-            let clean = world.nodes.iter().enumerate().all(|(number, node)| {
-                let fields =
-                    node.server.keys(world.node_us(number), |keys| keys.fields(LOCK.as_bytes()));
-                fields.iter().all(|(lease, _)| !lease.starts_with(prefix.as_bytes()))
+/// Brings the world into a state.
+fn begin(scene: &mut Scene, state: State) {
+    match state {
+        State::Free => {}
+        State::HeldElsewhere => {
+            let client = scene.client(1);
+            let guard = scene.on(1, async move { client.mutex(LOCK).lock().await });
+            let guard = guard.expect("it is free");
+            scene.world.hosts[1].handle().spawn(async move {
+                tokio::time::sleep(Duration::from_millis(400)).await;
+                guard.unlock().await.expect("it was held");
             });
-            idle && tasks && clean && world.nodes.iter().all(|node| node.server.channels() == 0)
-        });
-        let other = self.client(1);
-        let lock = other.mutex(LOCK);
-        let guard =
-            self.on(1, async move { lock.lock_with_timeout(Duration::from_secs(10)).await });
-        let guard = guard.expect("the next one gets in");
-        self.on(1, guard.unlock()).expect("it was held");
+        }
+        State::Slow => {
+            for node in 0..scene.nodes {
+                scene.world.paths.entry((0, node)).or_default().slow_until = u64::MAX;
+            }
+        }
+        // All of them: a minority more or less is for the scenarios.
+        State::Dead => {
+            for node in 0..scene.nodes {
+                scene.world.crash(node, 1_000_000, true, true);
+            }
+        }
     }
 }
 
-async fn connect(process: &leasehold_sim::host::Process, nodes: usize) -> Result<Client, Error> {
-    builder(process, nodes)
-        .ttl(Duration::from_millis(TTL_MS))
-        .response_timeout(Duration::from_millis(500))
-        .unavailable_after(Duration::from_millis(1500))
-        .restart_quarantine(Duration::ZERO)
-        .connect()
-        .await
+/// Nothing of process 0 is left, and the lock can be had.
+fn check(scene: &mut Scene, state: State, idle_tasks: Option<usize>, generation: u64) {
+    // Up, one round trip is enough to clean up; down, the lease's end.
+    let limit = match state {
+        State::Free => 60,
+        State::HeldElsewhere => 500,
+        State::Slow => 3_000,
+        State::Dead => TTL_MS + 3_000,
+    };
+    let client = scene.client(0);
+    let prefix = format!("{}:", client_name(0, generation));
+    scene.until("clean", limit, |world| {
+        let stats = client.stats();
+        let idle =
+            (stats.gates, stats.waiters, stats.subscriptions, stats.owed_releases) == (0, 0, 0, 0);
+        let tasks = idle_tasks.is_none_or(|tasks| stats.tasks == tasks);
+        let clean = world.nodes.iter().enumerate().all(|(number, node)| {
+            let fields =
+                node.server.keys(world.node_us(number), |keys| keys.fields(LOCK.as_bytes()));
+            fields.iter().all(|(lease, _)| !lease.starts_with(prefix.as_bytes()))
+        });
+        idle && tasks && clean && world.nodes.iter().all(|node| node.server.channels() == 0)
+    });
+    let other = scene.client(1);
+    let lock = other.mutex(LOCK);
+    let guard = scene.on(1, async move { lock.lock_with_timeout(Duration::from_secs(10)).await });
+    let guard = guard.expect("the next one gets in");
+    scene.on(1, guard.unlock()).expect("it was held");
 }
 
 /// Drops a use after its first poll, its second, and so on, until it ends by itself. How often it was dropped.
@@ -263,12 +195,12 @@ fn sweep(nodes: usize, state: State, using: &Use) -> usize {
             let client = client.clone();
             scene.on(0, async move { client.mutex(LOCK).lock().await }).expect("it is free")
         });
-        scene.begin(state);
+        begin(&mut scene, state);
         let start = using.start;
         let future = async move { drop_after(start(client, guard), polls).await.is_some() };
         let ended = scene.on(0, future);
         scene.world.heal();
-        scene.check(state, (!using.ends_client).then_some(idle_tasks), generation);
+        check(&mut scene, state, (!using.ends_client).then_some(idle_tasks), generation);
         if ended {
             return polls;
         }
@@ -337,7 +269,7 @@ fn connecting_survives_a_drop_after_every_poll() {
         let mut drops = 0;
         loop {
             let links = scene.world.links.len();
-            scene.begin(state);
+            begin(&mut scene, state);
             let process = scene.world.hosts[0].process.clone();
             let tasks = Arc::new(AtomicU64::new(0));
             let counted = tasks.clone();
@@ -371,4 +303,3 @@ fn connecting_survives_a_drop_after_every_poll() {
 }
 
 const LOCK: &str = "swept";
-const TTL_MS: u64 = 2000;

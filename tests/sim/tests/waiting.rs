@@ -1,0 +1,122 @@
+//! How soon the next one gets in, and what the servers know of a hold.
+
+use std::time::Duration;
+
+use leasehold::Owner;
+use leasehold_sim::scene::{Scene, TTL_MS};
+use leasehold_sim::workload::drop_after;
+
+/// Process 0 holds the lock while process 1 waits. For how long after the release it waited still.
+fn hand_over(scene: &mut Scene, before_release: impl FnOnce(&mut Scene)) -> u64 {
+    let (holder, waiter) = (scene.client(0), scene.client(1));
+    let guard = scene.on(0, async move { holder.mutex(LOCK).lock().await }).expect("it is free");
+    let (told, mut ended) = tokio::sync::oneshot::channel();
+    scene.world.hosts[1].handle().spawn(async move {
+        let guard = waiter.mutex(LOCK).lock().await.expect("its turn comes");
+        let _ = told.send(());
+        guard.unlock().await.expect("it was held");
+    });
+    scene.world.run(300);
+    assert!(ended.try_recv().is_err(), "the lock is held");
+    before_release(scene);
+    drop(guard);
+    let released_at = scene.world.now;
+    while ended.try_recv().is_err() {
+        assert!(scene.world.now < released_at + 20_000, "nobody comes");
+        scene.world.step();
+    }
+    let waited = scene.world.now - released_at;
+    scene.world.run(500);
+    waited
+}
+
+#[test]
+fn a_release_wakes_a_waiter_at_once() {
+    for (nodes, most_ms) in [(1, 50), (3, 150), (5, 150)] {
+        let mut scene = Scene::set(3, nodes);
+        for _ in 0..20 {
+            let waited = hand_over(&mut scene, |_| {});
+            assert!(waited <= most_ms, "{waited} ms with {nodes} nodes");
+        }
+    }
+}
+
+/// Whoever hears nothing asks when the lock would end, or at the next poll.
+#[test]
+fn a_waiter_that_hears_nothing_comes_all_the_same() {
+    for nodes in [1, 3] {
+        let mut scene = Scene::set(4, nodes);
+        let waited = hand_over(&mut scene, |scene| {
+            for node in 0..nodes {
+                // What was on its way is heard by nobody, and the next subscription is far.
+                scene.world.paths.entry((1, node)).or_default().down_blocked_until =
+                    scene.world.now + 300;
+            }
+            let of_waiter = scene.world.links.iter().filter(|(_, link)| link.host == 1);
+            let links: Vec<u64> = of_waiter.map(|(id, _)| *id).collect();
+            links.into_iter().for_each(|link| scene.world.cut(link, true));
+        });
+        assert!(waited <= TTL_MS + 500, "{waited} ms with {nodes} nodes");
+    }
+}
+
+/// S3: once nothing changes any more every server knows how many guards there are.
+#[test]
+fn the_servers_learn_the_hold_count() {
+    for nodes in [1, 3] {
+        let mut scene = Scene::set(5, nodes);
+        let lock = scene.client(0).mutex(LOCK).owned_by(&Owner::new());
+        let mut guards = Vec::new();
+        for expected in [1_u32, 2, 3, 4, 3, 2, 1] {
+            if guards.len() < expected as usize {
+                let lock = lock.clone();
+                guards.push(scene.on(0, async move { lock.lock().await }).expect("its own"));
+            } else {
+                let guard = guards.pop().expect("there are more");
+                scene.on(0, guard.unlock()).expect("it was held");
+            }
+            scene.world.run(50);
+            assert_eq!(guards[0].hold_count(), expected);
+            for number in 0..nodes {
+                let now_us = scene.world.node_us(number);
+                let server = &scene.world.nodes[number].server;
+                let fields = server.keys(now_us, |keys| keys.fields(LOCK.as_bytes()));
+                let counts: Vec<_> = fields.into_iter().map(|(_, count)| count).collect();
+                assert_eq!(counts, [expected.to_string().into_bytes()], "node {number}");
+            }
+        }
+    }
+}
+
+/// L1: what a process held that is gone is free a TTL later, and a waiter has it then.
+#[test]
+fn a_killed_process_leaves_its_lock_for_one_ttl() {
+    for nodes in [1, 3] {
+        let mut scene = Scene::set(6, nodes);
+        let (holder, waiter) = (scene.client(0), scene.client(1));
+        let guard = scene.on(0, async move { holder.mutex(LOCK).lock().await }).expect("free");
+        scene.world.run(1000);
+        scene.world.kill(0);
+        let killed_at = scene.world.now;
+        let next = scene.on(1, async move { waiter.mutex(LOCK).lock().await }).expect("its turn");
+        let waited = scene.world.now - killed_at;
+        assert!((TTL_MS / 2..=TTL_MS + 50).contains(&waited), "{waited} ms with {nodes} nodes");
+        drop((guard, next));
+    }
+}
+
+/// A waiter that is dropped after its wake-up does not keep the lock from the one behind it.
+#[test]
+fn a_waiter_that_leaves_lets_the_next_one_in() {
+    let mut scene = Scene::set(8, 1);
+    for polls in 1..6 {
+        let (one, two) = (scene.client(0), scene.client(0));
+        let dropped = async move { drop_after(one.mutex(LOCK).lock(), polls).await.is_some() };
+        scene.on(0, dropped);
+        let limit = Duration::from_millis(TTL_MS);
+        let got = scene.on(0, async move { two.mutex(LOCK).lock_with_timeout(limit).await });
+        scene.on(0, got.expect("the next one gets in").unlock()).expect("it was held");
+    }
+}
+
+const LOCK: &str = "waited-for";
