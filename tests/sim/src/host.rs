@@ -202,7 +202,7 @@ impl Host {
 
     /// Runs it until the true time is `now`.
     pub fn run_to(&mut self, now: u64) {
-        if now < self.stopped_until {
+        if self.runtime.is_none() || now < self.stopped_until {
             return;
         }
         let elapsed = (now - self.began_at) as i64;
