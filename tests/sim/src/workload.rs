@@ -428,7 +428,7 @@ fn millis(ms: u64) -> Duration {
 }
 
 /// How many answers an attempt waits for: its own, and those to asks of its own process that it finds under way.
-const ATTEMPTS: u32 = 4;
+const ATTEMPTS: u32 = 1;
 /// How late a wait may end.
 const SCHEDULING: Duration = Duration::from_millis(50);
 /// Any lease of a run, however it came about.
