@@ -243,6 +243,8 @@ fn standing(vote: &Vote<Answer>, node: &Node, now: Timestamp) -> Standing {
             // A key is gone a little after its last millisecond began.
             Standing::Away { until: now.plus(*remaining + Duration::from_millis(1)) }
         }
+        // It was not waited for: a grant of it would not count.
+        None if vote.is_pending() && !vote.counts => Standing::Away { until: node.counts_from() },
         _ => Standing::Away { until: Timestamp::NEVER },
     }
 }
