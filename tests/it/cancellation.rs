@@ -15,7 +15,7 @@ use leasehold::{Client, Error, Guard, Mutex};
 use crate::support::{Proxy, Server, nothing_is_left};
 
 /// Polls a future `polls` times, then drops it. Its output, if it ended by then.
-async fn drop_after<F: Future>(future: F, polls: usize) -> Option<F::Output> {
+pub(crate) async fn drop_after<F: Future>(future: F, polls: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut polled = 0;
     std::future::poll_fn(move |cx| {
@@ -33,12 +33,12 @@ async fn drop_after<F: Future>(future: F, polls: usize) -> Option<F::Output> {
     .await
 }
 
-type Attempt = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+pub(crate) type Attempt = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
 /// A way to use a lock, as one future that ends with the lock given back.
-type Use = fn(Mutex) -> Attempt;
+pub(crate) type Use = fn(Mutex) -> Attempt;
 
-const USES: [(&str, Use); 5] = [
+pub(crate) const USES: [(&str, Use); 5] = [
     ("lock", |lock| Box::pin(async move { give_back(lock.lock().await?).await })),
     ("try_lock", |lock| {
         Box::pin(async move {

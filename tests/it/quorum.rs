@@ -1,4 +1,17 @@
 //! The same lock over several independent masters.
 
+mod connecting;
+mod contention;
 mod deployment;
+mod errors;
+mod faces;
 mod holding;
+mod looking;
+mod majority_gone;
+mod pairs;
+mod refusals;
+mod renewal;
+mod restarts;
+mod stragglers;
+mod tokens;
+mod waiting;

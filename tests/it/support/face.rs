@@ -5,13 +5,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold::{Client, Error, Guard, Owner, Stats, blocking};
+use leasehold::{Client, Error, Guard, NodeStatus, Owner, Stats, blocking};
 
 /// A client of either kind. Without an owner each acquisition is its own.
 pub(crate) trait Face: Clone + Send + Sync + 'static {
     type Guard: Held;
 
-    fn open(url: &str, ttl: Duration) -> impl Future<Output = Self> + Send;
+    fn open(url: &str, ttl: Duration) -> impl Future<Output = Self> + Send {
+        Self::open_nodes(vec![url.to_owned()], ttl)
+    }
+
+    /// A client that trusts servers that have just started.
+    fn open_nodes(urls: Vec<String>, ttl: Duration) -> impl Future<Output = Self> + Send;
 
     fn lock(
         &self,
@@ -37,6 +42,8 @@ pub(crate) trait Face: Clone + Send + Sync + 'static {
 
     fn stats(&self) -> Stats;
 
+    fn nodes(&self) -> Vec<NodeStatus>;
+
     /// How many threads must be run, one after the other, for a wait to end: each may be stalled.
     const HOPS: u32;
 }
@@ -52,8 +59,9 @@ pub(crate) trait Held: Send + Sync + 'static {
 impl Face for Client {
     type Guard = Guard;
 
-    async fn open(url: &str, ttl: Duration) -> Self {
-        Self::builder().nodes([url]).ttl(ttl).connect().await.expect("connected")
+    async fn open_nodes(urls: Vec<String>, ttl: Duration) -> Self {
+        let builder = Self::builder().nodes(urls).ttl(ttl).restart_quarantine(Duration::ZERO);
+        builder.connect().await.expect("connected")
     }
 
     fn lock_within(
@@ -80,6 +88,10 @@ impl Face for Client {
         Self::stats(self)
     }
 
+    fn nodes(&self) -> Vec<NodeStatus> {
+        Self::nodes(self)
+    }
+
     const HOPS: u32 = 1;
 }
 
@@ -104,8 +116,8 @@ impl Held for Guard {
 impl Face for blocking::Client {
     type Guard = blocking::Guard<blocking::NamedOwner>;
 
-    async fn open(url: &str, ttl: Duration) -> Self {
-        let builder = Self::builder().nodes([url]).ttl(ttl);
+    async fn open_nodes(urls: Vec<String>, ttl: Duration) -> Self {
+        let builder = Self::builder().nodes(urls).ttl(ttl).restart_quarantine(Duration::ZERO);
         on_a_thread(|| builder.connect_blocking()).await.expect("connected")
     }
 
@@ -135,6 +147,10 @@ impl Face for blocking::Client {
 
     fn stats(&self) -> Stats {
         Self::stats(self)
+    }
+
+    fn nodes(&self) -> Vec<NodeStatus> {
+        Self::nodes(self)
     }
 
     /// The client's, which has the timer, and the caller's.

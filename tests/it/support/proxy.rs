@@ -6,7 +6,7 @@ use std::{
     net::{Ipv4Addr, TcpListener as StdListener},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU16, AtomicUsize, Ordering},
     },
     task::Poll,
     time::Duration,
@@ -38,7 +38,7 @@ pub(crate) struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
-    server_port: u16,
+    server_port: AtomicU16,
     switches: watch::Sender<Switches>,
     /// `None` while it refuses.
     listener: Mutex<Option<TcpListener>>,
@@ -67,7 +67,7 @@ impl Proxy {
             TcpListener::from_std(listener).expect("the listener can be polled")
         };
         let shared = Arc::new(Shared {
-            server_port,
+            server_port: AtomicU16::new(server_port),
             switches: watch::Sender::default(),
             listener: Mutex::new(Some(listener)),
             listener_changed: Notify::new(),
@@ -115,6 +115,21 @@ impl Proxy {
     /// Passes on what was held, in order, and whatever follows.
     pub(crate) fn release_replies(&self) {
         self.switch(|switches| switches.hold_replies = false);
+    }
+
+    /// Swallows everything in both directions, as a network does that is down. Off again, it cuts what is live.
+    pub(crate) fn black_hole(&self, on: bool) {
+        self.switch(|switches| {
+            switches.cuts += u64::from(switches.drop_replies && !on);
+            switches.drop_requests = on;
+            switches.drop_replies = on;
+        });
+    }
+
+    /// Leads to another server from now on; live connections end.
+    pub(crate) fn lead_to(&self, server_port: u16) {
+        self.shared.server_port.store(server_port, Ordering::SeqCst);
+        self.cut();
     }
 
     /// Breaks all live connections: clients see a reset. What the server has already been sent still runs.
@@ -222,7 +237,8 @@ async fn serve(live: Live, mut client: TcpStream) {
     let shared = Arc::clone(&live.shared);
     let mut switches = shared.switches.subscribe();
     let cuts = switches.borrow_and_update().cuts;
-    let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.server_port)).await else {
+    let server_port = shared.server_port.load(Ordering::SeqCst);
+    let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server_port)).await else {
         return;
     };
     for stream in [&client, &server] {
@@ -392,6 +408,30 @@ mod tests {
         eventually(LIMIT, "no connection is left", async || proxy.connections() == 0).await;
         let mut connection = connect(&proxy).await.expect("the proxy passes on again");
         assert!(incr(&mut connection).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_black_hole_swallows_both_ways_and_cuts_at_its_end() {
+        let (server, proxy, mut connection) = start().await;
+        proxy.black_hole(true);
+        assert!(tokio::time::timeout(SHORT, incr(&mut connection)).await.is_err());
+        proxy.black_hole(false);
+        assert!(incr(&mut connection).await.is_err());
+        assert_eq!(count(&server).await, 0);
+        let mut connection = connect(&proxy).await.expect("the proxy passes on again");
+        assert_eq!(incr(&mut connection).await, Ok(1));
+    }
+
+    #[tokio::test]
+    async fn a_proxy_can_lead_to_another_server() {
+        let (server, proxy, mut connection) = start().await;
+        assert_eq!(incr(&mut connection).await, Ok(1));
+        let other = Server::start().await;
+        proxy.lead_to(other.port());
+        assert!(incr(&mut connection).await.is_err());
+        let mut connection = connect(&proxy).await.expect("the proxy passes on");
+        assert_eq!(incr(&mut connection).await, Ok(1));
+        assert_eq!((count(&server).await, count(&other).await), (1, 1));
     }
 
     #[tokio::test]

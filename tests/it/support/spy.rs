@@ -21,7 +21,7 @@ impl Run {
         let keys = match self.script {
             "lock_acquire" => 3,
             "lock_renew" => 1,
-            "lock_release" => 2,
+            "lock_release" | "fence_raise" => 2,
             other => panic!("{other} is not about a lease"),
         };
         &self.words[keys]
@@ -94,8 +94,9 @@ fn first_line(name: &str) -> &'static str {
     body.lines().next().expect("a first line")
 }
 
-const SCRIPTS: [(&str, &str); 3] = [
+const SCRIPTS: [(&str, &str); 4] = [
     ("lock_acquire", include_str!("../../../lua/lock_acquire.lua")),
     ("lock_renew", include_str!("../../../lua/lock_renew.lua")),
     ("lock_release", include_str!("../../../lua/lock_release.lua")),
+    ("fence_raise", include_str!("../../../lua/fence_raise.lua")),
 ];

@@ -1,0 +1,126 @@
+//! Three of five masters are away: everybody is told in time, by what and whom, and goes on when they are back.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Error, LossReason};
+
+use super::deployment::{MS, Masters, all_up, connected, failures, names_just, trusting};
+use crate::{
+    checks::LIMIT,
+    support::{Stalls, within},
+};
+
+const TTL: Duration = Duration::from_millis(1500);
+const RESPONSE: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_millis(1200);
+/// What a limit allows for on top.
+const SLACK: Duration = Duration::from_millis(50);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_of_five_killed() {
+    let masters = Masters::start(5).await;
+    let away = || (0..3).for_each(|index| masters.0[index].kill());
+    let back = async || {
+        for server in &masters.0[..3] {
+            server.restart().await;
+        }
+    };
+    everybody_is_told(&masters.urls(), away, back, &["not connected", "broke"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_of_five_stopped() {
+    let masters = Masters::start(5).await;
+    let urls = masters.urls();
+    let away = || (0..3).for_each(|index| masters.0[index].pause());
+    let back = async || (0..3).for_each(|index| masters.0[index].resume());
+    everybody_is_told(&urls, away, back, &["no answer", "not connected"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_of_five_partitioned_away() {
+    let masters = Masters::start(5).await;
+    let ways = masters.ways().await;
+    let urls = ways.urls();
+    let away = || (0..3).for_each(|index| ways.0[index].black_hole(true));
+    let back = async || (0..3).for_each(|index| ways.0[index].black_hole(false));
+    everybody_is_told(&urls, away, back, &["no answer", "not connected"]).await;
+}
+
+/// `causes`: one of them is said of each node.
+async fn everybody_is_told(
+    urls: &[String],
+    away: impl Fn(),
+    back: impl AsyncFn(),
+    causes: &[&str],
+) {
+    let stalls = Stalls::watch();
+    let builder = || trusting(urls).ttl(TTL).response_timeout(RESPONSE).unavailable_after(PATIENCE);
+    let (holder, other) = (connected(builder()).await, connected(builder()).await);
+    let gone = &urls[..3];
+    let guard = holder.mutex("held").lock().await.expect("free");
+    away();
+
+    // Whoever asks.
+    let tells = |answer: Result<(), Error>| {
+        for (node, said) in failures(answer.clone()) {
+            let cause = causes.iter().any(|cause| said.contains(cause));
+            assert!(cause && said.contains(&node), "{said}");
+        }
+        names_just(answer, gone);
+    };
+    for name in ["free", "held"] {
+        let lock = other.mutex(name);
+        let (answer, took) = timed(lock.try_lock()).await;
+        tells(answer.map(drop));
+        assert!(took <= within(RESPONSE + SLACK, &stalls), "try_lock took {took:?}");
+    }
+    let (short, long, ever) = tokio::join!(
+        timed(other.mutex("short").lock_with_timeout(100 * MS)),
+        timed(other.mutex("long").lock_with_timeout(700 * MS)),
+        timed(other.mutex("ever").lock()),
+    );
+    for ((answer, took), limit) in [(short, 100 * MS), (long, 700 * MS)] {
+        tells(answer.map(drop));
+        assert!(took >= limit, "{took:?} of {limit:?}");
+        assert!(took <= within(limit + SLACK, &stalls), "{took:?} of {limit:?}");
+    }
+    // Found out when an ask fails.
+    let (answer, took) = ever;
+    tells(answer.map(drop));
+    let most = within(PATIENCE + RESPONSE + SLACK, &stalls);
+    assert!(took >= PATIENCE && took <= most, "{took:?} of {PATIENCE:?}");
+    tells(other.mutex("held").status().await.map(drop));
+    tells(other.mutex("held").force_unlock().await.map(drop));
+
+    // The holder. By now nothing that was sent before is still unanswered.
+    let deadline = Instant::now() + guard.remaining();
+    guard.lost().await;
+    assert!(Instant::now() <= deadline + within(SLACK, &stalls), "told late");
+    assert!(Instant::now() >= deadline && !guard.is_held());
+    let lost = guard.unlock().await;
+    assert!(matches!(lost, Err(Error::Lost { reason: LossReason::NotRenewed, .. })), "{lost:?}");
+
+    // Those who wait are served when the servers are back; so is everybody else.
+    let waiting = tokio::spawn(other.mutex("held").lock_with_timeout(LIMIT));
+    back().await;
+    let guard = waiting.await.expect("no panic").expect("the servers are back");
+    guard.unlock().await.expect("held");
+    for client in [&holder, &other] {
+        all_up(client).await;
+        take_and_give_back(client).await;
+    }
+}
+
+async fn take_and_give_back(client: &Client) {
+    for name in ["free", "held", "short", "long", "ever"] {
+        let guard = client.mutex(name).lock_with_timeout(LIMIT).await.expect("nobody holds it");
+        guard.unlock().await.expect("held");
+    }
+}
+
+async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
+    let began_at = Instant::now();
+    let output = future.await;
+    (output, began_at.elapsed())
+}

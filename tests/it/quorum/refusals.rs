@@ -1,0 +1,146 @@
+//! What is refused, given up or dropped leaves nothing behind, on any master.
+
+use std::time::Duration;
+
+use leasehold::Error;
+
+use super::deployment::{MS, Masters, connected, failures, names_just};
+use crate::{
+    cancellation::{USES, drop_after},
+    checks::{LIMIT, exists},
+    support::{Server, eventually},
+};
+
+/// A hold of somebody else's, on one server.
+async fn hold_by_hand(server: &Server, name: &str) {
+    server.command(&["HSET", name, "somebody", "1"]).await;
+    server.command(&["PEXPIRE", name, "25000"]).await;
+}
+
+/// Two refuse; the third grants, and is heard of late, or not at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_comes_after_the_refusal_is_given_back() {
+    let masters = Masters::start(3).await;
+    let ways = masters.ways().await;
+    let client = connected(ways.builder()).await;
+    client.mutex("before").lock().await.expect("free").unlock().await.expect("held");
+    for kind in ["late", "held back", "lost", "stopped", "cut"] {
+        let lock = client.mutex(kind);
+        for server in &masters.0[..2] {
+            hold_by_hand(server, kind).await;
+        }
+        let (way, server) = (&ways.0[2], &masters.0[2]);
+        match kind {
+            "late" => way.delay_replies(300 * MS),
+            "held back" | "cut" => way.hold_replies(),
+            "lost" => way.drop_replies(true),
+            _ => server.pause(),
+        }
+        let refused = lock.try_lock().await;
+        assert!(matches!(refused, Ok(None)), "{kind}: {refused:?}");
+        match kind {
+            "late" => way.delay_replies(Duration::ZERO),
+            "held back" => way.release_replies(),
+            "lost" => way.drop_replies(false),
+            "cut" => {
+                way.cut();
+                way.release_replies();
+            }
+            _ => server.resume(),
+        }
+        // Far below its TTL.
+        let idle = async || client.stats().owed_releases == 0;
+        eventually(LIMIT, "nothing is owed", idle).await;
+        assert!(!exists(server, kind).await, "{kind}: it was granted and is still there");
+        assert_eq!(masters.which_have(kind).await, [0, 1]);
+    }
+}
+
+/// Without a majority what a minority granted is given back, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_finds_no_majority_leaves_nothing_on_those_that_granted() {
+    let masters = Masters::start(5).await;
+    let client = connected(masters.builder().response_timeout(200 * MS)).await;
+    client.mutex("before").lock().await.expect("free").unlock().await.expect("held");
+    masters.nothing_left(&[&client]).await;
+    for server in &masters.0[..3] {
+        server.pause();
+    }
+    for _ in 0..3 {
+        names_just(client.mutex("n").try_lock().await, &masters.urls()[..3]);
+        for server in &masters.0[3..] {
+            let gone = async || !exists(server, "n").await;
+            eventually(LIMIT, "those that granted have nothing", gone).await;
+        }
+    }
+    // Now the others run what they were sent.
+    for server in &masters.0[..3] {
+        server.resume();
+    }
+    masters.nothing_left(&[&client]).await;
+}
+
+/// With too little of the lease left, a grant is none, and is given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_comes_too_late_to_be_worth_anything_is_given_back() {
+    let masters = Masters::start(3).await;
+    let ways = masters.ways().await;
+    let client = connected(ways.builder().ttl(1500 * MS).min_validity(700 * MS)).await;
+    let lock = client.mutex("n");
+    lock.lock().await.expect("free").unlock().await.expect("held");
+    for way in &ways.0[..2] {
+        way.delay_replies(250 * MS);
+    }
+    let guard = lock.lock().await.expect("enough of it is left");
+    assert!(guard.remaining() > 700 * MS && guard.remaining() < 1250 * MS);
+    guard.unlock().await.expect("held");
+    let told = failures(lock.with_lease(900 * MS).try_lock().await);
+    assert!(!told.is_empty(), "it says of whom");
+    masters.nothing_left(&[&client]).await;
+}
+
+/// Polled as often as can be, and dropped: with answers that come one after the other, alone and against another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_future_dropped_at_any_poll_leaves_nothing_on_any_node() {
+    let masters = Masters::start(3).await;
+    let ways = masters.ways().await;
+    let client = connected(ways.builder()).await;
+    let rival = masters.client().await;
+    client.mutex("before").lock().await.expect("free").unlock().await.expect("held");
+    for (way, late) in ways.0.iter().zip([1, 3, 6]) {
+        way.delay_replies(late * MS);
+    }
+    let mut drops = 0;
+    for rivalry in [false, true] {
+        for (what, make) in USES {
+            let name = format!("{what}-{rivalry}");
+            for polls in 0.. {
+                let other = if rivalry {
+                    Some(rival.mutex(name.as_str()).lock().await.expect("it is given back"))
+                } else {
+                    None
+                };
+                let release = tokio::spawn(async move {
+                    tokio::time::sleep(4 * MS).await;
+                    drop(other);
+                });
+                let ended = drop_after(make(client.mutex(name.as_str())), polls).await;
+                release.await.expect("no panic");
+                if let Some(answer) = ended {
+                    let fine = matches!(answer, Ok(()) | Err(Error::Timeout { .. }));
+                    assert!(fine, "{what}: {answer:?}");
+                    break;
+                }
+                drops += 1;
+                assert!(polls < 200, "{what} does not end");
+            }
+            let lock = client.mutex(name.as_str());
+            let guard = lock.lock_with_timeout(LIMIT).await.expect("the next one gets in");
+            guard.unlock().await.expect("held");
+        }
+    }
+    println!("dropped {drops} times");
+    assert!(drops > 30, "dropped only {drops} times");
+    ways.0.iter().for_each(|way| way.delay_replies(Duration::ZERO));
+    masters.nothing_left(&[&client, &rival]).await;
+}
