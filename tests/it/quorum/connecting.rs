@@ -26,6 +26,8 @@ async fn a_client_connects_without_a_minority_and_to_the_rest_later() {
     let began_at = Instant::now();
     let client = ways.builder().connect().await.expect("three of five are there");
     assert!(began_at.elapsed() < 2000 * MS, "it does not wait for the others");
+    let tried = async || client.nodes()[1].last_error.is_some();
+    eventually(LIMIT, "the node was tried", tried).await;
     states_become(&client, &[Up, Down, Up, Down, Up]).await;
     let told = client.nodes()[1].last_error.clone().expect("why it is down");
     assert!(!told.is_empty() && client.nodes()[0].last_error.is_none(), "{told}");

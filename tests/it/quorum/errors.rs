@@ -176,6 +176,8 @@ async fn one_node_that_denies_is_shown_and_not_needed() {
         let masters = Masters::start(3).await;
         let urls = users(&masters, &[&[], &[denied], &[]]).await;
         let client = trusting(&urls).connect().await.expect("two of three are enough");
+        let tried = async || client.nodes()[1].last_error.is_some();
+        eventually(LIMIT, "the node was tried", tried).await;
         states_become(&client, &[Up, Down, Up]).await;
         let why = client.nodes()[1].last_error.clone().expect("why it is not used");
         assert!(why.contains("denied") && why.contains(&denied[1..]), "{denied}: {why}");
