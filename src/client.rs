@@ -571,7 +571,7 @@ impl Finding {
             Some(replicas) => kinds.push(FindingKind::Replicas(replicas)),
             None => kinds.push(FindingKind::Unknown("the replicas")),
         }
-        if let Some(ahead) = facts.clock_ahead_ms.filter(|ms| ms.abs() >= FAR_OFF_MS) {
+        if let Some(ahead) = facts.clock_ahead_ms.filter(|ms| ms.unsigned_abs() >= FAR_OFF_MS) {
             kinds.push(FindingKind::ClockAhead(ahead));
         }
         if let Some(version) = facts.version.as_ref().filter(|version| is_old(version)) {
@@ -619,7 +619,7 @@ fn is_old(version: &str) -> bool {
 }
 
 /// A clock so far off is worth a word: it is not the round trip's doing.
-const FAR_OFF_MS: i64 = 1000;
+const FAR_OFF_MS: u64 = 1000;
 
 #[cfg(leasehold_sim)]
 impl ClientBuilder {

@@ -117,6 +117,11 @@ impl Holder {
     pub(crate) fn text(&self) -> &Arc<str> {
         &self.0
     }
+
+    /// Whether it can be the same on two servers: a red lock of Redisson's has another name on each.
+    pub(crate) fn is_one_with(&self, other: &Self) -> bool {
+        self == other || (self.client().is_none() && other.client().is_none())
+    }
 }
 
 /// The holder without the end of its random part: enough to tell holders apart, not to act as one.

@@ -184,7 +184,8 @@ async fn clock_ahead_ms(handshake: &Handshake<'_>) -> Result<Option<i64>, Fault>
         return Ok(None);
     };
     let here = (before + after) / 2;
-    Ok(Some(seconds * 1000 + micros / 1000 - here.as_millis() as i64))
+    let there = seconds.saturating_mul(1000).saturating_add(micros / 1000);
+    Ok(Some(there.saturating_sub(here.as_millis() as i64)))
 }
 
 fn since_epoch() -> Duration {

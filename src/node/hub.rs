@@ -32,7 +32,8 @@ struct Shared {
     clock: Clock,
     response_timeout: Duration,
     connect_timeout: Duration,
-    channels: Mutex<BTreeMap<Arc<str>, Arc<Ear>>>,
+    /// Who listens on each channel: one in general, but the locks `n` and `{n}` share theirs.
+    channels: Mutex<BTreeMap<Arc<str>, Vec<Arc<Ear>>>>,
     orders: mpsc::UnboundedSender<Order>,
     closing: CancellationToken,
     connections_made: AtomicU64,
@@ -101,7 +102,9 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut channels = self.hub.shared.channels.lock();
-        if !channels.get(&self.channel).is_some_and(|ear| Arc::ptr_eq(ear, &self.ear)) {
+        let Some(ears) = channels.get_mut(&self.channel) else { return };
+        ears.retain(|ear| !Arc::ptr_eq(ear, &self.ear));
+        if !ears.is_empty() {
             return;
         }
         channels.remove(&self.channel);
@@ -137,11 +140,11 @@ impl Hub {
         Self { shared }
     }
 
-    /// Listens on a channel that nobody of this client listens on yet: a lock has one driver at a time.
+    /// Listens on a channel.
     pub(super) fn subscribe(&self, channel: &Arc<str>) -> Subscription {
         let ear = Arc::new(Ear::default());
         let mut channels = self.shared.channels.lock();
-        channels.insert(channel.clone(), ear.clone());
+        channels.entry(channel.clone()).or_default().push(ear.clone());
         // Under the lock, so that orders for a channel arrive in the order of what they follow.
         let _ = self.shared.orders.send(Order::Subscribe(channel.clone()));
         Subscription { hub: self.clone(), channel: channel.clone(), ear }
@@ -195,16 +198,14 @@ impl Shared {
     }
 
     fn heard(&self, channel: &str) {
-        let ear = self.channels.lock().get(channel).cloned();
-        if let Some(ear) = ear {
+        for ear in self.channels.lock().get(channel).into_iter().flatten() {
             ear.heard.lock().messages += 1;
             ear.notify.notify_one();
         }
     }
 
     fn subscribed(&self, channel: &str) {
-        let ear = self.channels.lock().get(channel).cloned();
-        if let Some(ear) = ear {
+        for ear in self.channels.lock().get(channel).into_iter().flatten() {
             let mut heard = ear.heard.lock();
             heard.subscribed = true;
             heard.listening = true;
@@ -214,7 +215,7 @@ impl Shared {
     }
 
     fn deaf(&self) {
-        for ear in self.channels.lock().values() {
+        for ear in self.channels.lock().values().flatten() {
             ear.heard.lock().listening = false;
         }
     }

@@ -460,37 +460,33 @@ impl LockStatus {
         })
     }
 
-    /// What the answers of several nodes come to: free where a majority says so, else held by whom most of them
-    /// name, for as long as a majority does if it is a majority.
+    /// What the answers of several nodes come to: held by whom a majority names, for as long as a majority does.
     fn of_majority(name: &Arc<str>, mut answers: Vec<Self>, majority: usize) -> Self {
         let last_token = answers.iter().filter_map(|answer| answer.last_token).max();
         let waiting_clients =
             answers.iter().map(|answer| answer.waiting_clients).max().unwrap_or(0);
-        let nobody = Self {
-            name: name.clone(),
-            holder: None,
-            hold_count: 0,
-            remaining: None,
-            since: None,
-            last_token,
-            waiting_clients,
-        };
-        let free = answers.iter().filter(|answer| answer.holder.is_none()).count();
-        answers.retain(|answer| answer.holder.is_some());
-        if free >= majority || answers.is_empty() {
-            return nobody;
-        }
         // Those without an end first, then the longest.
         answers.sort_by_key(|answer| {
             std::cmp::Reverse((answer.remaining.is_none(), answer.remaining))
         });
-        let times = |one: &Self| answers.iter().filter(|other| other.holder == one.holder).count();
-        let most = answers.iter().map(times).max().unwrap_or(1);
-        let leading = answers.iter().find(|answer| times(answer) == most);
-        let holder = leading.and_then(|leading| leading.holder.clone());
-        let mut named = answers.into_iter().filter(|answer| answer.holder == holder);
-        let deciding = named.nth(most.min(majority) - 1);
-        deciding.map_or(nobody, |deciding| Self { last_token, waiting_clients, ..deciding })
+        let deciding = answers.iter().find_map(|answer| {
+            let holder = answer.holder.as_ref()?;
+            let is_same =
+                |other: &&Self| other.holder.as_ref().is_some_and(|it| it.is_one_with(holder));
+            answers.iter().filter(is_same).nth(majority - 1)
+        });
+        match deciding {
+            Some(deciding) => Self { last_token, waiting_clients, ..deciding.clone() },
+            None => Self {
+                name: name.clone(),
+                holder: None,
+                hold_count: 0,
+                remaining: None,
+                since: None,
+                last_token,
+                waiting_clients,
+            },
+        }
     }
 }
 
@@ -565,7 +561,9 @@ impl Primitive for Lock {
     fn read_acquire(&self, reply: &Reply) -> Option<Answer> {
         match reply.list()? {
             [Reply::Number(1), block_end] => {
-                Some(Answer::Granted { block_end: block_end.number()?.try_into().ok()? })
+                let block_end = u64::try_from(block_end.number()?).ok()?;
+                // Beyond that Lua's numbers have gaps, and tokens would repeat.
+                (block_end < 1 << 53).then_some(Answer::Granted { block_end })
             }
             [Reply::Number(0), pttl, holder, subscribers] => Some(Answer::Refused(Refusal {
                 holder: Holder::new(holder.text()?),

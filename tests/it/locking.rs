@@ -10,7 +10,10 @@ use std::{
 
 use leasehold::{Client, Error, Guard, Owner};
 
-use crate::support::{Server, Spy, eventually, nothing_is_left};
+use crate::{
+    checks::{LIMIT, client_is_idle, connect, exists, nothing_left},
+    support::{Server, Spy, eventually, nothing_is_left},
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_free_lock_costs_one_request_and_its_release_another() {
@@ -207,3 +210,27 @@ async fn a_grant_to_an_owner_is_a_grant_to_all_its_waiters() {
 }
 
 const SOON: Duration = Duration::from_secs(15);
+
+/// Both have one channel, as in Redisson, and one counter; they are two locks all the same.
+#[tokio::test]
+async fn a_name_in_braces_is_another_lock() {
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let (bare, braced) = (client.mutex("n"), client.mutex("{n}"));
+    let first = bare.lock().await.expect("free");
+    let second = braced.try_lock().await.expect("an answer").expect("another lock");
+    assert!(exists(&server, "n").await && exists(&server, "{n}").await);
+    // Waiters of both listen on the channel, and each hears of its own release.
+    let other = connect(&server).await;
+    let waits = [other.mutex("n").lock(), other.mutex("{n}").lock()].map(tokio::spawn);
+    let listening = async || other.stats().waiters == 2 && other.stats().subscriptions == 1;
+    eventually(LIMIT, "both wait", listening).await;
+    for (guard, wait) in [first, second].into_iter().zip(waits) {
+        guard.unlock().await.expect("held");
+        let within = tokio::time::timeout(Duration::from_secs(2), wait).await;
+        let taken = within.expect("it is woken").expect("no panic").expect("free");
+        taken.unlock().await.expect("held");
+    }
+    nothing_left(&server, &client).await;
+    client_is_idle(&other).await;
+}

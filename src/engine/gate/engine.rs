@@ -24,7 +24,7 @@ pub(crate) struct Engine {
     pub(crate) quorum: Arc<Quorum>,
     pub(crate) watchdog: Watchdog,
     pub(crate) tasks: TaskTracker,
-    /// By channel, which is unique per kind and name.
+    /// By name. Not by channel: `n` and `{n}` have the same.
     pub(super) gates: Mutex<HashMap<Arc<str>, Arc<Gate>>>,
     phase: AtomicU8,
     /// Wakes those who wait until nothing is held.
@@ -85,7 +85,7 @@ impl Engine {
 
     pub(super) fn gate(self: &Arc<Self>, primitive: &Arc<dyn Primitive>) -> Arc<Gate> {
         let mut gates = self.gates.lock();
-        if let Some(gate) = gates.get(primitive.channel()) {
+        if let Some(gate) = gates.get(primitive.name()) {
             return gate.clone();
         }
         let gate = Arc::new(Gate {
@@ -95,13 +95,13 @@ impl Engine {
             changed: Notify::new(),
             settled: Notify::new(),
         });
-        gates.insert(primitive.channel().clone(), gate.clone());
+        gates.insert(primitive.name().clone(), gate.clone());
         gate
     }
 
     /// The gate of a lock if somebody uses it.
     pub(crate) fn existing_gate(&self, primitive: &dyn Primitive) -> Option<Arc<Gate>> {
-        self.gates.lock().get(primitive.channel()).cloned()
+        self.gates.lock().get(primitive.name()).cloned()
     }
 }
 

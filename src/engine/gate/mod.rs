@@ -404,7 +404,7 @@ impl Gate {
         state.forget_old_aftermath(now);
         if !state.retired && state.is_idle() {
             state.retired = true;
-            gates.remove(self.primitive.channel());
+            gates.remove(self.primitive.name());
         }
     }
 

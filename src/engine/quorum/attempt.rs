@@ -160,12 +160,8 @@ impl Attempt {
         let nodes = votes.iter().zip(&quorum.nodes);
         let nodes = nodes.map(|(vote, node)| standing(vote, node, now)).collect();
         let refusals: PerNode<&Refusal> = votes.iter().filter_map(refusal).collect();
-        // A red lock of Redisson's has another name on each node: that is one holder, and no split vote.
-        let is_foreign = |refusal: &Refusal| refusal.holder.client().is_none();
         let times = |one: &Refusal| {
-            let both_foreign = |other: &Refusal| is_foreign(one) && is_foreign(other);
-            let same = |other: &&&Refusal| other.holder == one.holder || both_foreign(other);
-            refusals.iter().filter(same).count()
+            refusals.iter().filter(|other| other.holder.is_one_with(&one.holder)).count()
         };
         let leading = refusals.iter().max_by_key(|refusal| (times(refusal), refusal.remaining));
         let leading: &Refusal = leading.expect("BUG: refused by nobody");

@@ -91,6 +91,11 @@ impl Foothold {
         foothold
     }
 
+    /// Whether the node is known to have had the lease. Of use where there are several.
+    pub(super) fn had(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.held.is_some())
+    }
+
     pub(crate) fn acquires(&self) -> Acquires {
         self.acquires
     }

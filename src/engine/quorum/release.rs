@@ -9,7 +9,7 @@ use super::foothold::Acquires;
 use super::{Foothold, Quorum};
 use crate::clock::Timestamp;
 use crate::engine::primitive::{Primitive, Released};
-use crate::engine::round::{PerNode, Round};
+use crate::engine::round::{PerNode, Round, Vote};
 use crate::engine::tally::Verdict;
 use crate::error::Fault;
 use crate::key::LeaseId;
@@ -72,6 +72,8 @@ impl Drop for Undo {
 pub(crate) struct Release {
     round: Round<Released>,
     undo: Undo,
+    /// Which nodes are known to have had the lease.
+    had: PerNode<bool>,
 }
 
 impl Quorum {
@@ -96,7 +98,7 @@ impl Quorum {
                 undo.owe(index, None);
             }
         }
-        Release { round, undo }
+        Release { round, undo, had: footholds.iter().map(Foothold::had).collect() }
     }
 }
 
@@ -106,8 +108,15 @@ impl Release {
         let quorum = self.undo.quorum.clone();
         let until = quorum.clock.now().plus(within);
         let primitive = self.undo.primitive.clone();
-        let rules = quorum.rules(until, |reply: &Reply| primitive.read_release(reply));
-        let verdict = self.round.verdict(rules, |released| released.held).await;
+        let read = |reply: &Reply| primitive.read_release(reply);
+        let soon = until.min(self.round.sent_at.plus(grace(quorum.round_trip())));
+        let rules = quorum.rules(if quorum.is_one() { until } else { soon }, read);
+        let mut verdict = self.round.verdict(rules, |released| released.held).await;
+        if verdict == Verdict::Unknown && !quorum.is_one() && self.is_free(&quorum) {
+            verdict = Verdict::Yes;
+        } else if verdict == Verdict::Unknown && quorum.clock.now() < until {
+            verdict = self.round.verdict(quorum.rules(until, read), |released| released.held).await;
+        }
         let answered = self.round.votes.iter().filter_map(|vote| vote.value());
         let receivers = answered.map(|released| released.receivers).max().unwrap_or(0);
         let held = match verdict {
@@ -139,6 +148,19 @@ impl Release {
     }
 }
 
+impl Release {
+    /// Whether a majority has not, or no more, what some of it never had, and nothing speaks for a loss: then those
+    /// that do not answer are not waited for.
+    fn is_free(&self, quorum: &Quorum) -> bool {
+        let is_left = |(vote, had): (&Vote<Released>, &bool)| {
+            vote.value().map(|released| released.held || !had)
+        };
+        let left: PerNode<bool> =
+            self.round.votes.iter().zip(&self.had).filter_map(is_left).collect();
+        left.len() >= quorum.majority() && left.iter().all(|left| *left)
+    }
+}
+
 impl Drop for Release {
     fn drop(&mut self) {
         for (index, vote) in self.round.votes.iter_mut().enumerate() {
@@ -151,6 +173,11 @@ impl Drop for Release {
         }
         self.undo.disarm();
     }
+}
+
+/// How long the slower nodes are waited for before it is asked whether they are needed.
+fn grace(round_trip: Duration) -> Duration {
+    (round_trip * 10).max(Duration::from_millis(5))
 }
 
 /// Whether so many of the nodes owe the release of `id` no more, by `until`.

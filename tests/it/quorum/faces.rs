@@ -50,10 +50,7 @@ async fn holders_share_a_lock<F: Face>() {
                     assert!(guard.is_held());
                     drop(nested);
                     inside.store(false, SeqCst);
-                    // On two nodes only, one of which falls silent: the release stays owed.
-                    let freed = guard.unlock().await;
-                    let fine = matches!(freed, Ok(()) | Err(Error::Unavailable { .. }));
-                    assert!(fine, "{freed:?}");
+                    guard.unlock().await.expect("held");
                 }
             }));
         }

@@ -61,16 +61,17 @@ async fn a_minoritys_word_is_none() {
     let masters = Masters::start(3).await;
     let client = masters.client().await;
     let lock = client.mutex("n");
-    hold_by_hand(&masters.0[0], "somebody:1", 20_000).await;
+    let somebody = |number| format!("somebody:f81d4fae-7dec-41d0-a765-00a0c91e6bf{number}");
+    hold_by_hand(&masters.0[0], &somebody(1), 20_000).await;
     assert_eq!(lock.holder().await.expect("an answer"), None);
     assert_eq!(lock.remaining_ttl().await.expect("an answer"), None);
     // Two holders on one node each, after a split vote: still nobody.
-    hold_by_hand(&masters.0[1], "somebody:2", 20_000).await;
+    hold_by_hand(&masters.0[1], &somebody(2), 20_000).await;
     assert!(!lock.is_locked().await.expect("an answer"));
 
-    hold_by_hand(&masters.0[2], "somebody:2", 9000).await;
+    hold_by_hand(&masters.0[2], &somebody(2), 9000).await;
     let status = lock.status().await.expect("an answer");
-    assert_eq!(status.holder.as_ref().map(Holder::as_str), Some("somebody:2"));
+    assert_eq!(status.holder.as_ref().map(Holder::as_str), Some(&*somebody(2)));
     assert_eq!(status.hold_count, 3);
     let left = status.remaining.expect("it has an end");
     assert!(left <= 9000 * MS, "for {left:?}: a majority has it no longer than the shorter one");

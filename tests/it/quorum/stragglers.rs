@@ -61,6 +61,23 @@ async fn nothing_waits_for_a_node_that_hangs() {
     masters.nothing_left(&[&client]).await;
 }
 
+/// The third never had the lease, so that it is free on a majority without the one that hangs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unlock_waits_for_no_node_that_hangs_though_it_held_a_bare_majority() {
+    let masters = Masters::start(3).await;
+    let client = connected(masters.builder().ttl(10_000 * MS).response_timeout(3 * LATE)).await;
+    masters.0[2].command(&["HSET", "n", "another:0", "1"]).await;
+    let guard = client.mutex("n").lock().await.expect("two of three");
+    masters.0[1].pause();
+    let began_at = Instant::now();
+    guard.unlock().await.expect("held");
+    assert!(began_at.elapsed() < LATE, "{:?}", began_at.elapsed());
+    assert!(!exists(&masters.0[0], "n").await);
+    masters.0[1].resume();
+    masters.0[2].command(&["DEL", "n"]).await;
+    masters.nothing_left(&[&client]).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_waits_for_a_dead_node() {
     let masters = Masters::start(3).await;
