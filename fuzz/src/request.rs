@@ -1,0 +1,108 @@
+//! What a client sends, taken apart.
+
+use std::sync::LazyLock;
+
+/// Which of the library's scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Script {
+    Acquire,
+    Renew,
+    Release,
+    Raise,
+    Force,
+    Status,
+    Preflight,
+}
+
+/// A command with its arguments.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub words: Vec<Vec<u8>>,
+    /// The script that it runs, if it runs one.
+    pub script: Option<Script>,
+    /// With the script's text, not its hash.
+    pub whole: bool,
+}
+
+struct Known {
+    script: Script,
+    body: &'static str,
+    hash: String,
+}
+
+static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
+    let known = |script, body: &'static str| {
+        let hash = redis::Script::new(body).get_hash().to_owned();
+        Known { script, body, hash }
+    };
+    vec![
+        known(Script::Acquire, include_str!("../../lua/lock_acquire.lua")),
+        known(Script::Renew, include_str!("../../lua/lock_renew.lua")),
+        known(Script::Release, include_str!("../../lua/lock_release.lua")),
+        known(Script::Raise, include_str!("../../lua/fence_raise.lua")),
+        known(Script::Force, include_str!("../../lua/force_unlock.lua")),
+        known(Script::Status, include_str!("../../lua/lock_status.lua")),
+        known(Script::Preflight, include_str!("../../lua/preflight.lua")),
+    ]
+});
+
+impl Request {
+    /// Takes the first request off `bytes`, if all of it is there.
+    pub fn take(bytes: &mut Vec<u8>) -> Option<Self> {
+        let mut at = 0;
+        let count = number(bytes, &mut at, b'*')?;
+        let mut words = Vec::new();
+        for _ in 0..count {
+            let length = number(bytes, &mut at, b'$')?;
+            words.push(bytes.get(at..at + length)?.to_vec());
+            at += length + 2;
+        }
+        if at > bytes.len() {
+            return None;
+        }
+        bytes.drain(..at);
+        let whole = words[0] == b"EVAL";
+        let script = (whole || words[0] == b"EVALSHA").then(|| {
+            let text = &words[1][..];
+            let known = KNOWN.iter().find(|known| {
+                if whole { known.body.as_bytes() == text } else { known.hash.as_bytes() == text }
+            });
+            known.expect("a script of lua/").script
+        });
+        Some(Self { words, script, whole })
+    }
+
+    pub fn is(&self, name: &str) -> bool {
+        self.words[0].eq_ignore_ascii_case(name.as_bytes())
+    }
+
+    /// An argument of the command as text.
+    pub fn word(&self, index: usize) -> String {
+        self.words
+            .get(index)
+            .map(|word| String::from_utf8_lossy(word).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// The script's KEYS.
+    pub fn keys(&self) -> &[Vec<u8>] {
+        &self.words[3..3 + self.key_count()]
+    }
+
+    /// The script's ARGV, as text.
+    pub fn argv(&self, index: usize) -> String {
+        self.word(3 + self.key_count() + index)
+    }
+
+    fn key_count(&self) -> usize {
+        self.word(2).parse().expect("a number of keys")
+    }
+}
+
+fn number(bytes: &[u8], at: &mut usize, sign: u8) -> Option<usize> {
+    let rest = bytes.get(*at..)?;
+    let end = rest.windows(2).position(|two| two == b"\r\n")?;
+    assert_eq!(rest[0], sign, "the client sent no command: {:?}", String::from_utf8_lossy(rest));
+    *at += end + 2;
+    Some(std::str::from_utf8(&rest[1..end]).expect("digits").parse().expect("a length"))
+}
