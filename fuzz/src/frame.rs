@@ -74,6 +74,16 @@ impl Frame {
         }
     }
 
+    /// A number, or its decimal text: the library takes either.
+    pub fn number(&self) -> Option<i64> {
+        match self {
+            Self::Digits(number) => Some(*number),
+            Self::Bulk(bytes) => std::str::from_utf8(bytes).ok()?.parse().ok(),
+            Self::Simple(text) | Self::Verbatim(text) => text.parse().ok(),
+            _ => self.int(),
+        }
+    }
+
     pub fn list(&self) -> Option<&[Frame]> {
         match self {
             Self::Array(items) => Some(items),
@@ -84,19 +94,19 @@ impl Frame {
     /// The end of the token block that a `lock_acquire` of exactly this answer grants.
     pub fn granted(&self) -> Option<u64> {
         let [one, end] = self.list()? else { return None };
-        (one.int()? == 1).then_some(end.int()?.try_into().ok()).flatten()
+        (one.int()? == 1).then_some(end.number()?.try_into().ok()).flatten()
     }
 
     /// Whether an answer of `lock_renew`, `fence_raise` or `force_unlock` says yes.
     pub fn is_one(&self) -> bool {
-        self.int() == Some(1)
+        self.number() == Some(1)
     }
 
     /// Whether an answer of `lock_release` says that the lease was held; `None`: it is none of its answers.
     pub fn released(&self) -> Option<bool> {
         let [held, receivers] = self.list()? else { return None };
-        u32::try_from(receivers.int()?).ok()?;
-        match held.int()? {
+        u32::try_from(receivers.number()?).ok()?;
+        match held.number()? {
             0 => Some(false),
             1 => Some(true),
             _ => None,
