@@ -1,0 +1,144 @@
+//! L1, L2 and H: what is free is taken by who waits for it.
+
+use super::{View, covered, ms, s};
+use crate::{
+    clock::nanos,
+    event::{How, Outcome, What},
+    history::{Call, Hold},
+};
+
+pub(super) fn check(view: &mut View<'_>) {
+    after_a_kill(view);
+    for index in 0..view.holds.len() {
+        after_a_release(view, index);
+    }
+    after_the_faults(view);
+}
+
+/// L1: who waits behind a killed holder has the lock when the time to live that was asked for last is over.
+fn after_a_kill(view: &mut View<'_>) {
+    let kills: Vec<(u64, String, u64)> = view
+        .history
+        .events()
+        .filter_map(|(_, event)| match &event.what {
+            What::Killed { process, number } => Some((event.at, process.clone(), *number)),
+            _ => None,
+        })
+        .collect();
+    for (at, process, number) in kills {
+        let orphans: Vec<Hold> =
+            view.holds.iter().filter(|hold| is_orphan(hold, &process, at)).cloned().collect();
+        for hold in orphans {
+            let ttl = hold.ttl_ms * 1_000_000;
+            let drift = ttl / 100 + 2_000_000;
+            let free_at = (at + ttl).max(hold.latest + drift);
+            let limit = free_at + A_KEYS_END + view.allowed(at, free_at + A_KEYS_END, |_| true);
+            if view.is_calm(at, limit, Some(number))
+                && waits(view, &hold.lock, at + ttl / 2, at, limit)
+            {
+                view.checked("L1");
+                if !is_taken(view, &hold.lock, at, limit) {
+                    let what = format!("killed at {} and not taken by {}: {hold}", s(at), s(limit));
+                    view.found("L1", limit, what);
+                }
+            }
+        }
+    }
+}
+
+fn is_orphan(hold: &Hold, process: &str, killed_at: u64) -> bool {
+    hold.process == process
+        && hold.released_at.is_none()
+        && hold.lost_at.is_none()
+        && hold.latest > killed_at
+}
+
+/// L2: with a waiter there and no fault, a lock that is given back is taken at once.
+fn after_a_release(view: &mut View<'_>, index: usize) {
+    let hold = &view.holds[index];
+    let given_back = hold.calls.iter().all(|call| {
+        let grant = view.calls[*call].granted.as_ref();
+        grant.is_some_and(|grant| matches!(grant.released, Some((_, Outcome::Ok))))
+    });
+    let Some(at) = hold.released_at.filter(|_| given_back) else { return };
+    let ends = hold.calls.iter().filter_map(|call| view.calls[*call].granted.as_ref()?.released);
+    let done = ends.map(|(at, _)| at).max().unwrap_or(at);
+    let limit = done + view.allowed(at, done + nanos(view.setting.slack), |_| true);
+    let (lock, shown) = (hold.lock.clone(), hold.to_string());
+    let calm = view.is_calm(at.saturating_sub(A_WHILE), limit, None);
+    if calm && waits(view, &lock, at.saturating_sub(SETTLED), at, limit) {
+        view.checked("L2");
+        if !is_taken(view, &lock, at, limit) {
+            let late = ms(limit - at);
+            view.found("L2", limit, format!("given back and not taken for {late:.1} ms: {shown}"));
+        }
+    }
+}
+
+/// H: who waits when the last fault has ended gets the lock within two times to live, but for the time that
+/// others hold it.
+fn after_the_faults(view: &mut View<'_>) {
+    let end = view.history.events().map(|(_, event)| event.at).max().unwrap_or(0);
+    let heals: Vec<u64> = view.faults.iter().map(|fault| fault.to).filter(|to| *to < end).collect();
+    for healed_at in heals {
+        let next = view.faults.iter().filter(|fault| fault.to > healed_at).map(|fault| fault.from);
+        // Another fault that is still there has a beginning in the past: then it is not over.
+        let calm_until = next.min().unwrap_or(end).min(end);
+        if calm_until <= healed_at {
+            continue;
+        }
+        for index in 0..view.calls.len() {
+            after_the_last(view, index, healed_at, calm_until);
+        }
+    }
+}
+
+fn after_the_last(view: &mut View<'_>, index: usize, healed_at: u64, calm_until: u64) {
+    let call = view.calls[index].clone();
+    let ended_at = call.ended_at.unwrap_or(u64::MAX);
+    if call.asked_at > healed_at || ended_at < healed_at || !is_wait(&call) {
+        return;
+    }
+    // A process that is gone waits for nothing.
+    let to = ended_at.min(calm_until).min(view.last_seen(&call.process));
+    let held = view.holds.iter().filter(|hold| hold.lock == call.lock);
+    let spans = held.map(|hold| (hold.granted_at.max(healed_at), hold.ends_at.min(to)));
+    let held = covered(spans.filter(|(from, to)| from < to).collect());
+    let waited = to.saturating_sub(healed_at).saturating_sub(held);
+    let limit = 2 * nanos(view.setting.ttl) + view.allowed(healed_at, to, |_| true);
+    if call.granted.is_some() || waited > limit {
+        view.checked("H");
+    }
+    if waited > limit {
+        let waited = ms(waited);
+        let what = format!("{waited:.0} ms behind nobody after {}: {call}", s(healed_at));
+        view.found("H", to, what);
+    }
+}
+
+/// Whether somebody who asked for `lock` by `asked_by` waits from `from` until `to`, or until it has it.
+fn waits(view: &View<'_>, lock: &str, asked_by: u64, from: u64, to: u64) -> bool {
+    view.calls.iter().any(|call| {
+        let until = call.ended_at.unwrap_or_else(|| view.last_seen(&call.process));
+        let there = call.granted.is_some() && until > from || until >= to;
+        call.lock == lock && is_wait(call) && call.asked_at <= asked_by && there
+    })
+}
+
+fn is_wait(call: &Call) -> bool {
+    matches!(call.how, How::Lock | How::LockWithTimeout | How::TryLockFor | How::Run)
+}
+
+/// Whether anybody begins to hold `lock` between the two times.
+fn is_taken(view: &View<'_>, lock: &str, from: u64, to: u64) -> bool {
+    view.holds
+        .iter()
+        .any(|hold| hold.lock == lock && hold.granted_at >= from && hold.granted_at <= to)
+}
+
+/// How long after its end a key may still be there, in nanoseconds.
+const A_KEYS_END: u64 = 100_000_000;
+/// For so long before a release there must have been no fault, in nanoseconds.
+const A_WHILE: u64 = 1_000_000_000;
+/// A waiter that has been there for so long listens, in nanoseconds.
+const SETTLED: u64 = 100_000_000;

@@ -1,0 +1,221 @@
+//! Says whether a history keeps what the library promises.
+//!
+//! | | statement | file |
+//! |---|---|---|
+//! | S1 | two holds of one name never overlap | `safety` |
+//! | S2 | tokens rise from hold to hold; a fenced register never takes a smaller one | `safety` |
+//! | S3 | a hold's count is what was taken less what was given back, here and at the servers | `counts` |
+//! | W1 | nothing is renewed after its release, and nothing is left at the end | `leases` |
+//! | W2 | a hold that has ended is told as lost, by its deadline, and never given back as held | `leases` |
+//! | L1 | a killed holder's lock is free after its time to live | `liveness` |
+//! | L2 | a release wakes a waiter | `liveness` |
+//! | H | when all faults have ended, every waiter gets the lock | `liveness` |
+//! | T1 | a wait ends neither before its time nor after it | `answers` |
+//! | O1 | nobody is told what nobody can know | `answers` |
+//!
+//! An interval check suffices for a lock, since a hold's bounds come from the client itself: exclusion is then
+//! "sorted intervals do not overlap". A limit in time allows for what the processes stood still meanwhile.
+
+mod answers;
+mod counts;
+mod leases;
+mod liveness;
+mod safety;
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use crate::{
+    clock::nanos,
+    event::What,
+    history::{Call, History, Hold},
+};
+
+/// What the checker must know of the run.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// How many servers there were.
+    pub nodes: usize,
+    /// What a time limit allows besides.
+    pub slack: Duration,
+    /// The longest lease that was asked for.
+    pub ttl: Duration,
+    /// How long an answer is waited for at most.
+    pub response_timeout: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub invariant: &'static str,
+    /// What is wrong, with the calls and times that show it.
+    pub what: String,
+    /// When, for the order of a report.
+    pub at: u64,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.what)
+    }
+}
+
+/// What came of a check.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    pub violations: Vec<Violation>,
+    /// How often each invariant had something to say.
+    pub checked: BTreeMap<&'static str, u64>,
+    pub calls: usize,
+    pub holds: usize,
+}
+
+impl Report {
+    /// The names of the invariants that do not hold.
+    pub fn violated(&self) -> Vec<&'static str> {
+        let mut names: Vec<_> = self.violations.iter().map(|found| found.invariant).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
+/// Checks a history for everything.
+pub fn check(history: &History, setting: &Setting) -> Report {
+    let mut view = View::of(history, setting);
+    for part in [safety::check, counts::check, leases::check, liveness::check, answers::check] {
+        part(&mut view);
+    }
+    let mut report = view.report;
+    report.violations.sort_by_key(|violation| violation.at);
+    (report.calls, report.holds) = (view.calls.len(), view.holds.len());
+    report
+}
+
+/// A fault, from its beginning until all is as before.
+struct Fault<'a> {
+    from: u64,
+    to: u64,
+    number: u64,
+    kind: &'a str,
+}
+
+/// A history as the checks need it.
+struct View<'a> {
+    history: &'a History,
+    setting: &'a Setting,
+    calls: Vec<Call>,
+    holds: Vec<Hold>,
+    /// From, to, and the process that stood still.
+    stalls: Vec<(u64, u64, &'a str)>,
+    faults: Vec<Fault<'a>>,
+    report: Report,
+}
+
+impl<'a> View<'a> {
+    fn of(history: &'a History, setting: &'a Setting) -> Self {
+        let calls = history.calls();
+        let holds = History::holds(&calls);
+        let mut view = Self {
+            history,
+            setting,
+            calls,
+            holds,
+            stalls: Vec::new(),
+            faults: Vec::new(),
+            report: Report::default(),
+        };
+        for (process, event) in history.events() {
+            match &event.what {
+                What::Stalled { from } => view.stalls.push((*from, event.at, process)),
+                What::Fault { number, kind } => {
+                    let (from, to, number) = (event.at, u64::MAX, *number);
+                    view.faults.push(Fault { from, to, number, kind });
+                }
+                What::Healed { number } => {
+                    let begun = |fault: &&mut Fault<'_>| fault.number == *number;
+                    if let Some(fault) = view.faults.iter_mut().find(begun) {
+                        fault.to = event.at;
+                    }
+                }
+                _ => {}
+            }
+        }
+        view
+    }
+
+    fn found(&mut self, invariant: &'static str, at: u64, what: String) {
+        self.report.violations.push(Violation { invariant, what, at });
+    }
+
+    fn checked(&mut self, invariant: &'static str) {
+        *self.report.checked.entry(invariant).or_default() += 1;
+    }
+
+    /// What a limit allows between `from` and `to`: the slack, and what the given processes stood still there.
+    fn allowed(&self, from: u64, to: u64, by: impl Fn(&str) -> bool) -> u64 {
+        let there = self.stalls.iter().filter(|(begins, ends, process)| {
+            *begins < to && *ends > from && (by(process) || *process == DRIVER)
+        });
+        // Two that stood still at once did so for the same reason, mostly; one after the other adds up.
+        let spans = there.map(|(begins, ends, _)| (*begins, *ends)).collect();
+        nanos(self.setting.slack) + covered(spans)
+    }
+
+    /// Whether no fault but number `except` was there between the two times.
+    fn is_calm(&self, from: u64, to: u64, except: Option<u64>) -> bool {
+        let disturbs =
+            |fault: &Fault<'_>| fault.from < to && fault.to > from && Some(fault.number) != except;
+        !self.faults.iter().any(disturbs)
+    }
+
+    /// The last thing that is known of a process.
+    fn last_seen(&self, process: &str) -> u64 {
+        let events = self.history.processes.get(process);
+        events.and_then(|events| events.last()).map_or(0, |event| event.at)
+    }
+}
+
+/// How much time some spans cover together.
+fn covered(mut spans: Vec<(u64, u64)>) -> u64 {
+    spans.sort_unstable();
+    let mut end = 0;
+    let mut sum = 0;
+    for (from, to) in spans {
+        sum += to.saturating_sub(from.max(end));
+        end = end.max(to);
+    }
+    sum
+}
+
+/// A time of a report, in seconds.
+fn s(at: u64) -> String {
+    format!("{:.6}", at as f64 / 1e9)
+}
+
+fn ms(span: u64) -> f64 {
+    span as f64 / 1e6
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} by {} owner {} token {} from {} to {}",
+            self.lock,
+            self.process,
+            self.owner,
+            self.token,
+            s(self.granted_at),
+            s(self.ends_at)
+        )
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {} by {} op {}", self.how, self.lock, self.process, self.op)?;
+        write!(f, " asked at {}", s(self.asked_at))
+    }
+}
+
+/// The journal of the process that starts the others and injects the faults.
+pub const DRIVER: &str = "driver";
