@@ -2,6 +2,15 @@
 
 pub mod checker;
 pub mod clock;
+pub mod contender;
+mod deployment;
 pub mod event;
+pub mod excluded;
 pub mod history;
 pub mod journal;
+mod nemesis;
+pub mod recorder;
+pub mod register;
+pub mod run;
+mod scene;
+mod support;

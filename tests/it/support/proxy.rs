@@ -4,6 +4,7 @@ use std::{
     future::poll_fn,
     io,
     net::{Ipv4Addr, TcpListener as StdListener},
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU16, AtomicUsize, Ordering},
@@ -54,6 +55,8 @@ struct Switches {
     hold_replies: bool,
     /// How often all connections were cut.
     cuts: u64,
+    /// How often all connections were half-closed.
+    half_closings: u64,
 }
 
 impl Proxy {
@@ -91,9 +94,12 @@ impl Proxy {
         self.switch(|switches| switches.delay = delay);
     }
 
-    /// Swallows what clients send.
+    /// Swallows what clients send. Off again, it cuts what is live, as [`drop_replies`](Self::drop_replies) does.
     pub(crate) fn drop_requests(&self, on: bool) {
-        self.switch(|switches| switches.drop_requests = on);
+        self.switch(|switches| {
+            switches.cuts += u64::from(switches.drop_requests && !on);
+            switches.drop_requests = on;
+        });
     }
 
     /// Swallows what the server answers: commands run, and nobody is told.
@@ -135,6 +141,12 @@ impl Proxy {
     /// Breaks all live connections: clients see a reset. What the server has already been sent still runs.
     pub(crate) fn cut(&self) {
         self.switch(|switches| switches.cuts += 1);
+    }
+
+    /// Ends all live connections on the server's side only: it is told that the client has closed, and the client
+    /// is told nothing. It gets the replies that were on their way, and no more.
+    pub(crate) fn half_close(&self) {
+        self.switch(|switches| switches.half_closings += 1);
     }
 
     /// Refuses new connections, or accepts them again. Live ones go on.
@@ -274,9 +286,33 @@ async fn pass_requests(
     switches: watch::Receiver<Switches>,
 ) {
     let mut bytes = vec![0; BUFFER];
-    while let Ok(count @ 1..) = client.read(&mut bytes).await {
-        let dropped = switches.borrow().drop_requests;
-        if !dropped {
+    let (cuts, half_closings) = {
+        let switches = switches.borrow();
+        (switches.cuts, switches.half_closings)
+    };
+    let mut closings = switches.clone();
+    let mut half_closed = pin!(async move {
+        // Its result would keep the switches borrowed.
+        let _ = closings.wait_for(|now| now.half_closings != half_closings).await;
+    });
+    let mut is_open = true;
+    loop {
+        let read = tokio::select! {
+            biased;
+            () = &mut half_closed, if is_open => {
+                is_open = false;
+                let _ = server.shutdown().await;
+                continue;
+            }
+            read = client.read(&mut bytes) => read,
+        };
+        let Ok(count @ 1..) = read else { break };
+        let passes = {
+            let switches = switches.borrow();
+            // After a cut nothing may follow what was swallowed.
+            !switches.drop_requests && switches.cuts == cuts && is_open
+        };
+        if passes {
             // A server that has gone is told to the client by the end of its replies.
             let _ = server.write_all(&bytes[..count]).await;
         }
@@ -309,6 +345,7 @@ async fn deliver_replies(
     mut client: WriteHalf<'_>,
     mut switches: watch::Receiver<Switches>,
 ) {
+    let half_closings = switches.borrow().half_closings;
     while let Some((due_at, bytes)) = kept.recv().await {
         tokio::time::sleep_until(due_at).await;
         let _ = switches.wait_for(|switches| !switches.hold_replies).await;
@@ -319,7 +356,9 @@ async fn deliver_replies(
     // The server's end is kept back or lost just like its replies.
     let passes = |switches: &Switches| !switches.hold_replies && !switches.drop_replies;
     let _ = switches.wait_for(passes).await;
-    let _ = client.shutdown().await;
+    if switches.borrow().half_closings == half_closings {
+        let _ = client.shutdown().await;
+    }
 }
 
 const BUFFER: usize = 64 * 1024;
@@ -432,6 +471,17 @@ mod tests {
         let mut connection = connect(&proxy).await.expect("the proxy passes on");
         assert_eq!(incr(&mut connection).await, Ok(1));
         assert_eq!((count(&server).await, count(&other).await), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn a_half_closed_connection_is_over_for_the_server_only() {
+        let (server, proxy, mut connection) = start().await;
+        assert_eq!(incr(&mut connection).await, Ok(1));
+        proxy.half_close();
+        assert!(tokio::time::timeout(SHORT, incr(&mut connection)).await.is_err());
+        assert_eq!((count(&server).await, proxy.connections()), (1, 1));
+        let mut connection = connect(&proxy).await.expect("the proxy passes on again");
+        assert_eq!(incr(&mut connection).await, Ok(2));
     }
 
     #[tokio::test]

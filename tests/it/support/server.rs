@@ -24,6 +24,8 @@ pub(crate) struct Server {
     port: u16,
     dir: PathBuf,
     args: Vec<String>,
+    /// Variables of its environment besides those of this process.
+    environment: Vec<(String, String)>,
     /// `None` while killed.
     process: Mutex<Option<Child>>,
 }
@@ -36,6 +38,14 @@ impl Server {
 
     /// Starts a server with options besides the usual ones; they win where both set the same.
     pub(crate) async fn with(args: &[&str]) -> Self {
+        Self::in_environment(&[], args).await
+    }
+
+    /// Starts a server with options and variables of its environment besides the usual ones.
+    pub(crate) async fn in_environment(environment: &[(&str, &str)], args: &[&str]) -> Self {
+        let environment =
+            environment.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+        let environment: Vec<_> = environment.collect();
         for _ in 0..PORTS_TRIED {
             let port = ports::next();
             let dir = env::temp_dir().join(format!("leasehold-test-{}-{port}", std::process::id()));
@@ -44,9 +54,10 @@ impl Server {
                 port,
                 dir,
                 args: args.iter().map(ToString::to_string).collect(),
+                environment: environment.clone(),
                 process: Mutex::new(None),
             };
-            if server.launch().await {
+            if server.launch(&[]).await {
                 return server;
             }
         }
@@ -141,9 +152,18 @@ impl Server {
     ///
     /// When it still runs.
     pub(crate) async fn restart(&self) {
+        self.restart_with(&[]).await;
+    }
+
+    /// Starts the server again, this time with more options.
+    ///
+    /// # Panics
+    ///
+    /// When it still runs.
+    pub(crate) async fn restart_with(&self, more: &[&str]) {
         assert!(self.process().is_none(), "kill the server before it is restarted");
         for _ in 0..PORTS_TRIED {
-            if self.launch().await {
+            if self.launch(more).await {
                 return;
             }
             tokio::time::sleep(POLL).await;
@@ -172,7 +192,7 @@ impl Server {
     }
 
     /// Starts the process and waits until it answers. False if its port is taken.
-    async fn launch(&self) -> bool {
+    async fn launch(&self, more: &[&str]) -> bool {
         let log = File::create(self.dir.join(LOG)).expect("the server's log can be made");
         let process = spawn(|program| {
             Command::new(program)
@@ -180,6 +200,8 @@ impl Server {
                 .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
                 .args(["--loglevel", "warning"])
                 .args(&self.args)
+                .args(more)
+                .envs(self.environment.iter().map(|(name, value)| (name, value)))
                 .current_dir(&self.dir)
                 .stdin(Stdio::null())
                 .stdout(log.try_clone().expect("the log can be opened twice"))
@@ -337,9 +359,10 @@ async fn a_taken_port_is_passed_over() {
         port: first.port(),
         dir: first.dir().join("second"),
         args: Vec::new(),
+        environment: Vec::new(),
         process: Mutex::new(None),
     };
     fs::create_dir(second.dir()).expect("a directory for the server can be made");
-    assert!(!second.launch().await);
+    assert!(!second.launch(&[]).await);
     assert_eq!(first.command(&["PING"]).await, Value::SimpleString("PONG".into()));
 }

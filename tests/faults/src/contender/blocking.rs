@@ -1,0 +1,171 @@
+//! The turns of a blocking client.
+
+use std::{
+    thread::{self, sleep},
+    time::{Duration, Instant},
+};
+
+use leasehold::{
+    Error,
+    blocking::{Client, Guard, Mutex},
+};
+
+use super::{Shared, TICK};
+use crate::{
+    clock::Chance,
+    event::How,
+    recorder::{Recorder, Watched},
+};
+
+pub(super) fn contend(shared: &Shared) {
+    let Some(client) = connect(shared) else { return };
+    let threads: Vec<_> = (0..shared.orders.crowd)
+        .map(|member| {
+            let shared = shared.clone();
+            let mut chance = shared.chance(member);
+            let client = client.clone();
+            thread::spawn(move || {
+                let thread = Thread { owner: shared.recorder.number(), shared, client };
+                while !thread.shared.is_over() {
+                    thread.turn(&mut chance);
+                    sleep(chance.ms(0, 25));
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+    shared.ended(|| client.stats(), || client.holds().len());
+    client.shutdown().expect("this thread may wait");
+}
+
+fn connect(shared: &Shared) -> Option<Client> {
+    while !shared.is_over() {
+        if let Ok(client) = shared.builder().connect_blocking() {
+            return Some(client);
+        }
+        sleep(TICK * 4);
+    }
+    None
+}
+
+struct Thread {
+    shared: Shared,
+    client: Client,
+    /// The number of the thread itself, which owns what it takes.
+    owner: u64,
+}
+
+impl Thread {
+    fn turn(&self, chance: &mut Chance) {
+        let mutex = self.client.mutex(self.shared.lock_name(chance));
+        let wait = chance.ms(30, 700);
+        match chance.between(0, 100) {
+            0..35 => self.plain(&mutex, How::Lock, None, chance),
+            35..55 => self.plain(&mutex, How::LockWithTimeout, Some(wait), chance),
+            55..65 => self.plain(&mutex, How::TryLock, None, chance),
+            65..75 => self.plain(&mutex, How::TryLockFor, Some(wait), chance),
+            75..90 => self.nested(&mutex, chance),
+            90..95 => self.fixed(&mutex, chance),
+            _ => self.owned(&mutex, chance),
+        }
+    }
+
+    fn plain(&self, mutex: &Mutex, how: How, wait: Option<Duration>, chance: &mut Chance) {
+        if let Some((guard, watched)) = self.acquire(mutex, how, wait) {
+            self.hold(guard, watched, self.shared.work(chance), chance);
+        }
+    }
+
+    fn nested(&self, mutex: &Mutex, chance: &mut Chance) {
+        let Some((outer, watched_outer)) = self.acquire(mutex, How::Lock, None) else { return };
+        if let Some((inner, watched_inner)) = self.acquire(mutex, How::Lock, None) {
+            self.hold(inner, watched_inner, chance.ms(1, 10), chance);
+        }
+        self.hold(outer, watched_outer, chance.ms(1, 10), chance);
+    }
+
+    fn fixed(&self, mutex: &Mutex, chance: &mut Chance) {
+        let ttl = self.shared.orders.ttl;
+        let work = if chance.one_in(3) { ttl + TICK * 20 } else { chance.ms(1, 15) };
+        if let Some((guard, watched)) = self.acquire(&mutex.with_lease(ttl), How::Lock, None) {
+            self.hold(guard, watched, work, chance);
+        }
+    }
+
+    /// A guard that another thread gives back.
+    fn owned(&self, mutex: &Mutex, chance: &mut Chance) {
+        let recorder = self.recorder();
+        let op = recorder.asked(mutex.name(), recorder.number(), How::Lock, None);
+        match mutex.owned_by(&self.client.owner()).lock() {
+            Err(error) => self.refused(op, &error),
+            Ok(guard) => {
+                let watched = recorder.granted(op, &guard, self.shared.orders.ttl);
+                let work = chance.ms(1, 15);
+                thread::scope(|scope| {
+                    scope.spawn(|| self.hold(guard, watched, work, chance)).join()
+                })
+                .expect("no panic");
+            }
+        }
+    }
+
+    fn acquire(&self, mutex: &Mutex, how: How, wait: Option<Duration>) -> Option<(Guard, Watched)> {
+        let recorder = self.recorder();
+        let op = recorder.asked(mutex.name(), self.owner, how, wait);
+        let wait = wait.unwrap_or_default();
+        let acquired = match how {
+            How::LockWithTimeout => mutex.lock_with_timeout(wait).map(Some),
+            How::TryLock => mutex.try_lock(),
+            How::TryLockFor => mutex.try_lock_for(wait),
+            _ => mutex.lock().map(Some),
+        };
+        match acquired {
+            Ok(Some(guard)) => {
+                let watched = recorder.granted(op, &guard, self.shared.orders.ttl);
+                Some((guard, watched))
+            }
+            Ok(None) => {
+                recorder.held(op);
+                None
+            }
+            Err(error) => {
+                self.refused(op, &error);
+                None
+            }
+        }
+    }
+
+    fn hold<O>(&self, guard: Guard<O>, mut watched: Watched, work: Duration, chance: &mut Chance) {
+        watched.write(&guard, &self.shared.register);
+        let ends_at = Instant::now() + work;
+        loop {
+            watched.observe(&guard);
+            let left = ends_at.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            if let Some(reason) = guard.wait_lost(left.min(TICK)).expect("this thread may wait") {
+                return watched.lost(Some(&guard), reason);
+            }
+        }
+        if chance.one_in(3) {
+            watched.releasing(&guard, How::Drop);
+            drop(guard);
+            watched.released(&Ok(()));
+        } else {
+            watched.releasing(&guard, How::Unlock);
+            watched.released(&guard.unlock());
+        }
+    }
+
+    fn refused(&self, op: u64, error: &Error) {
+        self.recorder().refused(op, error);
+        sleep(TICK);
+    }
+
+    fn recorder(&self) -> &Recorder {
+        &self.shared.recorder
+    }
+}

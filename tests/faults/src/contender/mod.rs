@@ -1,0 +1,156 @@
+//! A process that contends for locks in all the ways there are, and writes down what it is told.
+
+mod blocking;
+mod tasks;
+
+use std::{
+    io::BufRead,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use leasehold::{Client, ClientBuilder, Stats};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    clock::{Chance, now},
+    event::What,
+    journal::Journal,
+    recorder::Recorder,
+    register::Register,
+};
+
+/// What the driver tells a contender.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Orders {
+    pub name: String,
+    /// For the journal and the registers.
+    pub dir: PathBuf,
+    pub urls: Vec<String>,
+    pub face: Face,
+    pub seed: u64,
+    pub ttl: Duration,
+    pub quarantine: Duration,
+    /// How many tasks or threads.
+    pub crowd: usize,
+    /// The locks. The first is taken most.
+    pub locks: Vec<String>,
+}
+
+/// Which of the two clients it uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Face {
+    Tasks,
+    Threads,
+}
+
+/// What all tasks and threads of a contender share.
+#[derive(Clone, Debug)]
+struct Shared {
+    orders: Orders,
+    recorder: Recorder,
+    register: Register,
+    ends: Arc<AtomicBool>,
+}
+
+/// Contends until its standard input says "end"; ends at once when that is closed.
+pub fn contend(orders: Orders) {
+    let journal = Journal::create(&orders.dir.join(format!("{}.log", orders.name)));
+    let journal = journal.expect("the journal can be made");
+    let shared = Shared {
+        register: Register::new(&orders.dir),
+        recorder: Recorder::new(journal.clone()),
+        ends: Arc::default(),
+        orders,
+    };
+    thread::spawn(move || watch_for_stalls(&journal, &AtomicBool::new(false)));
+    let ends = shared.ends.clone();
+    thread::spawn(move || {
+        let mut line = String::new();
+        let _ = std::io::stdin().lock().read_line(&mut line);
+        if line.trim() != "end" {
+            // The driver is gone.
+            std::process::exit(1);
+        }
+        ends.store(true, Ordering::SeqCst);
+    });
+    match shared.orders.face {
+        Face::Tasks => tasks::contend(&shared),
+        Face::Threads => blocking::contend(&shared),
+    }
+}
+
+impl Shared {
+    fn is_over(&self) -> bool {
+        self.ends.load(Ordering::SeqCst)
+    }
+
+    fn builder(&self) -> ClientBuilder {
+        let orders = &self.orders;
+        Client::builder()
+            .nodes(orders.urls.iter().cloned())
+            .name(orders.name.clone())
+            .ttl(orders.ttl)
+            .connect_timeout(Duration::from_secs(2))
+            .unavailable_after(Duration::from_secs(3))
+    }
+
+    fn chance(&self, member: usize) -> Chance {
+        Chance::new(self.orders.seed ^ (member as u64 + 1).wrapping_mul(0x9e37_79b9))
+    }
+
+    fn lock_name(&self, chance: &mut Chance) -> String {
+        let locks = &self.orders.locks;
+        if chance.one_in(3) { chance.pick(locks).clone() } else { locks[0].clone() }
+    }
+
+    /// How long a turn keeps its lock: mostly for a moment, now and then until after some renewals.
+    fn work(&self, chance: &mut Chance) -> Duration {
+        if chance.one_in(14) {
+            return self.orders.ttl.mul_f64(1.0 + chance.between(0, 50) as f64 / 100.0);
+        }
+        chance.ms(1, 15)
+    }
+
+    /// What the client is still busy with, once it has had the time to end it.
+    fn ended(&self, stats: impl Fn() -> Stats, holds: impl Fn() -> usize) {
+        let ended = || {
+            let stats = stats();
+            let Stats { gates, waiters, subscriptions, owed_releases: owed, .. } = stats;
+            let busy = [gates, waiters, subscriptions, owed, holds()];
+            (busy == [0; 5], What::Ended { gates, waiters, subscriptions, owed, holds: busy[4] })
+        };
+        let asked_at = Instant::now();
+        while !ended().0 && asked_at.elapsed() < PATIENCE {
+            thread::sleep(TICK);
+        }
+        self.recorder.journal.write(ended().1);
+    }
+}
+
+/// Writes down when this machine, or a SIGSTOP, kept a thread waiting.
+pub(crate) fn watch_for_stalls(journal: &Journal, over: &AtomicBool) {
+    while !over.load(Ordering::Relaxed) {
+        let from = now();
+        thread::sleep(TICK);
+        told_late(journal, from);
+    }
+}
+
+/// A sleep of one tick began at `from` and is over.
+fn told_late(journal: &Journal, from: u64) {
+    if now() - from > NOTABLE {
+        journal.write(What::Stalled { from });
+    }
+}
+
+/// How often a holder looks at its guard.
+const TICK: Duration = Duration::from_millis(5);
+/// A sleep of a tick that takes longer than this is a stall, in nanoseconds.
+const NOTABLE: u64 = 12_000_000;
+const PATIENCE: Duration = Duration::from_secs(4);

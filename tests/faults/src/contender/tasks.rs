@@ -1,0 +1,293 @@
+//! The turns of an async client.
+
+use std::time::Duration;
+
+use leasehold::{Client, Error, Guard, Mutex};
+use tokio::{
+    runtime::Runtime,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{Shared, TICK, told_late};
+use crate::{
+    clock::{Chance, now},
+    event::{How, What},
+    recorder::{Recorder, Watched},
+};
+
+pub(super) fn contend(shared: &Shared) {
+    let runtime = Runtime::new().expect("a runtime");
+    let journal = shared.recorder.journal.clone();
+    runtime.spawn(async move {
+        loop {
+            let from = now();
+            sleep(TICK).await;
+            told_late(&journal, from);
+        }
+    });
+    runtime.block_on(async {
+        let Some(client) = connect(shared).await else { return };
+        let tasks: Vec<_> = (0..shared.orders.crowd)
+            .map(|member| {
+                let task = Task { shared: shared.clone(), client: client.clone() };
+                let mut chance = shared.chance(member);
+                tokio::spawn(async move {
+                    while !task.shared.is_over() {
+                        task.turn(&mut chance).await;
+                        sleep(chance.ms(0, 25)).await;
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+        let waits = shared.clone();
+        let asked = client.clone();
+        let ended = move || waits.ended(|| asked.stats(), || asked.holds().len());
+        tokio::task::spawn_blocking(ended).await.expect("no panic");
+        client.shutdown().await;
+    });
+}
+
+async fn connect(shared: &Shared) -> Option<Client> {
+    while !shared.is_over() {
+        if let Ok(client) = shared.builder().connect().await {
+            return Some(client);
+        }
+        sleep(TICK * 4).await;
+    }
+    None
+}
+
+struct Task {
+    shared: Shared,
+    client: Client,
+}
+
+impl Task {
+    async fn turn(&self, chance: &mut Chance) {
+        let mutex = self.client.mutex(self.shared.lock_name(chance));
+        let wait = chance.ms(30, 700);
+        match chance.between(0, 100) {
+            0..28 => self.plain(&mutex, How::Lock, None, chance).await,
+            28..45 => self.plain(&mutex, How::LockWithTimeout, Some(wait), chance).await,
+            45..53 => self.plain(&mutex, How::TryLock, None, chance).await,
+            53..63 => self.plain(&mutex, How::TryLockFor, Some(wait), chance).await,
+            63..73 => self.dropped(&mutex, chance).await,
+            73..83 => self.nested(&mutex, chance).await,
+            83..88 => self.fixed(&mutex, chance).await,
+            88..92 => self.extended(&mutex, chance).await,
+            92..95 => self.limited(&mutex, chance).await,
+            _ => self.body(&mutex, chance).await,
+        }
+    }
+
+    async fn plain(&self, mutex: &Mutex, how: How, wait: Option<Duration>, chance: &mut Chance) {
+        let ttl = self.shared.orders.ttl;
+        let owner = self.recorder().number();
+        if let Some((guard, watched)) = self.acquire(mutex, owner, how, wait, ttl).await {
+            self.hold(guard, watched, self.shared.work(chance), chance).await;
+        }
+    }
+
+    /// Lost interest after a moment, with the lock perhaps on its way.
+    async fn dropped(&self, mutex: &Mutex, chance: &mut Chance) {
+        let recorder = self.recorder();
+        let op = recorder.asked(mutex.name(), recorder.number(), How::Lock, None);
+        let patience = chance.ms(0, 60);
+        match timeout(patience, mutex.lock()).await {
+            Err(_) => recorder.dropped(op),
+            Ok(Err(error)) => self.refused(op, &error).await,
+            Ok(Ok(guard)) => {
+                let watched = recorder.granted(op, &guard, self.shared.orders.ttl);
+                self.hold(guard, watched, chance.ms(0, 10), chance).await;
+            }
+        }
+    }
+
+    /// Two holds of one owner, given back in any order.
+    async fn nested(&self, mutex: &Mutex, chance: &mut Chance) {
+        let number = self.recorder().number();
+        let owner = self.client.owner();
+        let ttl = self.shared.orders.ttl;
+        if chance.one_in(2) {
+            let both = self.both(mutex, number, ttl, chance);
+            return owner.scope(both).await;
+        }
+        self.both(&mutex.owned_by(&owner), number, ttl, chance).await;
+    }
+
+    async fn both(&self, mutex: &Mutex, owner: u64, ttl: Duration, chance: &mut Chance) {
+        let Some((outer, mut watched_outer)) =
+            self.acquire(mutex, owner, How::Lock, None, ttl).await
+        else {
+            return;
+        };
+        let Some((inner, watched_inner)) = self.acquire(mutex, owner, How::Lock, None, ttl).await
+        else {
+            // Lost between the two: the outer guard is told, too.
+            return self.hold(outer, watched_outer, Duration::ZERO, chance).await;
+        };
+        if chance.one_in(3) {
+            sleep(COUNT_ARRIVES).await;
+            self.count(mutex, &inner, &watched_inner).await;
+            watched_outer.observe(&outer);
+        }
+        let work = chance.ms(1, 10);
+        let (first, second) = if chance.one_in(2) {
+            ((outer, watched_outer), (inner, watched_inner))
+        } else {
+            ((inner, watched_inner), (outer, watched_outer))
+        };
+        self.hold(first.0, first.1, work, chance).await;
+        self.hold(second.0, second.1, work, chance).await;
+    }
+
+    /// Compares how deep the hold is here and at the servers.
+    async fn count(&self, mutex: &Mutex, guard: &Guard, watched: &Watched) {
+        let local = guard.hold_count();
+        let Ok(status) = mutex.status().await else { return };
+        if guard.is_held() && status.holder == Some(guard.holder()) {
+            let (op, server) = (watched.op, status.hold_count);
+            self.recorder().journal.write(What::Counted { op, local, server });
+        }
+    }
+
+    /// A lease that nobody renews, sometimes kept past its end.
+    async fn fixed(&self, mutex: &Mutex, chance: &mut Chance) {
+        let ttl = self.shared.orders.ttl;
+        let work = if chance.one_in(3) { ttl + TICK * 20 } else { chance.ms(1, 15) };
+        let owner = self.recorder().number();
+        let mutex = mutex.with_lease(ttl);
+        if let Some((guard, watched)) = self.acquire(&mutex, owner, How::Lock, None, ttl).await {
+            self.hold(guard, watched, work, chance).await;
+        }
+    }
+
+    /// A short lease that is made a longer one.
+    async fn extended(&self, mutex: &Mutex, chance: &mut Chance) {
+        let ttl = self.shared.orders.ttl;
+        let owner = self.recorder().number();
+        let mutex = mutex.with_lease(ttl / 2);
+        let acquired = self.acquire(&mutex, owner, How::Lock, None, ttl).await;
+        if let Some((guard, mut watched)) = acquired {
+            // Whether it was answered or not, the guard says how long it is held.
+            let _ = guard.extend(ttl).await;
+            watched.observe(&guard);
+            self.hold(guard, watched, chance.ms(1, 15), chance).await;
+        }
+    }
+
+    /// The watchdog stops before the holder does.
+    async fn limited(&self, mutex: &Mutex, chance: &mut Chance) {
+        let ttl = self.shared.orders.ttl;
+        let owner = self.recorder().number();
+        let mutex = mutex.with_max_hold(ttl / 4);
+        if let Some((guard, watched)) = self.acquire(&mutex, owner, How::Lock, None, ttl).await {
+            self.hold(guard, watched, chance.ms(1, 300), chance).await;
+        }
+    }
+
+    async fn body(&self, mutex: &Mutex, chance: &mut Chance) {
+        let recorder = self.recorder();
+        let op = recorder.asked(mutex.name(), recorder.number(), How::Run, None);
+        let work = self.shared.work(chance);
+        let mut entered = None;
+        let ran = mutex.run(async |guard: &Guard| {
+            let watched = entered.insert(recorder.granted(op, guard, self.shared.orders.ttl));
+            watched.write(guard, &self.shared.register);
+            let ends_at = Instant::now() + work;
+            while Instant::now() < ends_at {
+                watched.observe(guard);
+                sleep(TICK.min(work)).await;
+            }
+            watched.releasing(guard, How::Drop);
+            true
+        });
+        let ran = ran.await;
+        match (entered, ran) {
+            (Some(watched), Ok(_)) => watched.released(&Ok(())),
+            // The body was cancelled where it stood, or had come to its end.
+            (Some(watched), Err(Error::Lost { reason, .. })) => {
+                watched.lost(None, reason);
+            }
+            (Some(watched), Err(error)) => watched.released(&Err(error)),
+            (None, Err(error)) => self.refused(op, &error).await,
+            (None, Ok(_)) => unreachable!("it has run"),
+        }
+    }
+
+    async fn acquire(
+        &self,
+        mutex: &Mutex,
+        owner: u64,
+        how: How,
+        wait: Option<Duration>,
+        ttl: Duration,
+    ) -> Option<(Guard, Watched)> {
+        let recorder = self.recorder();
+        let op = recorder.asked(mutex.name(), owner, how, wait);
+        let wait = wait.unwrap_or_default();
+        let acquired = match how {
+            How::LockWithTimeout => mutex.lock_with_timeout(wait).await.map(Some),
+            How::TryLock => mutex.try_lock().await,
+            How::TryLockFor => mutex.try_lock_for(wait).await,
+            _ => mutex.lock().await.map(Some),
+        };
+        match acquired {
+            Ok(Some(guard)) => {
+                let watched = recorder.granted(op, &guard, ttl);
+                Some((guard, watched))
+            }
+            Ok(None) => {
+                recorder.held(op);
+                None
+            }
+            Err(error) => {
+                self.refused(op, &error).await;
+                None
+            }
+        }
+    }
+
+    /// Uses the lock for a while, and gives it back or is told that it is lost.
+    async fn hold(&self, guard: Guard, mut watched: Watched, work: Duration, chance: &mut Chance) {
+        watched.write(&guard, &self.shared.register);
+        let ends_at = Instant::now() + work;
+        let mut lost = guard.lost();
+        loop {
+            watched.observe(&guard);
+            let left = ends_at.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            tokio::select! {
+                biased;
+                reason = &mut lost => return watched.lost(Some(&guard), reason),
+                () = sleep(left.min(TICK)) => {}
+            }
+        }
+        if chance.one_in(3) {
+            watched.releasing(&guard, How::Drop);
+            drop(guard);
+            watched.released(&Ok(()));
+        } else {
+            watched.releasing(&guard, How::Unlock);
+            watched.released(&guard.unlock().await);
+        }
+    }
+
+    async fn refused(&self, op: u64, error: &Error) {
+        self.recorder().refused(op, error);
+        // Who is refused for a fault tries again, but not all the time.
+        sleep(TICK).await;
+    }
+
+    fn recorder(&self) -> &Recorder {
+        &self.shared.recorder
+    }
+}
+
+/// A count is written down behind the caller's back, within this time.
+const COUNT_ARRIVES: Duration = Duration::from_millis(200);

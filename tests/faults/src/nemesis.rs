@@ -1,0 +1,323 @@
+//! The faults, each from its beginning until all is as before.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rustix::process::Signal;
+use tokio::time::sleep;
+
+use crate::{
+    clock::Chance,
+    deployment::{Node, USER},
+    event::What,
+    scene::Scene,
+    support::Proxy,
+};
+
+/// A kind of fault that locks must survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// A crash; every write was on the disk.
+    ServerRestarted,
+    /// A crash that loses everything: alone the server stays away for as long as a lease lasts, among
+    /// others it is back at once, and in quarantine.
+    ServerEmptied,
+    ServerStopped,
+    /// It comes back, and takes its time to read its data.
+    ServerLoading,
+    ServerReadOnly,
+    OutOfMemory,
+    RightTaken,
+    ScriptsFlushed,
+    ClientsPaused,
+    SubscriptionsKilled,
+    CommandsKilled,
+    ConnectionsCut,
+    ConnectionsRefused,
+    HalfClosed,
+    RepliesDelayed,
+    /// Kept back, and then delivered all at once.
+    RepliesHeld,
+    RepliesLost,
+    RequestsLost,
+    ContenderStopped,
+    ContenderKilled,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 20] = [
+        Self::ServerRestarted,
+        Self::ServerEmptied,
+        Self::ServerStopped,
+        Self::ServerLoading,
+        Self::ServerReadOnly,
+        Self::OutOfMemory,
+        Self::RightTaken,
+        Self::ScriptsFlushed,
+        Self::ClientsPaused,
+        Self::SubscriptionsKilled,
+        Self::CommandsKilled,
+        Self::ConnectionsCut,
+        Self::ConnectionsRefused,
+        Self::HalfClosed,
+        Self::RepliesDelayed,
+        Self::RepliesHeld,
+        Self::RepliesLost,
+        Self::RequestsLost,
+        Self::ContenderStopped,
+        Self::ContenderKilled,
+    ];
+
+    /// Those that can be on while another one is.
+    pub(crate) const BESIDE_OTHERS: [Self; 4] =
+        [Self::RepliesDelayed, Self::ConnectionsCut, Self::ContenderStopped, Self::ContenderKilled];
+
+    /// Whether the two would end each other.
+    pub(crate) fn uses_the_same(self, other: Self) -> bool {
+        self.is_of_the_network() && other.is_of_the_network()
+            || self == Self::ContenderStopped && other == Self::ContenderKilled
+            || self == Self::ContenderKilled && other == Self::ContenderStopped
+    }
+
+    /// `server-restarted`
+    pub(crate) fn name(self) -> String {
+        let mut name = String::new();
+        for letter in format!("{self:?}").chars() {
+            if letter.is_uppercase() && !name.is_empty() {
+                name.push('-');
+            }
+            name.extend(letter.to_lowercase());
+        }
+        name
+    }
+
+    /// Begins the fault, and ends it.
+    pub(crate) async fn strike(self, scene: &Scene, chance: &mut Chance) {
+        let number = scene.number();
+        scene.journal.write(What::Fault { number, kind: self.name() });
+        let span = chance.ms(200, scene.ttl.as_millis() as u64 * 3 / 2);
+        match self {
+            Self::ContenderStopped => {
+                let victim = any_contender(scene, chance);
+                scene.signal_contender(victim, Signal::STOP);
+                sleep(span).await;
+                scene.signal_contender(victim, Signal::CONT);
+            }
+            Self::ContenderKilled => scene.kill_contender(any_contender(scene, chance), number),
+            _ if self.is_of_the_network() => self.disturb(scene, span, chance).await,
+            _ => {
+                let nodes = self.victims(scene, chance);
+                let chances: Vec<Chance> =
+                    nodes.iter().map(|_| Chance::new(chance.draw())).collect();
+                let each = nodes.into_iter().zip(chances);
+                let struck = each.map(|(node, chance)| self.strike_node(scene, node, span, chance));
+                join_all(struck).await;
+            }
+        }
+        scene.journal.write(What::Healed { number });
+    }
+
+    async fn strike_node(self, scene: &Scene, node: &Node, span: Duration, mut chance: Chance) {
+        match self {
+            Self::ServerRestarted => {
+                kill(scene, node);
+                sleep(span).await;
+                start(scene, node, &[]).await;
+            }
+            Self::ServerEmptied => {
+                kill(scene, node);
+                node.wipe();
+                let alone = scene.deployment.nodes.len() == 1;
+                sleep(if alone { scene.ttl + span / 4 } else { span / 4 }).await;
+                start(scene, node, &[]).await;
+                sleep(scene.quarantine).await;
+            }
+            Self::ServerStopped => {
+                node.server.pause();
+                node.is_down(&scene.journal);
+                sleep(span).await;
+                node.is_up(&scene.journal);
+                node.server.resume();
+            }
+            Self::ServerLoading => load(scene, node).await,
+            Self::ServerReadOnly => {
+                node.insist(&["REPLICAOF", "127.0.0.1", "1"]).await;
+                sleep(span).await;
+                node.insist(&["REPLICAOF", "NO", "ONE"]).await;
+            }
+            Self::OutOfMemory => {
+                // Less than it has: it is full at once.
+                node.insist(&["CONFIG", "SET", "maxmemory", "100kb"]).await;
+                sleep(span).await;
+                node.insist(&["CONFIG", "SET", "maxmemory", "0"]).await;
+            }
+            Self::RightTaken => {
+                let (taken, given) = *chance.pick(&RIGHTS);
+                node.insist(&["ACL", "SETUSER", USER, taken]).await;
+                sleep(span).await;
+                node.insist(&["ACL", "SETUSER", USER, given]).await;
+            }
+            Self::ClientsPaused => {
+                let ms = span.as_millis().to_string();
+                let what = *chance.pick(&["WRITE", "ALL"]);
+                let _ = node.attempt(&["CLIENT", "PAUSE", &ms, what]).await;
+                sleep(span).await;
+            }
+            Self::ScriptsFlushed => again_and_again(node, span, &["SCRIPT", "FLUSH"]).await,
+            Self::SubscriptionsKilled => {
+                again_and_again(node, span, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+            }
+            Self::CommandsKilled => {
+                again_and_again(node, span, &["CLIENT", "KILL", "TYPE", "normal"]).await;
+            }
+            other => unreachable!("{other:?} strikes no server"),
+        }
+    }
+
+    /// One server, or several, or all. What only some can suffer, one of those suffers.
+    fn victims<'a>(self, scene: &'a Scene, chance: &mut Chance) -> Vec<&'a Node> {
+        let nodes = &scene.deployment.nodes;
+        let alone = nodes.len() == 1;
+        let can = |node: &&Node| match self {
+            Self::ServerRestarted | Self::ServerLoading => node.keeps_data,
+            Self::ServerEmptied => alone || !node.keeps_data,
+            _ => true,
+        };
+        let mut victims: Vec<&Node> = nodes.iter().filter(can).collect();
+        chance.shuffle(&mut victims);
+        let most = if chance.one_in(3) { victims.len() } else { (nodes.len() / 2).max(1) };
+        let count = chance.between(1, most.min(victims.len()) as u64 + 1);
+        victims.truncate(count as usize);
+        victims
+    }
+
+    fn is_of_the_network(self) -> bool {
+        matches!(
+            self,
+            Self::ConnectionsCut
+                | Self::ConnectionsRefused
+                | Self::HalfClosed
+                | Self::RepliesDelayed
+                | Self::RepliesHeld
+                | Self::RepliesLost
+                | Self::RequestsLost
+        )
+    }
+
+    /// Something happens between some contenders and some servers.
+    async fn disturb(self, scene: &Scene, span: Duration, chance: &mut Chance) {
+        let nodes = Self::ConnectionsCut.victims(scene, chance);
+        let everybody = chance.one_in(2);
+        let victim = any_contender(scene, chance);
+        let slots = if everybody { 0..scene.contenders() } else { victim..victim + 1 };
+        let links: Vec<&Proxy> =
+            nodes.iter().flat_map(|node| &node.proxies[slots.clone()]).collect();
+        let each = |act: &dyn Fn(&Proxy)| links.iter().for_each(|link| act(link));
+        match self {
+            Self::ConnectionsCut | Self::HalfClosed => {
+                for _ in 0..chance.between(1, 4) {
+                    match self {
+                        Self::HalfClosed => each(&Proxy::half_close),
+                        _ => each(&Proxy::cut),
+                    }
+                    sleep(span / 3).await;
+                }
+            }
+            Self::ConnectionsRefused => {
+                each(&|link| {
+                    link.refuse(true);
+                    link.cut();
+                });
+                sleep(span).await;
+                each(&|link| link.refuse(false));
+            }
+            Self::RepliesDelayed => {
+                let delay = chance.ms(10, 350);
+                each(&|link| link.delay_replies(delay));
+                sleep(span).await;
+                each(&|link| link.delay_replies(Duration::ZERO));
+                // What was delayed last arrives.
+                sleep(delay).await;
+            }
+            Self::RepliesHeld => {
+                each(&Proxy::hold_replies);
+                sleep(span).await;
+                each(&Proxy::release_replies);
+            }
+            Self::RepliesLost => {
+                each(&|link| link.drop_replies(true));
+                sleep(span).await;
+                each(&|link| link.drop_replies(false));
+            }
+            Self::RequestsLost => {
+                each(&|link| link.drop_requests(true));
+                sleep(span).await;
+                each(&|link| link.drop_requests(false));
+            }
+            other => unreachable!("{other:?} is not of the network"),
+        }
+    }
+}
+
+fn any_contender(scene: &Scene, chance: &mut Chance) -> usize {
+    chance.between(0, scene.contenders() as u64) as usize
+}
+
+fn kill(scene: &Scene, node: &Node) {
+    node.server.kill();
+    node.is_down(&scene.journal);
+}
+
+async fn start(scene: &Scene, node: &Node, options: &[&str]) {
+    node.is_up(&scene.journal);
+    node.server.restart_with(options).await;
+}
+
+/// A restart with so much data, read so slowly, that contenders are told to wait.
+async fn load(scene: &Scene, node: &Node) {
+    let fill = "for i = 1, 500 do redis.call('SET', 'filler:' .. i, string.rep('x', 100)) end";
+    node.insist(&["EVAL", fill, "0"]).await;
+    // The history of all locks would take far longer.
+    node.insist(&["BGREWRITEAOF"]).await;
+    while !is_rewritten(node).await {
+        sleep(TICK).await;
+    }
+    kill(scene, node);
+    let slowly = ["--key-load-delay", "1500", "--loading-process-events-interval-bytes", "1024"];
+    start(scene, node, &slowly).await;
+    let clear = "for i = 1, 500 do redis.call('DEL', 'filler:' .. i) end";
+    node.insist(&["EVAL", clear, "0"]).await;
+}
+
+async fn is_rewritten(node: &Node) -> bool {
+    let redis::Value::BulkString(info) = node.insist(&["INFO", "persistence"]).await else {
+        return false;
+    };
+    let info = String::from_utf8_lossy(&info).into_owned();
+    info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
+}
+
+async fn again_and_again(node: &Node, span: Duration, words: &[&str]) {
+    let ends_at = tokio::time::Instant::now() + span;
+    while tokio::time::Instant::now() < ends_at {
+        let _ = node.attempt(words).await;
+        sleep(TICK * 3).await;
+    }
+}
+
+/// What a user may lose, and how it is given back.
+const RIGHTS: [(&str, &str); 12] = [
+    ("-evalsha", "+evalsha"),
+    ("-pexpire", "+pexpire"),
+    ("-hset", "+hset"),
+    ("-hexists", "+hexists"),
+    ("-pttl", "+pttl"),
+    ("-set", "+set"),
+    ("-time", "+time"),
+    ("-del", "+del"),
+    ("-publish", "+publish"),
+    ("-subscribe", "+subscribe"),
+    ("resetkeys", "~*"),
+    ("resetchannels", "&*"),
+];
+const TICK: Duration = Duration::from_millis(10);

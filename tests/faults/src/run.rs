@@ -1,0 +1,201 @@
+//! Rounds of faults on contending processes, and what came of them.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use serde::Serialize;
+use tokio::time::sleep;
+
+use crate::{
+    checker::{Setting, Violation, check},
+    clock::Chance,
+    excluded,
+    history::History,
+    nemesis::Kind,
+    scene::{Scene, TTL},
+    support::Server,
+};
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// This program, which the contenders run.
+    pub program: PathBuf,
+    pub seed: u64,
+    /// Rounds begin until then; the first one always.
+    pub minutes: f64,
+    /// How many servers: a round for each, over and over.
+    pub nodes: Vec<usize>,
+}
+
+/// What a run did and found: one line, for reports.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    pub seed: u64,
+    pub server: String,
+    pub seconds: u64,
+    pub nodes: Vec<usize>,
+    /// How many histories were checked.
+    pub histories: u64,
+    pub calls: u64,
+    pub holds: u64,
+    /// How often each invariant had something to say.
+    pub checked: BTreeMap<String, u64>,
+    /// How often each kind of fault was there, that locks must survive.
+    pub faults: BTreeMap<String, u64>,
+    /// How often each kind was shown to break a lock, of those that they do not survive.
+    pub not_survived: BTreeMap<String, u64>,
+    pub violations: u64,
+    pub failures: u64,
+}
+
+impl Summary {
+    pub fn is_good(&self) -> bool {
+        self.violations == 0 && self.failures == 0
+    }
+}
+
+/// Runs rounds, tells of each on standard output, and gives the sum of them.
+pub async fn run(plan: &Plan) -> Summary {
+    let began_at = Instant::now();
+    let ends_at = began_at + Duration::from_secs_f64(plan.minutes * 60.0);
+    let mut summary = Summary {
+        seed: plan.seed,
+        server: version().await,
+        nodes: plan.nodes.clone(),
+        ..Summary::default()
+    };
+    for pass in 0.. {
+        show_what_is_not_survived(&mut summary).await;
+        for nodes in &plan.nodes {
+            if pass > 0 && Instant::now() > ends_at {
+                break;
+            }
+            round(plan, *nodes, plan.seed.wrapping_add(pass), &mut summary).await;
+        }
+        if Instant::now() > ends_at {
+            break;
+        }
+    }
+    summary.seconds = began_at.elapsed().as_secs();
+    summary
+}
+
+async fn version() -> String {
+    let server = Server::start().await;
+    let info = server.command(&["INFO", "server"]).await;
+    let info: redis::InfoDict = redis::from_redis_value(info).expect("what INFO gives");
+    let version = |key| info.get::<String>(key);
+    match version("valkey_version") {
+        Some(valkey) => format!("valkey {valkey}"),
+        None => format!("redis {}", version("redis_version").unwrap_or_default()),
+    }
+}
+
+async fn show_what_is_not_survived(summary: &mut Summary) {
+    for arrangement in excluded::ALL {
+        match (arrangement.show)().await {
+            Ok(()) => *summary.not_survived.entry(arrangement.name.to_owned()).or_default() += 1,
+            Err(problem) => {
+                println!("{}: not shown as documented: {problem}", arrangement.name);
+                println!(
+                    "to repeat: cargo test --test excluded {}",
+                    arrangement.name.replace('-', "_")
+                );
+                summary.failures += 1;
+            }
+        }
+    }
+}
+
+/// Every kind of fault once, on one deployment.
+async fn round(plan: &Plan, nodes: usize, seed: u64, summary: &mut Summary) {
+    let dir = std::env::temp_dir()
+        .join(format!("leasehold-faults-{}-{nodes}-{seed}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("a directory for the journals");
+    let mut chance = Chance::new(seed ^ (nodes as u64) << 40);
+    let scene = Scene::set(plan.program.clone(), dir.clone(), nodes, seed).await;
+    sleep(SETTLING + scene.quarantine * 2).await;
+    let mut faults = BTreeMap::new();
+    let mut kinds = Kind::ALL;
+    chance.shuffle(&mut kinds);
+    for (step, kind) in kinds.into_iter().enumerate() {
+        strike(&scene, kind, &mut chance, &mut faults).await;
+        // Now and then all is quiet for so long that what waits must have its turn.
+        let quiet = step % 4 == 3 || kind == Kind::ContenderKilled;
+        sleep(if quiet { SETTLING + TTL } else { chance.ms(100, 700) }).await;
+    }
+    sleep(SETTLING + TTL * 2).await;
+    let failed = scene.end_contenders().await;
+    scene.note_what_is_left().await;
+    drop(scene);
+
+    let history = History::read(&dir).expect("journals that were written whole");
+    let setting = Setting { nodes, slack: SLACK, ttl: TTL, response_timeout: TTL / 3 };
+    let report = check(&history, &setting);
+    let found = report.violations.len() + failed.len();
+    println!(
+        "{nodes} node(s), seed {seed}: {} faults, {} calls, {} holds, {found} violations",
+        faults.values().sum::<u64>(),
+        report.calls,
+        report.holds,
+    );
+    if found == 0 {
+        std::fs::remove_dir_all(&dir).expect("the journals can be removed");
+    } else {
+        tell(&report.violations, &failed, &history, &dir);
+        println!("to repeat: scripts/faults --seed {seed} --nodes {nodes}");
+    }
+    summary.histories += 1;
+    summary.calls += report.calls as u64;
+    summary.holds += report.holds as u64;
+    summary.violations += found as u64;
+    for (kind, count) in faults {
+        *summary.faults.entry(kind.name()).or_default() += count;
+    }
+    for (invariant, count) in report.checked {
+        *summary.checked.entry(invariant.to_owned()).or_default() += count;
+    }
+}
+
+/// One fault; now and then another one beside it.
+async fn strike(scene: &Scene, kind: Kind, chance: &mut Chance, faults: &mut BTreeMap<Kind, u64>) {
+    *faults.entry(kind).or_default() += 1;
+    let beside = chance.one_in(3).then(|| *chance.pick(&Kind::BESIDE_OTHERS));
+    let Some(beside) = beside.filter(|beside| *beside != kind && !kind.uses_the_same(*beside))
+    else {
+        return kind.strike(scene, chance).await;
+    };
+    *faults.entry(beside).or_default() += 1;
+    let mut others = Chance::new(chance.draw());
+    tokio::join!(kind.strike(scene, chance), beside.strike(scene, &mut others));
+}
+
+/// The violations, and what was going on around the first of them.
+fn tell(violations: &[Violation], failed: &[String], history: &History, dir: &Path) {
+    for failure in failed {
+        println!("  {failure}: its last words are in {}", dir.display());
+    }
+    for violation in violations.iter().take(SHOWN) {
+        println!("  {violation}");
+    }
+    if violations.len() > SHOWN {
+        println!("  and {} more", violations.len() - SHOWN);
+    }
+    let Some(first) = violations.first() else { return };
+    println!("  around the first of them (all of it is in {}):", dir.display());
+    let mut events: Vec<_> = history.events().collect();
+    events.sort_by_key(|(_, event)| event.at);
+    let at = events.partition_point(|(_, event)| event.at <= first.at);
+    for (process, event) in &events[at.saturating_sub(SHOWN)..(at + SHOWN / 4).min(events.len())] {
+        println!("    {:.6} {process} {:?}", event.at as f64 / 1e9, event.what);
+    }
+}
+
+const SETTLING: Duration = Duration::from_millis(1500);
+/// What a limit in time allows besides, as in the library's own tests.
+const SLACK: Duration = Duration::from_millis(50);
+const SHOWN: usize = 40;

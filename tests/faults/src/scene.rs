@@ -1,0 +1,260 @@
+//! What a run has on its stage: the servers, the contenders, and who writes down what is done to them.
+
+use std::{
+    io::Write,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+};
+
+use crate::{
+    checker::DRIVER,
+    contender::{Face, Orders, watch_for_stalls},
+    deployment::{Deployment, Node},
+    event::What,
+    journal::Journal,
+};
+
+pub(crate) struct Scene {
+    pub(crate) deployment: Deployment,
+    pub(crate) journal: Journal,
+    pub(crate) ttl: Duration,
+    pub(crate) quarantine: Duration,
+    slots: Vec<Mutex<Slot>>,
+    dir: PathBuf,
+    program: PathBuf,
+    seed: u64,
+    over: Arc<AtomicBool>,
+    faults: AtomicU64,
+}
+
+/// The place of one contender, which is followed by another when it is killed.
+struct Slot {
+    name: String,
+    generation: u64,
+    process: Option<Child>,
+}
+
+impl Scene {
+    /// Starts the servers and the contenders.
+    pub(crate) async fn set(program: PathBuf, dir: PathBuf, nodes: usize, seed: u64) -> Self {
+        let journal = Journal::create(&dir.join(format!("{DRIVER}.log"))).expect("a journal");
+        let scene = Self {
+            deployment: Deployment::start(nodes, CONTENDERS).await,
+            journal,
+            ttl: TTL,
+            quarantine: if nodes > 1 { QUARANTINE } else { Duration::ZERO },
+            slots: (0..CONTENDERS).map(|_| Mutex::new(Slot::empty())).collect(),
+            dir,
+            program,
+            seed,
+            over: Arc::default(),
+            faults: AtomicU64::new(0),
+        };
+        let (journal, over) = (scene.journal.clone(), scene.over.clone());
+        thread::spawn(move || watch_for_stalls(&journal, &over));
+        for node in &scene.deployment.nodes {
+            let (journal, over) = (scene.journal.clone(), scene.over.clone());
+            tokio::spawn(watch_scripts(node.index, node.server.port(), journal, over));
+        }
+        for slot in 0..CONTENDERS {
+            scene.start_contender(slot);
+        }
+        scene
+    }
+
+    /// A number for a fault.
+    pub(crate) fn number(&self) -> u64 {
+        self.faults.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn contenders(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn start_contender(&self, number: usize) {
+        let mut slot = self.slots[number].lock();
+        slot.generation += 1;
+        slot.name = format!("c{number}-{}", slot.generation);
+        let orders = Orders {
+            name: slot.name.clone(),
+            dir: self.dir.clone(),
+            urls: self.deployment.urls(number),
+            face: if number % 3 == 2 { Face::Threads } else { Face::Tasks },
+            seed: self.seed ^ (number as u64) << 32 ^ slot.generation << 48,
+            ttl: self.ttl,
+            quarantine: self.quarantine,
+            crowd: CROWD,
+            locks: LOCKS.map(str::to_owned).to_vec(),
+        };
+        let orders = serde_json::to_string(&orders).expect("plain data");
+        let log = self.dir.join(format!("{}.stderr", slot.name));
+        let process = Command::new(&self.program)
+            .args(["contend", &orders])
+            .stdin(Stdio::piped())
+            .stderr(std::fs::File::create(log).expect("a file"))
+            .spawn();
+        slot.process = Some(process.expect("a contender can be started"));
+    }
+
+    /// SIGKILL, and another one in its place.
+    pub(crate) fn kill_contender(&self, number: usize, fault: u64) {
+        {
+            let mut slot = self.slots[number].lock();
+            let name = slot.name.clone();
+            let process = slot.process.as_mut().expect("it was started");
+            process.kill().expect("it was ours");
+            process.wait().expect("it was ours");
+            self.journal.write(What::Killed { process: name, number: fault });
+        }
+        self.start_contender(number);
+    }
+
+    /// SIGSTOP, or SIGCONT.
+    pub(crate) fn signal_contender(&self, number: usize, signal: Signal) {
+        let slot = self.slots[number].lock();
+        let process = slot.process.as_ref().expect("it was started");
+        let pid = Pid::from_child(process);
+        // One that has ended by itself is told of at the end of the run.
+        let _ = kill_process(pid, signal);
+    }
+
+    /// Lets all contenders come to their end. Those that do not, or not well, are named.
+    pub(crate) async fn end_contenders(&self) -> Vec<String> {
+        for slot in &self.slots {
+            if let Some(input) = slot.lock().process.as_mut().and_then(|it| it.stdin.as_mut()) {
+                let _ = input.write_all(b"end\n");
+            }
+        }
+        let mut failed = Vec::new();
+        let asked_at = Instant::now();
+        for slot in &self.slots {
+            let mut ended = slot.lock().ended(asked_at.elapsed() > END_LIMIT);
+            while ended.is_none() {
+                tokio::time::sleep(TICK).await;
+                ended = slot.lock().ended(asked_at.elapsed() > END_LIMIT);
+            }
+            failed.extend(ended.and_then(Result::err));
+        }
+        failed
+    }
+
+    /// What is still there of the locks, when everything has ended and every lease has had its time.
+    pub(crate) async fn note_what_is_left(&self) {
+        tokio::time::sleep(self.ttl * 2).await;
+        for node in &self.deployment.nodes {
+            for lock in LOCKS {
+                if node.insist(&["EXISTS", lock]).await != redis::Value::Int(0) {
+                    let (node, key) = (node.index, lock.to_owned());
+                    self.journal.write(What::Left { node, key });
+                }
+            }
+        }
+        self.over.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        for slot in &self.slots {
+            if let Some(process) = &mut slot.lock().process {
+                let _ = process.kill();
+                let _ = process.wait();
+            }
+        }
+    }
+}
+
+impl Slot {
+    fn empty() -> Self {
+        Self { name: String::new(), generation: 0, process: None }
+    }
+
+    /// Whether its contender has ended, and well; after the limit it is ended. `None`: not yet.
+    fn ended(&mut self, is_late: bool) -> Option<Result<(), String>> {
+        let process = self.process.as_mut()?;
+        let name = &self.name;
+        match process.try_wait().expect("it was ours") {
+            Some(status) if status.success() => Some(Ok(())),
+            Some(status) => Some(Err(format!("{name} ended with {status}"))),
+            None if is_late => {
+                let _ = process.kill();
+                let _ = process.wait();
+                Some(Err(format!("{name} did not end")))
+            }
+            None => None,
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn is_down(&self, journal: &Journal) {
+        journal.write(What::Down { node: self.index });
+    }
+
+    pub(crate) fn is_up(&self, journal: &Journal) {
+        journal.write(What::Up { node: self.index });
+    }
+}
+
+/// Writes down what scripts a server is told to run about leases. Connects again for as long as the run lasts:
+/// what is missed meanwhile is not checked.
+async fn watch_scripts(node: usize, port: u16, journal: Journal, over: Arc<AtomicBool>) {
+    while !over.load(Ordering::SeqCst) {
+        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)).await
+            && stream.write_all(b"MONITOR\r\n").await.is_ok()
+        {
+            let mut lines = BufReader::new(stream).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                if let Some((script, id)) = ran(&line) {
+                    let (script, id) = (script.to_owned(), id.to_owned());
+                    journal.write(What::Ran { node, script, id });
+                }
+            }
+        }
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+/// The script and the lease of `1700000000.000000 [0 127.0.0.1:1234] "EVALSHA" "<hash>" "3" "name" ..`.
+fn ran(line: &str) -> Option<(&'static str, &str)> {
+    let mut words = line.split('"').skip(1).step_by(2);
+    let (command, which) = (words.next()?, words.next()?);
+    let (name, _) = SCRIPTS.iter().find(|(_, body)| match command {
+        "EVALSHA" => redis::Script::new(body).get_hash() == which,
+        "EVAL" => which.starts_with(body.lines().next().unwrap_or("?")),
+        _ => false,
+    })?;
+    let keys: usize = words.next()?.parse().ok()?;
+    Some((name, words.nth(keys)?))
+}
+
+const SCRIPTS: [(&str, &str); 3] = [
+    ("lock_acquire", include_str!("../../../lua/lock_acquire.lua")),
+    ("lock_renew", include_str!("../../../lua/lock_renew.lua")),
+    ("lock_release", include_str!("../../../lua/lock_release.lua")),
+];
+
+/// Short, so that a fault can outlast it; long enough for a busy machine to renew it.
+pub(crate) const TTL: Duration = Duration::from_millis(900);
+/// At least the longest lease.
+const QUARANTINE: Duration = Duration::from_millis(1000);
+const CONTENDERS: usize = 3;
+/// Tasks or threads of each contender.
+const CROWD: usize = 3;
+pub(crate) const LOCKS: [&str; 2] = ["n0", "n1"];
+const TICK: Duration = Duration::from_millis(10);
+const END_LIMIT: Duration = Duration::from_secs(15);
