@@ -21,11 +21,11 @@ pub(crate) struct Node {
 }
 
 impl Deployment {
-    /// One server keeps its data; of several every other one does not.
+    /// One server keeps its data, and of several a majority: the others may lose it.
     pub(crate) async fn start(count: usize, contenders: usize) -> Self {
         let mut nodes = Vec::new();
         for index in 0..count {
-            nodes.push(Node::start(index, count == 1 || index % 2 == 1, contenders).await);
+            nodes.push(Node::start(index, index >= (count - 1) / 2, contenders).await);
         }
         Self { nodes }
     }

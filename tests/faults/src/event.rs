@@ -90,10 +90,11 @@ pub enum What {
         holds: usize,
     },
 
-    /// The driver begins a fault.
+    /// The driver begins a fault. `stops`: the contender that stands still for it.
     Fault {
         number: u64,
         kind: String,
+        stops: Option<String>,
     },
     /// It has ended it.
     Healed {

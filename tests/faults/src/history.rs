@@ -198,7 +198,14 @@ fn add(calls: &mut Vec<Call>, by_op: &mut HashMap<u64, usize>, process: &str, ev
         }
         What::Releasing { how, over, .. } => grant.releasing = Some((at, *how, *over)),
         What::Released { outcome, .. } => grant.released = Some((at, *outcome)),
-        What::Lost { reason, held, .. } => grant.lost = Some((at, reason.clone(), *held)),
+        // It may be told to several who listen.
+        What::Lost { reason, held, .. } => match &mut grant.lost {
+            None => grant.lost = Some((at, reason.clone(), *held)),
+            Some((first, _, was_held)) => {
+                *first = at.min(*first);
+                *was_held |= held;
+            }
+        },
         _ => {}
     }
 }

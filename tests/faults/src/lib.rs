@@ -13,4 +13,5 @@ pub mod recorder;
 pub mod register;
 pub mod run;
 mod scene;
+mod stalls;
 mod support;

@@ -1,9 +1,11 @@
-//! `run [--minutes N] [--seed S] [--nodes N,N..]`: the driver. `contend <orders>`: one of its contenders.
+//! `run [--minutes N] [--seed S] [--nodes N,N..]`: the driver. `show <name>`: one arrangement of what locks do not
+//! survive. `contend <orders>`: one of the driver's contenders.
 
 use std::process::ExitCode;
 
 use leasehold_faults::{
     contender,
+    excluded::show,
     run::{Plan, run},
 };
 
@@ -15,6 +17,13 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         ["run", ref options @ ..] => drive(options),
+        ["show", name] => match runtime().block_on(show(name)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(problem) => {
+                println!("{name}: not as documented: {problem}");
+                ExitCode::FAILURE
+            }
+        },
         _ => usage("say what to do"),
     }
 }
@@ -36,10 +45,13 @@ fn drive(options: &[&str]) -> ExitCode {
             return usage(&format!("not understood: {option:?}"));
         }
     }
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let summary = runtime.block_on(run(&plan));
+    let summary = runtime().block_on(run(&plan));
     println!("{}", serde_json::to_string(&summary).expect("plain data"));
     if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Runtime::new().expect("a runtime")
 }
 
 fn usage(problem: &str) -> ExitCode {
@@ -47,4 +59,5 @@ fn usage(problem: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-const NODES: [usize; 1] = [1];
+/// Alone, and as a quorum.
+const NODES: [usize; 3] = [1, 3, 5];

@@ -94,17 +94,18 @@ impl Kind {
     /// Begins the fault, and ends it.
     pub(crate) async fn strike(self, scene: &Scene, chance: &mut Chance) {
         let number = scene.number();
-        scene.journal.write(What::Fault { number, kind: self.name() });
         let span = chance.ms(200, scene.ttl.as_millis() as u64 * 3 / 2);
+        let victim = any_contender(scene, chance);
+        let stops = (self == Self::ContenderStopped).then(|| scene.contender(victim));
+        scene.journal.write(What::Fault { number, kind: self.name(), stops });
         match self {
             Self::ContenderStopped => {
-                let victim = any_contender(scene, chance);
                 scene.signal_contender(victim, Signal::STOP);
                 sleep(span).await;
                 scene.signal_contender(victim, Signal::CONT);
             }
-            Self::ContenderKilled => scene.kill_contender(any_contender(scene, chance), number),
-            _ if self.is_of_the_network() => self.disturb(scene, span, chance).await,
+            Self::ContenderKilled => scene.kill_contender(victim, number),
+            _ if self.is_of_the_network() => self.disturb(scene, victim, span, chance).await,
             _ => {
                 let nodes = self.victims(scene, chance);
                 let chances: Vec<Chance> =
@@ -130,7 +131,6 @@ impl Kind {
                 let alone = scene.deployment.nodes.len() == 1;
                 sleep(if alone { scene.ttl + span / 4 } else { span / 4 }).await;
                 start(scene, node, &[]).await;
-                sleep(scene.quarantine).await;
             }
             Self::ServerStopped => {
                 node.server.pause();
@@ -205,10 +205,9 @@ impl Kind {
     }
 
     /// Something happens between some contenders and some servers.
-    async fn disturb(self, scene: &Scene, span: Duration, chance: &mut Chance) {
+    async fn disturb(self, scene: &Scene, victim: usize, span: Duration, chance: &mut Chance) {
         let nodes = Self::ConnectionsCut.victims(scene, chance);
         let everybody = chance.one_in(2);
-        let victim = any_contender(scene, chance);
         let slots = if everybody { 0..scene.contenders() } else { victim..victim + 1 };
         let links: Vec<&Proxy> =
             nodes.iter().flat_map(|node| &node.proxies[slots.clone()]).collect();

@@ -6,7 +6,8 @@ use std::sync::{
 };
 use std::time::Duration;
 
-use leasehold::{Error, Guard, LossReason, blocking};
+use leasehold::{Error, Guard, LossReason, Lost, blocking};
+use tokio::task::AbortHandle;
 
 use crate::{
     clock::{nanos, now},
@@ -94,7 +95,7 @@ impl Recorder {
                 latest,
             },
         );
-        Watched { recorder: self.clone(), op, until }
+        Watched { recorder: self.clone(), op, until, alarm: None }
     }
 
     pub fn refused(&self, op: u64, error: &Error) -> Why {
@@ -125,6 +126,8 @@ pub struct Watched {
     recorder: Recorder,
     pub op: u64,
     until: u64,
+    /// The task that waits for the loss.
+    alarm: Option<AbortHandle>,
 }
 
 impl Watched {
@@ -148,6 +151,17 @@ impl Watched {
         self.recorder.journal.write(What::Wrote { op, lock, token, number, accepted, held });
     }
 
+    /// Writes down the loss when it is told, whatever the holder is busy with.
+    pub fn alarm(&mut self, lost: Lost) {
+        let (op, journal) = (self.op, self.recorder.journal.clone());
+        let alarm = tokio::spawn(async move {
+            let reason = format!("{:?}", lost.await);
+            journal.write(What::Lost { op, reason, held: false });
+        });
+        self.alarm = Some(alarm.abort_handle());
+    }
+
+    /// The holder was told of the loss, of which its guard must know.
     pub fn lost(&self, guard: Option<&dyn Proof>, reason: LossReason) {
         let at = now();
         let held = guard.is_some_and(|guard| guard.is_held());
@@ -157,6 +171,9 @@ impl Watched {
 
     /// The guard is about to be given back.
     pub fn releasing(&mut self, guard: &impl Proof, how: How) {
+        if let Some(alarm) = self.alarm.take() {
+            alarm.abort();
+        }
         self.observe(guard);
         let over = guard.remaining().is_zero();
         self.recorder.journal.write(What::Releasing { op: self.op, how, over });

@@ -96,15 +96,12 @@ async fn version() -> String {
 }
 
 async fn show_what_is_not_survived(summary: &mut Summary) {
-    for arrangement in excluded::ALL {
-        match (arrangement.show)().await {
-            Ok(()) => *summary.not_survived.entry(arrangement.name.to_owned()).or_default() += 1,
+    for name in excluded::NAMES {
+        match excluded::show(name).await {
+            Ok(()) => *summary.not_survived.entry(name.to_owned()).or_default() += 1,
             Err(problem) => {
-                println!("{}: not shown as documented: {problem}", arrangement.name);
-                println!(
-                    "to repeat: cargo test --test excluded {}",
-                    arrangement.name.replace('-', "_")
-                );
+                println!("{name}: not as documented: {problem}");
+                println!("to repeat: scripts/faults show {name}");
                 summary.failures += 1;
             }
         }
@@ -118,12 +115,13 @@ async fn round(plan: &Plan, nodes: usize, seed: u64, summary: &mut Summary) {
     std::fs::create_dir_all(&dir).expect("a directory for the journals");
     let mut chance = Chance::new(seed ^ (nodes as u64) << 40);
     let scene = Scene::set(plan.program.clone(), dir.clone(), nodes, seed).await;
-    sleep(SETTLING + scene.quarantine * 2).await;
+    sleep(SETTLING).await;
     let mut faults = BTreeMap::new();
     let mut kinds = Kind::ALL;
     chance.shuffle(&mut kinds);
     for (step, kind) in kinds.into_iter().enumerate() {
         strike(&scene, kind, &mut chance, &mut faults).await;
+        scene.note_servers();
         // Now and then all is quiet for so long that what waits must have its turn.
         let quiet = step % 4 == 3 || kind == Kind::ContenderKilled;
         sleep(if quiet { SETTLING + TTL } else { chance.ms(100, 700) }).await;

@@ -21,10 +21,11 @@ use tokio::{
 
 use crate::{
     checker::DRIVER,
-    contender::{Face, Orders, watch_for_stalls},
+    contender::{Face, Orders},
     deployment::{Deployment, Node},
     event::What,
     journal::Journal,
+    stalls,
 };
 
 pub(crate) struct Scene {
@@ -36,6 +37,8 @@ pub(crate) struct Scene {
     dir: PathBuf,
     program: PathBuf,
     seed: u64,
+    /// The process ids of the servers that run.
+    servers: Arc<Mutex<Vec<u32>>>,
     over: Arc<AtomicBool>,
     faults: AtomicU64,
 }
@@ -60,11 +63,14 @@ impl Scene {
             dir,
             program,
             seed,
+            servers: Arc::default(),
             over: Arc::default(),
             faults: AtomicU64::new(0),
         };
         let (journal, over) = (scene.journal.clone(), scene.over.clone());
-        thread::spawn(move || watch_for_stalls(&journal, &over));
+        let pids = scene.servers.clone();
+        thread::spawn(move || stalls::watch(&journal, &over, || pids.lock().clone()));
+        scene.note_servers();
         for node in &scene.deployment.nodes {
             let (journal, over) = (scene.journal.clone(), scene.over.clone());
             tokio::spawn(watch_scripts(node.index, node.server.port(), journal, over));
@@ -82,6 +88,17 @@ impl Scene {
 
     pub(crate) fn contenders(&self) -> usize {
         self.slots.len()
+    }
+
+    /// To be called when no server is down.
+    pub(crate) fn note_servers(&self) {
+        let nodes = self.deployment.nodes.iter();
+        *self.servers.lock() = nodes.map(|node| node.server.pid()).collect();
+    }
+
+    /// The name of the contender that has this place now.
+    pub(crate) fn contender(&self, number: usize) -> String {
+        self.slots[number].lock().name.clone()
     }
 
     fn start_contender(&self, number: usize) {
@@ -250,8 +267,9 @@ const SCRIPTS: [(&str, &str); 3] = [
 
 /// Short, so that a fault can outlast it; long enough for a busy machine to renew it.
 pub(crate) const TTL: Duration = Duration::from_millis(900);
-/// At least the longest lease.
-const QUARANTINE: Duration = Duration::from_millis(1000);
+/// Longer than a lease, and than the ten seconds to which a quorum's tokens round the time: a server that has
+/// lost its counter counts on from there.
+const QUARANTINE: Duration = Duration::from_secs(11);
 const CONTENDERS: usize = 3;
 /// Tasks or threads of each contender.
 const CROWD: usize = 3;

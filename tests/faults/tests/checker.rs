@@ -69,7 +69,7 @@ impl Made {
 
     fn fault(self, number: u64, kind: &str, from: u64, to: u64) -> Self {
         let kind = kind.to_owned();
-        self.add(DRIVER, from, What::Fault { number, kind }).add(
+        self.add(DRIVER, from, What::Fault { number, kind, stops: None }).add(
             DRIVER,
             to,
             What::Healed { number },
@@ -343,8 +343,8 @@ fn t1_a_wait_that_ends_early_or_late() {
 #[test]
 fn t1_one_attempt_that_takes_too_long() {
     let asked = |at| Made::default().asked("a", 0, 1, How::TryLock, None).granted("a", at, 1, 5);
-    asked(340).passes(&["T1"]);
-    asked(360).breaks("T1");
+    asked(640).passes(&["T1"]);
+    asked(660).breaks("T1");
 }
 
 #[test]
@@ -354,6 +354,7 @@ fn o1_an_error_that_nothing_explains() {
     refused(Why::Unexpected).breaks("O1");
     refused(Why::Denied).breaks("O1");
     refused(Why::Denied).fault(1, "right-taken", 0, 20).passes(&["O1"]);
+    refused(Why::Denied).fault(1, "cut", 0, 20).breaks("O1");
 }
 
 #[test]

@@ -25,7 +25,8 @@ fn in_time(view: &mut View<'_>, call: &Call) {
     let why = call.refused.as_ref().map(|(why, _)| *why);
     let limit = match (call.how, call.wait_ms) {
         _ if why == Some(Why::Dropped) => return,
-        (How::TryLock, _) => nanos(view.setting.response_timeout),
+        // An ask of the same client may be in flight already, and the next one answers for it.
+        (How::TryLock, _) => 2 * nanos(view.setting.response_timeout),
         (_, Some(wait_ms)) => wait_ms * 1_000_000,
         _ => return,
     };
@@ -34,7 +35,7 @@ fn in_time(view: &mut View<'_>, call: &Call) {
         let early = ms(limit - waited);
         view.found("T1", ended_at, format!("given up {early:.1} ms early: {call}"));
     }
-    let allowed = view.allowed(call.asked_at, ended_at, |process| *process == *call.process);
+    let allowed = view.allowed(call.asked_at, ended_at, Some(&call.process));
     if waited > limit + allowed {
         let late = ms(waited - limit);
         view.found("T1", ended_at, format!("ended {late:.1} ms late ({why:?}): {call}"));
@@ -52,10 +53,9 @@ fn is_known(view: &mut View<'_>, call: &Call) {
     );
     let at = unlocked.map(|(at, _)| at).or(call.ended_at).unwrap_or(call.asked_at);
     view.checked("O1");
-    let may_be_denied = view
-        .faults
-        .iter()
-        .any(|fault| fault.kind == DENIES && fault.from < at && fault.to > call.asked_at);
+    let may_be_denied = view.faults.iter().any(|fault| {
+        fault.kind == DENIES && fault.from < at && fault.to.saturating_add(AGAIN) > call.asked_at
+    });
     if unexpected || (denied && !may_be_denied) {
         view.found("O1", at, format!("an error that nothing explains, {refused:?}: {call}"));
     }
@@ -158,5 +158,7 @@ fn majority_down(view: &View<'_>) -> Vec<(u64, u64)> {
 
 /// The only fault that explains a denial.
 pub(crate) const DENIES: &str = "right-taken";
+/// A denied connection is made again after a pause; until then the denial is what is known, in nanoseconds.
+const AGAIN: u64 = 1_500_000_000;
 /// How long a release may take to arrive that nobody waits for, in nanoseconds.
 const A_RELEASE: u64 = 500_000_000;

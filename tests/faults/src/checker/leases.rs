@@ -82,7 +82,7 @@ fn told(view: &mut View<'_>, index: usize) {
         if *held {
             view.found("W2", *at, format!("told as lost ({reason}) and held all the same: {call}"));
         }
-        let allowed = view.allowed(grant.latest, *at, |process| *process == *call.process);
+        let allowed = view.allowed(grant.latest, *at, Some(&call.process));
         if *at > grant.latest + allowed {
             let late = ms(at - grant.latest);
             view.found("W2", *at, format!("told {late:.1} ms after its deadline: {call}"));

@@ -32,7 +32,7 @@ fn after_a_kill(view: &mut View<'_>) {
             let ttl = hold.ttl_ms * 1_000_000;
             let drift = ttl / 100 + 2_000_000;
             let free_at = (at + ttl).max(hold.latest + drift);
-            let limit = free_at + A_KEYS_END + view.allowed(at, free_at + A_KEYS_END, |_| true);
+            let limit = free_at + A_KEYS_END + view.allowed(at, free_at + A_KEYS_END, None);
             if view.is_calm(at, limit, Some(number))
                 && waits(view, &hold.lock, at + ttl / 2, at, limit)
             {
@@ -63,7 +63,7 @@ fn after_a_release(view: &mut View<'_>, index: usize) {
     let Some(at) = hold.released_at.filter(|_| given_back) else { return };
     let ends = hold.calls.iter().filter_map(|call| view.calls[*call].granted.as_ref()?.released);
     let done = ends.map(|(at, _)| at).max().unwrap_or(at);
-    let limit = done + view.allowed(at, done + nanos(view.setting.slack), |_| true);
+    let limit = done + view.allowed(at, done + nanos(view.setting.slack), None);
     let (lock, shown) = (hold.lock.clone(), hold.to_string());
     let calm = view.is_calm(at.saturating_sub(A_WHILE), limit, None);
     if calm && waits(view, &lock, at.saturating_sub(SETTLED), at, limit) {
@@ -105,7 +105,7 @@ fn after_the_last(view: &mut View<'_>, index: usize, healed_at: u64, calm_until:
     let spans = held.map(|hold| (hold.granted_at.max(healed_at), hold.ends_at.min(to)));
     let held = covered(spans.filter(|(from, to)| from < to).collect());
     let waited = to.saturating_sub(healed_at).saturating_sub(held);
-    let limit = 2 * nanos(view.setting.ttl) + view.allowed(healed_at, to, |_| true);
+    let limit = 2 * nanos(view.setting.ttl) + view.allowed(healed_at, to, None);
     if call.granted.is_some() || waited > limit {
         view.checked("H");
     }

@@ -96,6 +96,7 @@ struct Fault<'a> {
     to: u64,
     number: u64,
     kind: &'a str,
+    stops: Option<&'a str>,
 }
 
 /// A history as the checks need it.
@@ -126,9 +127,9 @@ impl<'a> View<'a> {
         for (process, event) in history.events() {
             match &event.what {
                 What::Stalled { from } => view.stalls.push((*from, event.at, process)),
-                What::Fault { number, kind } => {
+                What::Fault { number, kind, stops } => {
                     let (from, to, number) = (event.at, u64::MAX, *number);
-                    view.faults.push(Fault { from, to, number, kind });
+                    view.faults.push(Fault { from, to, number, kind, stops: stops.as_deref() });
                 }
                 What::Healed { number } => {
                     let begun = |fault: &&mut Fault<'_>| fault.number == *number;
@@ -150,12 +151,17 @@ impl<'a> View<'a> {
         *self.report.checked.entry(invariant).or_default() += 1;
     }
 
-    /// What a limit allows between `from` and `to`: the slack, and what the given processes stood still there.
-    fn allowed(&self, from: u64, to: u64, by: impl Fn(&str) -> bool) -> u64 {
-        let there = self.stalls.iter().filter(|(begins, ends, process)| {
-            *begins < to && *ends > from && (by(process) || *process == DRIVER)
+    /// What a limit allows of `process` between `from` and `to`: the slack, and for how long something stood still
+    /// there. A thread that is kept waiting says so nowhere, so the others' stalls count, too: but not those of
+    /// a contender that was stopped on purpose.
+    fn allowed(&self, from: u64, to: u64, process: Option<&str>) -> u64 {
+        let there = self.stalls.iter().filter(|(begins, ends, stalled)| {
+            let stopped = |fault: &Fault<'_>| {
+                fault.stops == Some(stalled) && fault.from < *ends && fault.to > *begins
+            };
+            let is_own = process == Some(stalled);
+            *begins < to && *ends > from && (is_own || !self.faults.iter().any(stopped))
         });
-        // Two that stood still at once did so for the same reason, mostly; one after the other adds up.
         let spans = there.map(|(begins, ends, _)| (*begins, *ends)).collect();
         nanos(self.setting.slack) + covered(spans)
     }

@@ -10,11 +10,12 @@ use leasehold::{
     blocking::{Client, Guard, Mutex},
 };
 
-use super::{Shared, TICK};
+use super::Shared;
 use crate::{
     clock::Chance,
     event::How,
     recorder::{Recorder, Watched},
+    stalls::TICK,
 };
 
 pub(super) fn contend(shared: &Shared) {

@@ -18,11 +18,12 @@ use leasehold::{Client, ClientBuilder, Stats};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    clock::{Chance, now},
+    clock::Chance,
     event::What,
     journal::Journal,
     recorder::Recorder,
     register::Register,
+    stalls::{self, TICK},
 };
 
 /// What the driver tells a contender.
@@ -68,7 +69,7 @@ pub fn contend(orders: Orders) {
         ends: Arc::default(),
         orders,
     };
-    thread::spawn(move || watch_for_stalls(&journal, &AtomicBool::new(false)));
+    thread::spawn(move || stalls::watch(&journal, &AtomicBool::new(false), Vec::new));
     let ends = shared.ends.clone();
     thread::spawn(move || {
         let mut line = String::new();
@@ -96,6 +97,7 @@ impl Shared {
             .nodes(orders.urls.iter().cloned())
             .name(orders.name.clone())
             .ttl(orders.ttl)
+            .restart_quarantine(orders.quarantine)
             .connect_timeout(Duration::from_secs(2))
             .unavailable_after(Duration::from_secs(3))
     }
@@ -133,24 +135,4 @@ impl Shared {
     }
 }
 
-/// Writes down when this machine, or a SIGSTOP, kept a thread waiting.
-pub(crate) fn watch_for_stalls(journal: &Journal, over: &AtomicBool) {
-    while !over.load(Ordering::Relaxed) {
-        let from = now();
-        thread::sleep(TICK);
-        told_late(journal, from);
-    }
-}
-
-/// A sleep of one tick began at `from` and is over.
-fn told_late(journal: &Journal, from: u64) {
-    if now() - from > NOTABLE {
-        journal.write(What::Stalled { from });
-    }
-}
-
-/// How often a holder looks at its guard.
-const TICK: Duration = Duration::from_millis(5);
-/// A sleep of a tick that takes longer than this is a stall, in nanoseconds.
-const NOTABLE: u64 = 12_000_000;
 const PATIENCE: Duration = Duration::from_secs(4);

@@ -8,11 +8,12 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{Shared, TICK, told_late};
+use super::Shared;
 use crate::{
     clock::{Chance, now},
     event::{How, What},
     recorder::{Recorder, Watched},
+    stalls::{TICK, told_late},
 };
 
 pub(super) fn contend(shared: &Shared) {
@@ -100,7 +101,8 @@ impl Task {
             Err(_) => recorder.dropped(op),
             Ok(Err(error)) => self.refused(op, &error).await,
             Ok(Ok(guard)) => {
-                let watched = recorder.granted(op, &guard, self.shared.orders.ttl);
+                let mut watched = recorder.granted(op, &guard, self.shared.orders.ttl);
+                watched.alarm(guard.lost());
                 self.hold(guard, watched, chance.ms(0, 10), chance).await;
             }
         }
@@ -196,6 +198,7 @@ impl Task {
         let mut entered = None;
         let ran = mutex.run(async |guard: &Guard| {
             let watched = entered.insert(recorder.granted(op, guard, self.shared.orders.ttl));
+            watched.alarm(guard.lost());
             watched.write(guard, &self.shared.register);
             let ends_at = Instant::now() + work;
             while Instant::now() < ends_at {
@@ -237,7 +240,8 @@ impl Task {
         };
         match acquired {
             Ok(Some(guard)) => {
-                let watched = recorder.granted(op, &guard, ttl);
+                let mut watched = recorder.granted(op, &guard, ttl);
+                watched.alarm(guard.lost());
                 Some((guard, watched))
             }
             Ok(None) => {

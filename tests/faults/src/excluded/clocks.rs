@@ -1,0 +1,99 @@
+//! Steps of a server's wall clock, by which it counts the time to live of its keys.
+
+use std::{
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use leasehold::{Error, FindingKind, LossReason};
+
+use super::{Actor, LOCK, ensure, second_holder};
+use crate::support::{Proxy, Server};
+
+pub(super) async fn ahead() -> Result<(), String> {
+    let clocked = Clocked::start().await?;
+    let first = Actor::enter("a", &[clocked.server.url()]).await?;
+    let second = Actor::enter("b", &[clocked.server.url()]).await?;
+    let held = first.take(&first.lock()).await?;
+    clocked.step(STEP)?;
+    let is_ahead = |ms: i64| ms > STEP * 900 && ms < STEP * 1100;
+    let found = |kind: &FindingKind| matches!(kind, FindingKind::ClockAhead(ms) if is_ahead(*ms));
+    first.finds("ClockAhead", found).await?;
+    second_holder(&first, held, &second, LossReason::Gone).await
+}
+
+/// The holder is cut off, as by a crash, and its lease would end before long.
+pub(super) async fn back() -> Result<(), String> {
+    let clocked = Clocked::start().await?;
+    let way = Proxy::start(clocked.server.port()).await;
+    let first = Actor::enter("a", &[way.url()]).await?;
+    let second = Actor::enter("b", &[clocked.server.url()]).await?;
+    let lease = Duration::from_millis(500);
+    let (guard, _watched) = first.take(&first.lock().with_lease(lease)).await?;
+    way.refuse(true);
+    way.cut();
+    clocked.step(-STEP)?;
+    let found = |kind: &FindingKind| matches!(kind, FindingKind::ClockAhead(ms) if *ms < 0);
+    second.finds("ClockAhead", found).await?;
+    let waited = second.client.mutex(LOCK).lock_with_timeout(lease * 3).await;
+    ensure(!guard.is_held(), || "the first holds it still".into())?;
+    let minute = Duration::from_secs(60);
+    match waited {
+        Err(Error::Timeout { remaining: Some(left), .. }) if left > minute => Ok(()),
+        other => Err(format!("the second is told {other:?}")),
+    }
+}
+
+/// A server whose clock can be moved.
+struct Clocked {
+    server: Server,
+    step: PathBuf,
+    dir: PathBuf,
+}
+
+impl Clocked {
+    async fn start() -> Result<Self, String> {
+        let dir = std::env::temp_dir().join(format!("leasehold-clock-{}", crate::clock::now()));
+        std::fs::create_dir_all(&dir).map_err(|error| error.to_string())?;
+        let step = dir.join("step");
+        std::fs::write(&step, 0_i64.to_ne_bytes()).map_err(|error| error.to_string())?;
+        let shim = compile(&dir)?;
+        let environment = [("LD_PRELOAD", text(&shim)), ("LEASEHOLD_CLOCK", text(&step))];
+        let server = Server::in_environment(&environment, &[]).await;
+        Ok(Self { server, step, dir })
+    }
+
+    /// Moves the clock by so many seconds.
+    fn step(&self, seconds: i64) -> Result<(), String> {
+        let file = std::fs::OpenOptions::new().write(true).open(&self.step);
+        let written = file.and_then(|file| file.write_all_at(&seconds.to_ne_bytes(), 0));
+        written.map_err(|error| error.to_string())
+    }
+}
+
+impl Drop for Clocked {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn compile(dir: &Path) -> Result<PathBuf, String> {
+    let source = dir.join("clock.c");
+    let shim = dir.join("clock.so");
+    std::fs::write(&source, SHIM).map_err(|error| error.to_string())?;
+    let compiler = ["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"];
+    let compiled = Command::new("cc").args(compiler).arg(&shim).arg(&source).status();
+    let compiled = compiled.map_err(|error| format!("cc: {error}: run scripts/setup"))?;
+    ensure(compiled.success(), || "the shim does not compile".into())?;
+    Ok(shim)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a temporary directory's name is text")
+}
+
+const SHIM: &str = include_str!("../../shim/clock.c");
+/// In seconds: far more than any lease.
+const STEP: i64 = 120;

@@ -1,0 +1,169 @@
+//! What locks do not survive, arranged so that it happens for certain: two hold one, and what they are told.
+//!
+//! | arrangement | what breaks | what its user is told |
+//! |---|---|---|
+//! | `emptied-at-once` | a server restarts without its data | lost at the next renewal; `check`: `NotPersistent` |
+//! | `majority-emptied` | two of three do, and the quarantine is off; tokens may repeat, too | lost at the next renewal; `check`: `NotPersistent` |
+//! | `failover` | a replica is promoted that missed the write | lost at the next renewal; `check`: `Replicas` |
+//! | `clock-ahead` | the server's clock is set ahead | lost at the next renewal; `check`: `ClockAhead` |
+//! | `clock-back` | it is set back behind a crashed holder | nobody gets the lock; the timeout says for how long |
+//! | `eviction` | the server, short of memory, drops the key | lost at the next renewal; `check`: `Eviction` |
+//! | `flushed` | `FLUSHALL` | lost at the next renewal |
+//! | `deleted` | a stranger deletes the key of a fixed lease | nothing until the lease's own end |
+//! | `forced` | `force_unlock` by another client | lost at the next renewal |
+//! | `paused` | the holder is paused between its look at the guard and its write | the resource refuses the token |
+
+mod arrangements;
+mod clocks;
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, FindingKind, Guard, LossReason, Mutex};
+use tokio::time::timeout;
+
+use crate::{
+    checker::{Report, Setting, check},
+    event::How,
+    history::History,
+    journal::Journal,
+    recorder::{Recorder, Watched},
+};
+
+pub const NAMES: [&str; 10] = [
+    "emptied-at-once",
+    "majority-emptied",
+    "failover",
+    "clock-ahead",
+    "clock-back",
+    "eviction",
+    "flushed",
+    "deleted",
+    "forced",
+    "paused",
+];
+
+/// Shows one of them. `Err` says what was otherwise than documented.
+pub async fn show(name: &str) -> Result<(), String> {
+    match name {
+        "emptied-at-once" => arrangements::emptied_at_once().await,
+        "majority-emptied" => arrangements::majority_emptied().await,
+        "failover" => arrangements::failover().await,
+        "eviction" => arrangements::eviction().await,
+        "flushed" => arrangements::flushed().await,
+        "deleted" => arrangements::deleted().await,
+        "forced" => arrangements::forced().await,
+        "paused" => arrangements::paused().await,
+        "clock-ahead" => clocks::ahead().await,
+        "clock-back" => clocks::back().await,
+        other => Err(format!("there is no {other}")),
+    }
+}
+
+/// One of two that take the same lock.
+struct Actor {
+    name: &'static str,
+    client: Client,
+    recorder: Recorder,
+}
+
+impl Actor {
+    async fn enter(name: &'static str, urls: &[String]) -> Result<Self, String> {
+        let client = Client::builder()
+            .nodes(urls.iter().cloned())
+            .name(name)
+            .ttl(TTL)
+            .restart_quarantine(Duration::ZERO)
+            .connect()
+            .await;
+        let recorder = Recorder::new(Journal::in_memory());
+        Ok(Self { name, client: client.map_err(|error| format!("{name}: {error}"))?, recorder })
+    }
+
+    fn lock(&self) -> Mutex {
+        self.client.mutex(LOCK)
+    }
+
+    /// Takes the lock, which must be there to be taken.
+    async fn take(&self, lock: &Mutex) -> Result<(Guard, Watched), String> {
+        let op = self.recorder.asked(LOCK, self.recorder.number(), How::Lock, None);
+        match timeout(LIMIT, lock.lock()).await {
+            Ok(Ok(guard)) => {
+                let mut watched = self.recorder.granted(op, &guard, TTL);
+                watched.alarm(guard.lost());
+                Ok((guard, watched))
+            }
+            Ok(Err(error)) => Err(format!("{}: {error}", self.name)),
+            Err(_) => Err(format!("{} does not get the lock", self.name)),
+        }
+    }
+
+    /// Whether `check` finds something of that kind.
+    async fn finds(&self, what: &str, is: impl Fn(&FindingKind) -> bool) -> Result<(), String> {
+        let findings = self.client.check().await.map_err(|error| error.to_string())?;
+        let found = findings.iter().any(|finding| is(&finding.kind));
+        ensure(found, || format!("check does not find {what}: {findings:?}"))
+    }
+
+    async fn gives_back(&self, guard: Guard, mut watched: Watched) {
+        watched.releasing(&guard, How::Unlock);
+        watched.released(&guard.unlock().await);
+    }
+}
+
+/// The first holds; the fault has happened. The second takes the lock, too, and both say that they hold it. The
+/// first is told at its next renewal, and the checker calls that what it is.
+async fn second_holder(
+    first: &Actor,
+    held: (Guard, Watched),
+    second: &Actor,
+    reason: LossReason,
+) -> Result<(), String> {
+    let (guard, mut watched) = held;
+    watched.observe(&guard);
+    let (other, other_watched) = second.take(&second.lock()).await?;
+    // A token counts on from the servers' clock where the counter is gone: over a quorum only every ten seconds.
+    let rises = other.token() > guard.token();
+    ensure(rises || first.client.nodes().len() > 1, || format!("{other:?} after {guard:?}"))?;
+    let violated: &[&str] = if rises { &["S1"] } else { &["S1", "S2"] };
+    let both = guard.is_held() && other.is_held();
+    ensure(both, || "the lock was not held twice".into())?;
+    watched.observe(&guard);
+    is_told(&guard, reason).await?;
+    second.gives_back(other, other_watched).await;
+    let report = history(&[first, second]);
+    ensure(report.violated() == violated, || format!("the checker says {:?}", report.violations))
+}
+
+/// The holder is told why it is one no more, at the next renewal or its lease's end.
+async fn is_told(guard: &Guard, reason: LossReason) -> Result<(), String> {
+    let asked_at = Instant::now();
+    let told = timeout(LIMIT, guard.lost()).await;
+    ensure(told == Ok(reason), || format!("told {told:?} instead of {reason:?}"))?;
+    ensure(!guard.is_held(), || "it is held all the same".into())?;
+    // A third of the lease until the next renewal, and as much again for its answer.
+    let limit = if reason == LossReason::Gone { TTL * 2 / 3 } else { TTL * 4 / 3 };
+    let after = asked_at.elapsed();
+    ensure(after < limit, || format!("told after {after:?}"))
+}
+
+fn history(actors: &[&Actor]) -> Report {
+    let journals =
+        actors.iter().map(|actor| (actor.name.to_owned(), actor.recorder.journal.events()));
+    let history = History { processes: journals.collect() };
+    let setting = Setting {
+        nodes: 1,
+        slack: Duration::from_millis(500),
+        ttl: TTL,
+        response_timeout: Duration::from_secs(1),
+    };
+    check(&history, &setting)
+}
+
+fn ensure(is_so: bool, problem: impl FnOnce() -> String) -> Result<(), String> {
+    if is_so { Ok(()) } else { Err(problem()) }
+}
+
+const LOCK: &str = "n";
+/// Renewed every second: so long there is for the second holder to come in.
+const TTL: Duration = Duration::from_secs(3);
+const LIMIT: Duration = Duration::from_secs(10);

@@ -1,0 +1,30 @@
+//! What locks do not survive is shown to break them, one by one, and so is what their users are told.
+
+use leasehold_faults::excluded::{NAMES, show};
+
+macro_rules! shown {
+    ($($test:ident = $name:literal;)*) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            show($name).await.expect("as documented");
+        })*
+
+        #[test]
+        fn each_has_a_test() {
+            assert_eq!(NAMES, [$($name),*]);
+        }
+    };
+}
+
+shown! {
+    a_server_that_restarts_empty_gives_the_lock_away = "emptied-at-once";
+    so_does_a_majority_without_quarantine = "majority-emptied";
+    a_replica_that_missed_the_lock_gives_it_away = "failover";
+    a_clock_that_is_set_ahead_ends_the_lock = "clock-ahead";
+    a_clock_that_is_set_back_keeps_it = "clock-back";
+    a_server_short_of_memory_drops_it = "eviction";
+    a_flushed_server_knows_no_lock = "flushed";
+    a_stranger_may_delete_it = "deleted";
+    an_operator_may_free_it = "forced";
+    a_paused_holder_writes_late_and_is_refused_by_its_token = "paused";
+}
