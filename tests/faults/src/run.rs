@@ -48,6 +48,8 @@ pub struct Summary {
     pub faults: BTreeMap<String, u64>,
     /// How often each kind was shown to break a lock, of those that they do not survive.
     pub not_survived: BTreeMap<String, u64>,
+    /// For how long the machine kept something waiting: the more, the less the limits in time say.
+    pub stalled_seconds: f64,
     pub violations: u64,
     pub failures: u64,
 }
@@ -150,6 +152,7 @@ async fn round(plan: &Plan, nodes: usize, seed: u64, summary: &mut Summary) {
     summary.histories += 1;
     summary.calls += report.calls as u64;
     summary.holds += report.holds as u64;
+    summary.stalled_seconds += report.stalled as f64 / 1e9;
     summary.violations += found as u64;
     for (kind, count) in faults {
         *summary.faults.entry(kind.name()).or_default() += count;

@@ -66,6 +66,9 @@ pub struct Report {
     pub checked: BTreeMap<&'static str, u64>,
     pub calls: usize,
     pub holds: usize,
+    /// For how long something stood still that should not have, in nanoseconds: the more, the less the limits in
+    /// time say.
+    pub stalled: u64,
 }
 
 impl Report {
@@ -84,7 +87,9 @@ pub fn check(history: &History, setting: &Setting) -> Report {
     for part in [safety::check, counts::check, leases::check, liveness::check, answers::check] {
         part(&mut view);
     }
+    let stalled = view.stalled(0, u64::MAX, None);
     let mut report = view.report;
+    report.stalled = stalled;
     report.violations.sort_by_key(|violation| violation.at);
     (report.calls, report.holds) = (view.calls.len(), view.holds.len());
     report
@@ -155,6 +160,10 @@ impl<'a> View<'a> {
     /// there. A thread that is kept waiting says so nowhere, so the others' stalls count, too: but not those of
     /// a contender that was stopped on purpose.
     fn allowed(&self, from: u64, to: u64, process: Option<&str>) -> u64 {
+        nanos(self.setting.slack) + self.stalled(from, to, process)
+    }
+
+    fn stalled(&self, from: u64, to: u64, process: Option<&str>) -> u64 {
         let there = self.stalls.iter().filter(|(begins, ends, stalled)| {
             let stopped = |fault: &Fault<'_>| {
                 fault.stops == Some(stalled) && fault.from < *ends && fault.to > *begins
@@ -163,7 +172,7 @@ impl<'a> View<'a> {
             *begins < to && *ends > from && (is_own || !self.faults.iter().any(stopped))
         });
         let spans = there.map(|(begins, ends, _)| (*begins, *ends)).collect();
-        nanos(self.setting.slack) + covered(spans)
+        covered(spans)
     }
 
     /// Whether no fault but number `except` was there between the two times.

@@ -68,7 +68,8 @@ impl Thread {
             55..65 => self.plain(&mutex, How::TryLock, None, chance),
             65..75 => self.plain(&mutex, How::TryLockFor, Some(wait), chance),
             75..90 => self.nested(&mutex, chance),
-            90..95 => self.fixed(&mutex, chance),
+            90..94 => self.fixed(&mutex, chance),
+            94..97 => self.body(&mutex, chance),
             _ => self.owned(&mutex, chance),
         }
     }
@@ -112,6 +113,26 @@ impl Thread {
         }
     }
 
+    /// A thread cannot be stopped: the body looks at its guard by itself.
+    fn body(&self, mutex: &Mutex, chance: &mut Chance) {
+        let recorder = self.recorder();
+        let op = recorder.asked(mutex.name(), self.owner, How::Run, None);
+        let work = self.shared.work(chance);
+        let mut entered = None;
+        let ran = mutex.run(|guard: &Guard| {
+            let watched = entered.insert(recorder.granted(op, guard, self.shared.orders.ttl));
+            watched.write(guard, &self.shared.register);
+            if !self.lost_while_working(guard, watched, work) {
+                watched.releasing(guard, How::Drop);
+            }
+        });
+        match (entered, ran) {
+            (Some(watched), result) => watched.released(&result),
+            (None, Err(error)) => self.refused(op, &error),
+            (None, Ok(())) => unreachable!("it has run"),
+        }
+    }
+
     fn acquire(&self, mutex: &Mutex, how: How, wait: Option<Duration>) -> Option<(Guard, Watched)> {
         let recorder = self.recorder();
         let op = recorder.asked(mutex.name(), self.owner, how, wait);
@@ -140,16 +161,8 @@ impl Thread {
 
     fn hold<O>(&self, guard: Guard<O>, mut watched: Watched, work: Duration, chance: &mut Chance) {
         watched.write(&guard, &self.shared.register);
-        let ends_at = Instant::now() + work;
-        loop {
-            watched.observe(&guard);
-            let left = ends_at.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            if let Some(reason) = guard.wait_lost(left.min(TICK)).expect("this thread may wait") {
-                return watched.lost(Some(&guard), reason);
-            }
+        if self.lost_while_working(&guard, &mut watched, work) {
+            return;
         }
         if chance.one_in(3) {
             watched.releasing(&guard, How::Drop);
@@ -158,6 +171,27 @@ impl Thread {
         } else {
             watched.releasing(&guard, How::Unlock);
             watched.released(&guard.unlock());
+        }
+    }
+
+    /// Works until it is done, or told that the lock is lost.
+    fn lost_while_working<O>(
+        &self,
+        guard: &Guard<O>,
+        watched: &mut Watched,
+        work: Duration,
+    ) -> bool {
+        let ends_at = Instant::now() + work;
+        loop {
+            watched.observe(guard);
+            let left = ends_at.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            if let Some(reason) = guard.wait_lost(left.min(TICK)).expect("this thread may wait") {
+                watched.lost(Some(guard), reason);
+                return true;
+            }
         }
     }
 
