@@ -1,6 +1,6 @@
 //! The servers of a run, each behind one proxy per contender.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{RedisResult, Value};
 
@@ -68,11 +68,18 @@ impl Node {
     }
 
     /// Runs a command until it is done: the server may be refusing or hanging for another fault.
+    ///
+    /// # Panics
+    ///
+    /// When it is not done in time, or refused for what is no fault.
     pub(crate) async fn insist(&self, words: &[&str]) -> Value {
+        let asked_at = Instant::now();
         loop {
             match self.server.try_command(words).await {
                 Ok(value) => return value,
-                Err(error) if is_of_a_fault(&error) => tokio::time::sleep(RETRY).await,
+                Err(error) if is_of_a_fault(&error) && asked_at.elapsed() < LIMIT => {
+                    tokio::time::sleep(RETRY).await;
+                }
                 Err(error) => panic!("{words:?}: {error}"),
             }
         }
@@ -96,4 +103,5 @@ fn is_of_a_fault(error: &redis::RedisError) -> bool {
 
 /// Contenders log in as this user, whose rights come and go.
 pub(crate) const USER: &str = "contender";
+const LIMIT: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(20);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use rustix::process::Signal;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::{
     clock::Chance,
@@ -278,7 +278,9 @@ async fn load(scene: &Scene, node: &Node) {
     node.insist(&["EVAL", fill, "0"]).await;
     // The history of all locks would take far longer.
     node.insist(&["BGREWRITEAOF"]).await;
+    let asked_at = Instant::now();
     while !is_rewritten(node).await {
+        assert!(asked_at.elapsed() < LIMIT, "the append-only file is not rewritten");
         sleep(TICK).await;
     }
     kill(scene, node);
@@ -297,8 +299,8 @@ async fn is_rewritten(node: &Node) -> bool {
 }
 
 async fn again_and_again(node: &Node, span: Duration, words: &[&str]) {
-    let ends_at = tokio::time::Instant::now() + span;
-    while tokio::time::Instant::now() < ends_at {
+    let ends_at = Instant::now() + span;
+    while Instant::now() < ends_at {
         let _ = node.attempt(words).await;
         sleep(TICK * 3).await;
     }
@@ -320,3 +322,4 @@ const RIGHTS: [(&str, &str); 12] = [
     ("resetchannels", "&*"),
 ];
 const TICK: Duration = Duration::from_millis(10);
+const LIMIT: Duration = Duration::from_secs(30);
