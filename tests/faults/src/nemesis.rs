@@ -19,8 +19,8 @@ use crate::{
 pub(crate) enum Kind {
     /// A crash; every write was on the disk.
     ServerRestarted,
-    /// A crash that loses everything: alone the server stays away for as long as a lease lasts, among
-    /// others it is back at once, and in quarantine.
+    /// A crash that loses everything: alone the server stays away for as long as a lease lasts, a minority is
+    /// back at once, and in quarantine.
     ServerEmptied,
     ServerStopped,
     /// It comes back, and takes its time to read its data.
@@ -105,6 +105,9 @@ impl Kind {
                 scene.signal_contender(victim, Signal::CONT);
             }
             Self::ContenderKilled => scene.kill_contender(victim, number),
+            Self::ServerEmptied if scene.deployment.nodes.len() > 1 => {
+                empty_a_minority(scene, span / 2, chance).await;
+            }
             _ if self.is_of_the_network() => self.disturb(scene, victim, span, chance).await,
             _ => {
                 let nodes = self.victims(scene, chance);
@@ -128,8 +131,7 @@ impl Kind {
             Self::ServerEmptied => {
                 kill(scene, node);
                 node.wipe();
-                let alone = scene.deployment.nodes.len() == 1;
-                sleep(if alone { scene.ttl + span / 4 } else { span / 4 }).await;
+                sleep(scene.ttl + span / 4).await;
                 start(scene, node, &[]).await;
             }
             Self::ServerStopped => {
@@ -177,10 +179,8 @@ impl Kind {
     /// One server, or several, or all. What only some can suffer, one of those suffers.
     fn victims<'a>(self, scene: &'a Scene, chance: &mut Chance) -> Vec<&'a Node> {
         let nodes = &scene.deployment.nodes;
-        let alone = nodes.len() == 1;
         let can = |node: &&Node| match self {
             Self::ServerRestarted | Self::ServerLoading => node.keeps_data,
-            Self::ServerEmptied => alone || !node.keeps_data,
             _ => true,
         };
         let mut victims: Vec<&Node> = nodes.iter().filter(can).collect();
@@ -207,7 +207,7 @@ impl Kind {
     /// Something happens between some contenders and some servers.
     async fn disturb(self, scene: &Scene, victim: usize, span: Duration, chance: &mut Chance) {
         let nodes = Self::ConnectionsCut.victims(scene, chance);
-        let everybody = chance.one_in(2);
+        let everybody = chance.one_in(3);
         let slots = if everybody { 0..scene.contenders() } else { victim..victim + 1 };
         let links: Vec<&Proxy> =
             nodes.iter().flat_map(|node| &node.proxies[slots.clone()]).collect();
@@ -270,6 +270,27 @@ fn kill(scene: &Scene, node: &Node) {
 async fn start(scene: &Scene, node: &Node, options: &[&str]) {
     node.is_up(&scene.journal);
     node.server.restart_with(options).await;
+}
+
+/// The classic: locks are taken on a bare majority, of which all but one restart empty when those that were away
+/// come back. Without a quarantine the others would be the next majority.
+async fn empty_a_minority(scene: &Scene, span: Duration, chance: &mut Chance) {
+    let nodes = &scene.deployment.nodes;
+    let (mut keeping, forgetful): (Vec<&Node>, Vec<&Node>) =
+        nodes.iter().partition(|node| node.keeps_data);
+    chance.shuffle(&mut keeping);
+    let links: Vec<&Proxy> = keeping[1..].iter().flat_map(|node| &node.proxies).collect();
+    for link in &links {
+        link.refuse(true);
+        link.cut();
+    }
+    sleep(span).await;
+    for node in &forgetful {
+        kill(scene, node);
+        node.wipe();
+    }
+    links.iter().for_each(|link| link.refuse(false));
+    join_all(forgetful.into_iter().map(|node| start(scene, node, &[]))).await;
 }
 
 /// A restart with so much data, read so slowly, that contenders are told to wait.

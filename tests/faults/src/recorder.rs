@@ -139,6 +139,10 @@ impl Watched {
             self.until = until;
             self.recorder.journal.write(What::Renewed { op: self.op, until, latest });
         }
+        if guard.remaining().is_zero() && guard.is_held() {
+            let reason = "its deadline has passed".to_owned();
+            self.recorder.journal.write(What::Lost { op: self.op, reason, held: true });
+        }
     }
 
     /// Writes to the resource, as a holder does.

@@ -63,12 +63,12 @@ impl Thread {
         let mutex = self.client.mutex(self.shared.lock_name(chance));
         let wait = chance.ms(30, 700);
         match chance.between(0, 100) {
-            0..35 => self.plain(&mutex, How::Lock, None, chance),
-            35..55 => self.plain(&mutex, How::LockWithTimeout, Some(wait), chance),
-            55..65 => self.plain(&mutex, How::TryLock, None, chance),
-            65..75 => self.plain(&mutex, How::TryLockFor, Some(wait), chance),
-            75..90 => self.nested(&mutex, chance),
-            90..94 => self.fixed(&mutex, chance),
+            0..30 => self.plain(&mutex, How::Lock, None, chance),
+            30..50 => self.plain(&mutex, How::LockWithTimeout, Some(wait), chance),
+            50..60 => self.plain(&mutex, How::TryLock, None, chance),
+            60..70 => self.plain(&mutex, How::TryLockFor, Some(wait), chance),
+            70..82 => self.nested(&mutex, chance),
+            82..94 => self.fixed(&mutex, chance),
             94..97 => self.body(&mutex, chance),
             _ => self.owned(&mutex, chance),
         }
@@ -90,7 +90,7 @@ impl Thread {
 
     fn fixed(&self, mutex: &Mutex, chance: &mut Chance) {
         let ttl = self.shared.orders.ttl;
-        let work = if chance.one_in(3) { ttl + TICK * 20 } else { chance.ms(1, 15) };
+        let work = if chance.one_in(2) { ttl + TICK * 20 } else { chance.ms(1, 15) };
         if let Some((guard, watched)) = self.acquire(&mutex.with_lease(ttl), How::Lock, None) {
             self.hold(guard, watched, work, chance);
         }

@@ -71,15 +71,15 @@ impl Task {
         let mutex = self.client.mutex(self.shared.lock_name(chance));
         let wait = chance.ms(30, 700);
         match chance.between(0, 100) {
-            0..28 => self.plain(&mutex, How::Lock, None, chance).await,
-            28..45 => self.plain(&mutex, How::LockWithTimeout, Some(wait), chance).await,
-            45..53 => self.plain(&mutex, How::TryLock, None, chance).await,
-            53..63 => self.plain(&mutex, How::TryLockFor, Some(wait), chance).await,
-            63..73 => self.dropped(&mutex, chance).await,
-            73..83 => self.nested(&mutex, chance).await,
-            83..88 => self.fixed(&mutex, chance).await,
-            88..92 => self.extended(&mutex, chance).await,
-            92..95 => self.limited(&mutex, chance).await,
+            0..25 => self.plain(&mutex, How::Lock, None, chance).await,
+            25..41 => self.plain(&mutex, How::LockWithTimeout, Some(wait), chance).await,
+            41..48 => self.plain(&mutex, How::TryLock, None, chance).await,
+            48..57 => self.plain(&mutex, How::TryLockFor, Some(wait), chance).await,
+            57..66 => self.dropped(&mutex, chance).await,
+            66..75 => self.nested(&mutex, chance).await,
+            75..87 => self.fixed(&mutex, chance).await,
+            87..91 => self.extended(&mutex, chance).await,
+            91..94 => self.limited(&mutex, chance).await,
             _ => self.body(&mutex, chance).await,
         }
     }
@@ -159,7 +159,7 @@ impl Task {
     /// A lease that nobody renews, sometimes kept past its end.
     async fn fixed(&self, mutex: &Mutex, chance: &mut Chance) {
         let ttl = self.shared.orders.ttl;
-        let work = if chance.one_in(3) { ttl + TICK * 20 } else { chance.ms(1, 15) };
+        let work = if chance.one_in(2) { ttl + TICK * 20 } else { chance.ms(1, 15) };
         let owner = self.recorder().number();
         let mutex = mutex.with_lease(ttl);
         if let Some((guard, watched)) = self.acquire(&mutex, owner, How::Lock, None, ttl).await {
