@@ -280,16 +280,13 @@ async fn empty_a_minority(scene: &Scene, span: Duration, chance: &mut Chance) {
         nodes.iter().partition(|node| node.keeps_data);
     chance.shuffle(&mut keeping);
     let links: Vec<&Proxy> = keeping[1..].iter().flat_map(|node| &node.proxies).collect();
-    for link in &links {
-        link.refuse(true);
-        link.cut();
-    }
+    links.iter().for_each(|link| link.drop_requests(true));
     sleep(span).await;
     for node in &forgetful {
         kill(scene, node);
         node.wipe();
     }
-    links.iter().for_each(|link| link.refuse(false));
+    links.iter().for_each(|link| link.drop_requests(false));
     join_all(forgetful.into_iter().map(|node| start(scene, node, &[]))).await;
 }
 
