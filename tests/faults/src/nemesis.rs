@@ -233,7 +233,8 @@ impl Kind {
             Self::RepliesDelayed => {
                 let delay = chance.ms(10, 350);
                 each(&|link| link.delay_replies(delay));
-                sleep(span).await;
+                // So long that leases that were granted late come to their end.
+                sleep(scene.ttl + span).await;
                 each(&|link| link.delay_replies(Duration::ZERO));
                 // What was delayed last arrives.
                 sleep(delay).await;

@@ -273,6 +273,6 @@ const QUARANTINE: Duration = Duration::from_secs(11);
 const CONTENDERS: usize = 3;
 /// Tasks or threads of each contender.
 const CROWD: usize = 3;
-pub(crate) const LOCKS: [&str; 2] = ["n0", "n1"];
+pub(crate) const LOCKS: [&str; 4] = ["n0", "n1", "n2", "n3"];
 const TICK: Duration = Duration::from_millis(10);
 const END_LIMIT: Duration = Duration::from_secs(15);

@@ -108,7 +108,7 @@ impl Shared {
 
     fn lock_name(&self, chance: &mut Chance) -> String {
         let locks = &self.orders.locks;
-        if chance.one_in(3) { chance.pick(locks).clone() } else { locks[0].clone() }
+        if chance.one_in(2) { chance.pick(locks).clone() } else { locks[0].clone() }
     }
 
     /// How long a turn keeps its lock: mostly for a moment, now and then until after some renewals.
