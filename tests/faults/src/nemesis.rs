@@ -273,8 +273,8 @@ async fn start(scene: &Scene, node: &Node, options: &[&str]) {
     node.server.restart_with(options).await;
 }
 
-/// The classic: locks are taken on a bare majority, of which all but one restart empty when those that were away
-/// come back. Without a quarantine the others would be the next majority.
+/// The classic: locks are taken on a bare majority, of which all but one restart empty before those come back that
+/// were away. Without a quarantine the others would be the next majority.
 async fn empty_a_minority(scene: &Scene, span: Duration, chance: &mut Chance) {
     let nodes = &scene.deployment.nodes;
     let (mut keeping, forgetful): (Vec<&Node>, Vec<&Node>) =
@@ -287,8 +287,10 @@ async fn empty_a_minority(scene: &Scene, span: Duration, chance: &mut Chance) {
         kill(scene, node);
         node.wipe();
     }
-    links.iter().for_each(|link| link.drop_requests(false));
     join_all(forgetful.into_iter().map(|node| start(scene, node, &[]))).await;
+    // Contenders are connected to them again.
+    sleep(scene.ttl / 5).await;
+    links.iter().for_each(|link| link.drop_requests(false));
 }
 
 /// A restart with so much data, read so slowly, that contenders are told to wait.
