@@ -1,4 +1,15 @@
-//! Contending processes on failing servers, and a checker of what they saw.
+//! Contending processes on failing servers, and a checker of what they saw. See `README.md`.
+//!
+//! ```text
+//! clock event journal history   what is written down, and how it is read again
+//! checker/                      whether a history keeps what the library promises
+//! register stalls recorder      what contenders write to, and write down
+//! contender/                    a process that contends: tasks, or threads
+//! deployment scene              the servers and contenders of a round
+//! nemesis                       the faults that locks survive
+//! excluded/                     those that they do not
+//! run                           rounds, and the sum of them
+//! ```
 
 pub mod checker;
 pub mod clock;
