@@ -10,7 +10,7 @@ use crate::{
     clock::Chance,
     deployment::{Node, USER},
     event::What,
-    scene::Scene,
+    scene::{LOCKS, Scene},
     support::Proxy,
 };
 
@@ -76,7 +76,8 @@ impl Kind {
     pub(crate) fn uses_the_same(self, other: Self) -> bool {
         self.is_of_the_network() && other.is_of_the_network()
             || self == Self::ContenderStopped && other == Self::ContenderKilled
-            || self == Self::ContenderKilled && other == Self::ContenderStopped
+            // What becomes of the locks of a killed contender is looked at in peace.
+            || self == Self::ContenderKilled
     }
 
     /// `server-restarted`
@@ -95,7 +96,12 @@ impl Kind {
     pub(crate) async fn strike(self, scene: &Scene, chance: &mut Chance) {
         let number = scene.number();
         let span = chance.ms(200, scene.ttl.as_millis() as u64 * 3 / 2);
-        let victim = any_contender(scene, chance);
+        let victim = match self {
+            // Who holds a lock has most to lose.
+            Self::ContenderKilled | Self::ContenderStopped => holder(scene).await,
+            _ => None,
+        };
+        let victim = victim.unwrap_or_else(|| any_contender(scene, chance));
         let stops = (self == Self::ContenderStopped).then(|| scene.contender(victim));
         scene.journal.write(What::Fault { number, kind: self.name(), stops });
         match self {
@@ -261,6 +267,15 @@ impl Kind {
 
 fn any_contender(scene: &Scene, chance: &mut Chance) -> usize {
     chance.between(0, scene.contenders() as u64) as usize
+}
+
+/// The place of the contender that holds the lock which most want.
+async fn holder(scene: &Scene) -> Option<usize> {
+    let node = scene.deployment.nodes.last()?;
+    let holder = node.attempt(&["HRANDFIELD", LOCKS[0]]).await.ok()?;
+    let holder: String = redis::from_redis_value(holder).ok()?;
+    let (name, _) = holder.split_once(':')?;
+    (0..scene.contenders()).find(|number| scene.contender(*number) == name)
 }
 
 fn kill(scene: &Scene, node: &Node) {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use crate::{
-    checker::{Setting, Violation, check},
+    checker::{INVARIANTS, Setting, Violation, check},
     clock::Chance,
     excluded,
     history::History,
@@ -80,6 +80,13 @@ pub async fn run(plan: &Plan) -> Summary {
         }
         if Instant::now() > ends_at {
             break;
+        }
+    }
+    for invariant in INVARIANTS {
+        // A single round may miss one.
+        if summary.histories >= 3 && !summary.checked.contains_key(invariant) {
+            println!("{invariant} was never put to the test");
+            summary.failures += 1;
         }
     }
     summary.seconds = began_at.elapsed().as_secs();

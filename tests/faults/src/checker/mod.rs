@@ -232,5 +232,8 @@ impl fmt::Display for Call {
     }
 }
 
+/// What each run of some length has put to the test.
+pub const INVARIANTS: [&str; 10] = ["S1", "S2", "S3", "W1", "W2", "L1", "L2", "H", "T1", "O1"];
+
 /// The journal of the process that starts the others and injects the faults.
 pub const DRIVER: &str = "driver";
