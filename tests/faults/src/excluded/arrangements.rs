@@ -29,10 +29,8 @@ pub(super) async fn majority_emptied() -> Result<(), String> {
     let first = Actor::enter("a", &urls).await?;
     first.finds("NotPersistent", |kind| *kind == FindingKind::NotPersistent).await?;
     let held = first.take(&first.lock()).await?;
-    for server in &servers[1..] {
-        server.kill();
-        server.restart().await;
-    }
+    servers[1..].iter().for_each(Server::kill);
+    tokio::join!(servers[1].restart(), servers[2].restart());
     let second = Actor::enter("b", &urls).await?;
     // Its connection to the one that kept the lock may be there first.
     while second.client.nodes().iter().any(|node| node.state != leasehold::NodeState::Up) {

@@ -164,6 +164,6 @@ fn ensure(is_so: bool, problem: impl FnOnce() -> String) -> Result<(), String> {
 }
 
 const LOCK: &str = "n";
-/// Renewed every second: so long there is for the second holder to come in.
-const TTL: Duration = Duration::from_secs(3);
-const LIMIT: Duration = Duration::from_secs(10);
+/// Renewed every two seconds: so long there is for the second holder to come in.
+const TTL: Duration = Duration::from_secs(6);
+const LIMIT: Duration = Duration::from_secs(20);
