@@ -1,122 +1,15 @@
 //! The checker itself: histories made by hand, good ones that pass and one bad one for each invariant.
 
-use std::time::Duration;
+mod made;
 
 use leasehold_faults::{
-    checker::{DRIVER, Report, Setting, check},
-    event::{Event, How, Outcome, What, Why},
+    checker::DRIVER,
+    event::{How, Outcome, What, Why},
     history::History,
+    journal::Journal,
 };
 
-const MS: u64 = 1_000_000;
-const TTL_MS: u64 = 1000;
-/// What is left of a lease when the allowance for drift is taken off.
-const VALID: u64 = TTL_MS - 12;
-
-/// A history in the making; times in milliseconds.
-#[derive(Default)]
-struct Made(History);
-
-impl Made {
-    fn add(mut self, process: &str, at: u64, what: What) -> Self {
-        // Journals begin late, so that nothing is before the beginning of time.
-        let event = Event { at: (10_000 + at) * MS, what };
-        self.0.processes.entry(process.to_owned()).or_default().push(event);
-        self
-    }
-
-    fn asked(self, process: &str, at: u64, op: u64, how: How, wait_ms: Option<u64>) -> Self {
-        let lock = "n".to_owned();
-        self.add(process, at, What::Asked { op, lock, owner: op, how, wait_ms })
-    }
-
-    fn granted(self, process: &str, at: u64, op: u64, token: u64) -> Self {
-        self.granted_as(process, at, op, token, 1)
-    }
-
-    fn granted_as(self, process: &str, at: u64, op: u64, token: u64, count: u32) -> Self {
-        let until = (10_000 + at + VALID) * MS;
-        let id = format!("{process}:{token}");
-        let what =
-            What::Granted { op, id, token, count, ttl_ms: TTL_MS, until, latest: until + 10_000 };
-        self.add(process, at, what)
-    }
-
-    /// A call that is granted at once.
-    fn takes(self, process: &str, at: u64, op: u64, token: u64) -> Self {
-        self.asked(process, at, op, How::Lock, None).granted(process, at + 1, op, token)
-    }
-
-    fn gives_back(self, process: &str, at: u64, op: u64) -> Self {
-        self.ends(process, at, op, false, Outcome::Ok)
-    }
-
-    fn ends(self, process: &str, at: u64, op: u64, over: bool, outcome: Outcome) -> Self {
-        self.add(process, at, What::Releasing { op, how: How::Unlock, over }).add(
-            process,
-            at + 1,
-            What::Released { op, outcome },
-        )
-    }
-
-    fn refused(self, process: &str, at: u64, op: u64, why: Why) -> Self {
-        self.add(process, at, What::Refused { op, why, holder: None })
-    }
-
-    fn lost(self, process: &str, at: u64, op: u64, held: bool) -> Self {
-        self.add(process, at, What::Lost { op, reason: "gone".into(), held })
-    }
-
-    fn fault(self, number: u64, kind: &str, from: u64, to: u64) -> Self {
-        let kind = kind.to_owned();
-        self.add(DRIVER, from, What::Fault { number, kind, stops: None }).add(
-            DRIVER,
-            to,
-            What::Healed { number },
-        )
-    }
-
-    fn wrote(self, process: &str, at: u64, token: u64, number: u64, accepted: bool) -> Self {
-        let lock = "n".to_owned();
-        self.add(process, at, What::Wrote { op: 0, lock, token, number, accepted, held: true })
-    }
-
-    fn ran(self, at: u64, script: &str) -> Self {
-        let (script, id) = (script.to_owned(), "a:7".to_owned());
-        self.add(DRIVER, at, What::Ran { node: 0, script, id })
-    }
-
-    /// The process still writes at `at`.
-    fn lives(self, process: &str, at: u64) -> Self {
-        self.asked(process, at, 9999, How::Lock, None)
-    }
-
-    fn report(&self) -> Report {
-        let setting = Setting {
-            nodes: 1,
-            slack: Duration::from_millis(50),
-            ttl: Duration::from_millis(TTL_MS),
-            response_timeout: Duration::from_millis(300),
-        };
-        check(&self.0, &setting)
-    }
-
-    /// Passes, and each of `checked` had something to say.
-    #[track_caller]
-    fn passes(&self, checked: &[&str]) {
-        let report = self.report();
-        assert!(report.violations.is_empty(), "{:#?}", report.violations);
-        for invariant in checked {
-            assert!(report.checked.contains_key(invariant), "{invariant}: {:?}", report.checked);
-        }
-    }
-
-    #[track_caller]
-    fn breaks(&self, invariant: &str) {
-        let report = self.report();
-        assert_eq!(report.violated(), [invariant], "{:#?}", report.violations);
-    }
-}
+use made::{MS, Made, VALID};
 
 #[test]
 fn turns_one_after_the_other_pass() {
@@ -390,7 +283,7 @@ fn o1_told_as_held_when_nobody_can_hold_it() {
 fn a_journal_is_read_as_it_was_written() {
     let dir = std::env::temp_dir().join(format!("leasehold-faults-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a directory");
-    let journal = leasehold_faults::journal::Journal::create(&dir.join("a.log")).expect("a file");
+    let journal = Journal::create(&dir.join("a.log")).expect("a file");
     let made = killed().gives_back("a", 9, 1);
     for event in &made.0.processes["a"] {
         journal.write_at(event.at, event.what.clone());

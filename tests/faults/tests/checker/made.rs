@@ -1,0 +1,119 @@
+//! Histories made by hand.
+
+use std::time::Duration;
+
+use leasehold_faults::{
+    checker::{DRIVER, Report, Setting, check},
+    event::{Event, How, Outcome, What, Why},
+    history::History,
+};
+
+pub const MS: u64 = 1_000_000;
+const TTL_MS: u64 = 1000;
+/// What is left of a lease when the allowance for drift is taken off.
+pub const VALID: u64 = TTL_MS - 12;
+
+/// A history in the making; times in milliseconds.
+#[derive(Default)]
+pub struct Made(pub History);
+
+impl Made {
+    pub fn add(mut self, process: &str, at: u64, what: What) -> Self {
+        // Journals begin late, so that nothing is before the beginning of time.
+        let event = Event { at: (10_000 + at) * MS, what };
+        self.0.processes.entry(process.to_owned()).or_default().push(event);
+        self
+    }
+
+    pub fn asked(self, process: &str, at: u64, op: u64, how: How, wait_ms: Option<u64>) -> Self {
+        let lock = "n".to_owned();
+        self.add(process, at, What::Asked { op, lock, owner: op, how, wait_ms })
+    }
+
+    pub fn granted(self, process: &str, at: u64, op: u64, token: u64) -> Self {
+        self.granted_as(process, at, op, token, 1)
+    }
+
+    pub fn granted_as(self, process: &str, at: u64, op: u64, token: u64, count: u32) -> Self {
+        let until = (10_000 + at + VALID) * MS;
+        let id = format!("{process}:{token}");
+        let what =
+            What::Granted { op, id, token, count, ttl_ms: TTL_MS, until, latest: until + 10_000 };
+        self.add(process, at, what)
+    }
+
+    /// A call that is granted at once.
+    pub fn takes(self, process: &str, at: u64, op: u64, token: u64) -> Self {
+        self.asked(process, at, op, How::Lock, None).granted(process, at + 1, op, token)
+    }
+
+    pub fn gives_back(self, process: &str, at: u64, op: u64) -> Self {
+        self.ends(process, at, op, false, Outcome::Ok)
+    }
+
+    pub fn ends(self, process: &str, at: u64, op: u64, over: bool, outcome: Outcome) -> Self {
+        self.add(process, at, What::Releasing { op, how: How::Unlock, over }).add(
+            process,
+            at + 1,
+            What::Released { op, outcome },
+        )
+    }
+
+    pub fn refused(self, process: &str, at: u64, op: u64, why: Why) -> Self {
+        self.add(process, at, What::Refused { op, why, holder: None })
+    }
+
+    pub fn lost(self, process: &str, at: u64, op: u64, held: bool) -> Self {
+        self.add(process, at, What::Lost { op, reason: "gone".into(), held })
+    }
+
+    pub fn fault(self, number: u64, kind: &str, from: u64, to: u64) -> Self {
+        let kind = kind.to_owned();
+        self.add(DRIVER, from, What::Fault { number, kind, stops: None }).add(
+            DRIVER,
+            to,
+            What::Healed { number },
+        )
+    }
+
+    pub fn wrote(self, process: &str, at: u64, token: u64, number: u64, accepted: bool) -> Self {
+        let lock = "n".to_owned();
+        self.add(process, at, What::Wrote { op: 0, lock, token, number, accepted, held: true })
+    }
+
+    pub fn ran(self, at: u64, script: &str) -> Self {
+        let (script, id) = (script.to_owned(), "a:7".to_owned());
+        self.add(DRIVER, at, What::Ran { node: 0, script, id })
+    }
+
+    /// The process still writes at `at`.
+    pub fn lives(self, process: &str, at: u64) -> Self {
+        self.asked(process, at, 9999, How::Lock, None)
+    }
+
+    pub fn report(&self) -> Report {
+        let setting = Setting {
+            nodes: 1,
+            slack: Duration::from_millis(50),
+            ttl: Duration::from_millis(TTL_MS),
+            response_timeout: Duration::from_millis(300),
+        };
+        check(&self.0, &setting)
+    }
+
+    /// Passes, and each of `checked` had something to say.
+    #[track_caller]
+    pub fn passes(&self, checked: &[&str]) {
+        let report = self.report();
+        assert!(report.violations.is_empty(), "{:#?}", report.violations);
+        for invariant in checked {
+            assert!(report.checked.contains_key(invariant), "{invariant}: {:?}", report.checked);
+        }
+    }
+
+    #[track_caller]
+    pub fn breaks(&self, invariant: &str) {
+        let report = self.report();
+        assert_eq!(report.violated(), [invariant], "{:#?}", report.violations);
+    }
+}
