@@ -44,8 +44,10 @@ fn compare(view: &mut View<'_>) {
     for (process, event) in view.history.events() {
         let What::Counted { op, local, server } = &event.what else { continue };
         checked += 1;
-        // A server may refuse to write a count down while there is a fault.
-        let calm = view.is_calm(event.at.saturating_sub(A_WHILE), event.at, None);
+        // A server may refuse to write a count down while there is a fault, and of several a slow one may be told
+        // of it with the next renewal only.
+        let calm = view.setting.nodes == 1
+            && view.is_calm(event.at.saturating_sub(A_WHILE), event.at, None);
         if server > local || (server < local && calm) {
             let at = s(event.at);
             let what = format!("{server} at the servers, {local} in {process}, op {op}, at {at}");
