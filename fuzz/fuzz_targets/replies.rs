@@ -183,7 +183,7 @@ impl Hostile {
             Some(_) => self.others.next(),
             None if ask.request.is("INFO") => self.questions[0].clone(),
             None if ask.request.is("CONFIG") => self.questions[1].clone(),
-            None => self.questions[2].clone().and_then(near),
+            None => self.questions[2].clone(),
         };
         let answer = answer.unwrap_or(Answer::Well);
         let reply = self.reply(ask, script, well, answer);
@@ -296,16 +296,6 @@ impl Hostile {
     /// How many nodes ran something for which `is` holds.
     fn nodes(&self, is: impl Fn(&Run) -> bool) -> usize {
         self.runs.iter().filter(|run| is(run)).map(|run| run.node).collect::<BTreeSet<_>>().len()
-    }
-}
-
-/// An answer to `TIME` before the year 20 000. Left out until the library's reckoning in milliseconds stands what
-/// lies beyond: `clock_ahead_ms` overflows there.
-fn near(answer: Answer) -> Option<Answer> {
-    match answer {
-        Answer::End(end) => Some(Answer::End(end >> 24)),
-        Answer::Value(_) | Answer::Longer(_) | Answer::Other { .. } | Answer::Raw(_) => None,
-        answer => Some(answer),
     }
 }
 
