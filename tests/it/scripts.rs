@@ -6,6 +6,7 @@
 
 mod acquire;
 mod bench;
+mod fence;
 mod preflight;
 mod redisson;
 mod release;
