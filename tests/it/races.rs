@@ -164,6 +164,30 @@ async fn rejected(server: &Server) -> u64 {
     count.map_or(0, |count| count.trim_end_matches(char::is_control).parse().expect("a number"))
 }
 
+/// The lock is given back after the waiter was refused and before it listens: it asks once more when it does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_before_the_subscription_is_not_missed() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let proxy = Proxy::start(server.port()).await;
+    let (client, other) = (connect_through(&proxy).await, connect(&server).await);
+    let theirs = other.mutex("n").lock().await.expect("free");
+    // Its connection for subscriptions is yet to be made.
+    proxy.refuse(true);
+    let waiting = tokio::spawn(client.mutex("n").lock());
+    eventually(LIMIT, "it was refused", async || client.stats().waiters == 1).await;
+    let refused_at = Instant::now();
+    assert_eq!(subscribers(&server, CHANNEL).await, 0);
+    theirs.unlock().await.expect("held");
+    proxy.refuse(false);
+    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it asks again");
+    let took = refused_at.elapsed();
+    // It would ask by itself after two seconds at the earliest.
+    assert!(took < within(1500 * MS, &stalls), "{took:?}");
+    guard.expect("no panic").expect("free").unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
 /// A client that stands behind many others does not ask on the message. If none of them does, it asks soon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_behind_clients_that_never_ask_asks_after_a_silence() {
@@ -597,6 +621,38 @@ async fn an_acquire_late_in_the_network_is_released_by_a_user_who_may_not_kill()
     eventually(LIMIT, "it is released again", gone).await;
     let last = spy.runs().last().map(|run| run.script);
     assert_eq!(last, Some("lock_release"), "{:?}", spy.runs());
+}
+
+/// A server that was started anew counts its connections anew: the number of our last one is another's there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_strangers_connection_with_the_number_of_our_last_is_left_alone() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    // More than it takes to see that a server has started.
+    for _ in 0..100 {
+        number(&mut server.raw().await).await.expect("a number");
+    }
+    let client = connect_through(&proxy).await;
+    let ours = number(&mut server.raw().await).await.expect("a number");
+    proxy.refuse(true);
+    server.kill();
+    server.restart().await;
+    let mut strangers = vec![server.raw().await];
+    let first = number(&mut strangers[0]).await.expect("a number");
+    assert!(first < 100, "they have all our numbers: the first is {first}");
+    while number(strangers.last_mut().expect("one")).await.expect("a number") < ours {
+        strangers.push(server.raw().await);
+    }
+    proxy.refuse(false);
+    let connected = async || client.mutex("n").is_locked().await.is_ok();
+    eventually(LIMIT, "it is connected again", connected).await;
+    for stranger in &mut strangers {
+        assert!(number(stranger).await.is_ok(), "its connection was killed");
+    }
+}
+
+async fn number(connection: &mut redis::aio::MultiplexedConnection) -> redis::RedisResult<u64> {
+    redis::cmd("CLIENT").arg("ID").query_async(connection).await
 }
 
 /// A network that can be late: what the first connection sends from then on arrives when it is told to. The
