@@ -46,6 +46,7 @@ async fn connect_through(proxy: &Proxy) -> Client {
 /// Has the server learn the scripts, so that what is sent later runs at its first sending.
 async fn know_scripts(client: &Client) {
     let guard = client.mutex("before").lock().await.expect("free");
+    guard.extend(LIMIT).await.expect("held");
     guard.unlock().await.expect("held");
     client_is_idle(client).await;
 }
