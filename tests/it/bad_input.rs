@@ -8,11 +8,10 @@ use std::{
 };
 
 use leasehold::{Client, ClientBuilder, Error, Guard, Mutex};
-use redis::Value;
 
 use crate::{
     checks::{AT_ONCE, LIMIT, client_is_idle, connect, exists, lock_keys, nothing_left, told},
-    support::{Proxy, Server, Stalls, eventually, within},
+    support::{Proxy, Server, Spy, Stalls, eventually, within},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -227,11 +226,13 @@ async fn a_duration_out_of_range_is_told_by_the_acquiring_call() {
 async fn a_lease_with_a_fraction_of_a_millisecond_is_rounded_up() {
     let server = Server::start().await;
     let client = connect(&server).await;
+    let spy = Spy::on(&server).await;
     let lease = Duration::from_secs(20) + Duration::from_nanos(1);
     let guard = client.mutex("n").with_lease(lease).lock().await.expect("free");
     assert!(guard.remaining() < lease, "here it ends before it does at the server");
-    let Value::Int(pttl) = server.command(&["PTTL", "n"]).await else { panic!("a number") };
-    assert!((10_000..=20_001).contains(&pttl), "{pttl}");
+    let asked = async || spy.count("lock_acquire") > 0;
+    eventually(LIMIT, "the server was asked", asked).await;
+    assert_eq!(spy.runs()[0].ttl_ms(), 20_001);
     guard.unlock().await.expect("held");
 }
 
