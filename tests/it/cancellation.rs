@@ -12,7 +12,7 @@ use std::{
 
 use leasehold::{Client, Error, Guard, Mutex};
 
-use crate::support::{Proxy, Server, nothing_is_left};
+use crate::support::{Proxy, Server, eventually, nothing_is_left, subscribers};
 
 /// Polls a future `polls` times, then drops it. Its output, if it ended by then.
 pub(crate) async fn drop_after<F: Future>(future: F, polls: usize) -> Option<F::Output> {
@@ -133,6 +133,32 @@ async fn behind(
         held.unlock().await.expect("it was held");
     };
     tokio::join!(waiting, freeing).0
+}
+
+/// It does not wait for the end of the hold that it waited behind, in another process or in this one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_waiter_leaves_while_the_lock_is_held_still() {
+    const SOON: Duration = Duration::from_secs(5);
+    let scene = Scene::set(Duration::ZERO).await;
+    let client = &scene.client;
+    let other = Client::connect(&scene.server.url()).await.expect("connected");
+    for holder in [&other, client] {
+        let guard = holder.mutex("n").lock().await.expect("free");
+        let waiting = tokio::spawn(client.mutex("n").lock());
+        eventually(SOON, "it waits", async || client.stats().waiters == 1).await;
+        waiting.abort();
+        assert!(waiting.await.is_err_and(|error| error.is_cancelled()));
+        let left = async || {
+            let stats = client.stats();
+            stats.waiters == 0 && stats.subscriptions == 0
+        };
+        eventually(SOON, "nobody waits", left).await;
+        let unheard = async || subscribers(&scene.server, "redisson_lock__channel:{n}").await == 0;
+        eventually(SOON, "nobody listens", unheard).await;
+        assert!(guard.is_held());
+        guard.unlock().await.expect("held");
+        scene.check("n").await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
