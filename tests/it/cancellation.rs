@@ -14,11 +14,13 @@ use leasehold::{Client, Error, Guard, Mutex};
 
 use crate::support::{Proxy, Server, eventually, nothing_is_left, subscribers};
 
-/// Polls a future `polls` times, then drops it. Its output, if it ended by then.
-pub(crate) async fn drop_after<F: Future>(future: F, polls: usize) -> Option<F::Output> {
+/// Polls a future `steps / 2` times, then drops it: at once, when what it sent last may not be on the wire yet, or
+/// after an odd number of steps a moment later, when it is. Its output, if it ended by then.
+pub(crate) async fn drop_after<F: Future>(future: F, steps: usize) -> Option<F::Output> {
+    let polls = steps / 2;
     let mut future = pin!(future);
     let mut polled = 0;
-    std::future::poll_fn(move |cx| {
+    let ended = std::future::poll_fn(|cx| {
         if polled == polls {
             return Poll::Ready(None);
         }
@@ -30,10 +32,14 @@ pub(crate) async fn drop_after<F: Future>(future: F, polls: usize) -> Option<F::
             Poll::Pending => Poll::Pending,
         }
     })
-    .await
+    .await;
+    if ended.is_none() && steps % 2 == 1 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    ended
 }
 
-pub(crate) type Attempt = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+type Attempt = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
 /// A way to use a lock, as one future that ends with the lock given back.
 pub(crate) type Use = fn(Mutex) -> Attempt;
@@ -110,13 +116,13 @@ async fn sweep(
     name: &str,
     mut round: impl AsyncFnMut(usize) -> Option<Result<(), Error>>,
 ) {
-    for polls in 0..200 {
-        let ended = round(polls).await;
+    for steps in 0..400 {
+        let ended = round(steps).await;
         scene.check(name).await;
         if let Some(result) = ended {
             result.expect("a use without a drop succeeds");
-            println!("{name}: ended after {polls} polls");
-            assert!(polls >= 2, "{name} was never dropped half-way");
+            println!("{name}: ended after {} polls", steps / 2);
+            assert!(steps >= 4, "{name} was never dropped half-way");
             return;
         }
     }
@@ -166,7 +172,7 @@ async fn a_free_lock_survives_a_drop_after_every_poll() {
     let scene = Scene::set(Duration::from_millis(2)).await;
     for (name, usage) in USES {
         let lock = scene.client.mutex(name);
-        sweep(&scene, name, async |polls| drop_after(usage(lock.clone()), polls).await).await;
+        sweep(&scene, name, async |steps| drop_after(usage(lock.clone()), steps).await).await;
     }
 }
 
@@ -176,9 +182,9 @@ async fn a_lock_held_elsewhere_survives_a_drop_after_every_poll() {
     let other = Client::connect(&scene.server.url()).await.expect("connected");
     for (name, usage) in USES {
         let lock = scene.client.mutex(name);
-        sweep(&scene, name, async |polls| {
+        sweep(&scene, name, async |steps| {
             let held = other.mutex(name).lock().await.expect("free");
-            behind(drop_after(usage(lock.clone()), polls), held).await
+            behind(drop_after(usage(lock.clone()), steps), held).await
         })
         .await;
     }
@@ -193,9 +199,9 @@ async fn a_lock_that_this_process_holds_survives_a_drop_after_every_poll() {
             continue;
         }
         let lock = scene.client.mutex(name);
-        sweep(&scene, name, async |polls| {
+        sweep(&scene, name, async |steps| {
             let held = lock.lock().await.expect("free");
-            behind(drop_after(usage(lock.clone()), polls), held).await
+            behind(drop_after(usage(lock.clone()), steps), held).await
         })
         .await;
     }
@@ -204,13 +210,13 @@ async fn a_lock_that_this_process_holds_survives_a_drop_after_every_poll() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unlock_that_is_dropped_half_way_still_frees_the_lock() {
     let scene = Scene::set(Duration::from_millis(2)).await;
-    for polls in 0.. {
+    for steps in 0.. {
         let guard = scene.client.mutex("n").lock().await.expect("free");
-        let ended = drop_after(guard.unlock(), polls).await;
+        let ended = drop_after(guard.unlock(), steps).await;
         scene.check("n").await;
         if let Some(result) = ended {
             result.expect("it was held");
-            assert!(polls >= 2, "unlock was never dropped half-way");
+            assert!(steps >= 4, "unlock was never dropped half-way");
             break;
         }
     }
