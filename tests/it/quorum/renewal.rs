@@ -177,7 +177,7 @@ async fn nothing_stays_after_an_unlock_that_comes_right_after_a_heal() {
     // Longer than anything here waits: what is gone was released.
     let client = connected(ways.builder().ttl(60_000 * MS)).await;
     // The node that was away answers the extension in time.
-    ways.0[..2].iter().for_each(|way| way.delay_replies(10 * MS));
+    ways.0[..2].iter().for_each(|way| way.delay_replies(40 * MS));
     let mut healed = 0;
     for round in 0..12 {
         ways.close(&[2], true);

@@ -87,19 +87,26 @@ async fn nothing_is_raised_on_healthy_nodes_without_contention() {
         let masters = Masters::start(nodes).await;
         let client = masters.client().await;
         let everywhere: Vec<usize> = (0..nodes).collect();
+        // Counters start from clocks that are rounded to ten seconds: a mark between the answers of the nodes sets
+        // them apart, for this acquire or the next one.
+        let mark = || SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs() / 10;
+        let mut allowed = 0;
         let mut last = 0;
         for round in 0..60 {
             if round % 20 == 0 {
                 early_in_ten_seconds().await;
             }
+            let before = mark();
             let guard = client.mutex("n").lock().await.expect("free");
             assert!(guard.token() > last);
             last = guard.token();
             // What the slowest was not sent when the lock is given back is not sent any more.
             masters.are_held("n", &everywhere).await;
+            allowed += 2 * u64::from(mark() != before);
             guard.unlock().await.expect("held");
         }
-        assert_eq!(client.stats().token_raises, 0, "with {nodes} nodes");
+        let raises = client.stats().token_raises;
+        assert!(raises <= allowed, "{raises} with {nodes} nodes, {allowed} allowed");
         masters.nothing_left(&[&client]).await;
     }
 }
