@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
@@ -13,10 +12,9 @@ use crate::clock::{Clock, Entropy, SystemEntropy, SystemTimeSource, TimeSource};
 use crate::config::{Address, Config, SelfWait};
 use crate::engine::gate::{Engine, Hold, Service};
 use crate::engine::quorum::Quorum;
-use crate::engine::tally::majority;
 use crate::error::{Error, Fault};
 use crate::key::Holder;
-use crate::node::{Facts, First, Network, Node, NodeStatus, Servers};
+use crate::node::{Facts, Network, Node, NodeStatus, Servers};
 use crate::owner::Owner;
 use crate::primitives::lock::Mutex;
 
@@ -115,26 +113,12 @@ impl Client {
         let quorum = &self.engine.quorum;
         let until = self.engine.clock.now().plus(self.engine.config.response_timeout);
         quorum.up(until).await.map_err(|fault| quorum.error(None, fault))?;
-        let (findings, faults) = self.findings().await;
+        let restarts_matter = self.engine.config.quarantine().is_zero();
+        let (findings, faults) = Finding::of_all(quorum, restarts_matter).await;
         if faults.len() > quorum.nodes().len() - quorum.majority() {
             return Err(quorum.error(None, quorum.no_majority(faults.into_iter())));
         }
         Ok(findings)
-    }
-
-    /// What the nodes say of themselves, and those that could not be asked.
-    async fn findings(&self) -> (Vec<Finding>, Vec<(usize, Fault)>) {
-        let nodes = self.engine.quorum.nodes();
-        let restarts_matter = self.engine.config.quarantine().is_zero();
-        let facts = join_all(nodes.iter().map(Node::facts)).await;
-        let (mut findings, mut faults) = (Vec::new(), Vec::new());
-        for (index, (node, facts)) in nodes.iter().zip(facts).enumerate() {
-            match facts {
-                Ok(facts) => findings.extend(Finding::of(node.address(), &facts, restarts_matter)),
-                Err(fault) => faults.push((index, fault)),
-            }
-        }
-        (findings, faults)
     }
 
     /// The client's tasks.
@@ -383,57 +367,27 @@ impl ClientBuilder {
                 servers.clone(),
             )?;
             nodes.0.push(node);
-            firsts.push(first);
+            firsts.push(async move { first.await.unwrap_or(Err(Fault::Closed)) });
         }
-        let connected = first_majority(firsts).await;
-        let quorum = Arc::new(Quorum::new(nodes.keep(), clock.clone(), &config));
-        if let Err(faults) = connected {
-            quorum.nodes().iter().for_each(Node::close);
-            return Err(quorum.error(None, quorum.no_majority(faults.into_iter())));
-        }
-        let engine = Engine::new(Arc::new(config), clock, quorum, tasks);
+        let config = Arc::new(config);
+        let quorum = Arc::new(Quorum::new(nodes.0.clone(), clock.clone(), config.clone()));
+        quorum.majority_of(firsts.into_iter()).await.map_err(|fault| quorum.error(None, fault))?;
+        nodes.0.clear();
+        let engine = Engine::new(config, clock, quorum, tasks);
         let client = Client { engine };
         client.warn_of_findings();
         Ok(client)
     }
 }
 
-/// Nodes of a client to be. Dropped, they are closed again.
+/// The nodes of a client to be. Dropped, they are closed again.
 #[derive(Default)]
 struct Nodes(Vec<Node>);
-
-impl Nodes {
-    fn keep(mut self) -> Vec<Node> {
-        std::mem::take(&mut self.0)
-    }
-}
 
 impl Drop for Nodes {
     fn drop(&mut self) {
         self.0.iter().for_each(Node::close);
     }
-}
-
-/// Waits until a majority of the nodes is connected, or cannot be. Who failed so far, in the latter case.
-async fn first_majority(firsts: Vec<First>) -> Result<(), Vec<(usize, Fault)>> {
-    let majority = majority(firsts.len());
-    let spare = firsts.len() - majority;
-    let number = |(index, first): (usize, First)| async move { (index, first.await) };
-    let mut firsts: FuturesUnordered<_> = firsts.into_iter().enumerate().map(number).collect();
-    let (mut up, mut faults) = (0, Vec::new());
-    while let Some((index, first)) = firsts.next().await {
-        match first.unwrap_or(Err(Fault::Closed)) {
-            Ok(()) => up += 1,
-            Err(fault) => faults.push((index, fault)),
-        }
-        if up >= majority {
-            return Ok(());
-        }
-        if faults.len() > spare {
-            break;
-        }
-    }
-    Err(faults)
 }
 
 impl Client {
@@ -442,11 +396,8 @@ impl Client {
         let quorum = self.engine.quorum.clone();
         let restarts_matter = self.engine.config.quarantine().is_zero();
         self.engine.watchdog.adopt(Box::pin(async move {
-            for node in quorum.nodes() {
-                let Ok(facts) = node.facts().await else { continue };
-                for finding in Finding::of(node.address(), &facts, restarts_matter) {
-                    tracing::warn!(%finding, "the server's settings can break a lock's promises");
-                }
+            for finding in Finding::of_all(&quorum, restarts_matter).await.0 {
+                tracing::warn!(%finding, "the server's settings can break a lock's promises");
             }
         }));
     }
@@ -549,7 +500,22 @@ pub enum FindingKind {
 }
 
 impl Finding {
+    /// What the nodes say of themselves, and those that could not be asked.
+    ///
     /// `restarts_matter`: no quarantine makes up for what a server forgets.
+    async fn of_all(quorum: &Quorum, restarts_matter: bool) -> (Vec<Self>, Vec<(usize, Fault)>) {
+        let nodes = quorum.nodes();
+        let facts = join_all(nodes.iter().map(Node::facts)).await;
+        let (mut findings, mut faults) = (Vec::new(), Vec::new());
+        for (index, (node, facts)) in nodes.iter().zip(facts).enumerate() {
+            match facts {
+                Ok(facts) => findings.extend(Self::of(node.address(), &facts, restarts_matter)),
+                Err(fault) => faults.push((index, fault)),
+            }
+        }
+        (findings, faults)
+    }
+
     fn of(node: &Arc<str>, facts: &Facts, restarts_matter: bool) -> Vec<Self> {
         let mut kinds = Vec::new();
         match (&facts.eviction_policy, facts.max_memory) {

@@ -104,7 +104,7 @@ impl Attempt {
         let now = quorum.clock.now();
         let (sent_at, ttl) = (self.round.sent_at, self.undo.ttl);
         let deadline = sent_at.plus(ttl).minus(drift(ttl));
-        if deadline <= now.plus(quorum.min_validity) {
+        if deadline <= now.plus(quorum.config.min_validity) {
             let late = Fault::NoAnswer(now.since(sent_at));
             return Err(
                 quorum.no_majority((0..quorum.nodes.len()).map(|node| (node, late.clone())))

@@ -38,21 +38,14 @@ use crate::script::{Call, Reply};
 pub(crate) struct Quorum {
     nodes: Vec<Node>,
     clock: Clock,
-    response_timeout: Duration,
-    min_validity: Duration,
+    config: Arc<Config>,
     /// Grants whose token took a second round.
     raises: AtomicU64,
 }
 
 impl Quorum {
-    pub(crate) fn new(nodes: Vec<Node>, clock: Clock, config: &Config) -> Self {
-        Self {
-            nodes,
-            clock,
-            response_timeout: config.response_timeout,
-            min_validity: config.min_validity,
-            raises: AtomicU64::new(0),
-        }
+    pub(crate) fn new(nodes: Vec<Node>, clock: Clock, config: Arc<Config>) -> Self {
+        Self { nodes, clock, config, raises: AtomicU64::new(0) }
     }
 
     pub(crate) fn nodes(&self) -> &[Node] {
@@ -118,18 +111,30 @@ impl Quorum {
         if let [node] = &*self.nodes {
             return node.up(until).await;
         }
-        let up = |(index, node): (usize, &Node)| {
+        let up = |node: &Node| {
             let node = node.clone();
-            async move { node.up(until).await.map_err(|fault| (index, fault)) }
+            async move { node.up(until).await }
         };
-        let mut waits: FuturesUnordered<_> = self.nodes.iter().enumerate().map(up).collect();
-        let (mut up, mut faults) = (0, Vec::new());
-        while let Some(node) = waits.next().await {
-            match node {
-                Ok(()) => up += 1,
-                Err(failed) => faults.push(failed),
+        self.majority_of(self.nodes.iter().map(up)).await
+    }
+
+    /// Waits until a majority of what is done on the nodes has succeeded, or cannot succeed.
+    pub(crate) async fn majority_of<F>(
+        &self,
+        on_nodes: impl Iterator<Item = F>,
+    ) -> Result<(), Fault>
+    where
+        F: Future<Output = Result<(), Fault>>,
+    {
+        let number = |(index, on_node): (usize, F)| async move { (index, on_node.await) };
+        let mut ends: FuturesUnordered<_> = on_nodes.enumerate().map(number).collect();
+        let (mut done, mut faults) = (0, Vec::new());
+        while let Some((index, end)) = ends.next().await {
+            match end {
+                Ok(()) => done += 1,
+                Err(fault) => faults.push((index, fault)),
             }
-            if up >= self.majority() {
+            if done >= self.majority() {
                 return Ok(());
             }
             if faults.len() > self.nodes.len() - self.majority() {
@@ -141,7 +146,7 @@ impl Quorum {
 
     /// How long the answers to a call about a lease of `ttl` are waited for.
     pub(crate) fn patience(&self, ttl: Duration) -> Duration {
-        self.response_timeout.min(ttl / 3)
+        self.config.response_timeout(ttl)
     }
 
     /// Sends a renewal, to a lease that is known to be held.
@@ -189,7 +194,7 @@ impl Quorum {
         call: Call,
         enough: impl Fn(&[&Reply]) -> bool,
     ) -> Result<Answers, Fault> {
-        let within = self.response_timeout;
+        let within = self.config.response_timeout;
         let until = self.clock.now().plus(within);
         self.up(until).await?;
         let mut round = Round::send(&self.nodes, &self.clock, call);
