@@ -80,10 +80,11 @@ async fn a_release_on_a_majority_wakes_a_waiter() {
     let masters = Masters::start(3).await;
     let client = masters.client().await;
     let (_ways, _holder, guard) = held_on_two(&masters, 30_000 * MS).await;
+    let spy = Spy::on(&masters.0[0]).await;
     let waiting = tokio::spawn(client.mutex("n").lock());
     listen(&masters.0, 1).await;
-    // It asks again once it listens everywhere.
-    tokio::time::sleep(100 * MS).await;
+    let asks_again = async || spy.count("lock_acquire") >= 2;
+    eventually(LIMIT, "it asks again once it listens", asks_again).await;
     let freed_at = Instant::now();
     guard.unlock().await.expect("held");
     let guard = tokio::time::timeout(LIMIT, waiting).await.expect("woken").expect("no panic");
