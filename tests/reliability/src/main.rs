@@ -1,0 +1,33 @@
+//! `leasehold-reliability RESULTS MINUTES SEED`: the page of what `scripts/reliability` has run, on standard output. Ends with 1
+//! if a part failed or is missing.
+//!
+//! It counts nothing itself: each part ends with its sum as a line of JSON, or says line by line what it did.
+
+mod page;
+mod part;
+
+use std::{path::Path, process::ExitCode};
+
+use page::Page;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [results, minutes, seed] = &arguments[..] else {
+        eprintln!("usage: leasehold-reliability RESULTS MINUTES SEED");
+        return ExitCode::from(2);
+    };
+    let short = minutes == "0";
+    let parts = if short { &SHORT[..] } else { &LONG[..] };
+    let again = if short {
+        "scripts/reliability".to_owned()
+    } else {
+        format!("scripts/reliability --minutes {minutes} --seed {seed}")
+    };
+    let page = Page::read(Path::new(results), parts, again);
+    print!("{page}");
+    if page.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+const SHORT: [&str; 5] = ["faults", "model", "sim", "fuzz", "planted"];
+const LONG: [&str; 7] =
+    ["faults", "faults-valkey", "model", "sim", "fuzz", "planted", "tests-valkey"];

@@ -1,0 +1,268 @@
+//! The page: what was run, what was injected, what was checked, what locks do not survive.
+
+use std::{collections::BTreeMap, fmt, path::Path, process::Command};
+
+use serde_json::Value;
+
+use crate::part::Part;
+
+#[derive(Debug)]
+pub struct Page {
+    parts: Vec<Part>,
+    /// What was to be run, and was not.
+    missing: Vec<String>,
+    /// The command that repeats it.
+    again: String,
+}
+
+impl Page {
+    pub fn read(results: &Path, names: &[&str], again: String) -> Self {
+        let (mut parts, mut missing) = (Vec::new(), Vec::new());
+        for name in names {
+            match Part::read(results, name) {
+                Some(part) => parts.push(part),
+                None => missing.push((*name).to_owned()),
+            }
+        }
+        Self { parts, missing, again }
+    }
+
+    pub fn is_good(&self) -> bool {
+        self.missing.is_empty() && self.parts.iter().all(|part| part.run.status == 0)
+    }
+
+    fn part(&self, name: &str) -> Option<&Part> {
+        self.parts.iter().find(|part| part.name == name)
+    }
+
+    fn sum(&self, part: &str) -> Value {
+        self.part(part).map(Part::sum).unwrap_or_default()
+    }
+
+    fn parts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        row(f, &["part", "command", "commit", "began (UTC)", "took", "what", "outcome"])?;
+        rule(f, 7)?;
+        for part in &self.parts {
+            let run = &part.run;
+            let took = format!("{} min {} s", run.seconds / 60, run.seconds % 60);
+            let outcome = if run.status == 0 { "good" } else { "**failed**" };
+            let command = format!("`{}`", run.command);
+            let what = amount(part);
+            row(f, &[&part.name, &command, &run.commit, &run.began, &took, &what, outcome])?;
+        }
+        for name in &self.missing {
+            row(f, &[name, "", "", "", "", "", "**not run**"])?;
+        }
+        Ok(())
+    }
+
+    fn survived(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let redis = counts(&self.sum("faults"), "faults");
+        let valkey = counts(&self.sum("faults-valkey"), "faults");
+        row(f, &["fault", "what happens", "on Redis", "on Valkey"])?;
+        rule(f, 4)?;
+        for (kinds, what) in table(FAULTS, "## What locks survive") {
+            let count = |counts: &BTreeMap<String, u64>| {
+                let each = names(kinds).map(|kind| counts.get(kind).copied().unwrap_or(0));
+                each.map(|count| count.to_string()).collect::<Vec<_>>().join(", ")
+            };
+            row(f, &[kinds, what, &count(&redis), &count(&valkey)])?;
+        }
+        Ok(())
+    }
+
+    fn simulated(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        row(f, &["fault", "times"])?;
+        rule(f, 2)?;
+        for (kind, times) in counts(&self.sum("sim"), "faults") {
+            row(f, &[&format!("`{kind}`"), &grouped(times)])?;
+        }
+        Ok(())
+    }
+
+    fn not_survived(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = counts(&self.sum("faults"), "not_survived");
+        for (name, times) in counts(&self.sum("faults-valkey"), "not_survived") {
+            *shown.entry(name).or_default() += times;
+        }
+        row(f, &["arrangement", "what breaks", "what its user is told", "shown"])?;
+        rule(f, 4)?;
+        for (arrangement, rest) in table(EXCLUDED, "//! What locks do not survive") {
+            let times = names(arrangement).filter_map(|name| shown.get(name)).sum::<u64>();
+            row(f, &[arrangement, rest, &format!("{times} times")])?;
+        }
+        Ok(())
+    }
+
+    fn checked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let redis = counts(&self.sum("faults"), "checked");
+        let valkey = counts(&self.sum("faults-valkey"), "checked");
+        row(f, &["", "statement", "times, with processes"])?;
+        rule(f, 3)?;
+        for (invariant, rest) in table(CHECKER, "//! Says whether a history") {
+            let times = [&redis, &valkey].map(|counts| counts.get(invariant).copied().unwrap_or(0));
+            let statement = rest.split(" | ").next().unwrap_or_default();
+            row(f, &[invariant, statement, &grouped(times.iter().sum())])?;
+        }
+        Ok(())
+    }
+
+    fn planted(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        row(f, &["fault", "what it breaks", "caught by"])?;
+        rule(f, 3)?;
+        for fault in self.part("planted").iter().flat_map(|part| part.planted()) {
+            let by =
+                if fault.caught { fault.by.replace(' ', ", ") } else { "**nothing**".to_owned() };
+            row(f, &[&format!("`{}`", fault.name), fault.breaks, &by])?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "# Reliability\n")?;
+        writeln!(f, "{INTRODUCTION}\n")?;
+        writeln!(f, "```sh\n{}\n```\n", self.again)?;
+        self.parts(f)?;
+        writeln!(f, "\n{}\n", versions(&self.sum("faults"), &self.sum("faults-valkey")))?;
+        writeln!(f, "## What locks survive\n\n{SURVIVED}\n")?;
+        self.survived(f)?;
+        writeln!(f, "\nIn the simulation:\n")?;
+        self.simulated(f)?;
+        writeln!(f, "\n## What locks do not survive\n\n{NOT_SURVIVED}\n")?;
+        self.not_survived(f)?;
+        writeln!(f, "\n## What was checked\n\n{CHECKED}\n")?;
+        self.checked(f)?;
+        writeln!(f, "\n## Planted faults\n\n{PLANTED}\n")?;
+        self.planted(f)
+    }
+}
+
+/// What a part did, in words.
+fn amount(part: &Part) -> String {
+    let sum = part.sum();
+    let number = |key: &str| grouped(sum[key].as_u64().unwrap_or_default());
+    let all_faults = || grouped(counts(&sum, "faults").values().sum());
+    match &*part.name {
+        "model" => {
+            let cases = part.cases();
+            let exhausted = cases.iter().filter(|(outcome, _)| *outcome == "exhausted").count();
+            let states = grouped(cases.iter().map(|(_, states)| states).sum());
+            format!(
+                "{exhausted} cases gone through to the end, {} that show what must happen or go wrong; {states} states",
+                cases.len() - exhausted,
+            )
+        }
+        "sim" => format!(
+            "{:.1} simulated hours, {} runs, {} holds, {} faults, {} violations",
+            sum["simulated_seconds"].as_f64().unwrap_or_default() / 3600.0,
+            number("runs"),
+            number("holds"),
+            all_faults(),
+            number("violations"),
+        ),
+        "faults" | "faults-valkey" => format!(
+            "{} histories, {} calls, {} holds, {} faults, {} violations",
+            number("histories"),
+            number("calls"),
+            number("holds"),
+            all_faults(),
+            number("violations"),
+        ),
+        "planted" => {
+            let planted = part.planted();
+            let caught = planted.iter().filter(|fault| fault.caught).count();
+            format!("{caught} of {} caught", planted.len())
+        }
+        "fuzz" => {
+            let executions = counts(&sum, "executions");
+            let number = grouped(executions.values().sum());
+            format!("{} targets, {number} inputs, {} findings", executions.len(), sum["findings"])
+        }
+        _ => {
+            let (passed, failed) = part.tests();
+            format!("{passed} tests passed, {failed} failed")
+        }
+    }
+}
+
+fn versions(redis: &Value, valkey: &Value) -> String {
+    let server = |sum: &Value| sum["server"].as_str().map(str::to_owned);
+    let mut versions: Vec<String> = server(redis).into_iter().chain(server(valkey)).collect();
+    versions.push(said(Command::new("rustc").arg("--version")));
+    versions.push(said(Command::new("uname").arg("-sr")));
+    let processors = std::thread::available_parallelism().map_or(0, |count| count.get());
+    format!("With {}, {processors} processors.", versions.join(", "))
+}
+
+fn said(command: &mut Command) -> String {
+    let output = command.output().expect("a program that is there");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// The numbers under `key`, by what they count.
+fn counts(sum: &Value, key: &str) -> BTreeMap<String, u64> {
+    let counts = sum[key].as_object().into_iter().flatten();
+    counts.filter_map(|(what, times)| Some((what.clone(), times.as_u64()?))).collect()
+}
+
+/// The rows of the first table behind `heading`: the first cell, and the others.
+fn table<'a>(text: &'a str, heading: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let (_, behind) = text.split_once(heading).expect("the heading is there");
+    let lines = behind.lines().map(|line| line.trim_start_matches("//! "));
+    let rows =
+        lines.skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    rows.skip(2).filter_map(|row| row.trim_matches(['|', ' ']).split_once(" | "))
+}
+
+/// The names between backticks.
+fn names(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+fn row(f: &mut fmt::Formatter<'_>, cells: &[&str]) -> fmt::Result {
+    writeln!(f, "| {} |", cells.join(" | "))
+}
+
+fn rule(f: &mut fmt::Formatter<'_>, columns: usize) -> fmt::Result {
+    writeln!(f, "|{}", "---|".repeat(columns))
+}
+
+/// 1234567 as 1 234 567.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            grouped.push(' ');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+const FAULTS: &str = include_str!("../../faults/README.md");
+const EXCLUDED: &str = include_str!("../../faults/src/excluded/mod.rs");
+const CHECKER: &str = include_str!("../../faults/src/checker/mod.rs");
+
+const INTRODUCTION: &str = "\
+Is a lock ever held twice, is it ever leaked, is a waiter ever stuck? This page is what came of trying: real processes on
+real servers that fail, a simulation of the real client, a model of the protocol, hostile input, and faults planted in the
+library to see whether all of that would notice. It is written by the command that repeats it, never by hand:";
+
+const SURVIVED: &str = "\
+Alone or two at a time, on one, three and five servers, each with its seed (`tests/faults/README.md`). Not one violation of
+what is checked is allowed.";
+
+const NOT_SURVIVED: &str = "\
+No lock on Redis does. Each is arranged so that it happens for certain; the run fails if two do *not* hold the lock, or if the
+user is not told what stands here. Where the user learns of the loss too late, the token is what protects the resource.";
+
+const CHECKED: &str = "\
+By processes of their own, from what every process was told and when, on one clock. A fault run that never puts one of them to
+the test fails.";
+
+const PLANTED: &str = "\
+Each breaks one rule of the library in one place, in a copy of the source (`tests/planted/README.md`). One that nothing caught
+would be a hole in the tests.";
