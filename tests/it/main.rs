@@ -7,6 +7,7 @@ mod blocking;
 mod cancellation;
 mod checks;
 mod invariants;
+mod known_failures;
 mod layers;
 mod lifetimes;
 mod locking;
