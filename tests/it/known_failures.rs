@@ -249,6 +249,7 @@ async fn a_re_entry_at_the_end_of_a_lease_takes_the_lock_from_nobody() {
     server.pause();
     let nested = guard.reenter().expect("held");
     eventually(LIMIT, "it ends", async || !guard.is_held()).await;
+    // At the server it ends a little later, by the drift that was allowed for.
     tokio::time::sleep(TTL / 10).await;
     server.resume();
     let theirs = other.mutex("n").try_lock().await.expect("an answer").expect("its time is over");
@@ -289,7 +290,8 @@ async fn the_second_of_two_that_come_at_once_follows_at_once() {
             .collect();
         let mut times = Vec::new();
         for turn in turns {
-            times.push(turn.await.expect("no panic"));
+            let turn = tokio::time::timeout(LIMIT, turn).await.expect("it has its turn");
+            times.push(turn.expect("no panic"));
         }
         times.sort();
         let took = times[1].0.saturating_duration_since(times[0].1);
@@ -298,7 +300,7 @@ async fn the_second_of_two_that_come_at_once_follows_at_once() {
     nothing_left(&server, &client).await;
 }
 
-/// Redisson 763: a lock was given back, and none of the many that waited had it before its 5 s were over.
+/// Redisson 763: a lock of 5 s was given back, and at times none of the many that waited for it got in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_behind_a_released_lock_gets_in_one_by_one() {
     const LEASE: Duration = Duration::from_secs(5);
@@ -344,7 +346,8 @@ async fn an_attempt_without_patience_needs_no_subscription() {
     eventually(LIMIT, "another waits", async || client.stats().waiters == 1).await;
     for _ in 0..10 {
         let asked_at = Instant::now();
-        let answer = client.mutex("n").lock_with_timeout(Duration::ZERO).await;
+        let attempt = client.mutex("n").lock_with_timeout(Duration::ZERO);
+        let answer = tokio::time::timeout(LIMIT, attempt).await.expect("it ends");
         assert!(matches!(answer, Err(Error::Timeout { .. })), "{answer:?}");
         assert!(client.mutex("n").try_lock().await.expect("an answer").is_none());
         let took = asked_at.elapsed();
