@@ -11,6 +11,7 @@ use std::{
 };
 
 use leasehold::{Client, Error, Guard, Mutex};
+use redis::Value;
 
 use crate::support::{Proxy, Server, eventually, nothing_is_left, subscribers};
 
@@ -44,13 +45,22 @@ type Attempt = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 /// A way to use a lock, as one future that ends with the lock given back.
 pub(crate) type Use = fn(Mutex) -> Attempt;
 
-pub(crate) const USES: [(&str, Use); 5] = [
+pub(crate) const USES: [(&str, Use); 9] = [
     ("lock", |lock| Box::pin(async move { give_back(lock.lock().await?).await })),
     ("try_lock", |lock| {
         Box::pin(async move {
             match lock.try_lock().await? {
                 Some(guard) => give_back(guard).await,
                 None => Ok(()),
+            }
+        })
+    }),
+    ("try_lock_for", |lock| {
+        Box::pin(async move {
+            match lock.try_lock_for(Duration::from_millis(40)).await {
+                Ok(Some(guard)) => give_back(guard).await,
+                Ok(None) | Err(Error::Unavailable { .. }) => Ok(()),
+                Err(error) => Err(error),
             }
         })
     }),
@@ -79,6 +89,28 @@ pub(crate) const USES: [(&str, Use); 5] = [
             let inner = lock.with_ttl(Duration::from_secs(60)).lock().await?;
             drop(outer);
             give_back(inner).await
+        })
+    }),
+    ("extend", |lock| {
+        Box::pin(async move {
+            let guard = lock.with_lease(Duration::from_secs(20)).lock().await?;
+            guard.extend(Duration::from_secs(25)).await?;
+            give_back(guard).await
+        })
+    }),
+    ("run_until_lost", |lock| {
+        Box::pin(async move {
+            let guard = lock.lock().await?;
+            guard.run_until_lost(tokio::time::sleep(Duration::from_millis(1))).await?;
+            give_back(guard).await
+        })
+    }),
+    ("status", |lock| {
+        Box::pin(async move {
+            lock.status().await?;
+            lock.is_locked().await?;
+            lock.holder().await?;
+            lock.remaining_ttl().await.map(drop)
         })
     }),
 ];
@@ -220,6 +252,63 @@ async fn an_unlock_that_is_dropped_half_way_still_frees_the_lock() {
             break;
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_unlock_that_is_dropped_half_way_leaves_nothing() {
+    let scene = Scene::set(Duration::from_millis(2)).await;
+    let lock = scene.client.mutex("n");
+    for certain in [false, true] {
+        for steps in 0.. {
+            let guard = lock.lock().await.expect("free");
+            let ended = match certain {
+                true => drop_after(lock.force_unlock_if(&guard.holder()), steps).await,
+                false => drop_after(lock.force_unlock(), steps).await,
+            };
+            drop(guard);
+            // One that is still under way frees nothing that comes later: there is one connection.
+            nothing_is_left(&scene.server, &scene.client, "n").await;
+            if let Some(freed) = ended {
+                assert!(freed.expect("the server answers"), "there was a holder");
+                assert!(steps >= 4, "never dropped half-way");
+                break;
+            }
+        }
+        scene.check("n").await;
+    }
+}
+
+/// A client that comes and goes: each of its own futures dropped after every poll leaves the server no connection of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_dropped_half_way_leaves_no_connection() {
+    let server = Server::start().await;
+    let connections = async || {
+        let clients = server.command(&["CLIENT", "LIST", "TYPE", "normal"]).await;
+        redis::from_redis_value::<String>(clients).expect("a list").lines().count()
+    };
+    let before = connections().await;
+    let life = async |url: String| {
+        let client = Client::connect(&url).await?;
+        client.check().await?;
+        let guard = client.mutex("n").lock().await?;
+        let left = client.drain(Duration::from_millis(5)).await;
+        drop((guard, left));
+        client.shutdown().await;
+        Ok::<_, Error>(())
+    };
+    for steps in 0..400 {
+        let ended = drop_after(life(server.url()), steps).await;
+        let gone = async || connections().await == before;
+        eventually(Duration::from_secs(5), "no connection is left", gone).await;
+        let free = async || server.command(&["EXISTS", "n"]).await == Value::Int(0);
+        eventually(Duration::from_secs(5), "no lock is left", free).await;
+        if let Some(result) = ended {
+            result.expect("a life without a drop succeeds");
+            assert!(steps > 10, "never dropped half-way");
+            return;
+        }
+    }
+    panic!("it does not end");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
