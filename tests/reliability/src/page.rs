@@ -57,25 +57,23 @@ impl Page {
     }
 
     fn survived(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let redis = counts(&self.sum("faults"), "faults");
-        let valkey = counts(&self.sum("faults-valkey"), "faults");
+        let columns =
+            [counts(&self.sum("faults"), "faults"), counts(&self.sum("faults-valkey"), "faults")];
         row(f, &["fault", "what happens", "on Redis", "on Valkey"])?;
         rule(f, 4)?;
         for (kinds, what) in table(FAULTS, "## What locks survive") {
-            let count = |counts: &BTreeMap<String, u64>| {
-                let each = names(kinds).map(|kind| counts.get(kind).copied().unwrap_or(0));
-                each.map(|count| count.to_string()).collect::<Vec<_>>().join(", ")
-            };
-            row(f, &[kinds, what, &count(&redis), &count(&valkey)])?;
+            let [redis, valkey] = columns.each_ref().map(|counts| each(counts, kinds));
+            row(f, &[kinds, what, &redis, &valkey])?;
         }
         Ok(())
     }
 
     fn simulated(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        row(f, &["fault", "times"])?;
-        rule(f, 2)?;
-        for (kind, times) in counts(&self.sum("sim"), "faults") {
-            row(f, &[&format!("`{kind}`"), &grouped(times)])?;
+        let counts = counts(&self.sum("sim"), "faults");
+        row(f, &["fault", "what happens", "times"])?;
+        rule(f, 3)?;
+        for (kinds, what) in table(SIMULATED, "## What goes wrong") {
+            row(f, &[kinds, what, &each(&counts, kinds)])?;
         }
         Ok(())
     }
@@ -95,16 +93,15 @@ impl Page {
     }
 
     fn checked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let redis = counts(&self.sum("faults"), "checked");
-        let valkey = counts(&self.sum("faults-valkey"), "checked");
-        row(f, &["", "statement", "times, with processes"])?;
-        rule(f, 3)?;
-        for (invariant, rest) in table(CHECKER, "//! Says whether a history") {
-            let times = [&redis, &valkey].map(|counts| counts.get(invariant).copied().unwrap_or(0));
-            let statement = rest.split(" | ").next().unwrap_or_default();
-            row(f, &[invariant, statement, &grouped(times.iter().sum())])?;
+        let mut counted = counts(&self.sum("faults"), "checked");
+        for (invariant, times) in counts(&self.sum("faults-valkey"), "checked") {
+            *counted.entry(invariant).or_default() += times;
         }
-        Ok(())
+        statements(f, &counted, CHECKER, "//! Says whether a history")
+    }
+
+    fn checked_in_simulation(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        statements(f, &counts(&self.sum("sim"), "checked"), SIMULATED, "## What is checked")
     }
 
     fn planted(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -134,6 +131,8 @@ impl fmt::Display for Page {
         self.not_survived(f)?;
         writeln!(f, "\n## What was checked\n\n{CHECKED}\n")?;
         self.checked(f)?;
+        writeln!(f, "\nIn the simulation, after every step of it:\n")?;
+        self.checked_in_simulation(f)?;
         writeln!(f, "\n## Planted faults\n\n{PLANTED}\n")?;
         self.planted(f)?;
         writeln!(f, "\n## What went wrong elsewhere\n\n{ELSEWHERE}")
@@ -157,7 +156,7 @@ fn amount(part: &Part) -> String {
         }
         "sim" => format!(
             "{:.1} simulated hours, {} runs, {} holds, {} faults, {} violations",
-            sum["simulated_seconds"].as_f64().unwrap_or_default() / 3600.0,
+            sum["simulated_hours"].as_f64().unwrap_or_default(),
             number("runs"),
             number("holds"),
             all_faults(),
@@ -217,6 +216,29 @@ fn table<'a>(text: &'a str, heading: &str) -> impl Iterator<Item = (&'a str, &'a
     rows.skip(2).filter_map(|row| row.trim_matches(['|', ' ']).split_once(" | "))
 }
 
+/// What is checked, and how often it had something to say.
+fn statements(
+    f: &mut fmt::Formatter<'_>,
+    counted: &BTreeMap<String, u64>,
+    text: &str,
+    heading: &str,
+) -> fmt::Result {
+    row(f, &["", "statement", "times"])?;
+    rule(f, 3)?;
+    for (invariant, rest) in table(text, heading) {
+        let times = counted.get(invariant).copied().unwrap_or(0);
+        let statement = rest.split(" | ").next().unwrap_or_default();
+        row(f, &[invariant, statement, &grouped(times)])?;
+    }
+    Ok(())
+}
+
+/// How often each of the kinds in a cell was there.
+fn each(counts: &BTreeMap<String, u64>, kinds: &str) -> String {
+    let times = names(kinds).map(|kind| grouped(counts.get(kind).copied().unwrap_or(0)));
+    times.collect::<Vec<_>>().join(", ")
+}
+
 /// The names between backticks.
 fn names(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
@@ -245,6 +267,7 @@ fn grouped(number: u64) -> String {
 
 const FAULTS: &str = include_str!("../../faults/README.md");
 const EXCLUDED: &str = include_str!("../../faults/src/excluded/mod.rs");
+const SIMULATED: &str = include_str!("../../sim/README.md");
 const CHECKER: &str = include_str!("../../faults/src/checker/mod.rs");
 
 const INTRODUCTION: &str = "\
