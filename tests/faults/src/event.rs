@@ -112,11 +112,24 @@ pub enum What {
         process: String,
         number: u64,
     },
+    /// From now on it is seen what a server runs. Before, something may have been missed.
+    Watched {
+        node: usize,
+    },
     /// A server was told to run a script about a lease.
     Ran {
         node: usize,
         script: String,
         id: String,
+    },
+    /// It changed a key in the course of that script. `field`: of a hash.
+    Changed {
+        node: usize,
+        script: String,
+        id: String,
+        verb: String,
+        key: String,
+        field: Option<String>,
     },
     /// A lock's key is still there after everything has ended.
     Left {

@@ -5,8 +5,8 @@
 //! checker/                      whether a history keeps what the library promises
 //! register stalls recorder      what contenders write to, and write down
 //! contender/                    a process that contends: tasks, or threads
-//! deployment scene              the servers and contenders of a round
-//! nemesis                       the faults that locks survive
+//! deployment monitor scene      the servers and contenders of a round, and what the servers run
+//! holders nemesis               the faults that locks survive, and whom they hit
 //! excluded/                     those that they do not
 //! run                           rounds, and the sum of them
 //! ```
@@ -18,7 +18,9 @@ mod deployment;
 pub mod event;
 pub mod excluded;
 pub mod history;
+mod holders;
 pub mod journal;
+pub mod monitor;
 mod nemesis;
 pub mod recorder;
 pub mod register;

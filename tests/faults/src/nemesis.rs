@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     clock::Chance,
     deployment::{Node, USER},
     event::What,
-    scene::{LOCKS, Scene},
+    holders::{holder, lasting_holder},
+    scene::Scene,
     support::Proxy,
 };
 
@@ -98,7 +99,7 @@ impl Kind {
         let span = chance.ms(200, scene.ttl.as_millis() as u64 * 3 / 2);
         let victim = match self {
             // Who holds a lock has most to lose.
-            Self::ContenderKilled | Self::ContenderStopped => holder(scene).await,
+            Self::ContenderStopped => holder(scene).await,
             _ => None,
         };
         let victim = victim.unwrap_or_else(|| any_contender(scene, chance));
@@ -110,7 +111,7 @@ impl Kind {
                 sleep(span).await;
                 scene.signal_contender(victim, Signal::CONT);
             }
-            Self::ContenderKilled => scene.kill_contender(victim, number),
+            Self::ContenderKilled => kill_holders(scene, victim, number).await,
             Self::ServerEmptied if scene.deployment.nodes.len() > 1 => {
                 empty_a_minority(scene, span / 2, chance).await;
             }
@@ -176,7 +177,9 @@ impl Kind {
                 again_and_again(node, span, &["CLIENT", "KILL", "TYPE", "pubsub"]).await;
             }
             Self::CommandsKilled => {
-                again_and_again(node, span, &["CLIENT", "KILL", "TYPE", "normal"]).await;
+                // Not who looks on.
+                let words = ["CLIENT", "KILL", "TYPE", "normal", "USER", USER];
+                again_and_again(node, span, &words).await;
             }
             other => unreachable!("{other:?} strikes no server"),
         }
@@ -269,13 +272,14 @@ fn any_contender(scene: &Scene, chance: &mut Chance) -> usize {
     chance.between(0, scene.contenders() as u64) as usize
 }
 
-/// The place of the contender that holds the lock which most want.
-async fn holder(scene: &Scene) -> Option<usize> {
-    let node = scene.deployment.nodes.last()?;
-    let holder = node.attempt(&["HRANDFIELD", LOCKS[0]]).await.ok()?;
-    let holder: String = redis::from_redis_value(holder).ok()?;
-    let (name, _) = holder.split_once(':')?;
-    (0..scene.contenders()).find(|number| scene.contender(*number) == name)
+/// SIGKILL for one that holds a lock, over and over: each time others have the time to take that lock.
+async fn kill_holders(scene: &Scene, instead: usize, number: u64) {
+    for _ in 0..KILLS {
+        let found = timeout(scene.ttl * 2, lasting_holder(scene)).await;
+        let victim = found.ok().flatten().unwrap_or(instead);
+        scene.kill_contender(victim, number);
+        sleep(scene.ttl * 3 / 2).await;
+    }
 }
 
 fn kill(scene: &Scene, node: &Node) {
@@ -357,5 +361,7 @@ const RIGHTS: [(&str, &str); 12] = [
     ("resetkeys", "~*"),
     ("resetchannels", "&*"),
 ];
+/// How many contenders one fault kills, one after the other.
+const KILLS: usize = 3;
 const TICK: Duration = Duration::from_millis(10);
 const LIMIT: Duration = Duration::from_secs(30);

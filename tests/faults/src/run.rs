@@ -36,11 +36,14 @@ pub struct Plan {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
     pub seed: u64,
+    /// The seeds of all rounds.
+    pub seeds: Vec<u64>,
     pub server: String,
     pub seconds: u64,
     pub nodes: Vec<usize>,
-    /// How many histories were checked.
+    /// How many histories were checked, and of how many events.
     pub histories: u64,
+    pub events: u64,
     pub calls: u64,
     pub holds: u64,
     /// How often each invariant had something to say.
@@ -72,12 +75,16 @@ pub async fn run(plan: &Plan) -> Summary {
         ..Summary::default()
     };
     for pass in 0.. {
-        show_what_is_not_survived(&mut summary).await;
+        let seed = plan.seed.wrapping_add(pass);
         for nodes in &plan.nodes {
             if pass > 0 && Instant::now() > ends_at {
                 break;
             }
-            round(plan, *nodes, plan.seed.wrapping_add(pass), &mut summary).await;
+            if summary.seeds.last() != Some(&seed) {
+                summary.seeds.push(seed);
+            }
+            show_what_is_not_survived(&mut summary).await;
+            round(plan, *nodes, seed, &mut summary).await;
         }
         if Instant::now() > ends_at {
             break;
@@ -85,7 +92,8 @@ pub async fn run(plan: &Plan) -> Summary {
     }
     for invariant in INVARIANTS {
         // A single round may miss one.
-        if summary.histories >= 3 && !summary.checked.contains_key(invariant) {
+        if summary.histories >= 3 && summary.checked.get(invariant).is_none_or(|times| *times == 0)
+        {
             println!("{invariant} was never put to the test");
             summary.failures += 1;
         }
@@ -162,6 +170,7 @@ async fn round(plan: &Plan, nodes: usize, seed: u64, summary: &mut Summary) {
         println!("to repeat: scripts/faults --seed {seed} --nodes {nodes}");
     }
     summary.histories += 1;
+    summary.events += history.events().count() as u64;
     summary.calls += report.calls as u64;
     summary.holds += report.holds as u64;
     summary.stalled_seconds += report.stalled as f64 / 1e9;

@@ -2,7 +2,7 @@
 
 use std::{
     io::Write,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
         Arc,
@@ -12,21 +12,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
-    net::TcpStream,
-};
-
 use crate::{
     checker::DRIVER,
     contender::{Face, Orders},
     deployment::{Deployment, Node},
     event::What,
     journal::Journal,
-    stalls,
+    monitor, stalls,
 };
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) struct Scene {
     pub(crate) deployment: Deployment,
@@ -73,7 +68,7 @@ impl Scene {
         scene.note_servers();
         for node in &scene.deployment.nodes {
             let (journal, over) = (scene.journal.clone(), scene.over.clone());
-            tokio::spawn(watch_scripts(node.index, node.server.port(), journal, over));
+            tokio::spawn(monitor::watch(node.index, node.server.port(), journal, over));
         }
         for slot in 0..CONTENDERS {
             scene.start_contender(slot);
@@ -118,7 +113,7 @@ impl Scene {
         };
         let orders = serde_json::to_string(&orders).expect("plain data");
         let log = self.dir.join(format!("{}.stderr", slot.name));
-        let process = Command::new(&self.program)
+        let process = ending_with_us(&self.program)
             .args(["contend", &orders])
             .stdin(Stdio::piped())
             .stderr(std::fs::File::create(log).expect("a file"))
@@ -183,6 +178,19 @@ impl Scene {
     }
 }
 
+/// A program that is killed when this one ends, however that ends, where the system can do that. (It goes by the
+/// thread that starts it: here the main one.)
+fn ending_with_us(program: &Path) -> Command {
+    let [setpriv, options @ ..] = ["setpriv", "--pdeathsig", "KILL", "--"];
+    let tried = Command::new(setpriv).args(options).arg("true").stderr(Stdio::null()).status();
+    if !tried.is_ok_and(|status| status.success()) {
+        return Command::new(program);
+    }
+    let mut command = Command::new(setpriv);
+    command.args(options).arg(program);
+    command
+}
+
 impl Drop for Scene {
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
@@ -226,44 +234,6 @@ impl Node {
         journal.write(What::Up { node: self.index });
     }
 }
-
-/// Writes down what scripts a server is told to run about leases. Connects again for as long as the run lasts:
-/// what is missed meanwhile is not checked.
-async fn watch_scripts(node: usize, port: u16, journal: Journal, over: Arc<AtomicBool>) {
-    while !over.load(Ordering::SeqCst) {
-        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)).await
-            && stream.write_all(b"MONITOR\r\n").await.is_ok()
-        {
-            let mut lines = BufReader::new(stream).lines();
-            while let Ok(Some(line)) = lines.next_line().await {
-                if let Some((script, id)) = ran(&line) {
-                    let (script, id) = (script.to_owned(), id.to_owned());
-                    journal.write(What::Ran { node, script, id });
-                }
-            }
-        }
-        tokio::time::sleep(TICK).await;
-    }
-}
-
-/// The script and the lease of `1700000000.000000 [0 127.0.0.1:1234] "EVALSHA" "<hash>" "3" "name" ..`.
-fn ran(line: &str) -> Option<(&'static str, &str)> {
-    let mut words = line.split('"').skip(1).step_by(2);
-    let (command, which) = (words.next()?, words.next()?);
-    let (name, _) = SCRIPTS.iter().find(|(_, body)| match command {
-        "EVALSHA" => redis::Script::new(body).get_hash() == which,
-        "EVAL" => which.starts_with(body.lines().next().unwrap_or("?")),
-        _ => false,
-    })?;
-    let keys: usize = words.next()?.parse().ok()?;
-    Some((name, words.nth(keys)?))
-}
-
-const SCRIPTS: [(&str, &str); 3] = [
-    ("lock_acquire", include_str!("../../../lua/lock_acquire.lua")),
-    ("lock_renew", include_str!("../../../lua/lock_renew.lua")),
-    ("lock_release", include_str!("../../../lua/lock_release.lua")),
-];
 
 /// Short, so that a fault can outlast it; long enough for a busy machine to renew it.
 pub(crate) const TTL: Duration = Duration::from_millis(900);

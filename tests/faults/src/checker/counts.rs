@@ -39,11 +39,9 @@ fn replay(view: &mut View<'_>, index: usize) {
 
 /// The servers never count more than there were, and in the end the same.
 fn compare(view: &mut View<'_>) {
-    let mut found = Vec::new();
-    let mut checked = 0;
     for (process, event) in view.history.events() {
         let What::Counted { op, local, server } = &event.what else { continue };
-        checked += 1;
+        view.checked("S3");
         // A server may refuse to write a count down while there is a fault, and of several a slow one may be told
         // of it with the next renewal only.
         let calm = view.setting.nodes == 1
@@ -51,13 +49,9 @@ fn compare(view: &mut View<'_>) {
         if server > local || (server < local && calm) {
             let at = s(event.at);
             let what = format!("{server} at the servers, {local} in {process}, op {op}, at {at}");
-            found.push((event.at, what));
+            view.found("S3", event.at, what);
         }
     }
-    for (at, what) in found {
-        view.found("S3", at, what);
-    }
-    *view.report.checked.entry("S3").or_default() += checked;
 }
 
 /// For so long before a count is read there must have been no fault, in nanoseconds.

@@ -1,76 +1,33 @@
-//! W1 and W2: what becomes of a lease when its hold ends.
-
-use std::collections::HashMap;
+//! W2 and R1: what becomes of a lease when its hold ends.
 
 use super::{View, ms, s};
 use crate::event::{How, Outcome, What};
 
 pub(super) fn check(view: &mut View<'_>) {
-    renewed_after_release(view);
     left_behind(view);
     for index in 0..view.calls.len() {
         told(view, index);
     }
 }
 
-/// No server is told to renew a lease that it was told to release.
-fn renewed_after_release(view: &mut View<'_>) {
-    let mut runs: Vec<_> = view
-        .history
-        .events()
-        .filter_map(|(_, event)| match &event.what {
-            What::Ran { node, script, id } => Some((event.at, *node, script.as_str(), id.as_str())),
-            _ => None,
-        })
-        .collect();
-    runs.sort_by_key(|run| run.0);
-    let mut released = HashMap::new();
-    let mut found = Vec::new();
-    let mut checked = 0;
-    for (at, node, script, id) in runs {
-        match script {
-            "lock_release" => drop(released.insert((node, id), at)),
-            "lock_renew" => {
-                checked += 1;
-                if let Some(since) = released.get(&(node, id)) {
-                    let (at_s, since) = (s(at), s(*since));
-                    let what = format!("{id} renewed at {at_s}, released at {since}, node {node}");
-                    found.push((at, what));
-                }
-            }
-            _ => {}
-        }
-    }
-    for (at, what) in found {
-        view.found("W1", at, what);
-    }
-    *view.report.checked.entry("W1").or_default() += checked;
-}
-
 /// A process that has given everything back is busy with nothing, and leaves nothing.
 fn left_behind(view: &mut View<'_>) {
-    let mut found = Vec::new();
-    let mut checked = 0;
     for (process, event) in view.history.events() {
         match &event.what {
             What::Ended { gates, waiters, subscriptions, owed, holds } => {
-                checked += 1;
+                view.checked("R1");
                 let busy = [gates, waiters, subscriptions, owed, holds];
                 if busy.into_iter().any(|count| *count != 0) {
                     let what = format!("{process} ended with something left: {:?}", event.what);
-                    found.push((event.at, what));
+                    view.found("R1", event.at, what);
                 }
             }
             What::Left { node, key } => {
-                found.push((event.at, format!("{key} is still there on node {node}")));
+                view.found("R1", event.at, format!("{key} is still there on node {node}"));
             }
             _ => {}
         }
     }
-    for (at, what) in found {
-        view.found("W1", at, what);
-    }
-    *view.report.checked.entry("W1").or_default() += checked;
 }
 
 /// A hold that ends without being given back is told as lost by its deadline.

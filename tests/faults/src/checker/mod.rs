@@ -5,8 +5,10 @@
 //! | S1 | two holds of one name never overlap | `safety` |
 //! | S2 | tokens rise from hold to hold; a fenced register never takes a smaller one | `safety` |
 //! | S3 | a hold's count is what was taken less what was given back, here and at the servers | `counts` |
-//! | W1 | nothing is renewed after its release, and nothing is left at the end | `leases` |
+//! | S4 | no server changes a lock for a release or renewal of a lease that does not have it | `servers` |
+//! | W1 | no server renews a lease after its release | `servers` |
 //! | W2 | a hold that has ended is told as lost, by its deadline, and never given back as held | `leases` |
+//! | R1 | nothing is left at the end, in a process or at a server | `leases` |
 //! | L1 | a killed holder's lock is free after its time to live | `liveness` |
 //! | L2 | a release wakes a waiter | `liveness` |
 //! | H | when all faults have ended, every waiter gets the lock | `liveness` |
@@ -21,6 +23,7 @@ mod counts;
 mod leases;
 mod liveness;
 mod safety;
+mod servers;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -84,9 +87,15 @@ impl Report {
 /// Checks a history for everything.
 pub fn check(history: &History, setting: &Setting) -> Report {
     let mut view = View::of(history, setting);
-    for part in [safety::check, counts::check, leases::check, liveness::check, answers::check] {
-        part(&mut view);
-    }
+    let parts = [
+        safety::check,
+        counts::check,
+        servers::check,
+        leases::check,
+        liveness::check,
+        answers::check,
+    ];
+    parts.into_iter().for_each(|part| part(&mut view));
     let stalled = view.stalled(0, u64::MAX, None);
     let mut report = view.report;
     report.stalled = stalled;
@@ -233,7 +242,8 @@ impl fmt::Display for Call {
 }
 
 /// What each run of some length has put to the test.
-pub const INVARIANTS: [&str; 10] = ["S1", "S2", "S3", "W1", "W2", "L1", "L2", "H", "T1", "O1"];
+pub const INVARIANTS: [&str; 12] =
+    ["S1", "S2", "S3", "S4", "W1", "W2", "R1", "L1", "L2", "H", "T1", "O1"];
 
 /// The journal of the process that starts the others and injects the faults.
 pub const DRIVER: &str = "driver";

@@ -81,11 +81,6 @@ impl Made {
         self.add(process, at, What::Wrote { op: 0, lock, token, number, accepted, held: true })
     }
 
-    pub fn ran(self, at: u64, script: &str) -> Self {
-        let (script, id) = (script.to_owned(), "a:7".to_owned());
-        self.add(DRIVER, at, What::Ran { node: 0, script, id })
-    }
-
     /// The process still writes at `at`.
     pub fn lives(self, process: &str, at: u64) -> Self {
         self.asked(process, at, 9999, How::Lock, None)

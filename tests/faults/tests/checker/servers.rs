@@ -1,0 +1,125 @@
+//! What servers run, as they tell it: good runs, and bad ones for S4 and W1.
+
+use leasehold_faults::{checker::DRIVER, event::What, monitor::Reader};
+
+use crate::made::Made;
+
+const ACQUIRE: (&str, &str) = ("3", include_str!("../../../../lua/lock_acquire.lua"));
+const RENEW: (&str, &str) = ("1", include_str!("../../../../lua/lock_renew.lua"));
+const RELEASE: (&str, &str) = ("2", include_str!("../../../../lua/lock_release.lua"));
+
+/// A server that is watched, and what it tells.
+struct Told {
+    made: Made,
+    reader: Reader,
+}
+
+impl Told {
+    fn new() -> Self {
+        let made = Made::default().add(DRIVER, 0, What::Watched { node: 0 });
+        Self { made, reader: Reader::new(0) }
+    }
+
+    fn line(mut self, line: &str) -> Self {
+        if let Some(what) = self.reader.read(line) {
+            self.made = self.made.add(DRIVER, 1, what);
+        }
+        self
+    }
+
+    /// A script that a client sends, by its hash.
+    fn script(self, (keys, body): (&str, &str), id: &str) -> Self {
+        let hash = redis::Script::new(body).get_hash().to_owned();
+        self.sent("EVALSHA", &hash, keys, id)
+    }
+
+    fn sent(self, command: &str, what: &str, keys: &str, id: &str) -> Self {
+        let names = "\"n\" ".repeat(keys.parse().expect("a number"));
+        self.line(&format!(
+            r#"+1700000000.000001 [0 127.0.0.1:4711] "{command}" "{what}" "{keys}" {names}"{id}" "1" "900""#
+        ))
+    }
+
+    /// A command of the script that runs.
+    fn runs(self, command: &str) -> Self {
+        let words: Vec<_> = command.split(' ').map(|word| format!("\"{word}\"")).collect();
+        self.line(&format!("+1700000000.000002 [0 lua] {}", words.join(" ")))
+    }
+
+    fn acquires(self, id: &str) -> Self {
+        let told = self.script(ACQUIRE, id).runs("PTTL n").runs("SET leasehold_token:{n} 7 GET");
+        told.runs(&format!("HSET n {id} 1")).runs("PEXPIRE n 900")
+    }
+
+    fn releases(self, id: &str) -> Self {
+        self.script(RELEASE, id).runs(&format!("HEXISTS n {id}"))
+    }
+
+    fn watched_anew(mut self) -> Self {
+        self.made = self.made.add(DRIVER, 2, What::Watched { node: 0 });
+        self
+    }
+}
+
+#[test]
+fn one_lease_after_the_other_passes() {
+    let a = Told::new().acquires("a:1").script(RENEW, "a:1").runs("PEXPIRE n 900");
+    let a = a.releases("a:1").runs("DEL n").runs("PUBLISH c 0");
+    // It comes twice, and finds nothing.
+    a.releases("a:1").acquires("b:1").releases("b:1").runs("DEL n").made.passes(&["S4", "W1"]);
+}
+
+#[test]
+fn s4_a_release_that_frees_the_lock_of_another() {
+    let told = Told::new().acquires("a:1").releases("b:1").runs("DEL n");
+    assert!(
+        told.made.report().violations[0].what.contains("DEL of n of a:1 by lock_release of b:1")
+    );
+    told.made.breaks("S4");
+}
+
+#[test]
+fn s4_a_renewal_of_what_another_has_or_nobody() {
+    let renews = |told: Told, command| told.script(RENEW, "a:1").runs(command).made;
+    for command in ["PEXPIRE n 900", "HSET n a:1 2"] {
+        let lost = || Told::new().acquires("a:1").acquires("b:1");
+        renews(lost(), command).breaks("S4");
+        let freed = || Told::new().acquires("a:1").acquires("b:1").releases("b:1").runs("DEL n");
+        renews(freed(), command).breaks("S4");
+    }
+}
+
+#[test]
+fn s4_what_was_missed_says_nothing() {
+    let missed = || Told::new().acquires("a:1").watched_anew().releases("b:1").runs("DEL n");
+    let report = missed().made.report();
+    assert!(report.violations.is_empty() && !report.checked.contains_key("S4"), "{report:?}");
+    // From then on it is known again.
+    missed().script(RENEW, "c:1").runs("PEXPIRE n 900").made.breaks("S4");
+}
+
+#[test]
+fn s4_what_is_no_script_of_ours_is_passed_over() {
+    let told =
+        Told::new().acquires("a:1").script(("1", "return redis.call('DEL', KEYS[1])"), "b:1");
+    let told = told.runs("DEL n").line(r#"+1700000000.000003 [0 127.0.0.1:1] "DEL" "n""#);
+    told.made.passes(&[]);
+}
+
+#[test]
+fn w1_a_renewal_after_the_release() {
+    let renews_first = Told::new().acquires("a:1").script(RENEW, "a:1").runs("PEXPIRE n 900");
+    renews_first.releases("a:1").runs("DEL n").made.passes(&["W1"]);
+    let releases_first = || Told::new().acquires("a:1").releases("a:1").runs("DEL n");
+    releases_first().script(RENEW, "a:1").made.breaks("W1");
+    releases_first().watched_anew().script(RENEW, "a:1").made.breaks("W1");
+    releases_first().script(RENEW, "a:2").made.passes(&["W1"]);
+}
+
+#[test]
+fn a_script_that_is_sent_whole_is_known_too() {
+    let (keys, body) = RENEW;
+    let body = body.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let released = Told::new().acquires("a:1").releases("a:1").runs("DEL n");
+    released.sent("EVAL", &body, keys, "a:1").made.breaks("W1");
+}
