@@ -4,6 +4,10 @@
 //! client connects; everything else is the brain's. The library is built with `--cfg leasehold_sim`, which
 //! shows the seams; `scripts/fuzz` sees to that.
 
+// The flags that steer libFuzzer need it, in the unit tests too.
+#[cfg(test)]
+use libfuzzer_sys as _;
+
 pub mod brain;
 pub mod frame;
 pub mod request;
