@@ -12,8 +12,25 @@ pub struct Audit {
     names: BTreeMap<String, String>,
     /// Leases whose release a process wrote to a node.
     releasing: BTreeSet<(usize, String)>,
-    /// Leases that a node granted and has not released.
-    granted: BTreeSet<(usize, String)>,
+    /// Leases that a node granted and that nobody has released there since.
+    granted: BTreeMap<(usize, String), Term>,
+    /// Leases that were deleted on a node by hand.
+    cleared: BTreeMap<(usize, String), Cleared>,
+    /// Every answer is heard: what was taken away from a node is known, and must not be put back.
+    pub all_is_heard: bool,
+}
+
+/// For how long a node said yes to a lease, and when it did last.
+#[derive(Clone, Copy, Default)]
+struct Term {
+    at: u64,
+    ttl_ms: u64,
+}
+
+struct Cleared {
+    at: u64,
+    /// Whoever was told that the node has the lease must take this for the work of a person until then.
+    until: u64,
 }
 
 impl Default for Audit {
@@ -25,7 +42,13 @@ impl Default for Audit {
             (sha1(&body), path.file_stem().expect("a name").to_string_lossy().into_owned())
         };
         let names = files.map(|entry| named(entry.expect("an entry").path())).collect();
-        Self { names, releasing: BTreeSet::new(), granted: BTreeSet::new() }
+        Self {
+            names,
+            releasing: BTreeSet::new(),
+            granted: BTreeMap::new(),
+            cleared: BTreeMap::new(),
+            all_is_heard: false,
+        }
     }
 }
 
@@ -38,10 +61,14 @@ impl Audit {
             "lock_release" => {
                 self.releasing.insert(key);
             }
-            "lock_acquire" | "lock_renew" | "fence_raise" if self.releasing.contains(&key) => {
-                let what =
-                    format!("h{host} wrote {name} to n{node} behind the release of {}", key.1);
-                history.lock().violated(Rule::AfterRelease, what);
+            "lock_acquire" | "lock_renew" | "fence_raise" => {
+                let mut history = history.lock();
+                history.checker.checked(Rule::AfterRelease);
+                if self.releasing.contains(&key) {
+                    let what =
+                        format!("h{host} wrote {name} to n{node} behind the release of {}", key.1);
+                    history.violated(Rule::AfterRelease, what);
+                }
             }
             _ => {}
         }
@@ -69,6 +96,11 @@ impl Audit {
         let lease = word(0).into_owned();
         let reply = ran.reply.shown();
         history.note(format_args!("n{node} runs {name} {key} {lease} for h{host}: {reply}"));
+        let key = (node, lease.clone());
+        if name == "lock_release" {
+            // Whatever it found: nothing is there now.
+            self.granted.remove(&key);
+        }
         let yes = match &ran.reply {
             Value::Int(1) => true,
             Value::Array(items) => items.first() == Some(&Value::Int(1)),
@@ -85,23 +117,51 @@ impl Audit {
                     let until = sent_local + ttl - (ttl / 100 + 2_000_000).min(ttl);
                     history.checker.supported(&lease, node, until);
                 }
-                let known = self.granted.contains(&(node, lease.clone()));
-                if name == "lock_renew" && !known {
-                    let what = format!("n{node} renewed {lease}, which it had not granted");
+                let now = history.now;
+                let known = self.granted.get(&key).copied();
+                if name == "lock_renew" {
+                    history.checker.checked(Rule::Recreated);
+                    if known.is_none() {
+                        let what = format!("n{node} renewed {lease}, which it had not granted");
+                        history.violated(Rule::Recreated, what);
+                    }
+                } else if let Some(cleared) = self.cleared.remove(&key)
+                    && self.all_is_heard
+                    && (cleared.at + UNDER_WAY..cleared.until).contains(&now)
+                {
+                    let what = format!("n{node} got {lease} back, which was deleted by hand");
                     history.violated(Rule::Recreated, what);
                 }
-                self.granted.insert((node, lease));
-            }
-            "lock_release" => {
-                self.granted.remove(&(node, lease));
+                // A renewal of nothing but the count leaves the rest as it was.
+                let term =
+                    if ttl_ms > 0 { Term { at: now, ttl_ms } } else { known.unwrap_or_default() };
+                self.granted.insert(key, term);
             }
             _ => {}
         }
+    }
+
+    /// A lease was deleted on a node by hand.
+    pub fn cleared(&mut self, node: usize, lease: &str, at: u64) {
+        let key = (node, lease.to_owned());
+        let term = self.granted.get(&key).copied().unwrap_or_default();
+        // Clocks differ by less than a twentieth.
+        let until = term.at + term.ttl_ms - term.ttl_ms / 20;
+        self.cleared.insert(key, Cleared { at, until });
+    }
+
+    /// Leases of which a node granted something behind their last release, or that never had one.
+    pub fn unreleased(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.granted.keys().map(|(node, lease)| (*node, &**lease))
     }
 
     /// Nothing is on its way any more.
     pub fn forget(&mut self) {
         self.releasing.clear();
         self.granted.clear();
+        self.cleared.clear();
     }
 }
+
+/// How long a request may be under way that was sent before its sender could know better.
+const UNDER_WAY: u64 = 50;

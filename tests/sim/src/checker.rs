@@ -4,7 +4,7 @@
 //! running process has is asked whether it is held: from the first yes to the last one, with a stop of the
 //! process in between or not, it was held.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -38,8 +38,30 @@ pub enum Rule {
     Stuck,
     /// R1: something stayed behind.
     Leak,
-    /// A panic, or an error that nothing explains.
+    /// C1: a server granted something behind the last release of it, or nobody ever released it.
+    Unreleased,
+    /// O1: a panic, or an error that nothing explains.
     Unexpected,
+}
+
+impl Rule {
+    /// The number of the promise, where it has one.
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::Exclusion => "S1",
+            Self::TokenOrder => "S2",
+            Self::Count => "S3",
+            Self::AfterRelease => "W1",
+            Self::Telling => "W2",
+            Self::Recreated => "W4",
+            Self::Deadline => "deadline",
+            Self::Timing => "T1",
+            Self::Stuck => "H",
+            Self::Leak => "R1",
+            Self::Unreleased => "C1",
+            Self::Unexpected => "O1",
+        }
+    }
 }
 
 impl fmt::Display for Violation {
@@ -91,7 +113,11 @@ pub struct Checker {
     pub majority: usize,
     /// Two holds at once are expected: their guards may be given out in another order than their tokens.
     pub lenient: bool,
+    /// Leases that were deleted by hand: others may have got their locks.
+    taken_away: BTreeSet<String>,
     violations: Vec<Violation>,
+    /// How often each rule had something to say.
+    pub checks: BTreeMap<Rule, u64>,
     pub overlaps: u64,
     /// Of the overlapping holds, those whose process was told of the loss.
     pub overlaps_told: u64,
@@ -110,8 +136,19 @@ impl Checker {
         self.violations.push(Violation { at_ms, rule, what });
     }
 
+    /// A rule was looked at, and something was there to judge.
+    pub fn checked(&mut self, rule: Rule) {
+        *self.checks.entry(rule).or_default() += 1;
+    }
+
+    /// A lease was deleted by hand, where its votes are needed.
+    pub fn taken_away(&mut self, lease: &str) {
+        self.taken_away.insert(lease.to_owned());
+    }
+
     /// A guard was given out.
     pub fn granted(&mut self, now: u64, grant: Grant) {
+        self.checked(Rule::TokenOrder);
         let lock = self.locks.entry(grant.lock).or_default();
         let same_token =
             lock.holds.range((grant.token, String::new())..(grant.token + 1, String::new()));
@@ -167,6 +204,9 @@ impl Checker {
         let Some(lock_state) = self.locks.get_mut(&lock) else { return };
         let Some(hold) = lock_state.holds.get_mut(&(token, lease.to_owned())) else { return };
         if !held {
+            if hold.seen_lost.is_none() {
+                *self.checks.entry(Rule::Telling).or_default() += 1;
+            }
             let since = *hold.seen_lost.get_or_insert(now);
             if !hold.told && now.saturating_sub(since) > TELLING {
                 hold.told = true;
@@ -177,6 +217,9 @@ impl Checker {
             return;
         }
         let revived = hold.seen_lost.is_some() || hold.told;
+        if hold.last_held.is_none() {
+            *self.checks.entry(Rule::Exclusion).or_default() += 1;
+        }
         hold.last_held = Some(now);
         let (from, grant) = (hold.granted_at, hold.grant.clone());
         let mut overlaps = Vec::new();
@@ -205,6 +248,9 @@ impl Checker {
         }
         for other in overlaps {
             self.overlaps += 1;
+            if self.taken_away.contains(&other.lease) || self.taken_away.contains(lease) {
+                continue;
+            }
             let what = format!("held at once: {other:?} and {grant:?}");
             self.violated(now, Rule::Exclusion, what);
         }
@@ -241,8 +287,15 @@ impl Checker {
         *known = until.max(*known);
     }
 
+    /// Until when a server's answers support a lease.
+    pub fn support(&self, lease: &str, node: usize) -> u64 {
+        let nodes = self.supports.get(lease);
+        nodes.and_then(|nodes| nodes.get(&node)).copied().unwrap_or(0)
+    }
+
     /// The process believes in a lease until `deadline` on its own clock.
     pub fn believed(&mut self, now: u64, lease: &str, deadline: u64) {
+        self.checked(Rule::Deadline);
         let mut supports: Vec<u64> = self
             .supports
             .get(lease)
@@ -266,6 +319,7 @@ impl Checker {
             .flat_map(|lock| lock.holds.values().map(|hold| &hold.grant.lease))
             .collect();
         self.supports.retain(|lease, _| known.contains(&lease));
+        self.taken_away.retain(|lease| known.contains(&lease));
     }
 }
 
@@ -315,6 +369,20 @@ mod tests {
         checker.sampled(12, 0, 2, &lease(2), true);
         assert_eq!(rules(&checker), [Rule::Exclusion]);
         assert_eq!(checker.overlaps, 1);
+    }
+
+    #[test]
+    fn two_holds_at_once_are_no_wonder_where_somebody_took_the_lock_away() {
+        let mut checker = Checker { majority: 1, ..Checker::default() };
+        checker.taken_away(&lease(1));
+        for (now, token) in [(10, 1), (12, 2), (14, 3)] {
+            checker.granted(now, grant(token, token));
+            checker.sampled(now, 0, token, &lease(token), true);
+            checker.sampled(now, 0, 1, &lease(1), true);
+        }
+        assert_eq!(rules(&checker), []);
+        checker.sampled(14, 0, 2, &lease(2), true);
+        assert_eq!(rules(&checker), [Rule::Exclusion]);
     }
 
     #[test]

@@ -20,9 +20,18 @@ pub struct Record {
     pub checker: Checker,
     /// How often what happened.
     pub counts: BTreeMap<&'static str, u64>,
-    /// Acquisitions that have not ended: who asks, since when.
-    pub pending: BTreeMap<u64, (u64, String)>,
+    /// Acquisitions that have not ended.
+    pub pending: BTreeMap<u64, Ask>,
     next: u64,
+}
+
+/// An acquisition: who asks for what, and since when.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    pub host: usize,
+    pub lock: usize,
+    pub how: &'static str,
+    pub since: u64,
 }
 
 impl History {
@@ -59,14 +68,15 @@ impl Record {
     pub fn asked(&mut self, host: usize, lock: usize, how: &'static str) -> u64 {
         let request = self.fresh();
         self.note(format_args!("h{host} asks #{request} {how} lock {lock}"));
-        self.pending.insert(request, (self.now, format!("h{host} {how} lock {lock}")));
+        self.count("asks", 1);
+        self.pending.insert(request, Ask { host, lock, how, since: self.now });
         request
     }
 
     /// A request ended, one way or another; when it began.
     pub fn answered(&mut self, request: u64, how: &str) -> u64 {
         self.note(format_args!("#{request} ends: {how}"));
-        self.pending.remove(&request).map_or(self.now, |(asked_at, _)| asked_at)
+        self.pending.remove(&request).map_or(self.now, |ask| ask.since)
     }
 
     pub fn granted(&mut self, grant: Grant) {

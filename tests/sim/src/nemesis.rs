@@ -15,6 +15,8 @@ pub enum Fault {
     HalfClose,
     /// A connection swallows what the client sends, without a word.
     Swallow,
+    /// What a client sends on a connection arrives late, and runs, though the client has given the connection up.
+    Straggle,
     /// A server kills a connection.
     Kill,
     /// Nothing passes between a host and a node for a while, one way or both.
@@ -33,6 +35,12 @@ pub enum Fault {
     StopHost,
     /// A client's process crashes; another begins in its place.
     KillHost,
+    /// A lock's key is deleted by hand on one server, where a majority without it has the lease for as long.
+    ClearSpare,
+    /// The same on any server.
+    ClearOne,
+    /// The same on all servers at once.
+    ClearAll,
 }
 
 impl Fault {
@@ -42,6 +50,7 @@ impl Fault {
             Self::LoseReplies => "fault_lose_replies",
             Self::HalfClose => "fault_half_close",
             Self::Swallow => "fault_swallow",
+            Self::Straggle => "fault_straggle",
             Self::Kill => "fault_kill_connection",
             Self::Partition => "fault_partition",
             Self::Slow => "fault_slow",
@@ -51,6 +60,9 @@ impl Fault {
             Self::FlushScripts => "fault_flush_scripts",
             Self::StopHost => "fault_stop_host",
             Self::KillHost => "fault_kill_host",
+            Self::ClearSpare => "fault_clear_spare",
+            Self::ClearOne => "fault_clear_one",
+            Self::ClearAll => "fault_clear_all",
         }
     }
 }
@@ -80,21 +92,40 @@ impl Nemesis {
         self.inflict(fault, world)
     }
 
+    /// The last of a storm: what nobody is told of is found out in the calm.
+    pub fn end(&mut self, world: &mut World) {
+        if self.faults.iter().any(|(fault, _)| *fault == Fault::ClearAll) {
+            self.inflict(Fault::ClearAll, world);
+        }
+    }
+
     fn inflict(&mut self, fault: Fault, world: &mut World) -> Option<usize> {
+        let node = self.rng.below(world.nodes.len() as u64) as usize;
+        let host = self.rng.below(world.hosts.len() as u64) as usize;
+        self.strike(fault, world, node, host)?;
+        world.history.count(fault.name());
+        (fault == Fault::KillHost).then_some(host)
+    }
+
+    /// `None` if there is nothing that it could happen to.
+    fn strike(&mut self, fault: Fault, world: &mut World, node: usize, host: usize) -> Option<()> {
         let rng = &mut self.rng;
-        let node = rng.below(world.nodes.len() as u64) as usize;
-        let host = rng.below(world.hosts.len() as u64) as usize;
         let link = any_link(rng, world);
         let now = world.now;
-        let mut history = world.history.lock();
-        history.count(fault.name(), 1);
-        history.note(format_args!("{fault:?} n{node} h{host} {link:?}"));
-        drop(history);
+        world.history.lock().note(format_args!("{fault:?} n{node} h{host} {link:?}"));
         match fault {
             Fault::LoseRequests => world.cut(link?, false),
             Fault::LoseReplies => world.cut(link?, true),
             Fault::HalfClose => world.end(link?),
             Fault::Swallow => world.links.get_mut(&link?)?.swallowed = true,
+            Fault::Straggle => {
+                let link = link?;
+                world.links.get_mut(&link)?.late_until = now + rng.skewed(4000);
+                // Told at once, or left to find out by itself.
+                if rng.chance(500) {
+                    world.end(link);
+                }
+            }
             Fault::Kill => {
                 let link = link?;
                 let node = world.links[&link].node;
@@ -117,7 +148,7 @@ impl Nemesis {
                 world.paths.entry((host, node)).or_default().slow_until = until;
             }
             Fault::StopNode => world.nodes[node].stopped_until = now + rng.skewed(3000),
-            Fault::Crash | Fault::CrashEmpty if world.nodes[node].down => {}
+            Fault::Crash | Fault::CrashEmpty if world.nodes[node].down => return None,
             Fault::Crash | Fault::CrashEmpty => {
                 let down = 1 + rng.skewed(3000);
                 let tells = rng.chance(700);
@@ -125,13 +156,53 @@ impl Nemesis {
             }
             Fault::FlushScripts => world.nodes[node].server.flush_scripts(),
             Fault::StopHost => world.hosts[host].stop_until(now + rng.skewed(5000)),
-            Fault::KillHost => {
-                world.kill(host);
-                return Some(host);
+            Fault::KillHost => world.kill(host),
+            Fault::ClearSpare | Fault::ClearOne => {
+                let lock = any_lock(rng, world, node)?;
+                if fault == Fault::ClearSpare && !is_spare(world, node, &lock) {
+                    return None;
+                }
+                clear(world, &[node], &lock)?;
+            }
+            Fault::ClearAll => {
+                let lock = any_lock(rng, world, node)?;
+                let nodes: Vec<usize> = (0..world.nodes.len()).collect();
+                clear(world, &nodes, &lock)?;
             }
         }
-        None
+        Some(())
     }
+}
+
+fn any_lock(rng: &mut Rng, world: &World, node: usize) -> Option<Vec<u8>> {
+    let names = world.nodes[node].server.keys(world.node_us(node), |keys| keys.hashes());
+    names.get(rng.below(names.len() as u64) as usize).cloned()
+}
+
+/// Whether the vote of a node for who has a lock there is not needed: enough others have given theirs for as long.
+fn is_spare(world: &World, node: usize, lock: &[u8]) -> bool {
+    let Some(lease) = world.lease_at(node, lock) else { return false };
+    let history = world.history.lock();
+    let until = |node| history.checker.support(&lease, node);
+    let others = (0..world.nodes.len()).filter(|other| {
+        *other != node
+            && !world.nodes[*other].down
+            && until(*other) >= until(node)
+            && world.lease_at(*other, lock).as_ref() == Some(&lease)
+    });
+    others.count() >= history.checker.majority
+}
+
+/// `None` if nobody had it.
+fn clear(world: &mut World, nodes: &[usize], lock: &[u8]) -> Option<()> {
+    let spare = nodes.len() == 1 && is_spare(world, nodes[0], lock);
+    let up: Vec<usize> = nodes.iter().copied().filter(|node| !world.nodes[*node].down).collect();
+    let leases: Vec<String> = up.iter().filter_map(|node| world.clear(*node, lock)).collect();
+    if !spare {
+        let mut history = world.history.lock();
+        leases.iter().for_each(|lease| history.checker.taken_away(lease));
+    }
+    leases.first().map(|_| ())
 }
 
 fn any_link(rng: &mut Rng, world: &World) -> Option<LinkId> {

@@ -9,11 +9,13 @@ use std::time::Duration;
 use leasehold::{Client, ClientBuilder, Error};
 
 use crate::checker::{Rule, Violation};
+use crate::history::Ask;
 use crate::host::Process;
 use crate::nemesis::{Fault, Nemesis};
 use crate::network::{Cables, address};
+use crate::outcome::Outcome;
 use crate::rng::Rng;
-use crate::workload::{LONGEST_LEASE_MS, Worker, Workload};
+use crate::workload::{KEPT_MS, Worker, Workload, lock_name};
 use crate::world::World;
 
 /// What a run is made of.
@@ -32,63 +34,10 @@ pub struct Scenario {
     pub every_ms: u64,
     /// Per mille of the turns that break somebody's hold.
     pub force_unlocks: u64,
+    /// Per mille of the lost holds whose guards are kept for long.
+    pub keepers: u64,
     /// What these faults break.
     pub expected: &'static [Rule],
-}
-
-/// What came of a run.
-pub struct Outcome {
-    pub scenario: &'static str,
-    pub seed: u64,
-    pub simulated_ms: u64,
-    pub trace_hash: u64,
-    pub tail: String,
-    pub violations: Vec<Violation>,
-    pub overlaps: u64,
-    pub overlaps_told: u64,
-    pub longest_overlap_ms: u64,
-    pub counts: BTreeMap<&'static str, u64>,
-}
-
-impl Outcome {
-    /// Fails with all that is needed to look into it, if a promise was broken that should have been kept.
-    pub fn expect_no_surprise(&self) {
-        assert!(self.violations.is_empty(), "{}", self.report());
-    }
-
-    pub fn report(&self) -> String {
-        let found: Vec<String> = self.violations.iter().map(Violation::to_string).collect();
-        let minutes = self.simulated_ms.div_ceil(60_000);
-        format!(
-            "{}\n\n{} with seed {} breaks a promise:\n  {}\nagain: scripts/sim --only {} --seed {} --minutes {minutes}",
-            self.tail,
-            self.scenario,
-            self.seed,
-            found.join("\n  "),
-            self.scenario,
-            self.seed,
-        )
-    }
-
-    /// One line for programs.
-    pub fn line(&self) -> String {
-        let mut line = format!(
-            "sim scenario={} seed={} simulated_ms={} violations={} overlaps={} overlaps_told={} \
-             longest_overlap_ms={} trace={:016x}",
-            self.scenario,
-            self.seed,
-            self.simulated_ms,
-            self.violations.len(),
-            self.overlaps,
-            self.overlaps_told,
-            self.longest_overlap_ms,
-            self.trace_hash,
-        );
-        for (what, times) in &self.counts {
-            line.push_str(&format!(" {what}={times}"));
-        }
-        line
-    }
 }
 
 /// A run in progress.
@@ -137,13 +86,17 @@ impl<'a> Run<'a> {
             world.nodes[node].drift_ppm = world.rng.between(0, 8000) as i64 - 4000;
             world.nodes[node].server.durable = scenario.durable;
         }
-        world.history.lock().checker.lenient = scenario.expected.contains(&Rule::Exclusion);
+        let is_cleared =
+            |found: &(Fault, u64)| matches!(found.0, Fault::ClearOne | Fault::ClearAll);
+        world.history.lock().checker.lenient =
+            scenario.expected.contains(&Rule::Exclusion) || scenario.faults.iter().any(is_cleared);
         let ttl = Duration::from_millis(scenario.ttl_ms);
         let workload = Workload {
             locks: scenario.locks,
             ttl,
             response_timeout: ttl / 4,
             force_unlocks: scenario.force_unlocks,
+            keepers: scenario.keepers,
             resting: Arc::default(),
             busy: Arc::default(),
         };
@@ -211,6 +164,7 @@ impl<'a> Run<'a> {
             }
             self.step();
         }
+        self.nemesis.end(&mut self.world);
     }
 
     /// All faults end, and nobody begins anything new. False if something did not come to its end.
@@ -218,21 +172,22 @@ impl<'a> Run<'a> {
         self.world.heal();
         self.rest(true);
         self.world.history.lock().note(format_args!("calm"));
-        let limit = self.world.now + self.longest_wait_ms();
+        let began_at = self.world.now;
+        let mut taken_at = vec![began_at; self.scenario.locks as usize];
+        let limit = began_at + self.longest_wait_ms();
         while self.workload.busy.load(Ordering::Relaxed) > 0 {
             if self.world.now > limit {
                 let mut history = self.world.history.lock();
-                let pending: Vec<String> = history
-                    .pending
-                    .values()
-                    .map(|(since, who)| format!("{who} since {since}"))
-                    .collect();
-                history.violated(Rule::Stuck, format!("{} still wait: {pending:?}", pending.len()));
+                let waiting: Vec<Ask> = history.pending.values().copied().collect();
+                history.violated(Rule::Stuck, format!("{} still wait: {waiting:?}", waiting.len()));
                 return false;
             }
             self.step();
+            if !self.free_is_taken(began_at, &mut taken_at) {
+                return false;
+            }
         }
-        let limit = self.world.now + SETTLING_MS;
+        let limit = self.world.now + self.settling_ms();
         loop {
             let left = self.left_behind();
             if left.is_empty() {
@@ -245,10 +200,15 @@ impl<'a> Run<'a> {
             }
             self.step();
         }
+        if !self.all_is_released() {
+            return false;
+        }
         self.world.audit.forget();
         let mut history = self.world.history.lock();
         history.checker.forget_ended();
         history.count("calms", 1);
+        history.checker.checked(Rule::Stuck);
+        history.checker.checked(Rule::Leak);
         history.note(format_args!("storm"));
         drop(history);
         self.rest(false);
@@ -259,11 +219,67 @@ impl<'a> Run<'a> {
     fn longest_wait_ms(&self) -> u64 {
         let workers = (self.scenario.hosts * self.scenario.workers) as u64;
         // What may be held still, then a poll, connections, the quarantine, and everybody's turn.
-        2 * LONGEST_LEASE_MS
+        let kept = if self.scenario.keepers > 0 { KEPT_MS } else { 0 };
+        2 * self.workload.longest_lease_ms()
             + POLL_MS
             + CONNECT_MS
             + self.scenario.quarantine_ms.unwrap_or(0)
             + workers * LONGEST_HOLD_MS
+            + kept
+    }
+
+    fn settling_ms(&self) -> u64 {
+        2 * self.workload.longest_lease_ms()
+    }
+
+    /// Invariant 8: who waits for a lock that is free hears of it, or asks by itself. `taken_at` is when each lock
+    /// was last not free.
+    fn free_is_taken(&self, began_at: u64, taken_at: &mut [u64]) -> bool {
+        let now = self.world.now;
+        // A look now and then is enough.
+        if !now.is_multiple_of(LOOK_MS) {
+            return true;
+        }
+        let settled_at = began_at + CONNECT_MS + self.scenario.quarantine_ms.unwrap_or(0);
+        let mut history = self.world.history.lock();
+        let nodes = 0..self.world.nodes.len();
+        for (lock, taken_at) in taken_at.iter_mut().enumerate() {
+            let name = lock_name(lock);
+            let is_free = |node: &usize| self.world.lease_at(*node, name.as_bytes()).is_none();
+            if nodes.clone().filter(is_free).count() < history.checker.majority {
+                *taken_at = now;
+                continue;
+            }
+            let longest = POLL_MS + 2 * self.workload.response_timeout.as_millis() as u64;
+            let waits = history.pending.values().find(|ask| {
+                ask.lock == lock && now > ask.since.max(*taken_at).max(settled_at) + longest
+            });
+            if let Some(ask) = waits.copied() {
+                let what = format!("free since {taken_at}, and still waited for: {ask:?}");
+                history.violated(Rule::Stuck, what);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Invariant 5: there is a release behind everything that a server granted to a process that is still there.
+    fn all_is_released(&self) -> bool {
+        let mut history = self.world.history.lock();
+        history.checker.checked(Rule::Unreleased);
+        let mut left =
+            self.world.audit.unreleased().filter(|(_, lease)| self.since_end(lease).is_none());
+        let Some((node, lease)) = left.next() else { return true };
+        history.violated(Rule::Unreleased, format!("nobody released {lease} on n{node}"));
+        false
+    }
+
+    /// How long ago the process ended that had a lease.
+    fn since_end(&self, lease: &str) -> Option<u64> {
+        self.gone.iter().find_map(|((host, generation), at)| {
+            let name = format!("{}:", client_name(*host, *generation));
+            lease.starts_with(&name).then(|| self.world.now - at)
+        })
     }
 
     /// R1: what is there that should not be.
@@ -298,12 +314,10 @@ impl<'a> Run<'a> {
             });
             for (lease, _) in fields {
                 let lease = String::from_utf8_lossy(&lease).into_owned();
-                let since_end = self.gone.iter().find_map(|((host, generation), at)| {
-                    let name = format!("{}:", client_name(*host, *generation));
-                    lease.starts_with(&name).then(|| self.world.now - at)
-                });
+                let since_end = self.since_end(&lease);
                 // L1: what a dead process held ends by itself.
-                if since_end.is_none_or(|ms| ms > LONGEST_LEASE_MS + STALE_MS) {
+                let longest = self.workload.longest_lease_ms() + STALE_MS;
+                if since_end.is_none_or(|ms| ms > longest) {
                     left.push(format!("n{number} has {lease}, gone for {since_end:?} ms"));
                 }
             }
@@ -353,6 +367,7 @@ impl<'a> Run<'a> {
             overlaps_told: history.checker.overlaps_told,
             longest_overlap_ms: history.checker.longest_overlap_ms,
             counts: std::mem::take(&mut history.counts),
+            checks: std::mem::take(&mut history.checker.checks),
         }
     }
 }
@@ -431,6 +446,6 @@ const CONNECT_MS: u64 = 1500;
 const POLL_MS: u64 = 4000;
 /// How long a task keeps a lock at most once it has it, and what it does on the way.
 const LONGEST_HOLD_MS: u64 = 6000;
-const SETTLING_MS: u64 = 6000;
+const LOOK_MS: u64 = 50;
 /// How long after its process a message may still arrive.
 const STALE_MS: u64 = 6000;

@@ -21,6 +21,14 @@ pub fn covered() -> Vec<Scenario> {
         },
         long_quarantine(),
         Scenario { name: "five-servers", nodes: 5, ..long_quarantine() },
+        Scenario {
+            name: "one-of-three-cleared",
+            durable: true,
+            faults: &[(Fault::ClearSpare, 1)],
+            every_ms: 300,
+            expected: &[],
+            ..three_servers()
+        },
     ]
 }
 
@@ -46,6 +54,8 @@ pub fn excluded() -> Vec<Scenario> {
             expected: &[Rule::Exclusion],
             ..one_server()
         },
+        cleared_by_hand(),
+        Scenario { name: "three-cleared-by-hand", nodes: 3, ..cleared_by_hand() },
     ]
 }
 
@@ -66,7 +76,20 @@ pub fn one_server() -> Scenario {
         faults: NETWORK_AND_CRASHES,
         every_ms: 500,
         force_unlocks: 0,
+        keepers: 50,
         expected: &[],
+    }
+}
+
+/// Only who has lost its lock to that may hold it beside another. The leases are long: who waits behind one that was
+/// deleted must not wait for its end.
+fn cleared_by_hand() -> Scenario {
+    Scenario {
+        name: "cleared-by-hand",
+        ttl_ms: 12_000,
+        faults: CLEARED,
+        keepers: 300,
+        ..one_server()
     }
 }
 
@@ -95,49 +118,31 @@ fn long_quarantine() -> Scenario {
     }
 }
 
-const NETWORK_AND_CRASHES: &[(Fault, u64)] = &[
-    (Fault::LoseRequests, 10),
-    (Fault::LoseReplies, 10),
-    (Fault::HalfClose, 5),
-    (Fault::Swallow, 5),
-    (Fault::Kill, 10),
-    (Fault::Partition, 10),
-    (Fault::Slow, 10),
-    (Fault::StopNode, 5),
-    (Fault::Crash, 5),
-    (Fault::FlushScripts, 5),
-    (Fault::StopHost, 10),
-    (Fault::KillHost, 2),
-];
+/// What happens everywhere: to connections, networks and processes.
+macro_rules! faults {
+    ($($more:expr),* $(,)?) => {
+        &[
+            (Fault::LoseRequests, 10),
+            (Fault::LoseReplies, 10),
+            (Fault::HalfClose, 5),
+            (Fault::Swallow, 5),
+            (Fault::Straggle, 10),
+            (Fault::Kill, 10),
+            (Fault::Partition, 10),
+            (Fault::Slow, 10),
+            (Fault::StopNode, 5),
+            (Fault::FlushScripts, 5),
+            (Fault::StopHost, 10),
+            (Fault::KillHost, 2),
+            $($more),*
+        ]
+    };
+}
 
-const EMPTY_RESTARTS: &[(Fault, u64)] = &[
-    (Fault::LoseRequests, 10),
-    (Fault::LoseReplies, 10),
-    (Fault::HalfClose, 5),
-    (Fault::Swallow, 5),
-    (Fault::Kill, 10),
-    (Fault::Partition, 10),
-    (Fault::Slow, 10),
-    (Fault::StopNode, 5),
-    (Fault::Crash, 5),
-    (Fault::CrashEmpty, 5),
-    (Fault::FlushScripts, 5),
-    (Fault::StopHost, 10),
-    (Fault::KillHost, 2),
-];
-
-const RARE_EMPTY_RESTARTS: &[(Fault, u64)] = &[
-    (Fault::LoseRequests, 10),
-    (Fault::LoseReplies, 10),
-    (Fault::HalfClose, 5),
-    (Fault::Swallow, 5),
-    (Fault::Kill, 10),
-    (Fault::Partition, 10),
-    (Fault::Slow, 10),
-    (Fault::StopNode, 5),
-    (Fault::Crash, 1),
-    (Fault::CrashEmpty, 2),
-    (Fault::FlushScripts, 5),
-    (Fault::StopHost, 10),
-    (Fault::KillHost, 2),
-];
+const NETWORK_AND_CRASHES: &[(Fault, u64)] = faults![(Fault::Crash, 5), (Fault::ClearSpare, 5)];
+const EMPTY_RESTARTS: &[(Fault, u64)] =
+    faults![(Fault::Crash, 5), (Fault::CrashEmpty, 5), (Fault::ClearSpare, 5)];
+const RARE_EMPTY_RESTARTS: &[(Fault, u64)] =
+    faults![(Fault::Crash, 1), (Fault::CrashEmpty, 2), (Fault::ClearSpare, 5)];
+const CLEARED: &[(Fault, u64)] =
+    faults![(Fault::Crash, 5), (Fault::ClearOne, 20), (Fault::ClearAll, 10)];

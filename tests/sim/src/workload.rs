@@ -24,8 +24,21 @@ pub struct Workload {
     pub force_unlocks: u64,
     /// Nobody begins anything new.
     pub resting: Arc<AtomicBool>,
+    /// Per mille of the lost holds whose guards are kept for long.
+    pub keepers: u64,
     /// How many tasks are in the middle of something.
     pub busy: Arc<AtomicU64>,
+}
+
+impl Workload {
+    fn ttl_ms(&self) -> u64 {
+        self.ttl.as_millis() as u64
+    }
+
+    /// Any lease of a run, however it came about.
+    pub fn longest_lease_ms(&self) -> u64 {
+        self.ttl_ms() * 3 / 2
+    }
 }
 
 /// A task that takes locks for ever.
@@ -78,7 +91,7 @@ impl Worker {
     }
 
     fn terms(&mut self, handle: &Mutex) -> Mutex {
-        let ttl = self.workload.ttl.as_millis() as u64;
+        let ttl = self.workload.ttl_ms();
         match self.rng.below(100) {
             0..70 => handle.clone(),
             70..85 => handle.with_lease(millis(self.rng.between(ttl / 10, ttl))),
@@ -161,7 +174,7 @@ impl Worker {
                     }
                 }
                 7 => {
-                    let lease = millis(self.rng.between(100, 2 * LONGEST_LEASE_MS / 3));
+                    let lease = millis(self.rng.between(100, self.workload.ttl_ms()));
                     let result = held.guard().extend(lease).await;
                     self.expect("extend", result, |error| {
                         matches!(error, Error::Lost { .. } | Error::Unavailable { .. })
@@ -181,6 +194,10 @@ impl Worker {
                     });
                 }
             }
+        }
+        if held.guard().remaining().is_zero() && self.rng.chance(self.workload.keepers) {
+            self.process.history.count("kept_guards");
+            sleep(millis(KEPT_MS)).await;
         }
         let mut all = nested;
         all.push(held);
@@ -213,6 +230,7 @@ impl Worker {
     /// S3: the count is that of the guards which are there.
     fn check_count(&self, held: &Held, expected: usize) {
         let count = held.guard().hold_count() as usize;
+        self.process.history.lock().checker.checked(Rule::Count);
         if count != expected {
             let what = format!("{count} holds are counted of {expected}, token {}", held.token);
             self.process.history.lock().violated(Rule::Count, what);
@@ -273,6 +291,7 @@ impl Worker {
     }
 
     fn expect(&self, what: &str, result: Result<(), Error>, fine: impl Fn(&Error) -> bool) {
+        self.process.history.lock().checker.checked(Rule::Unexpected);
         if let Err(error) = result
             && !fine(&error)
         {
@@ -384,6 +403,7 @@ impl Timing {
     fn check(&self, how: &str, response_timeout: Duration, waits: bool) {
         let Some(patience) = self.patience else { return };
         let took = self.began.elapsed();
+        self.process.history.lock().checker.checked(Rule::Timing);
         let stopped = self.stops != self.process.stops.load(Ordering::Relaxed);
         // What asks once waits for one answer.
         let most = if patience.is_zero() { ATTEMPTS * response_timeout } else { patience };
@@ -431,5 +451,5 @@ fn millis(ms: u64) -> Duration {
 const ATTEMPTS: u32 = 1;
 /// How late a wait may end.
 const SCHEDULING: Duration = Duration::from_millis(50);
-/// Any lease of a run, however it came about.
-pub const LONGEST_LEASE_MS: u64 = 3000;
+/// How long the guard of a lost hold may be kept: a waiter behind it must have got in by then.
+pub const KEPT_MS: u64 = 12_000;

@@ -60,6 +60,8 @@ pub struct Link {
     down: VecDeque<(u64, Down)>,
     /// What the client sends is lost from now on, and nobody says so.
     pub swallowed: bool,
+    /// Nothing that the client sends on it arrives before that, whatever becomes of the client's end.
+    pub late_until: u64,
     client_gone: bool,
 }
 
@@ -193,6 +195,7 @@ impl World {
                 up: VecDeque::new(),
                 down: VecDeque::new(),
                 swallowed: false,
+                late_until: 0,
                 client_gone: false,
             };
             self.links.insert(id, link);
@@ -224,7 +227,7 @@ impl World {
         if std::mem::replace(&mut link.client_gone, true) {
             return;
         }
-        if !arrives {
+        if !arrives && link.late_until <= self.now {
             link.up.clear();
         }
         self.send_up(id, Up::Close);
@@ -271,7 +274,7 @@ impl World {
             let is_connect = matches!(link.up.front(), Some((_, Up::Connect)));
             // A process that is stopped is connected to by its kernel.
             let stopped = if is_connect { 0 } else { self.nodes[node].stopped_until };
-            let wait = path.up_blocked_until.max(stopped);
+            let wait = path.up_blocked_until.max(stopped).max(link.late_until);
             if wait > self.now {
                 self.at(wait, Event::Up(id));
                 return;
@@ -394,9 +397,26 @@ impl World {
         self.history.lock().note(format_args!("n{node} is up, data kept: {keeps_data}"));
     }
 
+    /// Somebody deletes a lock's key on a node by hand, and nobody is told. The lease that is gone, if there was one.
+    pub fn clear(&mut self, node: usize, lock: &[u8]) -> Option<String> {
+        let lease = self.lease_at(node, lock)?;
+        let now_us = self.node_us(node);
+        self.nodes[node].server.keys(now_us, |keys| keys.run("del", &[lock.to_vec()]));
+        self.audit.cleared(node, &lease, self.now);
+        self.history.lock().note(format_args!("n{node} loses {lease} by hand"));
+        Some(lease)
+    }
+
+    /// Who has a lock, as a node knows it.
+    pub fn lease_at(&self, node: usize, lock: &[u8]) -> Option<String> {
+        let fields = self.nodes[node].server.keys(self.node_us(node), |keys| keys.fields(lock));
+        fields.first().map(|(lease, _)| String::from_utf8_lossy(lease).into_owned())
+    }
+
     /// Ends a process, as a crash does.
     pub fn kill(&mut self, host: usize) {
         self.hosts[host].kill();
+        self.history.lock().pending.retain(|_, ask| ask.host != host);
         self.collect(host);
     }
 
@@ -415,6 +435,7 @@ impl World {
         }
         let ids: Vec<LinkId> = self.links.keys().copied().collect();
         for id in ids {
+            self.links.get_mut(&id).expect("it was there").late_until = 0;
             if self.links[&id].swallowed {
                 self.cut(id, false);
             }

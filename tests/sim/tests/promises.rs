@@ -1,6 +1,6 @@
 //! What locks must survive, and what they do not: shortly, since `scripts/sim` runs all of it for hours.
 
-use leasehold_sim::scenario::Outcome;
+use leasehold_sim::outcome::Outcome;
 use leasehold_sim::shapes;
 
 /// Until `enough`, for that many seeds at most.
@@ -44,6 +44,18 @@ fn a_force_unlock_lets_two_in_and_the_loser_is_told() {
     assert!(told);
 }
 
+/// A lock whose key somebody deletes, on its server or on one too many of three.
+#[test]
+fn a_key_deleted_by_hand_lets_two_in_and_the_loser_is_told() {
+    for name in ["cleared-by-hand", "three-cleared-by-hand"] {
+        let told = over_seeds(name, 5, |outcome| {
+            assert!(outcome.longest_overlap_ms <= LONG_TTL_MS, "{}", outcome.line());
+            outcome.overlaps > 0 && outcome.overlaps_told > 0
+        });
+        assert!(told, "{name}");
+    }
+}
+
 /// The classic: one of three forgets what it granted. The quarantine makes the difference, on the same seeds.
 #[test]
 fn without_the_quarantine_an_empty_restart_lets_two_in_and_with_it_none() {
@@ -52,3 +64,4 @@ fn without_the_quarantine_an_empty_restart_lets_two_in_and_with_it_none() {
 }
 
 const TTL_MS: u64 = 2000;
+const LONG_TTL_MS: u64 = 12_000;

@@ -1,12 +1,15 @@
 //! Runs scenarios: sim [--hours H | --minutes M] [--seed S] [--only NAME]
 //!
-//! Without a name all of them in turn, each with another seed, until together they have simulated that long.
+//! Without a name all of them in turn, each with another seed, until together they have simulated that long. The
+//! last line is the sum, in JSON.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Mutex, mpsc};
 use std::time::Instant;
 
-use leasehold_sim::scenario::{Outcome, Scenario};
+use leasehold_sim::outcome::{Outcome, Summary};
+use leasehold_sim::scenario::Scenario;
 use leasehold_sim::shapes;
 
 struct Options {
@@ -37,24 +40,10 @@ fn main() -> ExitCode {
     for outcome in &failed {
         println!("{}", outcome.report());
     }
-    let sum = |what: fn(&Outcome) -> u64| outcomes.iter().map(what).sum::<u64>();
-    let counted = |what: &str| {
-        let of = |outcome: &Outcome| outcome.counts.get(what).copied().unwrap_or(0);
-        outcomes.iter().map(of).sum::<u64>()
-    };
-    let faults = outcomes.iter().flat_map(|outcome| &outcome.counts);
-    let faults: u64 =
-        faults.filter(|(what, _)| what.starts_with("fault_")).map(|(_, times)| times).sum();
-    println!(
-        "sim-total runs={} failed={} simulated_ms={} holds={} scripts={} faults={faults} real_ms={}",
-        outcomes.len(),
-        failed.len(),
-        sum(|outcome| outcome.simulated_ms),
-        counted("holds"),
-        counted("scripts"),
-        began.elapsed().as_millis(),
-    );
-    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let good = failed.is_empty();
+    let summary = Summary::of(&outcomes, began.elapsed());
+    println!("{}", serde_json::to_string(&summary).expect("plain data"));
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn options() -> Result<Options, String> {
@@ -92,25 +81,34 @@ fn plan(options: &Options) -> Result<Vec<(Scenario, u64, u64)>, String> {
         .collect())
 }
 
-/// On as many threads as there are processors; each run has one for itself.
+/// On as many threads as there are processors; each run has one for itself. Told and given back in their order.
 fn run_all(runs: Vec<(Scenario, u64, u64)>) -> Vec<Outcome> {
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
-    let queue = Mutex::new(runs.into_iter());
-    let outcomes = Mutex::new(Vec::new());
+    let queue = Mutex::new(runs.into_iter().enumerate());
+    let (done, ended) = mpsc::channel();
+    let mut outcomes = BTreeMap::new();
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(|| {
+            let (queue, done) = (&queue, done.clone());
+            scope.spawn(move || {
                 loop {
                     let next = queue.lock().expect("no panic").next();
-                    let Some((scenario, seed, minutes)) = next else { return };
-                    let outcome = scenario.run(seed, minutes);
-                    println!("{}", outcome.line());
-                    outcomes.lock().expect("no panic").push(outcome);
+                    let Some((number, (scenario, seed, minutes))) = next else { return };
+                    done.send((number, scenario.run(seed, minutes))).expect("it is heard");
                 }
             });
         }
+        drop(done);
+        let mut told = 0;
+        for (number, outcome) in ended {
+            outcomes.insert(number, outcome);
+            while let Some(outcome) = outcomes.get(&told) {
+                println!("{}", outcome.line());
+                told += 1;
+            }
+        }
     });
-    outcomes.into_inner().expect("no panic")
+    outcomes.into_values().collect()
 }
 
 /// About how long a run is.

@@ -69,6 +69,13 @@ impl Keyspace {
         all.into_iter().filter(|key| self.entry(key).is_some()).collect()
     }
 
+    /// The names of the hashes that are there.
+    pub fn hashes(&mut self) -> Vec<Vec<u8>> {
+        let mut names = self.names();
+        names.retain(|name| matches!(self.entries[name].data, Data::Hash(_)));
+        names
+    }
+
     /// The fields of a hash.
     pub fn fields(&mut self, key: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
         match self.entry(key) {
