@@ -90,6 +90,8 @@ impl<'a> Run<'a> {
             |found: &(Fault, u64)| matches!(found.0, Fault::ClearOne | Fault::ClearAll);
         world.history.lock().checker.lenient =
             scenario.expected.contains(&Rule::Exclusion) || scenario.faults.iter().any(is_cleared);
+        world.audit.all_is_heard =
+            scenario.faults.iter().all(|(fault, _)| *fault == Fault::ClearSpare);
         let ttl = Duration::from_millis(scenario.ttl_ms);
         let workload = Workload {
             locks: scenario.locks,
