@@ -1,0 +1,176 @@
+//! The calm after a storm: everybody comes to an end, and nothing is left behind.
+
+use std::sync::atomic::Ordering;
+
+use super::{CONNECT_MS, Run, client_name};
+use crate::checker::Rule;
+use crate::history::Ask;
+use crate::workload::{KEPT_MS, lock_name};
+
+impl Run<'_> {
+    /// All faults end, and nobody begins anything new. False if something did not come to its end.
+    pub(super) fn calm(&mut self) -> bool {
+        self.world.heal();
+        self.rest(true);
+        self.world.history.lock().note(format_args!("calm"));
+        let began_at = self.world.now;
+        let mut taken_at = vec![began_at; self.scenario.locks as usize];
+        let limit = began_at + self.longest_wait_ms();
+        while self.workload.busy.load(Ordering::Relaxed) > 0 {
+            if self.world.now > limit {
+                let mut history = self.world.history.lock();
+                let waiting: Vec<Ask> = history.pending.values().copied().collect();
+                history.violated(Rule::Stuck, format!("{} still wait: {waiting:?}", waiting.len()));
+                return false;
+            }
+            self.step();
+            if !self.free_is_taken(began_at, &mut taken_at) {
+                return false;
+            }
+        }
+        let limit = self.world.now + self.settling_ms();
+        loop {
+            let left = self.left_behind();
+            if left.is_empty() {
+                break;
+            }
+            if self.world.now > limit {
+                let what = left.join("; ");
+                self.world.history.lock().violated(Rule::Leak, what);
+                return false;
+            }
+            self.step();
+        }
+        if !self.all_is_released() {
+            return false;
+        }
+        self.world.audit.forget();
+        let mut history = self.world.history.lock();
+        history.checker.forget_ended();
+        history.count("calms", 1);
+        history.checker.checked(Rule::Stuck);
+        history.checker.checked(Rule::Leak);
+        history.note(format_args!("storm"));
+        drop(history);
+        self.rest(false);
+        true
+    }
+
+    /// H: how long the last waiter waits once nothing goes wrong any more.
+    fn longest_wait_ms(&self) -> u64 {
+        let workers = (self.scenario.hosts * self.scenario.workers) as u64;
+        // What may be held still, then a poll, connections, the quarantine, and everybody's turn.
+        let kept = if self.scenario.keepers > 0 { KEPT_MS } else { 0 };
+        2 * self.workload.longest_lease_ms()
+            + POLL_MS
+            + CONNECT_MS
+            + self.scenario.quarantine_ms.unwrap_or(0)
+            + workers * LONGEST_HOLD_MS
+            + kept
+    }
+
+    fn settling_ms(&self) -> u64 {
+        2 * self.workload.longest_lease_ms()
+    }
+
+    /// Invariant 8: who waits for a lock that is free hears of it, or asks by itself. `taken_at` is when each lock
+    /// was last not free.
+    fn free_is_taken(&self, began_at: u64, taken_at: &mut [u64]) -> bool {
+        let now = self.world.now;
+        // A look now and then is enough.
+        if !now.is_multiple_of(LOOK_MS) {
+            return true;
+        }
+        let settled_at = began_at + CONNECT_MS + self.scenario.quarantine_ms.unwrap_or(0);
+        let mut history = self.world.history.lock();
+        let nodes = 0..self.world.nodes.len();
+        for (lock, taken_at) in taken_at.iter_mut().enumerate() {
+            let name = lock_name(lock);
+            let is_free = |node: &usize| self.world.lease_at(*node, name.as_bytes()).is_none();
+            if nodes.clone().filter(is_free).count() < history.checker.majority {
+                *taken_at = now;
+                continue;
+            }
+            let longest = POLL_MS + 2 * self.workload.response_timeout.as_millis() as u64;
+            let waits = history.pending.values().find(|ask| {
+                ask.lock == lock && now > ask.since.max(*taken_at).max(settled_at) + longest
+            });
+            if let Some(ask) = waits.copied() {
+                let what = format!("free since {taken_at}, and still waited for: {ask:?}");
+                history.violated(Rule::Stuck, what);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Invariant 5: there is a release behind everything that a server granted to a process that is still there.
+    fn all_is_released(&self) -> bool {
+        let mut history = self.world.history.lock();
+        history.checker.checked(Rule::Unreleased);
+        let mut left =
+            self.world.audit.unreleased().filter(|(_, lease)| self.since_end(lease).is_none());
+        let Some((node, lease)) = left.next() else { return true };
+        history.violated(Rule::Unreleased, format!("nobody released {lease} on n{node}"));
+        false
+    }
+
+    /// How long ago the process ended that had a lease.
+    fn since_end(&self, lease: &str) -> Option<u64> {
+        self.gone.iter().find_map(|((host, generation), at)| {
+            let name = format!("{}:", client_name(*host, *generation));
+            lease.starts_with(&name).then(|| self.world.now - at)
+        })
+    }
+
+    /// R1: what is there that should not be.
+    fn left_behind(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        if !self.world.is_quiet() {
+            left.push("messages are on their way".to_owned());
+        }
+        let mut live = Vec::new();
+        for host in &self.world.hosts {
+            let process = &host.process;
+            live.push((process.host, process.generation));
+            let Some(client) = process.client() else {
+                left.push(format!("h{} is not connected", process.host));
+                continue;
+            };
+            let stats = client.stats();
+            let idle = (stats.gates, stats.waiters, stats.subscriptions, stats.owed_releases)
+                == (0, 0, 0, 0)
+                && stats.tasks == self.idle_tasks;
+            if !idle {
+                left.push(format!("h{}: {stats:?}, idle: {} tasks", process.host, self.idle_tasks));
+            }
+        }
+        for (number, node) in self.world.nodes.iter().enumerate() {
+            if node.server.channels() > 0 {
+                left.push(format!("n{number} has subscribers"));
+            }
+            let fields = node.server.keys(self.world.node_us(number), |keys| {
+                let names = keys.names();
+                names.iter().flat_map(|name| keys.fields(name)).collect::<Vec<_>>()
+            });
+            for (lease, _) in fields {
+                let lease = String::from_utf8_lossy(&lease).into_owned();
+                let since_end = self.since_end(&lease);
+                // L1: what a dead process held ends by itself.
+                let longest = self.workload.longest_lease_ms() + STALE_MS;
+                if since_end.is_none_or(|ms| ms > longest) {
+                    left.push(format!("n{number} has {lease}, gone for {since_end:?} ms"));
+                }
+            }
+        }
+        left
+    }
+}
+
+/// The longest of the random polls.
+const POLL_MS: u64 = 4000;
+/// How long a task keeps a lock at most once it has it, and what it does on the way.
+const LONGEST_HOLD_MS: u64 = 6000;
+/// How long after its process a message may still arrive.
+const STALE_MS: u64 = 6000;
+const LOOK_MS: u64 = 50;
