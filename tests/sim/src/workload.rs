@@ -452,4 +452,4 @@ const ATTEMPTS: u32 = 1;
 /// How late a wait may end.
 const SCHEDULING: Duration = Duration::from_millis(50);
 /// How long the guard of a lost hold may be kept: a waiter behind it must have got in by then.
-pub const KEPT_MS: u64 = 12_000;
+pub const KEPT_MS: u64 = 20_000;

@@ -97,7 +97,7 @@ impl<'a> Run<'a> {
         let workload = Workload {
             locks: scenario.locks,
             ttl,
-            response_timeout: ttl / 4,
+            response_timeout: (ttl / 4).min(LONGEST_ANSWER),
             force_unlocks: scenario.force_unlocks,
             keepers: scenario.keepers,
             resting: Arc::default(),
@@ -287,3 +287,4 @@ thread_local! {
 }
 
 const CONNECT_MS: u64 = 1500;
+const LONGEST_ANSWER: Duration = Duration::from_millis(500);
