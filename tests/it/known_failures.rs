@@ -107,7 +107,7 @@ async fn an_unlock_that_is_refused_ends_the_renewals() {
     let refused_at = Instant::now();
     eventually(LIMIT, "its time is over", async || !exists(&server, "n").await).await;
     let took = refused_at.elapsed();
-    assert!(took < within(TTL + 50 * MS, &stalls), "{took:?}");
+    assert!(took < within(TTL + 200 * MS, &stalls), "{took:?}");
     nothing_is_renewed(&server, &spy).await;
 }
 
@@ -298,7 +298,8 @@ async fn the_second_of_two_that_come_at_once_follows_at_once() {
         }
         times.sort();
         let took = times[1].0.saturating_duration_since(times[0].1);
-        assert!(took < within(50 * MS, &stalls), "{took:?} after the release");
+        // Without its wake-up it would come a second later at the earliest.
+        assert!(took < within(AT_ONCE, &stalls), "{took:?} after the release");
     }
     nothing_left(&server, &client).await;
 }
@@ -329,7 +330,8 @@ async fn a_crowd_behind_a_released_lock_gets_in_one_by_one() {
         answer.expect("no panic").expect("held");
     }
     let took = freed_at.elapsed();
-    assert!(took < within(Duration::from_secs(1), &stalls), "{took:?} for 16");
+    // Whom no message reaches asks after two seconds at the earliest.
+    assert!(took < within(1500 * MS, &stalls), "{took:?} for 16");
     for client in &clients {
         nothing_left(&server, client).await;
     }
@@ -381,6 +383,6 @@ async fn a_lease_won_after_a_long_wait_is_fresh() {
     theirs.unlock().await.expect("held");
     let waited = tokio::time::timeout(LIMIT, waiting).await.expect("it gets in");
     let (left, guard) = waited.expect("no panic");
-    assert!(left + within(50 * MS, &stalls) > TTL, "{left:?} of {TTL:?}");
+    assert!(left + within(200 * MS, &stalls) > TTL, "{left:?} of {TTL:?}");
     guard.unlock().await.expect("held");
 }
