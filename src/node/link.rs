@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value};
+use tokio::sync::oneshot;
 use tokio::task::coop::unconstrained;
 
 use super::wire;
@@ -53,6 +54,20 @@ pub(crate) struct Owed {
     pub(crate) ttl: Duration,
     /// When the lease is over at the server in any case that a client can know of.
     pub(crate) until: Timestamp,
+    /// Told the answer to its first sending, if there was none yet: only that one says whether the lease was there.
+    pub(crate) first: Option<oneshot::Sender<Reply>>,
+}
+
+/// A release under way, and who is told the answer.
+pub(super) struct Sending {
+    pub(super) sent: Sent,
+    pub(super) first: Option<oneshot::Sender<Reply>>,
+}
+
+impl Owed {
+    pub(super) fn send(&mut self, connection: &Connection, with_body: bool) -> Sending {
+        Sending { sent: connection.send(&self.call, with_body), first: self.first.take() }
+    }
 }
 
 impl Connection {

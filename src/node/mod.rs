@@ -42,7 +42,7 @@ use crate::script::{Call, Reply};
 use connector::Sockets;
 use handshake::{Handshake, Identity, Met};
 use hub::Hub;
-use link::{Connection, Link, LinkState};
+use link::{Connection, Link, LinkState, Sending};
 use quarantine::Quarantine;
 
 /// One Redis deployment. Clones are the same.
@@ -71,7 +71,7 @@ struct Shared {
     /// Since when no call has had an answer; nanoseconds on the client's clock, 0: there was one.
     silent_since: AtomicU64,
     /// Releases that were sent and are for the supervisor to see through.
-    owing: mpsc::UnboundedSender<(LeaseId, Sent)>,
+    owing: mpsc::UnboundedSender<(LeaseId, Sending)>,
     closing: CancellationToken,
     connections_made: AtomicU64,
     /// How long an answer takes, smoothed; nanoseconds.
@@ -177,17 +177,17 @@ impl Node {
 
     /// Sees to it that a release reaches the server, now or on a later connection. `sent` is its first
     /// sending, if there was one.
-    pub(crate) fn owe(&self, id: LeaseId, owed: Owed, sent: Option<Sent>) {
+    pub(crate) fn owe(&self, id: LeaseId, mut owed: Owed, sent: Option<Sent>) {
         let mut link = self.shared.link.lock();
-        let sent = match (sent, &link.state) {
-            (Some(sent), _) => Some(sent),
-            (None, LinkState::Up(connection)) => Some(connection.send(&owed.call, false)),
+        let sending = match (sent, &link.state) {
+            (Some(sent), _) => Some(Sending { sent, first: None }),
+            (None, LinkState::Up(connection)) => Some(owed.send(connection, false)),
             (None, LinkState::Down(_)) => None,
         };
         link.owed.insert(id.clone(), owed);
-        if let Some(sent) = sent {
+        if let Some(sending) = sending {
             // Fails when the supervisor is gone, and with it the runtime: then nothing can be sent.
-            let _ = self.shared.owing.send((id, sent));
+            let _ = self.shared.owing.send((id, sending));
         }
     }
 
@@ -392,7 +392,7 @@ pub(crate) type First = oneshot::Receiver<Result<(), Fault>>;
 /// The task that keeps a node's command connection, and what is owed on it.
 struct Supervisor {
     shared: Arc<Shared>,
-    owed: mpsc::UnboundedReceiver<(LeaseId, Sent)>,
+    owed: mpsc::UnboundedReceiver<(LeaseId, Sending)>,
     /// Notified by the connection itself when the server closes it.
     lost: Arc<Notify>,
     settling: FuturesUnordered<Settling>,
@@ -411,6 +411,7 @@ struct Settled {
     generation: Generation,
     /// `None`: it is time to send it again.
     answer: Option<Result<Reply, Fault>>,
+    first: Option<oneshot::Sender<Reply>>,
 }
 
 impl Supervisor {
@@ -479,13 +480,13 @@ impl Supervisor {
                 }
                 () = shared.given_up.notified() => {}
                 Some(settled) = self.settling.next() => self.settled(settled),
-                Some((id, sent)) = self.owed.recv() => self.see_through(id, sent),
+                Some((id, sending)) = self.owed.recv() => self.see_through(id, sending),
                 () = shared.closing.cancelled(), if !closing => closing = true,
             }
         }
     }
 
-    fn see_through(&mut self, id: LeaseId, mut sent: Sent) {
+    fn see_through(&mut self, id: LeaseId, Sending { mut sent, first }: Sending) {
         let shared = self.shared.clone();
         self.settling.push(Box::pin(async move {
             let generation = sent.generation;
@@ -495,27 +496,33 @@ impl Supervisor {
             if shared.servers.is_some() && matches!(answer, Some(Ok(_))) {
                 shared.note_round_trip(shared.clock.now().since(began_at));
             }
-            Settled { id, generation, answer }
+            Settled { id, generation, answer, first }
         }));
     }
 
     fn send_again(&mut self, id: LeaseId, with_body: bool) {
-        let link = self.shared.link.lock();
-        let Some(owed) = link.owed.get(&id) else {
-            return;
-        };
-        if let Ok(connection) = link.state.connection() {
-            let sent = connection.send(&owed.call, with_body);
+        let mut link = self.shared.link.lock();
+        let Link { state, owed } = &mut *link;
+        if let (Some(owed), Ok(connection)) = (owed.get_mut(&id), state.connection()) {
+            let sending = owed.send(connection, with_body);
             drop(link);
-            self.see_through(id, sent);
+            self.see_through(id, sending);
         }
     }
 
-    fn settled(&mut self, Settled { id, generation, answer }: Settled) {
+    fn settled(&mut self, Settled { id, generation, answer, first }: Settled) {
         let mut link = self.shared.link.lock();
-        let (Some(owed), Ok(connection)) = (link.owed.get(&id), link.state.connection()) else {
+        let Link { state, owed: all } = &mut *link;
+        let (Some(owed), Ok(connection)) = (all.get_mut(&id), state.connection()) else {
             return;
         };
+        match (&answer, first) {
+            // Nobody listens where the unlock was dropped.
+            (Some(Ok(reply)), Some(first)) => drop(first.send(reply.clone())),
+            // It did not run: the next sending is the first one.
+            (Some(Err(Fault::NoScript)), first) => owed.first = first,
+            _ => {}
+        }
         let last_word = Some(generation) == owed.acquired_on
             || (generation == connection.generation && connection.alone)
             || self.shared.clock.now() > owed.until;
@@ -529,11 +536,11 @@ impl Supervisor {
                 self.send_again(id, true);
             }
             Some(Err(Fault::Denied { .. } | Fault::WrongType | Fault::Closed)) => {
-                link.owed.remove(&id);
+                all.remove(&id);
                 self.shared.settled.notify_waiters();
             }
             Some(Ok(_)) if last_word => {
-                link.owed.remove(&id);
+                all.remove(&id);
                 self.shared.settled.notify_waiters();
             }
             Some(_) => {
@@ -541,7 +548,7 @@ impl Supervisor {
                 let pause = clock.back_off(4, REPEAT);
                 self.settling.push(Box::pin(async move {
                     clock.sleep(pause).await;
-                    Settled { id, generation, answer: None }
+                    Settled { id, generation, answer: None, first: None }
                 }));
             }
         }
@@ -632,13 +639,13 @@ impl Supervisor {
         let mut sent = Vec::new();
         for (id, owed) in &mut link.owed {
             owed.until = owed.until.max(now.plus(owed.ttl));
-            sent.push((id.clone(), connection.send(&owed.call, false)));
+            sent.push((id.clone(), owed.send(&connection, false)));
         }
         let generation = connection.generation;
         link.state = LinkState::Up(connection);
         drop(link);
-        for (id, sent) in sent {
-            self.see_through(id, sent);
+        for (id, sending) in sent {
+            self.see_through(id, sending);
         }
         shared.silent_since.store(0, Ordering::Relaxed);
         shared.last_fault.lock().take();

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use leasehold::{Client, Error, FindingKind, Guard, LossReason, Mutex, Owner, SelfWait};
+use leasehold::{Client, Error, FindingKind, Guard, LossReason, Mutex, NodeState, Owner, SelfWait};
 use redis::Value;
 use tokio::task::JoinHandle;
 use tracing::subscriber::DefaultGuard;
@@ -183,6 +183,46 @@ async fn an_unlock_of_a_deleted_key_is_lost_although_nobody_knew_yet() {
     let answer = guard.unlock().await;
     assert!(matches!(answer, Err(Error::Lost { reason: LossReason::Gone, .. })), "{answer:?}");
     nothing_left(&server, &client).await;
+}
+
+/// The release could not be sent before: its first answer, on the next connection, says that the lease was gone.
+#[tokio::test]
+async fn an_unlock_without_a_connection_tells_of_what_happened_meanwhile() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let client = Client::connect(&proxy.url()).await.expect("connected");
+    let other = connect(&server).await;
+    for taken in [false, true] {
+        let lock = client.mutex("n").with_lease(Duration::from_secs(20));
+        let guard = lock.lock().await.expect("free");
+        proxy.refuse(true);
+        proxy.cut();
+        let down = async || client.nodes()[0].state == NodeState::Down;
+        eventually(LIMIT, "the connection is lost", down).await;
+        let theirs = if taken {
+            server.command(&["DEL", "n"]).await;
+            Some(other.mutex("n").try_lock().await.expect("an answer").expect("free"))
+        } else {
+            None
+        };
+        let unlock = tokio::spawn(guard.unlock());
+        let owed = async || client.stats().owed_releases == 1;
+        eventually(LIMIT, "the release is owed", owed).await;
+        proxy.refuse(false);
+        let answer = unlock.await.expect("no panic");
+        match theirs {
+            Some(theirs) => {
+                assert!(
+                    matches!(answer, Err(Error::Lost { reason: LossReason::Gone, .. })),
+                    "{answer:?}"
+                );
+                assert!(theirs.is_held());
+                theirs.unlock().await.expect("held");
+            }
+            None => answer.expect("it was held until then"),
+        }
+        nothing_left(&server, &client).await;
+    }
 }
 
 #[tokio::test]

@@ -143,7 +143,8 @@ impl Foothold {
             }
             (Asked::Renewal(ttl), Ok(reply)) => {
                 match read(&reply, |reply| heal.primitive.read_renew(reply)) {
-                    Ok(true) => self.confirm(run, ttl, now),
+                    // It may stand for the acquire's own answer, which nobody looked at: the node has that for longer.
+                    Ok(true) => self.confirm(run, ttl.max(heal.ttl), now),
                     Ok(false) => return !self.was_cleared(run, late.sent_at),
                     Err(_) => {}
                 }

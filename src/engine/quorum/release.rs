@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::oneshot;
 
 use super::foothold::Acquires;
 use super::{Foothold, Quorum};
 use crate::clock::Timestamp;
 use crate::engine::primitive::{Primitive, Released};
-use crate::engine::round::{PerNode, Round, Vote};
+use crate::engine::round::{PerNode, Round, Vote, read};
 use crate::engine::tally::Verdict;
 use crate::error::Fault;
 use crate::key::LeaseId;
@@ -42,8 +43,9 @@ impl Undo {
         self.acquires.clear();
     }
 
-    /// Leaves the release on one node to that node. `sent` is its first sending, if there was one.
-    fn owe(&mut self, index: usize, sent: Option<Sent>) {
+    /// Leaves the release on one node to that node. `sent` is its first sending, if there was one; `first` is told
+    /// the answer to the first one otherwise.
+    fn owe(&mut self, index: usize, sent: Option<Sent>, first: Option<oneshot::Sender<Reply>>) {
         let Some(acquires) = self.acquires.get_mut(index) else { return };
         let acquired_on = match std::mem::take(acquires) {
             Acquires::None => return,
@@ -55,6 +57,7 @@ impl Undo {
             acquired_on,
             ttl: self.ttl,
             until: self.quorum.clock.now().plus(self.ttl),
+            first,
         };
         self.quorum.nodes[index].owe(self.id.clone(), owed, sent);
     }
@@ -63,7 +66,7 @@ impl Undo {
 impl Drop for Undo {
     fn drop(&mut self) {
         for index in 0..self.acquires.len() {
-            self.owe(index, None);
+            self.owe(index, None, None);
         }
     }
 }
@@ -74,6 +77,8 @@ pub(crate) struct Release {
     undo: Undo,
     /// Which nodes are known to have had the lease.
     had: PerNode<bool>,
+    /// What the nodes will say that could not be asked yet.
+    first: PerNode<Option<oneshot::Receiver<Reply>>>,
 }
 
 impl Quorum {
@@ -93,12 +98,16 @@ impl Quorum {
         };
         let round = Round::send_where(&self.nodes, &self.clock, call, nowhere);
         let mut undo = Undo::new(self, primitive, id, ttl, acquires);
-        for (index, vote) in round.votes.iter().enumerate() {
-            if vote.sent_on().is_none() {
-                undo.owe(index, None);
+        let owe = |(index, vote): (usize, &Vote<Released>)| {
+            if vote.sent_on().is_some() {
+                return None;
             }
-        }
-        Release { round, undo, had: footholds.iter().map(Foothold::had).collect() }
+            let (first, told) = oneshot::channel();
+            undo.owe(index, None, Some(first));
+            Some(told)
+        };
+        let first = round.votes.iter().enumerate().map(owe).collect();
+        Release { round, undo, had: footholds.iter().map(Foothold::had).collect(), first }
     }
 }
 
@@ -124,31 +133,54 @@ impl Release {
             Verdict::No => false,
             Verdict::Unknown => {
                 let fault = quorum.no_majority(self.round.faults(&quorum.silence(within)));
-                let freed = Round::tally(&self.round.votes, |released| released.held).yes;
-                let missing = quorum.majority() - freed;
-                let id = self.undo.id.clone();
-                let owing: PerNode<Node> = self
-                    .round
-                    .votes
-                    .iter()
-                    .zip(&quorum.nodes)
-                    .filter(|(vote, _)| vote.value().is_none())
-                    .map(|(_, node)| node.clone())
-                    .collect();
-                drop(self);
-                if !fault.may_pass() || !settled(&owing, missing, &id, until).await {
+                if !fault.may_pass() {
                     return Err(fault);
                 }
-                // The lease had not ended when the first of them was sent: which one freed the lock, or that
-                // the server had forgotten it, makes no difference.
-                true
+                match self.settled(&quorum, until).await {
+                    Some(held) => held,
+                    None => return Err(fault),
+                }
             }
         };
         Ok(Released { held, receivers })
     }
-}
 
-impl Release {
+    /// Waits, until `until`, for nodes that owe the release. Whether a majority had the lease, once that is certain.
+    async fn settled(mut self, quorum: &Quorum, until: Timestamp) -> Option<bool> {
+        let id = self.undo.id.clone();
+        let primitive = self.undo.primitive.clone();
+        let mut tally = Round::tally(&self.round.votes, |released| released.held);
+        tally.pending += std::mem::take(&mut tally.failed);
+        let mut settling = FuturesUnordered::new();
+        for (index, node) in quorum.nodes.iter().enumerate() {
+            if self.round.votes[index].value().is_none() {
+                let first = self.first[index].take();
+                let may_lack = !quorum.is_one() && !self.had[index];
+                let (id, primitive) = (&id, &*primitive);
+                settling.push(async move {
+                    let had = settled(node, first, id, primitive, until).await?;
+                    Some(had || may_lack)
+                });
+            }
+        }
+        // What was not answered is now owed by the nodes.
+        drop(self);
+        loop {
+            match tally.verdict(false) {
+                Some(Verdict::Yes) => return Some(true),
+                Some(Verdict::No) => return Some(false),
+                Some(Verdict::Unknown) => return None,
+                None => {}
+            }
+            *match settling.next().await? {
+                Some(true) => &mut tally.yes,
+                Some(false) => &mut tally.no,
+                None => &mut tally.failed,
+            } += 1;
+            tally.pending -= 1;
+        }
+    }
+
     /// Whether a majority has not, or no more, what some of it never had, and nothing speaks for a loss: then those
     /// that do not answer are not waited for.
     fn is_free(&self, quorum: &Quorum) -> bool {
@@ -168,7 +200,7 @@ impl Drop for Release {
             let behind = vote.sent_on().map_or(Acquires::None, Acquires::On);
             if vote.value().is_none() || self.undo.acquires.get(index) != Some(&behind) {
                 // The sending goes along: dropped here it might never reach the wire.
-                self.undo.owe(index, vote.sent.take());
+                self.undo.owe(index, vote.sent.take(), None);
             }
         }
         self.undo.disarm();
@@ -180,16 +212,21 @@ fn grace(round_trip: Duration) -> Duration {
     (round_trip * 10).max(Duration::from_millis(5))
 }
 
-/// Whether so many of the nodes owe the release of `id` no more, by `until`.
-async fn settled(nodes: &[Node], missing: usize, id: &LeaseId, until: Timestamp) -> bool {
-    let mut settling: FuturesUnordered<_> =
-        nodes.iter().map(|node| node.settled(id, until)).collect();
-    let mut done = 0;
-    while done < missing {
-        match settling.next().await {
-            Some(settled) => done += usize::from(settled),
-            None => return false,
-        }
+/// Waits until the node owes the release of `id` no more. Whether it had the lease; `None` if it still owes it.
+async fn settled(
+    node: &Node,
+    first: Option<oneshot::Receiver<Reply>>,
+    id: &LeaseId,
+    primitive: &dyn Primitive,
+    until: Timestamp,
+) -> Option<bool> {
+    if !node.settled(id, until).await {
+        return None;
     }
-    true
+    // The lease had not ended when the release was first asked for. If it was sent more than once, which one freed the lock
+    // cannot be told: nothing speaks for a loss.
+    let first = first.and_then(|mut first| first.try_recv().ok());
+    Some(first.is_none_or(|reply| {
+        read(&reply, |reply| primitive.read_release(reply)).is_ok_and(|released| released.held)
+    }))
 }

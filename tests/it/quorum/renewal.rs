@@ -142,6 +142,52 @@ async fn a_node_that_was_cleared_on_purpose_is_left_alone_for_a_ttl() {
     masters.nothing_left(&[&client]).await;
 }
 
+/// The answer to the acquire was late and never read: that to a count, which came behind it, stands for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_cleared_behind_a_late_count_is_left_alone_for_a_ttl() {
+    let masters = Masters::start(3).await;
+    let ways = masters.ways().await;
+    let client = connected(ways.builder().ttl(TTL)).await;
+    let owner = Owner::new();
+    let lock = client.mutex("before").owned_by(&owner);
+    let known = (lock.lock().await.expect("free"), lock.lock().await.expect("held"));
+    for server in &masters.0 {
+        let counted = async || server.command(&["HVALS", "before"]).await == count(2);
+        eventually(LIMIT, "the count is two", counted).await;
+    }
+    drop(known);
+    ways.0[2].hold_replies();
+    let lock = client.mutex("n").owned_by(&owner);
+    let guard = lock.lock().await.expect("two of three");
+    let nested = lock.lock().await.expect("held");
+    for server in &masters.0 {
+        let counted = async || server.command(&["HVALS", "n"]).await == count(2);
+        eventually(LIMIT, "the count is two", counted).await;
+    }
+    ways.0[2].release_replies();
+    let spy = Spy::on(&masters.0[2]).await;
+    tokio::time::sleep(20 * MS).await;
+    // Looks at what came late.
+    let deeper = lock.lock().await.expect("held");
+    let counted = async || masters.0[2].command(&["HVALS", "n"]).await == count(3);
+    eventually(LIMIT, "the count is three", counted).await;
+    let cleared_at = std::time::Instant::now();
+    masters.0[2].command(&["DEL", "n"]).await;
+    while cleared_at.elapsed() < TTL * 2 / 3 {
+        assert!(!exists(&masters.0[2], "n").await, "back after {:?}", cleared_at.elapsed());
+        tokio::time::sleep(10 * MS).await;
+    }
+    assert!(guard.is_held() && spy.count("lock_renew") > 1);
+    assert_eq!(spy.count("lock_acquire"), 0);
+    drop((nested, deeper));
+    guard.unlock().await.expect("held");
+    masters.nothing_left(&[&client]).await;
+}
+
+fn count(count: u32) -> redis::Value {
+    redis::Value::Array(vec![redis::Value::BulkString(count.to_string().into_bytes())])
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_force_unlock_is_told_to_the_holder() {
     for down in [None, Some(1)] {
