@@ -92,6 +92,18 @@ impl Page {
         Ok(())
     }
 
+    /// How often two held one lock in the simulation, in the scenarios that bring it about.
+    fn overlaps(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let overlaps = counts(&self.sum("sim"), "not_survived");
+        let each =
+            overlaps.iter().map(|(scenario, times)| format!("{} in `{scenario}`", grouped(*times)));
+        let each = each.collect::<Vec<_>>().join(", ");
+        writeln!(
+            f,
+            "\nIn the simulation two held one lock this often, where that was brought about: {each}."
+        )
+    }
+
     fn checked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut counted = counts(&self.sum("faults"), "checked");
         for (invariant, times) in counts(&self.sum("faults-valkey"), "checked") {
@@ -125,16 +137,18 @@ impl fmt::Display for Page {
         writeln!(f, "\n{}\n", versions(&self.sum("faults"), &self.sum("faults-valkey")))?;
         writeln!(f, "## What locks survive\n\n{SURVIVED}\n")?;
         self.survived(f)?;
-        writeln!(f, "\nIn the simulation:\n")?;
+        writeln!(f, "\n{IN_SIMULATION}\n")?;
         self.simulated(f)?;
         writeln!(f, "\n## What locks do not survive\n\n{NOT_SURVIVED}\n")?;
         self.not_survived(f)?;
+        self.overlaps(f)?;
         writeln!(f, "\n## What was checked\n\n{CHECKED}\n")?;
         self.checked(f)?;
         writeln!(f, "\nIn the simulation, after every step of it:\n")?;
         self.checked_in_simulation(f)?;
         writeln!(f, "\n## Planted faults\n\n{PLANTED}\n")?;
         self.planted(f)?;
+        writeln!(f, "\n## Every await point\n\n{AWAITS}")?;
         writeln!(f, "\n## What went wrong elsewhere\n\n{ELSEWHERE}")
     }
 }
@@ -155,16 +169,19 @@ fn amount(part: &Part) -> String {
             )
         }
         "sim" => format!(
-            "{:.1} simulated hours, {} runs, {} holds, {} faults, {} violations",
+            "{:.1} simulated hours, {} runs (seeds {}), {} holds, {} faults, {} violations",
             sum["simulated_hours"].as_f64().unwrap_or_default(),
             number("runs"),
+            span(&sum["seeds"]),
             number("holds"),
             all_faults(),
             number("violations"),
         ),
         "faults" | "faults-valkey" => format!(
-            "{} histories, {} calls, {} holds, {} faults, {} violations",
+            "{} histories (seeds {}) of {} events, {} calls, {} holds, {} faults, {} violations",
             number("histories"),
+            span(&sum["seeds"]),
+            number("events"),
             number("calls"),
             number("holds"),
             all_faults(),
@@ -184,6 +201,16 @@ fn amount(part: &Part) -> String {
             let (passed, failed) = part.tests();
             format!("{passed} tests passed, {failed} failed")
         }
+    }
+}
+
+/// The first and the last of a list of seeds.
+fn span(seeds: &Value) -> String {
+    let seeds = seeds.as_array().map(Vec::as_slice).unwrap_or_default();
+    match seeds {
+        [] => "none".to_owned(),
+        [only] => only.to_string(),
+        [first, .., last] => format!("{first} to {last}"),
     }
 }
 
@@ -274,6 +301,15 @@ const INTRODUCTION: &str = "\
 Is a lock ever held twice, is it ever leaked, is a waiter ever stuck? This page is what came of trying: real processes on
 real servers that fail, a simulation of the real client, a model of the protocol, hostile input, and faults planted in the
 library to see whether all of that would notice. It is written by the command that repeats it, never by hand:";
+
+const IN_SIMULATION: &str = "\
+In the simulation (`tests/sim/README.md`). `clear-one`, `clear-all` and `force-unlock` are there only in scenarios of what locks do
+not survive, as are crashes that lose data without a quarantine.";
+
+const AWAITS: &str = "\
+Each public future is dropped after its first poll, its second, and so on until it ends, and then nothing may be left:
+`tests/it/cancellation.rs` and `tests/it/quorum/refusals.rs` on real servers, `tests/sim/tests/sweep.rs` with servers that are free,
+held, slow and dead.";
 
 const SURVIVED: &str = "\
 Alone or two at a time, on one, three and five servers, each with its seed (`tests/faults/README.md`). Not one violation of
