@@ -301,8 +301,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How much of a lease must be left when it is granted, zero to half the TTL: with less the grant is given back.
-    /// Default: zero.
+    /// How much of a lease must be left when it is granted, zero to half the TTL, also that of each lock or its lease:
+    /// with less the grant is given back. Default: zero.
     pub fn min_validity(mut self, validity: Duration) -> Self {
         self.config.min_validity = validity;
         self
