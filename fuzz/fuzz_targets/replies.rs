@@ -470,23 +470,27 @@ impl Case {
         }
     }
 
-    /// Answered that it was held, or sent more than once: then the first may have freed it.
+    /// The lock is free on a majority: freed there, or never asked for, or not there where nothing says that it was.
+    /// Sent more than once, any release may have been the one that freed it.
     fn check_release(&self, id: &str) {
         let brain = self.world.brain();
-        let releases = |run: &&Run| run.script == Some(Script::Release) && run.id == id;
-        let mut times = BTreeMap::<usize, usize>::new();
-        for run in brain.runs.iter().filter(releases) {
-            *times.entry(run.node).or_default() += 1;
-        }
-        let gone = |run: &Run| {
-            // The library takes any answer to a repeated release for its end: left out until it reads them.
-            let again = times[&run.node] > 1;
-            again || reads(run, |reply| reply.released() == Some(true))
+        let of = |script, node| {
+            let runs = brain.runs.iter();
+            runs.filter(move |run| run.script == Some(script) && run.id == id && run.node == node)
         };
-        let nodes = brain.nodes(|run| releases(&run) && gone(run));
+        let answered = |node, held: fn(bool) -> bool| {
+            of(Script::Release, node).count() > 1
+                || of(Script::Release, node)
+                    .any(|run| reads(run, |reply| reply.released().is_some_and(held)))
+        };
+        let freed = |node: &usize| answered(*node, |held| held);
+        let free =
+            |node: &usize| of(Script::Acquire, *node).next().is_none() || answered(*node, |_| true);
+        let nodes = 0..self.majority * 2 - 1;
+        let (freed, free) = (nodes.clone().filter(freed).count(), nodes.filter(free).count());
         assert!(
-            nodes >= self.majority,
-            "unlocked by the word of {nodes} nodes: {}",
+            freed > 0 && free >= self.majority,
+            "unlocked, freed on {freed} nodes and free on {free}: {}",
             brain.told(id)
         );
     }
