@@ -279,14 +279,18 @@ async fn a_waiter_is_not_starved_by_attempts_of_its_own_process() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unlock_that_is_not_polled_any_more_holds_nobody_up() {
     let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
     let stalls = Stalls::watch();
-    let builder = builder(server.url()).response_timeout(300 * MS);
+    let builder = builder(proxy.url()).response_timeout(300 * MS);
     let client = builder.connect().await.expect("connected");
     know_scripts(&client).await;
     let lock = client.mutex("n");
     let guard = lock.lock().await.expect("free");
+    // The answer does not come during the poll.
+    proxy.hold_replies();
     let mut unlock = pin!(guard.unlock());
     poll_once(unlock.as_mut());
+    proxy.release_replies();
     let began_at = Instant::now();
     let next = tokio::time::timeout(LIMIT, lock.lock()).await.expect("it gets in").expect("free");
     let took = began_at.elapsed();
