@@ -39,6 +39,15 @@ impl Page {
         self.part(part).map(Part::sum).unwrap_or_default()
     }
 
+    /// The numbers under `key` of the fault runs on Redis and on Valkey together.
+    fn on_both(&self, key: &str) -> BTreeMap<String, u64> {
+        let mut both = counts(&self.sum("faults"), key);
+        for (what, times) in counts(&self.sum("faults-valkey"), key) {
+            *both.entry(what).or_default() += times;
+        }
+        both
+    }
+
     fn parts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         row(f, &["part", "command", "commit", "began (UTC)", "took", "what", "outcome"])?;
         rule(f, 7)?;
@@ -79,10 +88,7 @@ impl Page {
     }
 
     fn not_survived(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = counts(&self.sum("faults"), "not_survived");
-        for (name, times) in counts(&self.sum("faults-valkey"), "not_survived") {
-            *shown.entry(name).or_default() += times;
-        }
+        let shown = self.on_both("not_survived");
         row(f, &["arrangement", "what breaks", "what its user is told", "times"])?;
         rule(f, 4)?;
         for (arrangement, rest) in table(EXCLUDED, "//! What locks do not survive") {
@@ -105,11 +111,7 @@ impl Page {
     }
 
     fn checked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut counted = counts(&self.sum("faults"), "checked");
-        for (invariant, times) in counts(&self.sum("faults-valkey"), "checked") {
-            *counted.entry(invariant).or_default() += times;
-        }
-        statements(f, &counted, CHECKER, "//! Says whether a history")
+        statements(f, &self.on_both("checked"), CHECKER, "//! Says whether a history")
     }
 
     fn checked_in_simulation(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
