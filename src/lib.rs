@@ -96,5 +96,5 @@ pub struct Readme;
 #[doc(hidden)]
 pub mod sim {
     pub use crate::clock::{Entropy, TimeSource, Timestamp};
-    pub use crate::node::{Connector, Network};
+    pub use crate::node::{Connecting, Connector, Network, command_config};
 }

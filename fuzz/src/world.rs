@@ -1,18 +1,16 @@
 //! Paused time, pipes instead of a network, and randomness from a number: the same input, the same run.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use leasehold::ClientBuilder;
-use leasehold::sim::{Connector, Entropy, Network, TimeSource, Timestamp};
-use redis::aio::{MultiplexedConnection, PubSub, SendError};
-use redis::{
-    AsyncConnectionConfig, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind,
-    RedisConnectionInfo, RedisResult,
+use leasehold::sim::{
+    Connecting, Connector, Entropy, Network, TimeSource, Timestamp, command_config,
 };
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
@@ -177,22 +175,10 @@ struct Door<B> {
     node: usize,
 }
 
-type Connecting<T> = Pin<Box<dyn Future<Output = RedisResult<T>> + Send>>;
-
 impl<B: Brain> Connector for Door<B> {
     fn commands(&self, lost: Arc<Notify>) -> Connecting<MultiplexedConnection> {
         let stream = self.world.open(self.node, Line::Commands);
-        let tell = move |push: PushInfo| {
-            if push.kind == PushKind::Disconnection {
-                lost.notify_one();
-            }
-            Ok::<(), SendError>(())
-        };
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(1 << 24)
-            .set_push_sender(tell);
+        let config = command_config(lost);
         Box::pin(async move {
             let login = login(ProtocolVersion::RESP3);
             let (connection, driver) =

@@ -22,8 +22,8 @@ pub trait Network: Send + Sync + 'static {
 
 /// Makes connections to one server.
 pub trait Connector: Send + Sync + 'static {
-    /// A new connection for commands, with room for [`QUEUE`] of them in its queue. Where it can, it
-    /// notifies `lost` once it is closed from the other side.
+    /// A new connection for commands, set up by [`command_config`]. Where it can, it notifies `lost` once it
+    /// is closed from the other side.
     fn commands(&self, lost: Arc<Notify>) -> Connecting<MultiplexedConnection>;
 
     /// A new connection for subscriptions.
@@ -32,7 +32,23 @@ pub trait Connector: Send + Sync + 'static {
 
 /// How many commands a connection takes without making the caller wait. What is decided and queued
 /// under a lock must never wait there, and the order of the queue is the order on the wire.
-pub const QUEUE: usize = 1 << 24;
+const QUEUE: usize = 1 << 24;
+
+/// How a connection for commands is set up, wherever its bytes go.
+pub fn command_config(lost: Arc<Notify>) -> AsyncConnectionConfig {
+    let tell = move |push: PushInfo| {
+        if push.kind == PushKind::Disconnection {
+            lost.notify_one();
+        }
+        Ok::<(), SendError>(())
+    };
+    // Calls have deadlines of their own, which the connection's timers would only double.
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(QUEUE)
+        .set_push_sender(tell)
+}
 
 /// Connections over TCP, TLS or a Unix socket.
 pub(super) struct Sockets {
@@ -69,18 +85,7 @@ impl Sockets {
 impl Connector for Sockets {
     fn commands(&self, lost: Arc<Notify>) -> Connecting<MultiplexedConnection> {
         let client = self.commands.clone();
-        let tell = move |push: PushInfo| {
-            if push.kind == PushKind::Disconnection {
-                lost.notify_one();
-            }
-            Ok::<(), SendError>(())
-        };
-        // Calls have deadlines of their own, which the connection's timers would only double.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(QUEUE)
-            .set_push_sender(tell);
+        let config = command_config(lost);
         Box::pin(async move { client.get_multiplexed_async_connection_with_config(&config).await })
     }
 

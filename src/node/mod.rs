@@ -27,6 +27,8 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+#[cfg(leasehold_sim)]
+pub use connector::{Connecting, command_config};
 pub use connector::{Connector, Network};
 pub(crate) use handshake::Facts;
 pub(crate) use hub::{Signal, Subscription};

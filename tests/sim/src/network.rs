@@ -11,13 +11,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-use leasehold::sim::{Connector, Network};
-use redis::aio::{MultiplexedConnection, PubSub, SendError};
-use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo};
+use leasehold::sim::{Connecting, Connector, Network, command_config};
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{ProtocolVersion, RedisConnectionInfo};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
-
-type Connecting<T> = Pin<Box<dyn Future<Output = redis::RedisResult<T>> + Send>>;
 
 /// What became of a connection, seen from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,17 +218,7 @@ struct Cable {
 impl Connector for Cable {
     fn commands(&self, lost: Arc<Notify>) -> Connecting<MultiplexedConnection> {
         let (desk, node) = (self.desk.clone(), self.node);
-        let tell = move |push: PushInfo| {
-            if push.kind == PushKind::Disconnection {
-                lost.notify_one();
-            }
-            Ok::<(), SendError>(())
-        };
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(QUEUE)
-            .set_push_sender(tell);
+        let config = command_config(lost);
         Box::pin(async move {
             let stream = Stream::dial(desk, node).await?;
             let login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3);
@@ -249,6 +237,3 @@ impl Connector for Cable {
         })
     }
 }
-
-/// As the library wants it: room for as many commands as there may ever be.
-const QUEUE: usize = 1 << 24;
