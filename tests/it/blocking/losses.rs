@@ -147,7 +147,8 @@ fn shutdown_tells_those_who_hold_and_those_who_wait() {
         let waits = scope.spawn(|| client.mutex("n").lock().map(drop));
         super::eventually("a thread waits", || client.stats().waiters == 1);
         client.shutdown().expect("it may wait");
-        assert!(matches!(waits.join().expect("no panic"), Err(Error::Closed)));
+        let ended = waits.join().expect("no panic");
+        assert!(matches!(ended, Err(Error::Closed)), "{ended:?}");
     });
     assert!(!super::exists(&server, "n"));
     assert_eq!(guard.wait_lost(Duration::ZERO).expect("it may wait"), Some(LossReason::Shutdown));
