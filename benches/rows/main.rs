@@ -1,6 +1,6 @@
 //! What locks cost, each figure beside its floor: the same work without this library, in the same run.
 //!
-//! `scripts/bench` runs it and prints one table. Every row is measured in rounds, floor and ours by turns in
+//! `scripts/bench` runs it and prints one table, which `benches/README.md` keeps. Every row is measured in rounds, floor and ours by turns in
 //! each round, and the table has the medians: on a machine that does other things too, the ratios are what
 //! can be compared. Nothing here fails because something is slow.
 //!
