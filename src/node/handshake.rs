@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Shared;
 use super::link::Connection;
+use super::past::Past;
 use super::quarantine::Run;
 use crate::clock::Timestamp;
 use crate::error::Fault;
@@ -59,10 +60,14 @@ impl Handshake<'_> {
     /// Learns which run of which server this is. Where votes are counted, it must be no other node's.
     async fn meet(&self) -> Result<Run, Fault> {
         let votes = self.shared.votes();
+        // Both are on the wire before the first answer is waited for.
+        let replication = self.connection.send_command(info_command("replication"));
         let server = match info(self, "server").await {
             Err(fault @ Fault::Denied { .. }) if votes => return Err(fault),
             server => optional(server)?,
         };
+        let replication = optional(self.answer(replication).await)?;
+        let replication = replication.as_ref().map(fields).unwrap_or_default();
         let heard_at = self.shared.clock.now();
         let field = |name| server.as_ref().and_then(|info| info.get(name));
         let id = field("run_id").cloned();
@@ -81,7 +86,8 @@ impl Handshake<'_> {
         let keeps_data = votes
             && config(self, "appendonly").await?.is_some_and(|value| value == "yes")
             && config(self, "appendfsync").await?.is_some_and(|value| value == "always");
-        Ok(Run { id, uptime: uptime.map(Duration::from_secs), keeps_data, heard_at })
+        let past = Past::read(&replication);
+        Ok(Run { id, uptime: uptime.map(Duration::from_secs), keeps_data, past, heard_at })
     }
 
     /// Whether bytes of an older connection can still be run by the server.
@@ -193,16 +199,23 @@ fn since_epoch() -> Duration {
 }
 
 async fn info(handshake: &Handshake<'_>, section: &str) -> Result<HashMap<String, String>, Fault> {
+    Ok(fields(&handshake.ask(info_command(section)).await?))
+}
+
+fn info_command(section: &str) -> redis::Cmd {
     let mut command = redis::cmd("INFO");
     command.arg(section);
-    let reply = handshake.ask(command).await?;
-    Ok(reply
-        .text()
+    command
+}
+
+/// The fields of a section of INFO.
+fn fields(info: &Reply) -> HashMap<String, String> {
+    info.text()
         .unwrap_or_default()
         .lines()
         .filter_map(|line| line.split_once(':'))
         .map(|(key, value)| (key.to_owned(), value.trim().to_owned()))
-        .collect())
+        .collect()
 }
 
 async fn config(handshake: &Handshake<'_>, setting: &str) -> Result<Option<String>, Fault> {

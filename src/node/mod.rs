@@ -11,6 +11,7 @@ mod connector;
 mod handshake;
 mod hub;
 mod link;
+mod past;
 mod quarantine;
 mod servers;
 mod status;
@@ -618,6 +619,7 @@ impl Supervisor {
         };
         let handshake = Handshake { shared: &shared, connection: &connection, until };
         let Met { identity, run } = handshake.run(&mut self.haunting).await?;
+        tracing::debug!(node = %shared.address, past = ?run.past, "server met");
         if !self.may_listen {
             shared.hub.probe(until).await?;
             self.may_listen = true;

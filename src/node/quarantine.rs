@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+use super::past::Past;
 use crate::clock::Timestamp;
 
 /// What a server says of its run, and when.
@@ -22,6 +23,8 @@ pub(super) struct Run {
     pub(super) uptime: Option<Duration>,
     /// Every write is on disk before it is answered.
     pub(super) keeps_data: bool,
+    /// Its role, and where its data comes from.
+    pub(super) past: Past,
     /// When this was heard.
     pub(super) heard_at: Timestamp,
 }
@@ -87,7 +90,13 @@ mod tests {
 
     fn run(id: &str, uptime: u64, heard: u64) -> Run {
         let uptime = Some(Duration::from_secs(uptime));
-        Run { id: Some(id.into()), uptime, keeps_data: false, heard_at: at(heard) }
+        Run {
+            id: Some(id.into()),
+            uptime,
+            keeps_data: false,
+            past: Past::default(),
+            heard_at: at(heard),
+        }
     }
 
     #[test]
@@ -153,8 +162,7 @@ mod tests {
     #[test]
     fn a_run_that_nobody_can_name_is_always_another_one() {
         let mut quarantine = Quarantine::new(MINUTE);
-        let unknown =
-            |heard| Run { id: None, uptime: None, keeps_data: false, heard_at: at(heard) };
+        let unknown = |heard| Run { id: None, uptime: None, ..run("", 0, heard) };
         quarantine.meet(&unknown(1000), Timestamp::default());
         assert_eq!(quarantine.until, at(1060));
         quarantine.meet(&unknown(1010), at(1005));

@@ -1,0 +1,99 @@
+//! What a server says of its role and of where its data comes from (`INFO replication`).
+//!
+//! Data comes down a *history* of writes, which has an id. Redis gives a server another one
+//!
+//! * at its start,
+//! * when it becomes a replica and has taken over its master's data,
+//! * when a replica becomes a master, always,
+//! * when a first replica follows it, or none has for `repl-backlog-ttl`: then nothing was lost.
+//!
+//! So a server that was demoted, got the data of another and was promoted has another history, though it never
+//! restarted. It remembers for a while that it followed another before; it does not say when that was.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Whether a server takes writes, or follows one that does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Master,
+    /// Of the master at that address, `host:port`; empty where it is not named.
+    Replica(Arc<str>),
+}
+
+/// A server's role, and the history of its data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Past {
+    /// `None`: it does not say, or the user may not ask.
+    pub(super) role: Option<Role>,
+    /// The id of its history. `None`: as above.
+    pub(super) history: Option<String>,
+    /// It had another history before: it was a replica, or was started from a snapshot that came from elsewhere
+    /// or that replicas had, too.
+    pub(super) had_another: bool,
+}
+
+impl Past {
+    /// From the fields of `INFO replication`.
+    pub(super) fn read(fields: &HashMap<String, String>) -> Self {
+        let field = |name: &str| fields.get(name).map(String::as_str);
+        let role = match field("role") {
+            Some("master") => Some(Role::Master),
+            Some("slave" | "replica") => Some(Role::Replica(master_of(&field).into())),
+            _ => None,
+        };
+        let named = |name| field(name).filter(|id| id.bytes().any(|byte| byte != b'0'));
+        Self {
+            role,
+            history: named("master_replid").map(str::to_owned),
+            had_another: named("master_replid2").is_some(),
+        }
+    }
+}
+
+fn master_of<'a>(field: &impl Fn(&str) -> Option<&'a str>) -> String {
+    match (field("master_host"), field("master_port")) {
+        (Some(host), Some(port)) if host.contains(':') => format!("[{host}]:{port}"),
+        (Some(host), Some(port)) => format!("{host}:{port}"),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn past(fields: &[(&str, &str)]) -> Past {
+        let owned = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
+        Past::read(&fields.iter().map(owned).collect())
+    }
+
+    const NONE: &str = "0000000000000000000000000000000000000000";
+    const A: &str = "8a27e0b5d5d0d9d6e1a2c2f35f7b5f5f1b1e2d3c";
+
+    #[test]
+    fn a_master_tells_its_history() {
+        let fresh = [("role", "master"), ("master_replid", A), ("master_replid2", NONE)];
+        let fresh = past(&fresh);
+        assert_eq!(fresh.role, Some(Role::Master));
+        assert_eq!((fresh.history.as_deref(), fresh.had_another), (Some(A), false));
+        let promoted = [("role", "master"), ("master_replid", A), ("master_replid2", A)];
+        assert!(past(&promoted).had_another);
+    }
+
+    #[test]
+    fn a_replica_names_its_master() {
+        for (host, shown) in [("10.0.0.1", "10.0.0.1:6379"), ("::1", "[::1]:6379")] {
+            let fields = [("role", "slave"), ("master_host", host), ("master_port", "6379")];
+            assert_eq!(past(&fields).role, Some(Role::Replica(shown.into())));
+        }
+        assert_eq!(past(&[("role", "slave")]).role, Some(Role::Replica("".into())));
+    }
+
+    #[test]
+    fn what_is_not_said_is_not_known() {
+        for fields in [&[][..], &[("role", "sentinel")], &[("master_replid", "")]] {
+            assert_eq!(past(fields), Past::default(), "{fields:?}");
+        }
+    }
+}
