@@ -1,55 +1,158 @@
-//! Reentrant distributed locks on Redis or Valkey.
+//! Reentrant distributed locks for Rust, kept in Redis or Valkey.
 //!
-//! The model and the data are Redisson's: a lock is a hash with a time to live, its waiters listen on a channel,
-//! and Rust and Java programs keep each other out of it.
+//! A lock renews itself while you hold it, reports when it is lost, and gives every holder a number that only grows. The
+//! data format is Redisson's, so Rust and Java programs can share a lock.
 //!
 //! ```no_run
-//! use std::time::Duration;
+//! use std::{error::Error, time::Duration};
 //!
-//! use leasehold::{Client, Error};
+//! use leasehold::Client;
 //!
-//! # async fn bill(_: u64) {}
 //! #[tokio::main]
-//! async fn main() -> Result<(), Error> {
+//! async fn main() -> Result<(), Box<dyn Error>> {
 //!     let client = Client::connect("redis://127.0.0.1:6379").await?;
-//!     let orders = client.mutex("orders:42");
+//!     let outcome = bill(&client, 42).await;
+//!     client.shutdown().await; // releases what is still held, also after an error
+//!     outcome
+//! }
 //!
-//!     // Waits for five seconds at most; the error of a timeout names the holder.
-//!     let guard = orders.lock_with_timeout(Duration::from_secs(5)).await?;
-//!     // Cancelled if the lock is lost. The resource should refuse a token lower than it has seen.
-//!     guard.run_until_lost(bill(guard.token())).await?;
-//!     guard.unlock().await
+//! async fn bill(client: &Client, order: u64) -> Result<(), Box<dyn Error>> {
+//!     let lock = client.mutex(format!("orders:{order}"));
+//!     let guard = lock.lock_with_timeout(Duration::from_secs(5)).await?; // a timeout names the holder
+//!     println!("billing order {order}, fencing token {}", guard.token());
+//!     Ok(guard.unlock().await?) // an error if the lock was lost before this point
 //! }
 //! ```
 //!
-//! # The types
+//! Install it with `cargo add leasehold`, and tokio with `cargo add tokio --features full`. Without async, use
+//! [`blocking::Client`].
 //!
-//! * [`Client`]: the connections to the server or servers, one client per process. [`ClientBuilder`] has the settings.
-//! * [`Mutex`]: a handle on a lock. It holds nothing and costs nothing; clone it and keep it.
-//! * [`Guard`]: the proof of a hold, renewed in the background until it is dropped. It knows its
-//!   [token](Guard::token) and [whether it is held](Guard::is_held), and [tells](Guard::lost) when it is lost.
-//! * [`Owner`]: who holds. Acquisitions by the same owner re-enter. Each acquisition is its own owner unless you
-//!   name one with [`Mutex::owned_by`] or [`Owner::scope`], or run inside [`Mutex::run`].
-//! * [`Error`]: a variant for each thing that you can do about it.
-//! * [`blocking`]: the same for threads.
+//! [`docs`] contains the guides: a [cookbook](docs::cookbook) with complete programs, all [settings](docs::settings), and
+//! a guide [for those who know Redisson](docs::from_redisson).
+//!
+//! # Which method do I want?
+//!
+//! A [`Client`] holds the connections; one per process is enough. [`Client::mutex`] returns a [`Mutex`], which is only a
+//! handle: it costs no I/O, and you may clone it and keep it. To take the lock:
+//!
+//! | you want to | call |
+//! |---|---|
+//! | do something under the lock, and stop if the lock is lost | [`Mutex::run`] |
+//! | wait for a limited time, and know who has the lock otherwise | [`Mutex::lock_with_timeout`] |
+//! | wait for a limited time, and get `None` otherwise | [`Mutex::try_lock_for`] |
+//! | take it only if it is free now | [`Mutex::try_lock`] |
+//! | wait for as long as it takes | [`Mutex::lock`] |
+//!
+//! All but `run` return a [`Guard`]. The lock is held until you call [`Guard::unlock`], which says whether it was held until
+//! then, or drop the guard, which releases the lock in the background.
+//!
+//! A lock is renewed for as long as its guard lives. [`Mutex::with_lease`] gives it a fixed length instead, and
+//! [`Mutex::with_max_hold`] limits how long it is renewed.
+//!
+//! The mutex is the only kind of lock so far.
+//!
+//! # Owners
+//!
+//! Acquisitions by the same [`Owner`] nest: the inner one returns at once. Each acquisition has an owner of its own
+//! unless you name one:
+//!
+//! * by handle, with [`Mutex::owned_by`];
+//! * for all code inside a future, with [`Owner::scope`]: for example, one owner for each web request;
+//! * inside the body of [`Mutex::run`], where the same lock nests by itself.
+//!
+//! Two warnings:
+//!
+//! * **`join!`, `select!` and `buffer_unordered` inside a scope** run branches of the *same* owner: a lock does not keep them
+//!   apart. Give each branch an owner of its own where it should.
+//! * **`tokio::spawn`** leaves the scope. The new task waits for a lock that its parent holds, and if the parent waits
+//!   for the task, both wait for ever. Carry the owner over: see [`Owner::current`].
+//!
+//! With [`blocking`], the owner is the calling thread.
+//!
+//! # Losing a lock
+//!
+//! A lock is a lease with an end, which renewals move. If the servers do not confirm a renewal in time, or say that the lock is
+//! gone, it is lost: another process may hold it. From that moment:
+//!
+//! * [`Guard::is_held`] is false, without asking a server;
+//! * [`Guard::lost`] resolves with the [reason](LossReason);
+//! * [`Mutex::run`] and [`Guard::run_until_lost`] cancel the future that they run;
+//! * [`Guard::unlock`] returns [`Error::Lost`].
+//!
+//! # Fencing
+//!
+//! A process can be paused between [`Guard::is_held`] and its next write, for longer than its lease lasts. No lock can
+//! prevent this. The resource can: send [`Guard::token`] along with each write, and let the resource refuse a token lower
+//! than the highest it has seen. The cookbook shows this [in SQL](docs::cookbook#fencing-in-sql).
+//!
+//! # Errors
+//!
+//! There is one [`Error`] type, with one variant for each reaction:
+//!
+//! | error | what happened | what to do | as HTTP status |
+//! |---|---|---|---|
+//! | [`Timeout`](Error::Timeout) | another holder kept the lock | try later, or tell the user who has it | 409 or 423 |
+//! | [`Lost`](Error::Lost) | the lock was lost while it was held | stop; repeat the work if it may be repeated | 503 |
+//! | [`Unavailable`](Error::Unavailable) | no server, or no majority of servers, answered | retry later with a pause | 503 |
+//! | [`Closed`](Error::Closed) | the client was drained or shut down | the process is ending: refuse the request | 503 |
+//! | [`InvalidName`](Error::InvalidName) | the lock's name cannot be used | fix the input | 400 |
+//! | [`InvalidConfig`](Error::InvalidConfig), [`Denied`](Error::Denied), [`WrongType`](Error::WrongType) | the settings, the user's rights or the key are wrong | fix the deployment | 500 |
+//! | [`InAsyncContext`](Error::InAsyncContext), [`SelfWait`](Error::SelfWait) | the program uses the lock wrongly | fix the program | 500 |
+//!
+//! An `unlock` that fails with `Unavailable` neither succeeded nor failed: the release is repeated in the background, and
+//! the lock ends with its TTL at the latest.
+//!
+//! # Ending a process
+//!
+//! Dropping a guard only queues its release. If the process ends before the release is sent, the lock stays for up to one
+//! TTL. So let `main` call [`Client::shutdown`] last, on its error path too, as the example above does. A service should
+//! first call [`Client::drain`]: it refuses new waiters, and waits for the present holders.
+//!
+//! After `fork`, a child process must not use the client or its guards: the connections belong to the parent.
+//!
+//! # Testing
+//!
+//! A client needs a server; there is no fake one yet. In tests of code that takes locks:
+//!
+//! * Start a server for the tests (`redis-server --port 0 --unixsocket ..`, or a container), or use a shared one with a
+//!   different prefix for the names of each test.
+//! * Connect a client in each test. A client in a `static` ends with the runtime of the test that connected it.
+//! * Set [`SelfWait::Fail`], so that a task that waits for itself fails instead of hanging.
+//! * To see how the code reacts to a loss, take the lock away with [`Mutex::force_unlock`] and a short
+//!   [`ttl`](ClientBuilder::ttl): the holder learns of it at its next renewal.
+//! * Call [`Client::shutdown`] at the end, or the next run may wait for locks of this one.
+//!
+//! **Paused time does not work.** Under `#[tokio::test(start_paused = true)]` tokio advances its clock whenever all tasks
+//! wait, also while the client waits for the server: connecting fails with "no answer", and waits with a timeout end at once.
+//! Without locks in the test, paused time works as usual.
+//!
+//! # Observability
+//!
+//! The library logs through [`tracing`](https://docs.rs/tracing):
+//!
+//! * **Level `debug`**: a span `lock` around each acquisition, with the fields `lock`, `owner`, `at` (the caller's file and
+//!   line), `wait_us`, `contended` and `outcome`.
+//! * **Level `warn`**: a lost lock, a failed renewal, a lost connection, a forced unlock, and at connect what
+//!   [`Client::check`] found.
+//!
+//! [`Client::holds`], [`Client::stats`] and [`Client::nodes`] return what a health or metrics endpoint needs, without
+//! I/O. [`Mutex::status`] asks the servers who holds a lock, since when, and how many clients wait.
 //!
 //! # Limits
 //!
-//! * A lock keeps others out for as long as the server, or a majority of several, keeps its key. A failover to a replica that missed the
-//!   write, a restart without the data, eviction, `FLUSHALL` or a step of the server's clock can give it to a
-//!   second holder; the first is told at its next renewal. [`Client::check`] warns of what can be seen beforehand.
-//! * No lock protects a process that is stopped between [`Guard::is_held`] and its write. A [token](Guard::token)
-//!   that the resource checks does.
-//! * Waiters of one process are served in order. Processes are not starved, in no promised order.
-//! * One server, or several independent masters (Redlock, [`ClientBuilder::nodes`]): Redis 6.2 or later, or Valkey
-//!   7.2 or later. No Sentinel or Cluster.
+//! * A lock is as durable as its key. A failover to a replica that missed the write, a restart without the data,
+//!   eviction, `FLUSHALL` or a step of the server's clock can give the lock to a second holder; the first one learns
+//!   of it at its next renewal. [`Client::check`] warns of what can be seen beforehand.
+//! * Waiters of one process are served in order. Between processes nobody starves, but the order is not promised.
+//! * It works with one server, or with three or more independent masters ([`ClientBuilder::nodes`]): Redis 6.2 or
+//!   later, or Valkey 7.2 or later. Sentinel and Redis Cluster are not supported.
 //!
-//! Inside one process use [`tokio::sync::Mutex`]; for writes to one database its own transactions and
-//! constraints; where the loss of a server must not matter, a consensus store.
+//! Inside one process, use [`tokio::sync::Mutex`]. For writes to one database, use its transactions and constraints. Where
+//! the loss of servers must not matter, use a consensus store.
 //!
 //! # Features
 //!
-//! * `tls`: `rediss://` URLs, by rustls with the operating system's certificates. Off by default.
+//! * `tls` accepts `rediss://` URLs, through rustls with the operating system's certificates. It is off by default.
 
 // The modules in the order of their layers: each uses only itself and those above it.
 mod key;
@@ -76,6 +179,8 @@ mod client;
 
 pub mod blocking;
 
+pub mod docs;
+
 pub use client::{Client, ClientBuilder, Finding, FindingKind, HeldLock, Stats};
 pub use config::SelfWait;
 pub use error::{Error, LossReason, NodeFailure};
@@ -85,7 +190,7 @@ pub use node::{NodeState, NodeStatus};
 pub use owner::Owner;
 pub use primitives::lock::{LockStatus, Mutex};
 
-/// Runs the README's example through the compiler.
+/// Compiles the README's example.
 #[cfg(doctest)]
 #[doc(hidden)]
 #[doc = include_str!("../README.md")]

@@ -330,5 +330,7 @@ Each breaks one rule of the library in one place, in a copy of the source (`test
 would be a hole in the tests.";
 
 const ELSEWHERE: &str = "\
-[docs/known-failures.md](docs/known-failures.md) lists what was reported of other lock libraries, each with the test that fails
-if it happens here.";
+[Known failures][known-failures] lists what was reported of other lock libraries, each with the test that fails if it
+happens here.
+
+[known-failures]: docs/known-failures.md";

@@ -1,0 +1,64 @@
+//! Guides and reference documents, as they are in the repository.
+//!
+//! Start with the [front page](crate). The [cookbook] has recipes for common programs, [settings] lists every setting, and
+//! [from_redisson] is for those who know Redisson.
+
+/// Where the documents' links lead in this documentation. The files define the same names for readers of the
+/// repository; the first definition counts.
+macro_rules! links {
+    () => {
+        "\
+[architecture]: crate::docs::architecture
+[benchmarks]: crate::docs::benchmarks
+[compatibility]: crate::docs::redisson_compatibility
+[contributing]: crate::docs::contributing
+[cookbook]: crate::docs::cookbook
+[from-redisson]: crate::docs::from_redisson
+[known-failures]: crate::docs::known_failures
+[over-several-masters]: crate::docs::redisson_compatibility#over-several-masters
+[reliability]: crate::docs::reliability
+[security]: crate::docs::security
+[settings]: crate::docs::settings
+"
+    };
+}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/cookbook.md")]
+pub mod cookbook {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/settings.md")]
+pub mod settings {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/from-redisson.md")]
+pub mod from_redisson {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/redisson-compatibility.md")]
+pub mod redisson_compatibility {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/known-failures.md")]
+pub mod known_failures {}
+
+#[doc = links!()]
+#[doc = include_str!("../SECURITY.md")]
+pub mod security {}
+
+#[doc = links!()]
+#[doc = include_str!("../RELIABILITY.md")]
+pub mod reliability {}
+
+#[doc = links!()]
+#[doc = include_str!("../benches/README.md")]
+pub mod benchmarks {}
+
+#[doc = links!()]
+#[doc = include_str!("../ARCHITECTURE.md")]
+pub mod architecture {}
+
+#[doc = links!()]
+#[doc = include_str!("../CONTRIBUTING.md")]
+pub mod contributing {}
