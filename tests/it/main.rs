@@ -6,6 +6,7 @@ mod bad_servers;
 mod blocking;
 mod cancellation;
 mod checks;
+mod holds;
 mod invariants;
 mod known_failures;
 mod layers;

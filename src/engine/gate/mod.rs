@@ -452,13 +452,14 @@ impl Gate {
         self.state.lock().is_busy()
     }
 
-    /// Ends what is held here as lost, and all waits.
+    /// Ends all waits, and what is held here as lost. The client is closed already: nobody comes to wait any more.
     pub(crate) fn shut(self: &Arc<Self>) {
+        // First the waits: whatever is granted or handed on from here on finds nobody to take it.
+        self.fail_waiters(|_| true, || Error::Closed);
         if let Some(hold) = self.current_hold() {
             hold.lease.lose(LossReason::Shutdown);
         }
         self.notice_loss();
-        self.fail_waiters(|_| true, || Error::Closed);
         self.changed.notify_one();
     }
 
