@@ -68,21 +68,37 @@ pub trait Entropy: Send + Sync + 'static {
     fn bits(&self) -> u128;
 }
 
-/// The time of the operating system, suspends included where it offers that.
+/// The time of the operating system. It includes suspends on Linux, Android, Apple's systems and Windows;
+/// elsewhere it is what `Instant` counts.
 pub(crate) struct SystemTimeSource;
 
 impl TimeSource for SystemTimeSource {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fn now(&self) -> Timestamp {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        Timestamp::from_origin(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+        read(rustix::time::ClockId::Boottime)
     }
 
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    /// `Instant` stops here while the host sleeps; this clock does not. It follows corrections of the
+    /// wall clock, during which it could step back a little: the latest time read so far is the least.
+    #[cfg(target_vendor = "apple")]
+    fn now(&self) -> Timestamp {
+        static LATEST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let now = read(rustix::time::ClockId::Monotonic).nanos;
+        Timestamp { nanos: LATEST.fetch_max(now, Ordering::Relaxed).max(now) }
+    }
+
+    /// On Windows this is the performance counter, which counts sleep and hibernation.
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
     fn now(&self) -> Timestamp {
         static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
         Timestamp::from_origin(ORIGIN.get_or_init(std::time::Instant::now).elapsed())
     }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+fn read(clock: rustix::time::ClockId) -> Timestamp {
+    let time = rustix::time::clock_gettime(clock);
+    Timestamp::from_origin(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
 /// Random bits of the operating system.

@@ -55,8 +55,7 @@ pub(crate) fn client_name_problem(name: &str) -> Option<&'static str> {
 
 /// `host-pid`, with what a client's name may not have replaced.
 pub(crate) fn default_client_name() -> Arc<str> {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let mut name: String = host
+    let mut name: String = host_name()
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' })
         .take(48)
@@ -65,6 +64,17 @@ pub(crate) fn default_client_name() -> Arc<str> {
         name.push_str("client");
     }
     format!("{name}-{}", std::process::id()).into()
+}
+
+#[cfg(unix)]
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Windows names the computer in every process's environment.
+#[cfg(not(unix))]
+fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
 }
 
 /// A name short enough for a message.
