@@ -282,17 +282,21 @@ impl ClientBuilder {
         self
     }
 
-    /// For how long after its restart the grants of a server do not count, zero (never) to 30 days: it may have
-    /// forgotten what it granted before. The same for all clients of the same servers; no TTL or lease may be
-    /// longer. Default: 60 s over several servers, zero for one.
+    /// For how long the grants of a server do not count after it may have forgotten what it granted before, zero
+    /// (never) to 30 days. The same for all clients of the same servers; no TTL or lease may be longer. Default:
+    /// 60 s over several servers, zero for one.
     ///
-    /// A restart is seen from the server's uptime and the id of its run. A server that shows an append-only file
-    /// with `appendfsync always` forgets nothing, and its grants count at once. Until a majority is out of
-    /// quarantine, acquiring gives [`Error::Unavailable`]: for servers that are started for the first
-    /// time, connect with zero. A failover to a replica that this client could not see is not covered.
+    /// A server may have forgotten it when it restarted, and when it was a replica of another. Both are seen from what
+    /// `INFO` says of its run, its uptime and its replication, also while it is connected. A server that gets its
+    /// first replica, or has had none for `repl-backlog-ttl`, looks the same. A server that followed another at any
+    /// time since its start gets a quarantine from every client that meets it first. Until a majority is out of
+    /// quarantine, acquiring gives [`Error::Unavailable`].
     ///
-    /// Below ten seconds, to which tokens round the servers' clocks, tokens may repeat after a majority has forgotten
-    /// its counters.
+    /// What a server says of its append-only file does not shorten this: that file may have been switched on since,
+    /// or be on another disk than the one that was written. With zero you vouch for the servers yourself: each keeps
+    /// every answer on a disk that outlives it (`appendonly yes`, `appendfsync always`, `no-appendfsync-on-rewrite no`,
+    /// a volume of its own), and none is ever replaced by a replica. Or you connect with zero to servers that are
+    /// started for the first time.
     ///
     /// This is Redlock's delayed restart (<https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>),
     /// done by the client.

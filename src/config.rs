@@ -86,8 +86,15 @@ impl Config {
     }
 
     /// To how many microseconds tokens round the servers' clocks: over several nodes their clocks must agree.
+    ///
+    /// At most half a quarantine: where a counter was lost, the next grant comes a quarantine later, and its time,
+    /// rounded down, must be above the last token.
     pub(crate) fn grain_us(&self) -> u64 {
-        if self.nodes > 1 { 10_000_000 } else { 1 }
+        match self.quarantine() {
+            _ if self.nodes == 1 => 1,
+            Duration::ZERO => USUAL_GRAIN.as_micros() as u64,
+            quarantine => ((quarantine / 2).min(USUAL_GRAIN).as_micros() as u64).max(1),
+        }
     }
 
     /// How long the answer to a call about a lease of `ttl` is waited for.
@@ -230,6 +237,7 @@ impl std::fmt::Debug for Address {
 
 /// Longer than the default TTL twice over.
 const USUAL_QUARANTINE: Duration = Duration::from_secs(60);
+const USUAL_GRAIN: Duration = Duration::from_secs(10);
 /// More would only be slower.
 const MOST_NODES: usize = 31;
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -248,6 +256,20 @@ mod tests {
         assert_eq!(format!("{address:?}"), "redis://localhost:7000");
         let error = Address::parse("redis://user:canary@:bad port/").expect_err("not a URL");
         assert!(!format!("{error} {error:?}").contains("canary"));
+    }
+
+    #[test]
+    fn tokens_round_clocks_to_less_than_a_quarantine() {
+        let grain = |nodes, seconds| {
+            let restart_quarantine = Some(Duration::from_secs_f64(seconds));
+            Config { nodes, restart_quarantine, ..Config::default() }.grain_us()
+        };
+        assert_eq!(grain(1, 60.0), 1);
+        for (quarantine, us) in
+            [(60.0, 10_000_000), (20.0, 10_000_000), (2.0, 1_000_000), (1e-6, 1), (0.0, 10_000_000)]
+        {
+            assert_eq!(grain(3, quarantine), us, "{quarantine} s");
+        }
     }
 
     #[test]

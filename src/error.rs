@@ -227,9 +227,12 @@ pub(crate) enum Fault {
     /// The node's address leads to the server of another node.
     #[error("{0}")]
     SameServer(Arc<str>),
-    /// It may have forgotten what it granted before its restart.
-    #[error("restarted: its grants do not count for {0:?} still")]
+    /// It may have forgotten what it granted before its restart, or before it got its data from another.
+    #[error("restarted, or was a replica: its grants do not count for {0:?} still")]
     Quarantined(Duration),
+    /// The call ran on data that is not what it was when the server was met.
+    #[error("it was a replica since it was met: what it grants does not count")]
+    Replaced,
     /// No majority of the nodes gave a usable answer: each with its own cause.
     #[error("no majority: {}", listed(.failures))]
     NoMajority {
@@ -252,7 +255,11 @@ impl Fault {
     /// Whether the call may have run, or may still run.
     pub(crate) fn may_have_run(&self) -> bool {
         match self {
-            Self::NoAnswer(_) | Self::Broken(_) | Self::Unexpected(_) | Self::Closed => true,
+            Self::NoAnswer(_)
+            | Self::Broken(_)
+            | Self::Unexpected(_)
+            | Self::Replaced
+            | Self::Closed => true,
             Self::NoMajority { failures, .. } => {
                 failures.iter().any(|node| node.fault.may_have_run())
             }

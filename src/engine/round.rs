@@ -97,6 +97,11 @@ impl<T> Round<T> {
         Self::send_where(nodes, clock, call, |_| None)
     }
 
+    /// Puts `call` to all nodes, for their votes: it may grant something.
+    pub(crate) fn elect(nodes: &[Node], clock: &Clock, call: Call) -> Self {
+        Self::send_with(nodes, clock, call, |_| None, Node::send_vote)
+    }
+
     /// Puts `call` to the nodes whose answer is not known.
     pub(crate) fn send_where(
         nodes: &[Node],
@@ -104,10 +109,20 @@ impl<T> Round<T> {
         call: Call,
         known: impl Fn(usize) -> Option<T>,
     ) -> Self {
+        Self::send_with(nodes, clock, call, known, Node::send)
+    }
+
+    fn send_with(
+        nodes: &[Node],
+        clock: &Clock,
+        call: Call,
+        known: impl Fn(usize) -> Option<T>,
+        send: fn(&Node, &Call) -> Result<Sent, Fault>,
+    ) -> Self {
         let sent_at = clock.now();
         let vote = |(index, node): (usize, &Node)| match known(index) {
             Some(answer) => Vote::known(answer),
-            None => Vote::of(node.send(&call), sent_at),
+            None => Vote::of(send(node, &call), sent_at),
         };
         Self {
             votes: nodes.iter().enumerate().map(vote).collect(),

@@ -83,11 +83,8 @@ impl Handshake<'_> {
             let problem = format!("it is the same server as {other}, and counts as one with it");
             return Err(Fault::SameServer(problem.into()));
         }
-        let keeps_data = votes
-            && config(self, "appendonly").await?.is_some_and(|value| value == "yes")
-            && config(self, "appendfsync").await?.is_some_and(|value| value == "always");
         let past = Past::read(&replication);
-        Ok(Run { id, uptime: uptime.map(Duration::from_secs), keeps_data, past, heard_at })
+        Ok(Run { id, uptime: uptime.map(Duration::from_secs), past, heard_at })
     }
 
     /// Whether bytes of an older connection can still be run by the server.
@@ -202,14 +199,14 @@ async fn info(handshake: &Handshake<'_>, section: &str) -> Result<HashMap<String
     Ok(fields(&handshake.ask(info_command(section)).await?))
 }
 
-fn info_command(section: &str) -> redis::Cmd {
+pub(super) fn info_command(section: &str) -> redis::Cmd {
     let mut command = redis::cmd("INFO");
     command.arg(section);
     command
 }
 
 /// The fields of a section of INFO.
-fn fields(info: &Reply) -> HashMap<String, String> {
+pub(super) fn fields(info: &Reply) -> HashMap<String, String> {
     info.text()
         .unwrap_or_default()
         .lines()

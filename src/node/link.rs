@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use redis::Cmd;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisResult, Value};
 use tokio::sync::oneshot;
 use tokio::task::coop::unconstrained;
 
+use super::handshake::{fields, info_command};
+use super::past::Past;
 use super::wire;
 use crate::clock::Timestamp;
 use crate::error::Fault;
@@ -42,6 +45,8 @@ pub(super) struct Connection {
     pub(super) run: u64,
     /// From when on its grants count.
     pub(super) counts_from: Timestamp,
+    /// The past that this rests on; `None`: it rests on none.
+    pub(super) past: Option<Arc<Past>>,
 }
 
 /// A release that must reach the server.
@@ -75,19 +80,37 @@ impl Connection {
         self.send_command(wire::command(call, with_body))
     }
 
+    /// Sends a call that is to grant something. Behind it the server is asked whether it is what it was when it was
+    /// met: a demotion need not break a connection.
+    pub(super) fn send_vote(&self, call: &Call, with_body: bool) -> Sent {
+        let granting = self.send(call, with_body);
+        let Some(past) = self.past.clone() else { return granting };
+        let asking = self.send_command(info_command("replication"));
+        let reply = async move {
+            let reply = granting.await?;
+            match past.goes_on_in(&Past::read(&fields(&asking.await?))) {
+                true => Ok(reply),
+                false => Err(Fault::Replaced),
+            }
+        };
+        Sent::start(self, Box::pin(unconstrained(reply)))
+    }
+
     pub(super) fn send_command(&self, command: Cmd) -> Sent {
         let mut commands = self.commands.clone();
-        let reply = async move { commands.send_packed_command(&command).await };
+        let reply = async move { wire::reply(commands.send_packed_command(&command).await) };
         Sent::start(self, Box::pin(unconstrained(reply)))
     }
 }
+
+type Answering = Pin<Box<dyn Future<Output = Result<Reply, Fault>> + Send>>;
 
 /// A command whose place on the wire is fixed, and its reply to come.
 ///
 /// The order on the wire is the order of the first polls, so the first poll is made here and now.
 /// Dropping it may or may not stop the command.
 pub(crate) struct Sent {
-    reply: Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>,
+    reply: Answering,
     pub(crate) generation: Generation,
     /// Which run of the server answers it.
     pub(crate) run: u64,
@@ -96,10 +119,7 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    fn start(
-        connection: &Connection,
-        mut reply: Pin<Box<dyn Future<Output = RedisResult<Value>> + Send>>,
-    ) -> Self {
+    fn start(connection: &Connection, mut reply: Answering) -> Self {
         let mut nobody = Context::from_waker(Waker::noop());
         if let Poll::Ready(early) = reply.as_mut().poll(&mut nobody) {
             reply = Box::pin(std::future::ready(early));
@@ -113,7 +133,7 @@ impl Future for Sent {
     type Output = Result<Reply, Fault>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.reply.as_mut().poll(cx).map(wire::reply)
+        self.reply.as_mut().poll(cx)
     }
 }
 

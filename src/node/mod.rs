@@ -79,8 +79,6 @@ struct Shared {
     connections_made: AtomicU64,
     /// How long an answer takes, smoothed; nanoseconds.
     round_trip: AtomicU64,
-    /// When the last connection was given up; nanoseconds on the client's clock.
-    left_at: AtomicU64,
     /// Why the last attempt to connect failed, or the last connection was given up.
     last_fault: Mutex<Option<Fault>>,
     hub: Hub,
@@ -134,7 +132,6 @@ impl Node {
             closing: CancellationToken::new(),
             connections_made: AtomicU64::new(0),
             round_trip: AtomicU64::new(0),
-            left_at: AtomicU64::new(0),
             last_fault: Mutex::new(None),
             hub,
         });
@@ -166,6 +163,17 @@ impl Node {
     /// Puts a call on the wire again, whole, after the server did not know its script.
     pub(crate) fn send_whole(&self, call: &Call) -> Result<Sent, Fault> {
         self.shared.link.lock().state.connection().map(|up| up.send(call, true))
+    }
+
+    /// As [`send`](Self::send), for what may grant something: it fails where the server has not the data any more
+    /// that it had when it was met.
+    pub(crate) fn send_vote(&self, call: &Call) -> Result<Sent, Fault> {
+        self.shared.link.lock().state.connection().map(|up| up.send_vote(call, false))
+    }
+
+    /// As [`send_vote`](Self::send_vote), whole.
+    pub(crate) fn send_vote_whole(&self, call: &Call) -> Result<Sent, Fault> {
+        self.shared.link.lock().state.connection().map(|up| up.send_vote(call, true))
     }
 
     /// Takes in what an answer means for the connection that it came on.
@@ -323,6 +331,7 @@ impl Shared {
             Err(Fault::Refused(cause)) if cause.is_replica() => {
                 self.give_up(generation, &cause.to_string());
             }
+            Err(fault @ Fault::Replaced) => self.give_up(generation, &fault.to_string()),
             _ => {}
         }
         if self.silent_since.load(Ordering::Relaxed) != 0 {
@@ -378,7 +387,6 @@ impl Shared {
             drop(link);
             *self.last_fault.lock() = Some(Fault::Down(why.into()));
             let now = self.clock.now();
-            self.left_at.store(now.nanos(), Ordering::Relaxed);
             if let Some(servers) = &self.servers {
                 servers.leave(&self.address, now);
             }
@@ -616,6 +624,7 @@ impl Supervisor {
             alone: true,
             run: 0,
             counts_from: Timestamp::NEVER,
+            past: None,
         };
         let handshake = Handshake { shared: &shared, connection: &connection, until };
         let Met { identity, run } = handshake.run(&mut self.haunting).await?;
@@ -627,10 +636,10 @@ impl Supervisor {
         connection.alone = self.haunting.is_empty();
         {
             let mut quarantine = shared.quarantine.lock();
-            let left_at = shared.left_at.load(Ordering::Relaxed);
-            quarantine.meet(&run, Timestamp::from_nanos(left_at));
+            quarantine.meet(&run);
             connection.run = quarantine.run;
             connection.counts_from = quarantine.until;
+            connection.past = quarantine.is_on().then(|| Arc::new(run.past.clone()));
         }
         // The next one will have to see to this one. Those that nobody can name are all alike.
         if !self.haunting.contains(&identity) {

@@ -51,6 +51,13 @@ impl Past {
     }
 }
 
+impl Past {
+    /// Whether grants that were counted on `self` still count with a server that says this now.
+    pub(super) fn goes_on_in(&self, now: &Self) -> bool {
+        self.history == now.history && !matches!(now.role, Some(Role::Replica(_)))
+    }
+}
+
 fn master_of<'a>(field: &impl Fn(&str) -> Option<&'a str>) -> String {
     match (field("master_host"), field("master_port")) {
         (Some(host), Some(port)) if host.contains(':') => format!("[{host}]:{port}"),

@@ -5,6 +5,7 @@ mod contention;
 mod deployment;
 mod errors;
 mod faces;
+mod forgetting;
 mod heals;
 mod holding;
 mod looking;

@@ -51,7 +51,7 @@ impl Quorum {
     ) -> Result<Attempt, Fault> {
         self.check_electorate()?;
         let call = primitive.acquire(&id, ttl, block);
-        let round = Round::send(&self.nodes, &self.clock, call);
+        let round = Round::elect(&self.nodes, &self.clock, call);
         if !round.votes.iter().any(Vote::is_pending) {
             return Err(self.no_majority(round.faults(&Fault::Closed)));
         }
@@ -87,7 +87,9 @@ impl Attempt {
     pub(crate) async fn outcome(mut self, until: Timestamp) -> Result<Outcome, Fault> {
         let quorum = self.undo.quorum.clone();
         let primitive = self.undo.primitive.clone();
-        let rules = quorum.rules(until, |reply: &Reply| primitive.read_acquire(reply));
+        let read = |reply: &Reply| primitive.read_acquire(reply);
+        let mut rules = quorum.rules(until, read);
+        rules.again = Node::send_vote_whole;
         let elect = |votes: &[Vote<Answer>], over| count(votes).verdict(over);
         let verdict = self.round.settle(rules, elect).await;
         // A script that was not known may have gone out again on a newer connection.

@@ -27,8 +27,10 @@ pub enum Fault {
     StopNode,
     /// A server crashes, and comes back with its data.
     Crash,
-    /// A server crashes, and comes back empty.
+    /// A server crashes, and comes back empty. Whatever it says of its disk is as after any crash: it may be true or not.
     CrashEmpty,
+    /// A server is made a replica of an empty one, and a master again once it has that one's data: in the same run.
+    Demote,
     /// A server forgets its scripts.
     FlushScripts,
     /// A client's process is stopped for a while.
@@ -57,6 +59,7 @@ impl Fault {
             Self::StopNode => "fault_stop_node",
             Self::Crash => "fault_crash",
             Self::CrashEmpty => "fault_crash_empty",
+            Self::Demote => "fault_demote",
             Self::FlushScripts => "fault_flush_scripts",
             Self::StopHost => "fault_stop_host",
             Self::KillHost => "fault_kill_host",
@@ -154,6 +157,11 @@ impl Nemesis {
                 let tells = rng.chance(700);
                 world.crash(node, down, fault == Fault::Crash, tells);
             }
+            Fault::Demote if world.nodes[node].down || world.nodes[node].server.is_replica() => {
+                return None;
+            }
+            // So short at times that nobody sees it.
+            Fault::Demote => world.demote(node, 1 + rng.skewed(1000)),
             Fault::FlushScripts => world.nodes[node].server.flush_scripts(),
             Fault::StopHost => world.hosts[host].stop_until(now + rng.skewed(5000)),
             Fault::KillHost => world.kill(host),

@@ -89,6 +89,7 @@ enum Event {
     Up(LinkId),
     Down(LinkId),
     Restart { node: usize, keeps_data: bool },
+    Promote(usize),
 }
 
 impl World {
@@ -148,6 +149,7 @@ impl World {
                 Event::Up(link) => self.pump_up(link),
                 Event::Down(link) => self.pump_down(link),
                 Event::Restart { node, keeps_data } => self.restarted(node, keeps_data),
+                Event::Promote(node) => self.promoted(node),
             }
         }
         self.now += 1;
@@ -400,6 +402,20 @@ impl World {
         self.history.lock().note(format_args!("n{node} is up, data kept: {keeps_data}"));
     }
 
+    /// A node follows an empty server for a while, has that one's data, and is a master again. Nothing is cut.
+    pub fn demote(&mut self, node: usize, for_ms: u64) {
+        self.nodes[node].server.demote();
+        self.at(self.now + for_ms, Event::Promote(node));
+    }
+
+    fn promoted(&mut self, node: usize) {
+        let Node { server, down, .. } = &mut self.nodes[node];
+        if !*down && server.is_replica() {
+            server.promote();
+            self.history.lock().note(format_args!("n{node} is a master again, without its data"));
+        }
+    }
+
     /// Somebody deletes a lock's key on a node by hand, and nobody is told. The lease that is gone, if there was one.
     pub fn clear(&mut self, node: usize, lock: &[u8]) -> Option<String> {
         let lease = self.lease_at(node, lock)?;
@@ -435,6 +451,7 @@ impl World {
         for node in 0..self.nodes.len() {
             let keeps_data = self.nodes[node].keeps_data;
             self.restarted(node, keeps_data);
+            self.promoted(node);
         }
         let ids: Vec<LinkId> = self.links.keys().copied().collect();
         for id in ids {

@@ -26,7 +26,12 @@ pub struct Server {
     next_client_id: i64,
     run_id: String,
     started_at_us: u64,
-    /// Whether it says that it writes everything to a disk at once.
+    /// What its data comes from, and whether that was something else before.
+    history: String,
+    had_another: bool,
+    /// It follows another, and refuses to write.
+    replica: bool,
+    /// Whether it says that it writes everything to a disk at once. What becomes of its data has nothing to do with it.
     pub durable: bool,
     rng: Rng,
 }
@@ -81,12 +86,15 @@ impl Server {
             next_client_id: FIRST_CLIENT_ID,
             run_id: run_id(&mut rng),
             started_at_us: now_us,
+            history: run_id(&mut rng),
+            had_another: false,
+            replica: false,
             durable: false,
             rng,
         }
     }
 
-    /// A new process at the same address, with or without what the last one knew.
+    /// A new process at the same address, with or without what the last one knew. It may have other settings.
     pub fn restart(&mut self, now_us: u64, keeps_data: bool) {
         let mut core = self.core.borrow_mut();
         core.subscribers.clear();
@@ -99,6 +107,25 @@ impl Server {
         self.next_client_id = FIRST_CLIENT_ID;
         self.run_id = run_id(&mut self.rng);
         self.started_at_us = now_us;
+        self.history = run_id(&mut self.rng);
+        (self.had_another, self.replica) = (false, false);
+        self.durable = self.rng.chance(500);
+    }
+
+    /// It follows an empty server. Its connections stay.
+    pub fn demote(&mut self) {
+        self.replica = true;
+    }
+
+    pub fn is_replica(&self) -> bool {
+        self.replica
+    }
+
+    /// It has the data of the one that it followed, none, and is a master again, in the same run.
+    pub fn promote(&mut self) {
+        self.core.borrow_mut().keys.clear();
+        self.history = run_id(&mut self.rng);
+        (self.had_another, self.replica) = (true, false);
     }
 
     pub fn accept(&mut self, link: LinkId) {
@@ -223,8 +250,11 @@ impl Server {
         format!(
             "# Server\r\nredis_version:{VERSION}\r\nrun_id:{}\r\nuptime_in_seconds:{uptime}\r\n\
              # Persistence\r\nloading:0\r\naof_enabled:{aof}\r\n\
-             # Replication\r\nrole:master\r\nconnected_slaves:0\r\n",
-            self.run_id
+             # Replication\r\nrole:{}\r\nconnected_slaves:0\r\nmaster_replid:{}\r\nmaster_replid2:{}\r\n",
+            self.run_id,
+            if self.replica { "slave" } else { "master" },
+            self.history,
+            if self.had_another { "1" } else { "0" }.repeat(40),
         )
     }
 
@@ -289,6 +319,9 @@ impl Server {
             };
             (hash, body.clone())
         };
+        if self.replica {
+            return Value::error("READONLY You can't write against a read only replica.");
+        }
         let (keys, args) = rest.split_at(count);
         let reply = self.scripts.run(&hash, &body, keys, args);
         done.ran =
