@@ -1,6 +1,6 @@
 //! Names: of locks, of the keys and channels that belong to them, and of leases.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -86,6 +86,18 @@ pub(crate) fn shortened(name: &str) -> String {
     format!("{start}...")
 }
 
+/// Text that others wrote, fit for a line of a log: control characters and the like are escaped.
+pub(crate) struct Printable<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| match c {
+            '"' | '\'' => f.write_char(c),
+            c => write!(f, "{}", c.escape_debug()),
+        })
+    }
+}
+
 /// The field of a lock's hash that one lease owns: `client:uuid`, new for every acquire that is sent.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct LeaseId(pub(crate) Arc<str>);
@@ -139,9 +151,9 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.rsplit_once(':') {
             Some((client, uuid)) if Uuid::try_parse(uuid).is_ok() => {
-                write!(f, "{client}:{}", &uuid[..8])
+                write!(f, "{}:{}", Printable(&shortened(client)), &uuid[..8])
             }
-            _ => f.write_str(&shortened(&self.0)),
+            _ => Printable(&shortened(&self.0)).fmt(f),
         }
     }
 }
@@ -149,6 +161,12 @@ impl fmt::Display for Holder {
 impl fmt::Debug for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Holder({self})")
+    }
+}
+
+impl fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Holder(self.0.clone()).fmt(f)
     }
 }
 

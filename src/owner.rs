@@ -10,6 +10,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::key::Printable;
+
 /// An identity that holds locks. Acquisitions by the same owner re-enter each other.
 ///
 /// Clones are the same owner; every [`Owner::new`] and [`Owner::named`] makes another one. The name is
@@ -60,19 +62,22 @@ impl Owner {
     /// # }
     /// ```
     pub fn current() -> Option<Self> {
-        CONTEXT.try_with(|context| context.owner.clone()).ok().flatten()
+        resolved(|context| match context {
+            Context::Scope { owner, .. } => Some(owner),
+            Context::Body { .. } => None,
+        })
     }
 
     /// Runs `future` with every lock taken inside it belonging to this owner, except on handles that
-    /// are [`owned_by`](crate::Mutex::owned_by) another.
+    /// are [`owned_by`](crate::Mutex::owned_by) another. Of nested scopes and bodies of
+    /// [`Mutex::run`](crate::Mutex::run), the innermost decides.
     ///
     /// Branches that run concurrently inside one scope (`join!`, `select!`, `buffer_unordered`) are the
     /// same owner: a lock does not keep them apart. Give each branch an owner of its own where it must.
     /// A task spawned inside is outside; see [`Owner::current`].
     pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
-        let bodies = CONTEXT.try_with(|context| context.bodies.clone()).ok().flatten();
-        let context = Context { owner: Some(self.clone()), bodies };
-        CONTEXT.scope(context, future)
+        let context = Context::Scope { owner: self.clone(), outer: innermost() };
+        CONTEXT.scope(Arc::new(context), future)
     }
 
     /// The owner that this thread is, for calls that wait.
@@ -92,20 +97,16 @@ impl Owner {
         Self::fresh(None, false)
     }
 
-    /// The owner of an acquisition of the lock `lock`: the handle's, the scope's, that of the body of
+    /// The owner of an acquisition of the lock `lock`: the handle's, that of the innermost scope or body of
     /// `run` for the same lock, or one of its own.
+    ///
+    /// An owner that was named can be named again, also one that was made for a single acquisition.
     pub(crate) fn resolve(explicit: Option<&Self>, lock: LockKey<'_>) -> Self {
-        if let Some(owner) = explicit {
-            return owner.clone();
+        let named = explicit.cloned().or_else(|| resolved(|context| context.owner_of(lock)));
+        match named {
+            Some(owner) => Self { shared: true, ..owner },
+            None => Self::single(),
         }
-        CONTEXT
-            .try_with(|context| match &context.owner {
-                Some(owner) => Some(owner.clone()),
-                None => context.body_of(lock),
-            })
-            .ok()
-            .flatten()
-            .unwrap_or_else(Self::single)
     }
 
     /// Runs the body of `run`: inside, the lock `lock` is re-entered by this owner.
@@ -114,17 +115,13 @@ impl Owner {
         lock: LockKey<'_>,
         body: F,
     ) -> impl Future<Output = F::Output> + use<F> {
-        let outer = CONTEXT.try_with(Clone::clone).unwrap_or_default();
-        let context = Context {
-            owner: outer.owner,
-            bodies: Some(Arc::new(Body {
-                client: lock.client,
-                name: lock.name.clone(),
-                owner: self.clone(),
-                outer: outer.bodies,
-            })),
+        let context = Context::Body {
+            client: lock.client,
+            name: lock.name.clone(),
+            owner: self.clone(),
+            outer: innermost(),
         };
-        CONTEXT.scope(context, body)
+        CONTEXT.scope(Arc::new(context), body)
     }
 
     pub(crate) fn is_shared(&self) -> bool {
@@ -154,7 +151,7 @@ impl std::hash::Hash for Owner {
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.label {
-            Some(label) => write!(f, "{label}#{}", self.id),
+            Some(label) => write!(f, "{}#{}", Printable(label), self.id),
             None => write!(f, "#{}", self.id),
         }
     }
@@ -174,34 +171,43 @@ pub(crate) struct LockKey<'a> {
 }
 
 tokio::task_local! {
-    static CONTEXT: Context;
+    static CONTEXT: Arc<Context>;
 }
 
-#[derive(Clone, Default)]
-struct Context {
-    owner: Option<Owner>,
-    bodies: Option<Arc<Body>>,
+/// What code runs inside of, the innermost first.
+enum Context {
+    /// A scope: all locks belong to its owner.
+    Scope { owner: Owner, outer: Option<Arc<Context>> },
+    /// A body of `run`: that lock belongs to its owner.
+    Body { client: usize, name: Arc<str>, owner: Owner, outer: Option<Arc<Context>> },
 }
 
 impl Context {
-    fn body_of(&self, lock: LockKey<'_>) -> Option<Owner> {
-        let mut body = self.bodies.as_ref();
-        while let Some(at) = body {
-            if at.client == lock.client && at.name == *lock.name {
-                return Some(at.owner.clone());
+    fn owner_of(&self, lock: LockKey<'_>) -> Option<&Owner> {
+        match self {
+            Self::Scope { owner, .. } => Some(owner),
+            Self::Body { client, name, owner, .. } => {
+                (*client == lock.client && name == lock.name).then_some(owner)
             }
-            body = at.outer.as_ref();
         }
-        None
+    }
+
+    fn outer(&self) -> Option<&Self> {
+        match self {
+            Self::Scope { outer, .. } | Self::Body { outer, .. } => outer.as_deref(),
+        }
     }
 }
 
-/// A body of `run` that this code is inside of.
-struct Body {
-    client: usize,
-    name: Arc<str>,
-    owner: Owner,
-    outer: Option<Arc<Body>>,
+fn innermost() -> Option<Arc<Context>> {
+    CONTEXT.try_with(Arc::clone).ok()
+}
+
+/// What `decide` says of the innermost context that it says anything of.
+fn resolved(decide: impl Fn(&Context) -> Option<&Owner>) -> Option<Owner> {
+    let innermost = innermost();
+    let mut contexts = std::iter::successors(innermost.as_deref(), |context| context.outer());
+    contexts.find_map(|context| decide(context).cloned())
 }
 
 /// Where code runs, to notice one that waits for itself.
@@ -229,9 +235,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_handle_goes_before_the_scope_and_the_scope_before_the_body() {
+    async fn the_handle_goes_before_what_it_is_used_in_and_there_the_innermost_decides() {
         let name: Arc<str> = "n".into();
         let (explicit, scoped, body) = (Owner::new(), Owner::named("s"), Owner::new());
+        scoped
+            .scope(async {
+                let inside = body.run_body(key(&name), async {
+                    assert_eq!(Owner::resolve(None, key(&name)), body);
+                    assert_eq!(Owner::resolve(None, key(&"m".into())), scoped);
+                    assert_eq!(Owner::current(), Some(scoped.clone()));
+                });
+                inside.await;
+            })
+            .await;
         body.run_body(key(&name), async {
             assert_eq!(Owner::resolve(None, key(&name)), body);
             scoped

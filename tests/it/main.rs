@@ -12,6 +12,7 @@ mod known_failures;
 mod layers;
 mod lifetimes;
 mod locking;
+mod owners;
 mod processes;
 mod quorum;
 mod races;
