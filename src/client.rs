@@ -13,6 +13,7 @@ use crate::config::{Address, Config, SelfWait};
 use crate::engine::gate::{Engine, Hold, Service};
 use crate::engine::quorum::Quorum;
 use crate::error::{Error, Fault};
+use crate::events::{self, Events};
 use crate::key::Holder;
 use crate::node::{Facts, Network, Node, NodeStatus, Servers};
 use crate::owner::Owner;
@@ -206,6 +207,8 @@ pub struct ClientBuilder {
     urls: Vec<String>,
     config: Config,
     runtime: Option<Handle>,
+    /// `None`: they are logged.
+    findings_at_connect: Option<bool>,
     seams: Seams,
 }
 
@@ -318,6 +321,12 @@ impl ClientBuilder {
         self
     }
 
+    /// Whether the findings of [`Client::check`] are logged once after connecting, at INFO. Default: on.
+    pub fn log_findings(mut self, on: bool) -> Self {
+        self.findings_at_connect = Some(on);
+        self
+    }
+
     /// The runtime for the client's tasks, with time and I/O enabled. Default: the one that connects.
     pub fn runtime(mut self, runtime: Handle) -> Self {
         self.runtime = Some(runtime);
@@ -358,6 +367,7 @@ impl ClientBuilder {
             runtime,
         );
         let tasks = TaskTracker::new();
+        let events = Arc::<Events>::default();
         let servers = (addresses.len() > 1).then(Arc::<Servers>::default);
         let network = self.seams.network;
         let (mut nodes, mut firsts) = (Nodes::default(), Vec::new());
@@ -368,18 +378,22 @@ impl ClientBuilder {
                 &config,
                 clock.clone(),
                 &tasks,
+                &events,
                 servers.clone(),
             )?;
             nodes.0.push(node);
             firsts.push(async move { first.await.unwrap_or(Err(Fault::Closed)) });
         }
         let config = Arc::new(config);
-        let quorum = Arc::new(Quorum::new(nodes.0.clone(), clock.clone(), config.clone()));
+        let quorum =
+            Arc::new(Quorum::new(nodes.0.clone(), clock.clone(), config.clone(), events.clone()));
         quorum.majority_of(firsts.into_iter()).await.map_err(|fault| quorum.error(None, fault))?;
         nodes.0.clear();
-        let engine = Engine::new(config, clock, quorum, tasks);
+        let engine = Engine::new(config, clock, quorum, events, tasks);
         let client = Client { engine };
-        client.warn_of_findings();
+        if self.findings_at_connect != Some(false) {
+            client.log_findings();
+        }
         Ok(client)
     }
 }
@@ -396,12 +410,12 @@ impl Drop for Nodes {
 
 impl Client {
     /// Logs, behind the caller's back, what `check` finds.
-    fn warn_of_findings(&self) {
+    fn log_findings(&self) {
         let quorum = self.engine.quorum.clone();
         let restarts_matter = self.engine.config.quarantine().is_zero();
         self.engine.watchdog.adopt(Box::pin(async move {
             for finding in Finding::of_all(&quorum, restarts_matter).await.0 {
-                tracing::warn!(%finding, "the server's settings can break a lock's promises");
+                events::finding(&finding);
             }
         }));
     }

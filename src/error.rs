@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::key::{Holder, shortened};
+use crate::key::{Holder, Printable, shortened};
+use crate::owner::Owner;
 
 /// What went wrong. A variant exists because the caller reacts differently to it.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -13,13 +14,21 @@ pub enum Error {
     /// Another holder kept the lock for the whole wait. Try again later, or ask who holds it.
     ///
     /// Given only when the servers answered "held"; without an answer it is [`Error::Unavailable`].
-    #[error("timed out after {waited:?} waiting for lock {lock:?}: held by {holder}{}", for_still(.remaining))]
+    #[error(
+        "timed out after {:?} waiting for lock {lock:?}: {}",
+        rounded(.waited),
+        held_by(.holder, .owner, .remaining)
+    )]
+    #[non_exhaustive]
     Timeout {
         /// The lock's name.
         lock: Arc<str>,
         /// Who held it at the last answer.
         holder: Holder,
+        /// The holder's owner, if the holder is this client.
+        owner: Option<Owner>,
         /// For how long still, unless it is renewed or released. `None`: the lock has no end (it was made by hand).
+        /// Zero: this client gave it back just before the wait ended.
         remaining: Option<Duration>,
         /// How long the call waited.
         waited: Duration,
@@ -68,7 +77,7 @@ pub enum Error {
     },
 
     /// The user may not run a command, or not on this key. Grant it (`ACL SETUSER <user> +<command>`).
-    #[error("the server denies {what}: {message}")]
+    #[error("the server denies {}: {}", Printable(.what), Printable(.message))]
     Denied {
         /// The command, or what else was denied.
         what: Arc<str>,
@@ -132,11 +141,28 @@ impl Error {
     }
 }
 
-fn for_still(remaining: &Option<Duration>) -> String {
-    match remaining {
-        Some(remaining) => format!(", for {remaining:?} still unless it is renewed"),
+fn held_by(holder: &Holder, owner: &Option<Owner>, remaining: &Option<Duration>) -> String {
+    let owner = match owner {
+        Some(owner) => format!(" (owner {owner} of this client)"),
+        None => String::new(),
+    };
+    let still = match remaining {
+        Some(Duration::ZERO) => ", last".to_owned(),
+        Some(remaining) => format!(", for {:?} still unless it is renewed", rounded(remaining)),
         None => ", without an end".to_owned(),
-    }
+    };
+    format!("held by {holder}{owner}{still}")
+}
+
+/// A duration for people: three digits, from 1000 s on whole seconds.
+pub(crate) fn rounded(duration: &Duration) -> Duration {
+    let nanos = duration.as_nanos();
+    let unit = match nanos.checked_ilog10() {
+        Some(digits) => 10_u128.pow(digits.saturating_sub(2)).min(1_000_000_000),
+        None => return Duration::ZERO,
+    };
+    let nanos = (nanos + unit / 2) / unit * unit;
+    Duration::new((nanos / 1_000_000_000) as u64, (nanos % 1_000_000_000) as u32)
 }
 
 fn about(lock: &Option<Arc<str>>) -> String {
@@ -213,7 +239,7 @@ pub(crate) enum Fault {
     #[error("not connected: {0}")]
     Down(Arc<str>),
     /// Sent, and no answer within the time: it may have run, or may still run.
-    #[error("no answer within {0:?}")]
+    #[error("no answer within {:?}", rounded(.0))]
     NoAnswer(Duration),
     /// The connection broke with the call in flight: it may have run.
     #[error("the connection broke: {0}")]
@@ -228,7 +254,10 @@ pub(crate) enum Fault {
     #[error("{0}")]
     SameServer(Arc<str>),
     /// It may have forgotten what it granted before its restart, or before it got its data from another.
-    #[error("restarted, or was a replica: its grants do not count for {0:?} still")]
+    #[error(
+        "restarted, or was a replica: its grants do not count for {:?} still",
+        rounded(.0)
+    )]
     Quarantined(Duration),
     /// The call ran on data that is not what it was when the server was met.
     #[error("it was a replica since it was met: what it grants does not count")]
@@ -262,6 +291,17 @@ impl Fault {
             | Self::Closed => true,
             Self::NoMajority { failures, .. } => {
                 failures.iter().any(|node| node.fault.may_have_run())
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether nothing is known but that there was no answer in time, from one node at least.
+    pub(crate) fn is_silence(&self) -> bool {
+        match self {
+            Self::NoAnswer(_) => true,
+            Self::NoMajority { failures, .. } => {
+                failures.iter().any(|node| matches!(node.fault, Self::NoAnswer(_)))
             }
             _ => false,
         }
@@ -318,7 +358,7 @@ fn denied(message: &str) -> Option<&str> {
 
 /// The error of the Redis crate, which is not part of this crate's interface.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error(transparent)]
+#[error("{}", Printable(&.0.to_string()))]
 pub(crate) struct Cause(Arc<redis::RedisError>);
 
 impl Cause {
@@ -370,12 +410,34 @@ mod tests {
         let error = Error::Timeout {
             lock: "orders:42".into(),
             holder: Holder::new("billing-7:0123"),
+            owner: None,
             remaining: Some(Duration::from_secs(12)),
-            waited: Duration::from_secs(5),
+            waited: Duration::from_nanos(5_012_345_678),
         };
         assert_eq!(
             error.to_string(),
-            "timed out after 5s waiting for lock \"orders:42\": held by billing-7:0123, for 12s still unless it is renewed"
+            "timed out after 5.01s waiting for lock \"orders:42\": held by billing-7:0123, for 12s still unless it is renewed"
         );
+    }
+
+    #[test]
+    fn durations_are_rounded_to_what_people_read() {
+        for (nanos, shown) in [
+            (0, "0ns"),
+            (1, "1ns"),
+            (123_456, "123µs"),
+            (9_999_999, "10ms"),
+            (27_396_768_739, "27.4s"),
+            (3_564_123_456_789, "3564s"),
+        ] {
+            assert_eq!(format!("{:?}", rounded(&Duration::from_nanos(nanos))), shown);
+        }
+        assert_eq!(rounded(&Duration::MAX).as_secs(), u64::MAX);
+    }
+
+    #[test]
+    fn what_a_server_wrote_is_escaped() {
+        let error = Error::Denied { what: "get\n".into(), message: "\u{1b}[31m".into() };
+        assert_eq!(error.to_string(), r"the server denies get\n: \u{1b}[31m");
     }
 }

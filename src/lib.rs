@@ -157,15 +157,17 @@
 // The modules in the order of their layers: each uses only itself and those above it.
 mod key;
 
+mod owner;
+
 mod error;
 
 mod config;
 
-mod owner;
-
 mod script;
 
 mod clock;
+
+mod events;
 
 mod node;
 

@@ -107,7 +107,7 @@ async fn attempt(
                 if gate.is_asking()
                     && engine.clock.until(last_moment(engine, request), settled).await.is_none()
                 {
-                    return Err(gate.why_in_vain(waited(engine, request)));
+                    return Err(gate.why_in_vain(request.began_at, waited(engine, request)));
                 }
             }
             Entered::Wait(_) => return Err(Error::Closed),
@@ -160,7 +160,7 @@ async fn ask_once(
         }
         Err(fault) if fault.may_pass() => {
             let queued = waits.then(|| claim.queue(request)).transpose()?;
-            claim.failed(&fault);
+            claim.failed(&fault, last_moment(engine, request) <= engine.clock.now());
             Ok(Asked::Failed { fault, queued })
         }
         Err(fault) => Err(engine.quorum.error(Some(primitive.name()), fault)),
@@ -417,7 +417,7 @@ impl Driver {
                 let pause = engine.clock.back_off(self.failures, LONGEST_BACK_OFF);
                 self.failures += 1;
                 self.pause = Some(self.now().plus(pause));
-                claim.failed(&fault);
+                claim.failed(&fault, true);
                 self.gate.fail_unanswered();
             }
             Err(fault) => {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use super::primitive::Primitive;
@@ -22,8 +22,10 @@ use super::round::PerNode;
 use crate::clock::{Clock, Timestamp};
 use crate::config::{LeaseTerms, Terms, drift};
 use crate::error::{Fault, LossReason};
+use crate::events::{self, Use};
 use crate::key::LeaseId;
 use crate::node::Node;
+use crate::owner::Owner;
 use crate::script::Call;
 
 /// A grant with an end.
@@ -64,6 +66,16 @@ struct State {
     next_token: u64,
     block_end: u64,
     block: u64,
+    /// Who uses it now, and with which token.
+    user: Option<(Owner, u64)>,
+    /// What is to be told once the mutex is free.
+    news: Vec<News>,
+}
+
+/// What happened to a lease, as a line of the log.
+enum News {
+    RenewalFailed { fault: Fault, remaining: Duration },
+    PutBack { node: Arc<str> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +130,7 @@ impl Lease {
     ) -> Self {
         let watched = matches!(terms.lease, LeaseTerms::Watched(_));
         let patience = quorum.patience(grant.ttl);
+        quorum.events().lease_began();
         Self {
             id: grant.id,
             primitive,
@@ -141,6 +154,8 @@ impl Lease {
                 next_token: (grant.block_end + 1).saturating_sub(block),
                 block_end: grant.block_end,
                 block,
+                user: None,
+                news: Vec::new(),
             }),
             place: Place::default(),
             lost: OnceLock::new(),
@@ -151,6 +166,9 @@ impl Lease {
     pub(crate) fn expire(&self, now: Timestamp) -> Standing {
         let mut state = self.state.lock();
         let newly = state.expire(now);
+        if newly.is_some() {
+            self.quorum.events().lease_ended();
+        }
         match state.phase {
             Phase::Lost(reason) => Standing::Lost { reason, newly },
             Phase::Held | Phase::Released => Standing::Ours,
@@ -167,6 +185,14 @@ impl Lease {
                 }
                 Err(reason)
             }
+        }
+    }
+
+    /// Why it was lost, if that is known.
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        match self.state.lock().phase {
+            Phase::Lost(reason) => Some(reason),
+            Phase::Held | Phase::Released => None,
         }
     }
 
@@ -190,6 +216,7 @@ impl Lease {
         if state.phase == Phase::Held {
             state.phase = Phase::Lost(reason);
             drop(state);
+            self.quorum.events().lease_ended();
             self.tell(reason);
         }
     }
@@ -209,8 +236,45 @@ impl Lease {
 
     /// Wakes those who wait for the loss.
     pub(crate) fn tell(&self, reason: LossReason) {
-        tracing::warn!(lock = &**self.primitive.name(), lease = ?self.id, %reason, "lock lost");
         self.wake();
+        let user = self.state.lock().user.clone();
+        self.quorum.events().lock_lost(self.used(&user), reason, self.clock.now());
+    }
+
+    /// Says who uses it from now on.
+    pub(crate) fn used_by(&self, owner: &Owner, token: u64) {
+        self.state.lock().user = Some((owner.clone(), token));
+    }
+
+    fn used<'a>(&'a self, user: &'a Option<(Owner, u64)>) -> Use<'a> {
+        Use {
+            lock: self.primitive.name(),
+            lease: &self.id,
+            owner: user.as_ref().map(|(owner, _)| owner),
+            token: user.as_ref().map_or(0, |(_, token)| *token),
+        }
+    }
+
+    /// Emits what has happened under the mutex, once that is free.
+    fn tell_news(&self, mut state: MutexGuard<'_, State>) {
+        let news = std::mem::take(&mut state.news);
+        if news.is_empty() {
+            return;
+        }
+        let user = state.user.clone();
+        drop(state);
+        let events = self.quorum.events();
+        for news in news {
+            match news {
+                News::RenewalFailed { fault, remaining } => {
+                    let now = self.clock.now();
+                    events.renewal_failed(self.used(&user), &fault, remaining, now);
+                }
+                News::PutBack { node } => {
+                    events::lease_put_back(&node, self.primitive.name(), &self.id);
+                }
+            }
+        }
     }
 
     /// Wakes those who wait for the loss, also where nobody is left to notice it.
@@ -282,10 +346,12 @@ impl Lease {
                     state.renewing = true;
                     renewal = Some(sent);
                 }
-                Err(fault) => self.retry(&mut state, now, &fault),
+                Err(fault) => self.retry(&mut state, now, fault),
             }
         }
-        Due { renewal, next_at: Some(state.next_at()) }
+        let next_at = Some(state.next_at());
+        self.tell_news(state);
+        Due { renewal, next_at }
     }
 
     /// The answer to a renewal, an update of the count or a widening.
@@ -332,10 +398,12 @@ impl Lease {
             Err(fault) => {
                 state.confirmed = false;
                 self.absorb(&mut state, renewal, now);
-                self.retry(&mut state, now, &fault);
+                self.retry(&mut state, now, fault);
             }
         }
-        Some(state.next_at())
+        let next_at = state.next_at();
+        self.tell_news(state);
+        Some(next_at)
     }
 
     /// Takes in what each node said in a renewal. Where the lease is missing it is put back, if a majority has it.
@@ -345,10 +413,11 @@ impl Lease {
         }
         self.look(state, now);
         let heal = self.heal(state, renewal.ttl.max(state.ttl));
-        let confirmed = state.confirmed;
-        renewal.leave(&mut state.footholds, now, |node, foothold| {
-            if confirmed {
-                foothold.heal(&self.quorum.nodes()[node], &heal, now);
+        let State { footholds, news, confirmed, .. } = state;
+        renewal.leave(footholds, now, |node, foothold| {
+            let node = &self.quorum.nodes()[node];
+            if *confirmed && foothold.heal(node, &heal, now) {
+                news.push(News::PutBack { node: node.address().clone() });
             }
         });
         state.look_at = look_by(&state.footholds, self.quorum.patience(state.ttl));
@@ -358,8 +427,9 @@ impl Lease {
     fn look(&self, state: &mut State, now: Timestamp) {
         let heal = self.heal(state, state.ttl);
         for (node, foothold) in self.quorum.nodes().iter().zip(&mut state.footholds) {
-            if foothold.look(node, &heal, now) && state.confirmed {
-                foothold.heal(node, &heal, now);
+            let missing = foothold.look(node, &heal, now) && state.confirmed;
+            if missing && foothold.heal(node, &heal, now) {
+                state.news.push(News::PutBack { node: node.address().clone() });
             }
         }
         state.look_at = look_by(&state.footholds, self.quorum.patience(state.ttl));
@@ -377,16 +447,10 @@ impl Lease {
     }
 
     /// Nothing is known: the old deadline stands, and it is tried again before long.
-    fn retry(&self, state: &mut State, now: Timestamp, fault: &Fault) {
+    fn retry(&self, state: &mut State, now: Timestamp, fault: Fault) {
         let most = (state.ttl / 10).min(LONGEST_RETRY);
         state.renew_at = now.plus(self.clock.jitter(most / 4, most));
-        tracing::warn!(
-            lock = &**self.primitive.name(),
-            lease = ?self.id,
-            %fault,
-            remaining = ?state.deadline.since(now),
-            "renewal failed"
-        );
+        state.news.push(News::RenewalFailed { fault, remaining: state.deadline.since(now) });
     }
 
     /// Sets the hold count. The servers are told behind the caller's back, one update at a time.
@@ -410,7 +474,9 @@ impl Lease {
                 if state.phase == Phase::Held {
                     self.absorb(&mut state, update, self.clock.now());
                 }
-                self.write_count(&mut state)
+                let next = self.write_count(&mut state);
+                self.tell_news(state);
+                next
             }
             Ok(false) => {
                 drop(state);
@@ -500,7 +566,9 @@ impl Lease {
             state.ttl = state.ttl.max(ttl);
             state.renew_at = renewal.sent_at().plus(state.ttl / 3);
         }
-        Ok(state.next_at())
+        let next_at = state.next_at();
+        self.tell_news(state);
+        Ok(next_at)
     }
 
     /// Ends it and sends its release. A lost lease is released as well as may be.
@@ -508,6 +576,7 @@ impl Lease {
         let mut state = self.state.lock();
         if state.phase == Phase::Held {
             state.phase = Phase::Released;
+            self.quorum.events().lease_ended();
         }
         let ttl = state.ttl;
         self.quorum.release(&self.primitive, self.id.clone(), ttl, &state.footholds)

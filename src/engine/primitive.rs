@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::key::{Holder, LeaseId};
+use crate::owner::Owner;
 use crate::script::{Call, Reply};
 
 /// One lock of one kind.
@@ -49,6 +50,8 @@ pub(crate) enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) holder: Holder,
+    /// The holder's owner, where the holder is this client.
+    pub(crate) owner: Option<Owner>,
     /// For how long still; `None`: without an end.
     pub(crate) remaining: Option<Duration>,
     /// How many listen on its channel.
@@ -60,6 +63,7 @@ impl Refusal {
         Error::Timeout {
             lock: lock.clone(),
             holder: self.holder,
+            owner: self.owner,
             remaining: self.remaining,
             waited,
         }

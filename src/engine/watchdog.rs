@@ -19,6 +19,7 @@ use super::quorum::Renewal;
 use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
 use crate::error::Fault;
+use crate::events::Events;
 use crate::key::LeaseId;
 
 /// Work that goes on by itself.
@@ -103,7 +104,12 @@ impl Schedule {
 }
 
 impl Watchdog {
-    pub(crate) fn start(clock: Clock, config: Arc<Config>, tasks: &TaskTracker) -> Self {
+    pub(crate) fn start(
+        clock: Clock,
+        config: Arc<Config>,
+        events: Arc<Events>,
+        tasks: &TaskTracker,
+    ) -> Self {
         let (work, received) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             errands: AtomicUsize::new(0),
@@ -115,6 +121,7 @@ impl Watchdog {
             shared: shared.clone(),
             clock: clock.clone(),
             config,
+            events,
             work: received,
             errands: FuturesUnordered::new(),
             renewals: FuturesUnordered::new(),
@@ -166,6 +173,7 @@ struct Round {
     shared: Arc<Shared>,
     clock: Clock,
     config: Arc<Config>,
+    events: Arc<Events>,
     work: mpsc::UnboundedReceiver<Work>,
     errands: FuturesUnordered<Errand>,
     renewals: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
@@ -186,7 +194,7 @@ impl Round {
         let mut timer = clock.sleep_until(Timestamp::NEVER);
         let mut timer_at = Timestamp::NEVER;
         while !clock.is_stopped() && (!self.closing || !self.errands.is_empty()) {
-            let at = shared.schedule.lock().plan(clock.now());
+            let at = shared.schedule.lock().plan(clock.now()).min(self.events.sums_up_at());
             if at != timer_at {
                 timer = clock.sleep_until(at);
                 timer_at = at;
@@ -227,6 +235,7 @@ impl Round {
                 self.await_renewal(lease, renewal, false);
             }
         }
+        self.events.sum_up(now);
     }
 
     fn await_renewal(&self, lease: Arc<Lease>, mut renewal: Renewal, only_count: bool) {

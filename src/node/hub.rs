@@ -20,6 +20,7 @@ use super::connector::Connector;
 use super::handshake::PROBE;
 use crate::clock::{Clock, Timestamp};
 use crate::error::Fault;
+use crate::events::{self, Burst};
 
 /// The channels of one node. Clones are the same.
 #[derive(Clone)]
@@ -28,6 +29,8 @@ pub(super) struct Hub {
 }
 
 struct Shared {
+    /// Without credentials.
+    address: Arc<str>,
     connector: Arc<dyn Connector>,
     clock: Clock,
     response_timeout: Duration,
@@ -114,6 +117,7 @@ impl Drop for Subscription {
 
 impl Hub {
     pub(super) fn start(
+        address: Arc<str>,
         connector: Arc<dyn Connector>,
         clock: Clock,
         response_timeout: Duration,
@@ -122,6 +126,7 @@ impl Hub {
     ) -> Self {
         let (orders, received) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
+            address,
             connector,
             clock,
             response_timeout,
@@ -135,6 +140,7 @@ impl Hub {
             shared: shared.clone(),
             orders: received,
             pending: FuturesUnordered::new(),
+            refused: Burst::default(),
         };
         tasks.spawn_on(attendant.serve(), shared.clock.runtime());
         Self { shared }
@@ -226,6 +232,7 @@ struct Attendant {
     shared: Arc<Shared>,
     orders: mpsc::UnboundedReceiver<Order>,
     pending: FuturesUnordered<Pin<Box<dyn Future<Output = Done> + Send>>>,
+    refused: Burst,
 }
 
 enum Done {
@@ -265,8 +272,10 @@ impl Attendant {
                     self.shared.deaf();
                     self.pending.clear();
                 }
-                Ok(None) => tracing::debug!("no connection for subscriptions in time"),
-                Err(fault) => tracing::debug!(%fault, "no connection for subscriptions"),
+                Ok(None) => events::no_connection_for_subscriptions(&self.shared.address, None),
+                Err(fault) => {
+                    events::no_connection_for_subscriptions(&self.shared.address, Some(&fault));
+                }
             }
             if !self.shared.channels.lock().is_empty() {
                 // Short after a connection that broke: waiters hear nothing meanwhile.
@@ -303,7 +312,8 @@ impl Attendant {
                     Done::Subscribed(channel) => self.shared.subscribed(&channel),
                     Done::Nothing => {}
                     Done::Refused(channel, fault) => {
-                        tracing::warn!(channel = &*channel, %fault, "cannot subscribe: waiters poll");
+                        let (node, now) = (&self.shared.address, clock.now());
+                        events::cannot_subscribe(node, &channel, &fault, &mut self.refused, now);
                     }
                     Done::Broken => return,
                 },

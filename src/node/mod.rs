@@ -40,6 +40,7 @@ pub use status::{NodeState, NodeStatus};
 use crate::clock::{Clock, Timestamp};
 use crate::config::{Address, Config};
 use crate::error::{Error, Fault};
+use crate::events::{self, Burst, Events, Outage};
 use crate::key::LeaseId;
 use crate::script::{Call, Reply};
 use connector::Sockets;
@@ -93,6 +94,7 @@ impl Node {
         config: &Config,
         clock: Clock,
         tasks: &TaskTracker,
+        events: &Arc<Events>,
         servers: Option<Arc<Servers>>,
     ) -> Result<(Self, First), Error> {
         let connector = match network {
@@ -106,6 +108,7 @@ impl Node {
         };
         let (owing, owed) = mpsc::unbounded_channel();
         let hub = Hub::start(
+            address.shown.clone(),
             connector.clone(),
             clock.clone(),
             config.response_timeout,
@@ -142,6 +145,9 @@ impl Node {
             settling: FuturesUnordered::new(),
             haunting: Vec::new(),
             may_listen: false,
+            events: events.clone(),
+            losses: Burst::default(),
+            outage: None,
             done: false,
         };
         let (tell, first) = oneshot::channel();
@@ -390,7 +396,6 @@ impl Shared {
             if let Some(servers) = &self.servers {
                 servers.leave(&self.address, now);
             }
-            tracing::warn!(node = %self.address, reason = why, "connection lost");
             self.given_up.notify_one();
             self.settled.notify_waiters();
         }
@@ -411,6 +416,11 @@ struct Supervisor {
     haunting: Vec<Identity>,
     /// It was tried once whether this user may subscribe.
     may_listen: bool,
+    events: Arc<Events>,
+    /// How often connections were lost of late.
+    losses: Burst,
+    /// There was a connection, and there is none.
+    outage: Option<Outage>,
     /// All was done that this task is for.
     done: bool,
 }
@@ -465,6 +475,7 @@ impl Supervisor {
             if self.done {
                 return;
             }
+            self.connection_lost();
             self.settling.clear();
             let lasted = self.shared.clock.now().since(since) >= LASTING;
             if !self.reconnect(lasted).await {
@@ -495,6 +506,18 @@ impl Supervisor {
                 () = shared.closing.cancelled(), if !closing => closing = true,
             }
         }
+    }
+
+    /// Tells of a connection that was given up: who gives it up may do so under a mutex.
+    fn connection_lost(&mut self) {
+        let shared = &self.shared;
+        let reason = match &*shared.last_fault.lock() {
+            Some(Fault::Down(why)) => why.clone(),
+            _ => "it was given up".into(),
+        };
+        let (losses, now) = (&mut self.losses, shared.clock.now());
+        let outage = self.events.connection_lost(&shared.address, &reason, losses, now);
+        self.outage.get_or_insert(outage);
     }
 
     fn see_through(&mut self, id: LeaseId, Sending { mut sent, first }: Sending) {
@@ -594,9 +617,9 @@ impl Supervisor {
                 None => continue,
             };
             if let (Fault::SameServer(problem), 0) = (&fault, attempt) {
-                tracing::error!(node = %shared.address, problem = &**problem, "node not used");
+                events::node_not_used(&shared.address, problem);
             }
-            tracing::debug!(node = %shared.address, %fault, attempt, "connecting failed");
+            events::connecting_failed(&shared.address, &fault, attempt);
             self.failed(&fault);
         }
         false
@@ -663,8 +686,8 @@ impl Supervisor {
         shared.silent_since.store(0, Ordering::Relaxed);
         shared.last_fault.lock().take();
         shared.generation.send_replace(generation);
-        if generation > 1 {
-            tracing::info!(node = %shared.address, generation, "connected again");
+        if let Some(outage) = self.outage.take() {
+            self.events.connected_again(&shared.address, &outage, shared.clock.now());
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use crate::engine::gate::{Engine, Request, Until};
 use crate::engine::primitive::{Answer, Primitive, Refusal, Released};
 use crate::engine::quorum::Answers;
 use crate::error::{Error, Fault, LossReason};
+use crate::events;
 use crate::guard::Guard;
 use crate::key::{self, Holder, LeaseId};
 use crate::owner::{LockKey, Owner};
@@ -239,10 +240,12 @@ impl Mutex {
                 began_at,
             };
             let span = tracing::debug_span!(
+                target: events::LOCK,
                 "lock",
                 lock = &*lock.name,
                 owner = %request.owner,
                 at = %caller,
+                token = tracing::field::Empty,
                 wait_us = tracing::field::Empty,
                 contended = tracing::field::Empty,
                 outcome = tracing::field::Empty,
@@ -255,6 +258,7 @@ impl Mutex {
                 match &acquired {
                     Ok(acquired) => {
                         span.record("contended", acquired.contended);
+                        span.record("token", acquired.entry.hold().token);
                         span.record("outcome", "held");
                     }
                     Err(error) => {
@@ -380,7 +384,7 @@ impl Mutex {
             hold.lease.lose(LossReason::Gone);
             gate.notice_loss();
         }
-        tracing::warn!(lock = &*self.lock.name, ?holder, freed, "force-unlocked");
+        events::force_unlocked(&self.lock.name, holder, freed);
         Ok(freed)
     }
 
@@ -567,6 +571,7 @@ impl Primitive for Lock {
             }
             [Reply::Number(0), pttl, holder, subscribers] => Some(Answer::Refused(Refusal {
                 holder: Holder::new(holder.text()?),
+                owner: None,
                 remaining: read_ttl(pttl),
                 subscribers: subscribers.number()?.try_into().ok()?,
             })),

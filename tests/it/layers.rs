@@ -3,13 +3,14 @@
 use std::path::Path;
 
 /// From the top to the bottom, as in `src/lib.rs` and in `ARCHITECTURE.md`.
-const LAYERS: [&str; 11] = [
+const LAYERS: [&str; 12] = [
     "key",
+    "owner",
     "error",
     "config",
-    "owner",
     "script",
     "clock",
+    "events",
     "node",
     "engine",
     "guard",

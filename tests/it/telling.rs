@@ -718,7 +718,7 @@ async fn losses_failed_renewals_and_new_connections_are_logged() {
     let (log, _listening) = Log::listen();
     let server = Server::start().await;
     let client = connect(&server).await;
-    eventually(LIMIT, "the findings are logged", async || log.has(&["WARN", "appendonly is off"]))
+    eventually(LIMIT, "the findings are logged", async || log.has(&["INFO", "appendonly is off"]))
         .await;
     let guard = client.mutex("n").with_ttl(300 * MS).lock().await.expect("free");
     server.pause();

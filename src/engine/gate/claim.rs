@@ -37,15 +37,19 @@ impl Waiting {
                 self.give_up();
                 // A grant may have come at the last moment.
                 let waited = clock.now().since(request.began_at);
-                self.granted.try_recv().unwrap_or_else(|_| Err(self.gate.why_in_vain(waited)))
+                let in_vain = || self.gate.why_in_vain(Timestamp::default(), waited);
+                self.granted.try_recv().unwrap_or_else(|_| Err(in_vain()))
             }
         }
     }
 
     fn give_up(&self) {
         let mut state = self.gate.state.lock();
-        let left = state.waiters.remove(&self.arrival).is_some() && state.waiters.is_empty();
+        let waiter = state.waiters.remove(&self.arrival);
+        let left = waiter.is_some() && state.waiters.is_empty();
         drop(state);
+        // Wakes who waits for its turn.
+        drop(waiter);
         if left {
             self.gate.changed.notify_one();
             self.gate.engine.left.notify_waiters();
@@ -115,7 +119,7 @@ impl Claim {
             gate.settled.notify_waiters();
             return;
         }
-        let parting = state.release(&lease);
+        let parting = state.release(&lease, now);
         drop(state);
         gate.after_burial(Some(parting));
         gate.settled.notify_waiters();
@@ -134,8 +138,12 @@ impl Claim {
         self.give_back(state);
     }
 
-    /// The servers gave no usable answer.
-    pub(crate) fn failed(mut self, fault: &Fault) {
+    /// The servers gave no usable answer. `had_time`: they had as long as an answer may take.
+    pub(crate) fn failed(mut self, fault: &Fault, had_time: bool) {
+        // A short wait that ends is no trouble of the servers.
+        if fault.is_silence() && !had_time {
+            return;
+        }
         let gate = self.gate.clone();
         let mut state = gate.state.lock();
         self.open = false;

@@ -15,6 +15,7 @@ use crate::engine::primitive::Primitive;
 use crate::engine::quorum::Quorum;
 use crate::engine::watchdog::Watchdog;
 use crate::error::Error;
+use crate::events::Events;
 use crate::node::Node;
 
 /// What all locks of one client share.
@@ -46,10 +47,11 @@ impl Engine {
         config: Arc<Config>,
         clock: Clock,
         quorum: Arc<Quorum>,
+        events: Arc<Events>,
         tasks: TaskTracker,
     ) -> Arc<Self> {
         Arc::new(Self {
-            watchdog: Watchdog::start(clock.clone(), config.clone(), &tasks),
+            watchdog: Watchdog::start(clock.clone(), config.clone(), events, &tasks),
             config,
             clock,
             quorum,

@@ -11,6 +11,7 @@ use crate::engine::lease::Lease;
 use crate::engine::primitive::Refusal;
 use crate::engine::quorum::{Release, Renewal};
 use crate::error::{Error, LossReason};
+use crate::events::{self, Use};
 use crate::key::Holder;
 use crate::owner::{Owner, Place};
 
@@ -72,7 +73,7 @@ impl Entry {
     /// Leaves it here and now; what remains to be waited for.
     pub(crate) fn leave(mut self) -> Departure {
         match self.hold.take() {
-            Some(hold) => hold.gate.clone().leave(&hold),
+            Some(hold) => hold.leave(),
             None => Departure::Nested,
         }
     }
@@ -87,11 +88,8 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
-        let gate = hold.gate.clone();
-        let departure = gate.leave(&hold);
-        drop(hold);
-        if let Departure::Released(release) = departure {
-            gate.see_through(release);
+        if let Departure::Released(release) = hold.leave() {
+            hold.gate.see_through(release);
         }
     }
 }
@@ -119,9 +117,25 @@ pub(crate) struct Parting {
 }
 
 impl Hold {
+    /// Leaves one level of it.
+    fn leave(self: &Arc<Self>) -> Departure {
+        let departure = self.gate.leave(self);
+        if matches!(departure, Departure::HandedOff | Departure::Released(_)) {
+            let of = Use {
+                lock: self.gate.primitive.name(),
+                lease: &self.lease.id,
+                owner: Some(&self.owner),
+                token: self.token,
+            };
+            events::lock_released(of, self.gate.engine.clock.now().since(self.since));
+        }
+        departure
+    }
+
     pub(super) fn as_refusal(&self, now: Timestamp) -> Refusal {
         Refusal {
             holder: Holder::new(self.lease.id.0.clone()),
+            owner: Some(self.owner.clone()),
             remaining: Some(self.lease.remaining(now)),
             subscribers: 0,
         }

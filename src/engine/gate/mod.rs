@@ -37,6 +37,7 @@ use super::quorum::Grant;
 use crate::clock::Timestamp;
 use crate::config::{SelfWait, Terms};
 use crate::error::{Error, Fault, LossReason};
+use crate::events;
 use crate::owner::{Owner, Place};
 use hold::{Heirs, Parting, Turn};
 use state::{Aftermath, Seat, State, Waiter};
@@ -105,12 +106,16 @@ impl Gate {
             return Ok(None);
         }
         let buried = state.bury(now);
+        let suspect = self.suspect(&state, request);
         let entered = self.enter_locked(&mut state, request, now);
         let spawns =
             matches!(entered, Ok(Entered::Wait(_))) && !std::mem::replace(&mut state.driven, true);
         let idle = entered.is_err() && state.is_idle();
         drop(state);
         self.after_burial(buried);
+        if let (Some(owner), Ok(Entered::Wait(_))) = (&suspect, &entered) {
+            events::self_wait(self.primitive.name(), owner);
+        }
         if spawns {
             self.spawn_driver();
         }
@@ -128,7 +133,7 @@ impl Gate {
     ) -> Result<Entered, Error> {
         let name = self.primitive.name();
         if let Some(hold) = state.dead.iter().find(|hold| hold.owner == request.owner) {
-            let reason = hold.lease.check(now).err().unwrap_or(LossReason::NotRenewed);
+            let reason = hold.lease.loss().unwrap_or(LossReason::NotRenewed);
             return Err(Error::lost(name, reason));
         }
         if let Seat::Held(hold) = &state.seat
@@ -153,28 +158,23 @@ impl Gate {
         if free {
             return Ok(Entered::Claim(self.claim(state, request.terms, 0)));
         }
-        if let Seat::Held(hold) = &state.seat
-            && hold.place == Place::here()
+        if self.engine.config.self_wait == SelfWait::Fail && self.suspect(state, request).is_some()
         {
-            self.suspect_self_wait(hold)?;
+            return Err(Error::SelfWait { lock: name.clone() });
         }
         state.arrivals += 1;
         let arrival = state.arrivals;
         Ok(Entered::Wait(self.queue(state, arrival, request)))
     }
 
-    fn suspect_self_wait(&self, hold: &Hold) -> Result<(), Error> {
-        let lock = self.primitive.name();
-        if self.engine.config.self_wait == SelfWait::Fail {
-            return Err(Error::SelfWait { lock: lock.clone() });
+    /// The owner under whom this task took the lock that `request` would wait for.
+    fn suspect(&self, state: &State, request: &Request) -> Option<Owner> {
+        match &state.seat {
+            Seat::Held(hold) if hold.owner != request.owner && hold.place == Place::here() => {
+                Some(hold.owner.clone())
+            }
+            _ => None,
         }
-        tracing::warn!(
-            lock = &**lock,
-            owner = %hold.owner,
-            "this task waits for a lock that it took itself under another owner: it may wait for ever; \
-             name the owner with `owned_by` or `Owner::scope` to nest"
-        );
-        Ok(())
     }
 
     fn queue(self: &Arc<Self>, state: &mut State, arrival: u64, request: &Request) -> Waiting {
@@ -222,8 +222,10 @@ impl Gate {
     }
 
     fn enter_again(self: &Arc<Self>, hold: &Arc<Hold>) -> Result<Entry, LossReason> {
-        let _state = self.state.lock();
+        // Before the mutex: what it finds out it tells. What ends after it is found out by whoever asks next.
         hold.lease.check(self.engine.clock.now())?;
+        let _state = self.state.lock();
+        hold.lease.loss().map_or(Ok(()), Err)?;
         let (entry, count) = hold.enter();
         if let Some(count) = count {
             self.engine.watchdog.adopt_count(&hold.lease, count);
@@ -254,7 +256,7 @@ impl Gate {
                 }
                 state.tokens_used = hold.lease.tokens_used();
                 state.refusal = None;
-                let parting = state.release(&hold.lease);
+                let parting = state.release(&hold.lease, now);
                 self.engine.watchdog.forget(&hold.lease);
                 Departure::Released(parting)
             }
@@ -262,7 +264,7 @@ impl Gate {
                 if depth == 0 {
                     state.dead.retain(|dead| !Arc::ptr_eq(dead, hold));
                 }
-                Departure::Lost(hold.lease.check(now).err().unwrap_or(LossReason::NotRenewed))
+                Departure::Lost(hold.lease.loss().unwrap_or(LossReason::NotRenewed))
             }
         };
         let idle = state.is_idle();
@@ -321,6 +323,7 @@ impl Gate {
                 }
             }
         }
+        hold.lease.used_by(&hold.owner, hold.token);
         let depth = 1 + same.len() as u32;
         hold.depth.store(depth, Ordering::Relaxed);
         if let Some(count) = hold.lease.set_count(depth) {
@@ -463,8 +466,8 @@ impl Gate {
         self.changed.notify_one();
     }
 
-    /// Why a wait that ends now was in vain.
-    pub(crate) fn why_in_vain(&self, waited: Duration) -> Error {
+    /// Why a wait that ends now was in vain. What was given back here before `since` is no reason.
+    pub(crate) fn why_in_vain(&self, since: Timestamp, waited: Duration) -> Error {
         let now = self.engine.clock.now();
         let state = self.state.lock();
         let lock = self.primitive.name();
@@ -480,9 +483,10 @@ impl Gate {
                     .map(|left| left.saturating_sub(now.since(seen.at))),
                 ..seen.refusal.clone()
             },
-            (_, None, None) => {
-                return self.engine.quorum.error(Some(lock), Fault::NoAnswer(waited));
-            }
+            (_, None, None) => match state.last.as_ref().filter(|last| last.at >= since) {
+                Some(last) => last.as_refusal(),
+                None => return self.engine.quorum.error(Some(lock), Fault::NoAnswer(waited)),
+            },
         };
         refusal.into_timeout(lock, waited)
     }

@@ -10,6 +10,7 @@ use crate::config::{LeaseTerms, Terms};
 use crate::engine::lease::{Lease, Standing};
 use crate::engine::primitive::Refusal;
 use crate::error::Fault;
+use crate::key::Holder;
 use crate::owner::{Owner, Place};
 
 #[derive(Default)]
@@ -29,6 +30,8 @@ pub(super) struct State {
     /// Others heard of the last release whose answer is known.
     pub(super) in_company: bool,
     pub(super) refusal: Option<Box<SeenRefusal>>,
+    /// The last lease that was given back here: until the servers answer again, it is all that is known.
+    pub(super) last: Option<Last>,
     pub(super) trouble: Option<Box<Trouble>>,
     /// Tokens that the last lease used.
     pub(super) tokens_used: u64,
@@ -69,6 +72,25 @@ pub(super) struct SeenRefusal {
     pub(super) at: Timestamp,
 }
 
+/// A lease that was given back here.
+pub(super) struct Last {
+    holder: Holder,
+    owner: Option<Owner>,
+    /// When it was given back.
+    pub(super) at: Timestamp,
+}
+
+impl Last {
+    pub(super) fn as_refusal(&self) -> Refusal {
+        Refusal {
+            holder: self.holder.clone(),
+            owner: self.owner.clone(),
+            remaining: Some(Duration::ZERO),
+            subscribers: 0,
+        }
+    }
+}
+
 pub(super) struct Waiter {
     pub(super) owner: Owner,
     pub(super) terms: Terms,
@@ -94,12 +116,17 @@ impl State {
         if hold.depth() > 0 {
             self.dead.push(hold.clone());
         }
-        Some(Parting { newly_lost, ..self.release(&hold.lease) })
+        Some(Parting { newly_lost, ..self.release(&hold.lease, now) })
     }
 
     /// Sends the release of a lease, and frees the seat behind it.
-    pub(super) fn release(&mut self, lease: &Arc<Lease>) -> Parting {
+    pub(super) fn release(&mut self, lease: &Arc<Lease>, now: Timestamp) -> Parting {
         let release = lease.release();
+        let owner = match &self.seat {
+            Seat::Held(hold) => Some(hold.owner.clone()),
+            Seat::Free | Seat::Asking => None,
+        };
+        self.last = Some(Last { holder: Holder::new(lease.id.0.clone()), owner, at: now });
         self.arrivals += 1;
         self.aftermath = Aftermath::Pending { number: self.arrivals };
         self.seat = Seat::Free;

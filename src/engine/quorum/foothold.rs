@@ -190,11 +190,11 @@ impl Foothold {
         false
     }
 
-    /// Puts the lease back on a node, where it is refused if another holds the lock.
-    pub(crate) fn heal(&mut self, node: &Node, heal: &Heal<'_>, now: Timestamp) {
+    /// Puts the lease back on a node, where it is refused if another holds the lock. Whether it could be sent.
+    pub(crate) fn heal(&mut self, node: &Node, heal: &Heal<'_>, now: Timestamp) -> bool {
         let acquire = heal.primitive.acquire(heal.id, heal.ttl, 0);
         // Whole: nobody waits for the answer, to send it again if its script is not known.
-        let Ok(sent) = node.send_whole(&acquire) else { return };
+        let Ok(sent) = node.send_whole(&acquire) else { return false };
         self.acquires = match self.acquires {
             Acquires::None => Acquires::On(sent.generation),
             Acquires::On(generation) if generation == sent.generation => self.acquires,
@@ -202,9 +202,9 @@ impl Foothold {
         };
         // Of no use where the lease was refused, and then it does nothing.
         let behind = node.send_whole(&heal.primitive.raise(heal.id, heal.block_end)).ok();
-        tracing::debug!(node = %node.address(), lock = &**heal.primitive.name(), "lease put back");
         self.memory().late =
             Some(Late { sent, sent_at: now, asked: Asked::Acquire, _behind: behind });
+        true
     }
 
     /// When to look for a late answer at last.

@@ -30,6 +30,7 @@ use super::tally::{Verdict, majority};
 use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
 use crate::error::{Error, Fault, NodeFailure};
+use crate::events::Events;
 use crate::key::LeaseId;
 use crate::node::{Node, Sent, Signal, Subscription};
 use crate::script::{Call, Reply};
@@ -39,13 +40,24 @@ pub(crate) struct Quorum {
     nodes: Vec<Node>,
     clock: Clock,
     config: Arc<Config>,
+    events: Arc<Events>,
     /// Grants whose token took a second round.
     raises: AtomicU64,
 }
 
 impl Quorum {
-    pub(crate) fn new(nodes: Vec<Node>, clock: Clock, config: Arc<Config>) -> Self {
-        Self { nodes, clock, config, raises: AtomicU64::new(0) }
+    pub(crate) fn new(
+        nodes: Vec<Node>,
+        clock: Clock,
+        config: Arc<Config>,
+        events: Arc<Events>,
+    ) -> Self {
+        Self { nodes, clock, config, events, raises: AtomicU64::new(0) }
+    }
+
+    /// What its client has to tell.
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
     }
 
     pub(crate) fn nodes(&self) -> &[Node] {

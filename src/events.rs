@@ -1,0 +1,301 @@
+//! Every line that is traced. What is counted for operators belongs here, too.
+//!
+//! None is emitted under a mutex: a subscriber may ask the client back. A line that a thousand locks would repeat
+//! is at WARN for the first few, and then a summary is; see [`Burst`].
+//!
+//! The targets, levels and fields are public: `docs/logs.md` lists them.
+
+use std::fmt::{Debug, Display};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock::Timestamp;
+use crate::error::{Fault, LossReason, rounded};
+use crate::key::{Holder, LeaseId};
+use crate::owner::Owner;
+
+/// Locks: losses, renewals, releases, and the span of an acquisition.
+pub(crate) const LOCK: &str = "leasehold::lock";
+/// Servers: connections and subscriptions.
+pub(crate) const NODE: &str = "leasehold::node";
+/// What `check` finds at connect.
+pub(crate) const CHECK: &str = "leasehold::check";
+
+/// Emits a line at WARN if `$loud`, else at DEBUG.
+macro_rules! warn_if {
+    ($loud:expr, $($line:tt)*) => {
+        if $loud { tracing::warn!($($line)*) } else { tracing::debug!($($line)*) }
+    };
+}
+
+/// What one client has to tell.
+#[derive(Default)]
+pub(crate) struct Events {
+    /// Leases that are held now.
+    holds: AtomicUsize,
+    renewals_failed: AtomicU64,
+    locks_lost: AtomicU64,
+    renewals: Mutex<Burst>,
+    losses: Mutex<Burst>,
+}
+
+/// Who used a lease, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct Use<'a> {
+    pub(crate) lock: &'a str,
+    pub(crate) lease: &'a LeaseId,
+    pub(crate) owner: Option<&'a Owner>,
+    pub(crate) token: u64,
+}
+
+impl Events {
+    pub(crate) fn lease_began(&self) {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lease_ended(&self) {
+        self.holds.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lock_lost(&self, lost: Use<'_>, reason: LossReason, now: Timestamp) {
+        self.locks_lost.fetch_add(1, Ordering::Relaxed);
+        let loud = self.losses.lock().admits(now, LOSSES_IN_FULL);
+        let Use { lock, lease, owner, token } = lost;
+        let owner = owner.map(tracing::field::display);
+        warn_if!(loud, target: LOCK, lock, owner, token, %lease, %reason, "lock lost");
+    }
+
+    pub(crate) fn renewal_failed(
+        &self,
+        of: Use<'_>,
+        fault: &Fault,
+        remaining: Duration,
+        now: Timestamp,
+    ) {
+        self.renewals_failed.fetch_add(1, Ordering::Relaxed);
+        let loud = self.renewals.lock().admits(now, 1);
+        let Use { lock, lease, owner, token } = of;
+        let owner = owner.map(tracing::field::display);
+        let remaining = rounded(&remaining);
+        warn_if!(
+            loud, target: LOCK, lock, owner, token, %lease, %fault, ?remaining, "renewal failed"
+        );
+    }
+
+    /// Emits the summaries that are due.
+    pub(crate) fn sum_up(&self, now: Timestamp) {
+        let (losses, renewals) =
+            (self.losses.lock().summary(now), self.renewals.lock().summary(now));
+        let holds = self.holds.load(Ordering::Relaxed);
+        if let Some(more) = renewals {
+            tracing::warn!(target: LOCK, more, holds, "more renewals failed");
+        }
+        if let Some(more) = losses {
+            tracing::warn!(target: LOCK, more, holds, "more locks lost");
+        }
+    }
+
+    /// When a summary is due next.
+    pub(crate) fn sums_up_at(&self) -> Timestamp {
+        self.losses.lock().summary_at().min(self.renewals.lock().summary_at())
+    }
+
+    /// A connection that was in use is lost: an outage begins.
+    pub(crate) fn connection_lost(
+        &self,
+        node: &str,
+        reason: &str,
+        burst: &mut Burst,
+        now: Timestamp,
+    ) -> Outage {
+        if let Some(more) = burst.summary(now) {
+            tracing::warn!(target: NODE, node, more, "more connections lost");
+        }
+        let loud = burst.admits(now, CONNECTIONS_IN_FULL);
+        let holds = self.holds.load(Ordering::Relaxed);
+        warn_if!(loud, target: NODE, node, reason, holds, "connection lost");
+        Outage {
+            since: now,
+            renewals_failed: self.renewals_failed.load(Ordering::Relaxed),
+            locks_lost: self.locks_lost.load(Ordering::Relaxed),
+            loud,
+        }
+    }
+
+    /// An outage is over.
+    pub(crate) fn connected_again(&self, node: &str, outage: &Outage, now: Timestamp) {
+        let away_ms = now.since(outage.since).as_millis() as u64;
+        let renewals_failed = self.renewals_failed.load(Ordering::Relaxed) - outage.renewals_failed;
+        let locks_lost = self.locks_lost.load(Ordering::Relaxed) - outage.locks_lost;
+        if outage.loud {
+            tracing::info!(
+                target: NODE, node, away_ms, renewals_failed, locks_lost, "connected again"
+            );
+        } else {
+            tracing::debug!(
+                target: NODE, node, away_ms, renewals_failed, locks_lost, "connected again"
+            );
+        }
+    }
+}
+
+/// A time without a connection, and what had been counted when it began.
+pub(crate) struct Outage {
+    since: Timestamp,
+    renewals_failed: u64,
+    locks_lost: u64,
+    /// Its beginning was more than a line among many.
+    loud: bool,
+}
+
+pub(crate) fn lock_released(of: Use<'_>, held_for: Duration) {
+    let Use { lock, lease, owner, token } = of;
+    let owner = owner.map(tracing::field::display);
+    let held_us = held_for.as_micros() as u64;
+    tracing::debug!(target: LOCK, lock, owner, token, %lease, held_us, "lock released");
+}
+
+pub(crate) fn self_wait(lock: &str, owner: &Owner) {
+    tracing::warn!(
+        target: LOCK,
+        lock,
+        %owner,
+        "this task waits for a lock that it took itself under another owner: it may wait for ever; \
+         name the owner with `owned_by` or `Owner::scope` to nest"
+    );
+}
+
+pub(crate) fn force_unlocked(lock: &str, holder: Option<&Holder>, freed: bool) {
+    let holder = holder.map(tracing::field::display);
+    tracing::warn!(target: LOCK, lock, holder, freed, "force-unlocked");
+}
+
+pub(crate) fn lease_put_back(node: &str, lock: &str, lease: &LeaseId) {
+    tracing::debug!(target: LOCK, node, lock, %lease, "lease put back");
+}
+
+pub(crate) fn node_not_used(node: &str, problem: &str) {
+    tracing::error!(target: NODE, node, problem, "node not used");
+}
+
+pub(crate) fn connecting_failed(node: &str, fault: &Fault, attempt: u32) {
+    tracing::debug!(target: NODE, node, %fault, attempt, "connecting failed");
+}
+
+/// `fault` is `None` if the time was over.
+pub(crate) fn no_connection_for_subscriptions(node: &str, fault: Option<&Fault>) {
+    let fault = fault.map(tracing::field::display);
+    tracing::debug!(target: NODE, node, fault, "no connection for subscriptions");
+}
+
+pub(crate) fn cannot_subscribe(
+    node: &str,
+    channel: &str,
+    fault: &Fault,
+    burst: &mut Burst,
+    now: Timestamp,
+) {
+    if let Some(more) = burst.summary(now) {
+        tracing::warn!(target: NODE, node, more, "more channels refused");
+    }
+    let loud = burst.admits(now, 1);
+    warn_if!(loud, target: NODE, node, channel, %fault, "cannot subscribe: waiters poll");
+}
+
+pub(crate) fn finding(finding: &(impl Display + Debug)) {
+    tracing::info!(target: CHECK, %finding, "the server's settings can break a lock's promises");
+}
+
+/// Lines of one kind: the first few are for everybody, the rest is counted until a summary is due.
+///
+/// Summaries come after 10 s, then after 20 s, 40 s and so on. It starts afresh when nothing came between two of them.
+#[derive(Debug, Default)]
+pub(crate) struct Burst {
+    until: Timestamp,
+    length: Duration,
+    admitted: u32,
+    /// What was counted only.
+    more: u64,
+}
+
+impl Burst {
+    /// Whether a line is among the first `most`.
+    pub(crate) fn admits(&mut self, now: Timestamp, most: u32) -> bool {
+        if now >= self.until && self.more == 0 {
+            *self =
+                Self { until: now.plus(FIRST_SUMMARY), length: FIRST_SUMMARY, ..Self::default() };
+        }
+        let admits = self.admitted < most;
+        if admits {
+            self.admitted += 1;
+        } else {
+            self.more += 1;
+        }
+        admits
+    }
+
+    /// How many lines were counted since the last summary, if one is due.
+    pub(crate) fn summary(&mut self, now: Timestamp) -> Option<u64> {
+        if self.more == 0 || now < self.until {
+            return None;
+        }
+        self.length = (self.length * 2).min(LONGEST_SUMMARY);
+        self.until = now.plus(self.length);
+        Some(std::mem::take(&mut self.more))
+    }
+
+    pub(crate) fn summary_at(&self) -> Timestamp {
+        if self.more == 0 { Timestamp::NEVER } else { self.until }
+    }
+}
+
+const LOSSES_IN_FULL: u32 = 3;
+const CONNECTIONS_IN_FULL: u32 = 3;
+const FIRST_SUMMARY: Duration = Duration::from_secs(10);
+const LONGEST_SUMMARY: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_origin(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn the_first_lines_are_in_full_and_the_others_are_counted() {
+        let mut burst = Burst::default();
+        let admitted: Vec<bool> = (0..5).map(|n| burst.admits(at(100 + n), 3)).collect();
+        assert_eq!(admitted, [true, true, true, false, false]);
+        assert_eq!((burst.summary_at(), burst.summary(at(109))), (at(110), None));
+        assert_eq!(burst.summary(at(110)), Some(2));
+        assert_eq!((burst.summary_at(), burst.summary(at(111))), (Timestamp::NEVER, None));
+    }
+
+    #[test]
+    fn summaries_of_what_goes_on_become_rare_and_the_last_is_not_forgotten() {
+        let mut burst = Burst::default();
+        let summaries: Vec<u64> = (0..3600)
+            .filter(|second| {
+                burst.admits(at(100 + second), 1);
+                burst.summary(at(100 + second)).is_some()
+            })
+            .collect();
+        assert_eq!(summaries, [10, 30, 70, 150, 310, 630, 1230, 1830, 2430, 3030]);
+        assert_eq!(burst.summary_at(), at(100 + 3630));
+    }
+
+    #[test]
+    fn a_quiet_time_makes_the_next_line_a_first_one() {
+        let mut burst = Burst::default();
+        assert!(burst.admits(at(100), 1) && !burst.admits(at(101), 1));
+        assert_eq!(burst.summary(at(110)), Some(1));
+        assert!(!burst.admits(at(120), 1), "within twenty seconds of the summary");
+        assert_eq!(burst.summary(at(130)), Some(1));
+        assert!(burst.admits(at(170), 1), "forty quiet ones");
+        let mut quick = Burst::default();
+        assert!(quick.admits(at(100), 1) && quick.admits(at(110), 1));
+    }
+}

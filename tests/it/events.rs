@@ -1,0 +1,286 @@
+//! What is traced: where, how much of it, and that a subscriber may ask the client back.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex as StdMutex, OnceLock, mpsc},
+    time::{Duration, Instant},
+};
+
+use leasehold::{Client, Guard, Owner};
+use tracing::{Event, Level, Subscriber, field, span};
+use tracing_subscriber::{
+    layer::{Context, Layer, SubscriberExt},
+    registry::LookupSpan,
+};
+
+use crate::{
+    checks::{LIMIT, connect},
+    support::{Proxy, Server, eventually},
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// What was traced, and a client that is asked at every chance.
+#[derive(Clone, Default)]
+struct Traced {
+    client: Arc<OnceLock<Client>>,
+    lines: Arc<StdMutex<Vec<Line>>>,
+}
+
+#[derive(Clone, Debug)]
+struct Line {
+    level: Level,
+    target: &'static str,
+    message: String,
+    fields: BTreeMap<&'static str, String>,
+}
+
+impl Traced {
+    fn listen() -> (Self, tracing::subscriber::DefaultGuard) {
+        let traced = Self::default();
+        let subscriber = tracing_subscriber::registry().with(traced.clone());
+        (traced, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// What an exporter of metrics does whenever it hears of something.
+    fn ask(&self) {
+        if let Some(client) = self.client.get() {
+            let _ = (client.holds(), client.stats(), client.nodes());
+        }
+    }
+
+    fn asked_by(&self, client: &Client) {
+        assert!(self.client.set(client.clone()).is_ok(), "one client");
+    }
+
+    fn lines(&self) -> Vec<Line> {
+        self.lines.lock().expect("no panic").clone()
+    }
+
+    fn with(&self, message: &str) -> Vec<Line> {
+        self.lines().into_iter().filter(|line| line.message == message).collect()
+    }
+
+    async fn comes(&self, message: &str) -> Line {
+        eventually(LIMIT, message, async || !self.with(message).is_empty()).await;
+        self.with(message).remove(0)
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Traced {
+    fn on_new_span(&self, _: &span::Attributes<'_>, _: &span::Id, _: Context<'_, S>) {
+        self.ask();
+    }
+
+    fn on_record(&self, _: &span::Id, _: &span::Record<'_>, _: Context<'_, S>) {
+        self.ask();
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let metadata = event.metadata();
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        if metadata.target().starts_with("leasehold") {
+            self.ask();
+            self.lines.lock().expect("no panic").push(Line {
+                level: *metadata.level(),
+                target: metadata.target(),
+                message: fields.0.remove("message").unwrap_or_default(),
+                fields: fields.0,
+            });
+        }
+    }
+
+    fn on_enter(&self, _: &span::Id, _: Context<'_, S>) {
+        self.ask();
+    }
+
+    fn on_exit(&self, _: &span::Id, _: Context<'_, S>) {
+        self.ask();
+    }
+
+    fn on_close(&self, _: span::Id, _: Context<'_, S>) {
+        self.ask();
+    }
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<&'static str, String>);
+
+impl field::Visit for Fields {
+    fn record_str(&mut self, field: &field::Field, value: &str) {
+        self.0.insert(field.name(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &field::Field, value: &dyn std::fmt::Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
+    }
+}
+
+/// Runs a test on a thread of its own: one that locks itself up there fails instead of hanging.
+fn on_a_thread(test: impl AsyncFnOnce() + Send + 'static) {
+    let (done, ended) = mpsc::channel();
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(test());
+        let _ = done.send(());
+    };
+    let thread = std::thread::spawn(run);
+    match ended.recv_timeout(4 * LIMIT) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs"),
+        _ => thread.join().expect("the test passes"),
+    }
+}
+
+#[test]
+fn a_subscriber_may_ask_the_client_while_a_lock_is_lost() {
+    on_a_thread(async || {
+        let (traced, _listening) = Traced::listen();
+        let server = Server::start().await;
+        let proxy = Proxy::start(server.port()).await;
+        let client = Client::connect(&proxy.url()).await.expect("connected");
+        traced.asked_by(&client);
+        let lock = client.mutex("n");
+
+        // Found by a nested call: the watchdog has no turn meanwhile.
+        let guard = lock.with_lease(30 * MS).lock().await.expect("free");
+        std::thread::sleep(60 * MS);
+        guard.reenter().expect_err("it has ended");
+        assert_eq!(traced.with("lock lost").len(), 1);
+        drop(guard);
+
+        // Found by the watchdog, after renewals that failed: with an answer that did not come, and unsent.
+        let guard = lock.with_ttl(300 * MS).lock().await.expect("free");
+        proxy.drop_replies(true);
+        traced.comes("renewal failed").await;
+        proxy.refuse(true);
+        proxy.cut();
+        tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is lost");
+        traced.comes("connection lost").await;
+        traced.comes("connecting failed").await;
+        proxy.drop_replies(false);
+        proxy.refuse(false);
+        traced.comes("connected again").await;
+        drop(guard);
+
+        // By a forced unlock, by its own task, and at the end of the client.
+        let guard = lock.lock().await.expect("free");
+        lock.lock_with_timeout(20 * MS).await.expect_err("it holds it itself");
+        assert!(lock.try_lock().await.expect("an answer").is_none());
+        lock.force_unlock().await.expect("an answer");
+        traced.comes("force-unlocked").await;
+        assert!(!guard.is_held());
+        let _guard = client.mutex("m").lock().await.expect("free");
+        client.shutdown().await;
+        assert_eq!(traced.with("lock lost").len(), 4, "{:?}", traced.lines());
+    });
+}
+
+#[test]
+fn a_subscriber_may_ask_a_client_of_several_servers() {
+    on_a_thread(async || {
+        let (traced, _listening) = Traced::listen();
+        let servers = [Server::start().await, Server::start().await, Server::start().await];
+        let proxy = Proxy::start(servers[0].port()).await;
+        let urls = [proxy.url(), servers[1].url(), servers[2].url()];
+        let builder = Client::builder().nodes(urls).restart_quarantine(Duration::ZERO);
+        let client = builder.connect().await.expect("connected");
+        traced.asked_by(&client);
+        let lock = client.mutex("n").with_ttl(600 * MS);
+        // Missing on one server: it is put back, once that has not had it for a while.
+        proxy.drop_requests(true);
+        let guard = lock.lock().await.expect("a majority is free");
+        proxy.drop_requests(false);
+        traced.comes("lease put back").await;
+        guard.unlock().await.expect("held");
+        proxy.lead_to(servers[1].port());
+        proxy.cut();
+        traced.comes("node not used").await;
+        client.shutdown().await;
+    });
+}
+
+#[test]
+fn a_subscriber_may_ask_while_a_subscription_is_refused() {
+    on_a_thread(async || {
+        let (traced, _listening) = Traced::listen();
+        let server = Server::start().await;
+        let rules = "ACL SETUSER deaf on >pw ~* +@all resetchannels &leasehold_probe";
+        server.command(&rules.split(' ').collect::<Vec<_>>()).await;
+        let client = Client::connect(&server.url_as("deaf", "pw")).await;
+        let client = client.expect("connected");
+        traced.asked_by(&client);
+        let other = connect(&server).await;
+        let guard = other.mutex("n").lock().await.expect("free");
+        client.mutex("n").lock_with_timeout(300 * MS).await.expect_err("it is held");
+        traced.comes("cannot subscribe: waiters poll").await;
+        guard.unlock().await.expect("held");
+    });
+}
+
+/// What lasts half a minute with the default TTL of 30 s takes four with one of 2 s.
+#[tokio::test]
+async fn an_outage_with_a_thousand_locks_is_ten_warnings_at_most() {
+    let (traced, _listening) = Traced::listen();
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let builder = Client::builder().nodes([proxy.url()]).ttl(2000 * MS);
+    let client = builder.connect().await.expect("connected");
+    let locks = (0..1000).map(|n| client.mutex(format!("n{n}")).lock());
+    let guards = futures_util::future::join_all(locks).await;
+    let guards: Vec<Guard> = guards.into_iter().map(|guard| guard.expect("free")).collect();
+    // The outage: as long as it takes to lose them all, and as long again.
+    let began_at = Instant::now();
+    proxy.refuse(true);
+    proxy.cut();
+    eventually(LIMIT, "all are lost", async || guards.iter().all(|guard| !guard.is_held())).await;
+    tokio::time::sleep(began_at.elapsed()).await;
+    proxy.refuse(false);
+    let again = traced.comes("connected again").await;
+
+    let lines = traced.lines();
+    let loud: Vec<&Line> = lines.iter().filter(|line| line.level <= Level::WARN).collect();
+    assert!((2..=10).contains(&loud.len()), "{} warnings: {loud:#?}", loud.len());
+    let lost = traced.with("connection lost");
+    assert_eq!((lost.len(), lost[0].level), (1, Level::WARN));
+    assert_eq!(lost[0].fields["holds"], "1000");
+    assert_eq!(again.level, Level::INFO);
+    assert_eq!(again.fields["locks_lost"], "1000");
+    let failed: usize = again.fields["renewals_failed"].parse().expect("a number");
+    assert!(failed >= 1000, "{failed}");
+    // Each of them is there for who looks closer.
+    assert_eq!(traced.with("lock lost").len(), 1000);
+    assert_eq!(traced.with("renewal failed").len(), failed);
+    drop(guards);
+}
+
+#[tokio::test]
+async fn every_line_has_a_public_target_and_a_loss_names_lock_owner_and_token() {
+    let (traced, _listening) = Traced::listen();
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let finding = traced.comes("the server's settings can break a lock's promises").await;
+    assert_eq!((finding.level, finding.target), (Level::INFO, "leasehold::check"));
+    let lock = client.mutex("n").owned_by(&Owner::named("req-17"));
+    let guard = lock.with_lease(30 * MS).lock().await.expect("free");
+    tokio::time::timeout(LIMIT, guard.lost()).await.expect("it ends");
+    let lost = traced.comes("lock lost").await;
+    assert_eq!((lost.level, lost.target), (Level::WARN, "leasehold::lock"));
+    assert_eq!(lost.fields["lock"], "n");
+    assert_eq!(lost.fields["token"], guard.token().to_string());
+    assert!(lost.fields["owner"].starts_with("req-17#"), "{lost:?}");
+    assert!(lost.fields["lease"].contains(&guard.holder().to_string()), "{lost:?}");
+    drop(guard);
+    let guard = lock.lock().await.expect("free");
+    let token = guard.token().to_string();
+    guard.unlock().await.expect("held");
+    let released = traced.comes("lock released").await;
+    assert_eq!((released.level, &released.fields["token"]), (Level::DEBUG, &token));
+    server.command(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+    assert_eq!(traced.comes("connection lost").await.target, "leasehold::node");
+    traced.comes("connected again").await;
+    let targets: std::collections::BTreeSet<_> =
+        traced.lines().iter().map(|line| line.target).collect();
+    let public = ["leasehold::check", "leasehold::lock", "leasehold::node"];
+    assert!(targets.iter().all(|target| public.contains(target)), "{targets:?}");
+}
