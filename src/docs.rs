@@ -15,6 +15,7 @@ macro_rules! links {
 [cookbook]: crate::docs::cookbook
 [from-redisson]: crate::docs::from_redisson
 [known-failures]: crate::docs::known_failures
+[logs]: crate::docs::logs
 [over-several-masters]: crate::docs::redisson_compatibility#over-several-masters
 [reliability]: crate::docs::reliability
 [security]: crate::docs::security
@@ -30,6 +31,10 @@ pub mod cookbook {}
 #[doc = links!()]
 #[doc = include_str!("../docs/settings.md")]
 pub mod settings {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/logs.md")]
+pub mod logs {}
 
 #[doc = links!()]
 #[doc = include_str!("../docs/from-redisson.md")]

@@ -128,12 +128,15 @@
 //!
 //! # Observability
 //!
-//! The library logs through [`tracing`](https://docs.rs/tracing):
+//! The library logs through [`tracing`](https://docs.rs/tracing), to three targets:
 //!
-//! * **Level `debug`**: a span `lock` around each acquisition, with the fields `lock`, `owner`, `at` (the caller's file and
-//!   line), `wait_us`, `contended` and `outcome`.
-//! * **Level `warn`**: a lost lock, a failed renewal, a lost connection, a forced unlock, and at connect what
-//!   [`Client::check`] found.
+//! * **`leasehold::lock`**: at `warn` lost locks and failed renewals, with the lock, its owner and its token; at `debug` a
+//!   span `lock` around each acquisition, and the end of each hold.
+//! * **`leasehold::node`**: at `warn` the beginning of a server's outage, at `info` its end, each with counts.
+//! * **`leasehold::check`**: at `info`, once, what [`Client::check`] found at connect.
+//!
+//! [All messages and fields](docs::logs) are stable. An outage takes few lines, however many locks are held. A subscriber may
+//! call the client.
 //!
 //! [`Client::holds`], [`Client::stats`] and [`Client::nodes`] return what a health or metrics endpoint needs, without
 //! I/O. [`Mutex::status`] asks the servers who holds a lock, since when, and how many clients wait.

@@ -134,6 +134,16 @@ fn the_redis_crate_stays_at_the_edge() {
 }
 
 #[test]
+fn everything_is_traced_from_one_place() {
+    let lines = ["error!", "warn!", "info!", "debug!", "trace!", "event!"];
+    for (path, text) in sources() {
+        let traces =
+            code(&text).any(|line| lines.iter().any(|it| line.contains(&format!("tracing::{it}"))));
+        assert_eq!(traces, path == "events.rs", "{path}");
+    }
+}
+
+#[test]
 fn only_the_blocking_client_blocks() {
     for (path, text) in sources() {
         let blocks = code(&text).any(|line| line.contains("block_on("));
