@@ -34,6 +34,25 @@ async fn a_wait_that_ends_before_the_next_answer_names_the_last_holder() {
     nothing_left(&server, &client).await;
 }
 
+#[tokio::test]
+async fn a_wait_too_short_for_an_answer_is_no_trouble_for_others() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let builder = Client::builder().nodes([proxy.url()]).handoff_window(Duration::ZERO);
+    let client = builder.connect().await.expect("connected");
+    let lock = client.mutex("n");
+    let guard = lock.lock().await.expect("free");
+    proxy.hold_replies();
+    drop(guard);
+    // The first asks behind the release, and the second waits for that.
+    let (short, longer) =
+        tokio::join!(lock.lock_with_timeout(30 * MS), lock.lock_with_timeout(200 * MS));
+    proxy.release_replies();
+    assert!(matches!(short, Err(Error::Unavailable { .. })), "{short:?}");
+    assert!(matches!(longer, Err(Error::Timeout { .. })), "{longer:?}");
+    nothing_left(&server, &client).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_on_a_busy_lock_of_a_healthy_server_never_end_as_unavailable() {
     let server = Server::start().await;
