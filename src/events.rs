@@ -180,6 +180,10 @@ pub(crate) fn node_not_used(node: &str, problem: &str) {
     tracing::error!(target: NODE, node, problem, "node not used");
 }
 
+pub(crate) fn server_met(node: &str, past: &impl Debug) {
+    tracing::debug!(target: NODE, node, ?past, "server met");
+}
+
 pub(crate) fn connecting_failed(node: &str, fault: &Fault, attempt: u32) {
     tracing::debug!(target: NODE, node, %fault, attempt, "connecting failed");
 }

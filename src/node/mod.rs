@@ -651,7 +651,7 @@ impl Supervisor {
         };
         let handshake = Handshake { shared: &shared, connection: &connection, until };
         let Met { identity, run } = handshake.run(&mut self.haunting).await?;
-        tracing::debug!(node = %shared.address, past = ?run.past, "server met");
+        events::server_met(&shared.address, &run.past);
         if !self.may_listen {
             shared.hub.probe(until).await?;
             self.may_listen = true;
