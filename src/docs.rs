@@ -13,6 +13,14 @@ macro_rules! links {
 [compatibility]: crate::docs::redisson_compatibility
 [contributing]: crate::docs::contributing
 [cookbook]: crate::docs::cookbook
+[ex-cron]: crate::docs::cookbook::cron
+[ex-fencing-in-sql]: crate::docs::cookbook::fencing_in_sql
+[ex-health]: crate::docs::cookbook::health
+[ex-several-names]: crate::docs::cookbook::several_names
+[ex-spawned-tasks]: crate::docs::cookbook::spawned_tasks
+[ex-stop-on-loss]: crate::docs::cookbook::stop_on_loss
+[ex-web-service]: crate::docs::cookbook::web_service
+[ex-worker-threads]: crate::docs::cookbook::worker_threads
 [from-redisson]: crate::docs::from_redisson
 [known-failures]: crate::docs::known_failures
 [logs]: crate::docs::logs
@@ -26,7 +34,26 @@ macro_rules! links {
 
 #[doc = links!()]
 #[doc = include_str!("../docs/cookbook.md")]
-pub mod cookbook {}
+pub mod cookbook {
+    /// A page with the source of an example, which is compiled and run as such.
+    macro_rules! recipe {
+        ($name:ident, $file:literal) => {
+            #[doc = concat!("The source of the example `", stringify!($name), "`.\n\n```ignore")]
+            #[doc = include_str!($file)]
+            #[doc = "```"]
+            pub mod $name {}
+        };
+    }
+
+    recipe!(web_service, "../examples/web_service.rs");
+    recipe!(worker_threads, "../examples/worker_threads.rs");
+    recipe!(cron, "../examples/cron.rs");
+    recipe!(stop_on_loss, "../examples/stop_on_loss.rs");
+    recipe!(fencing_in_sql, "../examples/fencing_in_sql.rs");
+    recipe!(spawned_tasks, "../examples/spawned_tasks.rs");
+    recipe!(several_names, "../examples/several_names.rs");
+    recipe!(health, "../examples/health.rs");
+}
 
 #[doc = links!()]
 #[doc = include_str!("../docs/settings.md")]

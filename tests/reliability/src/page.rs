@@ -319,7 +319,7 @@ what is checked is allowed.";
 
 const NOT_SURVIVED: &str = "\
 Each is arranged so that it happens for certain; the run fails if the lock does *not* break, or if its user is not told what
-stands here. Where a holder learns of its loss too late, the token is what protects the resource (`examples/fencing.rs`).";
+stands here. Where a holder learns of its loss too late, the token is what protects the resource (`examples/fencing_in_sql.rs`).";
 
 const CHECKED: &str = "\
 By processes of their own, from what every process was told and when, on one clock. A fault run that never puts one of them to

@@ -1,0 +1,52 @@
+//! A cron job that runs on one of several hosts, although their clocks differ a little.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+
+use leasehold::Client;
+use tokio::time::Instant;
+
+/// Longer than the clocks of any two hosts differ: a minute is usual. It must be shorter than the job's period.
+const MIN_HOLD: Duration = Duration::from_millis(500);
+
+/// Every host calls this at the same time of day. Returns whether the job ran on this one.
+async fn nightly(client: &Client, job: impl Future<Output = ()>) -> Result<bool, leasehold::Error> {
+    // A job that hangs must not block tomorrow's.
+    let lock = client.mutex("example:cron:nightly").with_max_hold(Duration::from_secs(3600));
+    let Some(guard) = lock.try_lock().await? else {
+        return Ok(false);
+    };
+    let not_before = Instant::now() + MIN_HOLD;
+    guard.run_until_lost(job).await?;
+    // A host whose clock is late would find the lock free after a short job, and run it again.
+    tokio::time::sleep_until(not_before).await;
+    guard.unlock().await?;
+    Ok(true)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());
+    let (early, late) = (Client::connect(&url).await?, Client::connect(&url).await?);
+    let runs = AtomicU32::new(0);
+    let job = async || {
+        runs.fetch_add(1, SeqCst);
+    };
+
+    let (on_early, on_late) = tokio::join!(nightly(&early, job()), async {
+        // The late host's clock is behind: it starts when the short job has long ended.
+        while runs.load(SeqCst) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::time::sleep(MIN_HOLD / 5).await;
+        nightly(&late, job()).await
+    });
+    println!("the early host ran the job: {}; the late one: {}", on_early?, on_late?);
+    assert_eq!(runs.load(SeqCst), 1, "the job ran twice");
+
+    assert!(nightly(&late, job()).await?, "the next day's job did not run");
+    early.shutdown().await;
+    late.shutdown().await;
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! What processes report, one line for each event.
+
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Something that happened in a process.
+#[derive(Clone)]
+pub(crate) struct Event {
+    pub(crate) at_us: u64,
+    pub(crate) process: String,
+    pub(crate) what: What,
+}
+
+#[derive(Clone)]
+pub(crate) enum What {
+    Waits,
+    Holds {
+        token: u64,
+        waited_us: u64,
+    },
+    Nests {
+        level: u32,
+        token: u64,
+    },
+    Unnests {
+        level: u32,
+    },
+    /// Told before the release is sent.
+    Leaves,
+    Lost,
+    /// All was done that was asked for.
+    Done,
+    Failed(String),
+}
+
+impl Event {
+    pub(crate) fn by(&self, name: &str) -> bool {
+        self.process == name
+    }
+
+    /// The token of a hold that begins.
+    pub(crate) fn token(&self) -> Option<u64> {
+        match self.what {
+            What::Holds { token, .. } => Some(token),
+            _ => None,
+        }
+    }
+
+    /// The line that a process reports it with.
+    pub(crate) fn line(&self) -> String {
+        let Self { at_us, process, what } = self;
+        let what = match what {
+            What::Waits => "waits".to_owned(),
+            What::Holds { token, waited_us } => format!("holds {token} {waited_us}"),
+            What::Nests { level, token } => format!("nests {level} {token}"),
+            What::Unnests { level } => format!("unnests {level}"),
+            What::Leaves => "leaves".to_owned(),
+            What::Lost => "lost".to_owned(),
+            What::Done => "done".to_owned(),
+            What::Failed(message) => format!("failed {message}"),
+        };
+        format!("{at_us} {process} {what}")
+    }
+
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let (at_us, rest) = line.split_once(' ')?;
+        let (process, rest) = rest.split_once(' ')?;
+        let words: Vec<&str> = rest.split(' ').collect();
+        let what = match &*words {
+            ["waits"] => What::Waits,
+            ["holds", token, waited] => {
+                What::Holds { token: token.parse().ok()?, waited_us: waited.parse().ok()? }
+            }
+            ["nests", level, token] => {
+                What::Nests { level: level.parse().ok()?, token: token.parse().ok()? }
+            }
+            ["unnests", level] => What::Unnests { level: level.parse().ok()? },
+            ["leaves"] => What::Leaves,
+            ["lost"] => What::Lost,
+            ["done"] => What::Done,
+            ["failed", ..] => What::Failed(rest["failed ".len()..].to_owned()),
+            _ => return None,
+        };
+        Some(Self { at_us: at_us.parse().ok()?, process: process.to_owned(), what })
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waits => f.write_str("wants the lock"),
+            Self::Holds { token, waited_us } => {
+                write!(f, "HOLDS the lock, token {token}, waited {}", ms(*waited_us))
+            }
+            Self::Nests { level, token } => write!(f, "holds it at level {level}, token {token}"),
+            Self::Unnests { level } => write!(f, "is back at level {level}"),
+            Self::Leaves => f.write_str("gives it back"),
+            Self::Lost => f.write_str("is told that the lock is lost, and stops"),
+            Self::Done => f.write_str("is done"),
+            Self::Failed(message) => f.write_str(message),
+        }
+    }
+}
+
+pub(crate) fn now_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64
+}
+
+pub(crate) fn ms(us: u64) -> String {
+    format!("{:.1} ms", us as f64 / 1000.0)
+}

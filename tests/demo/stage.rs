@@ -1,0 +1,107 @@
+//! The parent's side: the processes, and the timeline of what they report.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+use leasehold::Mutex;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin};
+use tokio::sync::mpsc;
+
+use crate::event::{Event, What, now_us};
+use crate::{Outcome, check};
+
+/// The processes, and what has happened so far.
+pub(crate) struct Stage {
+    lock: String,
+    began_at_us: u64,
+    actors: BTreeMap<String, (Child, ChildStdin)>,
+    heard: mpsc::UnboundedReceiver<Event>,
+    reports: mpsc::UnboundedSender<Event>,
+    /// In the order of their times.
+    pub(crate) events: Vec<Event>,
+    act: u32,
+}
+
+impl Stage {
+    pub(crate) fn new(lock: &Mutex) -> Self {
+        let (reports, heard) = mpsc::unbounded_channel();
+        let (actors, events) = Default::default();
+        let lock = lock.name().to_owned();
+        Self { lock, began_at_us: now_us(), actors, heard, reports, events, act: 0 }
+    }
+
+    /// Starts a process and waits until it is connected.
+    pub(crate) async fn enter(&mut self, name: &str) -> Outcome<()> {
+        let mut child = tokio::process::Command::new(std::env::current_exe()?)
+            .args([name, &self.lock])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let commands = child.stdin.take().ok_or("the process has no input")?;
+        let mut lines = BufReader::new(child.stdout.take().ok_or("it has no output")?).lines();
+        let reports = self.reports.clone();
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                if let Some(event) = Event::parse(&line) {
+                    let _ = reports.send(event);
+                }
+            }
+        });
+        self.actors.insert(name.to_owned(), (child, commands));
+        self.until(|event| event.by(name) && matches!(event.what, What::Done)).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn tell(&mut self, name: &str, command: &str) -> Outcome<()> {
+        let (_, commands) = self.actors.get_mut(name).ok_or("no such process")?;
+        Ok(commands.write_all(format!("{command}\n").as_bytes()).await?)
+    }
+
+    /// Hears and prints events until one is as wanted.
+    pub(crate) async fn until(&mut self, wanted: impl Fn(&Event) -> bool) -> Outcome<Event> {
+        loop {
+            let event = self.heard.recv().await.ok_or("nobody reports any more")?;
+            if let What::Failed(message) = &event.what {
+                return Err(format!("{}: {message}", event.process).into());
+            }
+            if !matches!(event.what, What::Done) {
+                self.print(event.at_us, &event.process, &event.what.to_string());
+            }
+            let place = self.events.partition_point(|earlier| earlier.at_us <= event.at_us);
+            self.events.insert(place, event.clone());
+            if wanted(&event) {
+                return Ok(event);
+            }
+        }
+    }
+
+    pub(crate) async fn kill(&mut self, name: &str) -> Outcome<()> {
+        // Its input stays open until it is dead: closed, it would be told to leave.
+        let (mut child, _commands) = self.actors.remove(name).ok_or("no such process")?;
+        Ok(child.kill().await?)
+    }
+
+    pub(crate) fn signal(&self, name: &str, signal: &str) -> Outcome<()> {
+        let (child, _) = self.actors.get(name).ok_or("no such process")?;
+        let pid = child.id().ok_or("the process has ended")?;
+        // The shell's own `kill`: there is one wherever there is a shell.
+        let status = Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).status()?;
+        check(status.success(), "the signal could not be sent")
+    }
+
+    pub(crate) fn title(&mut self, title: &str) {
+        self.act += 1;
+        println!("\n{}. {title}", self.act);
+    }
+
+    pub(crate) fn say(&self, text: &str) {
+        self.print(now_us(), "", text);
+    }
+
+    fn print(&self, at_us: u64, process: &str, text: &str) {
+        let at = at_us.saturating_sub(self.began_at_us) as f64 / 1000.0;
+        println!("{at:>9.1}  {process:<6} {text}");
+    }
+}
