@@ -218,22 +218,26 @@ async fn confirm(
     let engine = &hold.gate.engine;
     let lease = &hold.lease;
     let lock = lease.primitive.name();
-    lease.check(engine.clock.now()).map_err(|reason| Error::lost(lock, reason))?;
+    let lost = |reason| Error::lost(lock, reason);
+    lease.check(engine.clock.now()).map_err(lost)?;
     let mut renewal = sent.map_err(|fault| engine.quorum.error(Some(lock), fault))?;
-    let within = engine.config.response_timeout(lease.ttl());
+    // For as long as an answer about the new lease may take, and no longer than the old one lasts.
+    let within = engine.quorum.patience(renewal.ttl).max(lease.patience(renewal.sent_at()));
+    let within = within.min(lease.time_left(renewal.sent_at()));
     match lease.answer(&mut renewal, within).await {
         Ok(true) => {
-            let at = lease
-                .widened(&mut renewal, terms, engine.clock.now())
-                .map_err(|reason| Error::lost(lock, reason))?;
+            let at = lease.widened(&mut renewal, terms, engine.clock.now()).map_err(lost)?;
             engine.watchdog.watch(lease, at);
             Ok(())
         }
         Ok(false) => {
             lease.lose(LossReason::Gone);
-            Err(Error::lost(lock, LossReason::Gone))
+            Err(lost(LossReason::Gone))
         }
-        Err(fault) => Err(engine.quorum.error(Some(lock), fault)),
+        Err(fault) => {
+            lease.check(engine.clock.now()).map_err(lost)?;
+            Err(engine.quorum.error(Some(lock), fault))
+        }
     }
 }
 

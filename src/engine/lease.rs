@@ -49,6 +49,8 @@ struct State {
     deadline: Timestamp,
     /// What every renewal asks for.
     ttl: Duration,
+    /// The longest end that was ever asked of the servers, confirmed or not.
+    ends_by: Timestamp,
     watched: bool,
     /// The longest hold's end: nothing is renewed after it.
     renew_until: Timestamp,
@@ -141,6 +143,7 @@ impl Lease {
                 phase: Phase::Held,
                 deadline: grant.deadline,
                 ttl: grant.ttl,
+                ends_by: grant.sent_at.plus(grant.ttl),
                 watched,
                 renew_until: end_of_hold(terms.max_hold, grant.sent_at),
                 renew_at: grant.sent_at.plus(grant.ttl / 3),
@@ -298,7 +301,8 @@ impl Lease {
     /// Lets the next hold, of `max_hold`, use this lease as it is: the hold's token, if that can be.
     ///
     /// Only while it is young and far from its end, so that a hold in another process waits for one
-    /// window at most, and the new hold begins with time enough.
+    /// window at most, and the new hold begins with time enough. Not once it was extended: the new hold asked
+    /// for no longer lease than its own, and would outlast a crash of this process by what the last one asked for.
     ///
     /// The second value is when the watchdog has to look, if that has changed.
     pub(crate) fn hand_off(
@@ -312,7 +316,8 @@ impl Lease {
             && terms.lease == LeaseTerms::Watched(state.ttl)
             && now.since(self.acquired_at) < window
             && state.phase == Phase::Held
-            && state.deadline.since(now) > state.ttl / 2;
+            && state.deadline.since(now) > state.ttl / 2
+            && state.ends_by.since(now) <= state.ttl;
         if !fits {
             return None;
         }
@@ -340,8 +345,8 @@ impl Lease {
         }
         let mut renewal = None;
         if state.renews() && now >= state.renew_at {
-            let count = state.count;
-            match self.quorum.renew(&*self.primitive, &self.id, count, state.ttl) {
+            let ttl = state.ttl;
+            match self.send_renewal(&mut state, ttl) {
                 Ok(sent) => {
                     state.renewing = true;
                     renewal = Some(sent);
@@ -413,24 +418,34 @@ impl Lease {
         }
         self.look(state, now);
         let heal = self.heal(state, renewal.ttl.max(state.ttl));
-        let State { footholds, news, confirmed, .. } = state;
+        let mut healed = false;
+        let State { footholds, news, confirmed, .. } = &mut *state;
         renewal.leave(footholds, now, |node, foothold| {
             let node = &self.quorum.nodes()[node];
             if *confirmed && foothold.heal(node, &heal, now) {
                 news.push(News::PutBack { node: node.address().clone() });
+                healed = true;
             }
         });
+        if healed {
+            state.asked_for(heal.ttl, now);
+        }
         state.look_at = look_by(&state.footholds, self.quorum.patience(state.ttl));
     }
 
     /// Takes in answers that were not waited for.
     fn look(&self, state: &mut State, now: Timestamp) {
         let heal = self.heal(state, state.ttl);
+        let mut healed = false;
         for (node, foothold) in self.quorum.nodes().iter().zip(&mut state.footholds) {
             let missing = foothold.look(node, &heal, now) && state.confirmed;
             if missing && foothold.heal(node, &heal, now) {
                 state.news.push(News::PutBack { node: node.address().clone() });
+                healed = true;
             }
+        }
+        if healed {
+            state.asked_for(heal.ttl, now);
         }
         state.look_at = look_by(&state.footholds, self.quorum.patience(state.ttl));
     }
@@ -495,8 +510,7 @@ impl Lease {
         if !wanted {
             return None;
         }
-        let sent =
-            self.quorum.renew(&*self.primitive, &self.id, state.count, Duration::ZERO).ok()?;
+        let sent = self.send_renewal(state, Duration::ZERO).ok()?;
         state.count_in_flight = true;
         Some(sent)
     }
@@ -528,16 +542,22 @@ impl Lease {
         if lasts || state.phase != Phase::Held {
             return (None, look_at);
         }
-        (Some(self.quorum.renew(&*self.primitive, &self.id, state.count, ttl)), look_at)
+        (Some(self.send_renewal(&mut state, ttl)), look_at)
     }
 
     /// Sends what makes the lease last for `ttl` from now on at least.
     pub(crate) fn lengthen(&self, ttl: Duration) -> Result<Renewal, Fault> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         match state.phase {
-            Phase::Held => self.quorum.renew(&*self.primitive, &self.id, state.count, ttl),
+            Phase::Held => self.send_renewal(&mut state, ttl),
             _ => Err(Fault::Closed),
         }
+    }
+
+    fn send_renewal(&self, state: &mut State, ttl: Duration) -> Result<Renewal, Fault> {
+        let renewal = self.quorum.renew(&*self.primitive, &self.id, state.count, ttl)?;
+        state.asked_for(ttl, renewal.sent_at());
+        Ok(renewal)
     }
 
     /// Takes in the answer to a widening: the lease lasts as `terms` ask from now on.
@@ -578,8 +598,9 @@ impl Lease {
             state.phase = Phase::Released;
             self.quorum.events().lease_ended();
         }
-        let ttl = state.ttl;
-        self.quorum.release(&self.primitive, self.id.clone(), ttl, &state.footholds)
+        // It is owed for as long as anything that was asked for may keep the lock.
+        let lasts = state.ends_by.since(self.clock.now()).max(state.ttl);
+        self.quorum.release(&self.primitive, self.id.clone(), lasts, &state.footholds)
     }
 
     /// When the watchdog has to look at it first.
@@ -587,9 +608,10 @@ impl Lease {
         self.state.lock().next_at()
     }
 
-    /// How long an answer about it is waited for.
-    pub(crate) fn ttl(&self) -> Duration {
-        self.state.lock().ttl
+    /// How long an answer about it is waited for: the longer, the longer it is ours.
+    pub(crate) fn patience(&self, now: Timestamp) -> Duration {
+        let state = self.state.lock();
+        self.quorum.patience(state.ttl.max(state.deadline.since(now)))
     }
 }
 
@@ -632,6 +654,11 @@ impl State {
         self.renew_at = sent_at.plus(self.ttl / 3);
         self.confirmed = true;
         self.count_written = renewal.count;
+    }
+
+    /// The servers were asked at `at` to keep it for `ttl` from then on.
+    fn asked_for(&mut self, ttl: Duration, at: Timestamp) {
+        self.ends_by = self.ends_by.max(at.plus(ttl));
     }
 
     fn take_token(&mut self) -> Option<u64> {

@@ -17,7 +17,6 @@ use tokio_util::task::TaskTracker;
 use super::lease::Lease;
 use super::quorum::Renewal;
 use crate::clock::{Clock, Timestamp};
-use crate::config::Config;
 use crate::error::Fault;
 use crate::events::Events;
 use crate::key::LeaseId;
@@ -104,12 +103,7 @@ impl Schedule {
 }
 
 impl Watchdog {
-    pub(crate) fn start(
-        clock: Clock,
-        config: Arc<Config>,
-        events: Arc<Events>,
-        tasks: &TaskTracker,
-    ) -> Self {
+    pub(crate) fn start(clock: Clock, events: Arc<Events>, tasks: &TaskTracker) -> Self {
         let (work, received) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             errands: AtomicUsize::new(0),
@@ -120,7 +114,6 @@ impl Watchdog {
         let round = Round {
             shared: shared.clone(),
             clock: clock.clone(),
-            config,
             events,
             work: received,
             errands: FuturesUnordered::new(),
@@ -172,7 +165,6 @@ impl Watchdog {
 struct Round {
     shared: Arc<Shared>,
     clock: Clock,
-    config: Arc<Config>,
     events: Arc<Events>,
     work: mpsc::UnboundedReceiver<Work>,
     errands: FuturesUnordered<Errand>,
@@ -239,7 +231,7 @@ impl Round {
     }
 
     fn await_renewal(&self, lease: Arc<Lease>, mut renewal: Renewal, only_count: bool) {
-        let within = self.config.response_timeout(lease.ttl());
+        let within = lease.patience(self.clock.now());
         self.renewals.push(Box::pin(async move {
             let answer = lease.answer(&mut renewal, within).await;
             Answered { lease, renewal, answer, only_count }

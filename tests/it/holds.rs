@@ -5,15 +5,16 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use leasehold::{Client, Mutex, blocking};
+use leasehold::{Client, Error, LossReason, Mutex, blocking};
+use redis::Value;
 use tokio::runtime::Runtime;
 
 use crate::{
-    checks::{LIMIT, lock_keys},
-    support::{Server, eventually},
+    checks::{LIMIT, connect, lock_keys, nothing_left},
+    support::{Proxy, Server, Stalls, eventually, within},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -92,6 +93,114 @@ fn nothing_is_held_after_a_shutdown_among_threads() {
     runtime.block_on(eventually(LIMIT, "no lock is left", none_left));
 }
 
+// An extension.
+
+/// Who stands behind a hold whose lease was made longer gets a lease of its own, as long as it asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_longer_lease_is_not_handed_on() {
+    let server = Server::start().await;
+    let builder = Client::builder().nodes([server.url()]).handoff_window(1000 * MS);
+    let client = builder.connect().await.expect("connected");
+    let stalls = Stalls::watch();
+    let ttl = 900 * MS;
+    for way in ["extended", "nested in a longer one", "longer nested in it"] {
+        let lock = client.mutex("n").with_ttl(ttl);
+        let first = if way.starts_with("nested") { lock.with_lease(HOUR) } else { lock.clone() };
+        let theirs = connect(&server).await.mutex("n").lock().await.expect("free");
+        let first = tokio::spawn(first.lock());
+        eventually(LIMIT, "one waits", async || client.stats().waiters == 1).await;
+        let next = tokio::spawn(lock.with_max_hold(100 * MS).lock());
+        eventually(LIMIT, "both wait", async || client.stats().waiters == 2).await;
+        theirs.unlock().await.expect("held");
+        let guard = first.await.expect("no panic").expect("free");
+        let owned = lock.owned_by(guard.owner());
+        let inner = match way {
+            "extended" => {
+                guard.extend(HOUR).await.expect("held");
+                None
+            }
+            "nested in a longer one" => Some(owned.lock().await.expect("its own")),
+            _ => Some(owned.with_lease(HOUR).with_max_hold(HOUR).lock().await.expect("its own")),
+        };
+        drop(inner);
+        drop(guard);
+        let began_at = Instant::now();
+        let next = tokio::time::timeout(LIMIT, next).await.expect("its turn comes");
+        let next = next.expect("no panic").expect("free");
+        assert!(next.remaining() <= ttl, "{way}: {:?}", next.remaining());
+        let left = pttl(&server, "n").await;
+        assert!(left <= ttl.as_millis() as i64, "{way}: {left} ms at the server");
+        // Its own longest hold counts, too.
+        tokio::time::timeout(LIMIT, next.lost()).await.expect("it ends");
+        let took = began_at.elapsed();
+        assert!(took < within(1100 * MS, &stalls), "{way}: {took:?}");
+        drop(next);
+        nothing_left(&server, &client).await;
+    }
+}
+
+async fn pttl(server: &Server, name: &str) -> i64 {
+    let Value::Int(left) = server.command(&["PTTL", name]).await else { panic!("a number") };
+    left
+}
+
+/// The server is away for longer than the first lease, and the client is dropped meanwhile: the lock that was made to
+/// last longer is given back all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_release_of_a_longer_lease_is_owed_for_as_long_as_that() {
+    let server = Server::start().await;
+    for way in ["extended", "extended without an answer", "nested"] {
+        let proxy = Proxy::start(server.port()).await;
+        let client = Client::connect(&proxy.url()).await.expect("connected");
+        let lock = client.mutex("n").with_lease(400 * MS);
+        let guard = lock.lock().await.expect("free");
+        match way {
+            "nested" => {
+                drop(lock.owned_by(guard.owner()).with_lease(HOUR).lock().await.expect("its own"));
+            }
+            "extended" => guard.extend(HOUR).await.expect("held"),
+            _ => {
+                proxy.drop_replies(true);
+                guard.extend(HOUR).await.expect_err("no answer comes");
+            }
+        }
+        assert!(pttl(&server, "n").await > 1_000_000, "{way}");
+        proxy.refuse(true);
+        proxy.cut();
+        proxy.drop_replies(false);
+        drop((guard, lock, client));
+        // What is tested is that the client goes on for longer than the first lease.
+        tokio::time::sleep(1200 * MS).await;
+        assert!(pttl(&server, "n").await > 1_000_000, "{way}");
+        proxy.refuse(false);
+        eventually(LIMIT, way, async || lock_keys(&server).await.is_empty()).await;
+    }
+}
+
+/// A lease that was made longer leaves more time for the answer to its release, and so does the longer one for the
+/// answer to its extension.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_about_a_longer_lease_are_waited_for_longer() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let client = Client::connect(&proxy.url()).await.expect("connected");
+    let lease = Duration::from_secs(3);
+    for name in ["n", "m"] {
+        // The first time the server learns the scripts.
+        let guard = client.mutex(name).with_lease(lease).lock().await.expect("free");
+        guard.extend(lease).await.expect("held");
+        guard.unlock().await.expect("held");
+    }
+    let guard = client.mutex("n").with_lease(900 * MS).lock().await.expect("free");
+    // More than a third of the first lease.
+    proxy.delay_replies(400 * MS);
+    guard.extend(HOUR).await.expect("held, and answered in time");
+    guard.unlock().await.expect("held, and answered in time");
+    proxy.delay_replies(Duration::ZERO);
+    nothing_left(&server, &client).await;
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
 const ROUNDS: u64 = 320;
 const LOCKS: usize = 24;
 const TASKS: usize = 3;

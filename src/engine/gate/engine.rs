@@ -51,7 +51,7 @@ impl Engine {
         tasks: TaskTracker,
     ) -> Arc<Self> {
         Arc::new(Self {
-            watchdog: Watchdog::start(clock.clone(), config.clone(), events, &tasks),
+            watchdog: Watchdog::start(clock.clone(), events, &tasks),
             config,
             clock,
             quorum,

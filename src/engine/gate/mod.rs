@@ -359,8 +359,8 @@ impl Gate {
         Parting { lease, release, number, .. }: Parting,
     ) -> Result<Released, Fault> {
         // After the deadline another may have had the lock: the answer would say nothing any more.
-        let left = lease.time_left(self.engine.clock.now());
-        let within = self.engine.config.response_timeout(lease.ttl()).min(left);
+        let now = self.engine.clock.now();
+        let within = lease.patience(now).min(lease.time_left(now));
         // Told to the gate also when this future is dropped half-way.
         let mut told = Told { gate: self, number, released: None };
         let answer = release.answer(within).await;
