@@ -228,10 +228,13 @@ impl Lease {
         self.state.lock().phase != Phase::Held
     }
 
-    /// Cancelled when the lease is lost.
+    /// Cancelled when the lease is lost, or nobody is left to notice it.
     pub(crate) fn lost(&self) -> &CancellationToken {
         let token = self.lost.get_or_init(CancellationToken::new);
-        if matches!(self.state.lock().phase, Phase::Lost(_)) {
+        // Made first, asked then; `wake` takes the same mutex before it looks for the token: one sees the other.
+        let state = self.state.lock();
+        if matches!(state.phase, Phase::Lost(_)) || self.clock.is_stopped() {
+            drop(state);
             token.cancel();
         }
         token
@@ -282,6 +285,7 @@ impl Lease {
 
     /// Wakes those who wait for the loss, also where nobody is left to notice it.
     pub(crate) fn wake(&self) {
+        drop(self.state.lock());
         if let Some(token) = self.lost.get() {
             token.cancel();
         }

@@ -200,6 +200,33 @@ async fn answers_about_a_longer_lease_are_waited_for_longer() {
     nothing_left(&server, &client).await;
 }
 
+// The end of its runtime.
+
+/// Asked for before the runtime of the client's tasks ended or after it: who holds is told, since nobody renews any
+/// more.
+#[test]
+fn a_loss_first_asked_for_after_the_runtime_ended_is_told_at_once() {
+    let (servers, first) = (Runtime::new().expect("a runtime"), Runtime::new().expect("a runtime"));
+    let server = servers.block_on(Server::start());
+    let guards = first.block_on(async {
+        let client = Client::connect(&server.url()).await.expect("connected");
+        let watched = client.mutex("n").with_ttl(HOUR).lock().await.expect("free");
+        let fixed = client.mutex("m").with_lease(HOUR).lock().await.expect("free");
+        [watched, fixed]
+    });
+    drop(first);
+    servers.block_on(async {
+        for guard in &guards {
+            let told = tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+            assert_eq!(told, LossReason::Shutdown);
+            let work = std::future::pending::<()>();
+            let run = tokio::time::timeout(LIMIT, guard.run_until_lost(work)).await;
+            let answer = run.expect("it is told");
+            assert!(matches!(answer, Err(Error::Lost { .. })), "{answer:?}");
+        }
+    });
+}
+
 const HOUR: Duration = Duration::from_secs(3600);
 const ROUNDS: u64 = 320;
 const LOCKS: usize = 24;
