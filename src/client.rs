@@ -141,14 +141,11 @@ impl Client {
             loop {
                 let mut left = std::pin::pin!(self.engine.left.notified());
                 left.as_mut().enable();
-                let holds = self.holds();
-                if (holds.is_empty() && !self.is_busy()) || self.engine.clock.is_stopped() {
+                let over = self.holds().is_empty() && !self.is_busy();
+                if over || self.engine.clock.is_stopped() {
                     return;
                 }
-                // A hold that is lost tells nobody here.
-                let first_end = holds.iter().map(|hold| hold.remaining).min();
-                let at = self.engine.clock.now().plus(first_end.unwrap_or(Duration::MAX));
-                self.engine.clock.until(at, left).await;
+                left.await;
             }
         };
         let ended = self.engine.clock.until(until, nothing_held).await;

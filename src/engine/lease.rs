@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::primitive::Primitive;
@@ -41,6 +42,8 @@ pub(crate) struct Lease {
     pub(crate) place: Place,
     /// Cancelled when the lease is lost; made for the first who asks.
     lost: OnceLock<CancellationToken>,
+    /// Wakes those who wait until the client holds nothing.
+    left: Arc<Notify>,
 }
 
 struct State {
@@ -129,6 +132,7 @@ impl Lease {
         primitive: Arc<dyn Primitive>,
         quorum: Arc<Quorum>,
         clock: Clock,
+        left: Arc<Notify>,
     ) -> Self {
         let watched = matches!(terms.lease, LeaseTerms::Watched(_));
         let patience = quorum.patience(grant.ttl);
@@ -162,6 +166,7 @@ impl Lease {
             }),
             place: Place::default(),
             lost: OnceLock::new(),
+            left,
         }
     }
 
@@ -289,6 +294,7 @@ impl Lease {
         if let Some(token) = self.lost.get() {
             token.cancel();
         }
+        self.left.notify_waiters();
     }
 
     /// Its next token, if the block has one left.

@@ -227,6 +227,44 @@ fn a_loss_first_asked_for_after_the_runtime_ended_is_told_at_once() {
     });
 }
 
+// A drain.
+
+/// Where a lock is lost before its end, a drain does not wait for that end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_ends_with_a_loss_before_its_time() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    for way in ["forced open", "found gone", "found gone by an extension"] {
+        let client = connect(&server).await;
+        let lock = client.mutex("n");
+        let lock =
+            if way == "found gone" { lock.with_ttl(900 * MS) } else { lock.with_lease(HOUR) };
+        let guard = lock.lock().await.expect("free");
+        if way != "found gone by an extension" {
+            guard.extend(HOUR).await.expect("held");
+        }
+        let drained = client.clone();
+        let drain = tokio::spawn(async move { drained.drain(LIMIT).await });
+        eventually(LIMIT, "it drains", async || {
+            matches!(client.mutex("m").try_lock().await, Err(Error::Closed))
+        })
+        .await;
+        let began_at = Instant::now();
+        match way {
+            "forced open" => assert!(lock.force_unlock().await.expect("an answer")),
+            _ => assert_eq!(server.command(&["DEL", "n"]).await, Value::Int(1)),
+        }
+        if way == "found gone by an extension" {
+            guard.extend(HOUR).await.expect_err("it is gone");
+        }
+        let ended = tokio::time::timeout(LIMIT, drain).await.expect("it ends");
+        assert!(ended.expect("no panic"), "{way}: nothing is held");
+        let took = began_at.elapsed();
+        assert!(took < within(500 * MS, &stalls), "{way}: {took:?}");
+        drop(guard);
+    }
+}
+
 const HOUR: Duration = Duration::from_secs(3600);
 const ROUNDS: u64 = 320;
 const LOCKS: usize = 24;

@@ -29,7 +29,7 @@ pub(crate) struct Engine {
     pub(super) gates: Mutex<HashMap<Arc<str>, Arc<Gate>>>,
     phase: AtomicU8,
     /// Wakes those who wait until nothing is held.
-    pub(crate) left: Notify,
+    pub(crate) left: Arc<Notify>,
 }
 
 /// How much a client still does; in this order.
@@ -58,7 +58,7 @@ impl Engine {
             tasks,
             gates: Mutex::default(),
             phase: AtomicU8::new(Service::Open as u8),
-            left: Notify::new(),
+            left: Arc::default(),
         })
     }
 

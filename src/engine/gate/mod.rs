@@ -501,6 +501,7 @@ impl Gate {
             self.primitive.clone(),
             engine.quorum.clone(),
             engine.clock.clone(),
+            engine.left.clone(),
         ));
         engine.watchdog.watch(&lease, lease.first_look());
         let token = lease.take_token().expect("BUG: a block has a token at least");
