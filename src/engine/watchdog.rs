@@ -64,7 +64,9 @@ impl Schedule {
         lease.place.set(Some(at));
         self.events.insert((at, lease.id.clone()), lease.clone());
         let sooner = at < self.looks_at;
-        self.looks_at = self.looks_at.min(at);
+        // While nothing is held the task sleeps for good: for the first that is, it plans anew.
+        let idle = self.looks_at == Timestamp::NEVER;
+        self.looks_at = if idle { Timestamp::default() } else { self.looks_at.min(at) };
         sooner
     }
 

@@ -125,6 +125,8 @@ pub struct Checker {
     pub overlaps_told: u64,
     /// For how long two holds were held at once.
     pub longest_overlap_ms: u64,
+    /// When each host was last suspended no more.
+    resumed: BTreeMap<usize, u64>,
     /// Since when two are held at once.
     overlapping: BTreeMap<(usize, u64, u64), u64>,
 }
@@ -141,6 +143,11 @@ impl Checker {
     /// A rule was looked at, and something was there to judge.
     pub fn checked(&mut self, rule: Rule) {
         *self.checks.entry(rule).or_default() += 1;
+    }
+
+    /// A host is suspended no more: its timers are late, each by what it had left.
+    pub fn resumed(&mut self, host: usize, now: u64) {
+        self.resumed.insert(host, now);
     }
 
     /// A lease was deleted by hand, where its votes are needed.
@@ -211,6 +218,9 @@ impl Checker {
                 *self.checks.entry(Rule::Telling).or_default() += 1;
             }
             let since = *hold.seen_lost.get_or_insert(now);
+            // A look each second is promised after a suspend.
+            let resumed_at = self.resumed.get(&hold.grant.host).copied();
+            let since = since.max(resumed_at.map_or(0, |at| at + LOOK));
             if !hold.told && now.saturating_sub(since) > TELLING {
                 hold.told = true;
                 let what =
@@ -328,6 +338,8 @@ impl Checker {
     }
 }
 
+/// How long after a suspend a loss may go unnoticed, in milliseconds.
+const LOOK: u64 = 1000;
 /// How late a loss may be told, in milliseconds.
 const TELLING: u64 = 50;
 /// How long holds that ended are compared with new ones.

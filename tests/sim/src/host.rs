@@ -21,13 +21,16 @@ use crate::rng::Rng;
 pub struct HostClock {
     origin: Instant,
     looks: AtomicU64,
+    /// For how long its host was suspended, in nanoseconds: timers know nothing of that time.
+    suspended: AtomicU64,
     /// What it showed last, in nanoseconds.
     last: AtomicU64,
 }
 
 impl HostClock {
     fn new(origin: Instant) -> Self {
-        Self { origin, looks: AtomicU64::new(0), last: AtomicU64::new(BOOT_NANOS) }
+        let last = AtomicU64::new(BOOT_NANOS);
+        Self { origin, looks: AtomicU64::new(0), suspended: AtomicU64::new(0), last }
     }
 
     fn nanos(&self) -> u64 {
@@ -35,9 +38,20 @@ impl HostClock {
         // Outside of its runtime time stands still.
         if Handle::try_current().is_ok() {
             let elapsed = Instant::now().saturating_duration_since(self.origin).as_nanos() as u64;
+            let elapsed = elapsed + self.suspended.load(Ordering::Relaxed);
             self.last.store(BOOT_NANOS + elapsed + looks, Ordering::Relaxed);
         }
         self.last()
+    }
+
+    /// A look at it.
+    pub fn read(&self) -> Duration {
+        Duration::from_nanos(self.nanos())
+    }
+
+    /// Jumps as it does over a suspend of the host, while no timer moves.
+    pub fn jump(&self, over: Duration) {
+        self.suspended.fetch_add(over.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// What it showed last.
@@ -145,6 +159,10 @@ pub struct Host {
     began_at: u64,
     local_ms: u64,
     stopped_until: u64,
+    /// It is stopped because its host is suspended.
+    suspended: bool,
+    /// For how long it was in all: its timers are that much behind.
+    suspended_ms: u64,
 }
 
 impl Host {
@@ -182,6 +200,8 @@ impl Host {
             began_at,
             local_ms: 0,
             stopped_until: 0,
+            suspended: false,
+            suspended_ms: 0,
         }
     }
 
@@ -196,6 +216,12 @@ impl Host {
         }
     }
 
+    /// As a stop, but that only its clock goes on, and its timers do not.
+    pub fn suspend_until(&mut self, until: u64) {
+        self.suspended = true;
+        self.stop_until(until);
+    }
+
     pub fn go_on(&mut self) {
         self.stopped_until = 0;
     }
@@ -207,12 +233,18 @@ impl Host {
         }
         let elapsed = (now - self.began_at) as i64;
         let local = (elapsed + elapsed * self.drift_ppm / 1_000_000) as u64;
-        let missed = local.saturating_sub(self.local_ms);
+        let mut missed = local.saturating_sub(self.local_ms);
         if missed == 0 {
             return;
         }
         self.local_ms = local;
-        let target = self.process.clock.origin + Duration::from_millis(local);
+        if std::mem::take(&mut self.suspended) {
+            self.suspended_ms += missed - 1;
+            self.process.clock.jump(TICK * (missed as u32 - 1));
+            self.process.history.lock().checker.resumed(self.process.host, now);
+            missed = 1;
+        }
+        let target = self.process.clock.origin + Duration::from_millis(local - self.suspended_ms);
         let process = self.process.clone();
         self.runtime.as_ref().expect("it runs").block_on(async move {
             if missed > 2 {

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::{Client, Error, Guard, Mutex, Owner};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::checker::{Grant, Rule};
 use crate::host::Process;
@@ -388,7 +388,8 @@ impl Drop for Held {
 /// T1: a wait ends when it should.
 struct Timing {
     process: Arc<Process>,
-    began: Instant,
+    /// On the clock of the process.
+    began: Duration,
     stops: u64,
     patience: Option<Duration>,
 }
@@ -396,13 +397,13 @@ struct Timing {
 impl Timing {
     fn start(process: &Arc<Process>, patience: Option<Duration>) -> Self {
         let stops = process.stops.load(Ordering::Relaxed);
-        Self { process: process.clone(), began: Instant::now(), stops, patience }
+        Self { process: process.clone(), began: process.clock.read(), stops, patience }
     }
 
     /// `waits`: the whole time must have passed.
     fn check(&self, how: &str, response_timeout: Duration, waits: bool) {
         let Some(patience) = self.patience else { return };
-        let took = self.began.elapsed();
+        let took = self.process.clock.read() - self.began;
         self.process.history.lock().checker.checked(Rule::Timing);
         let stopped = self.stops != self.process.stops.load(Ordering::Relaxed);
         // What asks once waits for one answer.
