@@ -259,6 +259,113 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_shown_with_its_kind_and_named_once() {
+        for (url, shown) in [
+            ("redis://localhost", "redis://localhost:6379"),
+            ("redis+unix:///run/redis.sock", "unix:///run/redis.sock"),
+            #[cfg(feature = "tls")]
+            ("rediss://localhost:1", "rediss://localhost:1"),
+        ] {
+            assert_eq!(&*Address::parse(url).expect("a valid URL").shown, shown);
+        }
+        let all = |urls: &[&str]| {
+            Address::parse_all(&urls.iter().map(|url| (*url).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(all(&["redis://a", "redis://b", "redis://a:1"]).expect("three").len(), 3);
+        let error = all(&["redis://a", "redis://b", "redis://u:canary@a/1"]).expect_err("twice");
+        assert!(error.to_string().contains("redis://a:6379 is named twice"), "{error}");
+    }
+
+    /// What is wrong, or nothing.
+    fn problem(config: Config) -> String {
+        config.check().map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn each_setting_has_its_range() {
+        type Set = fn(&mut Config, Duration);
+        let settings: [(&str, Set, Duration, Duration); 8] = [
+            ("ttl", |c, value| c.ttl = value, SHORTEST_TTL, LONGEST_TTL),
+            ("min_validity", |c, value| c.min_validity = value, Duration::ZERO, MINUTE / 4),
+            ("response_timeout", |c, value| c.response_timeout = value, MILLISECOND, DAY),
+            ("connect_timeout", |c, value| c.connect_timeout = value, MILLISECOND, DAY),
+            ("unavailable_after", |c, value| c.unavailable_after = value, MILLISECOND, DAY * 30),
+            ("token_retention", |c, value| c.token_retention = value, MINUTE, DAY * 365),
+            ("handoff_window", |c, value| c.handoff_window = value, Duration::ZERO, MINUTE / 60),
+            (
+                "restart_quarantine",
+                |c, value| c.restart_quarantine = Some(value),
+                MINUTE / 2,
+                DAY * 30,
+            ),
+        ];
+        for (name, set, least, most) in settings {
+            let with = |value| {
+                let mut config = Config::default();
+                set(&mut config, value);
+                problem(config)
+            };
+            assert_eq!((with(least), with(most)), (String::new(), String::new()), "{name}");
+            let too_much = with(most + Duration::from_nanos(1));
+            assert!(too_much.contains(&format!("{name} is ")), "{name}: {too_much:?}");
+            if let Some(too_little) = least.checked_sub(Duration::from_nanos(1)) {
+                let too_little = with(too_little);
+                assert!(too_little.contains(name), "{name}: {too_little:?}");
+            }
+        }
+        assert_eq!(problem(Config { name: "a.b_C-1".into(), ..Config::default() }), "");
+        assert_ne!(problem(Config { name: "a b".into(), ..Config::default() }), "");
+    }
+
+    #[test]
+    fn one_server_or_three_to_31_can_be_named() {
+        let with = |nodes| problem(Config { nodes, ..Config::default() });
+        for nodes in [1, 3, 4, 31] {
+            assert_eq!(with(nodes), "");
+        }
+        for (nodes, why) in [(0, "no server"), (2, "two servers"), (32, "more than 31")] {
+            assert!(with(nodes).contains(why), "{nodes}: {}", with(nodes));
+        }
+    }
+
+    #[test]
+    fn no_lease_is_longer_than_the_quarantine() {
+        let checked = |nodes, quarantine: Option<u64>, ttl: u64| {
+            let restart_quarantine = quarantine.map(Duration::from_secs);
+            let config = Config { nodes, restart_quarantine, ..Config::default() };
+            config.check_lease("ttl", Duration::from_secs(ttl)).is_ok()
+        };
+        for (nodes, quarantine, longest) in [(3, None, 60), (3, Some(90), 90), (1, Some(40), 40)] {
+            assert!(checked(nodes, quarantine, longest));
+            assert!(!checked(nodes, quarantine, longest + 1), "{nodes} nodes, {quarantine:?}");
+        }
+        assert!(checked(1, None, 86_400) && checked(3, Some(0), 86_400), "there is none");
+    }
+
+    #[test]
+    fn terms_leave_something_to_hold() {
+        let config = Config { min_validity: Duration::from_secs(5), ..Config::default() };
+        let checked = |ttl: u64, max_hold| {
+            let lease = LeaseTerms::Watched(Duration::from_secs(ttl));
+            config.check_terms(&Terms { lease, max_hold }).is_ok()
+        };
+        assert!(checked(10, None));
+        assert!(!checked(9, None), "half of it is less than min_validity");
+        assert!(checked(10, Some(Duration::from_nanos(1))));
+        assert!(!checked(10, Some(Duration::ZERO)));
+    }
+
+    #[test]
+    fn what_follows_from_a_lease_is_a_part_of_it() {
+        let config = Config::default();
+        assert_eq!(config.response_timeout(Duration::from_millis(300)), Duration::from_millis(100));
+        assert_eq!(config.response_timeout(MINUTE), Duration::from_secs(1));
+        assert_eq!(drift(Duration::from_secs(10)), Duration::from_millis(102));
+        assert_eq!(config.retention_ms(), 86_400_000);
+        assert_eq!(Config { redisson_fencing: true, ..config }.retention_ms(), 0);
+    }
+
+    #[test]
     fn tokens_round_clocks_to_less_than_a_quarantine() {
         let grain = |nodes, seconds| {
             let restart_quarantine = Some(Duration::from_secs_f64(seconds));

@@ -46,8 +46,7 @@ pub(crate) fn lock_name_problem(name: &str) -> Option<&'static str> {
 
 /// What keeps `name` from being a client's.
 pub(crate) fn client_name_problem(name: &str) -> Option<&'static str> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    if (1..=64).contains(&name.len()) && name.chars().all(allowed) {
+    if (1..=64).contains(&name.len()) && name.chars().all(in_client_name) {
         return None;
     }
     Some("a client's name is 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'")
@@ -55,15 +54,17 @@ pub(crate) fn client_name_problem(name: &str) -> Option<&'static str> {
 
 /// `host-pid`, with what a client's name may not have replaced.
 pub(crate) fn default_client_name() -> Arc<str> {
-    let mut name: String = host_name()
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' })
-        .take(48)
-        .collect();
-    if name.is_empty() {
-        name.push_str("client");
-    }
-    format!("{name}-{}", std::process::id()).into()
+    format!("{}-{}", as_client_name(&host_name()), std::process::id()).into()
+}
+
+fn as_client_name(host: &str) -> String {
+    let allowed = |c: char| if in_client_name(c) { c } else { '-' };
+    let name: String = host.chars().map(allowed).take(48).collect();
+    if name.is_empty() { "client".to_owned() } else { name }
+}
+
+fn in_client_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "._-".contains(c)
 }
 
 #[cfg(unix)]
@@ -201,7 +202,42 @@ mod tests {
 
     #[test]
     fn the_default_client_name_is_a_valid_one() {
-        assert_eq!(client_name_problem(&default_client_name()), None);
+        let name = default_client_name();
+        assert_eq!(client_name_problem(&name), None);
+        assert!(name.ends_with(&format!("-{}", std::process::id())), "{name}");
+        assert_eq!(*name, format!("{}-{}", as_client_name(&host_name()), std::process::id()));
+        assert_eq!(as_client_name("a.b_C-1 ä"), "a.b_C-1--");
+        assert_eq!(as_client_name(&"x".repeat(70)), "x".repeat(48));
+        assert_eq!(as_client_name(""), "client");
+    }
+
+    #[test]
+    fn names_that_cannot_be_clients_are_refused() {
+        let longest = "x".repeat(64);
+        for name in ["a", "aZ0._-", &longest] {
+            assert_eq!(client_name_problem(name), None, "{name:?}");
+        }
+        for name in ["", "a b", "a:b", "ä", "a\n", &format!("{longest}x")] {
+            assert!(client_name_problem(name).is_some(), "{name:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn a_name_in_a_message_is_64_characters_at_most() {
+        assert_eq!(shortened(&"ä".repeat(64)), "ä".repeat(64));
+        assert_eq!(shortened(&"ä".repeat(65)), format!("{}...", "ä".repeat(61)));
+    }
+
+    #[test]
+    fn holders_are_the_same_or_both_of_a_red_lock() {
+        let one = Holder::new("a:01234567-89ab-4def-8123-456789abcdef");
+        let other = Holder::new("a:11234567-89ab-4def-8123-456789abcdef");
+        let (java, java_elsewhere) = (Holder::new("u:77"), Holder::new("v:1"));
+        assert!(one.is_one_with(&one.clone()) && java.is_one_with(&java_elsewhere));
+        for (a, b) in [(&one, &other), (&one, &java), (&java, &one)] {
+            assert!(!a.is_one_with(b), "{a:?} {b:?}");
+        }
+        assert_eq!(one.as_str(), "a:01234567-89ab-4def-8123-456789abcdef");
     }
 
     #[test]
@@ -212,6 +248,7 @@ mod tests {
         assert_eq!(holder.to_string(), "billing-7:01234567");
         assert_eq!(holder.client(), Some("billing-7"));
         assert_eq!(Holder::new("0123:77").client(), None);
-        assert!(!format!("{holder:?} {id:?}").contains("cdef"));
+        let shown = format!("{holder:?} {id:?}");
+        assert_eq!(shown, "Holder(billing-7:01234567) LeaseId(billing-7:01234567)");
     }
 }
