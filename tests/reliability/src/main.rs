@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     } else {
         format!("scripts/reliability --minutes {minutes} --seed {seed}")
     };
-    let page = Page::read(Path::new(results), parts, again);
+    let page = Page::read(Path::new(results), parts, &EXTRA, again);
     print!("{page}");
     if page.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -31,3 +31,5 @@ fn main() -> ExitCode {
 const SHORT: [&str; 5] = ["faults", "model", "sim", "fuzz", "planted"];
 const LONG: [&str; 7] =
     ["faults", "faults-valkey", "model", "sim", "fuzz", "planted", "tests-valkey"];
+/// Run only when they are asked for.
+const EXTRA: [&str; 1] = ["mutants"];

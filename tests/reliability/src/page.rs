@@ -16,7 +16,8 @@ pub struct Page {
 }
 
 impl Page {
-    pub fn read(results: &Path, names: &[&str], again: String) -> Self {
+    /// From the parts with these `names`, and those of `extra` that were run.
+    pub fn read(results: &Path, names: &[&str], extra: &[&str], again: String) -> Self {
         let (mut parts, mut missing) = (Vec::new(), Vec::new());
         for name in names {
             match Part::read(results, name) {
@@ -24,6 +25,7 @@ impl Page {
                 None => missing.push((*name).to_owned()),
             }
         }
+        parts.extend(extra.iter().filter_map(|name| Part::read(results, name)));
         Self { parts, missing, again }
     }
 
@@ -194,6 +196,14 @@ fn amount(part: &Part) -> String {
             let caught = planted.iter().filter(|fault| fault.caught).count();
             format!("{caught} of {} caught", planted.len())
         }
+        "mutants" => format!(
+            "{} small faults in {} files: {} caught, {} not, of which {} are explained",
+            number("planted"),
+            sum["files"],
+            number("killed"),
+            grouped(["survived", "unreached"].iter().filter_map(|key| sum[*key].as_u64()).sum()),
+            number("explained"),
+        ),
         "fuzz" => {
             let executions = counts(&sum, "executions");
             let number = grouped(executions.values().sum());
