@@ -34,6 +34,7 @@ use crate::primitives::lock::Mutex;
 /// guard.unlock().await?;
 /// # Ok(()) }
 /// ```
+#[doc(alias = "RedissonClient")]
 #[derive(Clone)]
 pub struct Client {
     engine: Arc<Engine>,
@@ -58,8 +59,10 @@ impl Client {
     }
 
     /// The lock called `name`: 1 to 4096 bytes of UTF-8, which is its key on the servers. No I/O.
-    pub fn mutex(&self, name: impl Into<Arc<str>>) -> Mutex {
-        Mutex::new(&self.engine, name.into())
+    #[doc(alias = "getLock")]
+    #[doc(alias = "getFencedLock")]
+    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
+        Mutex::new(&self.engine, name.as_ref().into())
     }
 
     /// A new owner without a name; the same as [`Owner::new`].
@@ -134,6 +137,7 @@ impl Client {
     /// # Cancel safety
     ///
     /// The client stays drained.
+    #[must_use = "it says whether nothing is held any more"]
     pub async fn drain(&self, limit: Duration) -> bool {
         self.engine.service_ends(Service::Draining);
         let until = self.engine.clock.now().plus(limit);
@@ -223,6 +227,9 @@ impl ClientBuilder {
     /// works and tolerates no more failures than one less; two are refused, since both would be needed.
     ///
     /// All clients of the same locks must name the same servers.
+    #[doc(alias = "Redlock")]
+    #[doc(alias = "RedissonRedLock")]
+    #[doc(alias = "RedissonMultiLock")]
     pub fn nodes<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
         self.urls = urls.into_iter().map(Into::into).collect();
         self
@@ -237,6 +244,7 @@ impl ClientBuilder {
 
     /// How long a lock outlives a crashed holder at most, 10 ms to 30 days. It is renewed every third of it.
     /// Default: 30 s.
+    #[doc(alias = "lockWatchdogTimeout")]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.config.ttl = ttl;
         self
@@ -487,6 +495,7 @@ impl HeldLock {
 
 /// Something about a server that can break a lock's promises; see [`Client::check`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// The server's address, without credentials.
     pub node: Arc<str>,

@@ -36,6 +36,7 @@ pub enum Error {
 
     /// The lock is no longer held, although its guard was there: stop what it protects.
     #[error("lost lock {lock:?}: {reason}")]
+    #[non_exhaustive]
     Lost {
         /// The lock's name.
         lock: Arc<str>,
@@ -46,6 +47,7 @@ pub enum Error {
     /// The servers, or a majority of them, could not be asked, or did not answer in time. Whether another holds the lock is not
     /// known. Nothing of this attempt stays behind: what may have been granted unseen is released.
     #[error("no answer from the servers{}: {}", about(.lock), listed(.failures))]
+    #[non_exhaustive]
     Unavailable {
         /// The lock that was asked for, if it was one.
         lock: Option<Arc<str>>,
@@ -55,6 +57,7 @@ pub enum Error {
 
     /// A name that cannot be one. Change it.
     #[error("invalid name {name:?}: {problem}")]
+    #[non_exhaustive]
     InvalidName {
         /// The name, shortened.
         name: Arc<str>,
@@ -64,6 +67,7 @@ pub enum Error {
 
     /// A setting that cannot work. Change it.
     #[error("invalid configuration: {problem}")]
+    #[non_exhaustive]
     InvalidConfig {
         /// Which, and what is wrong with it.
         problem: Arc<str>,
@@ -71,6 +75,7 @@ pub enum Error {
 
     /// The key exists and is not a lock. Choose another name, or delete the key if it is a leftover.
     #[error("key {lock:?} is not a lock: it holds a value of another type")]
+    #[non_exhaustive]
     WrongType {
         /// The lock's name.
         lock: Arc<str>,
@@ -78,6 +83,7 @@ pub enum Error {
 
     /// The user may not run a command, or not on this key. Grant it (`ACL SETUSER <user> +<command>`).
     #[error("the server denies {}: {}", Printable(.what), Printable(.message))]
+    #[non_exhaustive]
     Denied {
         /// The command, or what else was denied.
         what: Arc<str>,
@@ -101,6 +107,7 @@ pub enum Error {
     #[error(
         "lock {lock:?} is held by the same task that waits for it: name the owner with owned_by or Owner::scope"
     )]
+    #[non_exhaustive]
     SelfWait {
         /// The lock's name.
         lock: Arc<str>,
@@ -108,6 +115,32 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether another holder kept the lock for the whole wait: [`Error::Timeout`].
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Timeout { .. })
+    }
+
+    /// Whether a lock that was held is held no longer: [`Error::Lost`].
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
+
+    /// Whether the same call can succeed later, without a change of the program, its settings or the servers' rights:
+    /// [`Error::Timeout`] and [`Error::Unavailable`].
+    ///
+    /// Not [`Error::Lost`]: the call can be repeated, but first decide what becomes of the work that the lock protected.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Timeout { .. } | Self::Unavailable { .. })
+    }
+
+    /// Who kept the lock, if that is the error: [`Error::Timeout`].
+    pub fn holder(&self) -> Option<&Holder> {
+        match self {
+            Self::Timeout { holder, .. } => Some(holder),
+            _ => None,
+        }
+    }
+
     pub(crate) fn config(problem: impl Into<Arc<str>>) -> Self {
         Self::InvalidConfig { problem: problem.into() }
     }

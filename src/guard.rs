@@ -23,6 +23,9 @@ use crate::owner::Owner;
 /// lock stays until its TTL. End with `unlock`, or with [`Client::shutdown`](crate::Client::shutdown).
 ///
 /// The lock is held until the last guard of its owner is gone, in whatever order they go.
+#[doc(alias = "MutexGuard")]
+#[doc(alias = "OwnedMutexGuard")]
+#[doc(alias = "permit")]
 #[must_use = "the lock is given back when the guard is dropped"]
 pub struct Guard {
     entry: Entry,
@@ -47,6 +50,8 @@ impl Guard {
     /// Send it along with every write, and let the resource refuse a token below the highest it has seen:
     /// only that protects a write against a process that was stopped between
     /// [`is_held`](Self::is_held) and the write. Below 2^53, so it fits a JSON number and a Redis integer.
+    #[doc(alias = "getToken")]
+    #[doc(alias = "fencing")]
     pub fn token(&self) -> u64 {
         self.hold().token
     }
@@ -54,6 +59,8 @@ impl Guard {
     /// Whether the lock is certainly held at this moment. Costs no I/O: ask as often as you like.
     ///
     /// False from the local deadline on, whatever the network says, also after the host was suspended.
+    #[doc(alias = "isHeldByCurrentThread")]
+    #[doc(alias = "isHeldByThread")]
     pub fn is_held(&self) -> bool {
         let hold = self.hold();
         hold.lease.check(hold.gate.engine.clock.now()).is_ok()
@@ -66,6 +73,7 @@ impl Guard {
     }
 
     /// How many guards of its owner hold the lock now.
+    #[doc(alias = "getHoldCount")]
     pub fn hold_count(&self) -> u32 {
         self.hold().depth()
     }
@@ -170,6 +178,7 @@ impl Guard {
     /// # Cancel safety
     ///
     /// Dropped half-way the release goes on in the background.
+    #[doc(alias = "release")]
     pub async fn unlock(self) -> Result<(), Error> {
         let hold = self.hold().clone();
         let gate = &hold.gate;

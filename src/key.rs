@@ -126,6 +126,19 @@ impl Holder {
         Self(text.into())
     }
 
+    /// A holder of that name, as in the lock's hash: for [`force_unlock_if`](crate::Mutex::force_unlock_if), and for tests
+    /// of code that is given one.
+    ///
+    /// ```
+    /// use leasehold::Holder;
+    ///
+    /// let holder = Holder::named("billing-7:01234567-89ab-cdef-0123-456789abcdef");
+    /// assert_eq!(holder.client(), Some("billing-7"));
+    /// ```
+    pub fn named(text: impl AsRef<str>) -> Self {
+        Self(text.as_ref().into())
+    }
+
     /// The whole text. It names one hold and no other.
     pub fn as_str(&self) -> &str {
         &self.0

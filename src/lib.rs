@@ -194,6 +194,7 @@ pub use key::Holder;
 pub use node::{NodeState, NodeStatus};
 pub use owner::Owner;
 pub use primitives::lock::{LockStatus, Mutex};
+pub use primitives::run::Outcome;
 
 /// Compiles the README's example.
 #[cfg(doctest)]

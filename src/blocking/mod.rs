@@ -27,7 +27,6 @@ mod runtime;
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::{ClientBuilder, Finding, HeldLock, Stats};
@@ -36,6 +35,7 @@ use crate::key::Holder;
 use crate::node::NodeStatus;
 use crate::owner::Owner;
 use crate::primitives::lock::LockStatus;
+use crate::primitives::run::Outcome;
 use runtime::Runtime;
 
 /// A connection to one Redis or Valkey deployment, for threads: [`leasehold::Client`](crate::Client) with calls
@@ -66,7 +66,8 @@ impl Client {
 
     /// The lock called `name`, owned by the thread that takes it; see
     /// [`leasehold::Client::mutex`](crate::Client::mutex). No I/O.
-    pub fn mutex(&self, name: impl Into<Arc<str>>) -> Mutex {
+    #[doc(alias = "getLock")]
+    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         Mutex {
             mutex: self.client.mutex(name),
             runtime: self.runtime.clone(),
@@ -173,21 +174,25 @@ impl<O> Mutex<O> {
     }
 
     /// See [`leasehold::Mutex::with_lease`](crate::Mutex::with_lease).
+    #[must_use = "it returns another handle"]
     pub fn with_lease(&self, lease: Duration) -> Self {
         self.with(self.mutex.with_lease(lease))
     }
 
     /// See [`leasehold::Mutex::with_ttl`](crate::Mutex::with_ttl).
+    #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
         self.with(self.mutex.with_ttl(ttl))
     }
 
     /// See [`leasehold::Mutex::with_max_hold`](crate::Mutex::with_max_hold).
+    #[must_use = "it returns another handle"]
     pub fn with_max_hold(&self, max_hold: Duration) -> Self {
         self.with(self.mutex.with_max_hold(max_hold))
     }
 
     /// A handle whose acquisitions belong to `owner` instead of the thread, and whose guards may move.
+    #[must_use = "it returns another handle"]
     pub fn owned_by(&self, owner: &Owner) -> Mutex<NamedOwner> {
         Mutex {
             mutex: self.mutex.clone(),
@@ -250,7 +255,7 @@ impl<O> Mutex<O> {
     /// Takes the lock, runs `body` under it, and gives it back.
     ///
     /// A thread cannot be stopped: if the lock is lost meanwhile, `body` goes on, and learns of it only by
-    /// [`Guard::is_held`] or [`Guard::wait_lost`].
+    /// [`Guard::is_held`] or [`Guard::wait_lost`]. [`run_with_outcome`](Self::run_with_outcome) keeps its result also then.
     ///
     /// # Errors
     ///
@@ -262,13 +267,37 @@ impl<O> Mutex<O> {
     /// Where `body` does; the lock is given back.
     #[track_caller]
     pub fn run<T>(&self, body: impl FnOnce(&Guard<O>) -> T) -> Result<T, Error> {
+        self.run_with_outcome(body)?.into_result()
+    }
+
+    /// As [`run`](Self::run), and the result of `body` is kept whatever has become of the lock.
+    ///
+    /// ```no_run
+    /// # fn bill() -> Result<u64, std::io::Error> { Ok(7) }
+    /// # fn example(client: leasehold::blocking::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let outcome = client.mutex("orders:42").run_with_outcome(|_| bill())?;
+    /// if let Err(lost) = outcome.released {
+    ///     eprintln!("billed, but another may have done so, too: {lost}");
+    /// }
+    /// let invoice = outcome.output?;
+    /// # let _ = invoice; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock). A loss is in the [`Outcome`].
+    ///
+    /// # Panics
+    ///
+    /// Where `body` does; the lock is given back.
+    #[track_caller]
+    pub fn run_with_outcome<T>(
+        &self,
+        body: impl FnOnce(&Guard<O>) -> T,
+    ) -> Result<Outcome<T>, Error> {
         let guard = self.lock()?;
         let output = body(&guard);
-        match guard.unlock() {
-            // The body is done, and had the lock all the time; the release goes on by itself.
-            Ok(()) | Err(Error::Unavailable { .. }) => Ok(output),
-            Err(error) => Err(error),
-        }
+        Ok(Outcome::new(output, guard.unlock()))
     }
 
     /// See [`leasehold::Mutex::status`](crate::Mutex::status).

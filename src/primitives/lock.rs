@@ -27,6 +27,9 @@ use crate::script::{self, Arg, Call, Reply};
 ///
 /// Every acquiring method returns an owned future. Who owns the hold is settled when that is first polled:
 /// see [`Owner`].
+#[doc(alias = "RLock")]
+#[doc(alias = "RFencedLock")]
+#[doc(alias = "RedissonLock")]
 #[derive(Clone)]
 pub struct Mutex {
     engine: Arc<Engine>,
@@ -67,12 +70,16 @@ impl Mutex {
     /// assert!(guard.remaining() <= Duration::from_secs(10));
     /// # Ok(()) }
     /// ```
+    #[doc(alias = "leaseTime")]
+    #[must_use = "it returns another handle"]
     pub fn with_lease(&self, lease: Duration) -> Self {
         self.on_terms(LeaseTerms::Fixed(lease), self.terms.max_hold)
     }
 
     /// A handle whose holds are renewed by the watchdog every third of `ttl`, 10 ms to 30 days. A crashed
     /// holder's lock is free after `ttl` at most. The default is the client's.
+    #[doc(alias = "lockWatchdogTimeout")]
+    #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
         self.on_terms(LeaseTerms::Watched(ttl), self.terms.max_hold)
     }
@@ -80,6 +87,7 @@ impl Mutex {
     /// A handle whose holds the watchdog stops renewing `max_hold` after they began: a safety net for a holder
     /// that hangs. The hold is lost, and told so, within one TTL after that. A nested acquisition with a
     /// later end, or with none, moves the end of the whole hold.
+    #[must_use = "it returns another handle"]
     pub fn with_max_hold(&self, max_hold: Duration) -> Self {
         self.on_terms(self.terms.lease, Some(max_hold))
     }
@@ -95,6 +103,7 @@ impl Mutex {
     /// assert_eq!((inner.hold_count(), inner.token()), (2, outer.token()));
     /// # Ok(()) }
     /// ```
+    #[must_use = "it returns another handle"]
     pub fn owned_by(&self, owner: &Owner) -> Self {
         Self { owner: Some(owner.clone()), ..self.clone() }
     }
@@ -118,6 +127,10 @@ impl Mutex {
     /// # Cancel safety
     ///
     /// Dropping the future at any point leaves nothing behind: no place in a queue, no lock.
+    #[doc(alias = "lockInterruptibly")]
+    #[doc(alias = "lock_owned")]
+    #[doc(alias = "lockAndGetToken")]
+    #[doc(alias = "acquire")]
     #[track_caller]
     pub fn lock(&self) -> impl Future<Output = Result<Guard, Error>> + Send + use<> {
         self.acquire(Duration::MAX, Location::caller())
@@ -133,6 +146,8 @@ impl Mutex {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
+    #[doc(alias = "tryLock")]
+    #[doc(alias = "waitTime")]
     #[track_caller]
     pub fn lock_with_timeout(
         &self,
@@ -150,6 +165,8 @@ impl Mutex {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
+    #[doc(alias = "tryLock")]
+    #[doc(alias = "try_lock_owned")]
     #[track_caller]
     pub fn try_lock(&self) -> impl Future<Output = Result<Option<Guard>, Error>> + Send + use<> {
         let attempt = self.acquire(Duration::ZERO, Location::caller());
@@ -165,6 +182,7 @@ impl Mutex {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
+    #[doc(alias = "tryLock")]
     #[track_caller]
     pub fn try_lock_for(
         &self,
@@ -174,48 +192,9 @@ impl Mutex {
         async { none_on_timeout(wait.await) }
     }
 
-    /// Takes the lock, runs `body` under it, and gives it back. If the lock is lost, `body` is cancelled.
-    ///
-    /// Inside `body` this lock is re-entered by the same client's handles without naming an owner.
-    ///
-    /// # Errors
-    ///
-    /// As [`lock`](Self::lock); [`Error::Lost`] if the lock was lost before `body` had ended and the lock was
-    /// given back: its result, if there is one, is dropped.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future drops `body` where it stands, and gives the lock back in the background.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
-    /// let total = client.mutex("stock:7").run(async |guard| {
-    ///     println!("holding with token {}", guard.token());
-    ///     40 + 2
-    /// }).await?;
-    /// # assert_eq!(total, 42); Ok(()) }
-    /// ```
-    #[track_caller]
-    pub fn run<T, F>(&self, body: F) -> impl Future<Output = Result<T, Error>> + use<T, F>
-    where
-        F: AsyncFnOnce(&Guard) -> T,
-    {
-        let acquire = self.lock();
-        let engine = self.engine.clone();
-        let lock = self.lock.clone();
-        async move {
-            let guard = acquire.await?;
-            let key = LockKey { client: engine.key(), name: &lock.name };
-            let body = guard.owner().run_body(key, body(&guard));
-            let output = guard.run_until_lost(body).await?;
-            match guard.unlock().await {
-                // The body is done, and had the lock all the time; the release goes on by itself.
-                Ok(()) | Err(Error::Unavailable { .. }) => Ok(output),
-                Err(error) => Err(error),
-            }
-        }
+    /// The lock as the bodies of `run` know it.
+    pub(super) fn key(&self) -> (usize, Arc<str>) {
+        (self.engine.key(), self.lock.name.clone())
     }
 
     fn acquire(
@@ -276,6 +255,7 @@ impl Mutex {
     /// # Errors
     ///
     /// As [`status`](Self::status).
+    #[doc(alias = "isLocked")]
     pub async fn is_locked(&self) -> Result<bool, Error> {
         Ok(self.status().await?.holder.is_some())
     }
@@ -295,6 +275,7 @@ impl Mutex {
     /// # Errors
     ///
     /// As [`status`](Self::status).
+    #[doc(alias = "remainTimeToLive")]
     pub async fn remaining_ttl(&self) -> Result<Option<Duration>, Error> {
         let status = self.status().await?;
         Ok(status.holder.map(|_| status.remaining.unwrap_or(Duration::MAX)))
@@ -341,6 +322,7 @@ impl Mutex {
     /// # Errors
     ///
     /// As [`status`](Self::status). Without an answer it may have happened.
+    #[doc(alias = "forceUnlock")]
     pub async fn force_unlock(&self) -> Result<bool, Error> {
         self.force(None).await
     }

@@ -49,7 +49,7 @@ fn builder(server: &Server) -> ClientBuilder {
 
 async fn problem(builder: ClientBuilder) -> String {
     match builder.connect().await {
-        Err(Error::InvalidConfig { problem }) => problem.to_string(),
+        Err(Error::InvalidConfig { problem, .. }) => problem.to_string(),
         other => panic!("not a bad setting: {other:?}"),
     }
 }
@@ -393,7 +393,10 @@ async fn a_key_of_another_type_is_told_by_every_call_and_left_alone() {
         errors.extend(asking_errors(&lock).await);
         assert!(started_at.elapsed() < 2 * AT_ONCE);
         for error in errors {
-            assert!(matches!(&error, Error::WrongType { lock } if &**lock == name), "{error:?}");
+            assert!(
+                matches!(&error, Error::WrongType { lock, .. } if &**lock == name),
+                "{error:?}"
+            );
         }
         assert_eq!(server.command(&["DUMP", name]).await, before, "{name} was changed");
     }

@@ -18,6 +18,7 @@ mod processes;
 mod quorum;
 mod races;
 mod reasons;
+mod runs;
 mod scripts;
 mod support;
 mod telling;

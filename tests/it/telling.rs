@@ -80,7 +80,7 @@ impl Doomed {
         assert_eq!(reason, expected);
         let running = tokio::time::timeout(LIMIT, self.running).await.expect("run ends");
         let (answer, running_told_at) = running.expect("no panic");
-        let Err(Error::Lost { reason, lock }) = answer else { panic!("not lost: {answer:?}") };
+        let Err(Error::Lost { reason, lock, .. }) = answer else { panic!("not lost: {answer:?}") };
         assert_eq!((reason, &*lock), (expected, "runs"));
         assert!(self.body_dropped.load(Ordering::SeqCst), "the body is cancelled");
         for guard in self.guards {
@@ -90,7 +90,9 @@ impl Doomed {
             assert!(!guard.is_held() && guard.remaining().is_zero());
             assert!(matches!(guard.reenter(), Err(Error::Lost { .. })));
             let answer = tokio::time::timeout(LIMIT, guard.unlock()).await.expect("no hang");
-            let Err(Error::Lost { reason, lock }) = answer else { panic!("not lost: {answer:?}") };
+            let Err(Error::Lost { reason, lock, .. }) = answer else {
+                panic!("not lost: {answer:?}")
+            };
             assert_eq!((reason, &*lock), (expected, &*name));
         }
         (waiting_told_at.min(running_told_at), waiting_told_at.max(running_told_at))
@@ -770,7 +772,7 @@ async fn a_task_that_waits_for_itself_fails_where_that_is_wanted() {
     let lock = client.mutex("n");
     let guard = lock.lock().await.expect("free");
     for answer in [lock.lock().await, lock.lock_with_timeout(LIMIT).await] {
-        let Err(Error::SelfWait { lock }) = &answer else { panic!("{answer:?}") };
+        let Err(Error::SelfWait { lock, .. }) = &answer else { panic!("{answer:?}") };
         assert_eq!(&**lock, "n");
     }
     assert!(lock.try_lock().await.expect("an answer").is_none());

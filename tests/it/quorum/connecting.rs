@@ -121,7 +121,7 @@ async fn no_node_two_nodes_or_one_node_twice_is_no_quorum() {
     let invalid = async |urls: &[&str]| {
         let answer = Client::builder().nodes(urls.iter().copied()).connect().await;
         match answer {
-            Err(Error::InvalidConfig { problem }) => problem.to_string(),
+            Err(Error::InvalidConfig { problem, .. }) => problem.to_string(),
             other => panic!("{urls:?}: {other:?}"),
         }
     };

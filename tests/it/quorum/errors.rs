@@ -134,7 +134,7 @@ async fn a_key_that_is_no_lock_on_a_majority_is_told() {
     ];
     assert!(began_at.elapsed() < 2 * AT_ONCE, "waiting cannot mend it");
     for error in errors {
-        assert!(matches!(&error, Error::WrongType { lock } if &**lock == "n"), "{error:?}");
+        assert!(matches!(&error, Error::WrongType { lock, .. } if &**lock == "n"), "{error:?}");
     }
     for server in &masters.0[1..] {
         server.command(&["DEL", "n"]).await;

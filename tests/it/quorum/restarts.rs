@@ -218,7 +218,7 @@ async fn one_server_alone_can_have_a_quarantine_too() {
 async fn no_lease_may_be_longer_than_the_quarantine() {
     let masters = Masters::start(3).await;
     let invalid = |answer: Result<Guard, Error>| match answer {
-        Err(Error::InvalidConfig { problem }) => {
+        Err(Error::InvalidConfig { problem, .. }) => {
             assert!(problem.contains("restart_quarantine"), "{problem}");
         }
         other => panic!("{other:?}"),

@@ -1,0 +1,178 @@
+//! Running a body under a lock, in the forms that callers need.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use super::lock::Mutex;
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::owner::LockKey;
+
+impl Mutex {
+    /// Takes the lock, runs `body` under it, and gives it back. If the lock is lost, `body` is cancelled.
+    ///
+    /// Inside `body` this lock is re-entered by the same client's handles without naming an owner.
+    ///
+    /// [`run_with_outcome`](Self::run_with_outcome) keeps the result of `body` also if the lock turns out to be lost
+    /// when it is given back; [`run_boxed`](Self::run_boxed) is for generic code that spawns.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock); [`Error::Lost`] if the lock was lost before `body` had ended and the lock was
+    /// given back: its result, if there is one, is dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `body` where it stands, and gives the lock back in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// let total = client.mutex("stock:7").run(async |guard| {
+    ///     println!("holding with token {}", guard.token());
+    ///     40 + 2
+    /// }).await?;
+    /// # assert_eq!(total, 42); Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn run<T, F>(&self, body: F) -> impl Future<Output = Result<T, Error>> + use<T, F>
+    where
+        F: AsyncFnOnce(&Guard) -> T,
+    {
+        let outcome = self.run_with_outcome(body);
+        async move { outcome.await?.into_result() }
+    }
+
+    /// As [`run`](Self::run), and the result of `body` is kept whatever becomes of the lock afterwards.
+    ///
+    /// For a body whose effects cannot be repeated: a lock can expire between the end of `body` and the answer to
+    /// its release. The [`Outcome`] has both the result and what [`Guard::unlock`] said.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock); [`Error::Lost`] if the lock was lost while `body` ran: it was cancelled, and has no
+    /// result.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn bill() -> Result<u64, std::io::Error> { Ok(7) }
+    /// # async fn example(client: leasehold::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let outcome = client.mutex("orders:42").run_with_outcome(async |_| bill().await).await?;
+    /// if let Err(lost) = outcome.released {
+    ///     eprintln!("billed, but another may have done so, too: {lost}");
+    /// }
+    /// let invoice = outcome.output?;
+    /// # let _ = invoice; Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn run_with_outcome<T, F>(
+        &self,
+        body: F,
+    ) -> impl Future<Output = Result<Outcome<T>, Error>> + use<T, F>
+    where
+        F: AsyncFnOnce(&Guard) -> T,
+    {
+        let acquire = self.lock();
+        let (client, name) = self.key();
+        async move {
+            let guard = acquire.await?;
+            let key = LockKey { client, name: &name };
+            let body = guard.owner().run_body(key, body(&guard));
+            let output = guard.run_until_lost(body).await?;
+            Ok(Outcome::new(output, guard.unlock().await))
+        }
+    }
+
+    /// As [`run`](Self::run), with a future that is [`Send`] whatever the type of `body` is.
+    ///
+    /// Whether the future of [`run`](Self::run) is `Send` depends on the body. Where the body's type is a parameter, the
+    /// compiler cannot know, and `tokio::spawn` refuses the future. Here the body returns a boxed future.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use leasehold::{Error, Guard, Mutex};
+    /// use tokio::task::JoinHandle;
+    ///
+    /// type Boxed<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+    ///
+    /// fn spawn_under<T, F>(lock: &Mutex, job: F) -> JoinHandle<Result<T, Error>>
+    /// where
+    ///     T: Send + 'static,
+    ///     F: for<'a> FnOnce(&'a Guard) -> Boxed<'a, T> + Send + 'static,
+    /// {
+    ///     tokio::spawn(lock.run_boxed(job))
+    /// }
+    ///
+    /// # fn example(client: leasehold::Client) {
+    /// spawn_under(&client.mutex("nightly"), |guard| {
+    ///     Box::pin(async move { println!("token {}", guard.token()) })
+    /// });
+    /// # }
+    /// ```
+    #[track_caller]
+    pub fn run_boxed<T, F>(
+        &self,
+        body: F,
+    ) -> impl Future<Output = Result<T, Error>> + Send + use<T, F>
+    where
+        T: Send,
+        F: for<'a> FnOnce(&'a Guard) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> + Send,
+    {
+        let acquire = self.lock();
+        let (client, name) = self.key();
+        async move {
+            let guard = acquire.await?;
+            let key = LockKey { client, name: &name };
+            let body = guard.owner().run_body(key, body(&guard));
+            let output = guard.run_until_lost(body).await?;
+            Outcome::new(output, guard.unlock().await).into_result()
+        }
+    }
+}
+
+/// What came of a body that ran to its end under a lock; see [`Mutex::run_with_outcome`].
+#[derive(Debug)]
+#[must_use = "the lock may have been lost before it was given back"]
+#[non_exhaustive]
+pub struct Outcome<T> {
+    /// What the body returned.
+    pub output: T,
+    /// Whether the lock was held until it was given back, as [`Guard::unlock`] says it: [`Error::Lost`] if not. A release
+    /// that no server has confirmed yet goes on in the background, and is no error.
+    pub released: Result<(), Error>,
+}
+
+impl<T> Outcome<T> {
+    /// The output if the lock was held until it was given back; otherwise the error, and the output is dropped.
+    ///
+    /// # Errors
+    ///
+    /// That of [`released`](Self::released).
+    pub fn into_result(self) -> Result<T, Error> {
+        self.released.map(|()| self.output)
+    }
+
+    pub(crate) fn new(output: T, unlocked: Result<(), Error>) -> Self {
+        let released = match unlocked {
+            // The body is done, and had the lock all the time; the release goes on by itself.
+            Err(Error::Unavailable { .. }) => Ok(()),
+            unlocked => unlocked,
+        };
+        Self { output, released }
+    }
+}
