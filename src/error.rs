@@ -194,7 +194,7 @@ pub(crate) fn rounded(duration: &Duration) -> Duration {
         Some(digits) => 10_u128.pow(digits.saturating_sub(2)).min(1_000_000_000),
         None => return Duration::ZERO,
     };
-    let nanos = (nanos + unit / 2) / unit * unit;
+    let nanos = ((nanos + unit / 2) / unit * unit).min(Duration::MAX.as_nanos());
     Duration::new((nanos / 1_000_000_000) as u64, (nanos % 1_000_000_000) as u32)
 }
 
