@@ -78,7 +78,9 @@ pub fn well(node: usize, request: &Request) -> Frame {
         }
         "CLIENT" if request.word(1).eq_ignore_ascii_case("ID") => Frame::Int(4),
         "CLIENT" if request.word(1).eq_ignore_ascii_case("KILL") => Frame::Int(0),
-        "INFO" if request.word(1) == "replication" => text("role:master\r\nconnected_slaves:0\r\nmaster_replid:1\r\n"),
+        "INFO" if request.word(1) == "replication" => {
+            text("role:master\r\nconnected_slaves:0\r\nmaster_replid:1\r\n")
+        }
         "INFO" => Frame::text(&format!(
             "redis_version:7.0.15\r\nrun_id:{node:040x}\r\nuptime_in_seconds:100000\r\n"
         )),

@@ -369,6 +369,22 @@ impl Lease {
         Due { renewal, next_at }
     }
 
+    /// A server may have forgotten it. A renewal, if there is one to come, comes now; else the servers are asked by an
+    /// update of the count, which changes nothing.
+    pub(crate) fn hurry(&self, now: Timestamp) -> Due {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Held {
+            return Due { renewal: None, next_at: None };
+        }
+        let mut question = None;
+        if state.renews() {
+            state.renew_at = now;
+        } else if !state.renewing && !state.count_in_flight {
+            question = self.send_count(&mut state);
+        }
+        Due { renewal: question, next_at: Some(state.next_at()) }
+    }
+
     /// The answer to a renewal, an update of the count or a widening.
     pub(crate) async fn answer(
         &self,
@@ -520,6 +536,10 @@ impl Lease {
         if !wanted {
             return None;
         }
+        self.send_count(state)
+    }
+
+    fn send_count(&self, state: &mut State) -> Option<Renewal> {
         let sent = self.send_renewal(state, Duration::ZERO).ok()?;
         state.count_in_flight = true;
         Some(sent)

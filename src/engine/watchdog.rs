@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::task::TaskTracker;
 
 use super::lease::Lease;
-use super::quorum::Renewal;
+use super::quorum::{Quorum, Renewal};
 use crate::clock::{Clock, Timestamp};
 use crate::error::Fault;
 use crate::events::Events;
@@ -105,7 +105,12 @@ impl Schedule {
 }
 
 impl Watchdog {
-    pub(crate) fn start(clock: Clock, events: Arc<Events>, tasks: &TaskTracker) -> Self {
+    pub(crate) fn start(
+        clock: Clock,
+        events: Arc<Events>,
+        tasks: &TaskTracker,
+        quorum: Arc<Quorum>,
+    ) -> Self {
         let (work, received) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             errands: AtomicUsize::new(0),
@@ -117,6 +122,7 @@ impl Watchdog {
             shared: shared.clone(),
             clock: clock.clone(),
             events,
+            quorum,
             work: received,
             errands: FuturesUnordered::new(),
             renewals: FuturesUnordered::new(),
@@ -168,6 +174,7 @@ struct Round {
     shared: Arc<Shared>,
     clock: Clock,
     events: Arc<Events>,
+    quorum: Arc<Quorum>,
     work: mpsc::UnboundedReceiver<Work>,
     errands: FuturesUnordered<Errand>,
     renewals: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
@@ -185,6 +192,7 @@ impl Round {
     async fn run(mut self) {
         let shared = self.shared.clone();
         let clock = self.clock.clone();
+        let quorum = self.quorum.clone();
         let mut timer = clock.sleep_until(Timestamp::NEVER);
         let mut timer_at = Timestamp::NEVER;
         while !clock.is_stopped() && (!self.closing || !self.errands.is_empty()) {
@@ -207,6 +215,7 @@ impl Round {
                     }
                 }
                 () = shared.sooner.notified() => {}
+                () = quorum.forgets() => self.ask_about_all(),
                 // Replaced at once: it is ready for ever.
                 () = &mut timer => {
                     timer = clock.sleep_until(Timestamp::NEVER);
@@ -230,6 +239,22 @@ impl Round {
             }
         }
         self.events.sum_up(now);
+    }
+
+    /// Asks about every lease now, so that who has lost one learns of it before the next renewal.
+    fn ask_about_all(&self) {
+        let leases: Vec<Arc<Lease>> =
+            self.shared.schedule.lock().events.values().cloned().collect();
+        let now = self.clock.now();
+        for lease in leases {
+            let due = lease.hurry(now);
+            if let Some(at) = due.next_at {
+                self.shared.schedule.lock().put(&lease, at);
+            }
+            if let Some(question) = due.renewal {
+                self.await_renewal(lease, question, true);
+            }
+        }
     }
 
     fn await_renewal(&self, lease: Arc<Lease>, mut renewal: Renewal, only_count: bool) {

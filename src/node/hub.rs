@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use redis::aio::{PubSubSink, PubSubStream};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -38,6 +38,8 @@ struct Shared {
     /// Who listens on each channel: one in general, but the locks `n` and `{n}` share theirs.
     channels: Mutex<BTreeMap<Arc<str>, Vec<Arc<Ear>>>>,
     orders: mpsc::UnboundedSender<Order>,
+    /// Changes when the node's commands go to another server.
+    moved: watch::Sender<()>,
     closing: CancellationToken,
     connections_made: AtomicU64,
 }
@@ -133,6 +135,7 @@ impl Hub {
             connect_timeout,
             channels: Mutex::default(),
             orders,
+            moved: watch::Sender::new(()),
             closing: CancellationToken::new(),
             connections_made: AtomicU64::new(0),
         });
@@ -154,6 +157,11 @@ impl Hub {
         // Under the lock, so that orders for a channel arrive in the order of what they follow.
         let _ = self.shared.orders.send(Order::Subscribe(channel.clone()));
         Subscription { hub: self.clone(), channel: channel.clone(), ear }
+    }
+
+    /// Gives the connection up: commands go to another server by now, and messages come from there.
+    pub(super) fn restart(&self) {
+        self.shared.moved.send_replace(());
     }
 
     /// Tries once, by `until`, whether this user may subscribe.
@@ -265,10 +273,12 @@ impl Attendant {
             // The list of channels says what is to be done: orders must not pile up without a connection.
             while self.orders.try_recv().is_ok() {}
             let until = self.shared.clock.now().plus(self.shared.connect_timeout);
+            // From before the connection is made: it may lead to the old server.
+            let moved = self.shared.moved.subscribe();
             match self.shared.connect(until).await {
                 Ok(Some((sink, stream))) => {
                     attempt = 0;
-                    self.use_connection(sink, stream).await;
+                    self.use_connection(sink, stream, moved).await;
                     self.shared.deaf();
                     self.pending.clear();
                 }
@@ -286,8 +296,13 @@ impl Attendant {
         }
     }
 
-    /// Until it breaks, or nobody has listened for a while.
-    async fn use_connection(&mut self, sink: PubSubSink, mut stream: PubSubStream) {
+    /// Until it breaks, leads to the wrong server, or nobody has listened for a while.
+    async fn use_connection(
+        &mut self,
+        sink: PubSubSink,
+        mut stream: PubSubStream,
+        mut moved: watch::Receiver<()>,
+    ) {
         let clock = self.shared.clock.clone();
         // What was ordered before is in the list of channels.
         while self.orders.try_recv().is_ok() {}
@@ -321,6 +336,7 @@ impl Attendant {
                     Some(message) => self.shared.heard(message.get_channel_name()),
                     None => return,
                 },
+                Ok(()) = moved.changed() => return,
                 () = clock.sleep_until(check_at) => {
                     if clock.is_stopped() {
                         return;

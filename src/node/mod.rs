@@ -72,6 +72,8 @@ struct Shared {
     given_up: Notify,
     /// Wakes those who wait for a release that is owed.
     settled: Notify,
+    /// Notified when the server may have forgotten leases: another one answers, or it restarted.
+    forgot: Notify,
     /// Since when no call has had an answer; nanoseconds on the client's clock, 0: there was one.
     silent_since: AtomicU64,
     /// Releases that were sent and are for the supervisor to see through.
@@ -130,6 +132,7 @@ impl Node {
             generation: watch::Sender::new(0),
             given_up: Notify::new(),
             settled: Notify::new(),
+            forgot: Notify::new(),
             silent_since: AtomicU64::new(0),
             owing,
             closing: CancellationToken::new(),
@@ -242,6 +245,11 @@ impl Node {
             }
         };
         self.shared.clock.until(until, gone).await.unwrap_or(false)
+    }
+
+    /// Waits until the server may have forgotten leases. For one who waits.
+    pub(crate) async fn forgets(&self) {
+        self.shared.forgot.notified().await;
     }
 
     /// Waits for a connection; the reason why there is none at `until`.
@@ -657,13 +665,14 @@ impl Supervisor {
             self.may_listen = true;
         }
         connection.alone = self.haunting.is_empty();
-        {
+        let is_another = {
             let mut quarantine = shared.quarantine.lock();
-            quarantine.meet(&run);
+            let is_another = quarantine.meet(&run);
             connection.run = quarantine.run;
             connection.counts_from = quarantine.until;
             connection.past = quarantine.is_on().then(|| Arc::new(run.past.clone()));
-        }
+            is_another
+        };
         // The next one will have to see to this one. Those that nobody can name are all alike.
         if !self.haunting.contains(&identity) {
             self.haunting.push(identity);
@@ -686,6 +695,11 @@ impl Supervisor {
         shared.silent_since.store(0, Ordering::Relaxed);
         shared.last_fault.lock().take();
         shared.generation.send_replace(generation);
+        if is_another {
+            // Holders learn now whether they hold anything there, and messages come from there from now on.
+            shared.forgot.notify_one();
+            shared.hub.restart();
+        }
         if let Some(outage) = self.outage.take() {
             self.events.connected_again(&shared.address, &outage, shared.clock.now());
         }

@@ -51,7 +51,7 @@ impl Engine {
         tasks: TaskTracker,
     ) -> Arc<Self> {
         Arc::new(Self {
-            watchdog: Watchdog::start(clock.clone(), events, &tasks),
+            watchdog: Watchdog::start(clock.clone(), events, &tasks, quorum.clone()),
             config,
             clock,
             quorum,

@@ -118,6 +118,20 @@ impl Quorum {
         known.get(self.majority() - 1).or(known.last()).copied().unwrap_or_default()
     }
 
+    /// Waits until some server may have forgotten leases. For one who waits; nothing is lost by dropping the future.
+    pub(crate) async fn forgets(&self) {
+        if let [node] = &*self.nodes {
+            return node.forgets().await;
+        }
+        let mut any: PerNode<_> = self.nodes.iter().map(|node| Box::pin(node.forgets())).collect();
+        std::future::poll_fn(|cx| {
+            // All of them: each must be waited for.
+            let polls = any.iter_mut().map(|one| one.as_mut().poll(cx));
+            polls.fold(Poll::Pending, |before, now| if now.is_ready() { now } else { before })
+        })
+        .await;
+    }
+
     /// Waits until a majority can be asked.
     pub(crate) async fn up(&self, until: Timestamp) -> Result<(), Fault> {
         if let [node] = &*self.nodes {

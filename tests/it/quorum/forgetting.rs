@@ -8,7 +8,7 @@ use redis::Value;
 use super::deployment::{MS, Masters, Ways, connected, states_become};
 use crate::{
     checks::LIMIT,
-    support::{Server, eventually},
+    support::{Proxy, Server, eventually, subscribers},
 };
 
 use NodeState::{Down, Quarantined, Up};
@@ -179,3 +179,56 @@ async fn a_promotion_always_begins_another_history() {
     assert!(third.0 != second.0 && third.0 != first.0 && third.1 != no_other, "{third:?}");
     assert_eq!(server.command(&["DBSIZE"]).await, Value::Int(0));
 }
+
+/// L17: not at its next renewal, which is ten seconds away; a fixed lease has none.
+#[tokio::test]
+async fn a_holder_is_told_at_once_when_its_server_comes_back_without_its_lock() {
+    let server = Server::start().await;
+    let client = Client::builder().nodes([server.url()]).ttl(30 * 1000 * MS).connect().await;
+    let client = client.expect("connected");
+    let watched = client.mutex("watched").lock().await.expect("free");
+    let fixed = client.mutex("fixed").with_lease(30 * 1000 * MS).lock().await.expect("free");
+    server.kill();
+    server.restart().await;
+    for guard in [&watched, &fixed] {
+        tokio::time::timeout(SOON, guard.lost()).await.expect("told when it is connected again");
+    }
+}
+
+/// L17: of three servers one forgets; it has the lease again at once.
+#[tokio::test]
+async fn a_server_that_comes_back_empty_gets_the_lease_at_once() {
+    let masters = Masters::start(3).await;
+    let client = connected(masters.builder().ttl(30 * 1000 * MS)).await;
+    let guard = client.mutex("n").lock().await.expect("free");
+    masters.are_held("n", &[0, 1, 2]).await;
+    masters.0[1].kill();
+    masters.0[1].restart().await;
+    let healed = async || masters.which_have("n").await == [0, 1, 2];
+    eventually(SOON, "it is put back", healed).await;
+    guard.unlock().await.expect("held");
+}
+
+/// L13: behind one name there is another server by now, and the connection for messages still leads to the old one.
+#[tokio::test]
+async fn messages_are_heard_from_the_server_that_commands_go_to() {
+    let (old, new) = tokio::join!(Server::start(), Server::start());
+    let way = Proxy::start(old.port()).await;
+    let client = Client::builder().nodes([way.url()]).connect().await.expect("connected");
+    old.command(&["HSET", "n", "somebody", "1"]).await;
+    new.command(&["HSET", "n", "somebody", "1"]).await;
+    let waiting = client.mutex("n");
+    let waiting = tokio::spawn(async move { waiting.lock_with_timeout(LIMIT).await });
+    let channel = "redisson_lock__channel:{n}";
+    let listens_at = async |server: &Server| subscribers(server, channel).await == 1;
+    eventually(LIMIT, "it listens", async || listens_at(&old).await).await;
+    way.lead_new_ones_to(new.port());
+    old.command(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+    eventually(LIMIT, "it listens at the new one", async || listens_at(&new).await).await;
+    new.command(&["DEL", "n"]).await;
+    new.command(&["PUBLISH", channel, "0"]).await;
+    waiting.await.expect("no panic").expect("free").unlock().await.expect("held");
+}
+
+/// Long enough to connect again, and far from a third of the TTL.
+const SOON: Duration = Duration::from_secs(5);

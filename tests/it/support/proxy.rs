@@ -132,9 +132,14 @@ impl Proxy {
         });
     }
 
+    /// Leads new connections to another server from now on.
+    pub(crate) fn lead_new_ones_to(&self, server_port: u16) {
+        self.shared.server_port.store(server_port, Ordering::SeqCst);
+    }
+
     /// Leads to another server from now on; live connections end.
     pub(crate) fn lead_to(&self, server_port: u16) {
-        self.shared.server_port.store(server_port, Ordering::SeqCst);
+        self.lead_new_ones_to(server_port);
         self.cut();
     }
 

@@ -21,6 +21,7 @@ pub fn covered() -> Vec<Scenario> {
         },
         long_quarantine(),
         Scenario { name: "five-servers", nodes: 5, ..long_quarantine() },
+        forgetful_servers(),
         Scenario {
             name: "one-of-three-cleared",
             durable: true,
@@ -106,6 +107,11 @@ pub fn three_servers() -> Scenario {
     }
 }
 
+/// They forget in every way there is, and processes that know nothing of it come anew all the time.
+fn forgetful_servers() -> Scenario {
+    Scenario { name: "forgetful-servers", faults: FORGETFUL, every_ms: 700, ..three_servers() }
+}
+
 fn long_quarantine() -> Scenario {
     Scenario {
         name: "long-quarantine",
@@ -141,6 +147,15 @@ const NETWORK_AND_CRASHES: &[(Fault, u64)] = faults![(Fault::Crash, 5), (Fault::
 const EMPTY_RESTARTS: &[(Fault, u64)] =
     faults![(Fault::Crash, 5), (Fault::CrashEmpty, 5), (Fault::ClearSpare, 5)];
 const RARE_EMPTY_RESTARTS: &[(Fault, u64)] =
-    faults![(Fault::Crash, 1), (Fault::CrashEmpty, 2), (Fault::ClearSpare, 5)];
+    faults![(Fault::Crash, 1), (Fault::CrashEmpty, 2), (Fault::Demote, 1), (Fault::ClearSpare, 5)];
+const FORGETFUL: &[(Fault, u64)] = &[
+    (Fault::Partition, 20),
+    (Fault::Slow, 10),
+    (Fault::LoseRequests, 5),
+    (Fault::StopHost, 5),
+    (Fault::KillHost, 10),
+    (Fault::CrashEmpty, 5),
+    (Fault::Demote, 5),
+];
 const CLEARED: &[(Fault, u64)] =
     faults![(Fault::Crash, 5), (Fault::ClearOne, 20), (Fault::ClearAll, 10)];

@@ -63,5 +63,18 @@ fn without_the_quarantine_an_empty_restart_lets_two_in_and_with_it_none() {
     assert!(!over_seeds("three-servers", 10, |outcome| outcome.overlaps > 0));
 }
 
+/// Demoted and promoted, restarted on another disk, met by processes that know nothing of that.
+#[test]
+fn servers_that_forget_unseen_let_nobody_in_beside_the_holder() {
+    let mut demoted = 0;
+    for seed in 1..=6 {
+        let outcome = shapes::named("forgetful-servers").expect("there is one").run(seed, 5);
+        outcome.expect_no_surprise();
+        println!("{}", outcome.line());
+        demoted += outcome.counts["fault_demote"];
+    }
+    assert!(demoted > 20, "{demoted} demotions");
+}
+
 const TTL_MS: u64 = 2000;
 const LONG_TTL_MS: u64 = 12_000;
