@@ -19,11 +19,11 @@ use crate::node::{Facts, Network, Node, NodeStatus, Servers};
 use crate::owner::Owner;
 use crate::primitives::lock::Mutex;
 
-/// The connections to a Redis or Valkey server, or to several, and all the locks held through them.
+/// A client holds the connections to one or several Redis or Valkey servers, and the locks taken through them.
 ///
-/// Clones are the same client. One per process is enough: it uses two connections to each server however many
-/// locks there are. Its tasks run on the runtime that it was connected on; once that is gone, every call gives
-/// [`Error::Closed`], so a client in a `static` must not be connected on the runtime of a test.
+/// Clones are the same client. One per process is enough: it uses two connections to each server, however many
+/// locks there are. Its tasks run on the runtime that connected it. When that runtime is gone, every call fails with
+/// [`Error::Closed`]; so do not keep a client in a `static` that the runtime of a test connects.
 ///
 /// Guards keep working after the client is dropped.
 ///
@@ -53,29 +53,32 @@ impl Client {
         Self::builder().nodes([url]).connect().await
     }
 
-    /// A client with settings of your own.
+    /// Returns a builder, for settings of your own.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    /// The lock called `name`: 1 to 4096 bytes of UTF-8, which is its key on the servers. No I/O.
+    /// Returns a handle on the lock called `name`, without I/O.
+    ///
+    /// The name is the lock's key on the servers: 1 to 4096 bytes of UTF-8. A bad name is reported by the first call
+    /// that acquires.
     #[doc(alias = "getLock")]
     #[doc(alias = "getFencedLock")]
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         Mutex::new(&self.engine, name.as_ref().into())
     }
 
-    /// A new owner without a name; the same as [`Owner::new`].
+    /// Returns a new owner without a name, as [`Owner::new`] does.
     pub fn owner(&self) -> Owner {
         Owner::new()
     }
 
-    /// This client's name, by which the servers know its holds.
+    /// Returns this client's name, by which the servers know its holds.
     pub fn name(&self) -> &str {
         &self.engine.config.name
     }
 
-    /// What this client holds, oldest first.
+    /// Lists the locks that this client holds, oldest first.
     pub fn holds(&self) -> Vec<HeldLock> {
         let mut holds: Vec<HeldLock> = self
             .engine
@@ -88,7 +91,7 @@ impl Client {
         holds
     }
 
-    /// What this client is busy with.
+    /// Counts what this client is busy with.
     pub fn stats(&self) -> Stats {
         let gates = self.engine.gates();
         let nodes = self.engine.quorum.nodes();
@@ -103,12 +106,12 @@ impl Client {
         }
     }
 
-    /// How each server is doing, in the order in which they were named.
+    /// Reports the state of each server, in the order in which they were named, without I/O.
     pub fn nodes(&self) -> Vec<NodeStatus> {
         self.engine.quorum.nodes().iter().map(Node::status).collect()
     }
 
-    /// Asks the servers about what can break a lock's promises, and says what it found. Nothing is changed.
+    /// Asks the servers about settings that can break a lock's guarantees, and returns what it found. It changes nothing.
     ///
     /// # Errors
     ///
@@ -130,9 +133,10 @@ impl Client {
         &self.engine.tasks
     }
 
-    /// Lets nobody new wait, and waits until nothing is held, for `limit` at most. Whether nothing is held.
+    /// Refuses new acquisitions, and waits until this client holds nothing, for at most `limit`. Returns true if it
+    /// holds nothing.
     ///
-    /// New acquisitions get [`Error::Closed`]; nested ones of a holder, and those that wait already, go on.
+    /// New acquisitions fail with [`Error::Closed`]. Nested ones by a holder, and those that wait already, go on.
     ///
     /// # Cancel safety
     ///
@@ -156,8 +160,10 @@ impl Client {
         ended.is_some() && self.holds().is_empty()
     }
 
-    /// Ends the client: everything that waits gets [`Error::Closed`], everything held is lost and told so, and
-    /// released. Waits until the releases are confirmed, for the response timeout at most.
+    /// Ends the client, and releases all that it holds.
+    ///
+    /// Waiting calls fail with [`Error::Closed`], and holders see their locks as lost. The call returns when the servers
+    /// have confirmed the releases, after the response timeout at the latest.
     ///
     /// # Cancel safety
     ///
@@ -201,7 +207,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// The settings of a [`Client`] to be.
+/// Collects the settings of a [`Client`], and connects it.
 #[derive(Clone, Default)]
 #[must_use = "a builder does nothing until it connects"]
 pub struct ClientBuilder {
@@ -222,9 +228,11 @@ struct Seams {
 }
 
 impl ClientBuilder {
-    /// Where the servers are: one, or several independent masters (Redlock): a lock is held where a majority
-    /// of them holds it, and stays available while a majority is reachable. Three or five are usual; an even number
-    /// works and tolerates no more failures than one less; two are refused, since both would be needed.
+    /// Names the servers: one, or several independent masters (Redlock).
+    ///
+    /// With several, a lock is held if a majority of them holds it, and locks are available while a majority is reachable.
+    /// Three or five are usual. An even number tolerates no more failures than one less. Two are refused, since both
+    /// would be needed.
     ///
     /// All clients of the same locks must name the same servers.
     #[doc(alias = "Redlock")]
@@ -235,64 +243,64 @@ impl ClientBuilder {
         self
     }
 
-    /// The client's name, 1 to 64 of `A-Z a-z 0-9 . _ -`: what others see of it when it holds a lock.
-    /// Default: host name and process id.
+    /// Sets the client's name, which others see when it holds a lock: 1 to 64 of `A-Z a-z 0-9 . _ -`. Default: host
+    /// name and process id.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.config.name = name.into();
         self
     }
 
-    /// How long a lock outlives a crashed holder at most, 10 ms to 30 days. It is renewed every third of it.
-    /// Default: 30 s.
+    /// Sets how long a lock outlives a crashed holder at most, 10 ms to 30 days. A lock is renewed every third of
+    /// this time. Default: 30 s.
     #[doc(alias = "lockWatchdogTimeout")]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.config.ttl = ttl;
         self
     }
 
-    /// How long a server's answer is waited for, 1 ms to a day, and a third of the lease asked for at most.
+    /// Sets how long a call waits for a server's answer, 1 ms to a day, but at most a third of the lease.
     /// Default: 1 s.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.config.response_timeout = timeout;
         self
     }
 
-    /// How long making a connection may take, 1 ms to a day. Default: 5 s.
+    /// Sets how long it may take to open a connection, 1 ms to a day. Default: 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.config.connect_timeout = timeout;
         self
     }
 
-    /// After how long without an answer of the servers a wait without a limit ends, 1 ms to 30 days.
+    /// Sets how long a wait without a time limit goes on while the servers do not answer, 1 ms to 30 days.
     /// Default: 10 s.
     pub fn unavailable_after(mut self, patience: Duration) -> Self {
         self.config.unavailable_after = patience;
         self
     }
 
-    /// For how long after it was acquired a lease may pass from one task of this process to the next without
-    /// asking the servers, up to 1 s and half the TTL; zero: never. Others wait that much longer. Default: 20 ms.
+    /// Sets how long after its acquisition a lease may pass from one task of this process to the next without a
+    /// request: up to 1 s and half the TTL, or zero for never. Other processes wait that much longer. Default: 20 ms.
     pub fn handoff_window(mut self, window: Duration) -> Self {
         self.config.handoff_window = window;
         self
     }
 
-    /// How long a lock's fencing counter is kept after its last use, a minute to a year. Default: a day.
+    /// Sets how long the server keeps a lock's fencing counter after its last use, a minute to a year. Default: a day.
     pub fn token_retention(mut self, retention: Duration) -> Self {
         self.config.token_retention = retention;
         self
     }
 
-    /// Takes tokens from the counter of Redisson's `FencedLock`, for locks that Java takes as such, too. That
-    /// counter never expires. Default: off.
+    /// Takes tokens from the counter of Redisson's `FencedLock`, which never expires. For locks that Java takes as
+    /// `FencedLock` too. Default: off.
     pub fn redisson_fencing(mut self, on: bool) -> Self {
         self.config.redisson_fencing = on;
         self
     }
 
-    /// For how long the grants of a server do not count after it may have forgotten what it granted before, zero
-    /// (never) to 30 days. The same for all clients of the same servers; no TTL or lease may be longer. Default:
-    /// 60 s over several servers, zero for one.
+    /// Sets how long a server's grants do not count after it may have forgotten earlier ones, zero (never) to 30
+    /// days. It must be the same in all clients of these servers, and no TTL or lease may be longer. Default: 60 s over
+    /// several servers, zero for one.
     ///
     /// A server may have forgotten it when it restarted, and when it was a replica of another. Both are seen from what
     /// `INFO` says of its run, its uptime and its replication, also while it is connected. A server that gets its
@@ -313,32 +321,32 @@ impl ClientBuilder {
         self
     }
 
-    /// How much of a lease must be left when it is granted, zero to half the TTL, also that of each lock or its lease:
-    /// with less the grant is given back. Default: zero.
+    /// Sets how much of a lease must be left when it is granted; a grant with less is released again. Zero to half the
+    /// TTL or lease of each lock. Default: zero.
     pub fn min_validity(mut self, validity: Duration) -> Self {
         self.config.min_validity = validity;
         self
     }
 
-    /// What a task does that waits for a lock which it holds itself. Default: [`SelfWait::Warn`].
+    /// Sets what happens when a task waits for a lock that it holds itself. Default: [`SelfWait::Warn`].
     pub fn self_wait(mut self, reaction: SelfWait) -> Self {
         self.config.self_wait = reaction;
         self
     }
 
-    /// Whether the findings of [`Client::check`] are logged once after connecting, at INFO. Default: on.
+    /// Sets whether the findings of [`Client::check`] are logged once after connecting, at INFO. Default: on.
     pub fn log_findings(mut self, on: bool) -> Self {
         self.findings_at_connect = Some(on);
         self
     }
 
-    /// The runtime for the client's tasks, with time and I/O enabled. Default: the one that connects.
+    /// Sets the runtime for the client's tasks; it must have time and I/O enabled. Default: the one that connects.
     pub fn runtime(mut self, runtime: Handle) -> Self {
         self.runtime = Some(runtime);
         self
     }
 
-    /// Connects.
+    /// Connects to the servers, or to a majority of them.
     ///
     /// # Errors
     ///
@@ -432,23 +440,23 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-/// What a client is busy with; see [`Client::stats`].
+/// Counts of what a client is busy with; see [`Client::stats`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Locks that somebody of this client holds, waits for, or has just left.
+    /// The locks that this client holds, waits for, or has just released.
     pub gates: usize,
-    /// Acquisitions that wait for another of this client, or for the servers' "free".
+    /// The acquisitions that wait for another task of this client, or for another holder.
     pub waiters: usize,
-    /// Locks whose releases by others are listened for, on every node.
+    /// The channels to which this client listens for releases, on each node.
     pub subscriptions: usize,
-    /// Running tasks: one for an idle client and two for each node, and one for each lock that is waited for.
+    /// The running tasks: one for an idle client, two for each node, and one for each lock that is waited for.
     pub tasks: usize,
-    /// Releases that no server has confirmed yet.
+    /// The releases that no server has confirmed yet.
     pub owed_releases: usize,
-    /// Connections made so far.
+    /// The connections made so far.
     pub connections_made: u64,
-    /// Acquisitions over several nodes that took a second round trip, to settle their token.
+    /// The acquisitions over several nodes that needed a second round trip to agree on a token.
     pub token_raises: u64,
 }
 
@@ -458,19 +466,19 @@ pub struct Stats {
 pub struct HeldLock {
     /// The lock's name.
     pub name: Arc<str>,
-    /// Who holds it here.
+    /// The owner that holds it.
     pub owner: Owner,
-    /// How the servers name the hold.
+    /// The name of the hold on the servers.
     pub holder: Holder,
     /// Its fencing token.
     pub token: u64,
-    /// How many guards there are.
+    /// The number of guards.
     pub hold_count: u32,
     /// How long it has been held.
     pub held_for: Duration,
-    /// Since when, by this host's clock.
+    /// The time of its acquisition, by this host's clock.
     pub since: SystemTime,
-    /// For how long it is held still if nothing renews it.
+    /// How long it stays held if nothing renews it.
     pub remaining: Duration,
 }
 
@@ -493,7 +501,7 @@ impl HeldLock {
     }
 }
 
-/// Something about a server that can break a lock's promises; see [`Client::check`].
+/// Something about a server that can break a lock's guarantees; see [`Client::check`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
@@ -507,19 +515,19 @@ pub struct Finding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// Short of memory the server may throw locks away. The policy, as it is configured.
+    /// The server may evict locks when it runs out of memory. Contains the configured policy.
     Eviction(String),
-    /// A restart loses every lock: two may hold one until the first is told, at its next renewal.
+    /// A restart loses every lock: two may hold one until the first notices, at its next renewal.
     NotPersistent,
-    /// A crash may lose the last locks: the append-only file is not written through at every command.
+    /// A crash may lose the latest locks: the append-only file is not synced at every command.
     NotWrittenThrough,
-    /// A failover may lose the last locks: replicas are written to later. How many there are.
+    /// A failover may lose the latest locks: replicas receive writes later. Contains the number of replicas.
     Replicas(u64),
-    /// The server's clock differs from this host's. Milliseconds that it is ahead.
+    /// The server's clock differs from this host's. Contains how many milliseconds it is ahead.
     ClockAhead(i64),
-    /// The server is older than what this library is made for.
+    /// The server is older than this library supports.
     OldVersion(String),
-    /// The user may not ask for what the check needs.
+    /// The user lacks the rights to read what is named here.
     Unknown(&'static str),
 }
 
@@ -578,21 +586,21 @@ impl fmt::Display for Finding {
         match &self.kind {
             FindingKind::Eviction(policy) => write!(
                 f,
-                "maxmemory-policy is {policy}: short of memory the server may drop held locks; set noeviction"
+                "maxmemory-policy is {policy}: when memory runs out, the server may evict held locks; set noeviction"
             ),
             FindingKind::NotPersistent => f.write_str(
                 "appendonly is off: a restart loses every lock; set appendonly yes and appendfsync always",
             ),
             FindingKind::NotWrittenThrough => f.write_str(
-                "appendfsync is not always: a power failure loses the last locks",
+                "appendfsync is not always: a power failure loses the latest locks",
             ),
             FindingKind::Replicas(replicas) => write!(
                 f,
-                "{replicas} replicas: a failover may lose the last locks; let the resource check tokens"
+                "{replicas} replicas: a failover may lose the latest locks; let the resource check tokens"
             ),
             FindingKind::ClockAhead(ms) => write!(
                 f,
-                "its clock is {ms} ms ahead of this host's: a step of it shortens or lengthens every lock"
+                "its clock is {ms} ms ahead of this host's: setting it shortens or lengthens every lock"
             ),
             FindingKind::OldVersion(version) => {
                 write!(f, "version {version}: Redis 6.2 or Valkey 7.2 is the oldest supported")

@@ -8,14 +8,14 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use crate::error::Error;
 use crate::key;
 
-/// What a task does that waits for a lock which it holds itself.
+/// What happens when a task waits for a lock that it holds itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SelfWait {
-    /// Log a warning and wait. The suspicion can be wrong for branches of a `join!`.
+    /// The call logs a warning and waits. The warning can be wrong for branches of a `join!`.
     #[default]
     Warn,
-    /// Fail with [`Error::SelfWait`]. For tests.
+    /// The call fails with [`Error::SelfWait`]. For tests.
     Fail,
 }
 

@@ -209,7 +209,7 @@ pub(crate) fn cannot_subscribe(
 }
 
 pub(crate) fn finding(finding: &(impl Display + Debug)) {
-    tracing::info!(target: CHECK, %finding, "the server's settings can break a lock's promises");
+    tracing::info!(target: CHECK, finding = %finding, "the server's settings can break a lock's promises");
 }
 
 /// Lines of one kind: the first few are for everybody, the rest is counted until a summary is due.

@@ -1,4 +1,4 @@
-//! The proof of a hold.
+//! The guard: proof that a lock is held.
 
 use std::fmt;
 use std::future::Future;
@@ -15,8 +15,8 @@ use crate::error::{Error, LossReason};
 use crate::key::Holder;
 use crate::owner::Owner;
 
-/// A lock that is held. Dropping it gives the lock back in the background; [`unlock`](Self::unlock) does so
-/// and says whether the lock was held until then.
+/// A guard holds a lock. Dropping it releases the lock in the background; [`unlock`](Self::unlock) waits for the
+/// release, and reports whether the lock was held until then.
 ///
 /// A guard may be dropped anywhere: on another runtime, outside any, after its client, in a panic. It never
 /// blocks, fails or spawns there. A process that ends right after the drop may have sent nothing: then the
@@ -26,7 +26,7 @@ use crate::owner::Owner;
 #[doc(alias = "MutexGuard")]
 #[doc(alias = "OwnedMutexGuard")]
 #[doc(alias = "permit")]
-#[must_use = "the lock is given back when the guard is dropped"]
+#[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     entry: Entry,
 }
@@ -40,12 +40,12 @@ impl Guard {
         self.entry.hold()
     }
 
-    /// The lock's name.
+    /// Returns the lock's name.
     pub fn name(&self) -> &str {
         self.hold().gate.primitive.name()
     }
 
-    /// The fencing token: higher than that of every earlier hold of this lock, the same for nested guards.
+    /// Returns the fencing token, which is higher than that of every earlier hold of this lock. Nested guards share it.
     ///
     /// Send it along with every write, and let the resource refuse a token below the highest it has seen:
     /// only that protects a write against a process that was stopped between
@@ -56,9 +56,9 @@ impl Guard {
         self.hold().token
     }
 
-    /// Whether the lock is certainly held at this moment. Costs no I/O: ask as often as you like.
+    /// Returns true if the lock is certainly held at this moment. It costs no I/O: call it as often as you like.
     ///
-    /// False from the local deadline on, whatever the network says, also after the host was suspended.
+    /// It is false from the local deadline on, even if no server answers, and also after the host was suspended.
     #[doc(alias = "isHeldByCurrentThread")]
     #[doc(alias = "isHeldByThread")]
     pub fn is_held(&self) -> bool {
@@ -66,32 +66,33 @@ impl Guard {
         hold.lease.check(hold.gate.engine.clock.now()).is_ok()
     }
 
-    /// For how long the lock is certainly held still if nothing renews it; zero when it is lost.
+    /// Returns how long the lock is certainly held if nothing renews it; zero if it is lost.
     pub fn remaining(&self) -> Duration {
         let hold = self.hold();
         hold.lease.remaining(hold.gate.engine.clock.now())
     }
 
-    /// How many guards of its owner hold the lock now.
+    /// Returns how many guards of its owner hold the lock now.
     #[doc(alias = "getHoldCount")]
     pub fn hold_count(&self) -> u32 {
         self.hold().depth()
     }
 
-    /// Who holds the lock. Pass it on ([`Mutex::owned_by`](crate::Mutex::owned_by)) to nest.
+    /// Returns the owner of the hold. Pass it to [`Mutex::owned_by`](crate::Mutex::owned_by) to nest.
     pub fn owner(&self) -> &Owner {
         &self.hold().owner
     }
 
-    /// How the servers name this hold.
+    /// Returns the name of this hold on the servers.
     pub fn holder(&self) -> Holder {
         Holder::new(self.hold().lease.id.0.clone())
     }
 
-    /// Ends when the lock is lost: at its deadline without a confirmed renewal, when a server says that it
-    /// is gone, or when the client or its runtime ends. Up to a second late after a suspend of the host.
+    /// Returns a future that resolves when the lock is lost: at its deadline if no renewal was confirmed, when a server
+    /// reports that it is gone, or when the client or its runtime ends. After a suspend of the host it may be a
+    /// second late.
     ///
-    /// It stays pending for ever once the hold has ended in order: wait for it beside the work it guards.
+    /// The future never resolves after an orderly release: await it beside the work that the lock protects.
     ///
     /// # Cancel safety
     ///
@@ -118,11 +119,11 @@ impl Guard {
         clock.until(clock.now().plus(timeout), self.lost()).await
     }
 
-    /// Runs a future, and cancels it if the lock is lost before it ends.
+    /// Runs a future, and cancels it if the lock is lost before the future ends.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`]; the future was dropped where it stood.
+    /// [`Error::Lost`] if the lock was lost; the future was dropped at the await where it was.
     ///
     /// # Cancel safety
     ///
@@ -135,7 +136,7 @@ impl Guard {
         }
     }
 
-    /// A nested guard of the same hold, without asking anybody.
+    /// Returns a nested guard of the same hold, without I/O.
     ///
     /// # Errors
     ///
@@ -147,9 +148,9 @@ impl Guard {
         }
     }
 
-    /// Makes the lock last for `lease` from now on at least, 10 ms to 30 days. Never shortens it.
+    /// Makes the lock last for at least `lease` from now on, 10 ms to 30 days. It never shortens the lock.
     ///
-    /// Of use for a lock with a [fixed lease](crate::Mutex::with_lease); one with a watchdog lasts anyway.
+    /// Use it for a lock with a [fixed lease](crate::Mutex::with_lease); the watchdog renews other locks anyway.
     ///
     /// # Errors
     ///
@@ -164,10 +165,10 @@ impl Guard {
         contend::extend(&self.entry, lease).await
     }
 
-    /// Gives the lock back, and waits until that is done.
+    /// Releases the lock, and waits until the servers have confirmed it.
     ///
-    /// With other guards of its owner around it only leaves its level. If another task of this process gets
-    /// the lock directly, `Ok` means that it was held until then by the local clock.
+    /// While its owner has other guards, it only ends this level of nesting. If the lock passes to another task of this
+    /// process, `Ok` means that it was held until then by the local clock.
     ///
     /// # Errors
     ///
@@ -207,7 +208,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// The loss of a lock, to come; see [`Guard::lost`]. Independent of the guard, and `Send + Unpin + 'static`.
+/// A future that resolves when a lock is lost; see [`Guard::lost`]. Independent of the guard, and `Send + Unpin + 'static`.
 #[must_use = "futures do nothing unless polled"]
 pub struct Lost {
     signal: Pin<Box<WaitForCancellationFutureOwned>>,

@@ -115,9 +115,9 @@ impl LeaseId {
     }
 }
 
-/// Who holds a lock, as the server knows it: the text that names the holder in the lock's hash.
+/// A lock's holder, as the server knows it: the text that names the holder in the lock's hash.
 ///
-/// A lease of this library reads `client:uuid`, one of Redisson `uuid:thread`.
+/// A lease of this library reads `client:uuid`, and one of Redisson `uuid:thread`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Holder(Arc<str>);
 
@@ -139,12 +139,12 @@ impl Holder {
         Self(text.as_ref().into())
     }
 
-    /// The whole text. It names one hold and no other.
+    /// Returns the whole text. It names one hold and no other.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The name of the client that holds it, if the holder is a client of this library.
+    /// Returns the name of the client that holds the lock, if it is a client of this library.
     pub fn client(&self) -> Option<&str> {
         let (client, uuid) = self.0.rsplit_once(':')?;
         Uuid::try_parse(uuid).ok().map(|_| client)

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::key::Printable;
 
-/// An identity that holds locks. Acquisitions by the same owner re-enter each other.
+/// An identity that holds locks. Acquisitions by the same owner nest.
 ///
 /// Clones are the same owner; every [`Owner::new`] and [`Owner::named`] makes another one. The name is
 /// a label for logs and messages, not the identity: two requests called `"req-17"` keep each other out.
@@ -33,18 +33,18 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// A new owner without a name.
+    /// Returns a new owner without a name.
     #[allow(clippy::new_without_default)] // every call makes another identity
     pub fn new() -> Self {
         Self::fresh(None, true)
     }
 
-    /// A new owner, called `label` in logs and messages.
+    /// Returns a new owner, called `label` in logs and messages.
     pub fn named(label: impl Into<Arc<str>>) -> Self {
         Self::fresh(Some(label.into()), true)
     }
 
-    /// The owner whose [`scope`](Self::scope) this code runs in, if any.
+    /// Returns the owner whose [`scope`](Self::scope) this code runs in, if any.
     ///
     /// A spawned task does not run in its parent's scope. To carry the owner over:
     ///
@@ -68,8 +68,8 @@ impl Owner {
         })
     }
 
-    /// Runs `future` with every lock taken inside it belonging to this owner, except on handles that
-    /// are [`owned_by`](crate::Mutex::owned_by) another. Of nested scopes and bodies of
+    /// Runs `future` so that this owner takes every lock inside it, except on handles that are
+    /// [`owned_by`](crate::Mutex::owned_by) another. Of nested scopes and bodies of
     /// [`Mutex::run`](crate::Mutex::run), the innermost decides.
     ///
     /// Branches that run concurrently inside one scope (`join!`, `select!`, `buffer_unordered`) are the

@@ -1,4 +1,4 @@
-//! The same locks for threads: every call waits where it is made.
+//! The same locks for threads: every call blocks its thread.
 //!
 //! The calling **thread** is the owner, as in Java: a nested `lock()` on one thread re-enters, another thread
 //! waits. A guard therefore stays on its thread; with [`Mutex::owned_by`] the owner decides, and the guard may
@@ -20,8 +20,8 @@
 //!
 //! Renewal goes on in a thread of the client while yours computes or sleeps. Calls are made on plain threads,
 //! under `spawn_blocking`, in `block_in_place` and under a runtime's `enter()`; in async code they fail with
-//! [`Error::InAsyncContext`]. Where tokio does not let it be told, under its `unconstrained`, they wait, and
-//! keep the executor waiting. In the destructor of a thread-local they may fail with [`Error::Closed`].
+//! [`Error::InAsyncContext`]. Under tokio's `unconstrained`, async code cannot be detected: there they block
+//! the executor. In the destructor of a thread-local they may fail with [`Error::Closed`].
 
 mod runtime;
 
@@ -38,8 +38,7 @@ use crate::primitives::lock::LockStatus;
 use crate::primitives::run::Outcome;
 use runtime::Runtime;
 
-/// A connection to one Redis or Valkey deployment, for threads: [`leasehold::Client`](crate::Client) with calls
-/// that wait.
+/// A client for threads: [`leasehold::Client`](crate::Client) with calls that block.
 ///
 /// Clones are the same client. Its tasks run on a thread of its own, which ends by itself after the last
 /// client and guard are gone and every release is sent. It may be dropped anywhere, in async code too.
@@ -59,13 +58,13 @@ impl Client {
         Self::builder().nodes([url]).connect_blocking()
     }
 
-    /// A client with settings of your own; ends with [`ClientBuilder::connect_blocking`].
+    /// Returns a builder, for settings of your own. End it with [`ClientBuilder::connect_blocking`].
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    /// The lock called `name`, owned by the thread that takes it; see
-    /// [`leasehold::Client::mutex`](crate::Client::mutex). No I/O.
+    /// Returns a handle on the lock called `name`, which the thread that takes it owns; see
+    /// [`leasehold::Client::mutex`](crate::Client::mutex).
     #[doc(alias = "getLock")]
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         Mutex {
@@ -76,32 +75,33 @@ impl Client {
         }
     }
 
-    /// A new owner without a name; the same as [`Owner::new`].
+    /// Returns a new owner without a name, as [`Owner::new`] does.
     pub fn owner(&self) -> Owner {
         self.client.owner()
     }
 
-    /// This client's name, by which the servers know its holds.
+    /// Returns this client's name, by which the servers know its holds.
     pub fn name(&self) -> &str {
         self.client.name()
     }
 
-    /// What this client holds, oldest first.
+    /// Lists the locks that this client holds, oldest first.
     pub fn holds(&self) -> Vec<HeldLock> {
         self.client.holds()
     }
 
-    /// How each server is doing, in the order in which they were named.
+    /// Reports the state of each server, in the order in which they were named, without I/O.
     pub fn nodes(&self) -> Vec<NodeStatus> {
         self.client.nodes()
     }
 
-    /// What this client is busy with.
+    /// Counts what this client is busy with.
     pub fn stats(&self) -> Stats {
         self.client.stats()
     }
 
-    /// See [`leasehold::Client::check`](crate::Client::check).
+    /// Asks the servers about settings that can break a lock's guarantees; see
+    /// [`leasehold::Client::check`](crate::Client::check).
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl Client {
         self.runtime.wait(self.client.check())?
     }
 
-    /// See [`leasehold::Client::drain`](crate::Client::drain).
+    /// Refuses new acquisitions, and waits until nothing is held; see [`leasehold::Client::drain`](crate::Client::drain).
     ///
     /// # Errors
     ///
@@ -150,15 +150,15 @@ impl ClientBuilder {
     }
 }
 
-/// The thread that took the lock owns it: the guard stays there.
+/// Marks guards that the locking thread owns. They stay on that thread.
 #[derive(Debug)]
 pub struct ThisThread(PhantomData<*const ()>);
 
-/// A named owner owns the lock: the guard may go to any thread.
+/// Marks guards that a named owner owns. They may move to any thread.
 #[derive(Debug)]
 pub struct NamedOwner(());
 
-/// A reentrant lock by name, for threads; see [`leasehold::Mutex`](crate::Mutex). It holds nothing itself.
+/// A handle on a reentrant lock, for threads; see [`leasehold::Mutex`](crate::Mutex).
 pub struct Mutex<O = ThisThread> {
     mutex: crate::Mutex,
     runtime: Runtime,
@@ -168,30 +168,31 @@ pub struct Mutex<O = ThisThread> {
 }
 
 impl<O> Mutex<O> {
-    /// The lock's name, which is its key on the servers.
+    /// Returns the lock's name, which is its key on the servers.
     pub fn name(&self) -> &str {
         self.mutex.name()
     }
 
-    /// See [`leasehold::Mutex::with_lease`](crate::Mutex::with_lease).
+    /// Returns a handle whose holds end after `lease`; see [`leasehold::Mutex::with_lease`](crate::Mutex::with_lease).
     #[must_use = "it returns another handle"]
     pub fn with_lease(&self, lease: Duration) -> Self {
         self.with(self.mutex.with_lease(lease))
     }
 
-    /// See [`leasehold::Mutex::with_ttl`](crate::Mutex::with_ttl).
+    /// Returns a handle with another TTL; see [`leasehold::Mutex::with_ttl`](crate::Mutex::with_ttl).
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
         self.with(self.mutex.with_ttl(ttl))
     }
 
-    /// See [`leasehold::Mutex::with_max_hold`](crate::Mutex::with_max_hold).
+    /// Returns a handle that is renewed for a limited time; see
+    /// [`leasehold::Mutex::with_max_hold`](crate::Mutex::with_max_hold).
     #[must_use = "it returns another handle"]
     pub fn with_max_hold(&self, max_hold: Duration) -> Self {
         self.with(self.mutex.with_max_hold(max_hold))
     }
 
-    /// A handle whose acquisitions belong to `owner` instead of the thread, and whose guards may move.
+    /// Returns a handle whose acquisitions belong to `owner` instead of the thread, and whose guards may move.
     #[must_use = "it returns another handle"]
     pub fn owned_by(&self, owner: &Owner) -> Mutex<NamedOwner> {
         Mutex {
@@ -206,7 +207,7 @@ impl<O> Mutex<O> {
         Self { mutex, ..self.clone() }
     }
 
-    /// Takes the lock, waiting for as long as another holds it; see [`leasehold::Mutex::lock`](crate::Mutex::lock).
+    /// Takes the lock, and waits for as long as another holds it; see [`leasehold::Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Errors
     ///
@@ -217,7 +218,7 @@ impl<O> Mutex<O> {
         Ok(Guard::new(guard, &self.runtime))
     }
 
-    /// Takes the lock, waiting for `timeout` at most; see
+    /// Takes the lock, and waits for at most `timeout`; see
     /// [`leasehold::Mutex::lock_with_timeout`](crate::Mutex::lock_with_timeout).
     ///
     /// # Errors
@@ -229,7 +230,7 @@ impl<O> Mutex<O> {
         Ok(Guard::new(guard, &self.runtime))
     }
 
-    /// Takes the lock if it is free; see [`leasehold::Mutex::try_lock`](crate::Mutex::try_lock).
+    /// Takes the lock if it is free now; see [`leasehold::Mutex::try_lock`](crate::Mutex::try_lock).
     ///
     /// # Errors
     ///
@@ -240,7 +241,7 @@ impl<O> Mutex<O> {
         Ok(guard.map(|guard| Guard::new(guard, &self.runtime)))
     }
 
-    /// Takes the lock, waiting for `timeout` at most, `None` if another kept it; see
+    /// Takes the lock, and waits for at most `timeout`; `None` if another kept it. See
     /// [`leasehold::Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
     /// # Errors
@@ -252,9 +253,9 @@ impl<O> Mutex<O> {
         Ok(guard.map(|guard| Guard::new(guard, &self.runtime)))
     }
 
-    /// Takes the lock, runs `body` under it, and gives it back.
+    /// Takes the lock, runs `body` under it, and releases it.
     ///
-    /// A thread cannot be stopped: if the lock is lost meanwhile, `body` goes on, and learns of it only by
+    /// A thread cannot be stopped: if the lock is lost meanwhile, `body` goes on. It learns of the loss from
     /// [`Guard::is_held`] or [`Guard::wait_lost`]. [`run_with_outcome`](Self::run_with_outcome) keeps its result also then.
     ///
     /// # Errors
@@ -264,7 +265,7 @@ impl<O> Mutex<O> {
     ///
     /// # Panics
     ///
-    /// Where `body` does; the lock is given back.
+    /// It panics if `body` does; the lock is released.
     #[track_caller]
     pub fn run<T>(&self, body: impl FnOnce(&Guard<O>) -> T) -> Result<T, Error> {
         self.run_with_outcome(body)?.into_result()
@@ -289,7 +290,7 @@ impl<O> Mutex<O> {
     ///
     /// # Panics
     ///
-    /// Where `body` does; the lock is given back.
+    /// It panics if `body` does; the lock is released.
     #[track_caller]
     pub fn run_with_outcome<T>(
         &self,
@@ -300,7 +301,7 @@ impl<O> Mutex<O> {
         Ok(Outcome::new(output, guard.unlock()))
     }
 
-    /// See [`leasehold::Mutex::status`](crate::Mutex::status).
+    /// Asks the servers for all that they know of the lock; see [`leasehold::Mutex::status`](crate::Mutex::status).
     ///
     /// # Errors
     ///
@@ -309,7 +310,7 @@ impl<O> Mutex<O> {
         self.runtime.wait(self.mutex.status())?
     }
 
-    /// See [`leasehold::Mutex::is_locked`](crate::Mutex::is_locked).
+    /// Asks the servers whether anybody holds the lock; see [`leasehold::Mutex::is_locked`](crate::Mutex::is_locked).
     ///
     /// # Errors
     ///
@@ -318,7 +319,7 @@ impl<O> Mutex<O> {
         self.runtime.wait(self.mutex.is_locked())?
     }
 
-    /// See [`leasehold::Mutex::holder`](crate::Mutex::holder).
+    /// Asks the servers who holds the lock; see [`leasehold::Mutex::holder`](crate::Mutex::holder).
     ///
     /// # Errors
     ///
@@ -327,7 +328,7 @@ impl<O> Mutex<O> {
         self.runtime.wait(self.mutex.holder())?
     }
 
-    /// See [`leasehold::Mutex::remaining_ttl`](crate::Mutex::remaining_ttl).
+    /// Asks the servers when the lock expires; see [`leasehold::Mutex::remaining_ttl`](crate::Mutex::remaining_ttl).
     ///
     /// # Errors
     ///
@@ -336,7 +337,7 @@ impl<O> Mutex<O> {
         self.runtime.wait(self.mutex.remaining_ttl())?
     }
 
-    /// See [`leasehold::Mutex::force_unlock`](crate::Mutex::force_unlock).
+    /// Frees the lock whoever holds it; see [`leasehold::Mutex::force_unlock`](crate::Mutex::force_unlock).
     ///
     /// # Errors
     ///
@@ -345,7 +346,8 @@ impl<O> Mutex<O> {
         self.runtime.wait(self.mutex.force_unlock())?
     }
 
-    /// See [`leasehold::Mutex::force_unlock_if`](crate::Mutex::force_unlock_if).
+    /// Frees the lock if `holder` still holds it; see
+    /// [`leasehold::Mutex::force_unlock_if`](crate::Mutex::force_unlock_if).
     ///
     /// # Errors
     ///
@@ -380,8 +382,8 @@ impl<O> fmt::Debug for Mutex<O> {
     }
 }
 
-/// A lock that is held; see [`leasehold::Guard`](crate::Guard). Dropping it gives the lock back in the
-/// background, also in a panic.
+/// A guard holds a lock; see [`leasehold::Guard`](crate::Guard). Dropping it releases the lock in the background, also
+/// in a panic.
 ///
 /// `Guard<ThisThread>` stays on its thread:
 ///
@@ -399,7 +401,7 @@ impl<O> fmt::Debug for Mutex<O> {
 ///     std::thread::spawn(move || drop(guard));
 /// }
 /// ```
-#[must_use = "the lock is given back when the guard is dropped"]
+#[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard<O = ThisThread> {
     // Dropped before the runtime, which sees its release through.
     guard: crate::Guard,
@@ -412,42 +414,42 @@ impl<O> Guard<O> {
         Self { guard, runtime: runtime.clone(), ownership: PhantomData }
     }
 
-    /// The lock's name.
+    /// Returns the lock's name.
     pub fn name(&self) -> &str {
         self.guard.name()
     }
 
-    /// The fencing token; see [`leasehold::Guard::token`](crate::Guard::token).
+    /// Returns the fencing token; see [`leasehold::Guard::token`](crate::Guard::token).
     pub fn token(&self) -> u64 {
         self.guard.token()
     }
 
-    /// Whether the lock is certainly held at this moment. No I/O: cheap enough to ask in a loop.
+    /// Returns true if the lock is certainly held at this moment. It costs no I/O: call it in loops.
     pub fn is_held(&self) -> bool {
         self.guard.is_held()
     }
 
-    /// For how long the lock is certainly held still if nothing renews it; zero when it is lost.
+    /// Returns how long the lock is certainly held if nothing renews it; zero if it is lost.
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()
     }
 
-    /// How many guards of its owner hold the lock now.
+    /// Returns how many guards of its owner hold the lock now.
     pub fn hold_count(&self) -> u32 {
         self.guard.hold_count()
     }
 
-    /// Who holds the lock.
+    /// Returns the owner of the hold.
     pub fn owner(&self) -> &Owner {
         self.guard.owner()
     }
 
-    /// How the servers name this hold.
+    /// Returns the name of this hold on the servers.
     pub fn holder(&self) -> Holder {
         self.guard.holder()
     }
 
-    /// Waits until the lock is lost, for `timeout` at most; `None` if it was not.
+    /// Waits until the lock is lost, for at most `timeout`. Returns `None` if it was not lost.
     ///
     /// # Errors
     ///
@@ -456,7 +458,7 @@ impl<O> Guard<O> {
         self.runtime.wait(self.guard.lost_within(timeout))
     }
 
-    /// A nested guard of the same hold; see [`leasehold::Guard::reenter`](crate::Guard::reenter).
+    /// Returns a nested guard of the same hold; see [`leasehold::Guard::reenter`](crate::Guard::reenter).
     ///
     /// # Errors
     ///
@@ -465,7 +467,7 @@ impl<O> Guard<O> {
         Ok(Self::new(self.guard.reenter()?, &self.runtime))
     }
 
-    /// See [`leasehold::Guard::extend`](crate::Guard::extend).
+    /// Makes the lock last for at least `lease` from now on; see [`leasehold::Guard::extend`](crate::Guard::extend).
     ///
     /// # Errors
     ///
@@ -474,11 +476,11 @@ impl<O> Guard<O> {
         self.runtime.wait(self.guard.extend(lease))?
     }
 
-    /// Gives the lock back, and waits until that is done; see [`leasehold::Guard::unlock`](crate::Guard::unlock).
+    /// Releases the lock, and waits until the servers have confirmed it; see [`leasehold::Guard::unlock`](crate::Guard::unlock).
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::InAsyncContext`]: then the lock is given back in the background.
+    /// As there, and [`Error::InAsyncContext`]; the lock is then released in the background.
     pub fn unlock(self) -> Result<(), Error> {
         self.runtime.wait(self.guard.unlock())?
     }

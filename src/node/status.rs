@@ -12,21 +12,21 @@ use crate::error::Fault;
 pub struct NodeStatus {
     /// Its address, without credentials.
     pub address: Arc<str>,
-    /// Whether it can be asked, and counts.
+    /// The node's state: whether it can be asked, and whether its grants count.
     pub state: NodeState,
-    /// What its server called its present run when it was last met; new with every start.
-    /// `None`: it was never met, or does not say.
+    /// The id of the server's run, as of the last connection; every start of the server has another.
+    /// `None`: there was no connection yet, or the server does not report it.
     pub run_id: Option<String>,
-    /// Until when its grants do not count, by this host's clock; `None`: they do. See
+    /// The time until which its grants do not count, by this host's clock; `None`: they count. See
     /// [`restart_quarantine`](crate::ClientBuilder::restart_quarantine).
     pub quarantined_until: Option<SystemTime>,
-    /// Why there is no connection, in words.
+    /// The reason why there is no connection.
     pub last_error: Option<Arc<str>>,
-    /// How long its answers take, smoothed. Zero: it has not been asked yet.
+    /// The smoothed time that its answers take. Zero: it has not been asked yet.
     pub round_trip: Duration,
 }
 
-/// Whether a node can be asked, and counts.
+/// Whether a node can be asked, and whether its grants count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NodeState {
@@ -34,9 +34,9 @@ pub enum NodeState {
     Up,
     /// It can be asked, but may have forgotten what it granted before its restart: its grants do not count.
     Quarantined,
-    /// There is no connection; it is tried again all the time.
+    /// There is no connection; the client keeps trying to reconnect.
     Down,
-    /// Its address leads to the server of another node: it is not asked.
+    /// Its address leads to the server of another node, so it is not asked.
     SameServer,
 }
 

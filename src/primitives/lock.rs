@@ -20,13 +20,12 @@ use crate::key::{self, Holder, LeaseId};
 use crate::owner::{LockKey, Owner};
 use crate::script::{self, Arg, Call, Reply};
 
-/// A reentrant lock by name: a handle that holds nothing and costs no I/O.
+/// A handle on a reentrant lock. The handle itself holds nothing, and making one costs no I/O.
 ///
-/// Clone it and keep it where you like. The `with_*` methods and [`owned_by`](Self::owned_by) make
-/// another handle on the same lock. A bad name or setting is told by the first acquiring call.
+/// Clone it and keep it where you like. The `with_*` methods and [`owned_by`](Self::owned_by) return
+/// another handle on the same lock. A bad name or setting is reported by the first call that acquires.
 ///
-/// Every acquiring method returns an owned future. Who owns the hold is settled when that is first polled:
-/// see [`Owner`].
+/// Every method that acquires returns an owned future. The [`Owner`] is determined when that future is first polled.
 #[doc(alias = "RLock")]
 #[doc(alias = "RFencedLock")]
 #[doc(alias = "RedissonLock")]
@@ -55,12 +54,12 @@ impl Mutex {
         }
     }
 
-    /// The lock's name, which is its key on the servers.
+    /// Returns the lock's name, which is its key on the servers.
     pub fn name(&self) -> &str {
         &self.lock.name
     }
 
-    /// A handle whose holds end after `lease`, 10 ms to 30 days, renewed by nobody.
+    /// Returns a handle whose holds end after `lease`, 10 ms to 30 days. Nothing renews them.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
@@ -76,23 +75,23 @@ impl Mutex {
         self.on_terms(LeaseTerms::Fixed(lease), self.terms.max_hold)
     }
 
-    /// A handle whose holds are renewed by the watchdog every third of `ttl`, 10 ms to 30 days. A crashed
-    /// holder's lock is free after `ttl` at most. The default is the client's.
+    /// Returns a handle whose holds the watchdog renews every third of `ttl`, 10 ms to 30 days. A crashed holder's lock
+    /// is free after `ttl` at most. The default is the client's TTL.
     #[doc(alias = "lockWatchdogTimeout")]
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
         self.on_terms(LeaseTerms::Watched(ttl), self.terms.max_hold)
     }
 
-    /// A handle whose holds the watchdog stops renewing `max_hold` after they began: a safety net for a holder
-    /// that hangs. The hold is lost, and told so, within one TTL after that. A nested acquisition with a
-    /// later end, or with none, moves the end of the whole hold.
+    /// Returns a handle whose holds the watchdog stops renewing after `max_hold`: a safety net for a holder that
+    /// hangs. The hold is then lost within one TTL. A nested acquisition with a later end, or with none, moves the
+    /// end of the whole hold.
     #[must_use = "it returns another handle"]
     pub fn with_max_hold(&self, max_hold: Duration) -> Self {
         self.on_terms(self.terms.lease, Some(max_hold))
     }
 
-    /// A handle whose acquisitions belong to `owner`, and so re-enter each other.
+    /// Returns a handle whose acquisitions belong to `owner`, and so nest.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
@@ -112,10 +111,10 @@ impl Mutex {
         Self { terms: Terms { lease, max_hold }, ..self.clone() }
     }
 
-    /// Takes the lock, waiting for as long as another holds it.
+    /// Takes the lock, and waits for as long as another holds it.
     ///
-    /// A free lock costs one round trip, re-entry none. Waiters of one process are served in the order of
-    /// their arrival; those of different processes are not starved, and in no promised order.
+    /// A free lock costs one round trip, and a nested acquisition none. Waiters of one process are served in the order of
+    /// their arrival. Between processes nobody starves, but the order is not promised.
     ///
     /// # Errors
     ///
@@ -136,7 +135,7 @@ impl Mutex {
         self.acquire(Duration::MAX, Location::caller())
     }
 
-    /// Takes the lock, waiting for `timeout` at most. Zero is one attempt, [`Duration::MAX`] is for ever.
+    /// Takes the lock, and waits for at most `timeout`. Zero means one attempt, and [`Duration::MAX`] no limit.
     ///
     /// # Errors
     ///
@@ -156,7 +155,7 @@ impl Mutex {
         self.acquire(timeout, Location::caller())
     }
 
-    /// Takes the lock if it is free: one attempt, which waits for nobody. `None` if another holds it.
+    /// Takes the lock if it is free now. Returns `None` if another holds it.
     ///
     /// # Errors
     ///
@@ -173,7 +172,7 @@ impl Mutex {
         async { none_on_timeout(attempt.await) }
     }
 
-    /// Takes the lock, waiting for `timeout` at most. `None` if another kept it.
+    /// Takes the lock, and waits for at most `timeout`. Returns `None` if another kept it.
     ///
     /// # Errors
     ///
@@ -250,7 +249,7 @@ impl Mutex {
         }
     }
 
-    /// Whether anybody holds the lock.
+    /// Asks the servers whether anybody holds the lock.
     ///
     /// # Errors
     ///
@@ -260,7 +259,7 @@ impl Mutex {
         Ok(self.status().await?.holder.is_some())
     }
 
-    /// Who holds the lock, if anybody does.
+    /// Asks the servers who holds the lock.
     ///
     /// # Errors
     ///
@@ -269,8 +268,8 @@ impl Mutex {
         Ok(self.status().await?.holder)
     }
 
-    /// For how long the lock is held still unless it is renewed; `None` if it is free, [`Duration::MAX`] if
-    /// it has no end (a key made by hand).
+    /// Asks the servers when the lock expires unless it is renewed. Returns `None` if it is free, and [`Duration::MAX`]
+    /// if it never expires (a key made by hand).
     ///
     /// # Errors
     ///
@@ -281,7 +280,7 @@ impl Mutex {
         Ok(status.holder.map(|_| status.remaining.unwrap_or(Duration::MAX)))
     }
 
-    /// What the servers know of the lock: who holds it, how often, since when, for how long still, who waits.
+    /// Asks the servers for all that they know of the lock: its holder and depth, its age and end, and how many wait.
     ///
     /// # Errors
     ///
@@ -314,10 +313,10 @@ impl Mutex {
         Ok(LockStatus::of_majority(&self.lock.name, answers, majority))
     }
 
-    /// Frees the lock whoever holds it, and wakes those who wait. Whether it was held.
+    /// Frees the lock whoever holds it, and wakes those who wait. Returns true if it was held.
     ///
-    /// An operators' tool: it breaks the promise made to the holder, who is told at its next renewal and may
-    /// go on writing until then. Prefer [`force_unlock_if`](Self::force_unlock_if).
+    /// A tool for operators: it breaks the guarantee that the holder has. The holder learns of it at its next renewal,
+    /// and may go on writing until then. Prefer [`force_unlock_if`](Self::force_unlock_if).
     ///
     /// # Errors
     ///
@@ -327,7 +326,7 @@ impl Mutex {
         self.force(None).await
     }
 
-    /// Frees the lock if `holder` (from [`status`](Self::status) or an [`Error::Timeout`]) holds it still.
+    /// Frees the lock if `holder` (from [`status`](Self::status) or an [`Error::Timeout`]) still holds it.
     ///
     /// # Errors
     ///
@@ -401,25 +400,24 @@ fn none_on_timeout(acquired: Result<Guard, Error>) -> Result<Option<Guard>, Erro
     }
 }
 
-/// What the servers know of a lock at one moment.
+/// What the servers know of a lock at one moment; see [`Mutex::status`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockStatus {
     /// The lock's name.
     pub name: Arc<str>,
-    /// Who holds it; `None`: nobody.
+    /// The holder; `None` if the lock is free.
     pub holder: Option<Holder>,
-    /// How many guards the holder has, as far as it has told the servers.
+    /// How many guards the holder has, as far as the servers know.
     pub hold_count: u32,
-    /// For how long it is held still unless it is renewed. `None`: it is free, or has no end (made by hand).
+    /// The time until it expires unless it is renewed. `None`: it is free, or never expires (made by hand).
     pub remaining: Option<Duration>,
-    /// Since when this library's client has held it: by the server's clock, and some
-    /// [`handoff_window`](crate::ClientBuilder::handoff_window) late at most. `None` for other holders, and
-    /// over several nodes.
+    /// The time since which a client of this library has held it, by the server's clock, accurate to about one
+    /// [`handoff_window`](crate::ClientBuilder::handoff_window). `None` for other holders, and over several nodes.
     pub since: Option<SystemTime>,
-    /// The highest token that was reserved for its holds so far. `None`: none is remembered.
+    /// The highest token reserved for its holds so far. `None`: the server knows of none.
     pub last_token: Option<u64>,
-    /// How many clients wait for it.
+    /// The number of clients that wait for it.
     pub waiting_clients: u32,
 }
 
