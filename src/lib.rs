@@ -38,6 +38,7 @@
 //! | you want to | call |
 //! |---|---|
 //! | do something under the lock, and stop if the lock is lost | [`Mutex::run`] |
+//! | the same, and keep the result even if the lock was lost at the end | [`Mutex::run_with_outcome`] |
 //! | wait for a limited time, and know who has the lock otherwise | [`Mutex::lock_with_timeout`] |
 //! | wait for a limited time, and get `None` otherwise | [`Mutex::try_lock_for`] |
 //! | take it only if it is free now | [`Mutex::try_lock`] |

@@ -91,7 +91,7 @@ impl Page {
 
     fn not_survived(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self.on_both("not_survived");
-        row(f, &["arrangement", "what breaks", "what its user is told", "times"])?;
+        row(f, &["arrangement", "what breaks", "what its user learns", "times"])?;
         rule(f, 4)?;
         for (arrangement, rest) in table(EXCLUDED, "//! What locks do not survive") {
             let times = names(arrangement).filter_map(|name| shown.get(name)).sum::<u64>();
@@ -108,7 +108,7 @@ impl Page {
         let each = each.collect::<Vec<_>>().join(", ");
         writeln!(
             f,
-            "\nIn the simulation two held one lock this often, where that was brought about: {each}."
+            "\nIn the simulation, two held one lock this often where a scenario provoked it: {each}."
         )
     }
 
@@ -310,37 +310,37 @@ const SIMULATED: &str = include_str!("../../sim/README.md");
 const CHECKER: &str = include_str!("../../faults/src/checker/mod.rs");
 
 const INTRODUCTION: &str = "\
-Is a lock ever held twice, is it ever leaked, is a waiter ever stuck? This page is what came of trying: real processes on
-real servers that fail, a simulation of the real client, a model of the protocol, hostile input, and faults planted in the
-library to see whether all of that would notice. It is written by the command that repeats it, never by hand:";
+Is a lock ever held twice, is it ever leaked, is a waiter ever stuck? This page reports what happened when we tried: with real
+processes on real servers that fail, a simulation of the real client, a model of the protocol, hostile input, and faults
+planted in the library to see whether the tests notice them. This command writes the page and repeats the run:";
 
 const IN_SIMULATION: &str = "\
-In the simulation (`tests/sim/README.md`). `clear-one`, `clear-all` and `force-unlock` are there only in scenarios of what locks do
-not survive, as are crashes that lose data without a quarantine.";
+The simulation (`tests/sim/README.md`) injects these. `clear-one`, `clear-all`, `force-unlock`, and crashes that lose data
+without a quarantine occur only in scenarios of what locks do not survive.";
 
 const AWAITS: &str = "\
-Each public future is dropped after its first poll, its second, and so on until it ends, and then nothing may be left:
-`tests/it/cancellation.rs` and `tests/it/quorum/refusals.rs` on real servers, `tests/sim/tests/sweep.rs` with servers that are free,
-held, slow and dead.";
+The tests drop each public future after its first poll, its second, and so on until it ends, and check that nothing is left:
+`tests/it/cancellation.rs` and `tests/it/quorum/refusals.rs` on real servers, `tests/sim/tests/sweep.rs` with locks that are
+free or held and servers that are slow or dead.";
 
 const SURVIVED: &str = "\
-Alone or two at a time, on one, three and five servers, each with its seed (`tests/faults/README.md`). Not one violation of
-what is checked is allowed.";
+These faults are injected one or two at a time, on one, three and five servers, each run with its seed (`tests/faults/README.md`).
+A single violation of what is checked fails the run.";
 
 const NOT_SURVIVED: &str = "\
-Each is arranged so that it happens for certain; the run fails if the lock does *not* break, or if its user is not told what
-stands here. Where a holder learns of its loss too late, the token is what protects the resource (`examples/fencing_in_sql.rs`).";
+Each of these is arranged so that it certainly happens; the run fails if the lock does *not* break, or if its user does not learn
+what this table says. Where a holder learns of its loss too late, the token protects the resource (`examples/fencing_in_sql.rs`).";
 
 const CHECKED: &str = "\
-By processes of their own, from what every process was told and when, on one clock. A fault run that never puts one of them to
-the test fails.";
+Separate processes check these statements, from what every process was told and when, on one clock. A fault run that never
+tests one of them fails.";
 
 const PLANTED: &str = "\
-Each breaks one rule of the library in one place, in a copy of the source (`tests/planted/README.md`). One that nothing caught
-would be a hole in the tests.";
+Each fault breaks one rule of the library in one place, in a copy of the source (`tests/planted/README.md`). A fault that no test
+catches is a gap in the tests.";
 
 const ELSEWHERE: &str = "\
-[Known failures][known-failures] lists what was reported of other lock libraries, each with the test that fails if it
-happens here.
+[Known failures][known-failures] lists reports about other lock libraries, each with the test that fails if the same happens
+here.
 
 [known-failures]: docs/known-failures.md";
