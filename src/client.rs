@@ -15,7 +15,7 @@ use crate::engine::quorum::Quorum;
 use crate::error::{Error, Fault};
 use crate::events::{self, Events};
 use crate::key::Holder;
-use crate::node::{Facts, Network, Node, NodeStatus, Servers};
+use crate::node::{Common, Facts, Network, Node, NodeStatus, Servers, Vigil};
 use crate::owner::Owner;
 use crate::primitives::lock::Mutex;
 
@@ -26,6 +26,21 @@ use crate::primitives::lock::Mutex;
 /// [`Error::Closed`]; so do not keep a client in a `static` that the runtime of a test connects.
 ///
 /// Guards keep working after the client is dropped.
+///
+/// # Ending a process
+///
+/// A process that ends in order leaves no lock behind: when `main` returns, also with `?`, and when it panics and
+/// unwinds. When the runtime ends, it drops the client's tasks, and the releases that are still to be sent are then
+/// sent over a new connection. This blocks the thread that ends the runtime, or drops a guard after it, until the
+/// servers have answered, for 250 ms in all at most, and only if there is anything to send.
+///
+/// A lock stays until its TTL
+/// * after `std::process::exit`, an abort or a kill;
+/// * if its guard or the runtime is never dropped: leaked, in a `static`, or on a thread or in a task that `main`
+///   does not wait for, with [`shutdown_background`](tokio::runtime::Runtime::shutdown_background);
+/// * if the server does not answer in that time.
+///
+/// [`shutdown`](Self::shutdown) waits longer, and also releases what guards still hold.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), leasehold::Error> {
@@ -383,17 +398,19 @@ impl ClientBuilder {
         let events = Arc::<Events>::default();
         let servers = (addresses.len() > 1).then(Arc::<Servers>::default);
         let network = self.seams.network;
+        let vigil = Arc::<Vigil>::default();
+        let common = Common {
+            network: network.as_ref(),
+            config: &config,
+            clock: &clock,
+            tasks: &tasks,
+            events: &events,
+            servers: servers.as_ref(),
+            vigil: &vigil,
+        };
         let (mut nodes, mut firsts) = (Nodes::default(), Vec::new());
         for address in &addresses {
-            let (node, first) = Node::start(
-                address,
-                network.as_ref(),
-                &config,
-                clock.clone(),
-                &tasks,
-                &events,
-                servers.clone(),
-            )?;
+            let (node, first) = Node::start(address, &common)?;
             nodes.0.push(node);
             firsts.push(async move { first.await.unwrap_or(Err(Fault::Closed)) });
         }
@@ -402,7 +419,7 @@ impl ClientBuilder {
             Arc::new(Quorum::new(nodes.0.clone(), clock.clone(), config.clone(), events.clone()));
         quorum.majority_of(firsts.into_iter()).await.map_err(|fault| quorum.error(None, fault))?;
         nodes.0.clear();
-        let engine = Engine::new(config, clock, quorum, events, tasks);
+        let engine = Engine::new(config, clock, quorum, events, tasks, vigil);
         let client = Client { engine };
         if self.findings_at_connect != Some(false) {
             client.log_findings();

@@ -18,9 +18,9 @@ use crate::owner::Owner;
 /// A guard holds a lock. Dropping it releases the lock in the background; [`unlock`](Self::unlock) waits for the
 /// release, and reports whether the lock was held until then.
 ///
-/// A guard may be dropped anywhere: on another runtime, outside any, after its client, in a panic. It never
-/// blocks, fails or spawns there. A process that ends right after the drop may have sent nothing: then the
-/// lock stays until its TTL. End with `unlock`, or with [`Client::shutdown`](crate::Client::shutdown).
+/// A guard may be dropped anywhere: on another runtime, outside any, after its client, in a panic. The drop does
+/// not block while the client's runtime lives. After that it sends the release itself; see
+/// [Ending a process](crate::Client#ending-a-process).
 ///
 /// The lock is held until the last guard of its owner is gone, in whatever order they go.
 #[doc(alias = "MutexGuard")]
@@ -113,6 +113,13 @@ impl Guard {
         Lost { signal: Box::pin(hold.lease.lost().clone().cancelled_owned()), hold }
     }
 
+    /// Gives the lock back, and waits until that is done, for `limit` at most. Whether it was done.
+    pub(crate) async fn give_back_within(&mut self, limit: Duration) -> bool {
+        let clock = self.hold().gate.engine.clock.clone();
+        let until = clock.now().plus(limit);
+        clock.until(until, self.give_back()).await.is_some()
+    }
+
     /// Why the lock was lost, if it is within `timeout`.
     pub(crate) async fn lost_within(&self, timeout: Duration) -> Option<LossReason> {
         let clock = &self.hold().gate.engine.clock;
@@ -180,7 +187,17 @@ impl Guard {
     ///
     /// Dropped half-way the release goes on in the background.
     #[doc(alias = "release")]
-    pub async fn unlock(self) -> Result<(), Error> {
+    pub async fn unlock(mut self) -> Result<(), Error> {
+        self.give_back().await
+    }
+
+    /// Whether it was given back already.
+    pub(crate) fn is_given_back(&self) -> bool {
+        self.entry.is_left()
+    }
+
+    /// As [`unlock`](Self::unlock). The guard is not to be used any more.
+    pub(crate) async fn give_back(&mut self) -> Result<(), Error> {
         let hold = self.hold().clone();
         let gate = &hold.gate;
         let lock = gate.primitive.name();

@@ -40,8 +40,18 @@ use runtime::Runtime;
 
 /// A client for threads: [`leasehold::Client`](crate::Client) with calls that block.
 ///
-/// Clones are the same client. Its tasks run on a thread of its own, which ends by itself after the last
-/// client and guard are gone and every release is sent. It may be dropped anywhere, in async code too.
+/// Clones are the same client. Its tasks run on a thread of its own, which ends after the last client and guard are
+/// gone and every release is sent. It may be dropped anywhere, in async code too.
+///
+/// # Ending a process
+///
+/// A process that ends in order leaves no lock behind: when `main` returns, also with `?`, and when it panics and
+/// unwinds. A guard's drop waits for the server's answer to the release, and the last drop of the client waits until
+/// its thread has ended, for 250 ms at most each. After a drop that waited in vain, the next ones do not
+/// wait until a lock has been taken again. In async code they never wait.
+///
+/// A lock stays until its TTL after `std::process::exit`, an abort or a kill; if its guard is never dropped, also on a
+/// thread that still runs when `main` returns: join it; and if the server does not answer in that time.
 #[derive(Clone)]
 pub struct Client {
     client: crate::Client,
@@ -119,8 +129,7 @@ impl Client {
         self.runtime.wait(self.client.drain(limit))
     }
 
-    /// See [`leasehold::Client::shutdown`](crate::Client::shutdown). A clean end for a process: a guard that is
-    /// merely dropped just before may not have sent its release.
+    /// See [`leasehold::Client::shutdown`](crate::Client::shutdown).
     ///
     /// # Errors
     ///
@@ -382,8 +391,8 @@ impl<O> fmt::Debug for Mutex<O> {
     }
 }
 
-/// A guard holds a lock; see [`leasehold::Guard`](crate::Guard). Dropping it releases the lock in the background, also
-/// in a panic.
+/// A guard holds a lock; see [`leasehold::Guard`](crate::Guard). Dropping it releases the lock, also in a panic, and waits
+/// for the server's answer, for 250 ms at most; in async code it releases the lock in the background.
 ///
 /// `Guard<ThisThread>` stays on its thread:
 ///
@@ -411,6 +420,7 @@ pub struct Guard<O = ThisThread> {
 
 impl<O> Guard<O> {
     fn new(guard: crate::Guard, runtime: &Runtime) -> Self {
+        runtime.answered(true);
         Self { guard, runtime: runtime.clone(), ownership: PhantomData }
     }
 
@@ -481,8 +491,20 @@ impl<O> Guard<O> {
     /// # Errors
     ///
     /// As there, and [`Error::InAsyncContext`]; the lock is then released in the background.
-    pub fn unlock(self) -> Result<(), Error> {
-        self.runtime.wait(self.guard.unlock())?
+    pub fn unlock(mut self) -> Result<(), Error> {
+        self.runtime.wait(self.guard.give_back())?
+    }
+}
+
+impl<O> Drop for Guard<O> {
+    fn drop(&mut self) {
+        // In async code it is given back in the background, by the drop of its field.
+        if !self.guard.is_given_back()
+            && self.runtime.answers()
+            && let Ok(answered) = self.runtime.wait(self.guard.give_back_within(PATIENCE))
+        {
+            self.runtime.answered(answered);
+        }
     }
 }
 
@@ -491,3 +513,6 @@ impl<O> fmt::Debug for Guard<O> {
         self.guard.fmt(f)
     }
 }
+
+/// How long a drop waits for the servers.
+const PATIENCE: Duration = Duration::from_millis(250);

@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::mem;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
@@ -13,6 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::coop;
 use tokio_util::task::TaskTracker;
 
+use super::PATIENCE;
 use crate::error::Error;
 
 /// The handle on the thread. Clones are the same. When the last is dropped, anywhere, the thread ends as soon
@@ -26,6 +28,10 @@ struct Shared {
     handle: Handle,
     /// The tasks to see through, told to the thread at the end.
     end: Mutex<Option<(oneshot::Sender<TaskTracker>, TaskTracker)>>,
+    /// Disconnected when the thread has ended.
+    ended: Mutex<mpsc::Receiver<()>>,
+    /// The last drop that waited did so in vain, and no lock was taken since.
+    unanswered: AtomicBool,
 }
 
 impl Runtime {
@@ -36,18 +42,22 @@ impl Runtime {
             |error| Error::config(format!("the client's thread cannot be started: {error}"));
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let handle = runtime.handle().clone();
-        let (end, ended) = oneshot::channel::<TaskTracker>();
+        let (end, told) = oneshot::channel::<TaskTracker>();
+        let (running, ended) = mpsc::channel();
         let serve = move || {
             runtime.block_on(async {
-                if let Ok(tasks) = ended.await {
+                if let Ok(tasks) = told.await {
                     tasks.close();
                     tasks.wait().await;
                 }
             });
+            drop(runtime);
+            drop(running);
         };
         thread::Builder::new().name(THREAD.to_owned()).spawn(serve).map_err(failed)?;
         let end = Mutex::new(Some((end, TaskTracker::new())));
-        Ok(Self { shared: Arc::new(Shared { handle, end }) })
+        let (ended, unanswered) = (Mutex::new(ended), AtomicBool::new(false));
+        Ok(Self { shared: Arc::new(Shared { handle, end, ended, unanswered }) })
     }
 
     pub(super) fn handle(&self) -> Handle {
@@ -59,6 +69,15 @@ impl Runtime {
         if let Some((_, kept)) = &mut *self.shared.end.lock() {
             *kept = tasks.clone();
         }
+    }
+
+    /// Whether it is worth to wait for the servers in a drop: not where the last one waited in vain.
+    pub(super) fn answers(&self) -> bool {
+        !self.shared.unanswered.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn answered(&self, answered: bool) {
+        self.shared.unanswered.store(!answered, Ordering::Relaxed);
     }
 
     /// Runs a future on this thread. Where the thread may not wait nothing is run.
@@ -73,6 +92,10 @@ impl Drop for Shared {
     fn drop(&mut self) {
         if let Some((end, tasks)) = self.end.get_mut().take() {
             let _ = end.send(tasks);
+            // What is owed is sent by then, as a rule; a process that ends would cut it off.
+            if !*self.unanswered.get_mut() && may_wait().is_ok() {
+                let _ = self.ended.get_mut().recv_timeout(PATIENCE);
+            }
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::error::Fault;
 use crate::events::Events;
 use crate::key::LeaseId;
+use crate::node::Vigil;
 
 /// Work that goes on by itself.
 pub(crate) type Errand = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -110,6 +111,7 @@ impl Watchdog {
         events: Arc<Events>,
         tasks: &TaskTracker,
         quorum: Arc<Quorum>,
+        vigil: Arc<Vigil>,
     ) -> Self {
         let (work, received) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
@@ -127,6 +129,7 @@ impl Watchdog {
             errands: FuturesUnordered::new(),
             renewals: FuturesUnordered::new(),
             closing: false,
+            _vigil: vigil,
         };
         tasks.spawn_on(round.run(), clock.runtime());
         Self { shared, work }
@@ -179,6 +182,8 @@ struct Round {
     errands: FuturesUnordered<Errand>,
     renewals: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
     closing: bool,
+    /// Dropped last: what the errands leave owed is a part of the farewell.
+    _vigil: Arc<Vigil>,
 }
 
 struct Answered {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use redis::aio::{MultiplexedConnection, PubSub, SendError};
 use redis::io::tcp::{TcpSettings, socket2};
-use redis::{AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisResult};
+use redis::{
+    AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult,
+};
 use tokio::sync::Notify;
 
 use crate::config::Address;
@@ -28,6 +30,13 @@ pub trait Connector: Send + Sync + 'static {
 
     /// A new connection for subscriptions.
     fn subscriptions(&self) -> Connecting<PubSub>;
+
+    /// A new connection that needs no runtime, made while the caller waits: for what is owed when the
+    /// runtime is gone. Without one that is not sent.
+    fn farewell(&self, within: Duration) -> RedisResult<redis::Connection> {
+        let _ = within;
+        Err(RedisError::from((ErrorKind::Io, "there are no connections without a runtime")))
+    }
 }
 
 /// How many commands a connection takes without making the caller wait. What is decided and queued
@@ -56,6 +65,8 @@ pub(super) struct Sockets {
     commands: redis::Client,
     /// RESP2, which every server and proxy offers subscriptions in.
     subscriptions: redis::Client,
+    /// RESP2, too; what is queued on it when it is dropped must still be sent.
+    farewell: redis::Client,
 }
 
 impl Sockets {
@@ -72,12 +83,15 @@ impl Sockets {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         let settings = settings.set_user_timeout(patience);
         let subscriptions = address.info.clone().set_tcp_settings(settings);
+        let farewell =
+            address.info.clone().set_tcp_settings(TcpSettings::default().set_nodelay(true));
         let login = subscriptions.redis_settings().clone();
         let commands =
             subscriptions.clone().set_redis_settings(login.set_protocol(ProtocolVersion::RESP3));
         Ok(Self {
             commands: redis::Client::open(commands)?,
             subscriptions: redis::Client::open(subscriptions)?,
+            farewell: redis::Client::open(farewell)?,
         })
     }
 }
@@ -92,5 +106,9 @@ impl Connector for Sockets {
     fn subscriptions(&self) -> Connecting<PubSub> {
         let client = self.subscriptions.clone();
         Box::pin(async move { client.get_async_pubsub().await })
+    }
+
+    fn farewell(&self, within: Duration) -> RedisResult<redis::Connection> {
+        self.farewell.get_connection_with_timeout(within)
     }
 }

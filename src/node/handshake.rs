@@ -22,6 +22,14 @@ pub(super) struct Identity {
     client_id: Option<i64>,
 }
 
+impl Identity {
+    /// Its id on the server, if that is still in the same run.
+    pub(super) fn client_on(&self, run_id: Option<&str>) -> Option<i64> {
+        let same_run = run_id.is_some() && self.run_id.as_deref() == run_id;
+        self.client_id.filter(|_| same_run)
+    }
+}
+
 pub(super) struct Handshake<'a> {
     pub(super) shared: &'a Shared,
     pub(super) connection: &'a Connection,

@@ -8,6 +8,7 @@
 //!   response timeout, and the connection is given up.
 
 mod connector;
+mod farewell;
 mod handshake;
 mod hub;
 mod link;
@@ -19,7 +20,7 @@ mod wire;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -31,6 +32,7 @@ use tokio_util::task::TaskTracker;
 #[cfg(leasehold_sim)]
 pub use connector::{Connecting, command_config};
 pub use connector::{Connector, Network};
+pub(crate) use farewell::Vigil;
 pub(crate) use handshake::Facts;
 pub(crate) use hub::{Signal, Subscription};
 pub(crate) use link::{Generation, Owed, Sent};
@@ -44,6 +46,7 @@ use crate::events::{self, Burst, Events, Outage};
 use crate::key::LeaseId;
 use crate::script::{Call, Reply};
 use connector::Sockets;
+use farewell::{Farewell, Patience};
 use handshake::{Handshake, Identity, Met};
 use hub::Hub;
 use link::{Connection, Link, LinkState, Sending};
@@ -85,20 +88,30 @@ struct Shared {
     /// Why the last attempt to connect failed, or the last connection was given up.
     last_fault: Mutex<Option<Fault>>,
     hub: Hub,
+    /// What is said after the runtime.
+    farewell: Mutex<Farewell>,
+    /// The client's tasks are gone: who owes a release sends it.
+    deserted: AtomicBool,
+    patience: Arc<Patience>,
+}
+
+/// What the nodes of one client have in common.
+#[derive(Clone, Copy)]
+pub(crate) struct Common<'a> {
+    pub(crate) network: Option<&'a Arc<dyn Network>>,
+    pub(crate) config: &'a Config,
+    pub(crate) clock: &'a Clock,
+    pub(crate) tasks: &'a TaskTracker,
+    pub(crate) events: &'a Arc<Events>,
+    pub(crate) servers: Option<&'a Arc<Servers>>,
+    pub(crate) vigil: &'a Arc<Vigil>,
 }
 
 impl Node {
     /// Starts to keep a connection. The second value tells how the first attempt went, which lasts for the
     /// connect timeout at most; only a node among `servers` goes on trying after a failure.
-    pub(crate) fn start(
-        address: &Address,
-        network: Option<&Arc<dyn Network>>,
-        config: &Config,
-        clock: Clock,
-        tasks: &TaskTracker,
-        events: &Arc<Events>,
-        servers: Option<Arc<Servers>>,
-    ) -> Result<(Self, First), Error> {
+    pub(crate) fn start(address: &Address, common: &Common<'_>) -> Result<(Self, First), Error> {
+        let Common { network, config, clock, tasks, events, servers, vigil } = *common;
         let connector = match network {
             Some(network) => network.connector(&address.shown),
             None => {
@@ -120,10 +133,10 @@ impl Node {
         let shared = Arc::new(Shared {
             address: address.shown.clone(),
             connector,
-            clock,
+            clock: clock.clone(),
             response_timeout: config.response_timeout,
             connect_timeout: config.connect_timeout,
-            servers,
+            servers: servers.cloned(),
             quarantine: Mutex::new(Quarantine::new(config.quarantine())),
             link: Mutex::new(Link {
                 state: LinkState::Down(Fault::Down("not connected yet".into())),
@@ -140,7 +153,11 @@ impl Node {
             round_trip: AtomicU64::new(0),
             last_fault: Mutex::new(None),
             hub,
+            farewell: Mutex::default(),
+            deserted: AtomicBool::new(false),
+            patience: vigil.patience.clone(),
         });
+        vigil.join(&shared);
         let supervisor = Supervisor {
             shared: shared.clone(),
             owed,
@@ -152,6 +169,7 @@ impl Node {
             losses: Burst::default(),
             outage: None,
             done: false,
+            _vigil: vigil.clone(),
         };
         let (tell, first) = oneshot::channel();
         // On the client's own runtime, where the connection's task is to live.
@@ -208,6 +226,15 @@ impl Node {
         if let Some(sending) = sending {
             // Fails when the supervisor is gone, and with it the runtime: then nothing can be sent.
             let _ = self.shared.owing.send((id, sending));
+        }
+    }
+
+    /// Sends what these nodes owe, and waits for it within limits, if their runtime is gone.
+    pub(crate) fn say_farewell(nodes: &[Self]) {
+        if let [first, ..] = nodes
+            && first.shared.clock.is_stopped()
+        {
+            farewell::say(nodes.iter().map(|node| &node.shared), &first.shared.patience);
         }
     }
 
@@ -431,6 +458,7 @@ struct Supervisor {
     outage: Option<Outage>,
     /// All was done that this task is for.
     done: bool,
+    _vigil: Arc<Vigil>,
 }
 
 type Settling = std::pin::Pin<Box<dyn Future<Output = Settled> + Send>>;
@@ -707,12 +735,13 @@ impl Supervisor {
     }
 }
 
-/// The supervisor ends when all is done, or is dropped with its runtime: nothing can be sent any more.
+/// The supervisor ends when all is done, or is dropped with its runtime: then only a farewell can be sent.
 impl Drop for Supervisor {
     fn drop(&mut self) {
         if !self.done {
             self.shared.clock.stop();
         }
+        self.shared.farewell.lock().haunting = std::mem::take(&mut self.haunting);
         self.shared.link.lock().state = LinkState::Down(Fault::Closed);
         // Wakes those who wait for a connection, to learn that none comes.
         self.shared.generation.send_modify(|_| {});

@@ -6,6 +6,7 @@ mod bad_servers;
 mod blocking;
 mod cancellation;
 mod checks;
+mod endings;
 mod events;
 mod holds;
 mod invariants;

@@ -603,6 +603,34 @@ async fn an_acquire_late_in_the_network_is_released_although_a_handshake_broke()
     nothing_left(&server, &client).await;
 }
 
+/// The runtime ends while an acquire is late in the network: no release of the supervisor's can follow it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_late_in_the_network_does_not_run_behind_the_farewell() {
+    let server = Server::start().await;
+    let network = LateNetwork::before(&server).await;
+    network.shared.kills.store(1, SeqCst);
+    let tasks = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let tasks = tasks.expect("a runtime");
+    let builder = builder(network.url()).runtime(tasks.handle().clone());
+    let client = builder.connect().await.expect("connected");
+    know_scripts(&client).await;
+    network.shared.late.store(true, SeqCst);
+    let mut attempt = Box::pin(client.mutex("n").try_lock());
+    assert!(futures_util::poll!(&mut attempt).is_pending());
+    let on_its_way = async || network.shared.kept.load(SeqCst) > 0;
+    eventually(LIMIT, "the acquire is in the network", on_its_way).await;
+    tasks.shutdown_background();
+    let ended = async || client.stats().tasks == 0;
+    eventually(LIMIT, "the tasks are gone", ended).await;
+    drop(attempt);
+    let released = async || client.stats().owed_releases == 0;
+    eventually(LIMIT, "it is released", released).await;
+    network.shared.deliver.notify_one();
+    let delivered = async || network.shared.delivered.load(SeqCst);
+    eventually(LIMIT, "what was late arrives, or is refused", delivered).await;
+    assert!(!exists(&server, "n").await, "it ran behind its release");
+}
+
 /// Who may not kill its first connection releases again and again, for as long as that one may still run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_late_in_the_network_is_released_by_a_user_who_may_not_kill() {
@@ -674,6 +702,8 @@ struct LateShared {
     delivered: AtomicBool,
     connections: AtomicUsize,
     kills: AtomicUsize,
+    /// How many bytes are late.
+    kept: AtomicUsize,
 }
 
 impl LateNetwork {
@@ -716,6 +746,7 @@ async fn pass(shared: Arc<LateShared>, is_first: bool, client: TcpStream, server
         let bytes = &buffer[..count];
         if is_first && shared.late.load(SeqCst) {
             kept.extend_from_slice(bytes);
+            shared.kept.fetch_add(count, SeqCst);
             continue;
         }
         let kills = bytes.windows(4).any(|word| word == b"KILL");

@@ -70,8 +70,13 @@ impl Entry {
         self.hold.as_ref().expect("BUG: an entry that was left is gone")
     }
 
+    /// Whether it was left.
+    pub(crate) fn is_left(&self) -> bool {
+        self.hold.is_none()
+    }
+
     /// Leaves it here and now; what remains to be waited for.
-    pub(crate) fn leave(mut self) -> Departure {
+    pub(crate) fn leave(&mut self) -> Departure {
         match self.hold.take() {
             Some(hold) => hold.leave(),
             None => Departure::Nested,

@@ -68,6 +68,7 @@ impl Drop for Undo {
         for index in 0..self.acquires.len() {
             self.owe(index, None, None);
         }
+        Node::say_farewell(&self.quorum.nodes);
     }
 }
 

@@ -1,0 +1,158 @@
+//! A process that takes locks and ends: this test binary, run again.
+
+use std::{
+    error::Error,
+    panic::{AssertUnwindSafe, catch_unwind},
+    process::{Command, ExitStatus, Stdio},
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use leasehold::{Client, Guard, blocking};
+use tokio::runtime::{Builder, Runtime};
+
+use super::{Face, Kind};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// Runs a process that takes the lock `name`, or locks whose names begin so, and ends.
+pub(super) fn run(kind: Kind, face: Face, url: &str, name: &str) -> ExitStatus {
+    let mut process = Command::new(std::env::current_exe().expect("this binary"));
+    process
+        .args(["endings::process::a_process_ends", "--exact", "--nocapture"])
+        .env(ROLE, format!("{} {} {url} {name}", kind.name(), face.name()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    process.status().expect("a process")
+}
+
+/// Both sides of it: run by the harness it starts itself as another process; as that process it ends.
+#[test]
+fn a_process_ends() {
+    let Ok(role) = std::env::var(ROLE) else {
+        let status = run(Kind::Error, Face::Blocking, "nowhere", "n");
+        assert_eq!(status.code(), Some(1), "the error of its main");
+        return;
+    };
+    let words: Vec<&str> = role.split(' ').collect();
+    let [kind, face, url, name] = words[..] else { panic!("not a role: {role:?}") };
+    end(Kind::named(kind), Face::named(face), url, name);
+}
+
+/// Runs a `main`, and does what Rust does after one: it ends the process, whatever other threads still do.
+fn end(kind: Kind, face: Face, url: &str, name: &str) -> ! {
+    let main = AssertUnwindSafe(|| match (kind, face) {
+        (Kind::GuardOutlivesRuntime, Face::CurrentThread) => {
+            outlive(Builder::new_current_thread(), url, name)
+        }
+        (Kind::GuardOutlivesRuntime, Face::MultiThread) => {
+            outlive(Builder::new_multi_thread(), url, name)
+        }
+        (_, Face::CurrentThread) => current_thread(kind, url, name),
+        (_, Face::MultiThread) => multi_thread(kind, url, name),
+        (_, Face::Blocking) => threads(kind, url, name),
+    });
+    std::process::exit(match catch_unwind(main) {
+        Ok(Ok(())) => 0,
+        Ok(Err(error)) => {
+            eprintln!("{error}");
+            1
+        }
+        Err(_) => 101,
+    })
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn current_thread(kind: Kind, url: &str, name: &str) -> Outcome {
+    tasks(kind, url, name).await
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn multi_thread(kind: Kind, url: &str, name: &str) -> Outcome {
+    tasks(kind, url, name).await
+}
+
+async fn tasks(kind: Kind, url: &str, name: &str) -> Outcome {
+    let client = Client::connect(url).await?;
+    let lock = client.mutex(name);
+    match kind {
+        Kind::CutAcquisition => {
+            // A token shows that a lock was held: the one that is cut off need not have been.
+            client.mutex(format!("{name}-held")).lock().await?.unlock().await?;
+            drop(tokio::time::timeout(Duration::ZERO, lock.lock()).await);
+            return Ok(());
+        }
+        Kind::ManyGuards => {
+            let locks = (0..super::MANY).map(|n| client.mutex(format!("{name}-{n}")).lock());
+            let guards: Result<Vec<Guard>, _> = join_all(locks).await.into_iter().collect();
+            drop(guards?);
+            return Ok(());
+        }
+        Kind::GuardInTask => {
+            let (tell, held) = tokio::sync::oneshot::channel();
+            tokio::spawn(async move {
+                let guard = lock.lock().await;
+                let _ = tell.send(guard.is_ok());
+                std::future::pending::<()>().await;
+                drop(guard);
+            });
+            assert!(held.await?, "it is free");
+            return Ok(());
+        }
+        _ => {}
+    }
+    let guard = lock.lock().await?;
+    match kind {
+        Kind::GuardDropped => drop(guard),
+        Kind::CutUnlock => drop(tokio::time::timeout(Duration::ZERO, guard.unlock()).await),
+        _ => finish(kind)?,
+    }
+    Ok(())
+}
+
+fn threads(kind: Kind, url: &str, name: &str) -> Outcome {
+    let client = blocking::Client::connect(url)?;
+    if kind == Kind::ManyGuards {
+        let lock = |n| client.mutex(format!("{name}-{n}")).lock();
+        let guards: Result<Vec<_>, _> = (0..super::MANY).map(lock).collect();
+        drop(guards?);
+        return Ok(());
+    }
+    let guard = client.mutex(name).lock()?;
+    match kind {
+        Kind::GuardDropped => drop(guard),
+        _ => finish(kind)?,
+    }
+    Ok(())
+}
+
+/// The runtime ends, and then the guard is dropped.
+fn outlive(mut builder: Builder, url: &str, name: &str) -> Outcome {
+    let runtime: Runtime = builder.enable_all().build()?;
+    let client = runtime.block_on(Client::connect(url))?;
+    let guard = runtime.block_on(client.mutex(name).lock())?;
+    drop(runtime);
+    drop(guard);
+    Ok(())
+}
+
+/// Ends `main`, or the process, while a guard lives.
+fn finish(kind: Kind) -> Outcome {
+    match kind {
+        Kind::Error => Err("main ends with an error".into()),
+        Kind::Panic => panic!("main panics"),
+        Kind::Exit => std::process::exit(0),
+        Kind::Kill => {
+            let pid = rustix::process::getpid();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
+            loop {
+                std::thread::park();
+            }
+        }
+        other => panic!("{other:?} does not end while a guard lives"),
+    }
+}
+
+/// Set in the process's environment.
+const ROLE: &str = "LEASEHOLD_TEST_ENDING";
