@@ -119,19 +119,21 @@ fn spawn(port: u16) -> Outcome<Child> {
         None => vec!["redis-server", "valkey-server"],
     };
     for program in &programs {
-        let started = Command::new(program)
+        // Looked for first: what starts it is a shell, which would say so too late.
+        match Command::new(program).arg("--version").stdout(Stdio::null()).status() {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return Err(format!("{program} does not start: {error}").into()),
+        }
+        return Ok(Command::new("sh")
+            .args(["-c", TIED, "tied.sh", program])
             .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
             .current_dir(std::env::temp_dir())
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn();
-        match started {
-            Ok(process) => return Ok(process),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(format!("{program} does not start: {error}").into()),
-        }
+            .spawn()?);
     }
     Err(format!("none of {programs:?} is installed: run scripts/setup").into())
 }
@@ -162,6 +164,8 @@ fn end(process: &mut Child) {
     let _ = process.wait();
 }
 
+/// The server ends with this process, in whatever way it ends.
+const TIED: &str = include_str!("../../tests/it/support/tied.sh");
 const PORTS_TRIED: usize = 5;
 const START_LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);

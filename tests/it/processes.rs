@@ -155,3 +155,18 @@ async fn waiters_that_give_up_stand_in_nobodys_way() {
     assert!(gave_up > 0, "nobody gave up");
     crate::support::nothing_is_left(&server, &impatient, "n").await;
 }
+
+/// Ctrl-C, a time limit or a crash of a test run: its servers end with it.
+#[tokio::test]
+async fn a_test_server_ends_with_the_process_that_started_it() {
+    let mut starter = Worker::start();
+    starter.tell("serve");
+    let answer = starter.answer();
+    let [serves, port] = &answer[..] else { panic!("{answer:?}") };
+    assert_eq!(serves, "serves");
+    let accepts =
+        async || tokio::net::TcpStream::connect(format!("127.0.0.1:{port}")).await.is_ok();
+    assert!(accepts().await);
+    starter.kill();
+    eventually(Duration::from_secs(10), "its server ends", async || !accepts().await).await;
+}

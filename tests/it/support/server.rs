@@ -6,7 +6,7 @@ use std::{
     io::ErrorKind,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -16,7 +16,8 @@ use redis::{
 
 use super::ports;
 
-/// A server on a private port of 127.0.0.1, with a directory of its own; nothing of it outlives this value.
+/// A server on a private port of 127.0.0.1, with a directory of its own; nothing of it outlives this value, and the
+/// server does not outlive this process, however that ends.
 ///
 /// The program is the one that `LEASEHOLD_TEST_SERVER` names, else `redis-server`, else `valkey-server`.
 #[derive(Debug)]
@@ -194,20 +195,18 @@ impl Server {
     /// Starts the process and waits until it answers. False if its port is taken.
     async fn launch(&self, more: &[&str]) -> bool {
         let log = File::create(self.dir.join(LOG)).expect("the server's log can be made");
-        let process = spawn(|program| {
-            Command::new(program)
-                .args(["--bind", "127.0.0.1", "--port", &self.port.to_string()])
-                .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
-                .args(["--loglevel", "warning"])
-                .args(&self.args)
-                .args(more)
-                .envs(self.environment.iter().map(|(name, value)| (name, value)))
-                .current_dir(&self.dir)
-                .stdin(Stdio::null())
-                .stdout(log.try_clone().expect("the log can be opened twice"))
-                .stderr(log.try_clone().expect("the log can be opened twice"))
-                .spawn()
-        });
+        let process = tied(program())
+            .args(["--bind", "127.0.0.1", "--port", &self.port.to_string()])
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .args(["--loglevel", "warning"])
+            .args(&self.args)
+            .args(more)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(&self.dir)
+            .stdout(log.try_clone().expect("the log can be opened twice"))
+            .stderr(log.try_clone().expect("the log can be opened twice"))
+            .spawn()
+            .expect("a shell can be started");
         let pid = process.id();
         *self.process() = Some(process);
 
@@ -274,23 +273,33 @@ async fn connect(url: &str) -> RedisResult<MultiplexedConnection> {
     Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// Starts the first program there is. No test is skipped for want of one.
-fn spawn(start: impl Fn(&str) -> std::io::Result<Child>) -> Child {
-    let chosen = env::var("LEASEHOLD_TEST_SERVER").ok();
-    let programs = match &chosen {
-        Some(program) => vec![program.as_str()],
-        None => vec!["redis-server", "valkey-server"],
-    };
-    for program in &programs {
-        match start(program) {
-            Ok(process) => return process,
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => panic!("{program} does not start: {error}"),
+/// A program that is killed when the pipe to it closes: at the latest when this process ends, in whatever way.
+fn tied(program: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", include_str!("tied.sh"), "tied.sh", program]).stdin(Stdio::piped());
+    command
+}
+
+/// The first program there is. No test is skipped for want of one.
+fn program() -> &'static str {
+    static PROGRAM: OnceLock<String> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let chosen = env::var("LEASEHOLD_TEST_SERVER").ok();
+        let programs = match &chosen {
+            Some(program) => vec![program.as_str()],
+            None => vec!["redis-server", "valkey-server"],
+        };
+        for program in &programs {
+            match Command::new(program).arg("--version").stdout(Stdio::null()).status() {
+                Ok(_) => return (*program).to_owned(),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => panic!("{program} does not start: {error}"),
+            }
         }
-    }
-    panic!(
-        "the tests need a Redis or Valkey server, none of {programs:?} is installed: run scripts/setup"
-    );
+        panic!(
+            "the tests need a Redis or Valkey server, none of {programs:?} is installed: run scripts/setup"
+        );
+    })
 }
 
 fn signal(pid: u32, name: &str) {

@@ -13,7 +13,7 @@ use std::{
 use leasehold::{Client, blocking};
 use parking_lot::Mutex;
 
-use super::Stalls;
+use super::{Server, Stalls};
 
 /// A process of ours that was started for a test; killed when dropped.
 pub(crate) struct Worker {
@@ -135,6 +135,11 @@ fn serve() {
             }
             ["exit"] => std::process::exit(0),
             ["life", url, name] => life(url, name),
+            ["serve"] => {
+                let server = runtime.block_on(Server::start());
+                println!("@serves {}", server.port());
+                std::mem::forget(server);
+            }
             other => panic!("not a command: {other:?}"),
         }
     }
