@@ -20,6 +20,7 @@ enum Kind {
     ManyGuards,
     CutAcquisition,
     CutUnlock,
+    Test,
     Exit,
     Kill,
 }
@@ -33,7 +34,7 @@ enum Face {
 }
 
 impl Kind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Error,
         Self::GuardDropped,
         Self::Panic,
@@ -42,6 +43,7 @@ impl Kind {
         Self::ManyGuards,
         Self::CutAcquisition,
         Self::CutUnlock,
+        Self::Test,
         Self::Exit,
         Self::Kill,
     ];
@@ -56,6 +58,7 @@ impl Kind {
             Self::ManyGuards => "many-guards",
             Self::CutAcquisition => "cut-acquisition",
             Self::CutUnlock => "cut-unlock",
+            Self::Test => "test",
             Self::Exit => "exit",
             Self::Kill => "kill",
         }
@@ -84,7 +87,11 @@ impl Kind {
     fn is_for(self, face: Face) -> bool {
         let of_tasks = matches!(
             self,
-            Self::GuardInTask | Self::GuardOutlivesRuntime | Self::CutAcquisition | Self::CutUnlock
+            Self::GuardInTask
+                | Self::GuardOutlivesRuntime
+                | Self::CutAcquisition
+                | Self::CutUnlock
+                | Self::Test
         );
         face != Face::Blocking || !of_tasks
     }
@@ -159,6 +166,7 @@ endings! {
     nothing_is_left_when_a_thousand_guards_are_dropped_at_the_end: ManyGuards,
     nothing_is_left_when_an_acquisition_is_cut_off_at_the_end: CutAcquisition,
     nothing_is_left_when_an_unlock_is_cut_off_at_the_end: CutUnlock,
+    nothing_is_left_when_a_test_ends_with_guards: Test,
     the_lock_is_left_for_its_ttl_by_a_process_that_exits_abruptly: Exit,
     the_lock_is_left_for_its_ttl_by_a_process_that_is_killed: Kill,
 }

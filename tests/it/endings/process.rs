@@ -19,12 +19,45 @@ type Outcome = Result<(), Box<dyn Error>>;
 pub(super) fn run(kind: Kind, face: Face, url: &str, name: &str) -> ExitStatus {
     let mut process = Command::new(std::env::current_exe().expect("this binary"));
     process
-        .args(["endings::process::a_process_ends", "--exact", "--nocapture"])
+        .args([role(kind, face), "--exact", "--nocapture"])
         .env(ROLE, format!("{} {} {url} {name}", kind.name(), face.name()))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     process.status().expect("a process")
+}
+
+/// The test that is the process.
+fn role(kind: Kind, face: Face) -> &'static str {
+    match (kind, face) {
+        (Kind::Test, Face::CurrentThread) => "endings::process::a_test_ends_on_one_thread",
+        (Kind::Test, _) => "endings::process::a_test_ends_on_several_threads",
+        _ => "endings::process::a_process_ends",
+    }
+}
+
+#[tokio::test]
+async fn a_test_ends_on_one_thread() {
+    a_test_ends(Face::CurrentThread).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_test_ends_on_several_threads() {
+    a_test_ends(Face::MultiThread).await;
+}
+
+/// As [`a_process_ends`]: with a role it takes locks and ends, with a guard that lives and one that was just dropped.
+async fn a_test_ends(face: Face) {
+    let Ok(role) = std::env::var(ROLE) else {
+        let status = run(Kind::Test, face, "nowhere", "n");
+        assert_eq!(status.code(), Some(101), "the harness says that it failed");
+        return;
+    };
+    let words: Vec<&str> = role.split(' ').collect();
+    let [_, _, url, name] = words[..] else { panic!("not a role: {role:?}") };
+    let client = Client::connect(url).await.expect("connected");
+    let _lives = client.mutex(name).lock().await.expect("free");
+    drop(client.mutex(format!("{name}-dropped")).lock().await.expect("free"));
 }
 
 /// Both sides of it: run by the harness it starts itself as another process; as that process it ends.

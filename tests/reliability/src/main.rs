@@ -28,8 +28,8 @@ fn main() -> ExitCode {
     if page.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-const SHORT: [&str; 5] = ["faults", "model", "sim", "fuzz", "planted"];
-const LONG: [&str; 7] =
-    ["faults", "faults-valkey", "model", "sim", "fuzz", "planted", "tests-valkey"];
+const SHORT: [&str; 6] = ["faults", "model", "sim", "fuzz", "endings", "planted"];
+const LONG: [&str; 8] =
+    ["faults", "faults-valkey", "model", "sim", "fuzz", "endings", "planted", "tests-valkey"];
 /// Run only when they are asked for.
 const EXTRA: [&str; 1] = ["mutants"];

@@ -112,6 +112,26 @@ impl Page {
         )
     }
 
+    fn endings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const FACES: [&str; 3] = ["current_thread", "multi_thread", "blocking"];
+        row(f, &["how the process ends", FACES[0], FACES[1], FACES[2]])?;
+        rule(f, 4)?;
+        let rows: Vec<Value> =
+            self.part("endings").iter().flat_map(|part| part.endings()).collect();
+        for (ending, words) in ENDINGS {
+            let found = rows.iter().find(|row| row["ending"] == ending);
+            let left = FACES.map(|face| match found {
+                Some(row) => match row[face].as_u64() {
+                    Some(left) => format!("{left} of {}", row["runs"]),
+                    None => "-".to_owned(),
+                },
+                None => "**not run**".to_owned(),
+            });
+            row(f, &[words, &left[0], &left[1], &left[2]])?;
+        }
+        Ok(())
+    }
+
     fn checked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         statements(f, &self.on_both("checked"), CHECKER, "//! Says whether a history")
     }
@@ -146,6 +166,8 @@ impl fmt::Display for Page {
         writeln!(f, "\n## What locks do not survive\n\n{NOT_SURVIVED}\n")?;
         self.not_survived(f)?;
         self.overlaps(f)?;
+        writeln!(f, "\n## What a process leaves behind\n\n{ENDED}\n")?;
+        self.endings(f)?;
         writeln!(f, "\n## What was checked\n\n{CHECKED}\n")?;
         self.checked(f)?;
         writeln!(f, "\nIn the simulation, after every step of it:\n")?;
@@ -330,6 +352,25 @@ A single violation of what is checked fails the run.";
 const NOT_SURVIVED: &str = "\
 Each of these is arranged so that it certainly happens; the run fails if the lock does *not* break, or if its user does not learn
 what this table says. Where a holder learns of its loss too late, the token protects the resource (`examples/fencing_in_sql.rs`).";
+
+const ENDED: &str = "\
+A process takes locks and ends. In how many runs a lock was left on the server, for the rest of its TTL, when the process was gone
+(`tests/it/endings.rs`): by the runtime that it used, or with the blocking client.";
+
+/// As the tests name them, and in words.
+const ENDINGS: [(&str, &str); 11] = [
+    ("error", "`main` ends with `?` while a guard lives"),
+    ("guard-dropped", "dropping a guard is the last thing done"),
+    ("panic", "`main` panics and unwinds while a guard lives"),
+    ("guard-in-task", "`main` ends while a task holds a guard"),
+    ("guard-outlives-runtime", "a guard is dropped after its runtime"),
+    ("many-guards", "a thousand guards are dropped at the end"),
+    ("cut-acquisition", "an acquisition is cut off at the end"),
+    ("cut-unlock", "an `unlock` is cut off at the end"),
+    ("test", "a `#[tokio::test]` ends with one guard alive and one just dropped"),
+    ("exit", "`std::process::exit` while a guard lives"),
+    ("kill", "SIGKILL while a guard lives"),
+];
 
 const CHECKED: &str = "\
 Separate processes check these statements, from what every process was told and when, on one clock. A fault run that never

@@ -69,6 +69,13 @@ impl Part {
         .collect()
     }
 
+    /// How processes ended, and in how many runs something was left behind.
+    pub fn endings(&self) -> Vec<Value> {
+        let rows =
+            self.log.lines().filter_map(|line| line.find("{\"ending\"").map(|at| &line[at..]));
+        rows.filter_map(|row| serde_json::from_str(row).ok()).collect()
+    }
+
     pub fn planted(&self) -> Vec<Planted<'_>> {
         let tried = self.log.lines().filter_map(|line| {
             let (caught, rest) = match line.strip_prefix("caught  ") {
