@@ -1,10 +1,11 @@
 //! The client: connected to the servers, it hands out locks.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::join_all;
+use futures_util::future::{FutureExt, join_all};
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
@@ -40,7 +41,15 @@ use crate::primitives::lock::Mutex;
 ///   does not wait for, with [`shutdown_background`](tokio::runtime::Runtime::shutdown_background);
 /// * if the server does not answer in that time.
 ///
-/// [`shutdown`](Self::shutdown) waits longer, and also releases what guards still hold.
+/// [`shutdown`](Self::shutdown) waits longer, and also releases what guards still hold;
+/// [`shutdown_after`](Self::shutdown_after) calls it whatever becomes of the work.
+///
+/// # Forking
+///
+/// A client must not be used in a child that was made by fork(2) without exec: the child has copies of the guards and
+/// of the connections, but not of the threads. `is_held` answers for the parent's hold there, and calls hang or disturb
+/// the parent's connections. Connect after the fork. The end of the child sends nothing over a new connection, so the
+/// parent's locks stay.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), leasehold::Error> {
@@ -202,6 +211,30 @@ impl Client {
             join_all(quorum.nodes().iter().map(|node| node.all_settled(!quorum.is_one()))).await;
         };
         self.engine.clock.until(until, released).await;
+    }
+
+    /// Runs `work`, and then [shuts the client down](Self::shutdown), also if `work` returns an error or panics.
+    ///
+    /// ```no_run
+    /// # async fn serve(_: &leasehold::Client) -> Result<(), leasehold::Error> { Ok(()) }
+    /// #[tokio::main]
+    /// async fn main() -> Result<(), leasehold::Error> {
+    ///     let client = leasehold::Client::connect("redis://127.0.0.1:6379").await?;
+    ///     client.shutdown_after(serve(&client)).await
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Where `work` does, after the shutdown.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops `work`. The client is not shut down then, unless it was `work` that had ended.
+    pub async fn shutdown_after<F: Future>(&self, work: F) -> F::Output {
+        let output = AssertUnwindSafe(work).catch_unwind().await;
+        self.shutdown().await;
+        output.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// Whether anything is held, asked or waited for, or being given back.

@@ -27,6 +27,7 @@ mod runtime;
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use crate::client::{ClientBuilder, Finding, HeldLock, Stats};
@@ -52,6 +53,8 @@ use runtime::Runtime;
 ///
 /// A lock stays until its TTL after `std::process::exit`, an abort or a kill; if its guard is never dropped, also on a
 /// thread that still runs when `main` returns: join it; and if the server does not answer in that time.
+///
+/// About fork(2) see [`leasehold::Client`](crate::Client#forking).
 #[derive(Clone)]
 pub struct Client {
     client: crate::Client,
@@ -136,6 +139,22 @@ impl Client {
     /// [`Error::InAsyncContext`].
     pub fn shutdown(&self) -> Result<(), Error> {
         self.runtime.wait(self.client.shutdown())
+    }
+
+    /// Runs `work`, and then [shuts the client down](Self::shutdown), also if `work` panics.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InAsyncContext`]: then `work` was not run.
+    ///
+    /// # Panics
+    ///
+    /// Where `work` does, after the shutdown.
+    pub fn shutdown_after<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
+        self.runtime.wait(std::future::ready(()))?;
+        let output = catch_unwind(AssertUnwindSafe(work));
+        self.shutdown()?;
+        output.map_or_else(|panic| resume_unwind(panic), Ok)
     }
 }
 

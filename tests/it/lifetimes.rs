@@ -414,6 +414,32 @@ async fn shutting_down_tells_holders_and_waiters_and_releases_before_it_returns(
     no_connection_left(&server).await;
 }
 
+/// Guards that are never dropped show that it is the shutdown which gives them back.
+#[tokio::test]
+async fn a_client_is_shut_down_after_its_work_whatever_becomes_of_that() {
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let failing = client.shutdown_after(async {
+        std::mem::forget(client.mutex("n").lock().await.expect("free"));
+        Err::<(), _>("an error of the work")
+    });
+    assert_eq!(soon("the work", failing).await, Err("an error of the work"));
+    assert!(!exists(&server, "n").await);
+    assert!(is_closed(&client.mutex("n").lock().await));
+
+    let client = connect(&server).await;
+    let panicking = tokio::spawn(async move {
+        let work = async {
+            std::mem::forget(client.mutex("n").lock().await.expect("free"));
+            std::panic::resume_unwind(Box::new("a panic without a message"));
+        };
+        client.shutdown_after(work).await
+    });
+    let end: Result<(), _> = soon("the work", panicking).await;
+    assert!(end.expect_err("it panicked").is_panic());
+    assert!(!exists(&server, "n").await);
+}
+
 #[tokio::test]
 async fn shutting_down_without_a_server_ends_in_its_time() {
     let stalls = Stalls::watch();
