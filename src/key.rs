@@ -219,6 +219,8 @@ mod tests {
         assert_eq!(client_name_problem(&name), None);
         assert!(name.ends_with(&format!("-{}", std::process::id())), "{name}");
         assert_eq!(*name, format!("{}-{}", as_client_name(&host_name()), std::process::id()));
+        #[cfg(unix)]
+        assert_eq!(host_name(), rustix::system::uname().nodename().to_string_lossy());
         assert_eq!(as_client_name("a.b_C-1 ä"), "a.b_C-1--");
         assert_eq!(as_client_name(&"x".repeat(70)), "x".repeat(48));
         assert_eq!(as_client_name(""), "client");

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::plant::Mutant;
@@ -16,52 +19,64 @@ struct Test<'a> {
     reaches: BTreeSet<usize>,
 }
 
-/// Prints `killed`, `unreached` or `survived` for each mutant, and at last the count. Ends with 0 whatever came of it.
+/// Prints `killed`, `unreached` or `survived` for each mutant. Ends with 0 whatever came of it.
 pub fn sweep(list: &str, seconds: u64, binaries: &[&str]) -> ExitCode {
     let mutants = Mutant::read(list);
     let tests = tests(list, binaries);
     println!("{} tests, {} mutants", tests.len(), mutants.len());
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for mutant in &mutants {
-        let outcome = outcome(mutant.number, &tests, Duration::from_secs(seconds));
-        *counts.entry(outcome).or_default() += 1;
-        println!("{outcome}\t{}", mutant.text);
-    }
-    let count = |outcome| counts.get(outcome).copied().unwrap_or(0);
-    println!(
-        "mutants: {} planted, {} killed, {} survived, {} unreached",
-        mutants.len(),
-        count("killed"),
-        count("survived"),
-        count("unreached"),
-    );
+    let budget = Duration::from_secs(seconds);
+    each(&mutants, |_, mutant| {
+        println!("{}\t{}", outcome(mutant.number, &tests, budget), mutant.text);
+    });
     ExitCode::SUCCESS
 }
 
 /// All tests that pass without a mutant, the fast ones first.
 fn tests<'a>(list: &str, binaries: &[&'a str]) -> Vec<Test<'a>> {
-    let reached = format!("{list}.reached");
-    let mut tests = Vec::new();
-    for binary in binaries {
+    let mut all = Vec::new();
+    for &binary in binaries {
         let names = Command::new(binary).arg("--list").output().expect("a test binary");
         let names = String::from_utf8_lossy(&names.stdout).into_owned();
-        for name in names.lines().filter_map(|line| line.strip_suffix(": test")) {
-            let _ = fs::remove_file(&reached);
-            let began = Instant::now();
-            let mut command = command(binary, &[name]);
-            command.env("LEASEHOLD_MUTANTS_REACHED", &reached);
-            if !passes(command, Duration::from_secs(120)) {
-                eprintln!("fails without a mutant, and is left out: {name}");
-                continue;
-            }
-            let took = began.elapsed();
-            let reaches = fs::read_to_string(&reached).unwrap_or_default();
-            let reaches = reaches.lines().filter_map(|line| line.parse().ok()).collect();
-            tests.push(Test { binary, name: name.to_owned(), took, reaches });
-        }
+        let names = names.lines().filter_map(|line| line.strip_suffix(": test"));
+        all.extend(names.map(|name| (binary, name.to_owned())));
     }
+    let tests = Mutex::new(Vec::new());
+    each(&all, |at, (binary, name)| {
+        let reached = format!("{list}.{at}");
+        let _ = fs::remove_file(&reached);
+        let began = Instant::now();
+        let mut command = command(binary, &[name]);
+        command.env("LEASEHOLD_MUTANTS_REACHED", &reached);
+        if !passes(command, Duration::from_secs(120)) {
+            eprintln!("fails without a mutant, and is left out: {name}");
+            return;
+        }
+        let took = began.elapsed();
+        let reaches = fs::read_to_string(&reached).unwrap_or_default();
+        let _ = fs::remove_file(&reached);
+        let reaches = reaches.lines().filter_map(|line| line.parse().ok()).collect();
+        let test = Test { binary, name: name.clone(), took, reaches };
+        tests.lock().expect("no panic").push(test);
+    });
+    let mut tests = tests.into_inner().expect("no panic");
     tests.sort_by_key(|test| test.took);
     tests
+}
+
+/// Does something with each of `items`, some of them at a time: tests wait more than they compute.
+fn each<T: Sync>(items: &[T], work: impl Fn(usize, &T) + Sync) {
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                while let at = next.fetch_add(1, Ordering::Relaxed)
+                    && let Some(item) = items.get(at)
+                {
+                    work(at, item);
+                }
+            });
+        }
+    });
 }
 
 /// Runs tests for `budget` at most, as measured without the mutant.
@@ -112,7 +127,7 @@ fn passes(mut command: Command, limit: Duration) -> bool {
         match child.try_wait().expect("a child") {
             Some(status) => break status.success(),
             None if began.elapsed() > limit => break false,
-            None => std::thread::sleep(Duration::from_millis(5)),
+            None => thread::sleep(Duration::from_millis(5)),
         }
     };
     if !passed {
@@ -123,4 +138,6 @@ fn passes(mut command: Command, limit: Duration) -> bool {
     passed
 }
 
+/// How many tests of a mutant run in one process.
 const BATCH: usize = 8;
+const AT_A_TIME: usize = 3;
