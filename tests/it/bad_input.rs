@@ -514,3 +514,14 @@ async fn a_ttl_shorter_than_the_way_to_the_server_is_a_clear_error() {
     guard.unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }
+
+#[tokio::test]
+async fn a_count_that_is_no_number_is_shown_as_zero() {
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    for count in ["many", "-1"] {
+        server.command(&["HSET", "n", "by:hand", count]).await;
+        let status = client.mutex("n").status().await.expect("an answer");
+        assert_eq!((status.hold_count, status.holder.is_some()), (0, true), "{count}");
+    }
+}

@@ -695,6 +695,7 @@ async fn each_acquisition_has_a_span_that_tells_how_it_went() {
     {
         assert!(free.contains(part), "no {part} in {free}");
     }
+    assert!(free.contains(&format!("token={}", guard.token())), "{free}");
     let nested = lock.lock().await.expect("ours");
     assert_eq!(log.spans("n").len(), 2);
     assert!(log.spans("n")[1].contains("outcome=\"held\""));
@@ -704,6 +705,7 @@ async fn each_acquisition_has_a_span_that_tells_how_it_went() {
     elsewhere.lock_with_timeout(20 * MS).await.expect_err("it is held");
     let late = log.spans("n").pop().expect("a span");
     assert!(late.contains("outcome=timed out") && late.contains("held by"), "{late}");
+    assert!(late.contains("contended=true"), "{late}");
 
     let waiter = tokio::spawn(elsewhere.lock());
     eventually(LIMIT, "it waits", async || other.stats().waiters == 1).await;

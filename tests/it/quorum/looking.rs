@@ -149,6 +149,19 @@ async fn a_force_unlock_of_a_certain_holder_frees_no_other() {
     masters.nothing_left(&[&client]).await;
 }
 
+#[tokio::test]
+async fn a_force_unlock_fails_where_the_silent_nodes_may_make_a_majority() {
+    let masters = Masters::start(3).await;
+    let client = connected(masters.builder().response_timeout(200 * MS)).await;
+    hold_by_hand(&masters.0[1], "somebody:1", 20_000).await;
+    masters.0[0].kill();
+    states_become(&client, &[Down, Up, Up]).await;
+    let answer = client.mutex("n").force_unlock().await;
+    assert!(matches!(answer, Err(Error::Unavailable { .. })), "one freed, one silent: {answer:?}");
+    let answer = client.mutex("n").force_unlock().await;
+    assert!(matches!(answer, Ok(false)), "two had nothing to free: {answer:?}");
+}
+
 /// Whatever is left of a vote that nobody won.
 #[tokio::test]
 async fn a_force_unlock_clears_what_a_minority_has() {
