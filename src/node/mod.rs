@@ -431,8 +431,8 @@ impl Shared {
             if let Some(servers) = &self.servers {
                 servers.leave(&self.address, now);
             }
+            // It tells others: who gives up a connection may do so under a mutex.
             self.given_up.notify_one();
-            self.settled.notify_waiters();
         }
     }
 }
@@ -544,9 +544,10 @@ impl Supervisor {
         }
     }
 
-    /// Tells of a connection that was given up: who gives it up may do so under a mutex.
+    /// Tells of a connection that was given up.
     fn connection_lost(&mut self) {
         let shared = &self.shared;
+        shared.settled.notify_waiters();
         let reason = match &*shared.last_fault.lock() {
             Some(Fault::Down(why)) => why.clone(),
             _ => "it was given up".into(),
@@ -587,7 +588,7 @@ impl Supervisor {
             return;
         };
         match (&answer, first) {
-            // Nobody listens where the unlock was dropped.
+            // Before it is owed no more: an unlock then looks for it. That is not woken by it, and may be gone.
             (Some(Ok(reply)), Some(first)) => drop(first.send(reply.clone())),
             // It did not run: the next sending is the first one.
             (Some(Err(Fault::NoScript)), first) => owed.first = first,
@@ -607,13 +608,16 @@ impl Supervisor {
             }
             Some(Err(Fault::Denied { .. } | Fault::WrongType | Fault::Closed)) => {
                 all.remove(&id);
+                drop(link);
                 self.shared.settled.notify_waiters();
             }
             Some(Ok(_)) if last_word => {
                 all.remove(&id);
+                drop(link);
                 self.shared.settled.notify_waiters();
             }
             Some(_) => {
+                drop(link);
                 let clock = self.shared.clock.clone();
                 let pause = clock.back_off(4, REPEAT);
                 self.settling.push(Box::pin(async move {
@@ -641,8 +645,10 @@ impl Supervisor {
                 let now = shared.clock.now();
                 let mut link = shared.link.lock();
                 link.owed.retain(|_, owed| owed.until > now);
+                let nothing_owed = link.owed.is_empty();
+                drop(link);
                 shared.settled.notify_waiters();
-                if link.owed.is_empty() {
+                if nothing_owed {
                     return false;
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    mem::ManuallyDrop,
     sync::{Arc, Mutex as StdMutex, OnceLock, mpsc},
     time::{Duration, Instant},
 };
@@ -216,6 +217,54 @@ fn a_subscriber_may_ask_while_a_subscription_is_refused() {
         traced.comes("cannot subscribe: waiters poll").await;
         guard.unlock().await.expect("held");
     });
+}
+
+/// Whatever wakes a caller may run the caller's code at once.
+struct Asking {
+    client: Client,
+    woken: mpsc::Sender<()>,
+}
+
+impl std::task::Wake for Asking {
+    fn wake(self: Arc<Self>) {
+        let _ = (self.client.holds(), self.client.stats(), self.client.nodes());
+        let _ = self.woken.send(());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waker_may_ask_the_client() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    // A runtime whose thread can be left behind where it hangs.
+    let tasks = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let tasks = ManuallyDrop::new(tasks.expect("a runtime"));
+    let builder = Client::builder().nodes([proxy.url()]).response_timeout(5000 * MS);
+    let client = builder.runtime(tasks.handle().clone()).connect().await.expect("connected");
+    let guard = client.mutex("n").lock().await.expect("free");
+    proxy.refuse(true);
+    proxy.cut();
+    eventually(LIMIT, "it is down", async || client.nodes()[0].state == leasehold::NodeState::Down)
+        .await;
+    let (woken, wakes) = mpsc::channel();
+    let waker = std::task::Waker::from(Arc::new(Asking { client: client.clone(), woken }));
+    // The release is sent by the next connection, and its answer is for this caller.
+    let mut unlock = Box::pin(guard.unlock());
+    let began_at = Instant::now();
+    let unlocked = tokio::task::block_in_place(|| {
+        let context = &mut std::task::Context::from_waker(&waker);
+        assert!(unlock.as_mut().poll(context).is_pending());
+        proxy.refuse(false);
+        loop {
+            let left = LIMIT.saturating_sub(began_at.elapsed());
+            wakes.recv_timeout(left).expect("it is woken, and nothing hangs");
+            if let std::task::Poll::Ready(unlocked) = unlock.as_mut().poll(context) {
+                return unlocked;
+            }
+        }
+    });
+    unlocked.expect("it was held until then");
+    ManuallyDrop::into_inner(tasks).shutdown_background();
 }
 
 /// What lasts half a minute with the default TTL of 30 s takes four with one of 2 s.
