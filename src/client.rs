@@ -536,7 +536,11 @@ impl HeldLock {
     /// `None` if it is lost.
     fn of(hold: &Hold) -> Option<Self> {
         let now = hold.gate.engine.clock.now();
-        hold.lease.check(now).ok()?;
+        // Only looks: a subscriber that asks would swallow the line of a loss that was found out here.
+        let remaining = hold.lease.remaining(now);
+        if remaining.is_zero() {
+            return None;
+        }
         let held_for = now.since(hold.since);
         Some(Self {
             name: hold.gate.primitive.name().clone(),
@@ -546,7 +550,7 @@ impl HeldLock {
             hold_count: hold.depth(),
             held_for,
             since: SystemTime::now() - held_for,
-            remaining: hold.lease.remaining(now),
+            remaining,
         })
     }
 }
