@@ -340,6 +340,11 @@ impl Fault {
         }
     }
 
+    /// Whether the server said so: nothing of the call is under way any more.
+    pub(crate) fn is_answer(&self) -> bool {
+        !matches!(self, Self::Down(_) | Self::NoAnswer(_) | Self::Broken(_) | Self::Closed)
+    }
+
     /// Whether the same call could do better before long.
     pub(crate) fn may_pass(&self) -> bool {
         match self {

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::Shared;
 use super::link::Connection;
 use super::past::Past;
+use super::predecessors::Predecessors;
 use super::quarantine::Run;
 use crate::clock::Timestamp;
 use crate::error::Fault;
@@ -19,7 +20,7 @@ pub(super) struct Identity {
     /// New with every start of a server. `None`: the user may not read it.
     pub(super) run_id: Option<String>,
     /// Counted anew with every start of a server.
-    client_id: Option<i64>,
+    pub(super) client_id: Option<i64>,
 }
 
 impl Identity {
@@ -44,8 +45,8 @@ pub(super) struct Met {
 }
 
 impl Handshake<'_> {
-    /// Leaves in `haunting` the older connections that the server may still read from.
-    pub(super) async fn run(&self, haunting: &mut Vec<Identity>) -> Result<Met, Fault> {
+    /// Takes down in `predecessors` what became of the older connections.
+    pub(super) async fn run(&self, predecessors: &mut Predecessors) -> Result<Met, Fault> {
         let mut client_id = redis::cmd("CLIENT");
         client_id.arg("ID");
         let client_id = optional(self.ask(client_id).await)?.and_then(|reply| reply.number());
@@ -53,15 +54,11 @@ impl Handshake<'_> {
         let identity = Identity { client_id, run_id: run.id.clone() };
         self.check_rights().await?;
 
-        // One by one: a handshake that breaks off half-way must not forget any.
-        let mut at = 0;
-        while at < haunting.len() {
-            if self.may_still_run(&haunting[at], &identity).await? {
-                at += 1;
-            } else {
-                haunting.remove(at);
-            }
-        }
+        let killed = match predecessors.to_kill(&identity) {
+            Some(client_id) => self.kill(client_id).await?,
+            None => false,
+        };
+        predecessors.met(&identity, killed);
         Ok(Met { identity, run })
     }
 
@@ -95,19 +92,11 @@ impl Handshake<'_> {
         Ok(Run { id, uptime: uptime.map(Duration::from_secs), past, heard_at })
     }
 
-    /// Whether bytes of an older connection can still be run by the server.
-    async fn may_still_run(&self, older: &Identity, new: &Identity) -> Result<bool, Fault> {
-        let (Some(before), Some(now), Some(client_id)) =
-            (&older.run_id, &new.run_id, older.client_id)
-        else {
-            return Ok(true);
-        };
-        if before != now {
-            return Ok(false);
-        }
+    /// Ends a connection on the server, so that nothing of it runs behind this one. False if that may not be done.
+    async fn kill(&self, client_id: i64) -> Result<bool, Fault> {
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("ID").arg(client_id);
-        Ok(optional(self.ask(kill).await)?.is_none())
+        Ok(optional(self.ask(kill).await)?.is_some())
     }
 
     async fn check_rights(&self) -> Result<(), Fault> {

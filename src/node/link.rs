@@ -15,7 +15,7 @@ use tokio::task::coop::unconstrained;
 use super::handshake::{fields, info_command};
 use super::past::Past;
 use super::wire;
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::error::Fault;
 use crate::key::LeaseId;
 use crate::script::{Call, Reply};
@@ -39,8 +39,9 @@ pub(super) enum LinkState {
 pub(super) struct Connection {
     pub(super) commands: MultiplexedConnection,
     pub(super) generation: Generation,
-    /// No older connection of this client can still run anything on the server.
-    pub(super) alone: bool,
+    /// The server may still run what was written to older connections of this client.
+    pub(super) haunted: bool,
+    pub(super) made_at: Timestamp,
     /// Which run of the server this is, counted from the first that was met.
     pub(super) run: u64,
     /// From when on its grants count.
@@ -59,6 +60,8 @@ pub(crate) struct Owed {
     pub(crate) ttl: Duration,
     /// When the lease is over at the server in any case that a client can know of.
     pub(crate) until: Timestamp,
+    /// How often it was put off since its last connection was made.
+    pub(crate) repeats: u32,
     /// Told the answer to its first sending, if there was none yet: only that one says whether the lease was there.
     pub(crate) first: Option<oneshot::Sender<Reply>>,
 }
@@ -70,12 +73,31 @@ pub(super) struct Sending {
 }
 
 impl Owed {
+    /// How long to wait before it is sent again: longer each time, and not past its end. Where it was answered
+    /// only what is late in the network matters; where it was refused, a lock is held in vain.
+    pub(super) fn pause(&mut self, clock: &Clock, now: Timestamp, answered: bool) -> Duration {
+        let most = if answered { self.ttl / 4 } else { LONGEST_REFUSED };
+        let pause = clock.back_off(FIRST_REPEAT + self.repeats, most);
+        self.repeats += 1;
+        match self.until.since(now) {
+            Duration::ZERO => pause,
+            left => pause.min(left + Duration::from_millis(1)),
+        }
+    }
+
     pub(super) fn send(&mut self, connection: &Connection, with_body: bool) -> Sending {
         Sending { sent: connection.send(&self.call, with_body), first: self.first.take() }
     }
 }
 
 impl Connection {
+    /// Whether a release of a lease of `ttl` that is answered at `now` has nothing of an older connection behind it.
+    ///
+    /// What is later than a TTL is not waited for: the release is repeated for that long.
+    pub(super) fn is_alone(&self, now: Timestamp, ttl: Duration) -> bool {
+        !self.haunted || now > self.made_at.plus(ttl)
+    }
+
     pub(super) fn send(&self, call: &Call, with_body: bool) -> Sent {
         self.send_command(wire::command(call, with_body))
     }
@@ -149,3 +171,7 @@ impl LinkState {
         matches!(self, Self::Up(_))
     }
 }
+
+/// The first pauses before a release is sent again are up to 20 ms times two to the power of this.
+const FIRST_REPEAT: u32 = 3;
+const LONGEST_REFUSED: Duration = Duration::from_secs(1);

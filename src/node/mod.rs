@@ -13,6 +13,7 @@ mod handshake;
 mod hub;
 mod link;
 mod past;
+mod predecessors;
 mod quarantine;
 mod servers;
 mod status;
@@ -47,9 +48,10 @@ use crate::key::LeaseId;
 use crate::script::{Call, Reply};
 use connector::Sockets;
 use farewell::{Farewell, Patience};
-use handshake::{Handshake, Identity, Met};
+use handshake::{Handshake, Met};
 use hub::Hub;
 use link::{Connection, Link, LinkState, Sending};
+use predecessors::Predecessors;
 use quarantine::Quarantine;
 
 /// One Redis deployment. Clones are the same.
@@ -163,7 +165,7 @@ impl Node {
             owed,
             lost: Arc::default(),
             settling: FuturesUnordered::new(),
-            haunting: Vec::new(),
+            predecessors: Predecessors::default(),
             may_listen: false,
             events: events.clone(),
             losses: Burst::default(),
@@ -447,8 +449,7 @@ struct Supervisor {
     /// Notified by the connection itself when the server closes it.
     lost: Arc<Notify>,
     settling: FuturesUnordered<Settling>,
-    /// Older connections that the server may still read from.
-    haunting: Vec<Identity>,
+    predecessors: Predecessors,
     /// It was tried once whether this user may subscribe.
     may_listen: bool,
     events: Arc<Events>,
@@ -594,9 +595,11 @@ impl Supervisor {
             (Some(Err(Fault::NoScript)), first) => owed.first = first,
             _ => {}
         }
+        let now = self.shared.clock.now();
+        let is_over = now > owed.until;
         let last_word = Some(generation) == owed.acquired_on
-            || (generation == connection.generation && connection.alone)
-            || self.shared.clock.now() > owed.until;
+            || (generation == connection.generation && connection.is_alone(now, owed.ttl))
+            || is_over;
         match answer {
             None => {
                 drop(link);
@@ -616,10 +619,16 @@ impl Supervisor {
                 drop(link);
                 self.shared.settled.notify_waiters();
             }
-            Some(_) => {
+            // Whatever it says: the lease is over, and a server that still refuses may do so for ever.
+            Some(Err(fault)) if is_over && fault.is_answer() => {
+                all.remove(&id);
                 drop(link);
+                self.shared.settled.notify_waiters();
+            }
+            Some(answer) => {
                 let clock = self.shared.clock.clone();
-                let pause = clock.back_off(4, REPEAT);
+                let pause = owed.pause(&clock, now, answer.is_ok());
+                drop(link);
                 self.settling.push(Box::pin(async move {
                     clock.sleep(pause).await;
                     Settled { id, generation, answer: None, first: None }
@@ -686,19 +695,21 @@ impl Supervisor {
         let mut connection = Connection {
             commands,
             generation: *shared.generation.borrow() + 1,
-            alone: true,
+            haunted: false,
+            made_at: Timestamp::NEVER,
             run: 0,
             counts_from: Timestamp::NEVER,
             past: None,
         };
         let handshake = Handshake { shared: &shared, connection: &connection, until };
-        let Met { identity, run } = handshake.run(&mut self.haunting).await?;
+        let Met { identity, run } = handshake.run(&mut self.predecessors).await?;
         events::server_met(&shared.address, &run.past);
         if !self.may_listen {
             shared.hub.probe(until).await?;
             self.may_listen = true;
         }
-        connection.alone = self.haunting.is_empty();
+        connection.haunted = self.predecessors.may_linger();
+        connection.made_at = shared.clock.now();
         let is_another = {
             let mut quarantine = shared.quarantine.lock();
             let is_another = quarantine.meet(&run);
@@ -707,10 +718,7 @@ impl Supervisor {
             connection.past = quarantine.is_on().then(|| Arc::new(run.past.clone()));
             is_another
         };
-        // The next one will have to see to this one. Those that nobody can name are all alike.
-        if !self.haunting.contains(&identity) {
-            self.haunting.push(identity);
-        }
+        self.predecessors.follow(identity);
         self.lost = lost;
 
         let mut link = shared.link.lock();
@@ -718,6 +726,7 @@ impl Supervisor {
         let mut sent = Vec::new();
         for (id, owed) in &mut link.owed {
             owed.until = owed.until.max(now.plus(owed.ttl));
+            owed.repeats = 0;
             sent.push((id.clone(), owed.send(&connection, false)));
         }
         let generation = connection.generation;
@@ -763,4 +772,3 @@ fn patience(ttl: Duration) -> Duration {
 /// A connection that lasted so long was a good one: the next is made at once.
 const LASTING: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-const REPEAT: Duration = Duration::from_secs(1);

@@ -19,6 +19,7 @@ mod processes;
 mod quorum;
 mod races;
 mod reasons;
+mod reconnecting;
 mod runs;
 mod scripts;
 mod support;

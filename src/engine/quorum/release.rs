@@ -57,6 +57,7 @@ impl Undo {
             acquired_on,
             ttl: self.ttl,
             until: self.quorum.clock.now().plus(self.ttl),
+            repeats: 0,
             first,
         };
         self.quorum.nodes[index].owe(self.id.clone(), owed, sent);
