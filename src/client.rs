@@ -139,7 +139,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if they do not answer.
+    /// [`Error::Unavailable`] if they do not answer within 5 s, or there is no connection to them for the response
+    /// timeout.
     pub async fn check(&self) -> Result<Vec<Finding>, Error> {
         let quorum = &self.engine.quorum;
         let until = self.engine.clock.now().plus(self.engine.config.response_timeout);
@@ -150,6 +151,17 @@ impl Client {
             return Err(quorum.error(None, quorum.no_majority(faults.into_iter())));
         }
         Ok(findings)
+    }
+
+    /// Whether locks can be taken now, as far as is known here: as many servers as are needed are connected, and
+    /// their grants count. No I/O, so a readiness probe may ask as often as it likes; see [`nodes`](Self::nodes)
+    /// for what is missing.
+    pub fn is_ready(&self) -> bool {
+        let quorum = &self.engine.quorum;
+        let now = self.engine.clock.now();
+        let counts = |node: &&Node| node.bar(now).is_none();
+        self.engine.check_service(Service::Open).is_ok()
+            && quorum.nodes().iter().filter(counts).count() >= quorum.majority()
     }
 
     /// The client's tasks.
@@ -313,7 +325,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how long it may take to open a connection, 1 ms to a day. Default: 5 s.
+    /// Sets how long it may take to open a connection, and how long [`connect`](Self::connect) waits for a server that
+    /// is not there yet, 1 ms to a day. Default: 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.config.connect_timeout = timeout;
         self
@@ -396,9 +409,13 @@ impl ClientBuilder {
 
     /// Connects to the servers, or to a majority of them.
     ///
+    /// A server may still be starting while it refuses connections, loads its data or cannot be found by name: it is tried
+    /// again until the [`connect_timeout`](Self::connect_timeout) is over. Errors that do not pass are returned at once,
+    /// such as a refused login, or an address that leads to a replica or a Sentinel.
+    ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if the server cannot be reached; [`Error::Denied`] for a login that it refuses,
+    /// [`Error::Unavailable`] if the server cannot be reached, or is none that can keep locks; [`Error::Denied`] for a login that it refuses,
     /// or a command that this user lacks; [`Error::InvalidConfig`], [`Error::InvalidName`].
     ///
     /// # Cancel safety
@@ -581,6 +598,8 @@ pub enum FindingKind {
     ClockAhead(i64),
     /// The server is older than this library supports.
     OldVersion(String),
+    /// The server is a Redis Cluster of one shard: once there is another, it refuses some of the locks.
+    OneShard,
     /// The user lacks the rights to read what is named here.
     Unknown(&'static str),
 }
@@ -591,7 +610,7 @@ impl Finding {
     /// `restarts_matter`: no quarantine makes up for what a server forgets.
     async fn of_all(quorum: &Quorum, restarts_matter: bool) -> (Vec<Self>, Vec<(usize, Fault)>) {
         let nodes = quorum.nodes();
-        let facts = join_all(nodes.iter().map(Node::facts)).await;
+        let facts = join_all(nodes.iter().map(|node| node.facts(CHECK_LIMIT))).await;
         let (mut findings, mut faults) = (Vec::new(), Vec::new());
         for (index, (node, facts)) in nodes.iter().zip(facts).enumerate() {
             match facts {
@@ -626,6 +645,9 @@ impl Finding {
         if let Some(ahead) = facts.clock_ahead_ms.filter(|ms| ms.unsigned_abs() >= FAR_OFF_MS) {
             kinds.push(FindingKind::ClockAhead(ahead));
         }
+        if facts.is_cluster {
+            kinds.push(FindingKind::OneShard);
+        }
         if let Some(version) = facts.version.as_ref().filter(|version| is_old(version)) {
             kinds.push(FindingKind::OldVersion(version.clone()));
         }
@@ -659,6 +681,9 @@ impl fmt::Display for Finding {
             FindingKind::OldVersion(version) => {
                 write!(f, "version {version}: Redis 6.2 or Valkey 7.2 is the oldest supported")
             }
+            FindingKind::OneShard => f.write_str(
+                "it is a Redis Cluster of one shard: with another, it refuses the locks of that one's slots (MOVED)",
+            ),
             FindingKind::Unknown(what) => write!(f, "{what} cannot be read by this user"),
         }
     }
@@ -670,6 +695,8 @@ fn is_old(version: &str) -> bool {
     (major, minor) < (6, 2)
 }
 
+/// How long the servers may take to answer what a check asks.
+const CHECK_LIMIT: Duration = Duration::from_secs(5);
 /// A clock so far off is worth a word: it is not the round trip's doing.
 const FAR_OFF_MS: u64 = 1000;
 

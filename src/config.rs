@@ -1,5 +1,6 @@
 //! What a client is told at its making, checked once: after this file every value is a valid one.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use crate::error::Error;
 use crate::key;
+use crate::secret::Secrets;
 
 /// What happens when a task waits for a lock that it holds itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -187,6 +189,7 @@ pub(crate) struct Address {
     pub(crate) info: ConnectionInfo,
     /// Without credentials.
     pub(crate) shown: Arc<str>,
+    pub(crate) secrets: Secrets,
 }
 
 impl Address {
@@ -203,20 +206,19 @@ impl Address {
         Ok(addresses)
     }
 
+    /// No message repeats the URL or a part of it that could be of a password.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
-        if !cfg!(feature = "tls") && url.starts_with("rediss:") {
-            return Err(Error::config(
-                "this build has no support for rediss:// addresses: it needs the feature \"tls\"",
-            ));
+        let not_valid =
+            |problem: &str| Error::config(format!("the server's URL is not valid: {problem}"));
+        if let Some(problem) = url_problem(url) {
+            return Err(not_valid(problem));
         }
-        // The message must not repeat the URL: it may hold a password.
-        let info = url.into_connection_info().map_err(|error| {
-            let kind = error.detail().unwrap_or("it cannot be parsed").to_owned();
-            Error::config(format!("the server's URL is not valid: {kind}"))
-        })?;
+        let info = url.into_connection_info().map_err(|error| not_valid(parse_problem(&error)))?;
         let shown = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}"),
-            ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{host}:{port}"),
+            ConnectionAddr::Tcp(host, port) => format!("redis://{}:{port}", bracketed(host)),
+            ConnectionAddr::TcpTls { host, port, .. } => {
+                format!("rediss://{}:{port}", bracketed(host))
+            }
             ConnectionAddr::Unix(path) => format!("unix://{}", path.display()),
             _ => "a server".to_owned(),
         };
@@ -225,8 +227,76 @@ impl Address {
                 "{shown}: there is no support for such addresses here"
             )));
         }
-        Ok(Self { info, shown: shown.into() })
+        let secrets = Secrets::of(url, info.redis_settings().password());
+        Ok(Self { info, shown: shown.into(), secrets })
     }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        matches!(self.info.addr(), ConnectionAddr::TcpTls { .. })
+    }
+}
+
+fn bracketed(host: &str) -> Cow<'_, str> {
+    if host.contains(':') { format!("[{host}]").into() } else { host.into() }
+}
+
+/// What is usually wrong with a URL, and what to write instead.
+fn url_problem(url: &str) -> Option<&'static str> {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return Some(
+            "it has no scheme: write `redis://` in front (`rediss://` for TLS, `unix://` for a socket), as in \
+             redis://localhost:6379",
+        );
+    };
+    let scheme = scheme.to_ascii_lowercase();
+    if !cfg!(feature = "tls") && ["rediss", "valkeys"].contains(&&*scheme) {
+        return Some(
+            "this build has no support for rediss:// addresses: it needs the feature \"tls\"",
+        );
+    }
+    if scheme.contains("sentinel") {
+        return Some(
+            "Sentinels are not supported: name the master that they watch, as in redis://host:6379",
+        );
+    }
+    if scheme.contains("cluster") {
+        return Some(
+            "Redis Cluster is not supported: name a server that is in no cluster, as in redis://host:6379",
+        );
+    }
+    if !SCHEMES.contains(&&*scheme) {
+        return Some(
+            "its scheme is none of redis, rediss and unix: write `redis://`, as in redis://localhost:6379",
+        );
+    }
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = host.rsplit('@').next().unwrap_or_default();
+    let is_bare_ipv6 =
+        !scheme.contains("unix") && !host.contains('[') && host.matches(':').count() > 1;
+    is_bare_ipv6.then_some("an IPv6 address has brackets in a URL, as in redis://[::1]:6379")
+}
+
+fn parse_problem(error: &redis::RedisError) -> &'static str {
+    let text = error.to_string();
+    let problems = [
+        (
+            "wildcard",
+            "0.0.0.0 and :: are where a server listens: name the host that it is on, as in redis://localhost:6379",
+        ),
+        (
+            "database",
+            "what follows the host is no number of a database, as the 2 in redis://localhost:6379/2",
+        ),
+        ("hostname", "it names no host: write one, as in redis://localhost:6379"),
+        ("path", "it names no socket: write its whole path, as in unix:///run/redis.sock"),
+        ("fragment", "what follows the `#` means nothing here"),
+    ];
+    let known = problems.iter().find(|(word, _)| text.contains(word));
+    known.map_or(
+        "it cannot be parsed: write redis://[user:password@]host[:port][/database], with `@`, `:`, `/`, `?`, `#` and `%` \
+         in user and password as %40, %3A, %2F, %3F, %23 and %25",
+        |(_, problem)| problem,
+    )
 }
 
 impl std::fmt::Debug for Address {
@@ -238,6 +308,8 @@ impl std::fmt::Debug for Address {
 /// Longer than the default TTL twice over.
 const USUAL_QUARANTINE: Duration = Duration::from_secs(60);
 const USUAL_GRAIN: Duration = Duration::from_secs(10);
+const SCHEMES: [&str; 7] =
+    ["redis", "rediss", "valkey", "valkeys", "unix", "redis+unix", "valkey+unix"];
 /// More would only be slower.
 const MOST_NODES: usize = 31;
 const MILLISECOND: Duration = Duration::from_millis(1);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::key::{Holder, Printable, shortened};
 use crate::owner::Owner;
+use crate::secret::Secrets;
 
 /// What went wrong. A variant exists because the caller reacts differently to it.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -286,6 +287,12 @@ pub(crate) enum Fault {
     /// The node's address leads to the server of another node.
     #[error("{0}")]
     SameServer(Arc<str>),
+    /// Its address leads to something that can never do what is asked.
+    #[error("not usable: {0}")]
+    WrongServer(Arc<str>),
+    /// It follows another server, and takes no writes; the text names that one.
+    #[error("it is a replica{0}: name the master instead")]
+    Replica(Arc<str>),
     /// It may have forgotten what it granted before its restart, or before it got its data from another.
     #[error(
         "restarted, or was a replica: its grants do not count for {:?} still",
@@ -354,26 +361,53 @@ impl Fault {
         }
     }
 
-    pub(crate) fn from_redis(error: redis::RedisError) -> Self {
+    /// Whether a server that is only starting could be the reason, or one that is busy for a while.
+    pub(crate) fn may_pass_at_start(&self) -> bool {
+        match self {
+            Self::Down(_) | Self::NoAnswer(_) | Self::Broken(_) => true,
+            Self::Refused(cause) => cause.state.is_some(),
+            _ => false,
+        }
+    }
+
+    /// An error of a connection that was set up. None of `secrets` is in what comes of it.
+    pub(crate) fn from_redis(error: &redis::RedisError, secrets: &Secrets) -> Self {
         let text = error.to_string();
+        let shown = secrets.clean(&*text);
         if error.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::NoScript) {
             return Self::NoScript;
         }
         let is_login = ["NOAUTH", "WRONGPASS"].iter().any(|code| text.contains(code));
         if is_login || error.kind() == redis::ErrorKind::AuthenticationFailed {
-            return Self::Denied { what: "the login".into(), message: text.into() };
+            return Self::Denied { what: LOGIN.into(), message: shown };
         }
         if error.is_io_error() || error.is_unrecoverable_error() || error.is_timeout() {
-            return Self::Broken(Cause::new(error));
+            return Self::Broken(Cause::new(shown, None));
         }
         let is_denial = error.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::NoPerm);
         if let Some(what) = denied(&text).or(is_denial.then_some("access")) {
-            return Self::Denied { what: what.into(), message: text.into() };
+            return Self::Denied { what: secrets.clean(what), message: shown };
         }
         if text.contains("WRONGTYPE") {
             return Self::WrongType;
         }
-        Self::Refused(Cause::new(error))
+        if error.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::Moved) {
+            let problem = "it is a node of a Redis Cluster, and another one keeps this lock";
+            return Self::Refused(Cause::new(format!("{problem} ({shown})"), None));
+        }
+        Self::Refused(Cause::new(shown, State::of(error.code(), &text)))
+    }
+
+    /// Whether the server refused the call, for a reason that has nothing to do with its state.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Denied { what, .. } => &**what != LOGIN,
+            Self::Refused(cause) => {
+                !matches!(cause.state, Some(State::Loading | State::Busy | State::MasterDown))
+            }
+            Self::NoScript | Self::WrongType => true,
+            _ => false,
+        }
     }
 }
 
@@ -394,26 +428,75 @@ fn denied(message: &str) -> Option<&str> {
     (message.contains("NOPERM") || message.contains("No permissions")).then_some("access")
 }
 
-/// The error of the Redis crate, which is not part of this crate's interface.
+/// What the server or the operating system said. Not the Redis crate's error: that one shows all it was told, and is no
+/// part of this crate's interface.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{}", Printable(&.0.to_string()))]
-pub(crate) struct Cause(Arc<redis::RedisError>);
+#[error("{}", Printable(.text))]
+pub(crate) struct Cause {
+    text: Arc<str>,
+    /// The state of the server that it speaks of.
+    state: Option<State>,
+}
 
 impl Cause {
-    fn new(error: redis::RedisError) -> Self {
-        Self(Arc::new(error))
+    /// `text` must hold no secrets.
+    pub(crate) fn new(text: impl Into<Arc<str>>, state: Option<State>) -> Self {
+        Self { text: text.into(), state }
     }
 
     /// The server does not offer the command.
     pub(crate) fn is_unknown_command(&self) -> bool {
-        self.0.to_string().to_lowercase().contains("unknown")
+        self.text.to_lowercase().contains("unknown command")
     }
 
-    /// The server is a replica: it was demoted, and the address may lead to another by now.
-    pub(crate) fn is_replica(&self) -> bool {
-        self.0.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::ReadOnly)
+    /// The server was demoted, or is cut off: the address may lead to another by now.
+    pub(crate) fn takes_no_writes(&self) -> bool {
+        matches!(self.state, Some(State::ReadOnly | State::MasterDown | State::NoReplicas))
     }
 }
+
+/// A state in which a server refuses what it does otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Loading,
+    Busy,
+    Full,
+    MasterDown,
+    ReadOnly,
+    NoReplicas,
+    TryAgain,
+    ClusterDown,
+    CannotSave,
+    NoMemory,
+}
+
+impl State {
+    /// The state that an error with this code and text speaks of. What a script was refused has the code of scripts
+    /// before Redis 7, and stands in the text behind a dash.
+    pub(crate) fn of(code: Option<&str>, text: &str) -> Option<Self> {
+        let of_script = |word: &str| {
+            text.split_once(&format!("-{word} ")).is_some_and(|(before, _)| before.ends_with(' '))
+        };
+        STATES
+            .iter()
+            .find(|(word, _)| code == Some(*word) || of_script(word))
+            .map(|(_, state)| *state)
+    }
+}
+
+const STATES: [(&str, State); 9] = [
+    ("LOADING", State::Loading),
+    ("BUSY", State::Busy),
+    ("MASTERDOWN", State::MasterDown),
+    ("READONLY", State::ReadOnly),
+    ("NOREPLICAS", State::NoReplicas),
+    ("TRYAGAIN", State::TryAgain),
+    ("CLUSTERDOWN", State::ClusterDown),
+    ("MISCONF", State::CannotSave),
+    ("OOM", State::NoMemory),
+];
+
+const LOGIN: &str = "the login";
 
 #[cfg(test)]
 mod tests {
@@ -441,6 +524,32 @@ mod tests {
             assert_eq!(denied(message), Some(what), "{message}");
         }
         assert_eq!(denied("OOM command not allowed"), None);
+    }
+
+    #[test]
+    fn a_state_is_found_in_the_error_of_a_script_too() {
+        let state = |text: &str| State::of(text.split(' ').next(), text);
+        // As Redis 6.2 wraps what a script was refused.
+        let wrapped = |inner: &str| {
+            state(&format!(
+                "ERR Error running script (call to f_4a2b): @user_script:12: @user_script: 12: -{inner}"
+            ))
+        };
+        for (text, expected) in [
+            ("READONLY You can't write against a read only replica.", State::ReadOnly),
+            ("NOREPLICAS Not enough good replicas to write.", State::NoReplicas),
+            ("MASTERDOWN Link with MASTER is down", State::MasterDown),
+            ("LOADING Redis is loading the dataset in memory", State::Loading),
+            ("BUSY Redis is busy running a script.", State::Busy),
+        ] {
+            assert_eq!(state(text), Some(expected));
+            assert_eq!(wrapped(text), Some(expected));
+        }
+        for text in
+            ["ERR unknown command 'X'", "ERR lock 'NON-READONLY lock' is odd", "BUSYGROUP no"]
+        {
+            assert_eq!(state(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -163,6 +163,8 @@ mod key;
 
 mod owner;
 
+mod secret;
+
 mod error;
 
 mod config;

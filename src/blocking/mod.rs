@@ -108,6 +108,12 @@ impl Client {
         self.client.nodes()
     }
 
+    /// Whether locks can be taken now, as far as is known here; see
+    /// [`leasehold::Client::is_ready`](crate::Client::is_ready).
+    pub fn is_ready(&self) -> bool {
+        self.client.is_ready()
+    }
+
     /// Counts what this client is busy with.
     pub fn stats(&self) -> Stats {
         self.client.stats()

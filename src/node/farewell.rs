@@ -7,7 +7,7 @@
 //!
 //! * It is the one place where a drop blocks: for [`PATIENCE`] in all and per client, and only if something is owed.
 //!   Everything that may take longer, as the lookup of a name, is done on a thread that is not waited for any longer.
-//! * As on every new connection, the predecessors are killed first, so that no acquire of theirs can run behind the
+//! * As on every new connection, the predecessor is killed first, so that no acquire of it can run behind the
 //!   release. Where that is not allowed the release is sent all the same, once.
 //! * What a guard still holds is not released: it is not owed before the guard is dropped.
 
@@ -25,6 +25,7 @@ use redis::{Connection, ConnectionLike, ErrorKind, RedisError, RedisResult, Valu
 use super::Shared;
 use super::handshake::Identity;
 use super::link::Owed;
+use super::predecessors::Predecessors;
 use super::wire;
 use crate::key::LeaseId;
 
@@ -103,8 +104,7 @@ pub(super) fn say<'a>(nodes: impl Iterator<Item = &'a Arc<Shared>>, patience: &P
 /// The last connection to one server.
 #[derive(Default)]
 pub(super) struct Farewell {
-    /// The connections before it, which the server may still read from.
-    pub(super) haunting: Vec<Identity>,
+    pub(super) predecessors: Predecessors,
     connection: Option<Connection>,
     /// It failed once: the server is not asked again.
     over: bool,
@@ -126,7 +126,8 @@ impl Farewell {
             Ok(connection) => self.connection = Some(connection),
             Err(error) => {
                 self.over = true;
-                tracing::debug!(node = %node.address, %error, "locks are left to their ends");
+                let fault = node.greeting.fault(&error);
+                tracing::debug!(node = %node.address, %fault, "locks are left to their ends");
             }
         }
         opens && !self.over
@@ -143,13 +144,11 @@ impl Farewell {
             // This user may not ask.
             _ => None,
         };
-        for older in mem::take(&mut self.haunting) {
-            if let Some(client_id) = older.client_on(run_id.as_deref()) {
-                give(&connection, until)?;
-                let kill = connection
-                    .req_command(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(client_id));
-                unless_broken(kill)?;
-            }
+        if let Some(client_id) = self.predecessors.to_kill(&Identity { run_id, client_id: None }) {
+            give(&connection, until)?;
+            let kill =
+                connection.req_command(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(client_id));
+            unless_broken(kill)?;
         }
         Ok(connection)
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Shared;
-use super::link::Connection;
-use super::past::Past;
+use super::link::{Connection, Sent};
+use super::past::{Past, Role};
 use super::predecessors::Predecessors;
 use super::quarantine::Run;
 use crate::clock::Timestamp;
@@ -23,17 +23,11 @@ pub(super) struct Identity {
     pub(super) client_id: Option<i64>,
 }
 
-impl Identity {
-    /// Its id on the server, if that is still in the same run.
-    pub(super) fn client_on(&self, run_id: Option<&str>) -> Option<i64> {
-        let same_run = run_id.is_some() && self.run_id.as_deref() == run_id;
-        self.client_id.filter(|_| same_run)
-    }
-}
-
 pub(super) struct Handshake<'a> {
     pub(super) shared: &'a Shared,
     pub(super) connection: &'a Connection,
+    /// How long it may take.
+    pub(super) limit: Duration,
     /// When it must be over.
     pub(super) until: Timestamp,
 }
@@ -49,8 +43,9 @@ impl Handshake<'_> {
     pub(super) async fn run(&self, predecessors: &mut Predecessors) -> Result<Met, Fault> {
         let mut client_id = redis::cmd("CLIENT");
         client_id.arg("ID");
-        let client_id = optional(self.ask(client_id).await)?.and_then(|reply| reply.number());
+        let client_id = self.connection.send_command(client_id);
         let run = self.meet().await?;
+        let client_id = optional(self.answer(client_id).await)?.and_then(|reply| reply.number());
         let identity = Identity { client_id, run_id: run.id.clone() };
         self.check_rights().await?;
 
@@ -74,6 +69,7 @@ impl Handshake<'_> {
         let replication = optional(self.answer(replication).await)?;
         let replication = replication.as_ref().map(fields).unwrap_or_default();
         let heard_at = self.shared.clock.now();
+        self.check_kind(server.as_ref()).await?;
         let field = |name| server.as_ref().and_then(|info| info.get(name));
         let id = field("run_id").cloned();
         let uptime = field("uptime_in_seconds").and_then(|text| text.parse().ok());
@@ -89,7 +85,41 @@ impl Handshake<'_> {
             return Err(Fault::SameServer(problem.into()));
         }
         let past = Past::read(&replication);
+        if let Some(Role::Replica(master)) = &past.role {
+            let of = if master.is_empty() { String::new() } else { format!(" of {master}") };
+            return Err(Fault::Replica(of.into()));
+        }
         Ok(Run { id, uptime: uptime.map(Duration::from_secs), past, heard_at })
+    }
+
+    /// Refuses what keeps no locks, or only some of them.
+    async fn check_kind(&self, server: Option<&HashMap<String, String>>) -> Result<(), Fault> {
+        let mode =
+            |info: &HashMap<String, String>| MODES.iter().find_map(|name| info.get(*name).cloned());
+        match server.and_then(mode).as_deref() {
+            Some("sentinel") => Err(Fault::WrongServer(
+                "it is a Sentinel, which keeps no data: name the master that it watches".into(),
+            )),
+            Some("cluster") => match self.shards().await? {
+                None | Some(1) => Ok(()),
+                Some(shards) => Err(Fault::WrongServer(
+                    format!(
+                        "it is a node of a Redis Cluster with {shards} shards, and keeps some of the locks only: \
+                         name a server that is in no cluster, or three of them"
+                    )
+                    .into(),
+                )),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// How many masters of its cluster keep data; `None`: it does not say.
+    async fn shards(&self) -> Result<Option<u64>, Fault> {
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("INFO");
+        let cluster = optional(self.ask(command).await)?;
+        Ok(cluster.and_then(|info| fields(&info).get("cluster_size")?.parse().ok()))
     }
 
     /// Ends a connection on the server, so that nothing of it runs behind this one. False if that may not be done.
@@ -108,6 +138,12 @@ impl Handshake<'_> {
         // Both ways, so that a user who may do only one of EVALSHA and EVAL is found out here.
         match self.answer(self.connection.send(&call, false)).await {
             Ok(_) | Err(Fault::NoScript) => {}
+            Err(Fault::Refused(cause)) if cause.is_unknown_command() => {
+                let problem = format!(
+                    "it runs no scripts, as a Sentinel or what is no Redis server: {cause}"
+                );
+                return Err(Fault::WrongServer(problem.into()));
+            }
             Err(fault) => return Err(fault),
         }
         let reply = self.answer(self.connection.send(&call, true)).await;
@@ -130,15 +166,17 @@ impl Handshake<'_> {
         self.answer(self.connection.send_command(command)).await
     }
 
-    async fn answer(&self, mut sent: super::Sent) -> Result<Reply, Fault> {
+    async fn answer(&self, mut sent: Sent) -> Result<Reply, Fault> {
         let answer = self.shared.clock.until(self.until, &mut sent).await;
-        answer.unwrap_or(Err(Fault::NoAnswer(self.shared.connect_timeout)))
+        answer.unwrap_or(Err(Fault::NoAnswer(self.limit)))
     }
 }
 
 /// What a server says of itself that bears on the promises of a lock. `None`: the user may not ask.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
+    /// It is a node of a Redis Cluster.
+    pub(crate) is_cluster: bool,
     pub(crate) version: Option<String>,
     pub(crate) replicas: Option<u64>,
     pub(crate) eviction_policy: Option<String>,
@@ -149,43 +187,60 @@ pub(crate) struct Facts {
     pub(crate) clock_ahead_ms: Option<i64>,
 }
 
-pub(super) async fn facts(shared: &Arc<Shared>, connection: &Connection) -> Result<Facts, Fault> {
-    let until = shared.clock.now().plus(shared.response_timeout);
-    let handshake = Handshake { shared, connection, until };
-    let server = optional(info(&handshake, "server").await)?;
-    let replication = optional(info(&handshake, "replication").await)?;
-    let eviction_policy = config(&handshake, "maxmemory-policy").await?;
-    let max_memory = config(&handshake, "maxmemory").await?;
-    let append_only = config(&handshake, "appendonly").await?;
-    let fsync = config(&handshake, "appendfsync").await?;
+/// Asks for all at once: one round trip, and `limit` for it.
+pub(super) async fn facts(
+    shared: &Arc<Shared>,
+    connection: &Connection,
+    limit: Duration,
+) -> Result<Facts, Fault> {
+    let until = shared.clock.now().plus(limit);
+    let handshake = Handshake { shared, connection, limit, until };
+    let sent =
+        ["server", "replication"].map(|section| connection.send_command(info_command(section)));
+    let settings = ["maxmemory-policy", "maxmemory", "appendonly", "appendfsync"];
+    let settings = settings.map(|setting| connection.send_command(config_command(setting)));
+    let asked_at = since_epoch();
+    let time = connection.send_command(redis::cmd("TIME"));
+
+    let [server, replication] = sent;
+    let mut server = info_of(&handshake, server).await?;
+    let replication = info_of(&handshake, replication).await?;
+    let [eviction_policy, max_memory, append_only, fsync] = settings;
+    let eviction_policy = setting_of(&handshake, eviction_policy).await?;
+    let max_memory = setting_of(&handshake, max_memory).await?;
+    let append_only = setting_of(&handshake, append_only).await?;
+    let fsync = setting_of(&handshake, fsync).await?;
+    let time = optional(handshake.answer(time).await)?;
     Ok(Facts {
-        version: server.and_then(|mut info| {
-            info.remove("valkey_version").or_else(|| info.remove("redis_version"))
-        }),
-        replicas: replication
-            .and_then(|info| info.get("connected_slaves").and_then(|n| n.parse().ok())),
+        is_cluster: MODES
+            .iter()
+            .any(|name| server.get(*name).is_some_and(|mode| mode == "cluster")),
+        version: server.remove("valkey_version").or_else(|| server.remove("redis_version")),
+        replicas: replication.get("connected_slaves").and_then(|count| count.parse().ok()),
         eviction_policy,
         max_memory: max_memory.and_then(|bytes| bytes.parse().ok()),
         append_only: append_only.map(|value| value == "yes"),
         fsync_always: fsync.map(|value| value == "always"),
-        clock_ahead_ms: clock_ahead_ms(&handshake).await?,
+        clock_ahead_ms: time.and_then(|time| clock_ahead_ms(&time, asked_at, since_epoch())),
     })
 }
 
-async fn clock_ahead_ms(handshake: &Handshake<'_>) -> Result<Option<i64>, Fault> {
-    let before = since_epoch();
-    let reply = optional(handshake.ask(redis::cmd("TIME")).await)?;
-    let after = since_epoch();
-    let parts = reply.as_ref().and_then(Reply::list).unwrap_or_default();
-    let [seconds, micros] = parts else {
-        return Ok(None);
-    };
-    let (Some(seconds), Some(micros)) = (seconds.number(), micros.number()) else {
-        return Ok(None);
-    };
+/// From the reply to TIME, asked for at `before`, and here at `after`.
+fn clock_ahead_ms(time: &Reply, before: Duration, after: Duration) -> Option<i64> {
+    let [seconds, micros] = time.list()? else { return None };
+    let there = seconds.number()?.saturating_mul(1000).saturating_add(micros.number()? / 1000);
     let here = (before + after) / 2;
-    let there = seconds.saturating_mul(1000).saturating_add(micros / 1000);
-    Ok(Some(there.saturating_sub(here.as_millis() as i64)))
+    Some(there.saturating_sub(here.as_millis() as i64))
+}
+
+async fn info_of(handshake: &Handshake<'_>, sent: Sent) -> Result<HashMap<String, String>, Fault> {
+    Ok(optional(handshake.answer(sent).await)?.as_ref().map(fields).unwrap_or_default())
+}
+
+async fn setting_of(handshake: &Handshake<'_>, sent: Sent) -> Result<Option<String>, Fault> {
+    let reply = optional(handshake.answer(sent).await)?;
+    let value = reply.as_ref().and_then(Reply::list).and_then(|pair| pair.get(1));
+    Ok(value.and_then(Reply::text).map(str::to_owned))
 }
 
 fn since_epoch() -> Duration {
@@ -212,23 +267,22 @@ pub(super) fn fields(info: &Reply) -> HashMap<String, String> {
         .collect()
 }
 
-async fn config(handshake: &Handshake<'_>, setting: &str) -> Result<Option<String>, Fault> {
+fn config_command(setting: &str) -> redis::Cmd {
     let mut command = redis::cmd("CONFIG");
     command.arg("GET").arg(setting);
-    let reply = optional(handshake.ask(command).await)?;
-    let value = reply.as_ref().and_then(Reply::list).and_then(|pair| pair.get(1));
-    Ok(value.and_then(Reply::text).map(str::to_owned))
+    command
 }
 
-/// What this user may not ask, or the server does not offer, is not known; anything else is a fault.
+/// What the server refuses to say, in whatever words, is not known. Its state is another matter: it may pass.
 fn optional<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
     match answer {
         Ok(value) => Ok(Some(value)),
-        Err(Fault::Denied { .. }) => Ok(None),
-        Err(Fault::Refused(cause)) if cause.is_unknown_command() => Ok(None),
+        Err(fault) if fault.is_refusal() => Ok(None),
         Err(fault) => Err(fault),
     }
 }
 
+/// Where `INFO server` says whether it is a Sentinel, a node of a cluster or neither: Redis, Valkey.
+const MODES: [&str; 2] = ["redis_mode", "server_mode"];
 /// A key and a channel that nobody uses.
 pub(super) const PROBE: &str = "leasehold_probe";

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connector::Connector;
+use super::greeting::Greeting;
 use super::handshake::PROBE;
 use crate::clock::{Clock, Timestamp};
 use crate::error::Fault;
@@ -32,6 +33,7 @@ struct Shared {
     /// Without credentials.
     address: Arc<str>,
     connector: Arc<dyn Connector>,
+    greeting: Greeting,
     clock: Clock,
     response_timeout: Duration,
     connect_timeout: Duration,
@@ -121,6 +123,7 @@ impl Hub {
     pub(super) fn start(
         address: Arc<str>,
         connector: Arc<dyn Connector>,
+        greeting: Greeting,
         clock: Clock,
         response_timeout: Duration,
         connect_timeout: Duration,
@@ -130,6 +133,7 @@ impl Hub {
         let shared = Arc::new(Shared {
             address,
             connector,
+            greeting,
             clock,
             response_timeout,
             connect_timeout,
@@ -174,7 +178,7 @@ impl Hub {
             match shared.clock.until(until, sink.subscribe(PROBE)).await {
                 Some(Ok(())) => Ok(()),
                 // The name of the probe may be out of bounds; the names of locks are another matter.
-                Some(Err(error)) => match Fault::from_redis(error) {
+                Some(Err(error)) => match Fault::from_redis(&error, &shared.greeting.secrets) {
                     Fault::Denied { what, .. } if &*what == "the channel" => Ok(()),
                     fault => Err(fault),
                 },
@@ -206,7 +210,7 @@ impl Shared {
                 self.connections_made.fetch_add(1, Ordering::Relaxed);
                 Ok(Some(connection.split()))
             }
-            Some(Err(error)) => Err(Fault::from_redis(error)),
+            Some(Err(error)) => Err(self.greeting.fault(&error)),
             None => Ok(None),
         }
     }
@@ -277,10 +281,14 @@ impl Attendant {
             let moved = self.shared.moved.subscribe();
             match self.shared.connect(until).await {
                 Ok(Some((sink, stream))) => {
-                    attempt = 0;
+                    let began_at = self.shared.clock.now();
                     self.use_connection(sink, stream, moved).await;
                     self.shared.deaf();
                     self.pending.clear();
+                    // One that breaks at once was no success: a server may do so for ever.
+                    if self.shared.clock.now().since(began_at) >= LASTING {
+                        attempt = 0;
+                    }
                 }
                 Ok(None) => events::no_connection_for_subscriptions(&self.shared.address, None),
                 Err(fault) => {
@@ -363,8 +371,10 @@ impl Attendant {
 
     fn subscribe(&self, sink: &PubSubSink, channel: Arc<str>) {
         let mut sink = sink.clone();
+        let secrets = self.shared.greeting.secrets.clone();
         self.await_answer(async move {
-            match sink.subscribe(&*channel).await.map_err(Fault::from_redis) {
+            let fault = |error| Fault::from_redis(&error, &secrets);
+            match sink.subscribe(&*channel).await.map_err(fault) {
                 Ok(()) => Ok(Done::Subscribed(channel)),
                 Err(fault @ (Fault::Denied { .. } | Fault::Refused(_))) => {
                     Ok(Done::Refused(channel, fault))
@@ -376,8 +386,10 @@ impl Attendant {
 
     fn unsubscribe(&self, sink: &PubSubSink, channel: Arc<str>) {
         let mut sink = sink.clone();
+        let secrets = self.shared.greeting.secrets.clone();
         self.await_answer(async move {
-            match sink.unsubscribe(&*channel).await.map_err(Fault::from_redis) {
+            let fault = |error| Fault::from_redis(&error, &secrets);
+            match sink.unsubscribe(&*channel).await.map_err(fault) {
                 // Refused, the messages go on, and nobody listens to them.
                 Ok(()) | Err(Fault::Denied { .. } | Fault::Refused(_)) => Ok(Done::Nothing),
                 Err(_) => Ok(Done::Broken),
@@ -401,6 +413,8 @@ impl Attendant {
     }
 }
 
+/// A connection that lasted so long was a good one: the pauses begin anew.
+const LASTING: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const PING_EVERY: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(30);

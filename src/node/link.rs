@@ -19,6 +19,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::error::Fault;
 use crate::key::LeaseId;
 use crate::script::{Call, Reply};
+use crate::secret::Secrets;
 
 /// Which connection of a node, counted from the first.
 pub(crate) type Generation = u64;
@@ -38,6 +39,8 @@ pub(super) enum LinkState {
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) commands: MultiplexedConnection,
+    /// What no answer may show.
+    pub(super) secrets: Secrets,
     pub(super) generation: Generation,
     /// The server may still run what was written to older connections of this client.
     pub(super) haunted: bool,
@@ -120,7 +123,9 @@ impl Connection {
 
     pub(super) fn send_command(&self, command: Cmd) -> Sent {
         let mut commands = self.commands.clone();
-        let reply = async move { wire::reply(commands.send_packed_command(&command).await) };
+        let secrets = self.secrets.clone();
+        let reply =
+            async move { wire::reply(commands.send_packed_command(&command).await, &secrets) };
         Sent::start(self, Box::pin(unconstrained(reply)))
     }
 }

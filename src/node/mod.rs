@@ -9,6 +9,7 @@
 
 mod connector;
 mod farewell;
+mod greeting;
 mod handshake;
 mod hub;
 mod link;
@@ -48,6 +49,7 @@ use crate::key::LeaseId;
 use crate::script::{Call, Reply};
 use connector::Sockets;
 use farewell::{Farewell, Patience};
+use greeting::Greeting;
 use handshake::{Handshake, Met};
 use hub::Hub;
 use link::{Connection, Link, LinkState, Sending};
@@ -64,6 +66,7 @@ struct Shared {
     /// Without credentials.
     address: Arc<str>,
     connector: Arc<dyn Connector>,
+    greeting: Greeting,
     clock: Clock,
     response_timeout: Duration,
     connect_timeout: Duration,
@@ -118,15 +121,18 @@ impl Node {
             Some(network) => network.connector(&address.shown),
             None => {
                 let sockets = Sockets::new(address, patience(config.ttl)).map_err(|error| {
-                    Error::from_fault(&address.shown, None, Fault::from_redis(error))
+                    let fault = Fault::from_redis(&error, &address.secrets);
+                    Error::from_fault(&address.shown, None, fault)
                 })?;
                 Arc::new(sockets)
             }
         };
         let (owing, owed) = mpsc::unbounded_channel();
+        let greeting = Greeting::of(address);
         let hub = Hub::start(
             address.shown.clone(),
             connector.clone(),
+            greeting.clone(),
             clock.clone(),
             config.response_timeout,
             config.connect_timeout,
@@ -135,6 +141,7 @@ impl Node {
         let shared = Arc::new(Shared {
             address: address.shown.clone(),
             connector,
+            greeting,
             clock: clock.clone(),
             response_timeout: config.response_timeout,
             connect_timeout: config.connect_timeout,
@@ -345,9 +352,9 @@ impl Node {
     }
 
     /// What the server says of itself that bears on the promises of a lock.
-    pub(crate) async fn facts(&self) -> Result<Facts, Fault> {
+    pub(crate) async fn facts(&self, limit: Duration) -> Result<Facts, Fault> {
         let connection = self.shared.link.lock().state.connection()?.clone();
-        handshake::facts(&self.shared, &connection).await
+        handshake::facts(&self.shared, &connection, limit).await
     }
 
     /// Ends the tasks of this node once nothing is owed any more, or no lease that is owed can still stand.
@@ -371,7 +378,7 @@ impl Shared {
     fn heed(&self, generation: Generation, answer: &Result<Reply, Fault>) {
         match answer {
             Err(Fault::Broken(_)) => return self.give_up(generation, "the connection broke"),
-            Err(Fault::Refused(cause)) if cause.is_replica() => {
+            Err(Fault::Refused(cause)) if cause.takes_no_writes() => {
                 self.give_up(generation, &cause.to_string());
             }
             Err(fault @ Fault::Replaced) => self.give_up(generation, &fault.to_string()),
@@ -478,7 +485,7 @@ impl Supervisor {
         let shared = self.shared.clone();
         let until = shared.clock.now().plus(shared.connect_timeout);
         let closing = shared.closing.clone();
-        let first = closing.run_until_cancelled(self.connect(until)).await;
+        let first = closing.run_until_cancelled(self.connect_first(until)).await;
         let first = first.unwrap_or(Err(Fault::Closed));
         if let Err(fault) = &first {
             self.failed(fault);
@@ -494,6 +501,29 @@ impl Supervisor {
         self.serve().await;
     }
 
+    /// Connects for the first time. A server that is only starting is waited for, until `until`.
+    async fn connect_first(&mut self, until: Timestamp) -> Result<(), Fault> {
+        let clock = self.shared.clock.clone();
+        let mut before = None;
+        for attempt in 0.. {
+            let fault = match (self.connect(until).await, before.take()) {
+                (Ok(()), _) => return Ok(()),
+                // Its time was cut short: why the one before failed says more.
+                (Err(Fault::NoAnswer(_)), Some(before)) => before,
+                (Err(fault), _) => fault,
+            };
+            events::connecting_failed(&self.shared.address, &fault, attempt);
+            let next_at = clock.now().plus(clock.back_off(attempt, LONGEST_PAUSE_AT_START));
+            if !fault.may_pass_at_start() || next_at >= until || clock.is_stopped() {
+                return Err(fault);
+            }
+            self.failed(&fault);
+            before = Some(fault);
+            clock.sleep_until(next_at).await;
+        }
+        Err(Fault::Closed)
+    }
+
     fn failed(&self, fault: &Fault) {
         if let Some(servers) = &self.shared.servers {
             servers.leave(&self.shared.address, self.shared.clock.now());
@@ -506,6 +536,7 @@ impl Supervisor {
     }
 
     async fn serve(mut self) {
+        let mut attempt = 0;
         loop {
             let since = self.shared.clock.now();
             self.use_connection().await;
@@ -514,8 +545,11 @@ impl Supervisor {
             }
             self.connection_lost();
             self.settling.clear();
-            let lasted = self.shared.clock.now().since(since) >= LASTING;
-            if !self.reconnect(lasted).await {
+            // A connection that breaks at once was no success: a server may do so for ever.
+            if self.shared.clock.now().since(since) >= LASTING {
+                attempt = 0;
+            }
+            if !self.reconnect(&mut attempt).await {
                 self.done = true;
                 return;
             }
@@ -639,17 +673,19 @@ impl Supervisor {
 
     /// Tries until there is a connection; false once nothing is left to do on one.
     ///
-    /// The first attempt is made at once if the last connection lasted.
-    async fn reconnect(&mut self, lasted: bool) -> bool {
+    /// The first attempt is made at once. `attempt` counts those since the last connection that lasted.
+    async fn reconnect(&mut self, attempt: &mut u32) -> bool {
         let shared = self.shared.clone();
-        for attempt in 0.. {
+        let mut first = true;
+        loop {
             if shared.clock.is_stopped() {
                 return false;
             }
-            if attempt > 0 || !lasted {
-                let pause = shared.clock.sleep(shared.clock.back_off(attempt, LONGEST_PAUSE));
+            if *attempt > 0 {
+                let pause = shared.clock.sleep(shared.clock.back_off(*attempt, LONGEST_PAUSE));
                 shared.while_needed(pause).await;
             }
+            *attempt = attempt.saturating_add(1);
             if shared.closing.is_cancelled() {
                 let now = shared.clock.now();
                 let mut link = shared.link.lock();
@@ -667,13 +703,12 @@ impl Supervisor {
                 Some(Err(fault)) => fault,
                 None => continue,
             };
-            if let (Fault::SameServer(problem), 0) = (&fault, attempt) {
+            if let (Fault::SameServer(problem), true) = (&fault, std::mem::take(&mut first)) {
                 events::node_not_used(&shared.address, problem);
             }
-            events::connecting_failed(&shared.address, &fault, attempt);
+            events::connecting_failed(&shared.address, &fault, *attempt);
             self.failed(&fault);
         }
-        false
     }
 
     /// Makes a connection and, in one step, sends what is owed on it and lets others use it.
@@ -683,17 +718,13 @@ impl Supervisor {
         let made = shared.clock.until(until, shared.connector.commands(lost.clone())).await;
         let commands = match made {
             Some(Ok(commands)) => commands,
-            Some(Err(error)) => {
-                return Err(match Fault::from_redis(error) {
-                    Fault::Broken(cause) => Fault::Down(cause.to_string().into()),
-                    fault => fault,
-                });
-            }
-            None => return Err(Fault::NoAnswer(shared.connect_timeout)),
+            Some(Err(error)) => return Err(shared.greeting.fault(&error)),
+            None => return Err(shared.greeting.silence(shared.connect_timeout)),
         };
         shared.connections_made.fetch_add(1, Ordering::Relaxed);
         let mut connection = Connection {
             commands,
+            secrets: shared.greeting.secrets.clone(),
             generation: *shared.generation.borrow() + 1,
             haunted: false,
             made_at: Timestamp::NEVER,
@@ -701,7 +732,8 @@ impl Supervisor {
             counts_from: Timestamp::NEVER,
             past: None,
         };
-        let handshake = Handshake { shared: &shared, connection: &connection, until };
+        let limit = shared.connect_timeout;
+        let handshake = Handshake { shared: &shared, connection: &connection, limit, until };
         let Met { identity, run } = handshake.run(&mut self.predecessors).await?;
         events::server_met(&shared.address, &run.past);
         if !self.may_listen {
@@ -756,7 +788,7 @@ impl Drop for Supervisor {
         if !self.done {
             self.shared.clock.stop();
         }
-        self.shared.farewell.lock().haunting = std::mem::take(&mut self.haunting);
+        self.shared.farewell.lock().predecessors = std::mem::take(&mut self.predecessors);
         self.shared.link.lock().state = LinkState::Down(Fault::Closed);
         // Wakes those who wait for a connection, to learn that none comes.
         self.shared.generation.send_modify(|_| {});
@@ -772,3 +804,5 @@ fn patience(ttl: Duration) -> Duration {
 /// A connection that lasted so long was a good one: the next is made at once.
 const LASTING: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A client that starts together with its server is not to wait for much longer than the server takes.
+const LONGEST_PAUSE_AT_START: Duration = Duration::from_millis(250);

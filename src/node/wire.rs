@@ -4,6 +4,7 @@ use redis::{Cmd, Value};
 
 use crate::error::Fault;
 use crate::script::{Arg, Call, Reply, Script};
+use crate::secret::Secrets;
 
 /// The call by the script's hash, or with its whole text for a server that does not know the hash.
 pub(super) fn command(call: &Call, with_body: bool) -> Cmd {
@@ -34,14 +35,18 @@ fn hash(script: &'static Script) -> &'static str {
     script.hash.get_or_init(|| redis::Script::new(script.body).get_hash().to_owned())
 }
 
-pub(super) fn reply(result: Result<Value, redis::RedisError>) -> Result<Reply, Fault> {
+pub(super) fn reply(
+    result: Result<Value, redis::RedisError>,
+    secrets: &Secrets,
+) -> Result<Reply, Fault> {
     match result {
-        Ok(value) => convert(value),
-        Err(error) => Err(Fault::from_redis(error)),
+        Ok(value) => convert(value, secrets),
+        Err(error) => Err(Fault::from_redis(&error, secrets)),
     }
 }
 
-fn convert(value: Value) -> Result<Reply, Fault> {
+fn convert(value: Value, secrets: &Secrets) -> Result<Reply, Fault> {
+    let convert = |value| convert(value, secrets);
     Ok(match value {
         Value::Nil => Reply::Nil,
         Value::Int(number) => Reply::Number(number),
@@ -59,7 +64,7 @@ fn convert(value: Value) -> Result<Reply, Fault> {
             let items = pairs.into_iter().flat_map(|(key, value)| [key, value]);
             Reply::List(items.map(convert).collect::<Result<_, _>>()?)
         }
-        Value::ServerError(error) => return Err(Fault::from_redis(error.into())),
-        other => return Err(Fault::Unexpected(format!("{other:?}").into())),
+        Value::ServerError(error) => return Err(Fault::from_redis(&error.into(), secrets)),
+        other => return Err(Fault::Unexpected(secrets.clean(format!("{other:?}")))),
     })
 }

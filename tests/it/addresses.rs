@@ -35,11 +35,14 @@ async fn a_unix_socket_serves_as_well() {
 
 #[cfg(feature = "tls")]
 mod tls {
-    use std::fs;
+    use std::{fs, time::Instant};
 
     use leasehold::{Client, Error};
 
-    use crate::support::{Server, Worker, free_port};
+    use crate::{
+        checks::AT_ONCE,
+        support::{Server, Worker, free_port},
+    };
 
     /// A server with a certificate of its own making, its TLS port, and the certificate's file.
     async fn server() -> (Server, String, String) {
@@ -73,11 +76,21 @@ mod tls {
     }
 
     #[tokio::test]
-    async fn a_server_whose_certificate_nobody_trusts_is_refused() {
-        let (server, port, _) = server().await;
-        for port in [port, server.port().to_string()] {
-            let error = Client::connect(&format!("rediss://127.0.0.1:{port}")).await;
-            assert!(matches!(error, Err(Error::Unavailable { .. })), "{error:?}");
-        }
+    async fn a_server_whose_certificate_nobody_trusts_is_refused_at_once() {
+        let (_server, port, _) = server().await;
+        let started_at = Instant::now();
+        let error = Client::connect(&format!("rediss://127.0.0.1:{port}")).await;
+        let error = error.expect_err("nobody vouches for it");
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(error.to_string().contains("certificate"), "{error}");
+        assert!(started_at.elapsed() < 2 * AT_ONCE, "{:?}", started_at.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_port_for_tls_is_recognised_behind_a_plain_url() {
+        let (_server, port, _) = server().await;
+        let builder = Client::builder().nodes([format!("redis://127.0.0.1:{port}")]);
+        let error = builder.connect_timeout(AT_ONCE).connect().await.expect_err("it wants TLS");
+        assert!(error.to_string().contains("for TLS, write `rediss://`"), "{error}");
     }
 }

@@ -229,10 +229,10 @@ async fn a_wait_through_a_failover_counts_once() {
     proxy.drop_replies(true);
     let waiting = tokio::spawn(lock.lock());
     eventually(LIMIT, "it is granted", async || exists(&server, "n").await).await;
-    server.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
     proxy.drop_replies(false);
     eventually(LIMIT, "it is refused", async || spy.count("lock_acquire") >= 4).await;
-    server.command(&["REPLICAOF", "NO", "ONE"]).await;
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
     let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it asks again");
     let guard = guard.expect("no panic").expect("nothing of its own is in its way");
     is_counted_once(&server, &guard).await;

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 /// From the top to the bottom, as in `src/lib.rs` and in `ARCHITECTURE.md`.
-const LAYERS: [&str; 12] = [
+const LAYERS: [&str; 13] = [
     "key",
     "owner",
+    "secret",
     "error",
     "config",
     "script",

@@ -22,5 +22,7 @@ mod reasons;
 mod reconnecting;
 mod runs;
 mod scripts;
+mod secrets;
 mod support;
 mod telling;
+mod wrong_addresses;

@@ -43,13 +43,13 @@ async fn a_client_connects_without_a_minority_and_to_the_rest_later() {
 }
 
 #[tokio::test]
-async fn without_a_majority_connecting_fails_at_once_where_nobody_listens() {
+async fn without_a_majority_connecting_fails_after_its_time_where_nobody_listens() {
     let masters = Masters::start(5).await;
     for server in &masters.0[2..] {
         server.kill();
     }
     let began_at = Instant::now();
-    let answer = masters.builder().connect().await;
+    let answer = masters.builder().connect_timeout(400 * MS).connect().await;
     assert!(began_at.elapsed() < 1000 * MS, "{:?}", began_at.elapsed());
     for (node, said) in failures(answer.as_ref().map_err(Clone::clone)) {
         assert!(said.contains(&node) && said.contains("refused"), "{said}");

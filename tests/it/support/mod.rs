@@ -10,6 +10,7 @@ mod proxy;
 mod server;
 mod spy;
 mod stall;
+mod twister;
 mod worker;
 
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ pub(crate) use self::{
     server::Server,
     spy::{Run, Spy},
     stall::{Stalls, within},
+    twister::Twister,
     worker::{Worker, shared_clock_us},
 };
 
