@@ -2,8 +2,11 @@
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use uuid::Uuid;
+
+use crate::clock::{SystemTimeSource, TimeSource, Timestamp};
 
 const TOKEN_PREFIX: &str = "leasehold_token";
 const REDISSON_TOKEN_PREFIX: &str = "redisson_lock_token";
@@ -104,7 +107,14 @@ impl fmt::Display for Printable<'_> {
 pub(crate) struct LeaseId(pub(crate) Arc<str>);
 
 impl LeaseId {
-    pub(crate) fn new(client: &str, uuid: Uuid) -> Self {
+    /// `block`: how many holds may use the lease, one after the other. Whether there may be several is seen from the
+    /// version of the UUID, also by other processes.
+    pub(crate) fn new(client: &str, uuid: Uuid, block: u64) -> Self {
+        let mut bytes = uuid.into_bytes();
+        if block > 1 {
+            bytes[6] = bytes[6] & 0x0f | (PASSED_ON as u8) << 4;
+        }
+        let uuid = Uuid::from_bytes(bytes);
         let mut buffer = Uuid::encode_buffer();
         let uuid = uuid.hyphenated().encode_lower(&mut buffer);
         let mut id = String::with_capacity(client.len() + 1 + uuid.len());
@@ -118,16 +128,22 @@ impl LeaseId {
 /// A lock's holder, as the server knows it: the text that names the holder in the lock's hash.
 ///
 /// A lease of this library reads `client:uuid`, and one of Redisson `uuid:thread`.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Holder(Arc<str>);
+///
+/// The text names one lease and no other. Mostly that is one hold. Where a client had several waiters, the lease may
+/// pass from one to the next during the [`handoff_window`](crate::ClientBuilder::handoff_window).
+#[derive(Clone)]
+pub struct Holder {
+    text: Arc<str>,
+    seen_at: Timestamp,
+}
 
 impl Holder {
     pub(crate) fn new(text: impl Into<Arc<str>>) -> Self {
-        Self(text.into())
+        Self { text: text.into(), seen_at: SystemTimeSource.now() }
     }
 
     /// A holder of that name, as in the lock's hash: for [`force_unlock_if`](crate::Mutex::force_unlock_if), and for tests
-    /// of code that is given one.
+    /// of code that is given one. It counts as seen now.
     ///
     /// ```
     /// use leasehold::Holder;
@@ -136,22 +152,32 @@ impl Holder {
     /// assert_eq!(holder.client(), Some("billing-7"));
     /// ```
     pub fn named(text: impl AsRef<str>) -> Self {
-        Self(text.as_ref().into())
+        Self::new(text.as_ref())
     }
 
-    /// Returns the whole text. It names one hold and no other.
+    /// Returns the whole text. It names one lease and no other.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// For how long at least the lease must have been taken now, so that who held it when this was seen holds it still,
+    /// if it does. `None`: nobody else ever has that lease. `seen_late`: how long an answer may have been on its way.
+    pub(crate) fn certain_age(&self, seen_late: Duration) -> Option<Duration> {
+        let (_, uuid) = self.text.rsplit_once(':')?;
+        let version = Uuid::try_parse(uuid).ok()?.get_version_num();
+        let since = SystemTimeSource.now().since(self.seen_at);
+        // A fiftieth for clocks that do not run alike.
+        (version == PASSED_ON).then(|| since + since / 50 + seen_late + LONGEST_WINDOW)
     }
 
     /// Returns the name of the client that holds the lock, if it is a client of this library.
     pub fn client(&self) -> Option<&str> {
-        let (client, uuid) = self.0.rsplit_once(':')?;
+        let (client, uuid) = self.text.rsplit_once(':')?;
         Uuid::try_parse(uuid).ok().map(|_| client)
     }
 
     pub(crate) fn text(&self) -> &Arc<str> {
-        &self.0
+        &self.text
     }
 
     /// Whether it can be the same on two servers: a red lock of Redisson's has another name on each.
@@ -163,11 +189,11 @@ impl Holder {
 /// The holder without the end of its random part: enough to tell holders apart, not to act as one.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.rsplit_once(':') {
+        match self.text.rsplit_once(':') {
             Some((client, uuid)) if Uuid::try_parse(uuid).is_ok() => {
                 write!(f, "{}:{}", Printable(&shortened(client)), &uuid[..8])
             }
-            _ => Printable(&shortened(&self.0)).fmt(f),
+            _ => Printable(&shortened(&self.text)).fmt(f),
         }
     }
 }
@@ -180,15 +206,34 @@ impl fmt::Debug for Holder {
 
 impl fmt::Display for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Holder(self.0.clone()).fmt(f)
+        Holder::new(self.0.clone()).fmt(f)
     }
 }
 
 impl fmt::Debug for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LeaseId({})", Holder(self.0.clone()))
+        write!(f, "LeaseId({})", Holder::new(self.0.clone()))
     }
 }
+
+impl PartialEq for Holder {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Holder {}
+
+impl std::hash::Hash for Holder {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+/// The version of the UUIDs of leases that may pass from one hold to the next.
+const PASSED_ON: usize = 8;
+/// For how long a lease may pass on, with something to spare; see `config.rs`.
+const LONGEST_WINDOW: Duration = Duration::from_millis(1500);
 
 #[cfg(test)]
 mod tests {
@@ -258,11 +303,13 @@ mod tests {
     #[test]
     fn a_holder_is_shown_without_its_secret_end() {
         let uuid = Uuid::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
-        let id = LeaseId::new("billing-7", uuid);
+        let id = LeaseId::new("billing-7", uuid, 1);
         let holder = Holder::new(id.0.clone());
         assert_eq!(holder.to_string(), "billing-7:01234567");
         assert_eq!(holder.client(), Some("billing-7"));
         assert_eq!(Holder::new("0123:77").client(), None);
+        let passed_on = LeaseId::new("billing-7", uuid, 2);
+        assert_eq!(Holder::new(passed_on.0).to_string(), "billing-7:01234567");
         let shown = format!("{holder:?} {id:?}");
         assert_eq!(shown, "Holder(billing-7:01234567) LeaseId(billing-7:01234567)");
     }

@@ -159,6 +159,8 @@
 //! * `tls` accepts `rediss://` URLs, through rustls with the operating system's certificates. It is off by default.
 
 // The modules in the order of their layers: each uses only itself and those above it.
+mod clock;
+
 mod key;
 
 mod owner;
@@ -170,8 +172,6 @@ mod error;
 mod config;
 
 mod script;
-
-mod clock;
 
 mod events;
 

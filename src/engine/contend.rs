@@ -177,7 +177,7 @@ async fn ask(
 ) -> Result<Outcome, Fault> {
     let clock = &engine.clock;
     let at = until.min(clock.now().plus(engine.config.response_timeout(terms.ttl())));
-    let id = || LeaseId::new(&engine.config.name, clock.uuid());
+    let id = || LeaseId::new(&engine.config.name, clock.uuid(), block);
     let attempt = match engine.quorum.attempt(primitive, id(), terms.ttl(), block) {
         Err(fault) if fault.may_pass() => {
             engine.quorum.up(at).await?;

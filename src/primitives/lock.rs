@@ -326,7 +326,12 @@ impl Mutex {
         self.force(None).await
     }
 
-    /// Frees the lock if `holder` (from [`status`](Self::status) or an [`Error::Timeout`]) still holds it.
+    /// Frees the lock if `holder` (from [`status`](Self::status) or an [`Error::Timeout`]) still holds it, and returns
+    /// whether it did.
+    ///
+    /// It never frees the next hold instead. A lease that a client took for several waiters may pass from one to the
+    /// next in its first moments. If you saw its holder in the first seconds of such a lease, nothing is freed and this
+    /// returns `false`: ask [`status`](Self::status) again.
     ///
     /// # Errors
     ///
@@ -338,9 +343,12 @@ impl Mutex {
     async fn force(&self, holder: Option<&Holder>) -> Result<bool, Error> {
         let mut args = vec![Arg::Word(PUBLISH)];
         args.extend(holder.map(|holder| Arg::Text(holder.text().clone())));
+        let late = self.engine.config.response_timeout + Duration::from_micros(self.lock.grain_us);
+        let age = holder.and_then(|holder| holder.certain_age(late));
+        args.extend(age.map(|age| Arg::Number(age.as_micros() as u64)));
         let call = Call {
             script: &script::FORCE_UNLOCK,
-            keys: vec![self.lock.name.clone(), self.lock.channel.clone()],
+            keys: vec![self.lock.name.clone(), self.lock.channel.clone(), self.lock.token_key()],
             args,
         };
         // Whose hold of ours it can be is known before it is freed: a later one is another's.

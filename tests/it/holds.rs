@@ -93,6 +93,51 @@ fn nothing_is_held_after_a_shutdown_among_threads() {
     runtime.block_on(eventually(LIMIT, "no lock is left", none_left));
 }
 
+// A hand-off.
+
+/// Who holds by a lease that passes on is known by it, and so is the next: what is to free the one leaves the other
+/// alone, whoever asks and however its holder was seen.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_unlock_of_a_holder_spares_the_one_behind_it() {
+    let server = Server::start().await;
+    let builder = || Client::builder().nodes([server.url()]).response_timeout(300 * MS);
+    let client = builder().handoff_window(1000 * MS).connect().await.expect("connected");
+    let other = builder().connect().await.expect("connected");
+    let (lock, theirs) = (client.mutex("n"), other.mutex("n"));
+    let held = theirs.lock().await.expect("free");
+    let first = tokio::spawn(lock.lock());
+    eventually(LIMIT, "one waits", async || client.stats().waiters == 1).await;
+    let next = tokio::spawn(lock.lock());
+    eventually(LIMIT, "both wait", async || client.stats().waiters == 2).await;
+    held.unlock().await.expect("held");
+    let guard = first.await.expect("no panic").expect("free");
+    let seen = theirs.status().await.expect("an answer").holder.expect("somebody holds it");
+    let error = theirs.lock_with_timeout(10 * MS).await.expect_err("it is held");
+    let Error::Timeout { holder, .. } = error else { panic!("{error:?}") };
+    let seen = [guard.holder(), client.holds()[0].holder.clone(), seen, holder];
+    guard.unlock().await.expect("held");
+    let next = next.await.expect("no panic").expect("handed on");
+    assert_eq!(next.holder(), seen[0], "it is handed on");
+    let mut tries = 0;
+    // Once it is too old to be passed on any more, who sees its holder knows whom that is.
+    eventually(LIMIT, "the last hold can be freed", async || {
+        for seen in &seen {
+            for tool in [&lock, &theirs] {
+                assert!(!tool.force_unlock_if(seen).await.expect("an answer"), "try {tries}");
+            }
+        }
+        assert!(next.is_held());
+        tries += 1;
+        let now = theirs.status().await.expect("an answer").holder.expect("it is held");
+        theirs.force_unlock_if(&now).await.expect("an answer")
+    })
+    .await;
+    assert!(tries > 1, "at first nobody can be sure");
+    let answer = next.unlock().await;
+    assert!(matches!(answer, Err(Error::Lost { reason: LossReason::Gone, .. })), "{answer:?}");
+    nothing_left(&server, &client).await;
+}
+
 // An extension.
 
 /// Who stands behind a hold whose lease was made longer gets a lease of its own, as long as it asked for.

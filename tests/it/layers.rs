@@ -4,13 +4,13 @@ use std::path::Path;
 
 /// From the top to the bottom, as in `src/lib.rs` and in `ARCHITECTURE.md`.
 const LAYERS: [&str; 13] = [
+    "clock",
     "key",
     "owner",
     "secret",
     "error",
     "config",
     "script",
-    "clock",
     "events",
     "node",
     "engine",

@@ -88,6 +88,12 @@ pub(crate) fn force_unlock_if(id: &str) -> Call {
     Call::new(script, &[NAME, CHANNEL], &["PUBLISH", id])
 }
 
+/// Only if the lock was taken so long ago.
+pub(crate) fn force_unlock_if_old(id: &str, age_us: u64) -> Call {
+    let script = include_str!("../../../lua/force_unlock.lua");
+    Call::new(script, &[NAME, CHANNEL, TOKEN], &["PUBLISH", id, &age_us.to_string()])
+}
+
 pub(crate) fn status() -> Call {
     let script = include_str!("../../../lua/lock_status.lua");
     Call::new(script, &[NAME, TOKEN, CHANNEL], &[])

@@ -1,8 +1,8 @@
 //! `lock_release.lua` and `force_unlock.lua`
 
 use super::bench::{
-    Bench, CHANNEL, Call, NAME, TOKEN, acquire, answer, force_unlock, force_unlock_if, release,
-    release_by,
+    Bench, CHANNEL, Call, NAME, TOKEN, acquire, answer, force_unlock, force_unlock_if,
+    force_unlock_if_old, release, release_by,
 };
 
 #[tokio::test]
@@ -64,6 +64,16 @@ async fn a_forced_unlock_frees_the_lock_whoever_holds_it() {
     bench.expect_twice(&force_unlock(), ["1", "0"], "none").await;
     assert_eq!(bench.messages(&mut subscriber).await, ["0"]);
     bench.expect(&acquire("b"), "[1, token]", "[b, 1] 30s").await;
+}
+
+#[tokio::test]
+async fn a_forced_unlock_of_a_lease_of_some_age_leaves_a_younger_one_alone() {
+    let mut bench = Bench::start().await;
+    bench.acquired(&acquire("a")).await;
+    bench.expect_twice(&force_unlock_if_old("a", 20_000_000), ["0"; 2], "[a, 1] 30s").await;
+    bench.expect_twice(&force_unlock_if_old("b", 0), ["0"; 2], "[a, 1] 30s").await;
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    bench.expect_twice(&force_unlock_if_old("a", 20_000), ["1", "0"], "none").await;
 }
 
 #[tokio::test]
