@@ -151,8 +151,10 @@ impl Audit {
     }
 
     /// Leases of which a node granted something behind their last release, or that never had one.
-    pub fn unreleased(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.granted.keys().map(|(node, lease)| (*node, &**lease))
+    /// With the moment at which each ends by itself.
+    pub fn unreleased(&self) -> impl Iterator<Item = (usize, &str, u64)> {
+        let ends = |term: &Term| term.at + term.ttl_ms;
+        self.granted.iter().map(move |((node, lease), term)| (*node, &**lease, ends(term)))
     }
 
     /// Nothing is on its way any more.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use leasehold::sim::{Entropy, TimeSource, Timestamp};
 use leasehold::{Client, Guard};
 use tokio::runtime::{Builder, Handle, RngSeed, Runtime};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::history::History;
@@ -87,6 +88,8 @@ pub struct Process {
     pub entropy: Arc<HostEntropy>,
     pub desk: Desk,
     pub history: History,
+    /// Ends its client; another one takes its place.
+    pub ending: Notify,
     /// How often the process was stopped.
     pub stops: AtomicU64,
     /// Its tasks are being dropped, in an order that no seed decides: what they say then does not count.
@@ -106,6 +109,10 @@ struct Watched {
 impl Process {
     pub fn client(&self) -> Option<Client> {
         self.client.lock().expect("no panic").clone()
+    }
+
+    pub fn forget_client(&self) {
+        *self.client.lock().expect("no panic") = None;
     }
 
     pub fn set_client(&self, client: Client) {
@@ -188,6 +195,7 @@ impl Host {
             entropy: Arc::new(HostEntropy { rng: Mutex::new(rng.fork()) }),
             desk: Desk::default(),
             history,
+            ending: Notify::new(),
             stops: AtomicU64::new(0),
             killed: AtomicBool::new(false),
             client: Mutex::default(),

@@ -35,6 +35,10 @@ pub enum Fault {
     FlushScripts,
     /// A client's process is stopped for a while.
     StopHost,
+    /// A client's host is suspended for a while: its clock goes on, its timers do not.
+    SuspendHost,
+    /// A process ends its client in the middle of everything, and makes another one.
+    EndClient,
     /// A client's process crashes; another begins in its place.
     KillHost,
     /// A lock's key is deleted by hand on one server, where a majority without it has the lease for as long.
@@ -62,6 +66,8 @@ impl Fault {
             Self::Demote => "fault_demote",
             Self::FlushScripts => "fault_flush_scripts",
             Self::StopHost => "fault_stop_host",
+            Self::SuspendHost => "fault_suspend_host",
+            Self::EndClient => "fault_end_client",
             Self::KillHost => "fault_kill_host",
             Self::ClearSpare => "fault_clear_spare",
             Self::ClearOne => "fault_clear_one",
@@ -164,6 +170,12 @@ impl Nemesis {
             Fault::Demote => world.demote(node, 1 + rng.skewed(1000)),
             Fault::FlushScripts => world.nodes[node].server.flush_scripts(),
             Fault::StopHost => world.hosts[host].stop_until(now + rng.skewed(5000)),
+            Fault::SuspendHost => world.hosts[host].suspend_until(now + rng.skewed(9000)),
+            Fault::EndClient => {
+                let process = &world.hosts[host].process;
+                process.client()?;
+                process.ending.notify_waiters();
+            }
             Fault::KillHost => world.kill(host),
             Fault::ClearSpare | Fault::ClearOne => {
                 let lock = any_lock(rng, world, node)?;

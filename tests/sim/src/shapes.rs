@@ -22,6 +22,8 @@ pub fn covered() -> Vec<Scenario> {
         long_quarantine(),
         Scenario { name: "five-servers", nodes: 5, ..long_quarantine() },
         forgetful_servers(),
+        long_leases(),
+        Scenario { name: "three-long-leases", nodes: 3, ..long_leases() },
         Scenario {
             name: "one-of-three-cleared",
             durable: true,
@@ -78,6 +80,7 @@ pub fn one_server() -> Scenario {
         every_ms: 500,
         force_unlocks: 0,
         keepers: 50,
+        longer: 1,
         expected: &[],
     }
 }
@@ -90,6 +93,19 @@ fn cleared_by_hand() -> Scenario {
         ttl_ms: 12_000,
         faults: CLEARED,
         keepers: 300,
+        ..one_server()
+    }
+}
+
+/// Leases are made longer by extensions and nested locks, clients end, and hosts are suspended. The leases are long, so that
+/// a look that is planned for the next renewal comes late after a suspend.
+fn long_leases() -> Scenario {
+    Scenario {
+        name: "long-leases",
+        ttl_ms: 6000,
+        longer: 4,
+        faults: LONG_LEASES,
+        every_ms: 400,
         ..one_server()
     }
 }
@@ -144,6 +160,8 @@ macro_rules! faults {
 }
 
 const NETWORK_AND_CRASHES: &[(Fault, u64)] = faults![(Fault::Crash, 5), (Fault::ClearSpare, 5)];
+const LONG_LEASES: &[(Fault, u64)] =
+    faults![(Fault::Crash, 5), (Fault::SuspendHost, 25), (Fault::EndClient, 25)];
 const EMPTY_RESTARTS: &[(Fault, u64)] =
     faults![(Fault::Crash, 5), (Fault::CrashEmpty, 5), (Fault::ClearSpare, 5)];
 const RARE_EMPTY_RESTARTS: &[(Fault, u64)] =

@@ -26,6 +26,8 @@ pub struct Workload {
     pub resting: Arc<AtomicBool>,
     /// Per mille of the lost holds whose guards are kept for long.
     pub keepers: u64,
+    /// How many times a TTL a lease may be made to last.
+    pub longer: u64,
     /// How many tasks are in the middle of something.
     pub busy: Arc<AtomicU64>,
 }
@@ -37,7 +39,7 @@ impl Workload {
 
     /// Any lease of a run, however it came about.
     pub fn longest_lease_ms(&self) -> u64 {
-        self.ttl_ms() * 3 / 2
+        self.ttl_ms() * 3 / 2 * self.longer
     }
 }
 
@@ -45,6 +47,8 @@ impl Workload {
 pub struct Worker {
     pub process: Arc<Process>,
     pub client: Client,
+    /// The client is no more.
+    pub ended: Arc<AtomicBool>,
     pub rng: Rng,
     pub workload: Workload,
 }
@@ -63,6 +67,9 @@ impl Worker {
         loop {
             let pause = self.rng.skewed(400);
             sleep(Duration::from_millis(pause)).await;
+            if self.is_ended() {
+                return;
+            }
             if self.workload.resting.load(Ordering::Relaxed) {
                 sleep(Duration::from_millis(10)).await;
                 continue;
@@ -73,6 +80,10 @@ impl Worker {
         }
     }
 
+    fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
     async fn turn(&mut self) {
         let lock = self.rng.below(self.workload.locks) as usize;
         let owner = Owner::new();
@@ -81,22 +92,37 @@ impl Worker {
             self.force(&plain).await;
             return;
         }
-        let handle = self.terms(&plain);
+        let (handle, ttl) = self.terms(&plain);
         let number = self.process.history.lock().fresh();
         if self.rng.chance(100) {
             self.run(lock, number, &handle).await;
         } else if let Some(held) = self.acquire(lock, number, &handle).await {
+            self.check_beginning(&held, ttl);
             self.hold(held, number, &handle).await;
         }
     }
 
-    fn terms(&mut self, handle: &Mutex) -> Mutex {
+    /// A handle on some terms, and how long the lease is that they ask for.
+    fn terms(&mut self, handle: &Mutex) -> (Mutex, Duration) {
         let ttl = self.workload.ttl_ms();
+        let (fixed, watched) = (self.rng.between(ttl / 10, ttl), self.rng.between(ttl / 3, ttl));
+        let max_hold = self.rng.between(ttl / 3, 2 * ttl);
         match self.rng.below(100) {
-            0..70 => handle.clone(),
-            70..85 => handle.with_lease(millis(self.rng.between(ttl / 10, ttl))),
-            85..95 => handle.with_ttl(millis(self.rng.between(ttl / 3, ttl))),
-            _ => handle.with_max_hold(millis(self.rng.between(ttl / 3, 2 * ttl))),
+            0..70 => (handle.clone(), millis(ttl)),
+            70..85 => (handle.with_lease(millis(fixed)), millis(fixed)),
+            85..95 => (handle.with_ttl(millis(watched)), millis(watched)),
+            _ => (handle.with_max_hold(millis(max_hold)), millis(ttl)),
+        }
+    }
+
+    /// No hold begins with more time than it asked for: that would outlast a crash of its process.
+    fn check_beginning(&self, held: &Held, ttl: Duration) {
+        let remaining = held.guard().remaining();
+        let mut history = self.process.history.lock();
+        history.checker.checked(Rule::Deadline);
+        if remaining > ttl {
+            let what = format!("token {} begins with {remaining:?} of {ttl:?}", held.token);
+            history.violated(Rule::Deadline, what);
         }
     }
 
@@ -145,6 +171,10 @@ impl Worker {
                 timing.check(how, self.workload.response_timeout, waits);
                 None
             }
+            Err(Error::Closed) if self.is_ended() => {
+                history.answered(request, "closed");
+                None
+            }
             Err(error) => {
                 history.answered(request, "failed");
                 history.violated(Rule::Unexpected, format!("{how}: {error}"));
@@ -174,7 +204,8 @@ impl Worker {
                     }
                 }
                 7 => {
-                    let lease = millis(self.rng.between(100, self.workload.ttl_ms()));
+                    let most = self.workload.ttl_ms() * self.workload.longer;
+                    let lease = millis(self.rng.between(100, most));
                     let result = held.guard().extend(lease).await;
                     self.expect("extend", result, |error| {
                         matches!(error, Error::Lost { .. } | Error::Unavailable { .. })
@@ -212,11 +243,14 @@ impl Worker {
 
     async fn nest(&mut self, outer: &Held, owner: u64, handle: &Mutex) -> Option<Held> {
         let asked_at = self.process.history.lock().now;
-        let result = match self.rng.chance(500) {
-            true => outer.guard().reenter(),
-            false => handle.lock().await,
+        let most = millis(self.workload.ttl_ms() * self.workload.longer);
+        let result = match self.rng.below(6) {
+            0..3 => outer.guard().reenter(),
+            3 | 4 => handle.lock().await,
+            _ => handle.with_lease(most).lock().await,
         };
         match result {
+            Err(Error::Closed) if self.is_ended() => None,
             Ok(guard) => Some(Held::new(&self.process, outer.lock, owner, asked_at, guard)),
             Err(Error::Lost { .. } | Error::Unavailable { .. }) => None,
             Err(error) => {
@@ -239,7 +273,8 @@ impl Worker {
 
     async fn let_go(&mut self, mut held: Held) {
         let how = self.rng.below(10);
-        let was_lost = held.guard().remaining().is_zero();
+        let remaining = held.guard().remaining();
+        let (was_lost, nested) = (remaining.is_zero(), held.guard().hold_count() > 1);
         held.left(if how < 6 { "unlocked" } else { "dropped" });
         let Some(guard) = held.guard.take().and_then(Arc::into_inner) else {
             return;
@@ -252,6 +287,11 @@ impl Worker {
         let unlock = guard.unlock();
         let result = if how == 5 { self.perhaps(unlock).await } else { Some(unlock.await) };
         timing.check("unlock", self.workload.response_timeout, false);
+        if let Some(Err(Error::Unavailable { .. })) = &result
+            && !nested
+        {
+            timing.check_least("unlock", self.workload.response_timeout.min(remaining / 3));
+        }
         match result {
             Some(Ok(())) if was_lost => {
                 let what = format!("unlock was fine with what was lost, token {}", held.token);
@@ -294,6 +334,7 @@ impl Worker {
         self.process.history.lock().checker.checked(Rule::Unexpected);
         if let Err(error) = result
             && !fine(&error)
+            && !(self.is_ended() && matches!(error, Error::Closed))
         {
             let mut history = self.process.history.lock();
             history.violated(Rule::Unexpected, format!("{what}: {error}"));
@@ -398,6 +439,15 @@ impl Timing {
     fn start(process: &Arc<Process>, patience: Option<Duration>) -> Self {
         let stops = process.stops.load(Ordering::Relaxed);
         Self { process: process.clone(), began: process.clock.read(), stops, patience }
+    }
+
+    /// An answer was waited for that long at least.
+    fn check_least(&self, how: &str, least: Duration) {
+        let took = self.process.clock.read() - self.began;
+        if took + Duration::from_millis(2) < least {
+            let what = format!("{how} gave up after {took:?} of {least:?}");
+            self.process.history.lock().violated(Rule::Timing, what);
+        }
     }
 
     /// `waits`: the whole time must have passed.

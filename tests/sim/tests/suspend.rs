@@ -1,7 +1,10 @@
-//! A host that is suspended: its clock goes on, its timers do not.
+//! A host that is suspended: its clock goes on, its timers do not. And a runtime that ends.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use leasehold_sim::scene::Scene;
@@ -55,6 +58,19 @@ fn many_held_locks_cost_one_wake_up_a_second() {
     println!("{polled} polls of tasks in {SECONDS} s with {HELD} locks held");
     assert!((SECONDS - 1..=SECONDS + 2).contains(&polled), "{polled} polls in {SECONDS} s");
     assert!(guards.iter().all(|guard| guard.is_held()));
+}
+
+/// Who asks only after the runtime of the client's tasks ended learns at once that nobody renews any more.
+#[test]
+fn a_runtime_that_ended_is_told_to_who_asks_later() {
+    let mut scene = Scene::set(13, 1);
+    let client = scene.client(0);
+    let lock = client.mutex(LOCK).with_ttl(LONG);
+    let guard = scene.on(0, async move { lock.lock().await }).expect("it is free");
+    scene.world.kill(0);
+    let mut nobody = Context::from_waker(Waker::noop());
+    let told = pin!(guard.lost()).poll(&mut nobody);
+    assert!(told.is_ready(), "nobody will ever be woken");
 }
 
 const LOCK: &str = "suspended";

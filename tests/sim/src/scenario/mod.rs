@@ -4,11 +4,12 @@ mod calm;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use leasehold::{Client, ClientBuilder, Error};
+use tokio::task::JoinHandle;
 
 use crate::checker::{Rule, Violation};
 use crate::host::Process;
@@ -37,6 +38,8 @@ pub struct Scenario {
     pub force_unlocks: u64,
     /// Per mille of the lost holds whose guards are kept for long.
     pub keepers: u64,
+    /// How many times a TTL a lease may be made to last.
+    pub longer: u64,
     /// What these faults break.
     pub expected: &'static [Rule],
 }
@@ -100,6 +103,7 @@ impl<'a> Run<'a> {
             response_timeout: (ttl / 4).min(LONGEST_ANSWER),
             force_unlocks: scenario.force_unlocks,
             keepers: scenario.keepers,
+            longer: scenario.longer,
             resting: Arc::default(),
             busy: Arc::default(),
         };
@@ -217,29 +221,55 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A process from its first moment on.
+/// A process from its first moment on: one client after the other.
 async fn live(scenario: Scenario, process: Arc<Process>, mut rng: Rng, workload: Workload) {
-    let client = loop {
-        match connect(&scenario, &process, &workload).await {
-            Ok(client) => break client,
-            Err(Error::Unavailable { .. }) => process.history.count("failed_connects"),
-            Err(error) => {
-                let mut history = process.history.lock();
-                return history.violated(Rule::Unexpected, format!("connect: {error}"));
+    loop {
+        let client = loop {
+            match connect(&scenario, &process, &workload).await {
+                Ok(client) => break client,
+                Err(Error::Unavailable { .. }) => process.history.count("failed_connects"),
+                Err(error) => {
+                    let mut history = process.history.lock();
+                    return history.violated(Rule::Unexpected, format!("connect: {error}"));
+                }
             }
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    };
-    process.set_client(client.clone());
-    for _ in 0..scenario.workers {
-        let worker = Worker {
-            process: process.clone(),
-            client: client.clone(),
-            rng: rng.fork(),
-            workload: workload.clone(),
+            tokio::time::sleep(Duration::from_millis(50)).await;
         };
-        tokio::spawn(worker.work());
+        process.set_client(client.clone());
+        let ended = Arc::new(AtomicBool::new(false));
+        let worker = |rng: Rng| {
+            let (process, client, ended) = (process.clone(), client.clone(), ended.clone());
+            Worker { process, client, ended, rng, workload: workload.clone() }
+        };
+        let workers: Vec<_> =
+            (0..scenario.workers).map(|_| tokio::spawn(worker(rng.fork()).work())).collect();
+        process.ending.notified().await;
+        ended.store(true, Ordering::Relaxed);
+        process.forget_client();
+        end(&process, client, workers, rng.chance(500)).await;
     }
+}
+
+/// Ends a client, in order or by dropping all that there is of it.
+async fn end(process: &Process, client: Client, workers: Vec<JoinHandle<()>>, in_order: bool) {
+    if in_order {
+        client.shutdown().await;
+        process.history.count("ended_clients");
+        let left = client.holds();
+        let mut history = process.history.lock();
+        history.checker.checked(Rule::Leak);
+        if !left.is_empty() {
+            history.violated(Rule::Leak, format!("held after the shutdown: {left:?}"));
+        }
+    } else {
+        workers.iter().for_each(JoinHandle::abort);
+        process.history.count("dropped_clients");
+    }
+    drop(client);
+    for worker in workers {
+        let _ = worker.await;
+    }
+    process.history.lock().pending.retain(|_, ask| ask.host != process.host);
 }
 
 async fn connect(
