@@ -103,7 +103,7 @@ const USES: &[Use] = &[
     ending("drain", |client, _| {
         Box::pin(async move {
             let guard = client.mutex(LOCK).try_lock().await;
-            client.drain(Duration::from_millis(100)).await;
+            let _ = client.drain(Duration::from_millis(100)).await;
             drop(guard);
             Ok(())
         })
