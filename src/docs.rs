@@ -38,6 +38,8 @@ pub mod cookbook {
     /// A page with the source of an example, which is compiled and run as such.
     macro_rules! recipe {
         ($name:ident, $file:literal) => {
+            // Not as an ignored doctest: the example itself is compiled and run.
+            #[cfg(not(doctest))]
             #[doc = concat!("The source of the example `", stringify!($name), "`.\n\n```ignore")]
             #[doc = include_str!($file)]
             #[doc = "```"]

@@ -11,9 +11,7 @@
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn Error>> {
 //!     let client = Client::connect("redis://127.0.0.1:6379").await?;
-//!     let outcome = bill(&client, 42).await;
-//!     client.shutdown().await; // releases what is still held, also after an error
-//!     outcome
+//!     client.shutdown_after(bill(&client, 42)).await // releases what is still held, also after an error
 //! }
 //!
 //! async fn bill(client: &Client, order: u64) -> Result<(), Box<dyn Error>> {
@@ -105,11 +103,11 @@
 //!
 //! # Ending a process
 //!
-//! Dropping a guard only queues its release. If the process ends before the release is sent, the lock stays for up to one
-//! TTL. So let `main` call [`Client::shutdown`] last, on its error path too, as the example above does. A service should
-//! first call [`Client::drain`]: it refuses new waiters, and waits for the present holders.
+//! Run the work of `main` inside [`Client::shutdown_after`]: it releases what is still held, also after an error or a
+//! panic. A service should call [`Client::drain`] before: it refuses new acquisitions, and waits for the present holders.
 //!
-//! After `fork`, a child process must not use the client or its guards: the connections belong to the parent.
+//! Without that, guards dropped as the runtime ends are still released, within 250 ms if the servers answer. After
+//! [`std::process::exit`], an abort or a kill, a lock stays for up to one TTL. [`Client`] has the details, also on `fork`.
 //!
 //! # Testing
 //!
