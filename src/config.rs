@@ -61,6 +61,14 @@ impl Config {
             LeaseTerms::Watched(ttl) => self.check_lease("ttl", ttl)?,
             LeaseTerms::Fixed(lease) => self.check_lease("lease", lease)?,
         }
+        if terms.min_hold > terms.ttl() {
+            // Only a fixed lease: others are made to last.
+            return Err(Error::config(format!(
+                "min_hold is {:?}, longer than the lease of {:?}, which nobody renews",
+                terms.min_hold,
+                terms.ttl()
+            )));
+        }
         check_range("min_validity", self.min_validity, Duration::ZERO, terms.ttl() / 2)?;
         match terms.max_hold {
             Some(Duration::ZERO) => Err(Error::config("max_hold is zero: nothing could be held")),
@@ -135,6 +143,8 @@ pub(crate) struct Terms {
     pub(crate) lease: LeaseTerms,
     /// The watchdog stops renewing that long after the hold began.
     pub(crate) max_hold: Option<Duration>,
+    /// The lock stays taken for that long at least, also if it is given back before.
+    pub(crate) min_hold: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +156,20 @@ pub(crate) enum LeaseTerms {
 }
 
 impl Terms {
+    pub(crate) fn of(lease: LeaseTerms) -> Self {
+        Self { lease, max_hold: None, min_hold: Duration::ZERO }
+    }
+
+    /// The same with a lease that lasts for `min_hold` at least, even if its holder crashes at once.
+    pub(crate) fn outlasting_min_hold(self) -> Self {
+        match self.lease {
+            LeaseTerms::Watched(ttl) => {
+                Self { lease: LeaseTerms::Watched(ttl.max(self.min_hold)), ..self }
+            }
+            LeaseTerms::Fixed(_) => self,
+        }
+    }
+
     pub(crate) fn ttl(&self) -> Duration {
         match self.lease {
             LeaseTerms::Watched(ttl) | LeaseTerms::Fixed(ttl) => ttl,
@@ -461,7 +485,7 @@ mod tests {
             Duration::MAX,
         ] {
             for lease in [LeaseTerms::Watched(ttl), LeaseTerms::Fixed(ttl)] {
-                let terms = Terms { lease, max_hold: None };
+                let terms = Terms::of(lease);
                 let checked = Config::default().check_terms(&terms);
                 assert!(matches!(checked, Err(Error::InvalidConfig { .. })), "{terms:?}");
             }

@@ -40,6 +40,14 @@ impl Guard {
         self.entry.hold()
     }
 
+    /// Keeps the lock taken for so long from now on, also if the guard goes before.
+    pub(crate) fn keep_for(&self, min_hold: Duration) {
+        let hold = self.hold();
+        if !min_hold.is_zero() {
+            hold.lease.keep_until(hold.gate.engine.clock.now().plus(min_hold));
+        }
+    }
+
     /// Returns the lock's name.
     pub fn name(&self) -> &str {
         self.hold().gate.primitive.name()

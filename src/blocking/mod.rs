@@ -226,6 +226,12 @@ impl<O> Mutex<O> {
         self.with(self.mutex.with_max_hold(max_hold))
     }
 
+    /// Returns a handle whose locks stay taken for `min_hold`; see [`leasehold::Mutex::with_min_hold`](crate::Mutex::with_min_hold).
+    #[must_use = "the handle itself is not changed"]
+    pub fn with_min_hold(&self, min_hold: Duration) -> Self {
+        self.with(self.mutex.with_min_hold(min_hold))
+    }
+
     /// Returns a handle whose acquisitions belong to `owner` instead of the thread, and whose guards may move.
     #[must_use = "it returns another handle"]
     pub fn owned_by(&self, owner: &Owner) -> Mutex<NamedOwner> {

@@ -205,7 +205,7 @@ pub(crate) async fn widen(entry: &Entry, terms: Terms) -> Result<(), Error> {
 /// Sends what lengthens the hold to `lease` from now on, and waits until it is confirmed.
 pub(crate) async fn extend(entry: &Entry, lease: Duration) -> Result<(), Error> {
     let hold = entry.hold();
-    let terms = Terms { lease: LeaseTerms::Fixed(lease), max_hold: None };
+    let terms = Terms::of(LeaseTerms::Fixed(lease));
     confirm(entry, hold.lease.lengthen(lease), terms).await
 }
 

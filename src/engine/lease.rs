@@ -57,6 +57,8 @@ struct State {
     watched: bool,
     /// The longest hold's end: nothing is renewed after it.
     renew_until: Timestamp,
+    /// It stays locked until then, also when its last user leaves before.
+    keep_until: Timestamp,
     renew_at: Timestamp,
     renewing: bool,
     /// What each node has of it, as far as is known, and when to look for answers that were not waited for.
@@ -150,6 +152,7 @@ impl Lease {
                 ends_by: grant.sent_at.plus(grant.ttl),
                 watched,
                 renew_until: end_of_hold(terms.max_hold, grant.sent_at),
+                keep_until: Timestamp::default(),
                 renew_at: grant.sent_at.plus(grant.ttl / 3),
                 renewing: false,
                 look_at: look_by(&grant.footholds, patience),
@@ -324,6 +327,8 @@ impl Lease {
         let mut state = self.state.lock();
         let fits = state.watched
             && terms.lease == LeaseTerms::Watched(state.ttl)
+            && terms.min_hold.is_zero()
+            && state.keep_until <= now
             && now.since(self.acquired_at) < window
             && state.phase == Phase::Held
             && state.deadline.since(now) > state.ttl / 2
@@ -333,6 +338,12 @@ impl Lease {
         }
         let token = state.take_token()?;
         Some((token, state.limit(end_of_hold(terms.max_hold, now))))
+    }
+
+    /// Keeps the lock taken until `at` at least, whatever becomes of its users.
+    pub(crate) fn keep_until(&self, at: Timestamp) {
+        let mut state = self.state.lock();
+        state.keep_until = state.keep_until.max(at);
     }
 
     /// Sets the longest hold of the first who uses it; when the watchdog has to look, if that has changed.
@@ -629,8 +640,10 @@ impl Lease {
             self.quorum.events().lease_ended();
         }
         // It is owed for as long as anything that was asked for may keep the lock.
-        let lasts = state.ends_by.since(self.clock.now()).max(state.ttl);
-        self.quorum.release(&self.primitive, self.id.clone(), lasts, &state.footholds)
+        let now = self.clock.now();
+        let lasts = state.ends_by.since(now).max(state.ttl);
+        let keep = state.keep_until.since(now);
+        self.quorum.release(&self.primitive, self.id.clone(), lasts, keep, &state.footholds)
     }
 
     /// When the watchdog has to look at it first.

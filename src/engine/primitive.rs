@@ -23,7 +23,8 @@ pub(crate) trait Primitive: Send + Sync + 'static {
     /// Writes the hold count, and lengthens the lease to `ttl` from now; zero leaves it as it is.
     fn renew(&self, id: &LeaseId, count: u32, ttl: Duration) -> Call;
 
-    fn release(&self, id: &LeaseId) -> Call;
+    /// Frees the lock, or has it end by itself after `keep` at most, if that is not zero.
+    fn release(&self, id: &LeaseId, keep: Duration) -> Call;
 
     /// Lifts the fencing counter to `end`, where the lease holds the lock.
     fn raise(&self, id: &LeaseId, end: u64) -> Call;

@@ -49,7 +49,7 @@ impl Mutex {
                 retention_ms: config.retention_ms(),
                 grain_us: config.grain_us(),
             }),
-            terms: Terms { lease: LeaseTerms::Watched(config.ttl), max_hold: None },
+            terms: Terms::of(LeaseTerms::Watched(config.ttl)),
             owner: None,
         }
     }
@@ -72,7 +72,7 @@ impl Mutex {
     #[doc(alias = "leaseTime")]
     #[must_use = "it returns another handle"]
     pub fn with_lease(&self, lease: Duration) -> Self {
-        self.on_terms(LeaseTerms::Fixed(lease), self.terms.max_hold)
+        self.on_terms(Terms { lease: LeaseTerms::Fixed(lease), ..self.terms })
     }
 
     /// Returns a handle whose holds the watchdog renews every third of `ttl`, 10 ms to 30 days. A crashed holder's lock
@@ -80,7 +80,7 @@ impl Mutex {
     #[doc(alias = "lockWatchdogTimeout")]
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
-        self.on_terms(LeaseTerms::Watched(ttl), self.terms.max_hold)
+        self.on_terms(Terms { lease: LeaseTerms::Watched(ttl), ..self.terms })
     }
 
     /// Returns a handle whose holds the watchdog stops renewing after `max_hold`: a safety net for a holder that
@@ -88,7 +88,33 @@ impl Mutex {
     /// end of the whole hold.
     #[must_use = "it returns another handle"]
     pub fn with_max_hold(&self, max_hold: Duration) -> Self {
-        self.on_terms(self.terms.lease, Some(max_hold))
+        self.on_terms(Terms { max_hold: Some(max_hold), ..self.terms })
+    }
+
+    /// A handle whose locks stay taken for `min_hold` after they were acquired, even if they are given back before:
+    /// nobody gets the lock in that time, this process included. Up to 30 days; zero is the same as without.
+    ///
+    /// It is for jobs that several hosts start at about the same moment: a job that is shorter than their clocks differ
+    /// would run once more on a host that is late. Giving the lock back early only shortens its time to live, so
+    /// nothing has to go on running, and a crash changes nothing: the TTL is raised to `min_hold` if it is shorter. A
+    /// [fixed lease](Self::with_lease) must be as long itself, or acquiring fails with [`Error::InvalidConfig`]. Nested
+    /// acquisitions enter as usual. Until the time is over, [`status`](Self::status) shows the last holder.
+    /// [`force_unlock`](Self::force_unlock) frees the lock at once.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let report = client.mutex("report:2026-11-22").with_min_hold(Duration::from_secs(60));
+    /// if let Some(guard) = report.try_lock().await? {
+    ///     println!("this host writes the report");
+    ///     guard.unlock().await?; // free for others a minute after it was acquired
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "the handle itself is not changed"]
+    pub fn with_min_hold(&self, min_hold: Duration) -> Self {
+        self.on_terms(Terms { min_hold, ..self.terms })
     }
 
     /// Returns a handle whose acquisitions belong to `owner`, and so nest.
@@ -107,8 +133,8 @@ impl Mutex {
         Self { owner: Some(owner.clone()), ..self.clone() }
     }
 
-    fn on_terms(&self, lease: LeaseTerms, max_hold: Option<Duration>) -> Self {
-        Self { terms: Terms { lease, max_hold }, ..self.clone() }
+    fn on_terms(&self, terms: Terms) -> Self {
+        Self { terms, ..self.clone() }
     }
 
     /// Takes the lock, and waits for as long as another holds it.
@@ -204,6 +230,7 @@ impl Mutex {
         let Self { engine, lock, terms, owner } = self.clone();
         async move {
             Error::check_name(&lock.name, key::lock_name_problem(&lock.name))?;
+            let terms = terms.outlasting_min_hold();
             engine.config.check_terms(&terms)?;
             let key = LockKey { client: engine.key(), name: &lock.name };
             let began_at = engine.clock.now();
@@ -245,7 +272,10 @@ impl Mutex {
                     }
                 }
             }
-            Ok(Guard::new(acquired?.entry))
+            let guard = Guard::new(acquired?.entry);
+            // Not before: a wait that is given up at the last moment keeps nobody out.
+            guard.keep_for(terms.min_hold);
+            Ok(guard)
         }
     }
 
@@ -534,11 +564,15 @@ impl Primitive for Lock {
         }
     }
 
-    fn release(&self, id: &LeaseId) -> Call {
+    fn release(&self, id: &LeaseId, keep: Duration) -> Call {
+        let mut args = vec![Arg::Text(id.0.clone()), Arg::Word(PUBLISH)];
+        if !keep.is_zero() {
+            args.push(Arg::Number(ttl_ms(keep)));
+        }
         Call {
             script: &script::LOCK_RELEASE,
             keys: vec![self.name.clone(), self.channel.clone()],
-            args: vec![Arg::Text(id.0.clone()), Arg::Word(PUBLISH)],
+            args,
         }
     }
 

@@ -14,6 +14,7 @@ mod known_failures;
 mod layers;
 mod lifetimes;
 mod locking;
+mod min_hold;
 mod owners;
 mod processes;
 mod quorum;

@@ -23,6 +23,8 @@ pub(super) struct Undo {
     pub(super) primitive: Arc<dyn Primitive>,
     pub(super) id: LeaseId,
     pub(super) ttl: Duration,
+    /// For how long at most the lock stays taken; zero: it is freed at once.
+    keep: Duration,
     /// Where the lease may be.
     pub(super) acquires: PerNode<Acquires>,
 }
@@ -36,7 +38,7 @@ impl Undo {
         acquires: PerNode<Acquires>,
     ) -> Self {
         let (quorum, primitive) = (quorum.clone(), primitive.clone());
-        Self { quorum, primitive, id, ttl, acquires }
+        Self { quorum, primitive, id, ttl, keep: Duration::ZERO, acquires }
     }
 
     pub(super) fn disarm(&mut self) {
@@ -53,7 +55,7 @@ impl Undo {
             Acquires::OnSeveral => None,
         };
         let owed = Owed {
-            call: self.primitive.release(&self.id),
+            call: self.primitive.release(&self.id, self.keep),
             acquired_on,
             ttl: self.ttl,
             until: self.quorum.clock.now().plus(self.ttl),
@@ -84,15 +86,17 @@ pub(crate) struct Release {
 }
 
 impl Quorum {
-    /// Sends a release to all nodes. Those that cannot be asked now owe it from here on.
+    /// Sends a release to all nodes. Those that cannot be asked now owe it from here on. With a `keep` that is not
+    /// zero the lock stays taken for so long at most.
     pub(crate) fn release(
         self: &Arc<Self>,
         primitive: &Arc<dyn Primitive>,
         id: LeaseId,
         ttl: Duration,
+        keep: Duration,
         footholds: &[Foothold],
     ) -> Release {
-        let call = primitive.release(&id);
+        let call = primitive.release(&id, keep);
         let acquires = footholds.iter().map(Foothold::acquires).collect();
         let nowhere = |node: usize| {
             let was_asked = footholds[node].acquires() != Acquires::None;
@@ -100,6 +104,7 @@ impl Quorum {
         };
         let round = Round::send_where(&self.nodes, &self.clock, call, nowhere);
         let mut undo = Undo::new(self, primitive, id, ttl, acquires);
+        undo.keep = keep;
         let owe = |(index, vote): (usize, &Vote<Released>)| {
             if vote.sent_on().is_some() {
                 return None;

@@ -1,6 +1,8 @@
 //! Taking, keeping and giving back.
 
-use super::deployment::Masters;
+use std::time::Instant;
+
+use super::deployment::{MS, Masters};
 use crate::checks::{LIMIT, client_is_idle};
 use crate::support::eventually;
 
@@ -22,4 +24,22 @@ async fn a_lock_is_held_on_all_masters_and_freed_on_all() {
         eventually(LIMIT, "the lock is on no master", nowhere).await;
         client_is_idle(&client).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_min_hold_is_kept_on_a_majority_of_masters() {
+    let masters = Masters::start(3).await;
+    let (here, elsewhere) = (masters.client().await, masters.client().await);
+    let job = here.mutex("job").with_min_hold(1_000 * MS);
+    let began_at = Instant::now();
+    job.lock().await.expect("free").unlock().await.expect("held");
+    let attempt = elsewhere.mutex("job").try_lock().await.expect("asked");
+    assert!(attempt.is_none() || began_at.elapsed() >= 1_000 * MS);
+    for server in &masters.0 {
+        let left = server.command(&["PTTL", "job"]).await;
+        let left: i64 = redis::from_redis_value(left).expect("a number");
+        assert!(left <= 1_000, "a server keeps it for {left} ms");
+    }
+    elsewhere.mutex("job").lock_with_timeout(LIMIT).await.expect("free in the end");
+    assert!(began_at.elapsed() >= 1_000 * MS, "free after {:?}", began_at.elapsed());
 }

@@ -78,6 +78,11 @@ pub(crate) fn release_by(id: &str, publish_verb: &str) -> Call {
     Call::new(script, &[NAME, CHANNEL], &[id, publish_verb])
 }
 
+pub(crate) fn release_later(id: &str, keep_ms: u64) -> Call {
+    let script = include_str!("../../../lua/lock_release.lua");
+    Call::new(script, &[NAME, CHANNEL], &[id, "PUBLISH", &keep_ms.to_string()])
+}
+
 pub(crate) fn force_unlock() -> Call {
     let script = include_str!("../../../lua/force_unlock.lua");
     Call::new(script, &[NAME, CHANNEL], &["PUBLISH"])

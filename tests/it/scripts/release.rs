@@ -2,7 +2,7 @@
 
 use super::bench::{
     Bench, CHANNEL, Call, NAME, TOKEN, acquire, answer, force_unlock, force_unlock_if,
-    force_unlock_if_old, release, release_by,
+    force_unlock_if_old, release, release_by, release_later,
 };
 
 #[tokio::test]
@@ -26,6 +26,18 @@ async fn a_release_tells_each_subscriber_once() {
     bench.expect_twice(&release("a"), ["[1, 2]", "[0, 0]"], "none").await;
     assert_eq!(bench.messages(&mut first).await, ["0"]);
     assert_eq!(bench.messages(&mut second).await, ["0"]);
+}
+
+#[tokio::test]
+async fn a_release_that_keeps_the_lock_shortens_its_time_and_never_lengthens_it() {
+    let mut bench = Bench::start().await;
+    let mut subscriber = bench.subscriber().await;
+    bench.acquired(&acquire("a")).await;
+    bench.expect_twice(&release_later("b", 1_000), ["[0, 0]"; 2], "[a, 1] 30s").await;
+    bench.expect_twice(&release_later("a", 40_000), ["[1, 0]"; 2], "[a, 1] 30s").await;
+    bench.expect_twice(&release_later("a", 5_000), ["[1, 0]"; 2], "[a, 1] 5s").await;
+    bench.expect_twice(&release_later("a", 20_000), ["[1, 0]"; 2], "[a, 1] 5s").await;
+    assert!(bench.messages(&mut subscriber).await.is_empty(), "nothing is free yet");
 }
 
 #[tokio::test]
