@@ -84,12 +84,12 @@ impl Client {
 
     /// Returns a handle on the lock called `name`, without I/O.
     ///
-    /// The name is the lock's key on the servers: 1 to 4096 bytes of UTF-8. A bad name is reported by the first call
-    /// that acquires.
+    /// The [`name_prefix`](ClientBuilder::name_prefix) and the name are the lock's key on the servers: together 1 to 4096
+    /// bytes of UTF-8. A bad name is reported by the first call that acquires.
     #[doc(alias = "getLock")]
     #[doc(alias = "getFencedLock")]
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
-        Mutex::new(&self.engine, name.as_ref().into())
+        Mutex::new(&self.engine, self.engine.config.prefixed(name.as_ref()))
     }
 
     /// Returns a new owner without a name, as [`Owner::new`] does.
@@ -307,6 +307,17 @@ impl ClientBuilder {
     /// name and process id.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.config.name = name.into();
+        self
+    }
+
+    /// Sets what the names of all locks of this client begin with: up to 256 bytes, without braces. Default: none.
+    ///
+    /// With the prefix `shop:`, `client.mutex("orders:7")` is the lock `shop:orders:7`, in errors and logs as on the
+    /// servers; its fencing counter and its channel contain the whole name. This keeps services apart that share a server,
+    /// and lets the server restrict each to its own keys: the [security page](crate::docs::security) has the rules. Java
+    /// clients name the same locks with a `NameMapper` that adds the prefix.
+    pub fn name_prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
+        self.config.name_prefix = prefix.into();
         self
     }
 

@@ -25,6 +25,8 @@ pub enum SelfWait {
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) name: Arc<str>,
+    /// What the names of all locks begin with.
+    pub(crate) name_prefix: Arc<str>,
     pub(crate) ttl: Duration,
     pub(crate) response_timeout: Duration,
     pub(crate) connect_timeout: Duration,
@@ -44,6 +46,7 @@ pub(crate) struct Config {
 impl Config {
     pub(crate) fn check(&self) -> Result<(), Error> {
         Error::check_name(&self.name, key::client_name_problem(&self.name))?;
+        Error::check_name(&self.name_prefix, key::name_prefix_problem(&self.name_prefix))?;
         check_nodes(self.nodes)?;
         check_range("restart_quarantine", self.quarantine(), Duration::ZERO, LONGEST_TTL)?;
         self.check_lease("ttl", self.ttl)?;
@@ -53,6 +56,15 @@ impl Config {
         check_range("unavailable_after", self.unavailable_after, MILLISECOND, LONGEST_TTL)?;
         check_range("token_retention", self.token_retention, MINUTE, DAY * 365)?;
         check_range("handoff_window", self.handoff_window, Duration::ZERO, Duration::from_secs(1))
+    }
+
+    /// The whole name of the lock that the program calls `name`.
+    pub(crate) fn prefixed(&self, name: &str) -> Arc<str> {
+        // An empty name stays empty, to be refused as such.
+        if self.name_prefix.is_empty() || name.is_empty() {
+            return name.into();
+        }
+        format!("{}{name}", self.name_prefix).into()
     }
 
     /// On what terms a lock may be asked for.
@@ -122,6 +134,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             name: key::default_client_name(),
+            name_prefix: "".into(),
             ttl: Duration::from_secs(30),
             response_timeout: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(5),

@@ -47,6 +47,17 @@ pub(crate) fn lock_name_problem(name: &str) -> Option<&'static str> {
     }
 }
 
+/// What keeps `prefix` from being that of all locks of a client.
+pub(crate) fn name_prefix_problem(prefix: &str) -> Option<&'static str> {
+    if prefix.len() > 256 {
+        Some("a name_prefix is 256 bytes long at most")
+    } else if prefix.contains(['{', '}']) {
+        Some("a name_prefix has no braces: they would choose one slot for all locks of the client")
+    } else {
+        None
+    }
+}
+
 /// What keeps `name` from being a client's.
 pub(crate) fn client_name_problem(name: &str) -> Option<&'static str> {
     if (1..=64).contains(&name.len()) && name.chars().all(in_client_name) {

@@ -105,6 +105,9 @@ async fn a_mapped_name_is_another_lock(version: Version) {
     assert_eq!(java.number("a", "lock plain 6e").await, 1);
     assert_eq!(table.rust.try_lock("b", "n", NOW).value().await, 1);
     assert_eq!(table.rust.try_lock("b", "app:n", NOW).value().await, 0);
+    let prefixed = leasehold::Client::builder().nodes([url]).name_prefix("app:").connect().await;
+    let held = prefixed.expect("connected").mutex("n").try_lock().await.expect("asked");
+    assert!(held.is_none(), "ours got the lock of a Java client with the same prefix");
     let wait = table.rust.lock("b", "app:n");
     table.somebody_waits("app:n").await;
     let freed = java.ask("a", "unlock plain 6e").await;

@@ -15,6 +15,7 @@ mod layers;
 mod lifetimes;
 mod locking;
 mod min_hold;
+mod name_prefix;
 mod owners;
 mod processes;
 mod quorum;
