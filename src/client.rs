@@ -273,6 +273,8 @@ impl fmt::Debug for Client {
 pub struct ClientBuilder {
     urls: Vec<String>,
     config: Config,
+    #[cfg(feature = "tls")]
+    certificates: crate::tls::Certificates,
     runtime: Option<Handle>,
     /// `None`: they are logged.
     findings_at_connect: Option<bool>,
@@ -412,6 +414,26 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets the authorities, as certificates in PEM, by which `rediss://` servers are trusted. Default: those that the
+    /// operating system trusts.
+    #[cfg(feature = "tls")]
+    pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.certificates.trust(pem.into());
+        self
+    }
+
+    /// Sets the certificate, with its chain, and its private key, both in PEM, for `rediss://` servers that ask clients
+    /// for one (`tls-auth-clients`). Default: none.
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(
+        mut self,
+        certificate: impl Into<Vec<u8>>,
+        key: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.certificates.present(certificate.into(), key.into());
+        self
+    }
+
     /// Sets the runtime for the client's tasks; it must have time and I/O enabled. Default: the one that connects.
     pub fn runtime(mut self, runtime: Handle) -> Self {
         self.runtime = Some(runtime);
@@ -441,7 +463,10 @@ impl ClientBuilder {
                 config.handoff_window, config.ttl
             )));
         }
-        let addresses = Address::parse_all(&self.urls)?;
+        #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "certificates are added"))]
+        let mut addresses = Address::parse_all(&self.urls)?;
+        #[cfg(feature = "tls")]
+        self.certificates.apply(&mut addresses)?;
         let runtime = match self.runtime.map_or_else(Handle::try_current, Ok) {
             Ok(runtime) => runtime,
             Err(_) => {
@@ -520,6 +545,7 @@ impl fmt::Debug for ClientBuilder {
 
 /// Counts of what a client is busy with; see [`Client::stats`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
     /// The locks that this client holds, waits for, or has just released.
@@ -540,11 +566,13 @@ pub struct Stats {
 
 /// A lock that this client holds; see [`Client::holds`].
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct HeldLock {
     /// The lock's name.
     pub name: Arc<str>,
     /// The owner that holds it.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::text"))]
     pub owner: Owner,
     /// The name of the hold on the servers.
     pub holder: Holder,
@@ -553,10 +581,13 @@ pub struct HeldLock {
     /// The number of guards.
     pub hold_count: u32,
     /// How long it has been held.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::seconds"))]
     pub held_for: Duration,
     /// The time of its acquisition, by this host's clock.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::time"))]
     pub since: SystemTime,
     /// How long it stays held if nothing renews it.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::seconds"))]
     pub remaining: Duration,
 }
 
@@ -585,6 +616,7 @@ impl HeldLock {
 
 /// Something about a server that can break a lock's guarantees; see [`Client::check`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Finding {
     /// The server's address, without credentials.
@@ -595,6 +627,7 @@ pub struct Finding {
 
 /// What a [`Finding`] is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum FindingKind {
     /// The server may evict locks when it runs out of memory. Contains the configured policy.

@@ -12,6 +12,7 @@ use crate::secret::Secrets;
 
 /// What happens when a task waits for a lock that it holds itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[non_exhaustive]
 pub enum SelfWait {
     /// The call logs a warning and waits. The warning can be wrong for branches of a `join!`.

@@ -213,6 +213,7 @@ fn listed(failures: &[NodeFailure]) -> String {
 
 /// Why a lock was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum LossReason {
     /// No renewal was confirmed in time: the servers were away, or this process was stopped.

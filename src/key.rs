@@ -209,6 +209,14 @@ impl fmt::Display for Holder {
     }
 }
 
+/// As it is shown, without its random end.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Holder {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        crate::serial::text(self, to)
+    }
+}
+
 impl fmt::Debug for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Holder({self})")

@@ -154,10 +154,17 @@
 //!
 //! # Features
 //!
-//! * `tls` accepts `rediss://` URLs, through rustls with the operating system's certificates. It is off by default.
+//! * `tls` accepts `rediss://` URLs, through rustls with the operating system's certificates. It is off by default. Certificates
+//!   of your own: [`root_certificates`](ClientBuilder::root_certificates), [`client_certificate`](ClientBuilder::client_certificate).
+//! * `serde` serializes what [`Mutex::status`], [`Client::holds`], [`Client::nodes`], [`Client::stats`] and
+//!   [`Client::check`] return, and deserializes a [`ClientBuilder`] from a configuration. Durations and times are
+//!   seconds. It is off by default.
 
 // The modules in the order of their layers: each uses only itself and those above it.
 mod clock;
+
+#[cfg(feature = "serde")]
+mod serial;
 
 mod key;
 
@@ -168,6 +175,9 @@ mod secret;
 mod error;
 
 mod config;
+
+#[cfg(feature = "tls")]
+mod tls;
 
 mod script;
 
@@ -182,6 +192,9 @@ mod guard;
 mod primitives;
 
 mod client;
+
+#[cfg(feature = "serde")]
+mod settings;
 
 pub mod blocking;
 

@@ -41,9 +41,10 @@ impl Certificates {
             ));
         }
         for address in over_tls {
-            let client_tls = self.identity.clone().map(|(client_cert, client_key)| {
-                ClientTlsConfig { client_cert, client_key }
-            });
+            let client_tls = self
+                .identity
+                .clone()
+                .map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
             let certificates = TlsCertificates { client_tls, root_cert: self.roots.clone() };
             let made = redis::Client::build_with_tls(address.info.clone(), certificates);
             // What was given must not stand in the message: it may be a key.

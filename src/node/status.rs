@@ -8,6 +8,7 @@ use crate::error::Fault;
 
 /// A node as its client sees it; see [`Client::nodes`](crate::Client::nodes).
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct NodeStatus {
     /// Its address, without credentials.
@@ -19,15 +20,18 @@ pub struct NodeStatus {
     pub run_id: Option<String>,
     /// The time until which its grants do not count, by this host's clock; `None`: they count. See
     /// [`restart_quarantine`](crate::ClientBuilder::restart_quarantine).
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::maybe_time"))]
     pub quarantined_until: Option<SystemTime>,
     /// The reason why there is no connection.
     pub last_error: Option<Arc<str>>,
     /// The smoothed time that its answers take. Zero: it has not been asked yet.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::seconds"))]
     pub round_trip: Duration,
 }
 
 /// Whether a node can be asked, and whether its grants count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum NodeState {
     /// It can be asked, and its grants count.

@@ -91,8 +91,8 @@ impl Mutex {
         self.on_terms(Terms { max_hold: Some(max_hold), ..self.terms })
     }
 
-    /// A handle whose locks stay taken for `min_hold` after they were acquired, even if they are given back before:
-    /// nobody gets the lock in that time, this process included. Up to 30 days; zero is the same as without.
+    /// Returns a handle whose locks stay taken for `min_hold` after they were acquired, even if they are given back
+    /// before: nobody gets the lock in that time, this process included. Up to 30 days; zero is the same as without.
     ///
     /// It is for jobs that several hosts start at about the same moment: a job that is shorter than their clocks differ
     /// would run once more on a host that is late. Giving the lock back early only shortens its time to live, so
@@ -440,6 +440,7 @@ fn none_on_timeout(acquired: Result<Guard, Error>) -> Result<Option<Guard>, Erro
 
 /// What the servers know of a lock at one moment; see [`Mutex::status`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LockStatus {
     /// The lock's name.
@@ -449,9 +450,11 @@ pub struct LockStatus {
     /// How many guards the holder has, as far as the servers know.
     pub hold_count: u32,
     /// The time until it expires unless it is renewed. `None`: it is free, or never expires (made by hand).
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::maybe_seconds"))]
     pub remaining: Option<Duration>,
     /// The time since which a client of this library has held it, by the server's clock, accurate to about one
     /// [`handoff_window`](crate::ClientBuilder::handoff_window). `None` for other holders, and over several nodes.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::maybe_time"))]
     pub since: Option<SystemTime>,
     /// The highest token reserved for its holds so far. `None`: the server knows of none.
     pub last_token: Option<u64>,

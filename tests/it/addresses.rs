@@ -40,7 +40,7 @@ mod tls {
     use leasehold::{Client, Error};
 
     use crate::{
-        checks::AT_ONCE,
+        checks::{AT_ONCE, told},
         support::{Server, Worker, free_port},
     };
 
@@ -73,6 +73,88 @@ mod tls {
         trusting.tell(&format!("hold rediss://127.0.0.1:{port} n 30000"));
         assert_eq!(trusting.answer()[0], "held");
         assert_eq!(server.command(&["EXISTS", "n"]).await, redis::Value::Int(1));
+    }
+
+    fn file(name: &str, text: &str) -> String {
+        let name = format!("leasehold-{}-{}.{name}", std::process::id(), free_port());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, text).expect("written");
+        path.to_str().expect("text").to_owned()
+    }
+
+    #[tokio::test]
+    async fn a_client_trusts_the_authorities_that_it_was_given_and_no_others() {
+        let (_server, port, certificate) = server().await;
+        let url = format!("rediss://127.0.0.1:{port}");
+        let given = fs::read(&certificate).expect("the file");
+        let client = Client::builder().nodes([&url]).root_certificates(given).connect().await;
+        client
+            .expect("trusted")
+            .mutex("n")
+            .lock()
+            .await
+            .expect("free")
+            .unlock()
+            .await
+            .expect("held");
+        let other = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("made");
+        let other = Client::builder().nodes([&url]).root_certificates(other.cert.pem());
+        let refused = other.connect_timeout(std::time::Duration::from_millis(500)).connect().await;
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_asks_for_a_certificate_gets_the_clients() {
+        let server_made =
+            rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("made");
+        let made = rcgen::generate_simple_self_signed(["a-client".to_owned()]).expect("made");
+        let port = free_port().to_string();
+        let (certificate, key) = (server_made.cert.pem(), server_made.signing_key.serialize_pem());
+        let files = [file("crt", &certificate), file("key", &key), file("ca", &made.cert.pem())];
+        let args = [
+            ["--tls-port", &port],
+            ["--tls-auth-clients", "yes"],
+            ["--tls-cert-file", &files[0]],
+            ["--tls-key-file", &files[1]],
+            ["--tls-ca-cert-file", &files[2]],
+        ];
+        let _server = Server::with(args.as_flattened()).await;
+        let url = format!("rediss://127.0.0.1:{port}");
+        let trusting = || {
+            let builder = Client::builder().nodes([&url]).root_certificates(certificate.clone());
+            builder.connect_timeout(std::time::Duration::from_millis(500))
+        };
+        let refused = trusting().connect().await;
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        let known =
+            trusting().client_certificate(made.cert.pem(), made.signing_key.serialize_pem());
+        let client = known.connect().await.expect("known");
+        client.mutex("n").lock().await.expect("free").unlock().await.expect("held");
+    }
+
+    #[tokio::test]
+    async fn certificates_that_cannot_be_used_are_refused_and_not_shown() {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("made");
+        let (pem, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let tls = || Client::builder().nodes(["rediss://127.0.0.1:1"]);
+        for (builder, problem) in [
+            (tls().root_certificates("canary"), "root_certificates"),
+            (tls().root_certificates(key.clone()), "root_certificates"),
+            (tls().client_certificate("canary", key.clone()), "there must be a certificate"),
+            (tls().client_certificate(pem.clone(), "canary"), "there must be a private key"),
+            (tls().client_certificate(pem.clone(), pem.clone()), "there must be a private key"),
+            (
+                Client::builder().nodes(["redis://127.0.0.1:1"]).root_certificates(pem.clone()),
+                "no server's URL begins with rediss://",
+            ),
+        ] {
+            let error = builder.connect().await.expect_err("refused");
+            assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+            let told = told(&error);
+            let secret = key.lines().nth(1).expect("a line of the key");
+            assert!(told.contains(problem) && !told.contains("canary"), "{told}");
+            assert!(!told.contains(secret), "{told}");
+        }
     }
 
     #[tokio::test]

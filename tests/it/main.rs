@@ -25,6 +25,8 @@ mod reconnecting;
 mod runs;
 mod scripts;
 mod secrets;
+#[cfg(feature = "serde")]
+mod serde;
 mod support;
 mod telling;
 mod wrong_addresses;

@@ -1,0 +1,51 @@
+//! A client's settings as they stand in a configuration file.
+
+use serde::{Deserialize, Deserializer};
+
+use crate::client::{Client, ClientBuilder};
+use crate::config::SelfWait;
+use crate::serial::Seconds;
+
+/// Each field is the method of [`ClientBuilder`] of that name.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "the settings of a client")]
+struct Settings {
+    nodes: Option<Vec<String>>,
+    name: Option<String>,
+    name_prefix: Option<String>,
+    ttl: Option<Seconds>,
+    response_timeout: Option<Seconds>,
+    connect_timeout: Option<Seconds>,
+    unavailable_after: Option<Seconds>,
+    handoff_window: Option<Seconds>,
+    token_retention: Option<Seconds>,
+    redisson_fencing: Option<bool>,
+    restart_quarantine: Option<Seconds>,
+    min_validity: Option<Seconds>,
+    self_wait: Option<SelfWait>,
+    log_findings: Option<bool>,
+}
+
+/// Calls the methods of the settings that are there.
+macro_rules! apply {
+    ($builder:ident, $settings:ident: $($plain:ident)*; $($seconds:ident)*) => {
+        $(if let Some(value) = $settings.$plain { $builder = $builder.$plain(value); })*
+        $(if let Some(Seconds(value)) = $settings.$seconds { $builder = $builder.$seconds(value); })*
+    };
+}
+
+/// Reads a map with the names of this type's methods; durations are seconds, as in `ttl = 30` or `handoff_window = 0.02`.
+/// Anything else is refused. Values out of range are refused by [`connect`](ClientBuilder::connect).
+impl<'de> Deserialize<'de> for ClientBuilder {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let settings = Settings::deserialize(from)?;
+        let mut builder = Client::builder();
+        apply!(
+            builder, settings:
+            nodes name name_prefix redisson_fencing self_wait log_findings;
+            ttl response_timeout connect_timeout unavailable_after handoff_window token_retention
+            restart_quarantine min_validity
+        );
+        Ok(builder)
+    }
+}

@@ -1,0 +1,85 @@
+//! The feature `serde`: status as values, settings from a configuration.
+
+use std::time::Duration;
+
+use leasehold::{Client, ClientBuilder, Error};
+use serde_json::{Value, json};
+
+use crate::{checks::connect, support::Server};
+
+fn value(of: impl serde::Serialize) -> Value {
+    serde_json::to_value(of).expect("a value")
+}
+
+#[tokio::test]
+async fn what_operators_ask_for_can_be_serialized() {
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let lock = client.mutex("n").with_ttl(Duration::from_secs(20));
+    let free = value(lock.status().await.expect("asked"));
+    assert_eq!((&free["holder"], &free["remaining"]), (&Value::Null, &Value::Null));
+
+    let owner = leasehold::Owner::named("billing");
+    let guard = lock.owned_by(&owner).lock().await.expect("free");
+    let holder = json!(guard.holder().to_string());
+    let status = value(lock.status().await.expect("asked"));
+    assert_eq!((&status["name"], &status["holder"]), (&json!("n"), &holder));
+    let remaining = status["remaining"].as_f64().expect("seconds");
+    assert!((15.0..=20.0).contains(&remaining), "{remaining} s");
+    let since = status["since"].as_f64().expect("seconds since 1970");
+    assert!(since > 1.7e9, "{since}");
+
+    let held = value(client.holds());
+    assert_eq!((&held[0]["holder"], &held[0]["token"]), (&holder, &json!(guard.token())));
+    assert_eq!(held[0]["owner"], json!(owner.to_string()));
+    assert!(held[0]["held_for"].as_f64().expect("seconds") < 15.0);
+    let nodes = value(client.nodes());
+    assert_eq!((&nodes[0]["address"], &nodes[0]["state"]), (&json!(server.url()), &json!("Up")));
+    assert_eq!(value(client.stats())["owed_releases"], json!(0));
+    let findings = value(client.check().await.expect("asked"));
+    let kinds: Vec<&Value> =
+        findings.as_array().expect("a list").iter().map(|it| &it["kind"]).collect();
+    assert!(kinds.contains(&&json!("NotPersistent")), "{findings}");
+    assert_eq!(value(leasehold::LossReason::Gone), json!("Gone"));
+}
+
+#[tokio::test]
+async fn every_setting_can_come_from_a_configuration() {
+    let server = Server::start().await;
+    let settings = json!({
+        "nodes": [server.url()], "name": "billing-7", "name_prefix": "shop:", "ttl": 12.5,
+        "response_timeout": 0.5, "connect_timeout": 2, "unavailable_after": 3, "handoff_window": 0.01,
+        "token_retention": 3600, "redisson_fencing": true, "restart_quarantine": 0, "min_validity": 0.25,
+        "self_wait": "Fail", "log_findings": false,
+    });
+    let builder: ClientBuilder = serde_json::from_value(settings).expect("settings");
+    let client = builder.connect().await.expect("connected");
+    assert_eq!(client.name(), "billing-7");
+    let lock = client.mutex("n");
+    let guard = lock.lock().await.expect("free");
+    assert!(guard.remaining() <= Duration::from_millis(12_500), "{:?}", guard.remaining());
+    assert!(guard.remaining() > Duration::from_secs(10), "{:?}", guard.remaining());
+    let counter = server.command(&["PTTL", "redisson_lock_token:{shop:n}"]).await;
+    assert_eq!(counter, redis::Value::Int(-1), "the counter that never expires");
+    assert!(matches!(lock.lock().await, Err(Error::SelfWait { .. })));
+}
+
+#[tokio::test]
+async fn a_configuration_that_cannot_work_is_refused() {
+    let read =
+        |text: &str| serde_json::from_str::<ClientBuilder>(text).err().map(|it| it.to_string());
+    assert_eq!(read("{}"), None);
+    let unknown = read(r#"{"tll": 30}"#).expect("refused");
+    assert!(unknown.contains("unknown field `tll`"), "{unknown}");
+    for seconds in ["-1", "1e300"] {
+        let problem = read(&format!(r#"{{"ttl": {seconds}}}"#)).expect("refused");
+        assert!(problem.contains("seconds are no duration"), "{problem}");
+    }
+    let empty: ClientBuilder = serde_json::from_str("{}").expect("settings");
+    assert!(matches!(empty.connect().await, Err(Error::InvalidConfig { .. })));
+    let short: ClientBuilder =
+        serde_json::from_str(r#"{"nodes": ["redis://127.0.0.1:1"], "ttl": 0.001}"#)
+            .expect("settings");
+    assert!(matches!(short.connect().await, Err(Error::InvalidConfig { .. })));
+    assert!(Client::builder().connect().await.is_err());
+}
