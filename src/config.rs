@@ -457,7 +457,7 @@ mod tests {
         let config = Config { min_validity: Duration::from_secs(5), ..Config::default() };
         let checked = |ttl: u64, max_hold| {
             let lease = LeaseTerms::Watched(Duration::from_secs(ttl));
-            config.check_terms(&Terms { lease, max_hold }).is_ok()
+            config.check_terms(&Terms { max_hold, ..Terms::of(lease) }).is_ok()
         };
         assert!(checked(10, None));
         assert!(!checked(9, None), "half of it is less than min_validity");
