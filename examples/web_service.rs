@@ -78,7 +78,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let stop = async move {
         terminate.recv().await;
         // From now on requests that need a lock get 503; those that have one may finish.
-        draining.drain(Duration::from_secs(20)).await;
+        if !draining.drain(Duration::from_secs(20)).await {
+            eprintln!("some locks were still held after 20 s; the shutdown gives them back");
+        }
     };
     axum::serve(listener, service(client.clone())).with_graceful_shutdown(stop).await?;
     client.shutdown().await;
