@@ -152,12 +152,12 @@ impl Lease {
                 ends_by: grant.sent_at.plus(grant.ttl),
                 watched,
                 renew_until: end_of_hold(terms.max_hold, grant.sent_at),
-                keep_until: Timestamp::default(),
                 renew_at: grant.sent_at.plus(grant.ttl / 3),
                 renewing: false,
                 look_at: look_by(&grant.footholds, patience),
                 footholds: grant.footholds,
                 confirmed: true,
+                keep_until: Timestamp::default(),
                 count: 1,
                 count_written: 1,
                 count_in_flight: false,
@@ -327,12 +327,12 @@ impl Lease {
         let mut state = self.state.lock();
         let fits = state.watched
             && terms.lease == LeaseTerms::Watched(state.ttl)
-            && terms.min_hold.is_zero()
-            && state.keep_until <= now
             && now.since(self.acquired_at) < window
             && state.phase == Phase::Held
             && state.deadline.since(now) > state.ttl / 2
-            && state.ends_by.since(now) <= state.ttl;
+            && state.ends_by.since(now) <= state.ttl
+            && state.keep_until <= now
+            && terms.min_hold.is_zero();
         if !fits {
             return None;
         }
