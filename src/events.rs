@@ -184,6 +184,11 @@ pub(crate) fn server_met(node: &str, past: &impl Debug) {
     tracing::debug!(target: NODE, node, ?past, "server met");
 }
 
+/// Locks are left to their ends.
+pub(crate) fn farewell_failed(node: &str, fault: &Fault) {
+    tracing::debug!(target: NODE, node, %fault, "releases not sent at the end");
+}
+
 pub(crate) fn connecting_failed(node: &str, fault: &Fault, attempt: u32) {
     tracing::debug!(target: NODE, node, %fault, attempt, "connecting failed");
 }

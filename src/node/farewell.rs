@@ -27,6 +27,7 @@ use super::handshake::Identity;
 use super::link::Owed;
 use super::predecessors::Predecessors;
 use super::wire;
+use crate::events;
 use crate::key::LeaseId;
 
 /// What the tasks of a client have in common: dropped with the last of them, it says the farewell.
@@ -127,7 +128,7 @@ impl Farewell {
             Err(error) => {
                 self.over = true;
                 let fault = node.greeting.fault(&error);
-                tracing::debug!(node = %node.address, %fault, "locks are left to their ends");
+                events::farewell_failed(&node.address, &fault);
             }
         }
         opens && !self.over
