@@ -78,7 +78,7 @@ async fn attempt(
 ) -> Result<Entry, Error> {
     // A held lock of this process is refused without a wait: a loop of attempts must let others run.
     tokio::task::coop::consume_budget().await;
-    let mut seen = None;
+    let mut met: Option<(Arc<Gate>, u64)> = None;
     loop {
         let (gate, entered) = Gate::come(engine, primitive, request)?;
         match entered {
@@ -98,16 +98,23 @@ async fn attempt(
                 return Err(refusal.into_timeout(primitive.name(), waited(engine, request)));
             }
             Entered::Busy(ask) => {
-                let seen = *seen.get_or_insert(ask);
+                let (first, seen) = met.get_or_insert_with(|| (gate.clone(), ask));
+                // Every ask of a gate that was made since then has begun since then.
+                let seen = if Arc::ptr_eq(first, &gate) { *seen } else { 0 };
                 let mut settled = std::pin::pin!(gate.settled.notified());
                 settled.as_mut().enable();
                 if let Some(refusal) = gate.refused_since(seen) {
                     return Err(refusal.into_timeout(primitive.name(), waited(engine, request)));
                 }
-                if gate.is_asking()
-                    && engine.clock.until(last_moment(engine, request), settled).await.is_none()
-                {
+                if !gate.is_asking() {
+                    continue;
+                }
+                if engine.clock.until(last_moment(engine, request), settled).await.is_none() {
                     return Err(gate.why_in_vain(request.began_at, waited(engine, request)));
+                }
+                // The gate may be retired by now, and another one would not know.
+                if let Some(refusal) = gate.refused_since(seen) {
+                    return Err(refusal.into_timeout(primitive.name(), waited(engine, request)));
                 }
             }
             Entered::Wait(_) => return Err(Error::Closed),

@@ -418,3 +418,6 @@ const LASTING: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const PING_EVERY: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ mod contexts;
 mod life;
 mod losses;
 mod owners;
+mod settings;
 
 use std::{
     future::Future,

@@ -1,11 +1,14 @@
 //! Behaviour against real servers, which the tests start and end themselves.
 
 mod addresses;
+mod attempts;
 mod bad_input;
 mod bad_servers;
 mod blocking;
 mod cancellation;
 mod checks;
+mod counters;
+mod counts;
 mod endings;
 mod events;
 mod holds;
@@ -16,6 +19,8 @@ mod lifetimes;
 mod locking;
 mod min_hold;
 mod name_prefix;
+mod nesting;
+mod outages;
 mod owners;
 mod processes;
 mod quorum;
@@ -27,6 +32,9 @@ mod scripts;
 mod secrets;
 #[cfg(feature = "serde")]
 mod serde;
+mod settings;
+mod shutting_down;
 mod support;
 mod telling;
+mod turns;
 mod wrong_addresses;

@@ -1,5 +1,6 @@
 //! The same lock over several independent masters.
 
+mod causes;
 mod connecting;
 mod contention;
 mod deployment;

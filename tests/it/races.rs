@@ -6,7 +6,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst},
     },
     task::{Context, Waker},
     time::{Duration, Instant},
@@ -14,16 +14,11 @@ use std::{
 
 use leasehold::{Client, ClientBuilder, Error, Guard, LossReason};
 use parking_lot::Mutex;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    runtime::{Builder, Runtime},
-    sync::Notify,
-};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::{
     checks::{LIMIT, client_is_idle, connect, exists, lock_keys, no_connection_left, nothing_left},
-    support::{Proxy, Server, Spy, Stalls, eventually, subscribers, within},
+    support::{LateNetwork, Proxy, Server, Spy, Stalls, eventually, subscribers, within},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -583,13 +578,13 @@ async fn an_acquire_late_in_the_network_is_released_although_a_handshake_broke()
     let client = builder.connect().await.expect("connected");
     // What a client asks about its server at first is answered: what is late from now on is a lock.
     know_scripts(&client).await;
-    network.shared.late.store(true, SeqCst);
+    network.be_late();
     let error = client.mutex("n").try_lock().await.expect_err("no answer");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    let broken = async || network.shared.kills.load(SeqCst) >= 1;
+    let broken = async || network.kills() >= 1;
     eventually(LIMIT, "a handshake breaks at the kill", broken).await;
     let settled = async || {
-        let connections = network.shared.connections.load(SeqCst);
+        let connections = network.connections();
         connections >= 3 && client.mutex("m").is_locked().await.is_ok()
     };
     eventually(LIMIT, "there is a new connection", settled).await;
@@ -597,8 +592,8 @@ async fn an_acquire_late_in_the_network_is_released_although_a_handshake_broke()
     while client.stats().owed_releases > 0 && deciding.elapsed() < 500 * MS {
         tokio::time::sleep(5 * MS).await;
     }
-    network.shared.deliver.notify_one();
-    let delivered = async || network.shared.delivered.load(SeqCst);
+    network.deliver();
+    let delivered = async || network.has_delivered();
     eventually(LIMIT, "what was late arrives, or is refused", delivered).await;
     nothing_left(&server, &client).await;
 }
@@ -608,16 +603,16 @@ async fn an_acquire_late_in_the_network_is_released_although_a_handshake_broke()
 async fn an_acquire_late_in_the_network_does_not_run_behind_the_farewell() {
     let server = Server::start().await;
     let network = LateNetwork::before(&server).await;
-    network.shared.kills.store(1, SeqCst);
+    network.spare_all();
     let tasks = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let tasks = tasks.expect("a runtime");
     let builder = builder(network.url()).runtime(tasks.handle().clone());
     let client = builder.connect().await.expect("connected");
     know_scripts(&client).await;
-    network.shared.late.store(true, SeqCst);
+    network.be_late();
     let mut attempt = Box::pin(client.mutex("n").try_lock());
     assert!(futures_util::poll!(&mut attempt).is_pending());
-    let on_its_way = async || network.shared.kept.load(SeqCst) > 0;
+    let on_its_way = async || network.kept() > 0;
     eventually(LIMIT, "the acquire is in the network", on_its_way).await;
     tasks.shutdown_background();
     let ended = async || client.stats().tasks == 0;
@@ -625,8 +620,8 @@ async fn an_acquire_late_in_the_network_does_not_run_behind_the_farewell() {
     drop(attempt);
     let released = async || client.stats().owed_releases == 0;
     eventually(LIMIT, "it is released", released).await;
-    network.shared.deliver.notify_one();
-    let delivered = async || network.shared.delivered.load(SeqCst);
+    network.deliver();
+    let delivered = async || network.has_delivered();
     eventually(LIMIT, "what was late arrives, or is refused", delivered).await;
     assert!(!exists(&server, "n").await, "it ran behind its release");
 }
@@ -642,12 +637,12 @@ async fn an_acquire_late_in_the_network_is_released_by_a_user_who_may_not_kill()
     let client = builder.ttl(Duration::from_secs(60)).connect().await.expect("connected");
     know_scripts(&client).await;
     let spy = Spy::on(&server).await;
-    network.shared.late.store(true, SeqCst);
+    network.be_late();
     let error = client.mutex("n").try_lock().await.expect_err("no answer");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     let released = async || spy.count("lock_release") >= 1;
     eventually(LIMIT, "it is released on the next connection", released).await;
-    network.shared.deliver.notify_one();
+    network.deliver();
     let came = async || spy.count("lock_acquire") == 1;
     eventually(LIMIT, "the acquire comes after that", came).await;
     let gone = async || !exists(&server, "n").await;
@@ -686,86 +681,6 @@ async fn a_strangers_connection_with_the_number_of_our_last_is_left_alone() {
 
 async fn number(connection: &mut redis::aio::MultiplexedConnection) -> redis::RedisResult<u64> {
     redis::cmd("CLIENT").arg("ID").query_async(connection).await
-}
-
-/// A network that can be late: what the first connection sends from then on arrives when it is told to. The
-/// first connection on which a `CLIENT KILL` is sent breaks, and the server never hears of that.
-struct LateNetwork {
-    port: u16,
-    shared: Arc<LateShared>,
-}
-
-#[derive(Default)]
-struct LateShared {
-    late: AtomicBool,
-    deliver: Notify,
-    delivered: AtomicBool,
-    connections: AtomicUsize,
-    kills: AtomicUsize,
-    /// How many bytes are late.
-    kept: AtomicUsize,
-}
-
-impl LateNetwork {
-    async fn before(server: &Server) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let port = listener.local_addr().expect("it is bound").port();
-        let shared = Arc::new(LateShared::default());
-        tokio::spawn({
-            let (shared, server) = (shared.clone(), server.port());
-            async move {
-                while let Ok((client, _)) = listener.accept().await {
-                    let server = TcpStream::connect(("127.0.0.1", server)).await;
-                    let nth = shared.connections.fetch_add(1, SeqCst);
-                    let server = server.expect("the server accepts");
-                    tokio::spawn(pass(shared.clone(), nth == 0, client, server));
-                }
-            }
-        });
-        Self { port, shared }
-    }
-
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-
-    fn url_as(&self, user: &str, password: &str) -> String {
-        format!("redis://{user}:{password}@127.0.0.1:{}", self.port)
-    }
-}
-
-async fn pass(shared: Arc<LateShared>, is_first: bool, client: TcpStream, server: TcpStream) {
-    let (mut from_client, mut to_client) = client.into_split();
-    let (mut from_server, mut to_server) = server.into_split();
-    let replies = tokio::spawn(async move {
-        let _ = tokio::io::copy(&mut from_server, &mut to_client).await;
-    });
-    let mut kept = Vec::new();
-    let mut buffer = vec![0; 64 * 1024];
-    while let Ok(count @ 1..) = from_client.read(&mut buffer).await {
-        let bytes = &buffer[..count];
-        if is_first && shared.late.load(SeqCst) {
-            kept.extend_from_slice(bytes);
-            shared.kept.fetch_add(count, SeqCst);
-            continue;
-        }
-        let kills = bytes.windows(4).any(|word| word == b"KILL");
-        if kills && shared.kills.fetch_add(1, SeqCst) == 0 {
-            replies.abort();
-            return;
-        }
-        if to_server.write_all(bytes).await.is_err() {
-            return;
-        }
-    }
-    if is_first {
-        shared.deliver.notified().await;
-        let _ = to_server.write_all(&kept).await;
-        let _ = to_server.shutdown().await;
-        // The server ends its side once it has run them all, or has killed the connection before.
-        let _ = replies.await;
-        shared.delivered.store(true, SeqCst);
-    }
 }
 
 // Behind a release.

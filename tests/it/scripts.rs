@@ -7,6 +7,7 @@
 mod acquire;
 mod bench;
 mod fence;
+mod last_millisecond;
 mod preflight;
 mod redisson;
 mod release;

@@ -7,7 +7,7 @@ use leasehold::{Client, Error, LossReason};
 use super::deployment::{MS, Masters, all_up, connected, failures, names_just, trusting};
 use crate::{
     checks::LIMIT,
-    support::{Stalls, within},
+    support::{Stalls, in_time, within},
 };
 
 const TTL: Duration = Duration::from_millis(1500);
@@ -58,7 +58,8 @@ async fn everybody_is_told(
     let builder = || trusting(urls).ttl(TTL).response_timeout(RESPONSE).unavailable_after(PATIENCE);
     let (holder, other) = (connected(builder()).await, connected(builder()).await);
     let gone = &urls[..3];
-    let guard = holder.mutex("held").lock().await.expect("free");
+    let lock = holder.mutex("held").lock();
+    let guard = in_time(LIMIT, "the lock is free", lock).await.expect("free");
     away();
 
     // Whoever asks.
@@ -90,22 +91,23 @@ async fn everybody_is_told(
     tells(answer.map(drop));
     let most = within(PATIENCE + RESPONSE + SLACK, &stalls);
     assert!(took >= PATIENCE && took <= most, "{took:?} of {PATIENCE:?}");
-    tells(other.mutex("held").status().await.map(drop));
-    tells(other.mutex("held").force_unlock().await.map(drop));
+    tells(timed(other.mutex("held").status()).await.0.map(drop));
+    tells(timed(other.mutex("held").force_unlock()).await.0.map(drop));
 
     // The holder. By now nothing that was sent before is still unanswered.
     let deadline = Instant::now() + guard.remaining();
-    guard.lost().await;
+    in_time(LIMIT, "the holder is told", guard.lost()).await;
     assert!(Instant::now() <= deadline + within(SLACK, &stalls), "told late");
     assert!(Instant::now() >= deadline && !guard.is_held());
-    let lost = guard.unlock().await;
+    let (lost, _) = timed(guard.unlock()).await;
     assert!(matches!(lost, Err(Error::Lost { reason: LossReason::NotRenewed, .. })), "{lost:?}");
 
     // Those who wait are served when the servers are back; so is everybody else.
     let waiting = tokio::spawn(other.mutex("held").lock_with_timeout(LIMIT));
     back().await;
-    let guard = waiting.await.expect("no panic").expect("the servers are back");
-    guard.unlock().await.expect("held");
+    let guard = in_time(2 * LIMIT, "the waiter is served", waiting).await;
+    let guard = guard.expect("no panic").expect("the servers are back");
+    timed(guard.unlock()).await.0.expect("held");
     for client in [&holder, &other] {
         all_up(client).await;
         take_and_give_back(client).await;
@@ -115,12 +117,12 @@ async fn everybody_is_told(
 async fn take_and_give_back(client: &Client) {
     for name in ["free", "held", "short", "long", "ever"] {
         let guard = client.mutex(name).lock_with_timeout(LIMIT).await.expect("nobody holds it");
-        guard.unlock().await.expect("held");
+        timed(guard.unlock()).await.0.expect("held");
     }
 }
 
 async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
     let began_at = Instant::now();
-    let output = future.await;
+    let output = in_time(LIMIT, "a call ends", future).await;
     (output, began_at.elapsed())
 }

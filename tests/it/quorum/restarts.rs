@@ -121,7 +121,7 @@ async fn a_majority_in_quarantine_is_named_with_its_time() {
     }
     names_just(answer, &masters.urls()[1..]);
     // Two of three forgot it.
-    guard.lost().await;
+    tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
     all_up(&client).await;
     client.mutex("n").lock().await.expect("trusted").unlock().await.expect("held");
 }
@@ -209,7 +209,7 @@ async fn one_server_alone_can_have_a_quarantine_too() {
     names_just(on.mutex("other").lock().await, &[server.url()]);
     assert!(began_at.elapsed() < AT_ONCE);
     off.mutex("other").lock().await.expect("not asked for").unlock().await.expect("held");
-    guard.lost().await;
+    tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
     all_up(&on).await;
     on.mutex("n").lock().await.expect("trusted").unlock().await.expect("held");
 }

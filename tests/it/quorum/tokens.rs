@@ -1,6 +1,6 @@
 //! Tokens over several masters: each is above all before it, whichever majority gave it.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
 use leasehold::{
@@ -195,4 +195,29 @@ async fn tokens_increase_under_contention() {
     assert!(tokens.last() < Some(&(1 << 53)));
     let raises: u64 = clients.iter().map(|client| client.stats().token_raises).sum();
     println!("6 contenders on 3 nodes: {raises} raised tokens in {} turns", tokens.len());
+}
+
+/// Clocks are rounded, so the second acquire finds the counters ahead of them: they are kept for no longer for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_counter_is_kept_for_its_retention_however_it_was_set() {
+    let masters = Masters::start(3).await;
+    let retention = Duration::from_secs(90 * 60);
+    let client = connected(masters.builder().token_retention(retention)).await;
+    let most = retention.as_millis() as i64;
+    for turn in 0..4 {
+        // The third time one of them must be lifted to the others.
+        if turn == 2 {
+            masters.0[1].command(&["SET", "leasehold_token:{n}", "1"]).await;
+            masters.0[2].command(&["DEL", "leasehold_token:{n}"]).await;
+        }
+        let guard = client.mutex("n").lock().await.expect("free");
+        masters.are_held("n", &[0, 1, 2]).await;
+        guard.unlock().await.expect("held");
+        for (node, server) in masters.0.iter().enumerate() {
+            let left = server.command(&["PTTL", "leasehold_token:{n}"]).await;
+            let left: i64 = redis::from_redis_value(left).expect("a number");
+            assert!((most - 60_000..=most).contains(&left), "turn {turn}, node {node}: {left} ms");
+        }
+        masters.nothing_left(&[&client]).await;
+    }
 }

@@ -134,3 +134,29 @@ async fn a_wait_ends_at_its_timeout_and_names_the_holder() {
     assert!(client.mutex("n").try_lock().await.expect("an answer").is_none());
     masters.are_held("n", &[0, 1]).await;
 }
+
+/// As on one server: the lock is given back after the waiter was refused and before it listens anywhere. It asks once
+/// more when it does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_before_the_subscriptions_is_not_missed() {
+    let masters = Masters::start(3).await;
+    let stalls = Stalls::watch();
+    let ways = masters.ways().await;
+    let (client, other) = (connected(ways.builder()).await, masters.client().await);
+    let theirs = other.mutex("n").lock().await.expect("free");
+    masters.are_held("n", &[0, 1, 2]).await;
+    // The connections for subscriptions are yet to be made.
+    ways.0.iter().for_each(|way| way.refuse(true));
+    let waiting = tokio::spawn(client.mutex("n").lock());
+    eventually(LIMIT, "it was refused", async || client.stats().waiters == 1).await;
+    let refused_at = Instant::now();
+    listen(&masters.0, 0).await;
+    theirs.unlock().await.expect("held");
+    ways.0.iter().for_each(|way| way.refuse(false));
+    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it asks again");
+    let took = refused_at.elapsed();
+    // It would ask by itself after two seconds at the earliest.
+    assert!(took < within(1500 * MS, &stalls), "{took:?}");
+    guard.expect("no panic").expect("free").unlock().await.expect("held");
+    masters.nothing_left(&[&client, &other]).await;
+}

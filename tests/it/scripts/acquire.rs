@@ -99,7 +99,7 @@ async fn a_block_belongs_to_one_lease() {
 
 #[tokio::test]
 async fn a_counter_ahead_of_the_clock_goes_on_from_where_it_is() {
-    for retention_ms in [0, 86_400_000] {
+    for (retention_ms, kept) in [(0, "-1"), (86_400_000, "1d")] {
         let mut bench = Bench::start().await;
         let ahead = now_us() + 3_600_000_000;
         bench.command(&format!("SET {TOKEN} {ahead}")).await;
@@ -107,6 +107,7 @@ async fn a_counter_ahead_of_the_clock_goes_on_from_where_it_is() {
         assert_eq!(bench.acquired(&call).await, ahead + 1);
         assert_eq!(bench.acquired(&call).await, ahead + 1, "sent again");
         assert_eq!(bench.counter(TOKEN).await, ahead + 1);
+        assert_eq!(bench.ask(&format!("PTTL {TOKEN}")).await, kept, "for as long as any other");
     }
 }
 

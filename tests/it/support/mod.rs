@@ -4,7 +4,9 @@
 #![allow(dead_code)]
 
 mod face;
+mod late;
 mod leftovers;
+mod overdue;
 mod ports;
 mod proxy;
 mod server;
@@ -18,6 +20,7 @@ use std::time::{Duration, Instant};
 #[allow(unused_imports)]
 pub(crate) use self::{
     face::{Face, Held},
+    late::LateNetwork,
     leftovers::{IDLE_TASKS, nothing_is_left, subscribers},
     ports::next as free_port,
     proxy::Proxy,
@@ -42,6 +45,18 @@ pub(crate) async fn eventually(
     while !condition().await {
         assert!(started_at.elapsed() < limit, "not within {limit:?}: {what}");
         tokio::time::sleep(POLL).await;
+    }
+}
+
+/// What a future comes to, which must be there within `limit`.
+///
+/// # Panics
+///
+/// Names `what` when it is not.
+pub(crate) async fn in_time<F: Future>(limit: Duration, what: &str, future: F) -> F::Output {
+    match tokio::time::timeout(limit, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("not within {limit:?}: {what}"),
     }
 }
 

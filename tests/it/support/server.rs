@@ -14,7 +14,7 @@ use redis::{
     AsyncConnectionConfig, Client, InfoDict, RedisResult, Value, aio::MultiplexedConnection,
 };
 
-use super::ports;
+use super::{overdue::Watched, ports};
 
 /// A server on a private port of 127.0.0.1, with a directory of its own; nothing of it outlives this value, and the
 /// server does not outlive this process, however that ends.
@@ -29,6 +29,8 @@ pub(crate) struct Server {
     environment: Vec<(String, String)>,
     /// `None` while killed.
     process: Mutex<Option<Child>>,
+    /// The test may not have it for ever.
+    _watched: Watched,
 }
 
 impl Server {
@@ -57,6 +59,7 @@ impl Server {
                 args: args.iter().map(ToString::to_string).collect(),
                 environment: environment.clone(),
                 process: Mutex::new(None),
+                _watched: Watched::begin(),
             };
             if server.launch(&[]).await {
                 return server;
@@ -370,6 +373,7 @@ async fn a_taken_port_is_passed_over() {
         args: Vec::new(),
         environment: Vec::new(),
         process: Mutex::new(None),
+        _watched: Watched::begin(),
     };
     fs::create_dir(second.dir()).expect("a directory for the server can be made");
     assert!(!second.launch(&[]).await);

@@ -1,0 +1,143 @@
+//! Attempts beside an ask of their own process: whose answer speaks for whom.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Waker},
+    time::{Duration, Instant},
+};
+
+use leasehold::{Client, Error, Guard, Mutex};
+
+use crate::{
+    checks::{LIMIT, connect, nothing_left},
+    support::{Proxy, Server, Spy, Stalls, eventually, within},
+};
+
+type Attempt = Pin<Box<dyn Future<Output = Result<Option<Guard>, Error>> + Send>>;
+
+/// A client behind a proxy, and what its server runs from now on. The scripts are known there.
+async fn set() -> (Server, Proxy, Client, Spy) {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let builder = Client::builder().nodes([proxy.url()]).response_timeout(Duration::from_secs(10));
+    let client = builder.connect().await.expect("connected");
+    client.mutex("before").lock().await.expect("free").unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+    let spy = Spy::on(&server).await;
+    (server, proxy, client, spy)
+}
+
+/// Begins an attempt, which waits for an answer.
+fn begun(attempt: impl Future<Output = Result<Option<Guard>, Error>> + Send + 'static) -> Attempt {
+    let mut attempt: Attempt = Box::pin(attempt);
+    assert!(!has_ended(&mut attempt), "it waits for an answer");
+    attempt
+}
+
+fn has_ended(attempt: &mut Attempt) -> bool {
+    attempt.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+async fn end(attempt: Attempt) -> Option<Guard> {
+    let ended = tokio::time::timeout(LIMIT, attempt).await.expect("it ends");
+    ended.expect("an answer of the servers")
+}
+
+async fn asked(spy: &Spy, times: usize) {
+    let what = format!("the server was asked {times} times");
+    eventually(LIMIT, &what, async || spy.count("lock_acquire") == times).await;
+}
+
+/// The ask that an attempt waits for is dropped: the attempt asks itself, at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_beside_an_ask_that_is_dropped_asks_at_once() {
+    type Ask = fn(&Mutex) -> Attempt;
+    let asks: [(&str, Ask); 3] = [
+        ("lock", |lock| Box::pin(async_some(lock.lock()))),
+        ("try_lock", |lock| Box::pin(lock.try_lock())),
+        ("try_lock_for", |lock| Box::pin(lock.try_lock_for(LIMIT))),
+    ];
+    for (what, ask) in asks {
+        let (server, proxy, client, spy) = set().await;
+        let stalls = Stalls::watch();
+        let lock = client.mutex("n");
+        proxy.hold_replies();
+        let first = begun(ask(&lock));
+        asked(&spy, 1).await;
+        let second = begun(lock.try_lock());
+        let dropped_at = Instant::now();
+        drop(first);
+        let second = tokio::spawn(end(second));
+        asked(&spy, 2).await;
+        proxy.release_replies();
+        let guard = second.await.expect("no panic").expect("what was dropped is released");
+        let took = dropped_at.elapsed();
+        assert!(took < within(Duration::from_secs(2), &stalls), "{what}: {took:?}");
+        guard.unlock().await.expect("held");
+        nothing_left(&server, &client).await;
+    }
+}
+
+async fn async_some(
+    lock: impl Future<Output = Result<Guard, Error>>,
+) -> Result<Option<Guard>, Error> {
+    lock.await.map(Some)
+}
+
+/// The lock was given back after the first had asked, and before the others came: its refusal does not speak for them.
+/// Nor does it when a second ask, which would, is dropped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_does_not_speak_for_attempts_that_came_after_its_ask() {
+    let (server, proxy, client, spy) = set().await;
+    let lock = client.mutex("n");
+    // What the process knows of the lock is kept for as long as a lost guard is around.
+    let lost = lock.with_lease(Duration::from_millis(50)).lock().await.expect("free");
+    tokio::time::timeout(LIMIT, lost.lost()).await.expect("it ends");
+    let other = connect(&server).await;
+    let theirs = other.mutex("n").lock_with_timeout(LIMIT).await.expect("free again");
+    other.mutex("n").is_locked().await.expect("an answer behind its ask");
+    eventually(LIMIT, "the ask was seen", async || spy.count("lock_acquire") >= 2).await;
+    let before = spy.count("lock_acquire");
+    proxy.hold_replies();
+    let first = begun(lock.try_lock());
+    asked(&spy, before + 1).await;
+    theirs.unlock().await.expect("held");
+    let (mut second, mut third) = (begun(lock.try_lock()), begun(lock.try_lock()));
+    proxy.release_replies();
+    assert!(end(first).await.is_none(), "it asked while the lock was held");
+
+    proxy.hold_replies();
+    assert!(!has_ended(&mut second), "it asks");
+    assert!(!has_ended(&mut third), "it waits for that answer");
+    asked(&spy, before + 2).await;
+    drop(second);
+    let third = tokio::spawn(end(third));
+    asked(&spy, before + 3).await;
+    proxy.release_replies();
+    let guard = third.await.expect("no panic").expect("nobody holds it");
+    guard.unlock().await.expect("held");
+    drop(lost);
+    nothing_left(&server, &client).await;
+}
+
+/// However many attempts come during an ask, the next one speaks for all of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_that_come_during_an_ask_share_the_next_one() {
+    let (server, proxy, client, spy) = set().await;
+    let other = connect(&server).await;
+    let theirs = other.mutex("n").lock().await.expect("free");
+    asked(&spy, 1).await;
+    let lock = client.mutex("n");
+    proxy.hold_replies();
+    let first = begun(lock.try_lock());
+    asked(&spy, 2).await;
+    let later: Vec<Attempt> = (0..5).map(|_| begun(lock.try_lock())).collect();
+    let all = tokio::spawn(futures_util::future::join_all(later.into_iter().map(end)));
+    proxy.release_replies();
+    assert!(end(first).await.is_none());
+    assert!(all.await.expect("no panic").iter().all(Option::is_none));
+    asked(&spy, 3).await;
+    theirs.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}

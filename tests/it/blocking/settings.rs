@@ -1,0 +1,82 @@
+//! Every setting arrives, as for tasks.
+
+use std::time::Instant;
+
+use leasehold::{Owner, blocking::Client};
+
+use super::{server, wait_for};
+use crate::{
+    settings::{
+        CLIENT_TTL, Step, Taken, asked_of_threads, chains, end_as_they_should, settings,
+        settings_are_on_the_server, stays_taken,
+    },
+    support::Stalls,
+};
+
+#[test]
+fn whatever_the_order_of_its_calls_a_handle_of_threads_has_all_its_terms() {
+    let stalls = Stalls::watch();
+    let server = server();
+    let builder = Client::builder().nodes([server.url()]).ttl(CLIENT_TTL);
+    let client = builder.connect_blocking().expect("connected");
+    // Who this thread is.
+    let thread = client.mutex("before").lock().expect("free").owner().clone();
+    let mut taken = Vec::new();
+    for (number, chain) in chains().into_iter().enumerate() {
+        let (name, me) = (format!("n{number}"), Owner::new());
+        let lock = client.mutex(name.as_str());
+        let mut steps = chain.split(|step| *step == Step::Owner);
+        let lock = asked_of_threads(lock, steps.next().expect("one part at least"));
+        let began_at = Instant::now();
+        let (owner, is_held): (Owner, Box<dyn Fn() -> bool>) = match steps.next() {
+            Some(after) => {
+                let guard = asked_of_threads(lock.owned_by(&me), after).lock().expect("free");
+                (guard.owner().clone(), Box::new(move || guard.is_held()))
+            }
+            None => {
+                let guard = lock.lock().expect("free");
+                (guard.owner().clone(), Box::new(move || guard.is_held()))
+            }
+        };
+        let expected = if chain.contains(&Step::Owner) { &me } else { &thread };
+        assert_eq!(&owner, expected, "{chain:?}");
+        let one = Taken { chain, began_at, held_at: Instant::now(), is_held };
+        one.is_on_the_server(&wait_for(server.command(&["PTTL", &name])));
+        taken.push(one);
+    }
+    end_as_they_should(&taken, &stalls);
+}
+
+#[test]
+fn whatever_the_order_of_its_calls_a_handle_of_threads_has_its_shortest_hold() {
+    let server = server();
+    let builder = Client::builder().nodes([server.url()]).ttl(CLIENT_TTL);
+    let client = builder.connect_blocking().expect("connected");
+    for (number, chain) in chains().into_iter().enumerate() {
+        let name = format!("n{number}");
+        let mut steps = chain.split(|step| *step == Step::Owner);
+        let before = steps.next().expect("one part at least");
+        let lock = asked_of_threads(client.mutex(name.as_str()), before);
+        match steps.next() {
+            Some(after) => {
+                let lock = asked_of_threads(lock.owned_by(&Owner::new()), after);
+                lock.lock().expect("free").unlock().expect("held");
+            }
+            None => lock.lock().expect("free").unlock().expect("held"),
+        }
+        stays_taken(&chain, &wait_for(server.command(&["PTTL", &name])));
+    }
+}
+
+#[test]
+fn the_settings_of_a_client_for_threads_are_seen_at_the_server() {
+    for fencing in [false, true] {
+        let server = server();
+        let client = settings(&server, fencing).connect_blocking().expect("connected");
+        for _ in 0..2 {
+            let guard = client.mutex("n").lock().expect("free");
+            wait_for(settings_are_on_the_server(&server, fencing));
+            guard.unlock().expect("held");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! How long those who wait bear with servers that are away: each for itself, and each outage for itself.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Error, Guard};
+use tokio::task::JoinHandle;
+
+use crate::{
+    checks::{LIMIT, nothing_left},
+    support::{Proxy, Server, Stalls, eventually, within},
+};
+
+const MS: Duration = Duration::from_millis(1);
+const RESPONSE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_millis(3500);
+
+async fn set() -> (Server, Proxy, Client) {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let builder = Client::builder().nodes([proxy.url()]).response_timeout(RESPONSE);
+    let client = builder.unavailable_after(PATIENCE).connect().await.expect("connected");
+    client.mutex("before").lock().await.expect("free").unlock().await.expect("held");
+    (server, proxy, client)
+}
+
+/// Nobody gets through to the server, which goes on.
+fn cut_off(proxy: &Proxy) {
+    proxy.refuse(true);
+    proxy.cut();
+}
+
+async fn waiters(client: &Client, count: usize) {
+    let what = format!("{count} wait");
+    eventually(LIMIT, &what, async || client.stats().waiters == count).await;
+}
+
+async fn got(waiting: JoinHandle<Result<Guard, Error>>) -> Guard {
+    let answer = tokio::time::timeout(LIMIT, waiting).await.expect("it ends");
+    answer.expect("no panic").expect("its turn comes")
+}
+
+/// Short outages, further apart than anybody's patience: none of them is held against those who wait through all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_that_is_over_is_not_added_to_the_next() {
+    let (server, proxy, client) = set().await;
+    let lock = client.mutex("n");
+    cut_off(&proxy);
+    let mut queue = Vec::new();
+    for place in 1..=3 {
+        queue.push(tokio::spawn(lock.lock()));
+        // The first has asked in vain by the time it stands in the queue.
+        waiters(&client, place).await;
+    }
+    proxy.refuse(false);
+    let mut last: Option<JoinHandle<_>> = None;
+    for (turn, waiting) in queue.into_iter().enumerate() {
+        let guard = got(waiting).await;
+        if let Some(unlocking) = last.take() {
+            let _: Result<Result<(), Error>, _> = unlocking.await;
+        }
+        if turn == 2 {
+            guard.unlock().await.expect("held");
+            break;
+        }
+        // The servers are well for longer than that.
+        tokio::time::sleep(PATIENCE + 200 * MS).await;
+        cut_off(&proxy);
+        last = Some(tokio::spawn(guard.unlock()));
+        // Some asks are in vain: that is what is tested.
+        tokio::time::sleep(4 * RESPONSE).await;
+        assert_eq!(client.stats().waiters, 2 - turn, "those who wait wait on");
+        proxy.refuse(false);
+    }
+    nothing_left(&server, &client).await;
+}
+
+/// Who comes late in an outage waits for as long as who came at its beginning.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_comes_in_an_outage_bears_with_it_for_as_long_as_others() {
+    let (server, proxy, client) = set().await;
+    let stalls = Stalls::watch();
+    cut_off(&proxy);
+    let wait = async |lock: leasehold::Mutex| {
+        let began_at = Instant::now();
+        let answer = tokio::time::timeout(LIMIT, lock.lock()).await.expect("it ends");
+        assert!(matches!(answer, Err(Error::Unavailable { .. })), "{answer:?}");
+        began_at.elapsed()
+    };
+    let came = |after: Duration| {
+        let lock = client.mutex("n");
+        async move {
+            tokio::time::sleep(after).await;
+            wait(lock).await
+        }
+    };
+    let waits = tokio::join!(came(Duration::ZERO), came(PATIENCE / 2), came(PATIENCE * 4 / 5));
+    for took in [waits.0, waits.1, waits.2] {
+        // Found out when an ask fails, and asks are half a second apart at most.
+        let most = within(PATIENCE + RESPONSE + 600 * MS, &stalls);
+        assert!(took >= PATIENCE && took <= most, "{took:?} of {PATIENCE:?}");
+    }
+    proxy.refuse(false);
+    nothing_left(&server, &client).await;
+}

@@ -1,0 +1,103 @@
+//! A shutdown takes as long as the releases, and no longer.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Guard, blocking};
+
+use crate::{
+    checks::{LIMIT, lock_keys},
+    support::{Server, Stalls, eventually, within},
+};
+
+/// A client that would wait for an answer for far longer than a shutdown may take.
+const RESPONSE: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(3);
+
+fn builder(server: &Server) -> leasehold::ClientBuilder {
+    Client::builder().nodes([server.url()]).response_timeout(RESPONSE)
+}
+
+/// Somebody who hears of releases and never asks: what is left to do after them takes a hand-off window.
+async fn listener(server: &Server) -> redis::aio::PubSub {
+    let other = redis::Client::open(server.url()).expect("a valid URL");
+    let mut listener = other.get_async_pubsub().await.expect("connected");
+    for number in 0..3 {
+        let channel = format!("redisson_lock__channel:{{n{number}}}");
+        listener.subscribe(channel).await.expect("subscribed");
+    }
+    listener
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_after_dropped_guards_ends_when_they_are_released() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let listening = listener(&server).await;
+    for dropped_before in [true, false] {
+        let client = builder(&server).handoff_window(Duration::from_millis(300));
+        let client = client.connect().await.expect("connected");
+        let mut guards: Vec<Guard> = Vec::new();
+        for number in 0..3 {
+            guards.push(client.mutex(format!("n{number}")).lock().await.expect("free"));
+        }
+        let kept = if dropped_before { Vec::new() } else { std::mem::take(&mut guards) };
+        drop(guards);
+        let released = async || lock_keys(&server).await.len() == kept.len();
+        eventually(LIMIT, "what was dropped is released", released).await;
+        let began_at = Instant::now();
+        client.shutdown().await;
+        let took = began_at.elapsed();
+        assert!(took < within(SOON, &stalls), "{took:?}");
+        assert!(lock_keys(&server).await.is_empty());
+        drop(kept);
+    }
+    drop(listening);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_right_after_connecting_ends_at_once() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    for _ in 0..20 {
+        let client = builder(&server).connect().await.expect("connected");
+        let began_at = Instant::now();
+        client.shutdown().await;
+        let took = began_at.elapsed();
+        assert!(took < within(SOON, &stalls), "{took:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_after_dropped_guards_ends_when_they_are_released() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let listening = listener(&server).await;
+    let client = builder(&server).connect().await.expect("connected");
+    let guard = client.mutex("n0").lock().await.expect("free");
+    let began_at = Instant::now();
+    drop(guard);
+    assert!(client.drain(RESPONSE).await, "nothing is held");
+    let took = began_at.elapsed();
+    assert!(took < within(SOON, &stalls), "{took:?}");
+    assert!(lock_keys(&server).await.is_empty());
+    drop(listening);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_of_threads_after_dropped_guards_ends_when_they_are_released() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let listening = listener(&server).await;
+    let builder = builder(&server).handoff_window(Duration::from_millis(300));
+    let took = tokio::task::spawn_blocking(move || {
+        let client: blocking::Client = builder.connect_blocking().expect("connected");
+        drop(client.mutex("n0").lock().expect("free"));
+        let began_at = Instant::now();
+        client.shutdown().expect("a plain thread");
+        began_at.elapsed()
+    });
+    let took = took.await.expect("no panic");
+    assert!(took < within(SOON, &stalls), "{took:?}");
+    assert!(lock_keys(&server).await.is_empty());
+    drop(listening);
+}

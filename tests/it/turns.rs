@@ -1,0 +1,61 @@
+//! Beside a client of another library: its holders are taken note of, so that both sides get their turns.
+
+use std::time::Duration;
+
+use leasehold::{Client, Error, Guard, Mutex};
+use tokio::task::JoinHandle;
+
+use crate::{
+    checks::{LIMIT, nothing_left},
+    support::{Server, Spy, eventually},
+};
+
+/// Begins to wait, as the one in that place of the queue.
+async fn behind(client: &Client, lock: &Mutex, place: usize) -> JoinHandle<Result<Guard, Error>> {
+    let waiting = tokio::spawn(lock.lock());
+    eventually(LIMIT, "it waits", async || client.stats().waiters == place).await;
+    waiting
+}
+
+async fn got(waiting: JoinHandle<Result<Guard, Error>>) -> Guard {
+    let answer = tokio::time::timeout(LIMIT, waiting).await.expect("it ends");
+    answer.expect("no panic").expect("its turn comes")
+}
+
+/// For a second after a foreign holder was met each turn goes through the server; after that the lock is handed on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_foreign_holder_the_lock_is_not_handed_on_inside_the_process() {
+    let server = Server::start().await;
+    let builder = Client::builder().nodes([server.url()]).handoff_window(Duration::from_secs(1));
+    let client = builder.connect().await.expect("connected");
+    client.mutex("before").lock().await.expect("free").unlock().await.expect("held");
+    let lock = client.mutex("n");
+    let spy = Spy::on(&server).await;
+    // As Redisson names its holders.
+    server.command(&["HSET", "n", "0f3a8c1e-5b7d-4e21-9c44-2a6b7d8e9f01:42", "1"]).await;
+    server.command(&["PEXPIRE", "n", "25000"]).await;
+    let first = behind(&client, &lock, 1).await;
+    let second = behind(&client, &lock, 2).await;
+    let met = async || spy.count("lock_acquire") == 2;
+    eventually(LIMIT, "they listen, and met the holder after that", met).await;
+    server.command(&["DEL", "n"]).await;
+    server.command(&["PUBLISH", "redisson_lock__channel:{n}", "0"]).await;
+    let first = got(first).await;
+    let lease = first.holder();
+    first.unlock().await.expect("held");
+    let second = got(second).await;
+    assert_ne!(second.holder(), lease, "the foreign ones had their chance in between");
+
+    // A second later they are forgotten.
+    let third = behind(&client, &lock, 1).await;
+    let last = behind(&client, &lock, 2).await;
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    second.unlock().await.expect("held");
+    let third = got(third).await;
+    let lease = third.holder();
+    third.unlock().await.expect("held");
+    let last = got(last).await;
+    assert_eq!(last.holder(), lease, "it was handed on");
+    last.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
