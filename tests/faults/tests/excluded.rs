@@ -1,12 +1,18 @@
 //! What locks do not survive is shown to break them, one by one, and so is what their users are told.
 
+use std::time::Duration;
+
 use leasehold_faults::excluded::{NAMES, show};
+
+/// Far longer than any of them takes.
+const LIMIT: Duration = Duration::from_secs(240);
 
 macro_rules! shown {
     ($($test:ident = $name:literal;)*) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $test() {
-            show($name).await.expect("as documented");
+            let shown = tokio::time::timeout(LIMIT, show($name)).await.expect("it ends");
+            shown.expect("as documented");
         })*
 
         #[test]
