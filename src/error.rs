@@ -14,7 +14,7 @@ use crate::secret::Secrets;
 pub enum Error {
     /// Another holder kept the lock for the whole wait. Try again later, or ask who holds it.
     ///
-    /// Given only when the servers answered "held"; without an answer it is [`Error::Unavailable`].
+    /// It is returned only if the servers answered that the lock is held; without an answer it is [`Error::Unavailable`].
     #[error(
         "timed out after {:?} waiting for lock {lock:?}: {}",
         rounded(.waited),
@@ -28,8 +28,8 @@ pub enum Error {
         holder: Holder,
         /// The holder's owner, if the holder is this client.
         owner: Option<Owner>,
-        /// For how long still, unless it is renewed or released. `None`: the lock has no end (it was made by hand).
-        /// Zero: this client gave it back just before the wait ended.
+        /// The time until it expires unless it is renewed or released. `None`: it never expires (it was made by hand).
+        /// Zero: this client released it just before the wait ended.
         remaining: Option<Duration>,
         /// How long the call waited.
         waited: Duration,
@@ -41,12 +41,12 @@ pub enum Error {
     Lost {
         /// The lock's name.
         lock: Arc<str>,
-        /// Why.
+        /// The reason.
         reason: LossReason,
     },
 
-    /// The servers, or a majority of them, could not be asked, or did not answer in time. Whether another holds the lock is not
-    /// known. Nothing of this attempt stays behind: what may have been granted unseen is released.
+    /// The servers, or a majority of them, could not be reached or did not answer in time. It is unknown whether another
+    /// holds the lock. Nothing of this attempt stays behind: a grant that went unseen is released.
     #[error("no answer from the servers{}: {}", about(.lock), listed(.failures))]
     #[non_exhaustive]
     Unavailable {
@@ -56,21 +56,21 @@ pub enum Error {
         failures: Vec<NodeFailure>,
     },
 
-    /// A name that cannot be one. Change it.
+    /// The name cannot be used. Change it.
     #[error("invalid name {name:?}: {problem}")]
     #[non_exhaustive]
     InvalidName {
         /// The name, shortened.
         name: Arc<str>,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: &'static str,
     },
 
-    /// A setting that cannot work. Change it.
+    /// A setting cannot work. Change it.
     #[error("invalid configuration: {problem}")]
     #[non_exhaustive]
     InvalidConfig {
-        /// Which, and what is wrong with it.
+        /// The setting, and the problem with it.
         problem: Arc<str>,
     },
 
@@ -82,13 +82,13 @@ pub enum Error {
         lock: Arc<str>,
     },
 
-    /// The user may not run a command, or not on this key. Grant it (`ACL SETUSER <user> +<command>`).
+    /// The user may not run a command, or not on this key. Grant the right (`ACL SETUSER <user> +<command>`).
     #[error("the server denies {}: {}", Printable(.what), Printable(.message))]
     #[non_exhaustive]
     Denied {
         /// The command, or what else was denied.
         what: Arc<str>,
-        /// The server's own words.
+        /// The server's message.
         message: Arc<str>,
     },
 
@@ -116,17 +116,17 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether another holder kept the lock for the whole wait: [`Error::Timeout`].
+    /// Returns true if another holder kept the lock for the whole wait: [`Error::Timeout`].
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::Timeout { .. })
     }
 
-    /// Whether a lock that was held is held no longer: [`Error::Lost`].
+    /// Returns true if a lock that was held is no longer held: [`Error::Lost`].
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Lost { .. })
     }
 
-    /// Whether the same call can succeed later, without a change of the program, its settings or the servers' rights:
+    /// Returns true if the same call can succeed later, without a change of the program, its settings or the servers' rights:
     /// [`Error::Timeout`] and [`Error::Unavailable`].
     ///
     /// Not [`Error::Lost`]: the call can be repeated, but first decide what becomes of the work that the lock protected.
@@ -134,7 +134,7 @@ impl Error {
         matches!(self, Self::Timeout { .. } | Self::Unavailable { .. })
     }
 
-    /// Who kept the lock, if that is the error: [`Error::Timeout`].
+    /// Returns the holder that kept the lock, for [`Error::Timeout`].
     pub fn holder(&self) -> Option<&Holder> {
         match self {
             Self::Timeout { holder, .. } => Some(holder),
@@ -182,8 +182,8 @@ fn held_by(holder: &Holder, owner: &Option<Owner>, remaining: &Option<Duration>)
     };
     let still = match remaining {
         Some(Duration::ZERO) => ", last".to_owned(),
-        Some(remaining) => format!(", for {:?} still unless it is renewed", rounded(remaining)),
-        None => ", without an end".to_owned(),
+        Some(remaining) => format!("; it expires in {:?} unless renewed", rounded(remaining)),
+        None => "; it never expires".to_owned(),
     };
     format!("held by {holder}{owner}{still}")
 }
@@ -218,9 +218,9 @@ fn listed(failures: &[NodeFailure]) -> String {
 pub enum LossReason {
     /// No renewal was confirmed in time: the servers were away, or this process was stopped.
     NotRenewed,
-    /// The servers hold no such lease any more: it was force-unlocked, evicted, flushed or lost with its server.
+    /// The servers no longer hold the lease: it was force-unlocked, evicted, flushed or lost with its server.
     Gone,
-    /// A fixed lease, or the longest hold allowed by `with_max_hold`, came to its end.
+    /// A fixed lease, or the longest hold that `with_max_hold` allows, ended.
     Ended,
     /// The client was shut down.
     Shutdown,
@@ -229,9 +229,9 @@ pub enum LossReason {
 impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotRenewed => "no renewal was confirmed before its end",
-            Self::Gone => "the server does not hold it any more",
-            Self::Ended => "its lease came to its end",
+            Self::NotRenewed => "no renewal was confirmed in time",
+            Self::Gone => "the server no longer holds it",
+            Self::Ended => "its lease ended",
             Self::Shutdown => "the client was shut down",
         })
     }
@@ -296,7 +296,7 @@ pub(crate) enum Fault {
     Replica(Arc<str>),
     /// It may have forgotten what it granted before its restart, or before it got its data from another.
     #[error(
-        "restarted, or was a replica: its grants do not count for {:?} still",
+        "restarted, or was a replica: its grants do not count for another {:?}",
         rounded(.0)
     )]
     Quarantined(Duration),
@@ -564,7 +564,7 @@ mod tests {
         };
         assert_eq!(
             error.to_string(),
-            "timed out after 5.01s waiting for lock \"orders:42\": held by billing-7:0123, for 12s still unless it is renewed"
+            "timed out after 5.01s waiting for lock \"orders:42\": held by billing-7:0123; it expires in 12s unless renewed"
         );
     }
 
