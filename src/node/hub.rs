@@ -279,8 +279,10 @@ impl Attendant {
             let until = self.shared.clock.now().plus(self.shared.connect_timeout);
             // From before the connection is made: it may lead to the old server.
             let moved = self.shared.moved.subscribe();
+            let mut longest = LONGEST_PAUSE;
             match self.shared.connect(until).await {
                 Ok(Some((sink, stream))) => {
+                    longest = LONGEST_DEAFNESS;
                     let began_at = self.shared.clock.now();
                     self.use_connection(sink, stream, moved).await;
                     self.shared.deaf();
@@ -296,8 +298,7 @@ impl Attendant {
                 }
             }
             if !self.shared.channels.lock().is_empty() {
-                // Short after a connection that broke: waiters hear nothing meanwhile.
-                let pause = self.shared.clock.back_off(attempt, LONGEST_PAUSE);
+                let pause = self.shared.clock.back_off(attempt, longest);
                 attempt += 1;
                 self.shared.clock.sleep(pause).await;
             }
@@ -416,6 +417,8 @@ impl Attendant {
 /// A connection that lasted so long was a good one: the pauses begin anew.
 const LASTING: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// After a connection that broke: a server is there, and waiters hear nothing meanwhile.
+const LONGEST_DEAFNESS: Duration = Duration::from_millis(250);
 const PING_EVERY: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(30);
 
