@@ -15,9 +15,11 @@ pub struct Case {
     pub heals: bool,
     /// Restarts of servers, over all.
     pub restarts: u8,
-    /// Whether a restarted server has its data still (and needs no quarantine).
+    /// Servers that follow an empty one and are masters again, in the same run, over all.
+    pub demotions: u8,
+    /// Whether a restarted server has its data still. It may say so or not.
     pub keeps_data: bool,
-    /// How long a restarted server's grants do not count.
+    /// How long the grants of a server do not count that may have forgotten others.
     pub quarantine: u8,
     /// Broken connections, over all.
     pub breaks: u8,
@@ -78,6 +80,14 @@ pub enum Wrong {
     AcquireCrossesConnections,
     /// Grants of a quarantined server count.
     QuarantineIgnored,
+    /// A server that shows an append-only file is trusted at a first meeting.
+    FileTrustedAtFirst,
+    /// A server that shows an append-only file is trusted after a restart.
+    FileTrustedAgain,
+    /// A server that followed another is the same, since its run is.
+    HistoryIgnored,
+    /// A server that followed another is trusted for its uptime at a first meeting.
+    FollowerTrustedAtFirst,
     /// Answers to an earlier renewal count for the one under way.
     OldRenewalCounts,
     /// A renewal's answers lead to heals although the lease was released meanwhile.
@@ -107,6 +117,7 @@ impl Case {
         renewals: 0,
         heals: false,
         restarts: 0,
+        demotions: 0,
         keeps_data: false,
         quarantine: 0,
         breaks: 0,

@@ -137,6 +137,10 @@ impl<const N: usize, const C: usize> Protocol<N, C> {
                 rules.state.spent.restarts += 1;
                 rules.restart(n.into());
             }
+            Action::Demote(n) => {
+                rules.state.spent.demotions += 1;
+                rules.demote(n.into());
+            }
             Action::Tick => self.tick(&mut rules, None),
             Action::TickWithoutClient(c) => {
                 rules.state.spent.skew += 1;
@@ -261,7 +265,9 @@ impl<const N: usize, const C: usize> Protocol<N, C> {
 
     fn nothing_left_over(&self, state: &State<N, C>) -> bool {
         state.nodes.iter().all(|node| {
-            let Some((lease, _)) = node.entry else { return true };
+            let Some((lease, _)) = node.entry else {
+                return true;
+            };
             let own = &state.clients[lease.client as usize];
             let link = &node.links[lease.client as usize];
             let release = Request::Release(lease.number);
@@ -272,7 +278,9 @@ impl<const N: usize, const C: usize> Protocol<N, C> {
     }
 
     fn force_lasts(&self, state: &State<N, C>) -> bool {
-        let Some(lease) = state.forced else { return true };
+        let Some(lease) = state.forced else {
+            return true;
+        };
         let own = &state.clients[lease.client as usize];
         state.nodes.iter().any(|node| node.clearing)
             || !own.holds()
@@ -296,6 +304,9 @@ impl<const N: usize, const C: usize> Model for Protocol<N, C> {
             }
             if state.spent.restarts < self.case.restarts {
                 actions.push(Action::Restart(n as u8));
+            }
+            if state.spent.demotions < self.case.demotions {
+                actions.push(Action::Demote(n as u8));
             }
             if state.spent.steps < self.case.steps {
                 actions.push(Action::ClockStep(n as u8));

@@ -102,6 +102,9 @@ impl<const N: usize, const C: usize> Rules<'_, N, C> {
     /// A fresh lease id; the acquire goes to all nodes at once.
     pub fn ask(&mut self, client: usize) {
         let floor = self.state.seen.last_token;
+        if self.state.clients[client].asked == 0 {
+            self.meet(client);
+        }
         let own = &mut self.state.clients[client];
         own.asked += 1;
         own.phase = Phase::Asking;
@@ -172,7 +175,9 @@ impl<const N: usize, const C: usize> Rules<'_, N, C> {
         let anybody = self.case.is(Wrong::RaiseCountsStragglers);
         let own = self.state.clients[client];
         let link = server_link(self.state, node, client);
-        let Some(reply) = link.reply.take() else { return };
+        let Some(reply) = link.reply.take() else {
+            return;
+        };
         if heals && matches!(reply, Reply::Granted(_) | Reply::Ours) {
             link.confirmed = ttl;
         }
@@ -335,6 +340,7 @@ impl<const N: usize, const C: usize> Rules<'_, N, C> {
     /// A tick of the node's clock.
     pub fn tick_node(&mut self, node: usize) {
         let server = &mut self.state.nodes[node];
+        server.young = server.young.saturating_sub(1);
         server.entry = match server.entry {
             Some((lease, left)) if left > 1 => Some((lease, left - 1)),
             _ => None,
@@ -360,9 +366,6 @@ impl<const N: usize, const C: usize> Rules<'_, N, C> {
     }
 
     /// The node starts again. No connection outlives that, so nothing of ours can run behind it.
-    ///
-    /// The quarantine is counted from the restart itself, on the client's clock, which is the earliest end it
-    /// can have: a client that sees the change of run id later counts in full from then.
     pub fn restart(&mut self, node: usize) {
         let Case { keeps_data, quarantine, .. } = *self.case;
         let server = &mut self.state.nodes[node];
@@ -370,12 +373,49 @@ impl<const N: usize, const C: usize> Rules<'_, N, C> {
             server.entry = None;
             server.counter = 0;
         }
+        server.young = quarantine;
+        server.followed = false;
         for client in 0..C {
             self.reconnect(node, client, true);
-            let link = server_link(self.state, node, client);
-            link.stray.clear();
+            server_link(self.state, node, client).stray.clear();
+            self.distrust(node, client, self.case.is(Wrong::FileTrustedAgain));
+        }
+    }
+
+    /// The node has the data of another, which is none, in the same run. What was sent on its connections runs on that.
+    pub fn demote(&mut self, node: usize) {
+        let server = &mut self.state.nodes[node];
+        server.entry = None;
+        server.counter = 0;
+        server.followed = true;
+        for client in 0..C {
+            self.distrust(node, client, self.case.is(Wrong::HistoryIgnored));
+        }
+    }
+
+    /// The quarantine is counted from the event itself, on the client's clock, which is the earliest end it can have: a
+    /// client that notices it later counts in full from then, and counts no grant that ran before it did. A client that
+    /// has not asked yet has not met the server.
+    fn distrust(&mut self, node: usize, client: usize, not_noticed: bool) {
+        let has_met = self.state.clients[client].asked > 0;
+        let link = server_link(self.state, node, client);
+        if !not_noticed {
             (link.confirmed, link.confirmed_at_send) = (0, false);
-            link.quarantine = if keeps_data { 0 } else { quarantine };
+            link.quarantine = if has_met { self.case.quarantine } else { 0 };
+        }
+    }
+
+    /// A client meets the servers: it trusts each for its uptime, unless that one followed another.
+    fn meet(&mut self, client: usize) {
+        let Case { quarantine, .. } = *self.case;
+        let file_trusted = self.case.is(Wrong::FileTrustedAtFirst);
+        let follower_trusted = self.case.is(Wrong::FollowerTrustedAtFirst);
+        for node in &mut self.state.nodes {
+            node.links[client].quarantine = match node.followed && !follower_trusted {
+                true => quarantine,
+                false if file_trusted => 0,
+                false => node.young,
+            };
         }
     }
 

@@ -41,6 +41,10 @@ pub struct Node<const C: usize> {
     pub counter: u8,
     /// A force-unlock is on its way here.
     pub clearing: bool,
+    /// Its ticks until a client that meets it first trusts it for its uptime.
+    pub young: u8,
+    /// It followed another, in the same run.
+    pub followed: bool,
     /// One link for each client.
     pub links: [Link; C],
 }
@@ -157,6 +161,8 @@ pub enum Phase {
 pub struct Spent {
     /// Servers restarted.
     pub restarts: u8,
+    /// Servers demoted and promoted.
+    pub demotions: u8,
     /// Connections broken.
     pub breaks: u8,
     /// Requests run twice.
@@ -209,6 +215,8 @@ pub enum Action {
     Break(u8, u8),
     /// The node stops and starts again.
     Restart(u8),
+    /// The node follows another, gets its data, and is a master again. Its connections stay.
+    Demote(u8),
     /// A tick for all clocks.
     Tick,
     /// A tick for all clocks but the client's: its clock is slow.
@@ -235,6 +243,8 @@ impl<const N: usize, const C: usize> State<N, C> {
                 entry: None,
                 counter: 0,
                 clearing: false,
+                young: 0,
+                followed: false,
                 links: from_fn(|_| Link::default()),
             }),
             clients: [Client::default(); C],

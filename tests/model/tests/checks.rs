@@ -12,6 +12,8 @@ const SAFE: &[&str] = &[EXCLUSION, NO_LEFTOVER];
 
 /// A server restarts without its data; its grants do not count for a ttl.
 const CRASH: Case = Case { restarts: 1, quarantine: Case::PLAIN.ttl, ..Case::PLAIN };
+/// A server follows another that is empty, and is a master again in the same run.
+const DEMOTION: Case = Case { asks: 2, demotions: 1, quarantine: Case::PLAIN.ttl, ..Case::PLAIN };
 /// A clock goes wrong by one tick of three, which is what is taken off for drift.
 const DRIFT: Case = Case { ttl: 3, drift: 1, skew: 1, ..Case::PLAIN };
 /// A connection breaks.
@@ -65,6 +67,21 @@ checks! {
     no_double_grant_with_a_quarantine_of_a_ttl: holds(CRASH, SAFE);
     a_server_that_keeps_its_data_needs_no_quarantine:
         holds(Case { keeps_data: true, quarantine: 0, ..CRASH }, SAFE);
+}
+
+// Servers that forget and do not look it.
+checks! {
+    no_double_grant_with_a_demotion: holds(DEMOTION, SAFE);
+    a_late_acquire_and_a_renewal_after_a_demotion_give_a_double_grant:
+        fails(Case { demotions: 1, restarts: 0, heals: false, ..HEALS_AND_CRASH }, EXCLUSION);
+    no_double_grant_with_a_demotion_and_a_restart:
+        holds(Case { restarts: 1, ..DEMOTION }, SAFE);
+    a_file_trusted_at_a_first_meeting: fails(CRASH.with(Wrong::FileTrustedAtFirst), EXCLUSION);
+    a_file_trusted_after_a_restart: fails(CRASH.with(Wrong::FileTrustedAgain), EXCLUSION);
+    a_server_that_followed_another_taken_for_the_same:
+        fails(Case { asks: 3, ..DEMOTION }.with(Wrong::HistoryIgnored), EXCLUSION);
+    a_server_that_followed_another_trusted_for_its_uptime:
+        fails(DEMOTION.with(Wrong::FollowerTrustedAtFirst), EXCLUSION);
 }
 
 // Renewals and heals.
