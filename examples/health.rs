@@ -7,17 +7,14 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
-use leasehold::{Client, NodeState};
+use leasehold::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Answers without I/O, so it may be asked often and never hangs.
 async fn health(State(client): State<Client>) -> (StatusCode, String) {
+    let status = if client.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let nodes = client.nodes();
-    let up = nodes.iter().filter(|node| node.state == NodeState::Up).count();
-    // Locks need a majority of the servers; one server is a majority of one.
-    let status =
-        if up > nodes.len() / 2 { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let lines = nodes.iter().map(|node| {
         let error = node.last_error.as_deref().unwrap_or("none");
         format!(

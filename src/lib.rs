@@ -1,7 +1,7 @@
 //! Reentrant distributed locks for Rust, kept in Redis or Valkey.
 //!
-//! A lock renews itself while you hold it, reports when it is lost, and gives every holder a number that only grows. The
-//! data format is Redisson's, so Rust and Java programs can share a lock.
+//! A lock is renewed while you hold it, reports when it is lost, and gives each new holder a higher number, the fencing
+//! token. The data format is Redisson's, so Rust and Java programs can share a lock.
 //!
 //! ```no_run
 //! use std::{error::Error, time::Duration};
@@ -11,12 +11,12 @@
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn Error>> {
 //!     let client = Client::connect("redis://127.0.0.1:6379").await?;
-//!     client.shutdown_after(bill(&client, 42)).await // releases what is still held, also after an error
+//!     client.shutdown_after(bill(&client, 42)).await // releases all locks, even after an error
 //! }
 //!
 //! async fn bill(client: &Client, order: u64) -> Result<(), Box<dyn Error>> {
 //!     let lock = client.mutex(format!("orders:{order}"));
-//!     let guard = lock.lock_with_timeout(Duration::from_secs(5)).await?; // a timeout names the holder
+//!     let guard = lock.lock_with_timeout(Duration::from_secs(5)).await?; // the timeout error names the holder
 //!     println!("billing order {order}, fencing token {}", guard.token());
 //!     Ok(guard.unlock().await?) // an error if the lock was lost before this point
 //! }
@@ -46,7 +46,8 @@
 //! then, or drop the guard, which releases the lock in the background.
 //!
 //! A lock is renewed for as long as its guard lives. [`Mutex::with_lease`] gives it a fixed length instead, and
-//! [`Mutex::with_max_hold`] limits how long it is renewed.
+//! [`Mutex::with_max_hold`] limits how long it is renewed. [`Mutex::with_min_hold`] keeps it taken for a while even if it is
+//! released earlier, for jobs that several hosts start at the same time.
 //!
 //! The mutex is the only kind of lock so far.
 //!
@@ -98,6 +99,8 @@
 //! | [`InvalidConfig`](Error::InvalidConfig), [`Denied`](Error::Denied), [`WrongType`](Error::WrongType) | the settings, the user's rights or the key are wrong | fix the deployment | 500 |
 //! | [`InAsyncContext`](Error::InAsyncContext), [`SelfWait`](Error::SelfWait) | the program uses the lock wrongly | fix the program | 500 |
 //!
+//! [`Error::is_timeout`], [`Error::is_lost`] and [`Error::is_retryable`] answer the usual questions without a `match`.
+//!
 //! An `unlock` that fails with `Unavailable` neither succeeded nor failed: the release is repeated in the background, and
 //! the lock ends with its TTL at the latest.
 //!
@@ -113,8 +116,8 @@
 //!
 //! A client needs a server; there is no fake one yet. In tests of code that takes locks:
 //!
-//! * Start a server for the tests (`redis-server --port 0 --unixsocket ..`, or a container), or use a shared one with a
-//!   different prefix for the names of each test.
+//! * Start a server for the tests (`redis-server --port 0 --unixsocket ..`, or a container), or use a shared one with
+//!   another [`name_prefix`](ClientBuilder::name_prefix) for each test.
 //! * Connect a client in each test. A client in a `static` ends with the runtime of the test that connected it.
 //! * Set [`SelfWait::Fail`], so that a task that waits for itself fails instead of hanging.
 //! * To see how the code reacts to a loss, take the lock away with [`Mutex::force_unlock`] and a short
@@ -137,15 +140,16 @@
 //! [All messages and fields](docs::logs) are stable. An outage takes few lines, however many locks are held. A subscriber may
 //! call the client.
 //!
-//! [`Client::holds`], [`Client::stats`] and [`Client::nodes`] return what a health or metrics endpoint needs, without
-//! I/O. [`Mutex::status`] asks the servers who holds a lock, since when, and how many clients wait.
+//! [`Client::holds`], [`Client::stats`] and [`Client::nodes`] return what a health or metrics endpoint needs, and
+//! [`Client::is_ready`] answers a readiness probe, all without I/O. [`Mutex::status`] asks the servers who holds a lock, since when, and how many clients wait.
 //!
 //! # Limits
 //!
 //! * A lock is as durable as its key. A failover to a replica that missed the write, a restart without the data,
-//!   eviction, `FLUSHALL` or a step of the server's clock can give the lock to a second holder; the first one learns
+//!   eviction, `FLUSHALL` or a jump of the server's clock can give the lock to a second holder; the first one learns
 //!   of it at its next renewal. [`Client::check`] warns of what can be seen beforehand.
-//! * Waiters of one process are served in order. Between processes nobody starves, but the order is not promised.
+//! * Waiters of one process are served in order. Between processes no order is promised: a client that is far from the
+//!   server may get few turns, or none, while nearer ones keep the lock busy.
 //! * It works with one server, or with three or more independent masters ([`ClientBuilder::nodes`]): Redis 6.2 or
 //!   later, or Valkey 7.2 or later. Sentinel and Redis Cluster are not supported.
 //!

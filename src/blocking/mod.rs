@@ -7,8 +7,14 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
+//! use leasehold::blocking::Client;
+//!
 //! fn main() -> Result<(), leasehold::Error> {
-//!     let client = leasehold::blocking::Client::connect("redis://127.0.0.1:6379")?;
+//!     let client = Client::connect("redis://127.0.0.1:6379")?;
+//!     client.shutdown_after(|| bill(&client))? // releases all locks, even after an error
+//! }
+//!
+//! fn bill(client: &Client) -> Result<(), leasehold::Error> {
 //!     let orders = client.mutex("orders:42");
 //!     let guard = orders.lock_with_timeout(Duration::from_secs(5))?;
 //!     let nested = orders.lock()?; // the same thread: no round trip

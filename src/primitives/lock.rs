@@ -140,7 +140,8 @@ impl Mutex {
     /// Takes the lock, and waits for as long as another holds it.
     ///
     /// A free lock costs one round trip, and a nested acquisition none. Waiters of one process are served in the order of
-    /// their arrival. Between processes nobody starves, but the order is not promised.
+    /// their arrival. Between processes no order is promised, and a client that is far from the
+    /// server may get few turns, or none, while nearer ones keep the lock busy.
     ///
     /// # Errors
     ///
