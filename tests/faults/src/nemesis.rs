@@ -12,7 +12,7 @@ use crate::{
     event::What,
     holders::{holder, lasting_holder},
     scene::Scene,
-    support::Proxy,
+    support::{Proxy, Server},
 };
 
 /// A kind of fault that locks must survive.
@@ -23,6 +23,13 @@ pub(crate) enum Kind {
     /// A crash that loses everything: alone the server stays away for as long as a lease lasts, a minority is
     /// back at once, and in quarantine.
     ServerEmptied,
+    /// As that, and comes back with an append-only file that is written through: the run before had none.
+    PersistenceSwitched,
+    /// As that, though it said that all was written through: the disk ends with the process.
+    DiskLost,
+    /// Made a replica of an empty server, and a master again once it has that one's data: in the same run. Alone it is a
+    /// replica of nobody.
+    DemotedAndPromoted,
     ServerStopped,
     /// It comes back, and takes its time to read its data.
     ServerLoading,
@@ -46,9 +53,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::ServerRestarted,
         Self::ServerEmptied,
+        Self::PersistenceSwitched,
+        Self::DiskLost,
+        Self::DemotedAndPromoted,
         Self::ServerStopped,
         Self::ServerLoading,
         Self::ServerReadOnly,
@@ -112,8 +122,13 @@ impl Kind {
                 scene.signal_contender(victim, Signal::CONT);
             }
             Self::ContenderKilled => kill_holders(scene, victim, number).await,
-            Self::ServerEmptied if scene.deployment.nodes.len() > 1 => {
-                empty_a_minority(scene, span / 2, chance).await;
+            Self::ServerEmptied
+            | Self::PersistenceSwitched
+            | Self::DiskLost
+            | Self::DemotedAndPromoted
+                if scene.deployment.nodes.len() > 1 =>
+            {
+                self.empty_a_minority(scene, span / 2, chance).await;
             }
             _ if self.is_of_the_network() => self.disturb(scene, victim, span, chance).await,
             _ => {
@@ -135,11 +150,11 @@ impl Kind {
                 sleep(span).await;
                 start(scene, node, &[]).await;
             }
-            Self::ServerEmptied => {
+            Self::ServerEmptied | Self::PersistenceSwitched | Self::DiskLost => {
                 kill(scene, node);
                 node.wipe();
                 sleep(scene.ttl + span / 4).await;
-                start(scene, node, &[]).await;
+                start(scene, node, self.options()).await;
             }
             Self::ServerStopped => {
                 node.server.pause();
@@ -149,7 +164,7 @@ impl Kind {
                 node.server.resume();
             }
             Self::ServerLoading => load(scene, node).await,
-            Self::ServerReadOnly => {
+            Self::ServerReadOnly | Self::DemotedAndPromoted => {
                 node.insist(&["REPLICAOF", "127.0.0.1", "1"]).await;
                 sleep(span).await;
                 node.insist(&["REPLICAOF", "NO", "ONE"]).await;
@@ -183,6 +198,45 @@ impl Kind {
             }
             other => unreachable!("{other:?} strikes no server"),
         }
+    }
+
+    /// How a server is started again that has forgotten everything.
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::PersistenceSwitched | Self::DiskLost => WRITTEN_THROUGH,
+            _ => &[],
+        }
+    }
+
+    /// The classic: locks are taken on a bare majority, of which all but one forget before those come back that were
+    /// away. Without a quarantine the others would be the next majority.
+    async fn empty_a_minority(self, scene: &Scene, span: Duration, chance: &mut Chance) {
+        let nodes = &scene.deployment.nodes;
+        let (mut keeping, forgetful): (Vec<&Node>, Vec<&Node>) =
+            nodes.iter().partition(|node| node.keeps_data);
+        chance.shuffle(&mut keeping);
+        if self == Self::DiskLost {
+            for node in &forgetful {
+                node.insist(&["CONFIG", "SET", "appendfsync", "always"]).await;
+                node.insist(&["CONFIG", "SET", "appendonly", "yes"]).await;
+            }
+        }
+        let source = Server::with(&["--repl-diskless-sync-delay", "0"]).await;
+        let links: Vec<&Proxy> = keeping[1..].iter().flat_map(|node| &node.proxies).collect();
+        links.iter().for_each(|link| link.drop_requests(true));
+        sleep(span).await;
+        if self == Self::DemotedAndPromoted {
+            join_all(forgetful.iter().map(|node| resynchronise(scene, node, &source))).await;
+        } else {
+            for node in &forgetful {
+                kill(scene, node);
+                node.wipe();
+            }
+            join_all(forgetful.into_iter().map(|node| start(scene, node, self.options()))).await;
+        }
+        // Contenders are connected to them again.
+        sleep(scene.ttl / 5).await;
+        links.iter().for_each(|link| link.drop_requests(false));
     }
 
     /// One server, or several, or all. What only some can suffer, one of those suffers.
@@ -292,24 +346,18 @@ async fn start(scene: &Scene, node: &Node, options: &[&str]) {
     node.server.restart_with(options).await;
 }
 
-/// The classic: locks are taken on a bare majority, of which all but one restart empty before those come back that
-/// were away. Without a quarantine the others would be the next majority.
-async fn empty_a_minority(scene: &Scene, span: Duration, chance: &mut Chance) {
-    let nodes = &scene.deployment.nodes;
-    let (mut keeping, forgetful): (Vec<&Node>, Vec<&Node>) =
-        nodes.iter().partition(|node| node.keeps_data);
-    chance.shuffle(&mut keeping);
-    let links: Vec<&Proxy> = keeping[1..].iter().flat_map(|node| &node.proxies).collect();
-    links.iter().for_each(|link| link.drop_requests(true));
-    sleep(span).await;
-    for node in &forgetful {
-        kill(scene, node);
-        node.wipe();
+/// Becomes a replica of an empty server, and a master again once it has that one's data.
+async fn resynchronise(scene: &Scene, node: &Node, source: &Server) {
+    node.is_down(&scene.journal);
+    let port = source.port().to_string();
+    node.insist(&["REPLICAOF", "127.0.0.1", &port]).await;
+    let asked_at = Instant::now();
+    while !says(node, "replication", "master_link_status:up").await {
+        assert!(asked_at.elapsed() < LIMIT, "it does not get the other's data");
+        sleep(TICK).await;
     }
-    join_all(forgetful.into_iter().map(|node| start(scene, node, &[]))).await;
-    // Contenders are connected to them again.
-    sleep(scene.ttl / 5).await;
-    links.iter().for_each(|link| link.drop_requests(false));
+    node.insist(&["REPLICAOF", "NO", "ONE"]).await;
+    node.is_up(&scene.journal);
 }
 
 /// A restart with so much data, read so slowly, that contenders are told to wait.
@@ -331,11 +379,13 @@ async fn load(scene: &Scene, node: &Node) {
 }
 
 async fn is_rewritten(node: &Node) -> bool {
-    let redis::Value::BulkString(info) = node.insist(&["INFO", "persistence"]).await else {
-        return false;
-    };
-    let info = String::from_utf8_lossy(&info).into_owned();
-    info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0")
+    says(node, "persistence", "aof_rewrite_in_progress:0").await
+        && says(node, "persistence", "aof_rewrite_scheduled:0").await
+}
+
+async fn says(node: &Node, section: &str, what: &str) -> bool {
+    let info = node.insist(&["INFO", section]).await;
+    redis::from_redis_value::<String>(info).is_ok_and(|info| info.contains(what))
 }
 
 async fn again_and_again(node: &Node, span: Duration, words: &[&str]) {
@@ -346,6 +396,7 @@ async fn again_and_again(node: &Node, span: Duration, words: &[&str]) {
     }
 }
 
+const WRITTEN_THROUGH: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 /// What a user may lose, and how it is given back.
 const RIGHTS: [(&str, &str); 12] = [
     ("-evalsha", "+evalsha"),

@@ -70,6 +70,10 @@ impl Scene {
             let (journal, over) = (scene.journal.clone(), scene.over.clone());
             tokio::spawn(monitor::watch(node.index, node.server.port(), journal, over));
         }
+        if !scene.quarantine.is_zero() {
+            // Until then nobody trusts servers that have just started.
+            tokio::time::sleep(scene.quarantine + Duration::from_secs(1)).await;
+        }
         for slot in 0..CONTENDERS {
             scene.start_contender(slot);
         }
@@ -237,9 +241,9 @@ impl Node {
 
 /// Short, so that a fault can outlast it; long enough for a busy machine to renew it.
 pub(crate) const TTL: Duration = Duration::from_millis(900);
-/// Longer than a lease, and than the ten seconds to which a quorum's tokens round the time: a server that has
-/// lost its counter counts on from there.
-const QUARANTINE: Duration = Duration::from_secs(11);
+/// Longer than any lease. The time that tokens are is rounded to half of it at most, so that they rise where a
+/// server has lost its counter.
+const QUARANTINE: Duration = Duration::from_secs(3);
 const CONTENDERS: usize = 3;
 /// Tasks or threads of each contender.
 const CROWD: usize = 3;

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+#[path = "../../it/support/overdue.rs"]
+mod overdue;
 #[path = "../../it/support/ports.rs"]
 mod ports;
 #[path = "../../it/support/proxy.rs"]

@@ -6,7 +6,9 @@ use leasehold::{FindingKind, LossReason};
 use redis::Value;
 use tokio::time::sleep;
 
-use super::{Actor, LIMIT, LOCK, TTL, ensure, history, is_told, second_holder};
+use super::{
+    Actor, LIMIT, LOCK, TTL, ensure, history, is_told, second_holder, second_holder_before,
+};
 use crate::{
     register::Register,
     support::{Proxy, Server},
@@ -14,21 +16,26 @@ use crate::{
 
 pub(super) async fn emptied_at_once() -> Result<(), String> {
     let server = Server::start().await;
-    let first = Actor::enter("a", &[server.url()]).await?;
+    let way = Proxy::start(server.port()).await;
+    let first = Actor::enter("a", &[way.url()]).await?;
     first.finds("NotPersistent", |kind| *kind == FindingKind::NotPersistent).await?;
     let held = first.take(&first.lock()).await?;
+    way.refuse(true);
     server.kill();
     server.restart().await;
     let second = Actor::enter("b", &[server.url()]).await?;
-    second_holder(&first, held, &second, LossReason::Gone).await
+    second_holder_before(&first, held, &second, LossReason::Gone, || way.refuse(false)).await
 }
 
 pub(super) async fn majority_emptied() -> Result<(), String> {
     let servers = [Server::start().await, Server::start().await, Server::start().await];
     let urls = servers.each_ref().map(Server::url);
-    let first = Actor::enter("a", &urls).await?;
+    let ways = [Proxy::start(servers[1].port()).await, Proxy::start(servers[2].port()).await];
+    let first = [servers[0].url(), ways[0].url(), ways[1].url()];
+    let first = Actor::enter("a", &first).await?;
     first.finds("NotPersistent", |kind| *kind == FindingKind::NotPersistent).await?;
     let held = first.take(&first.lock()).await?;
+    ways.iter().for_each(|way| way.refuse(true));
     servers[1..].iter().for_each(Server::kill);
     tokio::join!(servers[1].restart(), servers[2].restart());
     let second = Actor::enter("b", &urls).await?;
@@ -36,7 +43,8 @@ pub(super) async fn majority_emptied() -> Result<(), String> {
     while second.client.nodes().iter().any(|node| node.state != leasehold::NodeState::Up) {
         sleep(TICK).await;
     }
-    second_holder(&first, held, &second, LossReason::Gone).await
+    let reach = || ways.iter().for_each(|way| way.refuse(false));
+    second_holder_before(&first, held, &second, LossReason::Gone, reach).await
 }
 
 /// The replica is promoted before the write, so that it misses it for certain.
@@ -54,10 +62,11 @@ pub(super) async fn failover() -> Result<(), String> {
     first.finds("Replicas", |kind| *kind == FindingKind::Replicas(1)).await?;
     replica.command(&["REPLICAOF", "NO", "ONE"]).await;
     let held = first.take(&first.lock()).await?;
+    way.refuse(true);
     master.kill();
     way.lead_to(replica.port());
-    let second = Actor::enter("b", &[way.url()]).await?;
-    second_holder(&first, held, &second, LossReason::Gone).await
+    let second = Actor::enter("b", &[replica.url()]).await?;
+    second_holder_before(&first, held, &second, LossReason::Gone, || way.refuse(false)).await
 }
 
 /// The lock is among the few keys that have an end, and those go first.

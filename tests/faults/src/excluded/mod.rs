@@ -2,9 +2,9 @@
 //!
 //! | arrangement | what breaks | what its user is told |
 //! |---|---|---|
-//! | `emptied-at-once` | a server restarts without its data | lost at the next renewal; `check`: `NotPersistent` |
-//! | `majority-emptied` | two of three do, and the quarantine is off; tokens may repeat, too | lost at the next renewal; `check`: `NotPersistent` |
-//! | `failover` | a replica is promoted that missed the write | lost at the next renewal; `check`: `Replicas` |
+//! | `emptied-at-once` | a server restarts without its data | lost when it is reached again; `check`: `NotPersistent` |
+//! | `majority-emptied` | two of three do, and the quarantine is off; tokens may repeat, too | lost when they are reached again; `check`: `NotPersistent` |
+//! | `failover` | a replica is promoted that missed the write | lost when it is reached; `check`: `Replicas` |
 //! | `clock-ahead` | the server's clock is set ahead | lost at the next renewal; `check`: `ClockAhead` |
 //! | `clock-back` | it is set back behind a crashed holder | nobody gets the lock; the timeout says for how long |
 //! | `eviction` | the server, short of memory, drops the key | lost at the next renewal; `check`: `Eviction` |
@@ -118,6 +118,17 @@ async fn second_holder(
     second: &Actor,
     reason: LossReason,
 ) -> Result<(), String> {
+    second_holder_before(first, held, second, reason, || ()).await
+}
+
+/// As [`second_holder`], where the first cannot reach the servers before `reach`: it would be told at once.
+async fn second_holder_before(
+    first: &Actor,
+    held: (Guard, Watched),
+    second: &Actor,
+    reason: LossReason,
+    reach: impl FnOnce(),
+) -> Result<(), String> {
     let (guard, mut watched) = held;
     watched.observe(&guard);
     let (other, other_watched) = second.take(&second.lock()).await?;
@@ -128,6 +139,7 @@ async fn second_holder(
     let both = guard.is_held() && other.is_held();
     ensure(both, || "the lock was not held twice".into())?;
     watched.observe(&guard);
+    reach();
     is_told(&guard, reason).await?;
     second.gives_back(other, other_watched).await;
     let report = history(&[first, second]);
