@@ -1,4 +1,4 @@
-//! The client: connected to the servers, it hands out locks.
+//! The client, which holds the connections and hands out locks.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -22,7 +22,7 @@ use crate::primitives::lock::Mutex;
 
 /// A client holds the connections to one or several Redis or Valkey servers, and the locks taken through them.
 ///
-/// Clones are the same client. One per process is enough: it uses two connections to each server, however many
+/// Clones are handles to the same client. One per process is enough: it uses two connections to each server, however many
 /// locks there are. Its tasks run on the runtime that connected it. When that runtime is gone, every call fails with
 /// [`Error::Closed`]; so do not keep a client in a `static` that the runtime of a test connects.
 ///
@@ -30,26 +30,26 @@ use crate::primitives::lock::Mutex;
 ///
 /// # Ending a process
 ///
-/// A process that ends in order leaves no lock behind: when `main` returns, also with `?`, and when it panics and
-/// unwinds. When the runtime ends, it drops the client's tasks, and the releases that are still to be sent are then
-/// sent over a new connection. This blocks the thread that ends the runtime, or drops a guard after it, until the
-/// servers have answered, for 250 ms in all at most, and only if there is anything to send.
+/// A process leaves no lock behind when its `main` returns, even with an error through `?`, or when it panics and
+/// unwinds. When the runtime ends, it drops the client's tasks; the releases that are still unsent then go out over a
+/// new connection. This blocks the thread that ends the runtime, or that drops a guard afterwards, until the servers
+/// have answered: for at most 250 ms in total, and only if there is something to send.
 ///
-/// A lock stays until its TTL
+/// A lock stays until its TTL is over
 /// * after `std::process::exit`, an abort or a kill;
 /// * if its guard or the runtime is never dropped: leaked, in a `static`, or on a thread or in a task that `main`
 ///   does not wait for, with [`shutdown_background`](tokio::runtime::Runtime::shutdown_background);
 /// * if the server does not answer in that time.
 ///
 /// [`shutdown`](Self::shutdown) waits longer, and also releases what guards still hold;
-/// [`shutdown_after`](Self::shutdown_after) calls it whatever becomes of the work.
+/// [`shutdown_after`](Self::shutdown_after) calls it however the work ends.
 ///
 /// # Forking
 ///
 /// A client must not be used in a child that was made by fork(2) without exec: the child has copies of the guards and
-/// of the connections, but not of the threads. `is_held` answers for the parent's hold there, and calls hang or disturb
-/// the parent's connections. Connect after the fork. The end of the child sends nothing over a new connection, so the
-/// parent's locks stay.
+/// of the connections, but not of the threads. There, `is_held` reports on the parent's hold, and other calls hang or
+/// disturb the parent's connections. Connect after the fork. When the child ends, it sends no releases over a new
+/// connection, so the parent keeps its locks.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), leasehold::Error> {
@@ -67,8 +67,8 @@ pub struct Client {
 impl Client {
     /// Connects to `url` with the default settings.
     ///
-    /// `redis://[user:password@]host[:port][/database]`, `unix:///path/to.sock`, and with the feature `tls`
-    /// `rediss://`.
+    /// A URL is `redis://[user:password@]host[:port][/database]` or `unix:///path/to.sock`, or, with the feature `tls`,
+    /// one that begins with `rediss://`.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl Client {
         Self::builder().nodes([url]).connect().await
     }
 
-    /// Returns a builder, for settings of your own.
+    /// Returns a builder, to connect with other settings than the defaults.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
@@ -115,7 +115,7 @@ impl Client {
         holds
     }
 
-    /// Counts what this client is busy with.
+    /// Returns counts of what this client is busy with: locks, waiters, connections and pending releases.
     pub fn stats(&self) -> Stats {
         let gates = self.engine.gates();
         let nodes = self.engine.quorum.nodes();
@@ -135,11 +135,11 @@ impl Client {
         self.engine.quorum.nodes().iter().map(Node::status).collect()
     }
 
-    /// Asks the servers about settings that can break a lock's guarantees, and returns what it found. It changes nothing.
+    /// Asks the servers about settings that can break a lock's guarantees, and returns the findings. It changes nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if they do not answer within 5 s, or there is no connection to them for the response
+    /// [`Error::Unavailable`] if they do not answer within 5 s, or if the client cannot reach them for the response
     /// timeout.
     pub async fn check(&self) -> Result<Vec<Finding>, Error> {
         let quorum = &self.engine.quorum;
@@ -153,9 +153,9 @@ impl Client {
         Ok(findings)
     }
 
-    /// Whether locks can be taken now, as far as is known here: as many servers as are needed are connected, and
-    /// their grants count. No I/O, so a readiness probe may ask as often as it likes; see [`nodes`](Self::nodes)
-    /// for what is missing.
+    /// Returns true if, as far as this client knows, locks can be taken now: enough servers are connected, and their
+    /// grants count. It does no I/O, so a readiness probe may call it as often as it likes. If it returns false,
+    /// [`nodes`](Self::nodes) shows which servers are missing.
     pub fn is_ready(&self) -> bool {
         let quorum = &self.engine.quorum;
         let now = self.engine.clock.now();
@@ -172,12 +172,12 @@ impl Client {
     /// Refuses new acquisitions, and waits until this client holds nothing, for at most `limit`. Returns true if it
     /// holds nothing.
     ///
-    /// New acquisitions fail with [`Error::Closed`]. Nested ones by a holder, and those that wait already, go on.
+    /// New acquisitions fail with [`Error::Closed`]. Nested ones by a holder and those that are waiting already go on.
     ///
     /// # Cancel safety
     ///
     /// The client stays drained.
-    #[must_use = "it says whether nothing is held any more"]
+    #[must_use = "it returns whether everything was released"]
     pub async fn drain(&self, limit: Duration) -> bool {
         self.engine.service_ends(Service::Draining);
         let until = self.engine.clock.now().plus(limit);
@@ -196,10 +196,10 @@ impl Client {
         ended.is_some() && self.holds().is_empty()
     }
 
-    /// Ends the client, and releases all that it holds.
+    /// Closes the client, and releases all locks that it holds.
     ///
     /// Waiting calls fail with [`Error::Closed`], and holders see their locks as lost. The call returns when the servers
-    /// have confirmed the releases, after the response timeout at the latest.
+    /// have confirmed the releases, or after the response timeout.
     ///
     /// # Cancel safety
     ///
@@ -225,7 +225,7 @@ impl Client {
         self.engine.clock.until(until, released).await;
     }
 
-    /// Runs `work`, and then [shuts the client down](Self::shutdown), also if `work` returns an error or panics.
+    /// Runs `work`, and then [shuts the client down](Self::shutdown), even if `work` returns an error or panics.
     ///
     /// ```no_run
     /// # async fn serve(_: &leasehold::Client) -> Result<(), leasehold::Error> { Ok(()) }
@@ -238,11 +238,11 @@ impl Client {
     ///
     /// # Panics
     ///
-    /// Where `work` does, after the shutdown.
+    /// It panics if `work` does, after the shutdown.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops `work`. The client is not shut down then, unless it was `work` that had ended.
+    /// Dropping the future drops `work`. The client is then not shut down, unless `work` had already ended.
     pub async fn shutdown_after<F: Future>(&self, work: F) -> F::Output {
         let output = AssertUnwindSafe(work).catch_unwind().await;
         self.shutdown().await;
@@ -290,13 +290,13 @@ struct Seams {
 }
 
 impl ClientBuilder {
-    /// Names the servers: one, or several independent masters (Redlock).
+    /// Sets the servers' URLs: one, or those of several independent masters (Redlock).
     ///
     /// With several, a lock is held if a majority of them holds it, and locks are available while a majority is reachable.
-    /// Three or five are usual. An even number tolerates no more failures than one less. Two are refused, since both
-    /// would be needed.
+    /// Three or five are usual. An even number tolerates no more failures than the odd number below it. Two servers are
+    /// refused, since both would be needed.
     ///
-    /// All clients of the same locks must name the same servers.
+    /// All clients that share locks must name the same servers.
     #[doc(alias = "Redlock")]
     #[doc(alias = "RedissonRedLock")]
     #[doc(alias = "RedissonMultiLock")]
@@ -305,25 +305,25 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the client's name, which others see when it holds a lock: 1 to 64 of `A-Z a-z 0-9 . _ -`. Default: host
+    /// Sets the client's name, which others see when it holds a lock: 1 to 64 characters of `A-Z a-z 0-9 . _ -`. Default: host
     /// name and process id.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.config.name = name.into();
         self
     }
 
-    /// Sets what the names of all locks of this client begin with: up to 256 bytes, without braces. Default: none.
+    /// Sets the prefix for the names of all this client's locks: up to 256 bytes, without braces. Default: none.
     ///
     /// With the prefix `shop:`, `client.mutex("orders:7")` is the lock `shop:orders:7`, in errors and logs as on the
-    /// servers; its fencing counter and its channel contain the whole name. This keeps services apart that share a server,
-    /// and lets the server restrict each to its own keys: the [security page](crate::docs::security) has the rules. Java
-    /// clients name the same locks with a `NameMapper` that adds the prefix.
+    /// servers; the keys of its fencing counter and channel contain the whole name. Services that share a server can so use
+    /// separate names, and the server can restrict each to its own keys: the [security page](crate::docs::security) has
+    /// the rules. Java clients use the same locks with a `NameMapper` that adds the prefix.
     pub fn name_prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
         self.config.name_prefix = prefix.into();
         self
     }
 
-    /// Sets how long a lock outlives a crashed holder at most, 10 ms to 30 days. A lock is renewed every third of
+    /// Sets how long a lock can outlive a crashed holder, 10 ms to 30 days. The watchdog renews a lock every third of
     /// this time. Default: 30 s.
     #[doc(alias = "lockWatchdogTimeout")]
     pub fn ttl(mut self, ttl: Duration) -> Self {
@@ -339,13 +339,13 @@ impl ClientBuilder {
     }
 
     /// Sets how long it may take to open a connection, and how long [`connect`](Self::connect) waits for a server that
-    /// is not there yet, 1 ms to a day. Default: 5 s.
+    /// is still starting, 1 ms to a day. Default: 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.config.connect_timeout = timeout;
         self
     }
 
-    /// Sets how long a wait without a time limit goes on while the servers do not answer, 1 ms to 30 days.
+    /// Sets how long an acquisition without a timeout keeps waiting while the servers do not answer, 1 ms to 30 days.
     /// Default: 10 s.
     pub fn unavailable_after(mut self, patience: Duration) -> Self {
         self.config.unavailable_after = patience;
@@ -353,7 +353,7 @@ impl ClientBuilder {
     }
 
     /// Sets how long after its acquisition a lease may pass from one task of this process to the next without a
-    /// request: up to 1 s and half the TTL, or zero for never. Other processes wait that much longer. Default: 20 ms.
+    /// request to the server: up to 1 s and half the TTL, or zero for never. Other processes may wait that much longer. Default: 20 ms.
     pub fn handoff_window(mut self, window: Duration) -> Self {
         self.config.handoff_window = window;
         self
@@ -365,28 +365,28 @@ impl ClientBuilder {
         self
     }
 
-    /// Takes tokens from the counter of Redisson's `FencedLock`, which never expires. For locks that Java takes as
-    /// `FencedLock` too. Default: off.
+    /// Sets whether tokens come from the counter of Redisson's `FencedLock`, which never expires. Turn it on for locks
+    /// that Java programs take as `FencedLock`. Default: off.
     pub fn redisson_fencing(mut self, on: bool) -> Self {
         self.config.redisson_fencing = on;
         self
     }
 
-    /// Sets how long a server's grants do not count after it may have forgotten earlier ones, zero (never) to 30
-    /// days. It must be the same in all clients of these servers, and no TTL or lease may be longer. Default: 60 s over
-    /// several servers, zero for one.
+    /// Sets how long a server's grants do not count once it may have forgotten earlier ones, zero (they always count) to
+    /// 30 days. It must be the same in all clients of these servers, and no TTL or lease may be longer. Default: 60 s
+    /// with several servers, zero with one.
     ///
-    /// A server may have forgotten it when it restarted, and when it was a replica of another. Both are seen from what
-    /// `INFO` says of its run, its uptime and its replication, also while it is connected. A server that gets its
-    /// first replica, or has had none for `repl-backlog-ttl`, looks the same. A server that followed another at any
-    /// time since its start gets a quarantine from every client that meets it first. Until a majority is out of
-    /// quarantine, acquiring gives [`Error::Unavailable`].
+    /// A server may have forgotten grants if it restarted, or if it was a replica of another. The client detects both
+    /// from what `INFO` reports about its run, its uptime and its replication, even while it stays connected. A server
+    /// that gets its first replica, or has had none for `repl-backlog-ttl`, looks the same. A server that followed
+    /// another at any time since its start is quarantined by every client that meets it for the first time. Until a
+    /// majority is out of quarantine, acquiring fails with [`Error::Unavailable`].
     ///
-    /// What a server says of its append-only file does not shorten this: that file may have been switched on since,
-    /// or be on another disk than the one that was written. With zero you vouch for the servers yourself: each keeps
-    /// every answer on a disk that outlives it (`appendonly yes`, `appendfsync always`, `no-appendfsync-on-rewrite no`,
-    /// a volume of its own), and none is ever replaced by a replica. Or you connect with zero to servers that are
-    /// started for the first time.
+    /// A server's report that it has an append-only file does not shorten this: the file may have been switched on
+    /// since, or the server may have restarted with another disk. With zero you vouch for the servers yourself: each
+    /// keeps every answer on a disk that outlives it (`appendonly yes`, `appendfsync always`,
+    /// `no-appendfsync-on-rewrite no`, a volume of its own), and none is ever replaced by a replica. Zero is also right
+    /// for connecting to servers that are started for the first time.
     ///
     /// This is Redlock's delayed restart (<https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>),
     /// done by the client.
@@ -395,26 +395,26 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how much of a lease must be left when it is granted; a grant with less is released again. Zero to half the
-    /// TTL or lease of each lock. Default: zero.
+    /// Sets how much of a lease must be left when its grant arrives, zero to half the TTL or lease of each lock. A grant
+    /// with less is released again. Default: zero.
     pub fn min_validity(mut self, validity: Duration) -> Self {
         self.config.min_validity = validity;
         self
     }
 
-    /// Sets what happens when a task waits for a lock that it holds itself. Default: [`SelfWait::Warn`].
+    /// Sets how the client reacts to a task that waits for a lock that it holds itself. Default: [`SelfWait::Warn`].
     pub fn self_wait(mut self, reaction: SelfWait) -> Self {
         self.config.self_wait = reaction;
         self
     }
 
-    /// Sets whether the findings of [`Client::check`] are logged once after connecting, at INFO. Default: on.
+    /// Sets whether the client logs the findings of [`Client::check`] once after connecting, at INFO. Default: on.
     pub fn log_findings(mut self, on: bool) -> Self {
         self.findings_at_connect = Some(on);
         self
     }
 
-    /// Sets the authorities, as certificates in PEM, by which `rediss://` servers are trusted. Default: those that the
+    /// Sets the certificate authorities (in PEM) that the client trusts for `rediss://` servers. Default: those that the
     /// operating system trusts.
     #[cfg(feature = "tls")]
     pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
@@ -422,8 +422,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the certificate, with its chain, and its private key, both in PEM, for `rediss://` servers that ask clients
-    /// for one (`tls-auth-clients`). Default: none.
+    /// Sets the client's certificate with its chain, and its private key, both in PEM, for `rediss://` servers that
+    /// require one (`tls-auth-clients`). Default: none.
     #[cfg(feature = "tls")]
     pub fn client_certificate(
         mut self,
@@ -434,7 +434,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the runtime for the client's tasks; it must have time and I/O enabled. Default: the one that connects.
+    /// Sets the runtime for the client's tasks; it must have time and I/O enabled. Default: the one that `connect` runs on.
     pub fn runtime(mut self, runtime: Handle) -> Self {
         self.runtime = Some(runtime);
         self
@@ -442,18 +442,18 @@ impl ClientBuilder {
 
     /// Connects to the servers, or to a majority of them.
     ///
-    /// A server may still be starting while it refuses connections, loads its data or cannot be found by name: it is tried
-    /// again until the [`connect_timeout`](Self::connect_timeout) is over. Errors that do not pass are returned at once,
-    /// such as a refused login, or an address that leads to a replica or a Sentinel.
+    /// A server that refuses connections, loads its data or cannot be found by name may still be starting: the client
+    /// retries until the [`connect_timeout`](Self::connect_timeout) is over. Permanent errors are returned at once, such
+    /// as a refused login, or an address that leads to a replica or a Sentinel.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if the server cannot be reached, or is none that can keep locks; [`Error::Denied`] for a login that it refuses,
-    /// or a command that this user lacks; [`Error::InvalidConfig`], [`Error::InvalidName`].
+    /// [`Error::Unavailable`] if the server cannot be reached, or cannot keep locks; [`Error::Denied`] if it refuses the
+    /// login, or a command that the client needs; [`Error::InvalidConfig`], [`Error::InvalidName`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping it leaves nothing behind.
+    /// Dropping the future leaves nothing behind.
     pub async fn connect(self) -> Result<Client, Error> {
         let config = Config { nodes: self.urls.len(), ..self.config };
         config.check()?;
@@ -543,7 +543,7 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-/// Counts of what a client is busy with; see [`Client::stats`].
+/// A snapshot of what a client is busy with; see [`Client::stats`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -554,13 +554,13 @@ pub struct Stats {
     pub waiters: usize,
     /// The channels to which this client listens for releases, on each node.
     pub subscriptions: usize,
-    /// The running tasks: one for an idle client, two for each node, and one for each lock that is waited for.
+    /// The running tasks: one for an idle client, two for each node, and one for each lock that is being waited for.
     pub tasks: usize,
     /// The releases that no server has confirmed yet.
     pub owed_releases: usize,
     /// The connections made so far.
     pub connections_made: u64,
-    /// The acquisitions over several nodes that needed a second round trip to agree on a token.
+    /// The acquisitions so far that needed a second round trip, because the nodes did not agree on a token.
     pub token_raises: u64,
 }
 
@@ -574,11 +574,11 @@ pub struct HeldLock {
     /// The owner that holds it.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::text"))]
     pub owner: Owner,
-    /// The name of the hold on the servers.
+    /// The holder's name on the servers.
     pub holder: Holder,
     /// Its fencing token.
     pub token: u64,
-    /// The number of guards.
+    /// The number of guards that share the hold.
     pub hold_count: u32,
     /// How long it has been held.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::seconds"))]
@@ -586,7 +586,7 @@ pub struct HeldLock {
     /// The time of its acquisition, by this host's clock.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::time"))]
     pub since: SystemTime,
-    /// How long it stays held if nothing renews it.
+    /// How long it is certainly held if nothing renews it.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::seconds"))]
     pub remaining: Duration,
 }
@@ -614,7 +614,7 @@ impl HeldLock {
     }
 }
 
-/// Something about a server that can break a lock's guarantees; see [`Client::check`].
+/// A property of a server that can break a lock's guarantees; see [`Client::check`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -630,21 +630,21 @@ pub struct Finding {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// The server may evict locks when it runs out of memory. Contains the configured policy.
+    /// The server may evict locks when it runs out of memory. The value is the configured policy.
     Eviction(String),
-    /// A restart loses every lock: two may hold one until the first notices, at its next renewal.
+    /// A restart loses every lock: two holders may have one until the first notices, at its next renewal.
     NotPersistent,
     /// A crash may lose the latest locks: the append-only file is not synced at every command.
     NotWrittenThrough,
-    /// A failover may lose the latest locks: replicas receive writes later. Contains the number of replicas.
+    /// A failover may lose the latest locks: replicas receive writes later. The value is the number of replicas.
     Replicas(u64),
-    /// The server's clock differs from this host's. Contains how many milliseconds it is ahead.
+    /// The server's clock differs from this host's. The value says how many milliseconds it is ahead.
     ClockAhead(i64),
-    /// The server is older than this library supports.
+    /// The server is older than this library supports. The value is its version.
     OldVersion(String),
-    /// The server is a Redis Cluster of one shard: once there is another, it refuses some of the locks.
+    /// The server is a Redis Cluster of one shard: if another shard is added, the server refuses some of the locks.
     OneShard,
-    /// The user lacks the rights to read what is named here.
+    /// The user lacks the rights to read a setting, which the value names.
     Unknown(&'static str),
 }
 

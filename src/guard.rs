@@ -18,11 +18,11 @@ use crate::owner::Owner;
 /// A guard holds a lock. Dropping it releases the lock in the background; [`unlock`](Self::unlock) waits for the
 /// release, and reports whether the lock was held until then.
 ///
-/// A guard may be dropped anywhere: on another runtime, outside any, after its client, in a panic. The drop does
-/// not block while the client's runtime lives. After that it sends the release itself; see
+/// You may drop a guard anywhere: on another runtime, outside any runtime, after its client, in a panic. The drop does
+/// not block while the client's runtime lives. Afterwards, the drop sends the release itself; see
 /// [Ending a process](crate::Client#ending-a-process).
 ///
-/// The lock is held until the last guard of its owner is gone, in whatever order they go.
+/// The lock is held until the last guard of its owner is gone. Guards may be dropped in any order.
 #[doc(alias = "MutexGuard")]
 #[doc(alias = "OwnedMutexGuard")]
 #[doc(alias = "permit")]
@@ -55,9 +55,9 @@ impl Guard {
 
     /// Returns the fencing token, which is higher than that of every earlier hold of this lock. Nested guards share it.
     ///
-    /// Send it along with every write, and let the resource refuse a token below the highest it has seen:
+    /// Send it along with every write, and let the resource refuse a token lower than the highest it has seen:
     /// only that protects a write against a process that was stopped between
-    /// [`is_held`](Self::is_held) and the write. Below 2^53, so it fits a JSON number and a Redis integer.
+    /// [`is_held`](Self::is_held) and the write. A token is below 2^53, so it fits a JSON number and a Redis integer.
     #[doc(alias = "getToken")]
     #[doc(alias = "fencing")]
     pub fn token(&self) -> u64 {
@@ -66,7 +66,7 @@ impl Guard {
 
     /// Returns true if the lock is certainly held at this moment. It costs no I/O: call it as often as you like.
     ///
-    /// It is false from the local deadline on, even if no server answers, and also after the host was suspended.
+    /// It is false from the local deadline on, even if no server answers, or if the host was suspended.
     #[doc(alias = "isHeldByCurrentThread")]
     #[doc(alias = "isHeldByThread")]
     pub fn is_held(&self) -> bool {
@@ -91,20 +91,20 @@ impl Guard {
         &self.hold().owner
     }
 
-    /// Returns the name of this hold on the servers.
+    /// Returns the holder: the text that names this hold on the servers.
     pub fn holder(&self) -> Holder {
         Holder::new(self.hold().lease.id.0.clone())
     }
 
     /// Returns a future that resolves when the lock is lost: at its deadline if no renewal was confirmed, when a server
-    /// reports that it is gone, or when the client or its runtime ends. After a suspend of the host it may be a
+    /// reports that it is gone, or when the client or its runtime ends. After the host was suspended, it may be a
     /// second late.
     ///
-    /// The future never resolves after an orderly release: await it beside the work that the lock protects.
+    /// The future never resolves after a release: await it together with the work that the lock protects.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it has no effect.
+    /// Dropping the future has no effect.
     ///
     /// # Examples
     ///
@@ -138,11 +138,11 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the lock was lost; the future was dropped at the await where it was.
+    /// [`Error::Lost`] if the lock was lost; `future` was dropped at its current await.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops the future; the guard stays.
+    /// Dropping it drops `future`; the guard still holds the lock.
     pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Error> {
         tokio::select! {
             biased;
@@ -155,7 +155,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the lock is lost already.
+    /// [`Error::Lost`] if the lock was lost.
     pub fn reenter(&self) -> Result<Self, Error> {
         match self.entry.again() {
             Ok(entry) => Ok(Self { entry }),
@@ -163,18 +163,18 @@ impl Guard {
         }
     }
 
-    /// Makes the lock last for at least `lease` from now on, 10 ms to 30 days. It never shortens the lock.
+    /// Extends the lock so that it lasts for at least `lease` from now, 10 ms to 30 days. It never shortens the lock.
     ///
     /// Use it for a lock with a [fixed lease](crate::Mutex::with_lease); the watchdog renews other locks anyway.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`]; [`Error::Unavailable`] if the servers did not confirm it in time, and the lease ends
+    /// [`Error::Lost`]; [`Error::Unavailable`] if the servers did not confirm it in time, so that the lease ends
     /// when it would have ended; [`Error::InvalidConfig`] for a duration out of range.
     ///
     /// # Cancel safety
     ///
-    /// Dropped half-way the lease may have been lengthened on the servers; here it ends as before.
+    /// If the future is dropped, the servers may have extended the lease already; for this client it ends as before.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.entry.hold().gate.engine.config.check_lease("lease", lease)?;
         contend::extend(&self.entry, lease).await
@@ -182,18 +182,18 @@ impl Guard {
 
     /// Releases the lock, and waits until the servers have confirmed it.
     ///
-    /// While its owner has other guards, it only ends this level of nesting. If the lock passes to another task of this
-    /// process, `Ok` means that it was held until then by the local clock.
+    /// While its owner has other guards, the call only ends this level of nesting. If the lock passes to another task of
+    /// this process, `Ok` means that by the local clock it was held until then.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the lock was not held any more: another may have had it meanwhile.
-    /// [`Error::Unavailable`] if no server confirmed it within the response timeout: the release goes on in
-    /// the background, and the lock ends at its TTL at the latest.
+    /// [`Error::Lost`] if the lock was no longer held: another holder may have had it in the meantime.
+    /// [`Error::Unavailable`] if no server confirmed the release within the response timeout: the client repeats it in
+    /// the background, and the lock expires with its TTL at the latest.
     ///
     /// # Cancel safety
     ///
-    /// Dropped half-way the release goes on in the background.
+    /// If the future is dropped, the release goes on in the background.
     #[doc(alias = "release")]
     pub async fn unlock(mut self) -> Result<(), Error> {
         self.give_back().await
@@ -233,7 +233,8 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// A future that resolves when a lock is lost; see [`Guard::lost`]. Independent of the guard, and `Send + Unpin + 'static`.
+/// A future that resolves when a lock is lost; see [`Guard::lost`]. It does not borrow the guard, and is
+/// `Send + Unpin + 'static`.
 #[must_use = "futures do nothing unless polled"]
 pub struct Lost {
     signal: Pin<Box<WaitForCancellationFutureOwned>>,

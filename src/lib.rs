@@ -37,17 +37,17 @@
 //! |---|---|
 //! | do something under the lock, and stop if the lock is lost | [`Mutex::run`] |
 //! | the same, and keep the result even if the lock was lost at the end | [`Mutex::run_with_outcome`] |
-//! | wait for a limited time, and know who has the lock otherwise | [`Mutex::lock_with_timeout`] |
-//! | wait for a limited time, and get `None` otherwise | [`Mutex::try_lock_for`] |
+//! | wait for a limited time, and learn who holds the lock on a timeout | [`Mutex::lock_with_timeout`] |
+//! | wait for a limited time, and get `None` on a timeout | [`Mutex::try_lock_for`] |
 //! | take it only if it is free now | [`Mutex::try_lock`] |
 //! | wait for as long as it takes | [`Mutex::lock`] |
 //!
-//! All but `run` return a [`Guard`]. The lock is held until you call [`Guard::unlock`], which says whether it was held until
-//! then, or drop the guard, which releases the lock in the background.
+//! All except `run` and `run_with_outcome` return a [`Guard`]. The lock is held until you call [`Guard::unlock`], which
+//! reports whether it was held until then, or drop the guard, which releases the lock in the background.
 //!
 //! A lock is renewed for as long as its guard lives. [`Mutex::with_lease`] gives it a fixed length instead, and
-//! [`Mutex::with_max_hold`] limits how long it is renewed. [`Mutex::with_min_hold`] keeps it taken for a while even if it is
-//! released earlier, for jobs that several hosts start at the same time.
+//! [`Mutex::with_max_hold`] limits how long it is renewed. [`Mutex::with_min_hold`] keeps the lock taken for a minimum
+//! time even if it is released earlier, for jobs that several hosts start at the same time.
 //!
 //! The mutex is the only kind of lock so far.
 //!
@@ -62,17 +62,17 @@
 //!
 //! Two warnings:
 //!
-//! * **`join!`, `select!` and `buffer_unordered` inside a scope** run branches of the *same* owner: a lock does not keep them
-//!   apart. Give each branch an owner of its own where it should.
+//! * **`join!`, `select!` and `buffer_unordered` inside a scope** run branches of the *same* owner, so a lock does not
+//!   exclude them from each other. If it must, give each branch its own owner.
 //! * **`tokio::spawn`** leaves the scope. The new task waits for a lock that its parent holds, and if the parent waits
-//!   for the task, both wait for ever. Carry the owner over: see [`Owner::current`].
+//!   for the task, both wait forever. Pass the owner on to the task: see [`Owner::current`].
 //!
 //! With [`blocking`], the owner is the calling thread.
 //!
 //! # Losing a lock
 //!
-//! A lock is a lease with an end, which renewals move. If the servers do not confirm a renewal in time, or say that the lock is
-//! gone, it is lost: another process may hold it. From that moment:
+//! A lock is a lease that expires; renewals postpone its end. If the servers do not confirm a renewal in time, or report
+//! that the lock is gone, the lock is lost: another process may hold it. From that moment:
 //!
 //! * [`Guard::is_held`] is false, without asking a server;
 //! * [`Guard::lost`] resolves with the [reason](LossReason);
@@ -82,7 +82,7 @@
 //! # Fencing
 //!
 //! A process can be paused between [`Guard::is_held`] and its next write, for longer than its lease lasts. No lock can
-//! prevent this. The resource can: send [`Guard::token`] along with each write, and let the resource refuse a token lower
+//! prevent this. The protected resource can: send [`Guard::token`] along with each write, and let the resource refuse a token lower
 //! than the highest it has seen. The cookbook shows this [in SQL](docs::cookbook#fencing-in-sql).
 //!
 //! # Errors
@@ -101,65 +101,69 @@
 //!
 //! [`Error::is_timeout`], [`Error::is_lost`] and [`Error::is_retryable`] answer the usual questions without a `match`.
 //!
-//! An `unlock` that fails with `Unavailable` neither succeeded nor failed: the release is repeated in the background, and
-//! the lock ends with its TTL at the latest.
+//! If `unlock` fails with `Unavailable`, its result is unknown: the client repeats the release in the background, and the
+//! lock expires with its TTL at the latest.
 //!
 //! # Ending a process
 //!
-//! Run the work of `main` inside [`Client::shutdown_after`]: it releases what is still held, also after an error or a
-//! panic. A service should call [`Client::drain`] before: it refuses new acquisitions, and waits for the present holders.
+//! Run the work of `main` inside [`Client::shutdown_after`]: it releases all locks that are still held, even after an
+//! error or a panic. A service should call [`Client::drain`] first: it refuses new acquisitions, and waits for the
+//! current holders.
 //!
-//! Without that, guards dropped as the runtime ends are still released, within 250 ms if the servers answer. After
-//! [`std::process::exit`], an abort or a kill, a lock stays for up to one TTL. [`Client`] has the details, also on `fork`.
+//! Without that, the locks of guards that are dropped as the runtime ends are still released, if the servers answer
+//! within 250 ms. After [`std::process::exit`], an abort or a kill, a lock stays for up to one TTL. [`Client`] has the
+//! details, and those on `fork`.
 //!
 //! # Testing
 //!
-//! A client needs a server; there is no fake one yet. In tests of code that takes locks:
+//! A client needs a server; the library does not include a fake one yet. In tests of code that takes locks:
 //!
 //! * Start a server for the tests (`redis-server --port 0 --unixsocket ..`, or a container), or use a shared one with
-//!   another [`name_prefix`](ClientBuilder::name_prefix) for each test.
+//!   a different [`name_prefix`](ClientBuilder::name_prefix) for each test.
 //! * Connect a client in each test. A client in a `static` ends with the runtime of the test that connected it.
 //! * Set [`SelfWait::Fail`], so that a task that waits for itself fails instead of hanging.
-//! * To see how the code reacts to a loss, take the lock away with [`Mutex::force_unlock`] and a short
+//! * To test how your code reacts to a loss, take the lock away with [`Mutex::force_unlock`] and a short
 //!   [`ttl`](ClientBuilder::ttl): the holder learns of it at its next renewal.
-//! * Call [`Client::shutdown`] at the end, or the next run may wait for locks of this one.
+//! * Call [`Client::shutdown`] at the end, or the next run may wait for locks that this one left behind.
 //!
 //! **Paused time does not work.** Under `#[tokio::test(start_paused = true)]` tokio advances its clock whenever all tasks
-//! wait, also while the client waits for the server: connecting fails with "no answer", and waits with a timeout end at once.
-//! Without locks in the test, paused time works as usual.
+//! wait, even while the client waits for the server: connecting fails with "no answer", and waits with a timeout end at once.
+//! In tests that take no locks, paused time works as usual.
 //!
 //! # Observability
 //!
 //! The library logs through [`tracing`](https://docs.rs/tracing), to three targets:
 //!
-//! * **`leasehold::lock`**: at `warn` lost locks and failed renewals, with the lock, its owner and its token; at `debug` a
-//!   span `lock` around each acquisition, and the end of each hold.
-//! * **`leasehold::node`**: at `warn` the beginning of a server's outage, at `info` its end, each with counts.
-//! * **`leasehold::check`**: at `info`, once, what [`Client::check`] found at connect.
+//! * **`leasehold::lock`** reports lost locks and failed renewals at `warn`, with the lock, its owner and its token. At
+//!   `debug` it has a span `lock` around each acquisition, and an event at the end of each hold.
+//! * **`leasehold::node`** reports the start of a server's outage at `warn` and its end at `info`, each with counts.
+//! * **`leasehold::check`** reports at `info`, once after connecting, what [`Client::check`] found.
 //!
-//! [All messages and fields](docs::logs) are stable. An outage takes few lines, however many locks are held. A subscriber may
-//! call the client.
+//! [All messages and fields](docs::logs) are stable. An outage logs only a few lines, however many locks are held. A
+//! subscriber may call the client.
 //!
 //! [`Client::holds`], [`Client::stats`] and [`Client::nodes`] return what a health or metrics endpoint needs, and
-//! [`Client::is_ready`] answers a readiness probe, all without I/O. [`Mutex::status`] asks the servers who holds a lock, since when, and how many clients wait.
+//! [`Client::is_ready`] answers a readiness probe; none of them does I/O. [`Mutex::status`] asks the servers who holds a
+//! lock, since when, and how many clients wait.
 //!
 //! # Limits
 //!
 //! * A lock is as durable as its key. A failover to a replica that missed the write, a restart without the data,
 //!   eviction, `FLUSHALL` or a jump of the server's clock can give the lock to a second holder; the first one learns
-//!   of it at its next renewal. [`Client::check`] warns of what can be seen beforehand.
-//! * Waiters of one process are served in order. Between processes no order is promised: a client that is far from the
+//!   of it at its next renewal. [`Client::check`] reports such risks as far as the servers' settings show them.
+//! * Waiters of one process are served in order. Between processes no order is guaranteed: a client that is far from the
 //!   server may get few turns, or none, while nearer ones keep the lock busy.
-//! * It works with one server, or with three or more independent masters ([`ClientBuilder::nodes`]): Redis 6.2 or
+//! * The library works with one server, or with three or more independent masters ([`ClientBuilder::nodes`]): Redis 6.2 or
 //!   later, or Valkey 7.2 or later. Sentinel and Redis Cluster are not supported.
 //!
-//! Inside one process, use [`tokio::sync::Mutex`]. For writes to one database, use its transactions and constraints. Where
-//! the loss of servers must not matter, use a consensus store.
+//! Inside one process, use [`tokio::sync::Mutex`]. For writes to one database, use its transactions and constraints. If
+//! the loss of a server must never break a lock, use a consensus store.
 //!
 //! # Features
 //!
-//! * `tls` accepts `rediss://` URLs, through rustls with the operating system's certificates. It is off by default. Certificates
-//!   of your own: [`root_certificates`](ClientBuilder::root_certificates), [`client_certificate`](ClientBuilder::client_certificate).
+//! * `tls` accepts `rediss://` URLs, through rustls with the operating system's certificates. It is off by default. To use
+//!   your own certificates, call [`root_certificates`](ClientBuilder::root_certificates) and
+//!   [`client_certificate`](ClientBuilder::client_certificate).
 //! * `serde` serializes what [`Mutex::status`], [`Client::holds`], [`Client::nodes`], [`Client::stats`] and
 //!   [`Client::check`] return, and deserializes a [`ClientBuilder`] from a configuration. Durations and times are
 //!   seconds. It is off by default.
