@@ -221,3 +221,82 @@ impl Future for Sleep {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Always the same bits.
+    struct Fixed(u128);
+
+    impl Entropy for Fixed {
+        fn bits(&self) -> u128 {
+            self.0
+        }
+    }
+
+    fn with_bits(bits: u128) -> Clock {
+        Clock::new(Arc::new(SystemTimeSource), Arc::new(Fixed(bits)), Handle::current())
+    }
+
+    fn nanos(duration: Duration) -> u128 {
+        duration.as_nanos()
+    }
+
+    #[test]
+    fn moments_stay_between_the_origin_and_never() {
+        let moment = Timestamp::from_origin(SECOND);
+        assert_eq!((moment.nanos(), Timestamp::from_nanos(1_000_000_000)), (1_000_000_000, moment));
+        assert_eq!(moment.plus(SECOND).since(moment), SECOND);
+        assert_eq!(moment.since(moment.plus(SECOND)), Duration::ZERO);
+        assert_eq!(moment.minus(SECOND * 2), Timestamp::default());
+        assert_eq!(moment.plus(Duration::MAX), Timestamp::NEVER);
+    }
+
+    #[tokio::test]
+    async fn a_jitter_is_spread_by_the_random_bits_from_the_low_end_to_the_high_one() {
+        let (low, high) = (SECOND, SECOND * 3);
+        for (bits, spread) in [(0, low), (nanos(SECOND), SECOND * 2), (nanos(SECOND * 2), low)] {
+            assert_eq!(with_bits(bits).jitter(low, high), spread, "{bits}");
+        }
+        assert_eq!(with_bits(7).jitter(low, low), low);
+        assert_eq!(with_bits(7).jitter(high, low), high);
+        assert_eq!(with_bits(1 << 63 | 1 << 62).jitter(low, high), low, "they are no random bits");
+    }
+
+    #[tokio::test]
+    async fn each_pause_is_up_to_twice_as_long_as_the_one_before() {
+        let (shortest, most) = (Duration::from_millis(1), Duration::MAX);
+        for (attempt, doublings) in [(0, 0), (1, 1), (5, 5), (16, 16), (17, 16), (1000, 16)] {
+            let ceiling = FIRST_BACK_OFF * (1 << doublings);
+            let span = nanos(ceiling - shortest);
+            assert_eq!(with_bits(0).back_off(attempt, most), shortest);
+            assert_eq!(with_bits(span).back_off(attempt, most), shortest, "{attempt}");
+            let longest = with_bits(span - 1).back_off(attempt, most);
+            assert_eq!(longest, ceiling - Duration::from_nanos(1), "{attempt}");
+        }
+        let span = nanos(SECOND - shortest);
+        assert_eq!(with_bits(span - 1).back_off(9, SECOND), SECOND - Duration::from_nanos(1));
+        assert_eq!(with_bits(span).back_off(9, SECOND), shortest);
+    }
+
+    #[tokio::test]
+    async fn a_sleep_ends_when_its_runtime_is_gone() {
+        let clock = with_bits(0);
+        let (mut never, mut long) = (clock.sleep_until(Timestamp::NEVER), clock.sleep(SECOND * 60));
+        let mut over = clock.sleep(Duration::ZERO);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert!(!clock.is_stopped());
+        assert_eq!(
+            [&mut never, &mut long, &mut over].map(|sleep| sleep.now_or_never()),
+            [None, None, Some(())]
+        );
+        clock.stop();
+        assert!(clock.is_stopped());
+        assert_eq!([&mut never, &mut long].map(|sleep| sleep.now_or_never()), [Some(()); 2]);
+    }
+}

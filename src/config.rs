@@ -386,6 +386,28 @@ mod tests {
         assert!(error.to_string().contains("redis://a:6379 is named twice"), "{error}");
     }
 
+    #[test]
+    fn an_ipv6_address_without_brackets_is_named_as_what_is_wrong() {
+        let problem =
+            |url| Address::parse(url).map_or_else(|error| error.to_string(), |_| String::new());
+        for url in ["redis://[::1]", "redis://[fe80::1:2]:6379", "redis://a:b:c@localhost:1"] {
+            assert_eq!(problem(url), "", "{url}");
+        }
+        for url in ["redis://::1", "redis://fe80::1:2:6379/0", "redis://a:b@::1"] {
+            assert!(problem(url).contains("has brackets"), "{url}: {}", problem(url));
+        }
+        let socket = problem("unix://a:b:c");
+        assert!(!socket.is_empty() && !socket.contains("has brackets"), "{socket}");
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn the_scheme_says_whether_a_server_is_reached_by_tls() {
+        for (url, is_tls) in [("redis://a", false), ("rediss://a", true), ("unix:///a", false)] {
+            assert_eq!(Address::parse(url).expect("a valid URL").is_tls(), is_tls, "{url}");
+        }
+    }
+
     /// What is wrong, or nothing.
     fn problem(config: Config) -> String {
         config.check().map_or_else(|error| error.to_string(), |()| String::new())
@@ -425,6 +447,30 @@ mod tests {
         }
         assert_eq!(problem(Config { name: "a.b_C-1".into(), ..Config::default() }), "");
         assert_ne!(problem(Config { name: "a b".into(), ..Config::default() }), "");
+        assert_eq!(problem(Config { name_prefix: "a b:".into(), ..Config::default() }), "");
+        assert_ne!(problem(Config { name_prefix: "{a}".into(), ..Config::default() }), "");
+    }
+
+    #[test]
+    fn the_defaults_are_those_that_the_builder_documents() {
+        let config = Config::default();
+        assert_eq!((config.ttl, config.quarantine()), (MINUTE / 2, Duration::ZERO));
+        assert_eq!(config.response_timeout, Duration::from_secs(1));
+        assert_eq!(config.connect_timeout, Duration::from_secs(5));
+        assert_eq!(config.unavailable_after, Duration::from_secs(10));
+        assert_eq!(config.handoff_window, Duration::from_millis(20));
+        assert_eq!((config.token_retention, config.redisson_fencing), (DAY, false));
+        assert_eq!((config.min_validity, &*config.name_prefix), (Duration::ZERO, ""));
+        assert_eq!(Config { nodes: 3, ..config }.quarantine(), MINUTE);
+    }
+
+    #[test]
+    fn a_prefix_is_put_before_every_name_but_an_empty_one() {
+        let prefixed = |prefix: &str, name| {
+            Config { name_prefix: prefix.into(), ..Config::default() }.prefixed(name)
+        };
+        assert_eq!((&*prefixed("p:", "n"), &*prefixed("", "n")), ("p:n", "n"));
+        assert_eq!(&*prefixed("p:", ""), "");
     }
 
     #[test]
@@ -463,6 +509,13 @@ mod tests {
         assert!(!checked(9, None), "half of it is less than min_validity");
         assert!(checked(10, Some(Duration::from_nanos(1))));
         assert!(!checked(10, Some(Duration::ZERO)));
+        let checked = |min_hold: u64| {
+            let lease = LeaseTerms::Fixed(Duration::from_secs(10));
+            let min_hold = Duration::from_secs(min_hold);
+            config.check_terms(&Terms { min_hold, ..Terms::of(lease) }).is_ok()
+        };
+        assert!(checked(10));
+        assert!(!checked(11), "the lease ends before");
     }
 
     #[test]

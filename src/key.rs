@@ -278,6 +278,42 @@ mod tests {
     }
 
     #[test]
+    fn a_prefix_is_short_and_has_no_braces() {
+        let longest = "x".repeat(256);
+        for prefix in ["", "billing:", &longest] {
+            assert_eq!(name_prefix_problem(prefix), None, "{prefix:?}");
+        }
+        for prefix in ["{billing}", "a{", "a}", &format!("{longest}x")] {
+            assert!(name_prefix_problem(prefix).is_some(), "{prefix:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn the_version_of_a_lease_says_whether_it_may_pass_from_one_hold_to_the_next() {
+        let uuid = Uuid::from_u128(0x0123_4567_89ab_4def_8123_4567_89ab_cdef);
+        let one = LeaseId::new("a", uuid, 1).0;
+        assert_eq!(&*one, "a:01234567-89ab-4def-8123-456789abcdef");
+        assert_eq!(Holder::new(one).certain_age(Duration::ZERO), None);
+        let several = LeaseId::new("a", uuid, 2).0;
+        assert_eq!(&*several, "a:01234567-89ab-8def-8123-456789abcdef");
+        let late = Duration::from_secs(9);
+        let seen_at_boot = Holder { text: several, seen_at: Timestamp::default() };
+        let age = |since: Duration| since + since / 50 + late + LONGEST_WINDOW;
+        let least = age(SystemTimeSource.now().since(seen_at_boot.seen_at));
+        let certain = seen_at_boot.certain_age(late).expect("another hold may have it by now");
+        let most = age(SystemTimeSource.now().since(seen_at_boot.seen_at));
+        assert!((least..=most).contains(&certain), "{certain:?} is not in {least:?} to {most:?}");
+    }
+
+    #[test]
+    fn the_same_holder_has_the_same_hash_and_another_one_another() {
+        let hashes = std::hash::RandomState::new();
+        let hash = |text: &str| std::hash::BuildHasher::hash_one(&hashes, Holder::new(text));
+        assert_eq!(hash("a:1"), hash("a:1"));
+        assert_ne!(hash("a:1"), hash("a:2"));
+    }
+
+    #[test]
     fn the_default_client_name_is_a_valid_one() {
         let name = default_client_name();
         assert_eq!(client_name_problem(&name), None);

@@ -279,4 +279,22 @@ mod tests {
             })
             .await;
     }
+
+    #[test]
+    fn only_the_owner_of_a_single_acquisition_cannot_be_named_again() {
+        let name: Arc<str> = "n".into();
+        assert!(Owner::new().is_shared() && Owner::named("a").is_shared());
+        let single = Owner::resolve(None, key(&name));
+        assert!(!single.is_shared());
+        assert!(Owner::resolve(Some(&single), key(&name)).is_shared(), "it was named");
+    }
+
+    #[test]
+    fn the_same_owner_has_the_same_hash_and_another_one_another() {
+        let hashes = std::hash::RandomState::new();
+        let hash = |owner: &Owner| std::hash::BuildHasher::hash_one(&hashes, owner);
+        let owner = Owner::named("a");
+        assert_eq!(hash(&owner), hash(&owner.clone()));
+        assert_ne!(hash(&owner), hash(&Owner::named("a")));
+    }
 }

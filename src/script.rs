@@ -117,4 +117,15 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_reply_is_read_as_what_it_is_and_a_number_also_from_its_digits() {
+        let [word, digits] = ["x", "-8"].map(|text| Reply::Text(text.to_owned()));
+        let (number, list) = (Reply::Number(7), Reply::List(vec![Reply::Nil]));
+        let replies = [&word, &digits, &number, &list, &Reply::Nil];
+        assert_eq!(replies.map(Reply::number), [None, Some(-8), Some(7), None, None]);
+        assert_eq!(replies.map(Reply::text), [Some("x"), Some("-8"), None, None, None]);
+        let items = &[Reply::Nil][..];
+        assert_eq!(replies.map(Reply::list), [None, None, None, Some(items), None]);
+    }
 }

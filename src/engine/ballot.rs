@@ -152,6 +152,7 @@ mod tests {
         let never = Standing::Away { until: Timestamp::NEVER };
         ballot.refused(&lost(&[Standing::Free, never, held(500)], false), 0);
         assert!(!ballot.freed(2, at(500), at(100)), "its own release");
+        assert!(!ballot.freed(0, at(100), at(100)), "its own release, at the end of a quarantine");
         assert_eq!(ballot.may_win_at(at(100)), at(500));
         assert!(ballot.freed(1, at(0), at(100)));
         assert_eq!(ballot.may_win_at(at(100)), at(100));
@@ -159,16 +160,22 @@ mod tests {
 
     #[test]
     fn nothing_is_known_at_the_beginning_and_all_after_a_release_of_ours() {
-        let mut ballot = Ballot::new(3);
-        assert_eq!(ballot.may_win_at(at(5)), Timestamp::NEVER);
-        ballot.released(2);
-        assert_eq!(ballot.may_win_at(at(5)), at(5));
+        for nodes in [1, 3] {
+            let mut ballot = Ballot::new(nodes);
+            assert_eq!(ballot.may_win_at(at(5)), Timestamp::NEVER);
+            ballot.released(2);
+            assert_eq!(ballot.may_win_at(at(5)), at(5));
+        }
     }
 
     #[test]
     fn the_pause_grows_with_the_others_and_with_split_votes() {
         const TRIP: Duration = Duration::from_micros(100);
         let mut ballot = Ballot::new(3);
+        assert_eq!(ballot.spread(TRIP), Duration::ZERO, "it knows of no others");
+        ballot.held(at(9), 4);
+        assert_eq!(ballot.spread(TRIP), Duration::from_millis(4), "no vote was split");
+        assert_eq!(ballot.may_win_at(at(5)), at(9));
         let split = lost(&[Standing::Free, held(9), held(9)], true);
         let won = lost(&[held(9), held(9), held(9)], false);
         ballot.refused(&won, 0);
@@ -184,5 +191,7 @@ mod tests {
         assert_eq!(ballot.spread(TRIP * 100), Duration::from_millis(80));
         ballot.refused(&split, 1000);
         assert_eq!(ballot.spread(TRIP), LONGEST_SPREAD);
+        ballot.released(2);
+        assert_eq!(ballot.spread(TRIP), Duration::from_millis(2), "who held it starts afresh");
     }
 }

@@ -90,6 +90,13 @@ mod tests {
         assert_eq!(line.silence_at(), after_ms(1));
         line.message(NOW, TRIP);
         assert_eq!(line.silence_at(), None, "it asked");
+        line.join(0, NOW, Duration::from_millis(10));
+        assert_eq!(line.silence_at(), after_ms(20), "two round trips");
+        line.refused(0, false);
+        assert_eq!(line.silence_at(), None, "it was refused");
+        line.join(0, NOW, TRIP);
+        line.asked();
+        assert_eq!(line.silence_at(), None, "it asked, and has no answer yet");
     }
 
     #[test]

@@ -148,6 +148,9 @@ mod tests {
         assert_eq!(election(0, 1, 1, 1).verdict(false), None);
         assert_eq!(election(0, 1, 1, 1).verdict(true), Some(Verdict::Unknown));
         assert_eq!(election(0, 2, 1, 0).verdict(false), Some(Verdict::No));
+        // A majority answered, and the last answer can still win it.
+        assert_eq!(election(1, 1, 0, 1).verdict(false), None);
+        assert_eq!(election(1, 1, 0, 1).verdict(true), Some(Verdict::No));
     }
 
     #[test]

@@ -98,6 +98,19 @@ mod tests {
     }
 
     #[test]
+    fn grants_count_on_while_the_history_is_the_same_and_the_server_is_no_replica() {
+        let counted = past(&[("role", "master"), ("master_replid", A)]);
+        assert!(counted.goes_on_in(&counted));
+        assert!(counted.goes_on_in(&past(&[("master_replid", A)])), "it does not say its role");
+        for now in [
+            &[("role", "slave"), ("master_replid", A)],
+            &[("role", "master"), ("master_replid", "b")],
+        ] {
+            assert!(!counted.goes_on_in(&past(now)), "{now:?}");
+        }
+    }
+
+    #[test]
     fn what_is_not_said_is_not_known() {
         for fields in [&[][..], &[("role", "sentinel")], &[("master_replid", "")]] {
             assert_eq!(past(fields), Past::default(), "{fields:?}");

@@ -68,3 +68,53 @@ fn convert(value: Value, secrets: &Secrets) -> Result<Reply, Fault> {
         other => return Err(Fault::Unexpected(secrets.clean(format!("{other:?}")))),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::LOCK_RENEW;
+
+    #[test]
+    fn a_call_is_its_script_the_number_of_keys_the_keys_and_the_arguments() {
+        let args = vec![Arg::Text("t".into()), Arg::Word("w"), Arg::Number(7)];
+        let call = Call { script: &LOCK_RENEW, keys: vec!["a".into(), "b".into()], args };
+        let words = |with_body| -> Vec<String> {
+            let command = command(&call, with_body);
+            let words = command.args_iter().map(|word| match word {
+                redis::Arg::Simple(word) => String::from_utf8_lossy(word).into_owned(),
+                _ => "another".to_owned(),
+            });
+            words.collect()
+        };
+        let rest = ["2", "a", "b", "t", "w", "7"];
+        let hash = redis::Script::new(LOCK_RENEW.body);
+        assert_eq!(words(false), [&["EVALSHA", hash.get_hash()][..], &rest].concat());
+        assert_eq!(words(true), [&["EVAL", LOCK_RENEW.body][..], &rest].concat());
+    }
+
+    #[test]
+    fn every_kind_of_value_becomes_a_reply_or_a_fault() {
+        let read = |wire: &str| {
+            let value = redis::parse_redis_value(wire.as_bytes()).expect("a whole value");
+            convert(value, &Secrets::default())
+        };
+        let text = |text: &str| Reply::Text(text.to_owned());
+        for (wire, reply) in [
+            ("$-1\r\n", Reply::Nil),
+            (":7\r\n", Reply::Number(7)),
+            ("$1\r\na\r\n", text("a")),
+            ("+a\r\n", text("a")),
+            ("=5\r\ntxt:a\r\n", text("a")),
+            ("+OK\r\n", text("OK")),
+            ("*2\r\n:7\r\n$-1\r\n", Reply::List(vec![Reply::Number(7), Reply::Nil])),
+            ("%1\r\n+a\r\n:7\r\n", Reply::List(vec![text("a"), Reply::Number(7)])),
+        ] {
+            assert_eq!(read(wire).expect("a reply"), reply, "{wire:?}");
+        }
+        let bytes = convert(Value::BulkString(b"a\xff".to_vec()), &Secrets::default());
+        assert_eq!(bytes.expect("a reply"), text("a\u{fffd}"));
+        assert!(matches!(read("-NOSCRIPT none\r\n"), Err(Fault::NoScript)));
+        assert!(matches!(read("*1\r\n-NOSCRIPT none\r\n"), Err(Fault::NoScript)));
+        assert!(matches!(read("#t\r\n"), Err(Fault::Unexpected(_))));
+    }
+}
