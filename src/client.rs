@@ -305,8 +305,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the client's name, which others see when it holds a lock: 1 to 64 characters of `A-Z a-z 0-9 . _ -`. Default: host
-    /// name and process id.
+    /// Sets the client's name, which others see when it holds a lock: 1 to 64 characters of `A-Z a-z 0-9 . _ -`.
+    /// Default: host name and process id.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.config.name = name.into();
         self
@@ -353,7 +353,8 @@ impl ClientBuilder {
     }
 
     /// Sets how long after its acquisition a lease may pass from one task of this process to the next without a
-    /// request to the server: up to 1 s and half the TTL, or zero for never. Other processes may wait that much longer. Default: 20 ms.
+    /// request to the server: up to 1 s and half the TTL, or zero for never. Other processes may wait that much longer.
+    /// Default: 20 ms.
     pub fn handoff_window(mut self, window: Duration) -> Self {
         self.config.handoff_window = window;
         self

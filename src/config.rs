@@ -1,4 +1,4 @@
-//! What a client is told at its making, checked once: after this file every value is a valid one.
+//! The settings of a client and of a lock, and their checks.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::key;
 use crate::secret::Secrets;
 
-/// What happens when a task waits for a lock that it holds itself.
+/// How a client reacts to a task that waits for a lock that it holds itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[non_exhaustive]
@@ -18,7 +18,7 @@ pub enum SelfWait {
     /// The call logs a warning and waits. The warning can be wrong for branches of a `join!`.
     #[default]
     Warn,
-    /// The call fails with [`Error::SelfWait`]. For tests.
+    /// The call fails with [`Error::SelfWait`]. Use it in tests.
     Fail,
 }
 
@@ -77,14 +77,14 @@ impl Config {
         if terms.min_hold > terms.ttl() {
             // Only a fixed lease: others are made to last.
             return Err(Error::config(format!(
-                "min_hold is {:?}, longer than the lease of {:?}, which nobody renews",
+                "min_hold is {:?}, longer than the fixed lease of {:?}",
                 terms.min_hold,
                 terms.ttl()
             )));
         }
         check_range("min_validity", self.min_validity, Duration::ZERO, terms.ttl() / 2)?;
         match terms.max_hold {
-            Some(Duration::ZERO) => Err(Error::config("max_hold is zero: nothing could be held")),
+            Some(Duration::ZERO) => Err(Error::config("max_hold must not be zero")),
             _ => Ok(()),
         }
     }
@@ -96,7 +96,7 @@ impl Config {
         if !quarantine.is_zero() && lease > quarantine {
             return Err(Error::config(format!(
                 "{what} is {lease:?}, longer than the restart_quarantine of {quarantine:?}: \
-                 raise that, in all clients of these servers"
+                 raise the quarantine in all clients of these servers"
             )));
         }
         Ok(())
@@ -205,8 +205,8 @@ fn check_nodes(nodes: usize) -> Result<(), Error> {
     let problem = match nodes {
         0 => "no server was named: call `nodes`",
         2 => {
-            "two servers were named: both would be needed for a majority, so the locks would stand still \
-             with either of them; name one, or three"
+            "two servers were named: a majority needs both, so the locks would be unavailable if either \
+             fails; name one, or three"
         }
         3.. if nodes > MOST_NODES => "more than 31 servers were named",
         _ => return Ok(()),
@@ -262,7 +262,7 @@ impl Address {
         };
         if !info.addr().is_supported() {
             return Err(Error::config(format!(
-                "{shown}: there is no support for such addresses here"
+                "{shown}: such addresses are not supported on this platform"
             )));
         }
         let secrets = Secrets::of(url, info.redis_settings().password());
@@ -282,15 +282,13 @@ fn bracketed(host: &str) -> Cow<'_, str> {
 fn url_problem(url: &str) -> Option<&'static str> {
     let Some((scheme, rest)) = url.split_once("://") else {
         return Some(
-            "it has no scheme: write `redis://` in front (`rediss://` for TLS, `unix://` for a socket), as in \
+            "it has no scheme: begin with `redis://` (`rediss://` for TLS, `unix://` for a socket), as in \
              redis://localhost:6379",
         );
     };
     let scheme = scheme.to_ascii_lowercase();
     if !cfg!(feature = "tls") && ["rediss", "valkeys"].contains(&&*scheme) {
-        return Some(
-            "this build has no support for rediss:// addresses: it needs the feature \"tls\"",
-        );
+        return Some("this build does not support rediss:// addresses: enable the feature \"tls\"");
     }
     if scheme.contains("sentinel") {
         return Some(
@@ -311,7 +309,7 @@ fn url_problem(url: &str) -> Option<&'static str> {
     let host = host.rsplit('@').next().unwrap_or_default();
     let is_bare_ipv6 =
         !scheme.contains("unix") && !host.contains('[') && host.matches(':').count() > 1;
-    is_bare_ipv6.then_some("an IPv6 address has brackets in a URL, as in redis://[::1]:6379")
+    is_bare_ipv6.then_some("an IPv6 address needs brackets in a URL, as in redis://[::1]:6379")
 }
 
 fn parse_problem(error: &redis::RedisError) -> &'static str {
@@ -319,15 +317,15 @@ fn parse_problem(error: &redis::RedisError) -> &'static str {
     let problems = [
         (
             "wildcard",
-            "0.0.0.0 and :: are where a server listens: name the host that it is on, as in redis://localhost:6379",
+            "0.0.0.0 and :: are addresses where a server listens: name its host, as in redis://localhost:6379",
         ),
         (
             "database",
-            "what follows the host is no number of a database, as the 2 in redis://localhost:6379/2",
+            "what follows the host must be the number of a database, like the 2 in redis://localhost:6379/2",
         ),
-        ("hostname", "it names no host: write one, as in redis://localhost:6379"),
-        ("path", "it names no socket: write its whole path, as in unix:///run/redis.sock"),
-        ("fragment", "what follows the `#` means nothing here"),
+        ("hostname", "it names no host: add one, as in redis://localhost:6379"),
+        ("path", "it names no socket: give its whole path, as in unix:///run/redis.sock"),
+        ("fragment", "the part after the `#` is not supported"),
     ];
     let known = problems.iter().find(|(word, _)| text.contains(word));
     known.map_or(

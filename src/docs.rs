@@ -1,7 +1,7 @@
-//! Guides and reference documents, as they are in the repository.
+//! The guides and reference documents of the repository.
 //!
 //! Start with the [front page](crate). The [cookbook] has recipes for common programs, [settings] lists every setting, and
-//! [from_redisson] is for those who know Redisson.
+//! [from_redisson] helps those who know Redisson.
 
 /// Where the documents' links lead in this documentation. The files define the same names for readers of the
 /// repository; the first definition counts.

@@ -1,4 +1,4 @@
-//! One error, with a variant for each thing a caller can do about it.
+//! The error type, with one variant for each way a caller can react.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,13 +8,14 @@ use crate::key::{Holder, Printable, shortened};
 use crate::owner::Owner;
 use crate::secret::Secrets;
 
-/// What went wrong. A variant exists because the caller reacts differently to it.
+/// An error of the library. There is one variant for each way a caller can react.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another holder kept the lock for the whole wait. Try again later, or ask who holds it.
+    /// Another holder kept the lock for the whole wait. Try again later, or tell the user who holds it.
     ///
-    /// It is returned only if the servers answered that the lock is held; without an answer it is [`Error::Unavailable`].
+    /// It is returned only if the servers answered that the lock is held. If they did not answer, the error is
+    /// [`Error::Unavailable`].
     #[error(
         "timed out after {:?} waiting for lock {lock:?}: {}",
         rounded(.waited),
@@ -24,39 +25,40 @@ pub enum Error {
     Timeout {
         /// The lock's name.
         lock: Arc<str>,
-        /// Who held it at the last answer.
+        /// The holder according to the last answer.
         holder: Holder,
-        /// The holder's owner, if the holder is this client.
+        /// The owner of the hold, if this client holds the lock.
         owner: Option<Owner>,
-        /// The time until it expires unless it is renewed or released. `None`: it never expires (it was made by hand).
-        /// Zero: this client released it just before the wait ended.
+        /// The time until the lock expires unless it is renewed or released. It is `None` if the lock never expires
+        /// (it was made by hand), and zero if this client released it just before the wait ended.
         remaining: Option<Duration>,
         /// How long the call waited.
         waited: Duration,
     },
 
-    /// The lock is no longer held, although its guard was there: stop what it protects.
+    /// The lock was lost while its guard existed. Stop the work that it protects.
     #[error("lost lock {lock:?}: {reason}")]
     #[non_exhaustive]
     Lost {
         /// The lock's name.
         lock: Arc<str>,
-        /// The reason.
+        /// The reason for the loss.
         reason: LossReason,
     },
 
-    /// The servers, or a majority of them, could not be reached or did not answer in time. It is unknown whether another
-    /// holds the lock. Nothing of this attempt stays behind: a grant that went unseen is released.
+    /// The servers, or a majority of them, could not be reached or did not answer in time. It is unknown whether
+    /// another holder has the lock. This attempt leaves nothing behind: the client releases a grant whose answer it
+    /// did not see.
     #[error("no answer from the servers{}: {}", about(.lock), listed(.failures))]
     #[non_exhaustive]
     Unavailable {
-        /// The lock that was asked for, if it was one.
+        /// The lock's name, if the call was about a lock.
         lock: Option<Arc<str>>,
-        /// Each node that failed, with its own cause.
+        /// The nodes that failed, each with its own cause.
         failures: Vec<NodeFailure>,
     },
 
-    /// The name cannot be used. Change it.
+    /// The name cannot be used. Choose another.
     #[error("invalid name {name:?}: {problem}")]
     #[non_exhaustive]
     InvalidName {
@@ -74,7 +76,7 @@ pub enum Error {
         problem: Arc<str>,
     },
 
-    /// The key exists and is not a lock. Choose another name, or delete the key if it is a leftover.
+    /// The key exists and is not a lock. Choose another name, or delete the key if nothing uses it.
     #[error("key {lock:?} is not a lock: it holds a value of another type")]
     #[non_exhaustive]
     WrongType {
@@ -82,29 +84,29 @@ pub enum Error {
         lock: Arc<str>,
     },
 
-    /// The user may not run a command, or not on this key. Grant the right (`ACL SETUSER <user> +<command>`).
+    /// The server's user may not run a command, or may not use this key. Grant the right (`ACL SETUSER <user> +<command>`).
     #[error("the server denies {}: {}", Printable(.what), Printable(.message))]
     #[non_exhaustive]
     Denied {
-        /// The command, or what else was denied.
+        /// The command, key, channel or login that was denied.
         what: Arc<str>,
         /// The server's message.
         message: Arc<str>,
     },
 
-    /// The client was drained or shut down, or its runtime is gone. Make a new one.
+    /// The client was drained or shut down, or its runtime is gone. Connect a new client.
     #[error("the client is closed")]
     Closed,
 
-    /// A blocking call was made from async code, where it would stop the executor. Use the async
+    /// A blocking call was made from async code, where it would block the executor. Use the async
     /// client, or `spawn_blocking`.
     #[error(
-        "a blocking call was made from async code: use leasehold::Client there, or spawn_blocking"
+        "a blocking call was made from async code: use leasehold::Client instead, or spawn_blocking"
     )]
     InAsyncContext,
 
     /// The task waits for a lock that it holds itself. Name its owner: [`Mutex::owned_by`](crate::Mutex::owned_by)
-    /// or [`Owner::scope`](crate::Owner::scope). Only with [`SelfWait::Fail`](crate::SelfWait::Fail).
+    /// or [`Owner::scope`](crate::Owner::scope). Only clients with [`SelfWait::Fail`](crate::SelfWait::Fail) return it.
     #[error(
         "lock {lock:?} is held by the same task that waits for it: name the owner with owned_by or Owner::scope"
     )]
@@ -126,15 +128,16 @@ impl Error {
         matches!(self, Self::Lost { .. })
     }
 
-    /// Returns true if the same call can succeed later, without a change of the program, its settings or the servers' rights:
-    /// [`Error::Timeout`] and [`Error::Unavailable`].
+    /// Returns true if the same call can succeed later, without a change of the program, its settings or the rights on
+    /// the servers: [`Error::Timeout`] and [`Error::Unavailable`].
     ///
-    /// Not [`Error::Lost`]: the call can be repeated, but first decide what becomes of the work that the lock protected.
+    /// It is false for [`Error::Lost`]: before you repeat the call, decide what to do about the work that the lock
+    /// protected.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Timeout { .. } | Self::Unavailable { .. })
     }
 
-    /// Returns the holder that kept the lock, for [`Error::Timeout`].
+    /// Returns the holder that kept the lock if this is [`Error::Timeout`].
     pub fn holder(&self) -> Option<&Holder> {
         match self {
             Self::Timeout { holder, .. } => Some(holder),
@@ -146,7 +149,7 @@ impl Error {
         Self::InvalidConfig { problem: problem.into() }
     }
 
-    /// An error if there is a problem with `name`.
+    /// Fails if there is a problem with `name`.
     pub(crate) fn check_name(name: &str, problem: Option<&'static str>) -> Result<(), Self> {
         match problem {
             Some(problem) => Err(Self::InvalidName { name: shortened(name).into(), problem }),
@@ -211,16 +214,16 @@ fn listed(failures: &[NodeFailure]) -> String {
     texts.join("; ")
 }
 
-/// Why a lock was lost.
+/// The reason why a lock was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum LossReason {
-    /// No renewal was confirmed in time: the servers were away, or this process was stopped.
+    /// No renewal was confirmed in time: the servers were unreachable, or this process was paused.
     NotRenewed,
     /// The servers no longer hold the lease: it was force-unlocked, evicted, flushed or lost with its server.
     Gone,
-    /// A fixed lease, or the longest hold that `with_max_hold` allows, ended.
+    /// A fixed lease ended, or the hold reached the limit set by `with_max_hold`.
     Ended,
     /// The client was shut down.
     Shutdown,
@@ -237,7 +240,7 @@ impl fmt::Display for LossReason {
     }
 }
 
-/// One server, and why it gave no usable answer.
+/// A server that gave no usable answer, and the reason.
 #[derive(Clone, Debug)]
 pub struct NodeFailure {
     node: Arc<str>,
@@ -249,7 +252,7 @@ impl NodeFailure {
         Self { node: node.clone(), fault }
     }
 
-    /// The server's address, without credentials.
+    /// Returns the server's address, without credentials.
     pub fn node(&self) -> &str {
         &self.node
     }
@@ -296,12 +299,12 @@ pub(crate) enum Fault {
     Replica(Arc<str>),
     /// It may have forgotten what it granted before its restart, or before it got its data from another.
     #[error(
-        "restarted, or was a replica: its grants do not count for another {:?}",
+        "it restarted or was a replica, so its grants do not count for another {:?}",
         rounded(.0)
     )]
     Quarantined(Duration),
     /// The call ran on data that is not what it was when the server was met.
-    #[error("it was a replica since it was met: what it grants does not count")]
+    #[error("it was a replica in the meantime, so this grant does not count")]
     Replaced,
     /// No majority of the nodes gave a usable answer: each with its own cause.
     #[error("no majority: {}", listed(.failures))]

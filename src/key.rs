@@ -50,9 +50,9 @@ pub(crate) fn lock_name_problem(name: &str) -> Option<&'static str> {
 /// What keeps `prefix` from being that of all locks of a client.
 pub(crate) fn name_prefix_problem(prefix: &str) -> Option<&'static str> {
     if prefix.len() > 256 {
-        Some("a name_prefix is 256 bytes long at most")
+        Some("a name_prefix may have at most 256 bytes")
     } else if prefix.contains(['{', '}']) {
-        Some("a name_prefix has no braces: they would choose one slot for all locks of the client")
+        Some("a name_prefix must not contain braces: they would put all locks into one slot")
     } else {
         None
     }
@@ -63,7 +63,7 @@ pub(crate) fn client_name_problem(name: &str) -> Option<&'static str> {
     if (1..=64).contains(&name.len()) && name.chars().all(in_client_name) {
         return None;
     }
-    Some("a client's name is 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'")
+    Some("a client's name must be 1 to 64 characters of A-Z, a-z, 0-9, '.', '_' and '-'")
 }
 
 /// `host-pid`, with what a client's name may not have replaced.
@@ -138,10 +138,10 @@ impl LeaseId {
 
 /// A lock's holder, as the server knows it: the text that names the holder in the lock's hash.
 ///
-/// A lease of this library reads `client:uuid`, and one of Redisson `uuid:thread`.
+/// The text is `client:uuid` for a lease of this library, and `uuid:thread` for one of Redisson.
 ///
-/// The text names one lease and no other. Mostly that is one hold. Where a client had several waiters, the lease may
-/// pass from one to the next during the [`handoff_window`](crate::ClientBuilder::handoff_window).
+/// It names exactly one lease, which usually is one hold. If a client has several waiters, the lease may pass from one
+/// to the next during the [`handoff_window`](crate::ClientBuilder::handoff_window).
 #[derive(Clone)]
 pub struct Holder {
     text: Arc<str>,
@@ -153,8 +153,9 @@ impl Holder {
         Self { text: text.into(), seen_at: SystemTimeSource.now() }
     }
 
-    /// A holder of that name, as in the lock's hash: for [`force_unlock_if`](crate::Mutex::force_unlock_if), and for tests
-    /// of code that is given one. It counts as seen now.
+    /// Returns the holder that `text` names in the lock's hash. Use it for
+    /// [`force_unlock_if`](crate::Mutex::force_unlock_if), or in tests of code that receives a holder. It counts as seen
+    /// now.
     ///
     /// ```
     /// use leasehold::Holder;
@@ -166,7 +167,7 @@ impl Holder {
         Self::new(text.as_ref())
     }
 
-    /// Returns the whole text. It names one lease and no other.
+    /// Returns the whole text, which names exactly one lease.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -181,7 +182,7 @@ impl Holder {
         (version == PASSED_ON).then(|| since + since / 50 + seen_late + LONGEST_WINDOW)
     }
 
-    /// Returns the name of the client that holds the lock, if it is a client of this library.
+    /// Returns the name of the client that holds the lock, or `None` if it is not a client of this library.
     pub fn client(&self) -> Option<&str> {
         let (client, uuid) = self.text.rsplit_once(':')?;
         Uuid::try_parse(uuid).ok().map(|_| client)
@@ -197,7 +198,7 @@ impl Holder {
     }
 }
 
-/// The holder without the end of its random part: enough to tell holders apart, not to act as one.
+/// Shows the holder without the end of its random part: enough to tell holders apart, but not to act as one.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.text.rsplit_once(':') {
@@ -209,7 +210,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// As it is shown, without its random end.
+/// Serializes the text that `Display` shows, without the random end.
 #[cfg(feature = "serde")]
 impl serde::Serialize for Holder {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

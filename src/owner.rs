@@ -14,8 +14,8 @@ use crate::key::Printable;
 
 /// An identity that holds locks. Acquisitions by the same owner nest.
 ///
-/// Clones are the same owner; every [`Owner::new`] and [`Owner::named`] makes another one. The name is
-/// a label for logs and messages, not the identity: two requests called `"req-17"` keep each other out.
+/// Clones are the same owner; every call of [`Owner::new`] and [`Owner::named`] makes another one. The name is
+/// a label for logs and messages, not the identity: two owners named `"req-17"` exclude each other.
 ///
 /// ```
 /// use leasehold::Owner;
@@ -39,14 +39,14 @@ impl Owner {
         Self::fresh(None, true)
     }
 
-    /// Returns a new owner, called `label` in logs and messages.
+    /// Returns a new owner that appears as `label` in logs and messages.
     pub fn named(label: impl Into<Arc<str>>) -> Self {
         Self::fresh(Some(label.into()), true)
     }
 
     /// Returns the owner whose [`scope`](Self::scope) this code runs in, if any.
     ///
-    /// A spawned task does not run in its parent's scope. To carry the owner over:
+    /// A spawned task does not run in its parent's scope. To pass the owner on to it:
     ///
     /// ```
     /// use leasehold::Owner;
@@ -68,13 +68,13 @@ impl Owner {
         })
     }
 
-    /// Runs `future` so that this owner takes every lock inside it, except on handles that are
-    /// [`owned_by`](crate::Mutex::owned_by) another. Of nested scopes and bodies of
-    /// [`Mutex::run`](crate::Mutex::run), the innermost decides.
+    /// Runs `future` so that every lock acquired inside it belongs to this owner, except on handles that are
+    /// [`owned_by`](crate::Mutex::owned_by) another. If scopes and bodies of [`Mutex::run`](crate::Mutex::run) are
+    /// nested, the innermost decides.
     ///
-    /// Branches that run concurrently inside one scope (`join!`, `select!`, `buffer_unordered`) are the
-    /// same owner: a lock does not keep them apart. Give each branch an owner of its own where it must.
-    /// A task spawned inside is outside; see [`Owner::current`].
+    /// Branches that run concurrently inside one scope (`join!`, `select!`, `buffer_unordered`) have the
+    /// same owner, so a lock does not exclude them from each other. If it must, give each branch its own owner.
+    /// A task spawned inside the scope does not belong to it; see [`Owner::current`].
     pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
         let context = Context::Scope { owner: self.clone(), outer: innermost() };
         CONTEXT.scope(Arc::new(context), future)

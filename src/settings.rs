@@ -1,4 +1,4 @@
-//! A client's settings as they stand in a configuration file.
+//! Reads a client's settings from a configuration file.
 
 use serde::{Deserialize, Deserializer};
 
@@ -34,8 +34,8 @@ macro_rules! apply {
     };
 }
 
-/// Reads a map with the names of this type's methods; durations are seconds, as in `ttl = 30` or `handoff_window = 0.02`.
-/// Anything else is refused. Values out of range are refused by [`connect`](ClientBuilder::connect).
+/// Reads a map whose keys are the names of this type's methods. Durations are in seconds, as in `ttl = 30` or
+/// `handoff_window = 0.02`. Unknown keys are an error; [`connect`](ClientBuilder::connect) refuses values out of range.
 impl<'de> Deserialize<'de> for ClientBuilder {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let settings = Settings::deserialize(from)?;

@@ -1,4 +1,4 @@
-//! Certificates for `rediss://` addresses: whom to trust, and who to be.
+//! Certificates for `rediss://` addresses: the authorities that are trusted, and the client's own.
 
 use std::fmt;
 
@@ -62,11 +62,11 @@ impl Certificates {
         };
         let problem = |what: &str| Err(Error::config(format!("{what}, in PEM")));
         if self.roots.as_deref().is_some_and(|pem| !holds_certificates(pem)) {
-            return problem("root_certificates: there must be a certificate or more");
+            return problem("root_certificates: there must be a certificate");
         }
         if let Some((chain, key)) = &self.identity {
             if !holds_certificates(chain) {
-                return problem("client_certificate: there must be a certificate or more");
+                return problem("client_certificate: there must be a certificate");
             }
             if PrivateKeyDer::from_pem_slice(key).is_err() {
                 return problem("client_certificate: there must be a private key");

@@ -1,8 +1,8 @@
 //! The same locks for threads: every call blocks its thread.
 //!
-//! The calling **thread** is the owner, as in Java: a nested `lock()` on one thread re-enters, another thread
-//! waits. A guard therefore stays on its thread; with [`Mutex::owned_by`] the owner decides, and the guard may
-//! move to other threads.
+//! The calling **thread** is the owner, as in Java: a nested `lock()` on the same thread re-enters, and another thread
+//! waits. A guard therefore stays on its thread. With [`Mutex::owned_by`], a named owner replaces the thread, and the
+//! guard may move to other threads.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -24,10 +24,10 @@
 //! }
 //! ```
 //!
-//! Renewal goes on in a thread of the client while yours computes or sleeps. Calls are made on plain threads,
-//! under `spawn_blocking`, in `block_in_place` and under a runtime's `enter()`; in async code they fail with
-//! [`Error::InAsyncContext`]. Under tokio's `unconstrained`, async code cannot be detected: there they block
-//! the executor. In the destructor of a thread-local they may fail with [`Error::Closed`].
+//! A thread of the client renews locks while yours computes or sleeps. You may call from plain threads, in
+//! `spawn_blocking` and `block_in_place`, and under a runtime's `enter()`. In async code, calls fail with
+//! [`Error::InAsyncContext`]. Under tokio's `unconstrained`, async code cannot be detected: there, calls block
+//! the executor. In the destructor of a thread-local, they may fail with [`Error::Closed`].
 
 mod runtime;
 
@@ -47,20 +47,22 @@ use runtime::Runtime;
 
 /// A client for threads: [`leasehold::Client`](crate::Client) with calls that block.
 ///
-/// Clones are the same client. Its tasks run on a thread of its own, which ends after the last client and guard are
-/// gone and every release is sent. It may be dropped anywhere, in async code too.
+/// Clones are handles to the same client. Its tasks run on a thread of its own, which ends after the last clone and
+/// the last guard are gone and every release is sent. You may drop a client anywhere, even in async code.
 ///
 /// # Ending a process
 ///
-/// A process that ends in order leaves no lock behind: when `main` returns, also with `?`, and when it panics and
+/// A process leaves no lock behind when its `main` returns, even with an error through `?`, or when it panics and
 /// unwinds. A guard's drop waits for the server's answer to the release, and the last drop of the client waits until
-/// its thread has ended, for 250 ms at most each. After a drop that waited in vain, the next ones do not
-/// wait until a lock has been taken again. In async code they never wait.
+/// its thread has ended, each for at most 250 ms. After a drop that got no answer, later drops do not wait until a lock
+/// has been taken again. In async code, drops never wait.
 ///
-/// A lock stays until its TTL after `std::process::exit`, an abort or a kill; if its guard is never dropped, also on a
-/// thread that still runs when `main` returns: join it; and if the server does not answer in that time.
+/// A lock stays until its TTL is over
+/// * after `std::process::exit`, an abort or a kill;
+/// * if its guard is never dropped, for example on a thread that still runs when `main` returns: join such threads;
+/// * if the server does not answer in that time.
 ///
-/// About fork(2) see [`leasehold::Client`](crate::Client#forking).
+/// For fork(2), see [`leasehold::Client`](crate::Client#forking).
 #[derive(Clone)]
 pub struct Client {
     client: crate::Client,
@@ -77,12 +79,13 @@ impl Client {
         Self::builder().nodes([url]).connect_blocking()
     }
 
-    /// Returns a builder, for settings of your own. End it with [`ClientBuilder::connect_blocking`].
+    /// Returns a builder, to connect with other settings than the defaults. Call [`ClientBuilder::connect_blocking`] at
+    /// the end.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    /// Returns a handle on the lock called `name`, which the thread that takes it owns; see
+    /// Returns a handle to the lock called `name`; the thread that takes the lock owns it. See
     /// [`leasehold::Client::mutex`](crate::Client::mutex).
     #[doc(alias = "getLock")]
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
@@ -114,13 +117,13 @@ impl Client {
         self.client.nodes()
     }
 
-    /// Whether locks can be taken now, as far as is known here; see
+    /// Returns true if, as far as this client knows, locks can be taken now; see
     /// [`leasehold::Client::is_ready`](crate::Client::is_ready).
     pub fn is_ready(&self) -> bool {
         self.client.is_ready()
     }
 
-    /// Counts what this client is busy with.
+    /// Returns counts of what this client is busy with: locks, waiters, connections and pending releases.
     pub fn stats(&self) -> Stats {
         self.client.stats()
     }
@@ -144,7 +147,8 @@ impl Client {
         self.runtime.wait(self.client.drain(limit))
     }
 
-    /// See [`leasehold::Client::shutdown`](crate::Client::shutdown).
+    /// Closes the client, and releases all locks that it holds; see
+    /// [`leasehold::Client::shutdown`](crate::Client::shutdown).
     ///
     /// # Errors
     ///
@@ -153,15 +157,15 @@ impl Client {
         self.runtime.wait(self.client.shutdown())
     }
 
-    /// Runs `work`, and then [shuts the client down](Self::shutdown), also if `work` panics.
+    /// Runs `work`, and then [shuts the client down](Self::shutdown), even if `work` panics.
     ///
     /// # Errors
     ///
-    /// [`Error::InAsyncContext`]: then `work` was not run.
+    /// [`Error::InAsyncContext`]; `work` was then not run.
     ///
     /// # Panics
     ///
-    /// Where `work` does, after the shutdown.
+    /// It panics if `work` does, after the shutdown.
     pub fn shutdown_after<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
         self.runtime.wait(std::future::ready(()))?;
         let output = catch_unwind(AssertUnwindSafe(work));
@@ -177,7 +181,7 @@ impl fmt::Debug for Client {
 }
 
 impl ClientBuilder {
-    /// Connects a client for threads, which brings its own runtime; [`runtime`](Self::runtime) is without effect.
+    /// Connects a client for threads, which has its own runtime; [`runtime`](Self::runtime) has no effect.
     ///
     /// # Errors
     ///
@@ -198,7 +202,7 @@ pub struct ThisThread(PhantomData<*const ()>);
 #[derive(Debug)]
 pub struct NamedOwner(());
 
-/// A handle on a reentrant lock, for threads; see [`leasehold::Mutex`](crate::Mutex).
+/// A handle to a reentrant lock, for threads; see [`leasehold::Mutex`](crate::Mutex).
 pub struct Mutex<O = ThisThread> {
     mutex: crate::Mutex,
     runtime: Runtime,
@@ -225,20 +229,22 @@ impl<O> Mutex<O> {
         self.with(self.mutex.with_ttl(ttl))
     }
 
-    /// Returns a handle that is renewed for a limited time; see
+    /// Returns a handle whose holds are renewed for a limited time; see
     /// [`leasehold::Mutex::with_max_hold`](crate::Mutex::with_max_hold).
     #[must_use = "it returns another handle"]
     pub fn with_max_hold(&self, max_hold: Duration) -> Self {
         self.with(self.mutex.with_max_hold(max_hold))
     }
 
-    /// Returns a handle whose locks stay taken for `min_hold`; see [`leasehold::Mutex::with_min_hold`](crate::Mutex::with_min_hold).
-    #[must_use = "the handle itself is not changed"]
+    /// Returns a handle whose locks stay taken for at least `min_hold`; see
+    /// [`leasehold::Mutex::with_min_hold`](crate::Mutex::with_min_hold).
+    #[must_use = "it returns another handle"]
     pub fn with_min_hold(&self, min_hold: Duration) -> Self {
         self.with(self.mutex.with_min_hold(min_hold))
     }
 
-    /// Returns a handle whose acquisitions belong to `owner` instead of the thread, and whose guards may move.
+    /// Returns a handle whose acquisitions belong to `owner` instead of the thread, and whose guards may move to other
+    /// threads.
     #[must_use = "it returns another handle"]
     pub fn owned_by(&self, owner: &Owner) -> Mutex<NamedOwner> {
         Mutex {
@@ -253,7 +259,7 @@ impl<O> Mutex<O> {
         Self { mutex, ..self.clone() }
     }
 
-    /// Takes the lock, and waits for as long as another holds it; see [`leasehold::Mutex::lock`](crate::Mutex::lock).
+    /// Takes the lock, and waits for as long as another holder has it; see [`leasehold::Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Errors
     ///
@@ -287,7 +293,7 @@ impl<O> Mutex<O> {
         Ok(guard.map(|guard| Guard::new(guard, &self.runtime)))
     }
 
-    /// Takes the lock, and waits for at most `timeout`; `None` if another kept it. See
+    /// Takes the lock, and waits for at most `timeout`. Returns `None` if another holder kept it; see
     /// [`leasehold::Mutex::try_lock_for`](crate::Mutex::try_lock_for).
     ///
     /// # Errors
@@ -301,12 +307,13 @@ impl<O> Mutex<O> {
 
     /// Takes the lock, runs `body` under it, and releases it.
     ///
-    /// A thread cannot be stopped: if the lock is lost meanwhile, `body` goes on. It learns of the loss from
-    /// [`Guard::is_held`] or [`Guard::wait_lost`]. [`run_with_outcome`](Self::run_with_outcome) keeps its result also then.
+    /// A thread cannot be stopped: if the lock is lost in the meantime, `body` goes on. It can learn of the loss from
+    /// [`Guard::is_held`] or [`Guard::wait_lost`]. [`run_with_outcome`](Self::run_with_outcome) keeps its result even
+    /// then.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock); [`Error::Lost`] if the lock was lost before it was given back: the result of
+    /// As [`lock`](Self::lock); [`Error::Lost`] if the lock was lost before it was released: the result of
     /// `body` is dropped.
     ///
     /// # Panics
@@ -317,7 +324,7 @@ impl<O> Mutex<O> {
         self.run_with_outcome(body)?.into_result()
     }
 
-    /// As [`run`](Self::run), and the result of `body` is kept whatever has become of the lock.
+    /// Takes the lock and runs `body` like [`run`](Self::run), but keeps the result of `body` even if the lock was lost.
     ///
     /// ```no_run
     /// # fn bill() -> Result<u64, std::io::Error> { Ok(7) }
@@ -332,7 +339,7 @@ impl<O> Mutex<O> {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock). A loss is in the [`Outcome`].
+    /// As [`lock`](Self::lock). The [`Outcome`] reports a loss.
     ///
     /// # Panics
     ///
@@ -347,7 +354,7 @@ impl<O> Mutex<O> {
         Ok(Outcome::new(output, guard.unlock()))
     }
 
-    /// Asks the servers for all that they know of the lock; see [`leasehold::Mutex::status`](crate::Mutex::status).
+    /// Asks the servers for all that they know about the lock; see [`leasehold::Mutex::status`](crate::Mutex::status).
     ///
     /// # Errors
     ///
@@ -428,8 +435,8 @@ impl<O> fmt::Debug for Mutex<O> {
     }
 }
 
-/// A guard holds a lock; see [`leasehold::Guard`](crate::Guard). Dropping it releases the lock, also in a panic, and waits
-/// for the server's answer, for 250 ms at most; in async code it releases the lock in the background.
+/// A guard holds a lock; see [`leasehold::Guard`](crate::Guard). Dropping it releases the lock, even in a panic, and waits
+/// for at most 250 ms for the server's answer. In async code, the drop releases the lock in the background.
 ///
 /// `Guard<ThisThread>` stays on its thread:
 ///
@@ -439,7 +446,7 @@ impl<O> fmt::Debug for Mutex<O> {
 /// }
 /// ```
 ///
-/// `Guard<NamedOwner>` need not:
+/// `Guard<NamedOwner>` may move:
 ///
 /// ```
 /// # use leasehold::blocking::{Guard, NamedOwner};
@@ -471,7 +478,7 @@ impl<O> Guard<O> {
         self.guard.token()
     }
 
-    /// Returns true if the lock is certainly held at this moment. It costs no I/O: call it in loops.
+    /// Returns true if the lock is certainly held at this moment. It costs no I/O: call it as often as you like.
     pub fn is_held(&self) -> bool {
         self.guard.is_held()
     }
@@ -491,7 +498,7 @@ impl<O> Guard<O> {
         self.guard.owner()
     }
 
-    /// Returns the name of this hold on the servers.
+    /// Returns the holder: the text that names this hold on the servers.
     pub fn holder(&self) -> Holder {
         self.guard.holder()
     }
@@ -514,7 +521,8 @@ impl<O> Guard<O> {
         Ok(Self::new(self.guard.reenter()?, &self.runtime))
     }
 
-    /// Makes the lock last for at least `lease` from now on; see [`leasehold::Guard::extend`](crate::Guard::extend).
+    /// Extends the lock so that it lasts for at least `lease` from now; see
+    /// [`leasehold::Guard::extend`](crate::Guard::extend).
     ///
     /// # Errors
     ///
@@ -523,7 +531,8 @@ impl<O> Guard<O> {
         self.runtime.wait(self.guard.extend(lease))?
     }
 
-    /// Releases the lock, and waits until the servers have confirmed it; see [`leasehold::Guard::unlock`](crate::Guard::unlock).
+    /// Releases the lock, and waits until the servers have confirmed it; see
+    /// [`leasehold::Guard::unlock`](crate::Guard::unlock).
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What operators want to know of a node.
+//! The status of a node, for operators.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,34 +13,34 @@ use crate::error::Fault;
 pub struct NodeStatus {
     /// Its address, without credentials.
     pub address: Arc<str>,
-    /// The node's state: whether it can be asked, and whether its grants count.
+    /// The node's state.
     pub state: NodeState,
-    /// The id of the server's run, as of the last connection; every start of the server has another.
-    /// `None`: there was no connection yet, or the server does not report it.
+    /// The server's run id at the last connection; it changes with every start of the server. It is `None` if there was
+    /// no connection yet, or if the server does not report it.
     pub run_id: Option<String>,
-    /// The time until which its grants do not count, by this host's clock; `None`: they count. See
+    /// The time until which its grants do not count, by this host's clock; `None` if they count. See
     /// [`restart_quarantine`](crate::ClientBuilder::restart_quarantine).
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::maybe_time"))]
     pub quarantined_until: Option<SystemTime>,
     /// The reason why there is no connection.
     pub last_error: Option<Arc<str>>,
-    /// The smoothed time that its answers take. Zero: it has not been asked yet.
+    /// The smoothed round-trip time of its answers; zero if it has not been asked yet.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::seconds"))]
     pub round_trip: Duration,
 }
 
-/// Whether a node can be asked, and whether its grants count.
+/// The state of a node: whether the client can use it, and whether its grants count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum NodeState {
-    /// It can be asked, and its grants count.
+    /// The node is connected, and its grants count.
     Up,
-    /// It can be asked, but may have forgotten what it granted before its restart: its grants do not count.
+    /// The node is connected, but may have forgotten earlier grants, so its new grants do not count for a while.
     Quarantined,
     /// There is no connection; the client keeps trying to reconnect.
     Down,
-    /// Its address leads to the server of another node, so it is not asked.
+    /// The node's address leads to the server of another node, so the client does not use it.
     SameServer,
 }
 

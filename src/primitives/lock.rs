@@ -20,12 +20,13 @@ use crate::key::{self, Holder, LeaseId};
 use crate::owner::{LockKey, Owner};
 use crate::script::{self, Arg, Call, Reply};
 
-/// A handle on a reentrant lock. The handle itself holds nothing, and making one costs no I/O.
+/// A handle to a reentrant lock. The handle itself holds nothing, and making one costs no I/O.
 ///
-/// Clone it and keep it where you like. The `with_*` methods and [`owned_by`](Self::owned_by) return
-/// another handle on the same lock. A bad name or setting is reported by the first call that acquires.
+/// You may clone it and keep it for any time. The `with_*` methods and [`owned_by`](Self::owned_by) return
+/// another handle to the same lock. The first call that acquires reports a bad name or setting.
 ///
-/// Every method that acquires returns an owned future. The [`Owner`] is determined when that future is first polled.
+/// Every method that acquires returns a future that borrows nothing. The [`Owner`] is determined when that future is first
+/// polled.
 #[doc(alias = "RLock")]
 #[doc(alias = "RFencedLock")]
 #[doc(alias = "RedissonLock")]
@@ -59,7 +60,7 @@ impl Mutex {
         &self.lock.name
     }
 
-    /// Returns a handle whose holds end after `lease`, 10 ms to 30 days. Nothing renews them.
+    /// Returns a handle whose holds end after `lease`, 10 ms to 30 days. The watchdog does not renew them.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
@@ -76,7 +77,7 @@ impl Mutex {
     }
 
     /// Returns a handle whose holds the watchdog renews every third of `ttl`, 10 ms to 30 days. A crashed holder's lock
-    /// is free after `ttl` at most. The default is the client's TTL.
+    /// is free after at most `ttl`. The default is the client's TTL.
     #[doc(alias = "lockWatchdogTimeout")]
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
@@ -84,21 +85,21 @@ impl Mutex {
     }
 
     /// Returns a handle whose holds the watchdog stops renewing after `max_hold`: a safety net for a holder that
-    /// hangs. The hold is then lost within one TTL. A nested acquisition with a later end, or with none, moves the
+    /// hangs. The hold is then lost within one TTL. A nested acquisition with a later end, or with none, postpones the
     /// end of the whole hold.
     #[must_use = "it returns another handle"]
     pub fn with_max_hold(&self, max_hold: Duration) -> Self {
         self.on_terms(Terms { max_hold: Some(max_hold), ..self.terms })
     }
 
-    /// Returns a handle whose locks stay taken for `min_hold` after they were acquired, even if they are given back
-    /// before: nobody gets the lock in that time, this process included. Up to 30 days; zero is the same as without.
+    /// Returns a handle whose locks stay taken for `min_hold` after they were acquired, even if they are released
+    /// earlier: nobody gets the lock in that time, not even this process. The limit is 30 days; zero is the default.
     ///
-    /// It is for jobs that several hosts start at about the same moment: a job that is shorter than their clocks differ
-    /// would run once more on a host that is late. Giving the lock back early only shortens its time to live, so
-    /// nothing has to go on running, and a crash changes nothing: the TTL is raised to `min_hold` if it is shorter. A
-    /// [fixed lease](Self::with_lease) must be as long itself, or acquiring fails with [`Error::InvalidConfig`]. Nested
-    /// acquisitions enter as usual. Until the time is over, [`status`](Self::status) shows the last holder.
+    /// It is for jobs that several hosts start at about the same moment: if a job takes less time than their clocks
+    /// differ, a host that is late would run it again. An early release only shortens the key's TTL, so the process may
+    /// end after it. A crash makes no difference either: the TTL is raised to `min_hold` if it is shorter. A
+    /// [fixed lease](Self::with_lease) must be at least as long, or acquiring fails with [`Error::InvalidConfig`]. Nested
+    /// acquisitions work as usual. Until the time is over, [`status`](Self::status) shows the last holder.
     /// [`force_unlock`](Self::force_unlock) frees the lock at once.
     ///
     /// ```no_run
@@ -112,12 +113,12 @@ impl Mutex {
     /// }
     /// # Ok(()) }
     /// ```
-    #[must_use = "the handle itself is not changed"]
+    #[must_use = "it returns another handle"]
     pub fn with_min_hold(&self, min_hold: Duration) -> Self {
         self.on_terms(Terms { min_hold, ..self.terms })
     }
 
-    /// Returns a handle whose acquisitions belong to `owner`, and so nest.
+    /// Returns a handle whose acquisitions belong to `owner`, so that they nest.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
@@ -137,22 +138,22 @@ impl Mutex {
         Self { terms, ..self.clone() }
     }
 
-    /// Takes the lock, and waits for as long as another holds it.
+    /// Takes the lock, and waits for as long as another holder has it.
     ///
     /// A free lock costs one round trip, and a nested acquisition none. Waiters of one process are served in the order of
-    /// their arrival. Between processes no order is promised, and a client that is far from the
-    /// server may get few turns, or none, while nearer ones keep the lock busy.
+    /// their arrival. Between processes no order is guaranteed: a client that is far from the server may get few turns, or
+    /// none, while nearer ones keep the lock busy.
     ///
     /// # Errors
     ///
     /// [`Error::Unavailable`] once the servers have not answered for
     /// [`unavailable_after`](crate::ClientBuilder::unavailable_after); [`Error::Lost`] if the owner still has
-    /// guards of a lost hold of this lock; [`Error::InvalidName`], [`Error::InvalidConfig`],
-    /// [`Error::WrongType`], [`Error::Denied`], [`Error::Closed`] at once.
+    /// guards of a lost hold of this lock; without waiting, [`Error::InvalidName`], [`Error::InvalidConfig`],
+    /// [`Error::WrongType`], [`Error::Denied`] and [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future at any point leaves nothing behind: no place in a queue, no lock.
+    /// Dropping the future at any point leaves nothing behind: neither a place in a queue nor a lock.
     #[doc(alias = "lockInterruptibly")]
     #[doc(alias = "lock_owned")]
     #[doc(alias = "lockAndGetToken")]
@@ -162,11 +163,11 @@ impl Mutex {
         self.acquire(Duration::MAX, Location::caller())
     }
 
-    /// Takes the lock, and waits for at most `timeout`. Zero means one attempt, and [`Duration::MAX`] no limit.
+    /// Takes the lock, and waits for at most `timeout`. Zero means one attempt, and [`Duration::MAX`] means no limit.
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`], which names the holder, if another kept the lock; [`Error::Unavailable`] if the
+    /// [`Error::Timeout`], which names the holder, if another holder kept the lock; [`Error::Unavailable`] if the
     /// servers did not answer; otherwise as [`lock`](Self::lock).
     ///
     /// # Cancel safety
@@ -182,11 +183,11 @@ impl Mutex {
         self.acquire(timeout, Location::caller())
     }
 
-    /// Takes the lock if it is free now. Returns `None` if another holds it.
+    /// Takes the lock if it is free now. Returns `None` if another holder has it.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] without an answer within the response timeout; otherwise as [`lock`](Self::lock).
+    /// [`Error::Unavailable`] if the servers do not answer within the response timeout; otherwise as [`lock`](Self::lock).
     ///
     /// # Cancel safety
     ///
@@ -199,11 +200,11 @@ impl Mutex {
         async { none_on_timeout(attempt.await) }
     }
 
-    /// Takes the lock, and waits for at most `timeout`. Returns `None` if another kept it.
+    /// Takes the lock, and waits for at most `timeout`. Returns `None` if another holder kept it.
     ///
     /// # Errors
     ///
-    /// As [`lock_with_timeout`](Self::lock_with_timeout), but for the timeout.
+    /// As [`lock_with_timeout`](Self::lock_with_timeout), except for the timeout.
     ///
     /// # Cancel safety
     ///
@@ -311,16 +312,17 @@ impl Mutex {
         Ok(status.holder.map(|_| status.remaining.unwrap_or(Duration::MAX)))
     }
 
-    /// Asks the servers for all that they know of the lock: its holder and depth, its age and end, and how many wait.
+    /// Asks the servers for all that they know about the lock: its holder and hold count, its age and end, and how many
+    /// clients wait for it.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] without an answer within the response timeout; [`Error::WrongType`],
+    /// [`Error::Unavailable`] if the servers do not answer within the response timeout; [`Error::WrongType`],
     /// [`Error::Denied`], [`Error::InvalidName`], [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping it has no effect.
+    /// Dropping the future has no effect.
     pub async fn status(&self) -> Result<LockStatus, Error> {
         let call = Call {
             script: &script::LOCK_STATUS,
@@ -346,12 +348,12 @@ impl Mutex {
 
     /// Frees the lock whoever holds it, and wakes those who wait. Returns true if it was held.
     ///
-    /// A tool for operators: it breaks the guarantee that the holder has. The holder learns of it at its next renewal,
-    /// and may go on writing until then. Prefer [`force_unlock_if`](Self::force_unlock_if).
+    /// This is a tool for operators: it breaks the guarantee that the holder has. The holder learns of the loss at its
+    /// next renewal, and may go on writing until then. Prefer [`force_unlock_if`](Self::force_unlock_if).
     ///
     /// # Errors
     ///
-    /// As [`status`](Self::status). Without an answer it may have happened.
+    /// As [`status`](Self::status). If the servers did not answer, the lock may have been freed.
     #[doc(alias = "forceUnlock")]
     pub async fn force_unlock(&self) -> Result<bool, Error> {
         self.force(None).await
@@ -361,8 +363,8 @@ impl Mutex {
     /// whether it did.
     ///
     /// It never frees the next hold instead. A lease that a client took for several waiters may pass from one to the
-    /// next in its first moments. If you saw its holder in the first seconds of such a lease, nothing is freed and this
-    /// returns `false`: ask [`status`](Self::status) again.
+    /// next in its first moments. If you saw the holder in the first seconds of such a lease, the call frees nothing and
+    /// returns `false`: ask for the [`status`](Self::status) again.
     ///
     /// # Errors
     ///
@@ -439,7 +441,7 @@ fn none_on_timeout(acquired: Result<Guard, Error>) -> Result<Option<Guard>, Erro
     }
 }
 
-/// What the servers know of a lock at one moment; see [`Mutex::status`].
+/// What the servers know about a lock at one moment; see [`Mutex::status`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -448,18 +450,18 @@ pub struct LockStatus {
     pub name: Arc<str>,
     /// The holder; `None` if the lock is free.
     pub holder: Option<Holder>,
-    /// How many guards the holder has, as far as the servers know.
+    /// The holder's number of guards, as far as the servers know.
     pub hold_count: u32,
-    /// The time until it expires unless it is renewed. `None`: it is free, or never expires (made by hand).
+    /// The time until the lock expires unless it is renewed; `None` if it is free, or never expires (it was made by hand).
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::maybe_seconds"))]
     pub remaining: Option<Duration>,
     /// The time since which a client of this library has held it, by the server's clock, accurate to about one
     /// [`handoff_window`](crate::ClientBuilder::handoff_window). `None` for other holders, and over several nodes.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::maybe_time"))]
     pub since: Option<SystemTime>,
-    /// The highest token reserved for its holds so far. `None`: the server knows of none.
+    /// The highest token reserved for its holds so far; `None` if the servers know none.
     pub last_token: Option<u64>,
-    /// The number of clients that wait for it.
+    /// The number of clients that wait for the lock.
     pub waiting_clients: u32,
 }
 

@@ -9,21 +9,21 @@ use crate::guard::Guard;
 use crate::owner::LockKey;
 
 impl Mutex {
-    /// Takes the lock, runs `body` under it, and gives it back. If the lock is lost, `body` is cancelled.
+    /// Takes the lock, runs `body` under it, and releases the lock. If the lock is lost, `body` is cancelled.
     ///
-    /// Inside `body` this lock is re-entered by the same client's handles without naming an owner.
+    /// Inside `body`, handles of the same client re-enter this lock without a named owner.
     ///
-    /// [`run_with_outcome`](Self::run_with_outcome) keeps the result of `body` also if the lock turns out to be lost
-    /// when it is given back; [`run_boxed`](Self::run_boxed) is for generic code that spawns.
+    /// [`run_with_outcome`](Self::run_with_outcome) keeps the result of `body` even if the release finds that the lock
+    /// was lost; [`run_boxed`](Self::run_boxed) is for generic code that spawns tasks.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock); [`Error::Lost`] if the lock was lost before `body` had ended and the lock was
-    /// given back: its result, if there is one, is dropped.
+    /// released. The result of `body`, if there is one, is dropped.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops `body` where it stands, and gives the lock back in the background.
+    /// Dropping the future drops `body` at its current await, and releases the lock in the background.
     ///
     /// # Examples
     ///
@@ -44,14 +44,15 @@ impl Mutex {
         async move { outcome.await?.into_result() }
     }
 
-    /// As [`run`](Self::run), and the result of `body` is kept whatever becomes of the lock afterwards.
+    /// Takes the lock and runs `body` like [`run`](Self::run), but keeps the result of `body` even if the lock is lost
+    /// afterwards.
     ///
-    /// For a body whose effects cannot be repeated: a lock can expire between the end of `body` and the answer to
-    /// its release. The [`Outcome`] has both the result and what [`Guard::unlock`] said.
+    /// Use it if the effects of `body` cannot be repeated: a lock can expire between the end of `body` and the answer to
+    /// the release. The [`Outcome`] contains both the result of `body` and that of [`Guard::unlock`].
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock); [`Error::Lost`] if the lock was lost while `body` ran: it was cancelled, and has no
+    /// As [`lock`](Self::lock); [`Error::Lost`] if the lock was lost while `body` ran: `body` was cancelled, and has no
     /// result.
     ///
     /// # Cancel safety
@@ -89,10 +90,10 @@ impl Mutex {
         }
     }
 
-    /// As [`run`](Self::run), with a future that is [`Send`] whatever the type of `body` is.
+    /// Works like [`run`](Self::run), but its future is [`Send`] whatever the type of `body` is.
     ///
-    /// Whether the future of [`run`](Self::run) is `Send` depends on the body. Where the body's type is a parameter, the
-    /// compiler cannot know, and `tokio::spawn` refuses the future. Here the body returns a boxed future.
+    /// The future of [`run`](Self::run) is `Send` only if that of the body is. If the body's type is a parameter, the
+    /// compiler cannot know this, and `tokio::spawn` refuses the future. Here the body returns a boxed future.
     ///
     /// # Errors
     ///
@@ -145,24 +146,24 @@ impl Mutex {
     }
 }
 
-/// What came of a body that ran to its end under a lock; see [`Mutex::run_with_outcome`].
+/// The result of a body that ran to its end under a lock; see [`Mutex::run_with_outcome`].
 #[derive(Debug)]
-#[must_use = "the lock may have been lost before it was given back"]
+#[must_use = "the lock may have been lost before it was released"]
 #[non_exhaustive]
 pub struct Outcome<T> {
-    /// What the body returned.
+    /// The value that the body returned.
     pub output: T,
-    /// Whether the lock was held until it was given back, as [`Guard::unlock`] says it: [`Error::Lost`] if not. A release
-    /// that no server has confirmed yet goes on in the background, and is no error.
+    /// The result of [`Guard::unlock`]: [`Error::Lost`] if the lock was not held until its release. A release that no
+    /// server has confirmed yet goes on in the background, and is not an error here.
     pub released: Result<(), Error>,
 }
 
 impl<T> Outcome<T> {
-    /// The output if the lock was held until it was given back; otherwise the error, and the output is dropped.
+    /// Returns the output if the lock was held until it was released; otherwise drops the output and returns the error.
     ///
     /// # Errors
     ///
-    /// That of [`released`](Self::released).
+    /// The error of [`released`](Self::released).
     pub fn into_result(self) -> Result<T, Error> {
         self.released.map(|()| self.output)
     }

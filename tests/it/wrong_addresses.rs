@@ -49,7 +49,7 @@ async fn an_address_that_is_no_url_of_redis_is_corrected() {
         ("redis://::1:6379", ["brackets", "redis://[::1]:6379"]),
         ("redis://:zqzq@fe80::1", ["brackets", "redis://[::1]:6379"]),
         ("redis://0.0.0.0:6379", ["where a server listens", "redis://localhost:6379"]),
-        ("redis://localhost/one", ["no number of a database", "redis://localhost:6379/2"]),
+        ("redis://localhost/one", ["the number of a database", "redis://localhost:6379/2"]),
         ("redis://user:zq/zq@localhost", ["cannot be parsed", "%2F"]),
         ("redis://", ["names no host", "redis://localhost:6379"]),
     ] {
