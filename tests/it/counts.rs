@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Guard, Owner};
+use leasehold::{Client, Guard, NodeState, Owner};
 
 use crate::{
     checks::{LIMIT, connect, nothing_left},
-    support::{Proxy, Server, eventually},
+    support::{Proxy, Server, Spy, eventually},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -118,6 +118,60 @@ async fn after_a_count_that_did_not_arrive_the_next_one_does() {
     eventually(LIMIT, "the count is written", written).await;
     drop((more, second));
     count_is(&server, &observer, 1).await;
+    first.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// What an extension wrote is known, too: nobody renews a fixed lease, and the next change is made up for by nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_count_that_an_extension_wrote_is_taken_back_by_the_next_change() {
+    let hour = Duration::from_secs(3600);
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let observer = connect(&server).await;
+    let client = Client::connect(&proxy.url()).await.expect("connected");
+    let first = client.mutex("n").with_lease(hour).lock().await.expect("free");
+    let state_is = async |state: NodeState| {
+        eventually(LIMIT, "the server", async || client.nodes()[0].state == state).await;
+    };
+    proxy.refuse(true);
+    proxy.cut();
+    state_is(NodeState::Down).await;
+    // No update can be sent.
+    let second = first.reenter().expect("held");
+    proxy.refuse(false);
+    state_is(NodeState::Up).await;
+    first.extend(hour).await.expect("held");
+    count_is(&server, &observer, 2).await;
+    drop(second);
+    count_is(&server, &observer, 1).await;
+    first.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_often_the_count_changes_one_update_is_on_its_way() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let observer = connect(&server).await;
+    let client = Client::connect(&proxy.url()).await.expect("connected");
+    let first = client.mutex("n").with_ttl(60_000 * MS).lock().await.expect("free");
+    // The scripts are known from here on.
+    let second = first.reenter().expect("held");
+    count_is(&server, &observer, 2).await;
+    drop(second);
+    count_is(&server, &observer, 1).await;
+    client.check().await.expect("the answers are there");
+    let spy = Spy::on(&server).await;
+    proxy.hold_replies();
+    let nested: Vec<Guard> = (0..5).map(|_| first.reenter().expect("held")).collect();
+    eventually(LIMIT, "an update is sent", async || spy.count("lock_renew") > 0).await;
+    proxy.release_replies();
+    let written = async || spy.runs().last().is_some_and(|run| run.words[2] == "6");
+    eventually(LIMIT, "the last count is written", written).await;
+    assert_eq!(spy.count("lock_renew"), 2, "the first and the last: {:?}", spy.runs());
+    count_is(&server, &observer, 6).await;
+    drop(nested);
     first.unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }

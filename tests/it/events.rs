@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold::{Client, Guard, Owner};
+use leasehold::{Client, Guard, NodeState, Owner};
 use tracing::{Event, Level, Subscriber, field, span};
 use tracing_subscriber::{
     layer::{Context, Layer, SubscriberExt},
@@ -16,7 +16,7 @@ use tracing_subscriber::{
 
 use crate::{
     checks::{LIMIT, connect},
-    support::{Proxy, Server, eventually},
+    support::{Proxy, Server, Spy, eventually},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -201,6 +201,61 @@ fn a_subscriber_may_ask_a_client_of_several_servers() {
     });
 }
 
+/// Nobody renews a fixed lease: the next chance to tell might be its end.
+#[tokio::test]
+async fn what_an_extension_puts_back_is_told_with_it() {
+    let (traced, _listening) = Traced::listen();
+    let servers = [Server::start().await, Server::start().await, Server::start().await];
+    let mut ways = Vec::new();
+    for server in &servers {
+        ways.push(Proxy::start(server.port()).await);
+    }
+    let builder = Client::builder().nodes(ways.iter().map(Proxy::url));
+    let builder = builder.restart_quarantine(Duration::ZERO).response_timeout(LIMIT);
+    let client = builder.connect().await.expect("connected");
+    let state_is = async |state: NodeState| {
+        eventually(LIMIT, "the third", async || client.nodes()[2].state == state).await;
+    };
+    state_is(NodeState::Up).await;
+    ways[2].refuse(true);
+    ways[2].cut();
+    state_is(NodeState::Down).await;
+    let hour = Duration::from_secs(3600);
+    let guard = client.mutex("n").with_lease(hour).lock().await.expect("two of three");
+    ways[2].refuse(false);
+    state_is(NodeState::Up).await;
+    assert!(traced.with("lease put back").is_empty());
+    let spy = Spy::on(&servers[2]).await;
+    ways[..2].iter().for_each(Proxy::hold_replies);
+    let answers = async {
+        eventually(LIMIT, "it is asked", async || spy.count("lock_renew") > 0).await;
+        // Its answer comes in before the others'.
+        tokio::time::sleep(200 * MS).await;
+        ways[..2].iter().for_each(Proxy::release_replies);
+    };
+    let (extended, ()) = tokio::join!(guard.extend(hour), answers);
+    extended.expect("two of three");
+    let told = traced.with("lease put back");
+    assert!(told.len() == 1 && told[0].fields["lock"] == "n", "{told:?}");
+    guard.unlock().await.expect("held");
+    client.shutdown().await;
+}
+
+/// Within a tenth of the TTL: the pause is at most 120 ms, and two thirds of the TTL are left.
+#[tokio::test]
+async fn a_renewal_that_fails_is_tried_again_before_long() {
+    let (traced, _listening) = Traced::listen();
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let client = Client::connect(&proxy.url()).await.expect("connected");
+    let guard = client.mutex("n").with_ttl(1200 * MS).lock().await.expect("free");
+    proxy.refuse(true);
+    proxy.cut();
+    tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is lost");
+    let tries = traced.with("renewal failed").len();
+    assert!(tries >= 5, "tried {tries} times");
+}
+
 #[test]
 fn a_subscriber_may_ask_while_a_subscription_is_refused() {
     on_a_thread(async || {
@@ -244,8 +299,7 @@ async fn a_waker_may_ask_the_client() {
     let guard = client.mutex("n").lock().await.expect("free");
     proxy.refuse(true);
     proxy.cut();
-    eventually(LIMIT, "it is down", async || client.nodes()[0].state == leasehold::NodeState::Down)
-        .await;
+    eventually(LIMIT, "it is down", async || client.nodes()[0].state == NodeState::Down).await;
     let (woken, wakes) = mpsc::channel();
     let waker = std::task::Waker::from(Arc::new(Asking { client: client.clone(), woken }));
     // The release is sent by the next connection, and its answer is for this caller.
@@ -326,7 +380,9 @@ async fn every_line_has_a_public_target_and_a_loss_names_lock_owner_and_token() 
     let released = traced.comes("lock released").await;
     assert_eq!((released.level, &released.fields["token"]), (Level::DEBUG, &token));
     server.command(&["CLIENT", "KILL", "TYPE", "normal"]).await;
-    assert_eq!(traced.comes("connection lost").await.target, "leasehold::node");
+    let lost = traced.comes("connection lost").await;
+    assert_eq!(lost.target, "leasehold::node");
+    assert_eq!(lost.fields["holds"], "0", "one was lost, one was given back");
     traced.comes("connected again").await;
     let targets: std::collections::BTreeSet<_> =
         traced.lines().iter().map(|line| line.target).collect();

@@ -14,6 +14,7 @@ mod events;
 mod holds;
 mod invariants;
 mod known_failures;
+mod lasting;
 mod layers;
 mod lifetimes;
 mod locking;

@@ -199,3 +199,73 @@ impl State {
 
 /// How long a holder of another library is remembered.
 const MEMORY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn at(after: Duration) -> Timestamp {
+        Timestamp::from_origin(Duration::from_secs(9) + after)
+    }
+
+    fn refused_by(holder: &str) -> Refusal {
+        let holder = Holder::new(holder);
+        Refusal { holder, owner: None, remaining: None, subscribers: 0 }
+    }
+
+    #[test]
+    fn an_acquire_takes_a_token_for_each_hand_off_that_may_follow() {
+        let watched = Terms::of(LeaseTerms::Watched(Duration::from_secs(30)));
+        let fixed = Terms::of(LeaseTerms::Fixed(Duration::from_secs(30)));
+        let block = |tokens_used, terms, others, window| {
+            State { tokens_used, ..State::default() }.block(terms, others, window)
+        };
+        assert_eq!(block(9, watched, 0, 20 * MS), 1, "nobody is behind it");
+        assert_eq!(block(9, fixed, 3, 20 * MS), 1, "it is not handed on");
+        assert_eq!(block(0, watched, 3, 20 * MS), 4, "those who wait");
+        assert_eq!(block(9, watched, 3, 20 * MS), 18, "twice what the last one used");
+        assert_eq!(block(9, watched, 3, Duration::from_micros(7)), 7, "one in a microsecond");
+        assert_eq!(block(9, watched, 3, Duration::ZERO), 1);
+    }
+
+    #[test]
+    fn an_answer_ends_the_trouble_and_what_was_known_before() {
+        let trouble = Trouble { since: at(MS), fault: Fault::Closed };
+        let refusal = SeenRefusal { refusal: refused_by("a"), at: at(MS) };
+        let mut state = State {
+            trouble: Some(Box::new(trouble)),
+            refusal: Some(Box::new(refusal)),
+            ..State::default()
+        };
+        state.answered();
+        assert!(state.trouble.is_none() && state.refusal.is_none());
+    }
+
+    #[test]
+    fn a_holder_of_another_library_is_remembered_for_a_while() {
+        let mut state = State::default();
+        state.met(&refused_by("client:0b7c1f0a-4f0e-4f5d-9b57-0d7c6a1e2f30"), at(MS));
+        assert_eq!(state.window(20 * MS, at(2 * MS)), 20 * MS, "it is one of ours");
+        state.met(&refused_by("0b7c1f0a-4f0e-4f5d-9b57-0d7c6a1e2f30:17"), at(MS));
+        assert_eq!(state.window(20 * MS, at(MEMORY)), Duration::ZERO);
+        assert_eq!(state.window(20 * MS, at(MEMORY + MS)), 20 * MS);
+    }
+
+    #[test]
+    fn the_servers_are_not_asked_before_those_who_heard_of_a_release() {
+        let others = Aftermath::Others { others: 1, until: at(MS) };
+        for (aftermath, in_company, may_ask) in [
+            (Aftermath::Nothing, false, true),
+            (Aftermath::Nothing, true, true),
+            (Aftermath::Pending { number: 1 }, false, true),
+            (Aftermath::Pending { number: 1 }, true, false),
+            (others, false, false),
+            (others, true, false),
+        ] {
+            let state = State { aftermath, in_company, ..State::default() };
+            assert_eq!(state.may_ask(), may_ask, "{in_company}");
+        }
+    }
+}

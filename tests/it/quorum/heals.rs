@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
-use leasehold::LossReason;
+use leasehold::{
+    LossReason,
+    NodeState::{Down, Up},
+};
 
-use super::deployment::{MS, Masters, connected, trusting};
+use super::deployment::{MS, Masters, all_up, connected, states_become, trusting};
 use crate::{
     checks::{LIMIT, exists},
-    support::{LateNetwork, Spy, eventually},
+    support::{LateNetwork, Proxy, Spy, eventually},
 };
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// Of three, one is away and one has forgotten the lease: the third alone does not say that it is ours.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -31,6 +36,66 @@ async fn nothing_is_put_back_where_no_majority_has_the_lease() {
     ways.close(&[0], false);
     let nothing = async || masters.having("n").await == 0;
     eventually(LIMIT, "it is given back", nothing).await;
+}
+
+/// A majority did not answer a renewal, and answers the next: then the third, which misses the lease, gets it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_renewal_that_failed_the_next_one_puts_the_lease_back() {
+    const TTL: Duration = Duration::from_secs(6);
+    let masters = Masters::start(3).await;
+    let ways = masters.ways().await;
+    let client = connected(ways.builder().response_timeout(300 * MS).ttl(TTL)).await;
+    ways.close(&[2], true);
+    states_become(&client, &[Up, Up, Down]).await;
+    let guard = client.mutex("n").lock().await.expect("two of three");
+    let spies = [Spy::on(&masters.0[0]).await, Spy::on(&masters.0[1]).await];
+    ways.0[..2].iter().for_each(|way| way.drop_replies(true));
+    let asked = async || spies.iter().all(|spy| spy.count("lock_renew") > 0);
+    eventually(LIMIT, "it is renewed", asked).await;
+    // Longer than its answers are waited for.
+    tokio::time::sleep(500 * MS).await;
+    ways.0[..2].iter().for_each(|way| way.drop_replies(false));
+    ways.close(&[2], false);
+    masters.are_held("n", &[0, 1, 2]).await;
+    guard.unlock().await.expect("held");
+    masters.nothing_left(&[&client]).await;
+}
+
+/// The answer to its acquire came late, and nobody had read it when the extension said that the lease is gone there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_was_cleared_behind_a_late_acquire_is_left_alone() {
+    let masters = Masters::start(3).await;
+    let ways = masters.ways().await;
+    let client = connected(ways.builder().response_timeout(LIMIT)).await;
+    let lock = client.mutex("n").with_lease(HOUR);
+    // The scripts are known from here on.
+    let before = client.mutex("before").lock().await.expect("free");
+    before.extend(HOUR).await.expect("held");
+    before.unlock().await.expect("held");
+    masters.nothing_left(&[&client]).await;
+    ways.0[2].hold_replies();
+    let guard = lock.lock().await.expect("two of three");
+    masters.are_held("n", &[0, 1, 2]).await;
+    ways.0[2].release_replies();
+    // Its answers come behind those that were held.
+    client.check().await.expect("all answer");
+    masters.0[2].command(&["DEL", "n"]).await;
+    let spy = Spy::on(&masters.0[2]).await;
+    ways.0[..2].iter().for_each(Proxy::hold_replies);
+    let answers = async {
+        eventually(LIMIT, "it is asked", async || spy.count("lock_renew") > 0).await;
+        // Its answer comes in before the others'.
+        tokio::time::sleep(200 * MS).await;
+        ways.0[..2].iter().for_each(Proxy::release_replies);
+    };
+    let (extended, ()) = tokio::join!(guard.extend(HOUR), answers);
+    extended.expect("two of three");
+    client.check().await.expect("all answer");
+    assert_eq!(spy.count("lock_acquire"), 0, "{:?}", spy.runs());
+    assert_eq!(masters.which_have("n").await, [0, 1]);
+    guard.unlock().await.expect("held");
+    masters.nothing_left(&[&client]).await;
+    all_up(&client).await;
 }
 
 /// The acquire is late on the first connection to one node, and the lease is put back there on the second. Whoever may

@@ -238,3 +238,21 @@ async fn no_lease_may_be_longer_than_the_quarantine() {
     let answer = Client::builder().nodes(masters.urls()).ttl(61_000 * MS).connect().await;
     assert!(matches!(answer, Err(Error::InvalidConfig { .. })), "{answer:?}");
 }
+
+/// The first grants, and that does not count; the second answers that this is no lock.
+#[tokio::test]
+async fn causes_of_both_kinds_are_named_in_the_order_of_the_servers() {
+    let masters = Masters::seasoned(3, QUARANTINE).await;
+    let ways = masters.ways().await;
+    let client = connected(careful(ways.builder())).await;
+    masters.0[1].command(&["SET", "n", "no lock"]).await;
+    masters.0[0].kill();
+    masters.0[0].restart().await;
+    states_become(&client, &[Quarantined, Up, Up]).await;
+    // The grant is there before the others' answers.
+    ways.0[1..].iter().for_each(|way| way.delay_replies(40 * MS));
+    let said = failures(client.mutex("n").try_lock().await);
+    let named: Vec<&String> = said.iter().map(|(node, _)| node).collect();
+    assert_eq!(named, ways.urls()[..2].iter().collect::<Vec<_>>(), "{said:?}");
+    assert!(said[0].1.contains("do not count"), "{said:?}");
+}
