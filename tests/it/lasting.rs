@@ -13,6 +13,9 @@ use crate::{
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
+/// What a level asks for.
+type Terms = fn(&Mutex) -> Mutex;
+
 /// A client of a server that knows the scripts: each request is sent once.
 async fn known(server: &Server) -> Client {
     let client = connect(server).await;
@@ -33,7 +36,7 @@ async fn nobody_is_asked_about_a_nested_acquisition_that_the_hold_outlasts_anywa
     let server = Server::start().await;
     let proxy = Proxy::start(server.port()).await;
     let client = Client::connect(&proxy.url()).await.expect("connected");
-    let terms: [(&str, fn(&Mutex) -> Mutex, fn(&Mutex) -> Mutex); 4] = [
+    let terms: [(&str, Terms, Terms); 4] = [
         ("fixed in fixed", |n| n.with_lease(HOUR), |n| n.with_lease(HOUR / 2)),
         ("fixed in watched", |n| n.with_ttl(30_000 * MS), |n| n.with_lease(HOUR)),
         ("watched in watched", |n| n.with_ttl(30_000 * MS), |n| n.with_ttl(20_000 * MS)),
