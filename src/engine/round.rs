@@ -42,7 +42,7 @@ pub(crate) struct Vote<T> {
 }
 
 impl<T> Vote<T> {
-    fn of(sent: Result<Sent, Fault>, sent_at: Timestamp) -> Self {
+    pub(crate) fn of(sent: Result<Sent, Fault>, sent_at: Timestamp) -> Self {
         let mut vote = Self { sent: None, answer: None, generation: 0, run: 0, counts: false };
         vote.send(sent, sent_at);
         vote
@@ -230,4 +230,74 @@ impl<T> Round<T> {
 
 pub(crate) fn read<T>(reply: &Reply, reader: impl Fn(&Reply) -> Option<T>) -> Result<T, Fault> {
     reader(reply).ok_or_else(|| Fault::Unexpected(format!("{reply:?}").into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::{SystemEntropy, SystemTimeSource};
+    use crate::script::LOCK_RENEW;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_origin(Duration::from_secs(seconds))
+    }
+
+    fn sent(counts_from: u64) -> Vote<bool> {
+        Vote::of(Ok(Sent::in_vain(7, 3, at(counts_from))), at(5))
+    }
+
+    fn failed() -> Vote<bool> {
+        Vote::of(Err(Fault::Closed), at(5))
+    }
+
+    #[test]
+    fn a_vote_says_on_which_connection_and_in_which_run_it_was_sent_and_whether_it_counts() {
+        for (counts_from, counts) in [(0, true), (5, true), (6, false)] {
+            let vote = sent(counts_from);
+            assert_eq!((vote.sent_on(), vote.run, vote.counts), (Some(7), 3, counts));
+            assert!(vote.is_pending() && vote.value().is_none());
+        }
+        let vote = failed();
+        assert_eq!((vote.sent_on(), vote.run, vote.counts), (None, 0, false));
+        assert!(!vote.is_pending() && vote.value().is_none());
+        let vote = Vote::known(true);
+        assert_eq!((vote.sent_on(), vote.run, vote.counts), (None, 0, true));
+        assert!(!vote.is_pending() && vote.value() == Some(&true));
+    }
+
+    #[test]
+    fn every_vote_is_in_the_tally_once() {
+        let votes = [true, true, true, false, false].map(Vote::known);
+        let others = [failed(), failed(), failed(), failed(), sent(0)];
+        let votes: Vec<_> = votes.into_iter().chain(others).collect();
+        let tally = Round::tally(&votes, |yes| *yes);
+        assert_eq!((tally.yes, tally.no, tally.failed, tally.pending), (3, 2, 4, 1));
+    }
+
+    #[tokio::test]
+    async fn who_may_still_answer_is_no_cause_of_a_failure() {
+        let runtime = tokio::runtime::Handle::current();
+        let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime);
+        let call = Call { script: &LOCK_RENEW, keys: Vec::new(), args: Vec::new() };
+        let mut round = Round::send(&[], &clock, call);
+        round.votes.extend([sent(0), failed(), Vote::known(true)]);
+        let causes = |round: &Round<bool>| -> Vec<(usize, bool)> {
+            let silent = Fault::NoAnswer(Duration::ZERO);
+            let faults = round.faults(&silent);
+            faults.map(|(node, fault)| (node, matches!(fault, Fault::NoAnswer(_)))).collect()
+        };
+        assert_eq!(causes(&round), [(1, false)]);
+        let rules = Rules {
+            nodes: &[],
+            clock: &clock,
+            until: clock.now(),
+            read: |_: &Reply| None,
+            again: Node::send_whole,
+        };
+        let over = round.settle(rules, |_, over| over.then_some(())).await;
+        assert_eq!((over, causes(&round)), (Some(()), vec![(0, true), (1, false)]));
+    }
 }

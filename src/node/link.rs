@@ -156,6 +156,14 @@ impl Sent {
     }
 }
 
+#[cfg(test)]
+impl Sent {
+    /// What is never answered.
+    pub(crate) fn in_vain(generation: Generation, run: u64, counts_from: Timestamp) -> Self {
+        Self { reply: Box::pin(std::future::pending()), generation, run, counts_from }
+    }
+}
+
 impl Future for Sent {
     type Output = Result<Reply, Fault>;
 

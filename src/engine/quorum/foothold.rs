@@ -230,3 +230,98 @@ impl Renewal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_origin(Duration::from_millis(ms))
+    }
+
+    fn sent<T>(sent_at: Timestamp) -> Vote<T> {
+        Vote::of(Ok(Sent::in_vain(7, 1, at(0))), sent_at)
+    }
+
+    /// It has the lease in its run 1, asked at 0.
+    fn confirmed() -> Foothold {
+        let mut foothold = Foothold::default();
+        foothold.confirm(1, TTL, at(0));
+        foothold
+    }
+
+    fn answered(foothold: &mut Foothold, run: u64, held: bool, sent_at: Timestamp) -> bool {
+        let mut vote = Vote::known(held);
+        vote.run = run;
+        foothold.renewed(&mut vote, sent_at, TTL, sent_at)
+    }
+
+    #[test]
+    fn a_lease_was_taken_away_if_it_is_missing_in_its_run_before_its_end() {
+        assert!(confirmed().had() && !Foothold::default().had());
+        for (run, asked_at, cleared) in
+            [(1, 0, true), (1, 10_101, true), (1, 10_102, false), (2, 0, false), (2, 20_000, false)]
+        {
+            assert_eq!(confirmed().was_cleared(run, at(asked_at)), cleared, "{run} {asked_at}");
+        }
+        assert!(!Foothold::default().was_cleared(0, at(0)), "it never had it");
+    }
+
+    #[test]
+    fn the_longest_lease_of_a_run_is_the_one_that_is_remembered() {
+        let mut foothold = confirmed();
+        foothold.confirm(1, TTL / 10, at(1000));
+        assert!(foothold.was_cleared(1, at(10_101)));
+        foothold.confirm(1, TTL, at(2000));
+        assert!(foothold.was_cleared(1, at(12_101)));
+        foothold.confirm(2, TTL / 10, at(3000));
+        assert!(!foothold.was_cleared(1, at(3000)) && !foothold.was_cleared(2, at(4012)));
+        assert!(foothold.was_cleared(2, at(4011)));
+    }
+
+    #[test]
+    fn a_renewal_puts_the_lease_back_where_it_is_missing_and_was_not_taken_away() {
+        assert!(answered(&mut Foothold::default(), 1, false, at(0)), "it never had it");
+        assert!(answered(&mut confirmed(), 2, false, at(0)), "it restarted");
+        assert!(answered(&mut confirmed(), 1, false, at(10_102)), "it ended by itself");
+        assert!(!answered(&mut confirmed(), 1, false, at(10_101)), "it was taken away");
+        let mut foothold = Foothold::default();
+        assert!(!answered(&mut foothold, 1, true, at(0)));
+        assert!(foothold.had() && foothold.was_cleared(1, at(10_101)));
+        let mut failed: Vote<bool> = Vote::known(false);
+        failed.answer = Some(Err(Fault::Closed));
+        assert!(!confirmed().renewed(&mut failed, at(0), TTL, at(0)), "who knows");
+    }
+
+    #[test]
+    fn only_the_latest_renewal_is_looked_at_later() {
+        let mut foothold = Foothold::default();
+        assert_eq!(foothold.look_by(TTL), None);
+        for (sent_at, look_by) in [(1000, 11_000), (2000, 12_000), (1500, 12_000)] {
+            assert!(!foothold.renewed(&mut sent(at(sent_at)), at(sent_at), TTL, at(5000)));
+            assert_eq!(foothold.look_by(TTL), Some(at(look_by)), "{sent_at}");
+        }
+    }
+
+    #[test]
+    fn an_acquire_leaves_what_was_answered_or_what_is_to_be_looked_at() {
+        let granted = |vote, alone| Foothold::granted(vote, at(1000), TTL, at(1000), alone);
+        let mut yes = sent(at(1000));
+        (yes.sent, yes.answer) = (None, Some(Ok(Answer::Granted { block_end: 1 })));
+        let foothold = granted(yes, false);
+        assert_eq!((foothold.acquires(), foothold.look_by(TTL)), (Acquires::On(7), None));
+        assert!(foothold.had() && foothold.was_cleared(1, at(11_101)));
+        let foothold = granted(sent(at(1000)), false);
+        assert_eq!(
+            (foothold.acquires(), foothold.look_by(TTL)),
+            (Acquires::On(7), Some(at(11_000)))
+        );
+        assert!(!foothold.had());
+        let foothold = granted(sent(at(1000)), true);
+        assert_eq!((foothold.acquires(), foothold.look_by(TTL)), (Acquires::On(7), None), "alone");
+        let unasked = Vote::known(Answer::Granted { block_end: 1 });
+        assert_eq!(granted(unasked, true).acquires(), Acquires::None);
+    }
+}
