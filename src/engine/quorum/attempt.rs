@@ -160,7 +160,7 @@ impl Attempt {
         let now = quorum.clock.now();
         let votes = &self.round.votes;
         let nodes = votes.iter().zip(&quorum.nodes);
-        let nodes = nodes.map(|(vote, node)| standing(vote, node, now)).collect();
+        let nodes = nodes.map(|(vote, node)| standing(vote, || node.counts_from(), now)).collect();
         let refusals: PerNode<&Refusal> = votes.iter().filter_map(refusal).collect();
         let times = |one: &Refusal| {
             refusals.iter().filter(|other| other.holder.is_one_with(&one.holder)).count()
@@ -233,16 +233,93 @@ fn refusal(vote: &Vote<Answer>) -> Option<&Refusal> {
 }
 
 /// How a node stands once what it granted is released again.
-fn standing(vote: &Vote<Answer>, node: &Node, now: Timestamp) -> Standing {
+fn standing(
+    vote: &Vote<Answer>,
+    counts_from: impl FnOnce() -> Timestamp,
+    now: Timestamp,
+) -> Standing {
     match vote.value() {
         Some(Answer::Granted { .. }) if vote.counts => Standing::Free,
-        Some(Answer::Granted { .. }) => Standing::Away { until: node.counts_from() },
+        Some(Answer::Granted { .. }) => Standing::Away { until: counts_from() },
         Some(Answer::Refused(Refusal { remaining: Some(remaining), .. })) => {
             // A key is gone a little after its last millisecond began.
             Standing::Away { until: now.plus(*remaining + Duration::from_millis(1)) }
         }
         // It was not waited for: a grant of it would not count.
-        None if vote.is_pending() && !vote.counts => Standing::Away { until: node.counts_from() },
+        None if vote.is_pending() && !vote.counts => Standing::Away { until: counts_from() },
         _ => Standing::Away { until: Timestamp::NEVER },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Holder;
+    use crate::node::Sent;
+
+    const NOW: Timestamp = Timestamp::from_origin(Duration::from_secs(9));
+    const TRUSTED_AT: Timestamp = Timestamp::from_origin(Duration::from_secs(60));
+
+    /// Not answered yet by a server that counts, or by one in quarantine.
+    fn pending(counts: bool) -> Vote<Answer> {
+        let counts_from = if counts { Timestamp::default() } else { TRUSTED_AT };
+        Vote::of(Ok(Sent::in_vain(1, 1, counts_from)), NOW)
+    }
+
+    fn answered(counts: bool, answer: Result<Answer, Fault>) -> Vote<Answer> {
+        let mut vote = pending(counts);
+        (vote.sent, vote.answer) = (None, Some(answer));
+        vote
+    }
+
+    fn granted(counts: bool) -> Vote<Answer> {
+        answered(counts, Ok(Answer::Granted { block_end: 7 }))
+    }
+
+    fn refused(counts: bool, remaining: Option<Duration>) -> Vote<Answer> {
+        let holder = Holder::new("another:0");
+        let refusal = Refusal { holder, owner: None, remaining, subscribers: 0 };
+        answered(counts, Ok(Answer::Refused(refusal)))
+    }
+
+    fn failed(counts: bool) -> Vote<Answer> {
+        answered(counts, Err(Fault::Closed))
+    }
+
+    #[test]
+    fn every_vote_is_counted_once_and_a_grant_only_of_a_server_that_counts() {
+        let votes = [
+            [granted(true), granted(true), granted(false)],
+            [refused(true, None), refused(false, None), refused(true, None)],
+            [failed(true), failed(false), failed(true)],
+            [pending(true), pending(false), pending(false)],
+        ];
+        let election = count(&votes.into_iter().flatten().collect::<Vec<_>>());
+        assert_eq!((election.granted, election.held, election.failed), (2, 3, 4));
+        assert_eq!((election.pending, election.pending_void), (1, 2));
+        let ends =
+            [granted(true), granted(false), refused(true, None)].map(|vote| counted_end(&vote));
+        assert_eq!(ends, [Some(7), None, None]);
+        assert!(refusal(&refused(false, None)).is_some() && refusal(&granted(true)).is_none());
+    }
+
+    #[test]
+    fn a_node_is_free_at_once_when_its_quarantine_ends_when_the_lease_does_or_nobody_knows_when() {
+        let until = |until| Standing::Away { until };
+        let remaining = Duration::from_millis(5);
+        let ends_at = NOW.plus(Duration::from_millis(6));
+        for (vote, stands) in [
+            (granted(true), Standing::Free),
+            (granted(false), until(TRUSTED_AT)),
+            (refused(true, Some(remaining)), until(ends_at)),
+            (refused(false, Some(remaining)), until(ends_at)),
+            (refused(true, None), until(Timestamp::NEVER)),
+            (pending(false), until(TRUSTED_AT)),
+            (pending(true), until(Timestamp::NEVER)),
+            (failed(false), until(Timestamp::NEVER)),
+        ] {
+            let (answer, counts) = (format!("{:?}", vote.answer), vote.counts);
+            assert_eq!(standing(&vote, || TRUSTED_AT, NOW), stands, "{answer} {counts}");
+        }
     }
 }
