@@ -112,3 +112,25 @@ impl Connector for Sockets {
         self.farewell.get_connection_with_timeout(within)
     }
 }
+
+/// No connection to it ever comes about.
+#[cfg(test)]
+pub(super) struct Nowhere;
+
+#[cfg(test)]
+impl Network for Nowhere {
+    fn connector(&self, _: &str) -> Arc<dyn Connector> {
+        Arc::new(Self)
+    }
+}
+
+#[cfg(test)]
+impl Connector for Nowhere {
+    fn commands(&self, _: Arc<Notify>) -> Connecting<MultiplexedConnection> {
+        Box::pin(std::future::pending())
+    }
+
+    fn subscriptions(&self) -> Connecting<PubSub> {
+        Box::pin(std::future::pending())
+    }
+}

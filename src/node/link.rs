@@ -162,6 +162,11 @@ impl Sent {
     pub(crate) fn in_vain(generation: Generation, run: u64, counts_from: Timestamp) -> Self {
         Self { reply: Box::pin(std::future::pending()), generation, run, counts_from }
     }
+
+    pub(crate) fn answered(generation: Generation, run: u64, answer: Result<Reply, Fault>) -> Self {
+        let counts_from = Timestamp::default();
+        Self { reply: Box::pin(std::future::ready(answer)), generation, run, counts_from }
+    }
 }
 
 impl Future for Sent {

@@ -186,6 +186,22 @@ impl Node {
         Ok((Self { shared }, first))
     }
 
+    /// A node that never has a connection.
+    #[cfg(test)]
+    pub(crate) fn unconnected(clock: &Clock) -> Self {
+        let common = Common {
+            network: Some(&(Arc::new(connector::Nowhere) as Arc<dyn Network>)),
+            config: &Config::default(),
+            clock,
+            tasks: &TaskTracker::new(),
+            events: &Arc::default(),
+            servers: None,
+            vigil: &Arc::default(),
+        };
+        let address = Address::parse("redis://nowhere").expect("a valid URL");
+        Self::start(&address, &common).expect("it connects to nothing").0
+    }
+
     /// The server's address, without credentials.
     pub(crate) fn address(&self) -> &Arc<str> {
         &self.shared.address

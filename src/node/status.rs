@@ -52,15 +52,49 @@ pub(super) fn of(shared: &Shared) -> NodeStatus {
     let left = quarantine.until.since(now);
     NodeStatus {
         address: shared.address.clone(),
-        state: match &fault {
-            _ if is_up && left.is_zero() => NodeState::Up,
-            _ if is_up => NodeState::Quarantined,
-            Some(Fault::SameServer(_)) => NodeState::SameServer,
-            _ => NodeState::Down,
-        },
+        state: state(is_up, left, fault.as_ref()),
         run_id: quarantine.run_id.clone(),
-        quarantined_until: (!left.is_zero()).then(|| SystemTime::now() + left),
+        quarantined_until: end(left),
         last_error: fault.map(|fault| fault.to_string().into()),
         round_trip: shared.round_trip(),
+    }
+}
+
+/// The state of a node with so much of a quarantine left; `fault`: the last reason why there was no connection.
+fn state(is_up: bool, left: Duration, fault: Option<&Fault>) -> NodeState {
+    match fault {
+        _ if is_up && left.is_zero() => NodeState::Up,
+        _ if is_up => NodeState::Quarantined,
+        Some(Fault::SameServer(_)) => NodeState::SameServer,
+        _ => NodeState::Down,
+    }
+}
+
+fn end(left: Duration) -> Option<SystemTime> {
+    (!left.is_zero()).then(|| SystemTime::now() + left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_down_without_a_connection_and_quarantined_until_its_grants_count() {
+        let minute = Duration::from_secs(60);
+        let (same, other) = (Fault::SameServer("a".into()), Fault::Closed);
+        for (is_up, left, fault, is) in [
+            (true, Duration::ZERO, None, NodeState::Up),
+            (true, Duration::ZERO, Some(&same), NodeState::Up),
+            (true, minute, None, NodeState::Quarantined),
+            (false, Duration::ZERO, None, NodeState::Down),
+            (false, minute, Some(&other), NodeState::Down),
+            (false, minute, Some(&same), NodeState::SameServer),
+        ] {
+            assert_eq!(state(is_up, left, fault), is, "{is_up} {left:?} {fault:?}");
+        }
+        assert_eq!(end(Duration::ZERO), None);
+        let before = SystemTime::now();
+        let end = end(minute).expect("it has an end");
+        assert!((before + minute..=SystemTime::now() + minute).contains(&end), "{end:?}");
     }
 }

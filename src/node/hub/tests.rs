@@ -1,6 +1,4 @@
-use redis::aio::{MultiplexedConnection, PubSub};
-
-use super::super::connector::Connecting;
+use super::super::connector::Nowhere;
 use super::*;
 use crate::clock::{SystemEntropy, SystemTimeSource};
 use crate::config::Address;
@@ -25,18 +23,6 @@ fn unattended() -> (Hub, mpsc::UnboundedReceiver<Order>) {
         connections_made: AtomicU64::new(0),
     });
     (Hub { shared }, received)
-}
-
-struct Nowhere;
-
-impl Connector for Nowhere {
-    fn commands(&self, _: Arc<Notify>) -> Connecting<MultiplexedConnection> {
-        unreachable!("a hub sends no commands")
-    }
-
-    fn subscriptions(&self) -> Connecting<PubSub> {
-        unreachable!("nobody attends to the orders")
-    }
 }
 
 /// Whoever leaves a channel as the last one while another comes: the order to leave must not come behind the order
