@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use leasehold::Client;
 
-/// Longer than the clocks of any two hosts differ: a minute is usual. It must be shorter than the job's period.
+/// The minimum hold: longer than the clocks of any two hosts differ (a minute is usual), but shorter than the job's
+/// period.
 const MIN_HOLD: Duration = Duration::from_millis(500);
 
 /// Every host calls this at the same time of day. Returns whether the job ran on this one.
 async fn nightly(client: &Client, job: impl Future<Output = ()>) -> Result<bool, leasehold::Error> {
-    // A job that hangs must not block tomorrow's. A host whose clock is late must not find the lock free after a short job.
+    // A job that hangs must not block tomorrow's. After a short job, a host whose clock is late must not find the lock
+    // free.
     let lock = client
         .mutex("example:cron:nightly")
         .with_max_hold(Duration::from_secs(3600))
@@ -34,14 +36,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
 
     let (on_early, on_late) = tokio::join!(nightly(&early, job()), async {
-        // The late host's clock is behind: it starts when the short job has long ended.
+        // The late host's clock is behind: it starts after the short job has ended.
         while runs.load(SeqCst) == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         tokio::time::sleep(MIN_HOLD / 5).await;
         nightly(&late, job()).await
     });
-    println!("the early host ran the job: {}; the late one: {}", on_early?, on_late?);
+    println!("the early host ran the job: {}; the late host ran it: {}", on_early?, on_late?);
     assert_eq!(runs.load(SeqCst), 1, "the job ran twice");
 
     tokio::time::sleep(MIN_HOLD).await;

@@ -1,6 +1,6 @@
 //! Fencing in SQL: the table refuses a write whose token is lower than the highest it has seen.
 //!
-//! The statement is the same for PostgreSQL. The column must be a BIGINT there.
+//! The statement is the same for PostgreSQL, where the column must be a BIGINT.
 
 use std::error::Error;
 
@@ -15,7 +15,7 @@ const WRITE: &str = "
     ON CONFLICT (item) DO UPDATE SET amount = excluded.amount, token = excluded.token
     WHERE stock.token <= excluded.token";
 
-/// Sets an item's amount. Returns whether it was written: false if a later holder wrote first.
+/// Sets an item's amount. Returns false, and writes nothing, if a later holder has written already.
 fn write(db: &Connection, guard: &Guard, amount: u32) -> rusqlite::Result<bool> {
     // A token is below 2^53, so it always fits.
     let token = i64::try_from(guard.token()).expect("a token is below 2^53");
@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("the holder with token {} wrote 9", next.token());
 
     assert!(!write(&db, &slow, 12)?, "a late write was not refused");
-    println!("token {} is refused, although is_held() says {}", slow.token(), slow.is_held());
+    println!("token {} is refused, although is_held() returns {}", slow.token(), slow.is_held());
     let amount: u32 = db.query_row("SELECT amount FROM stock", [], |row| row.get(0))?;
     assert_eq!(amount, 9);
     next.unlock().await?;

@@ -1,6 +1,6 @@
-//! A lease of fixed length: nobody renews it, so it ends even if its holder hangs.
+//! A lease of fixed length: the watchdog does not renew it, so it ends even if its holder hangs.
 //!
-//! `with_max_hold` is the gentler way: the watchdog renews the lock, but not for longer than that.
+//! `with_max_hold` is less strict: the watchdog renews the lock, but only up to that limit.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let guard = nightly.lock().await?;
     println!("held for {:?}", guard.remaining());
 
-    // More time, from now on. It never shortens what there is.
+    // Extends the lease, counted from now. It never shortens a lease.
     guard.extend(Duration::from_secs(1)).await?;
     println!("extended to {:?}", guard.remaining());
 
@@ -26,10 +26,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("after {:?}: {reason}", started_at.elapsed());
     assert_eq!(reason, LossReason::Ended);
 
-    // Somebody else may have the lock now, although the old guard is still around.
+    // Another holder may have the lock now, although the old guard still exists.
     let next = nightly.lock_with_timeout(Duration::from_secs(5)).await?;
     assert!(next.token() > guard.token());
-    println!("the next one holds it, with token {}", next.token());
+    println!("the next holder has token {}", next.token());
     next.unlock().await?;
     client.shutdown().await;
     Ok(())

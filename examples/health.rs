@@ -1,4 +1,4 @@
-//! A health endpoint: whether locks can be taken, and which settings of the servers endanger them.
+//! A health endpoint that reports whether locks can be taken, and a check for server settings that endanger locks.
 
 use std::error::Error;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use leasehold::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Answers without I/O, so it may be asked often and never hangs.
+/// Answers without I/O, so it never hangs, and may be called often.
 async fn health(State(client): State<Client>) -> (StatusCode, String) {
     let status = if client.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let nodes = client.nodes();
@@ -28,14 +28,14 @@ async fn health(State(client): State<Client>) -> (StatusCode, String) {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());
-    // A relay stands for the network, so that it can fail.
+    // A relay plays the network, so that the example can make it fail.
     let relay = TcpListener::bind("127.0.0.1:0").await?;
     let through_relay = format!("redis://{}", relay.local_addr()?);
     let server = url.trim_start_matches("redis://").to_owned();
     let relaying = tokio::spawn(forward(relay, server));
 
     let client = Client::connect(&through_relay).await?;
-    // At the start, and perhaps once an hour: it asks the servers, and needs an operator who reads it.
+    // Check at the start, and perhaps once an hour. It asks the servers; an operator should read the findings.
     for finding in client.check().await? {
         println!("check: {finding}");
     }
@@ -62,7 +62,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The answer to `GET /health`.
+/// Returns the answer to `GET /health`.
 async fn ask(address: std::net::SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let request = "GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
@@ -72,7 +72,7 @@ async fn ask(address: std::net::SocketAddr) -> std::io::Result<String> {
     Ok(answer)
 }
 
-/// Passes connections on to `server` until the task is aborted, which closes them all.
+/// Forwards connections to `server` until the task is aborted, which closes them all.
 async fn forward(listener: TcpListener, server: String) -> std::io::Result<()> {
     let mut connections = tokio::task::JoinSet::new();
     loop {

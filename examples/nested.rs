@@ -4,7 +4,7 @@ use std::error::Error;
 
 use leasehold::{Client, Owner};
 
-/// Must have the account to itself, and is also called by code that has it already.
+/// Needs the account's lock, and is also called by code that already holds it.
 async fn withdraw(client: &Client) -> Result<u32, leasehold::Error> {
     let guard = client.mutex("example:account:7").lock().await?;
     println!("  withdraw: level {}, token {}", guard.hold_count(), guard.token());
@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     assert_eq!(Owner::named("req-17").scope(transfer).await?, 2);
 
-    println!("by a named owner, without a scope; guards may go in any order");
+    println!("by a named owner, without a scope; guards may be dropped in any order");
     let me = client.owner();
     let outer = account.owned_by(&me).lock().await?;
     let inner = account.owned_by(&me).lock().await?;

@@ -1,4 +1,4 @@
-//! Takes a lock, looks at it, and gives it back.
+//! Takes a lock, inspects it, and releases it.
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,22 +13,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let orders = client.mutex("example:orders");
     let guard = orders.lock().await?;
     println!("held by {}, with token {}", guard.holder(), guard.token());
-    println!("for {:?} still, renewed while the guard lives", guard.remaining());
+    println!("for another {:?}, and renewed while the guard lives", guard.remaining());
 
-    // Another acquisition keeps out: try_lock gives None at once, a timeout tells who holds the lock.
+    // Another acquisition has a different owner: try_lock returns None at once, and a timeout error names the holder.
     assert!(orders.try_lock().await?.is_none());
     match orders.lock_with_timeout(Duration::from_millis(100)).await {
         Err(error @ leasehold::Error::Timeout { .. }) => println!("{error}"),
         other => panic!("expected a timeout, got {other:?}"),
     }
 
-    // Dropping the guard would give the lock back, too, in the background. `unlock` says how it went.
+    // Dropping the guard would also release the lock, in the background. `unlock` reports the result.
     guard.unlock().await?;
     assert!(!orders.is_locked().await?);
 
-    // Takes the lock, runs the body, gives the lock back.
+    // Takes the lock, runs the body, and releases the lock.
     let total = orders.run(async |_| 40 + 2).await?;
-    println!("the body gave {total}");
+    println!("the body returned {total}");
 
     client.shutdown().await;
     Ok(())

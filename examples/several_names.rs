@@ -1,4 +1,4 @@
-//! One critical section around several locks: all in the same order, all by one deadline.
+//! A critical section under several locks, which are taken in one order and by one deadline.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -8,26 +8,26 @@ use std::time::{Duration, Instant};
 use futures_util::future::select_all;
 use leasehold::{Client, Guard};
 
-/// Takes the locks of all names within `limit`, or none.
+/// Takes the locks of all names within `limit`, or none of them.
 async fn lock_all(
     client: &Client,
     names: &[&str],
     limit: Duration,
 ) -> Result<Vec<Guard>, leasehold::Error> {
-    // Sorted and without duplicates: two callers take the locks in the same order, so neither waits for the other
-    // while it holds what that one needs.
+    // Sorted and without duplicates: all callers take the locks in the same order, so no two of them can wait for each
+    // other.
     let names: BTreeSet<&str> = names.iter().copied().collect();
     let deadline = Instant::now() + limit;
     let mut guards = Vec::new();
     for name in names {
         let left = deadline.saturating_duration_since(Instant::now());
-        // An error drops the guards so far, which releases their locks.
+        // An error drops the guards taken so far, which releases their locks.
         guards.push(client.mutex(name).lock_with_timeout(left).await?);
     }
     Ok(guards)
 }
 
-/// Ends as soon as one of the locks is lost.
+/// Returns as soon as one of the locks is lost.
 async fn any_lost(guards: &[Guard]) {
     select_all(guards.iter().map(Guard::lost)).await;
 }
@@ -61,7 +61,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (a, b) = (AtomicI64::new(100), AtomicI64::new(100));
     let (account_a, account_b) = (("example:account:a", &a), ("example:account:b", &b));
 
-    // In both directions at once: in the order of the arguments this would soon deadlock.
+    // Transfers run in both directions at once: locking in the order of the arguments would soon deadlock.
     let one_way = async {
         for _ in 0..TRANSFERS {
             transfer(&client, account_a, account_b).await?;

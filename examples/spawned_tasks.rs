@@ -1,11 +1,11 @@
-//! Spawned tasks that share their parent's locks, and concurrent branches that must not.
+//! Spawned tasks that share their parent's locks, and concurrent branches that must not share them.
 
 use std::error::Error;
 
 use leasehold::{Client, Owner};
 use tokio::task::JoinHandle;
 
-/// `tokio::spawn` for a task that belongs to the owner whose scope it is spawned in.
+/// Spawns a task that belongs to the owner of the current scope.
 fn spawn_owned<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,
@@ -16,7 +16,7 @@ where
     }
 }
 
-/// Tries to take the account's lock; the level at which it is held then.
+/// Tries to take the account's lock, and returns the level at which it is then held.
 async fn level(client: Client) -> Result<Option<u32>, leasehold::Error> {
     let guard = client.mutex("example:account:7").try_lock().await?;
     Ok(guard.map(|guard| guard.hold_count()))
@@ -38,14 +38,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("a plain task: {stranger:?}; a task of the same owner: {ours:?}");
     assert_eq!((stranger, ours), (None, Some(2)));
 
-    // Branches of a `join!` are the same owner: both are let in at once. With owners of their own they are not.
+    // Branches of a `join!` have the same owner, so both get the lock at once. With an owner each, only one does.
     let both_at_once = async |own: bool| {
         let branch = || async {
             let enter = async {
                 let guard = client.mutex("example:account:7").try_lock().await?;
                 tokio::task::yield_now().await;
                 let is_in = guard.is_some();
-                // Neither leaves before the other has tried.
+                // Neither branch drops its guard before the other has tried.
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                 Ok::<_, leasehold::Error>(is_in)
             };
@@ -56,7 +56,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let same = Owner::named("req-18").scope(both_at_once(false)).await?;
     let apart = Owner::named("req-19").scope(both_at_once(true)).await?;
-    println!("branches of one owner are in at once: {same}; with owners of their own: {apart}");
+    println!("both branches get the lock with one owner: {same}; with an owner each: {apart}");
     assert_eq!((same, apart), (true, false));
     client.shutdown().await;
     Ok(())

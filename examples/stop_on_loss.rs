@@ -1,4 +1,4 @@
-//! Reacts to a lock that is lost while it is held: here an operator takes it away by force.
+//! Reacts to a lock that is lost while it is held. Here, an operator takes it away by force.
 
 use std::error::Error;
 use std::future::pending;
@@ -9,13 +9,13 @@ use leasehold::{Client, Error as LockError};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());
-    // Renewed every 200 ms: that is when the holder learns that its lock is gone.
+    // The lock is renewed every 200 ms, and at a renewal the holder learns that its lock is gone.
     let ttl = Duration::from_millis(600);
     let client = Client::builder().nodes([&*url]).ttl(ttl).connect().await?;
     let operator = Client::connect(&url).await?.mutex("example:report");
     let report = client.mutex("example:report");
 
-    println!("waiting for the loss beside the work");
+    println!("waiting for the loss while the work runs");
     let guard = report.lock().await?;
     operator.force_unlock().await?;
     tokio::select! {
@@ -23,17 +23,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
         reason = guard.lost() => println!("stopped the work: {reason}"),
     }
     assert!(!guard.is_held());
-    let error = guard.unlock().await.expect_err("it was not ours to give back");
-    println!("unlock says: {error}");
+    let error = guard.unlock().await.expect_err("the lock was lost");
+    println!("unlock returned: {error}");
 
     println!("letting `run` cancel the work");
     let work = async |_: &leasehold::Guard| {
         operator.force_unlock().await.expect("the server answers");
-        pending::<()>().await // never gets further
+        pending::<()>().await // never returns
     };
     let error = report.run(work).await.expect_err("the lock was taken away");
     assert!(matches!(error, LockError::Lost { .. }), "{error}");
-    println!("run says: {error}");
+    println!("run returned: {error}");
     client.shutdown().await;
     Ok(())
 }

@@ -37,13 +37,13 @@ async fn pay(State(client): State<Client>, Path(order): Path<u64>) -> Result<Str
     Ok(format!("paid; the audit ran at level {level}"))
 }
 
-/// Takes the order's lock, too: inside `pay`, the request has it already.
+/// Takes the order's lock as well. When `pay` calls this, the request already holds it.
 async fn audit(client: &Client, order: u64) -> Result<u32, LockError> {
     let guard = client.mutex(format!("example:orders:{order}")).lock().await?;
     Ok(guard.hold_count())
 }
 
-/// A lock's error, as an answer.
+/// A lock's error, as an HTTP response.
 struct Failure(LockError);
 
 impl From<LockError> for Failure {
@@ -77,9 +77,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let draining = client.clone();
     let stop = async move {
         terminate.recv().await;
-        // From now on requests that need a lock get 503; those that have one may finish.
+        // From now on, requests that need a lock get 503. Those that have one may finish.
         if !draining.drain(Duration::from_secs(20)).await {
-            eprintln!("some locks were still held after 20 s; the shutdown gives them back");
+            eprintln!("some locks were still held after 20 s; the shutdown releases them");
         }
     };
     axum::serve(listener, service(client.clone())).with_graceful_shutdown(stop).await?;
@@ -91,7 +91,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-// The rest plays the users, and the operator who stops the service.
+// The rest plays the users and the operator who stops the service.
 
 async fn users(address: SocketAddr, client: Client) -> std::io::Result<()> {
     let first = tokio::spawn(send(address, "/orders/1/pay"));
@@ -124,7 +124,7 @@ async fn locked(client: &Client) {
     }
 }
 
-/// Sends a request; the status and the text of the answer.
+/// Sends a request, and returns the status and the text of the answer.
 async fn send(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
     let head = "HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0";

@@ -1,4 +1,4 @@
-//! A bank on plain threads: transfers that lock two accounts, through helpers that lock them again.
+//! A bank on plain threads: transfers lock two accounts, and call helpers that lock them again.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::thread;
 
 use leasehold::blocking::{Client, Mutex};
 
-/// Balances that the locks alone protect: a read and a write are two steps, and others may come between.
+/// Balances that only the locks protect: without them, another thread could write between a read and a write.
 struct Bank {
     locks: Vec<Mutex>,
     balances: Vec<AtomicI64>,
@@ -20,9 +20,9 @@ impl Bank {
         Self { locks: (0..ACCOUNTS).map(lock).collect(), balances }
     }
 
-    /// Moves what is there, in one step as all others see it.
+    /// Moves the amount if the balance suffices. Other threads see both changes or none.
     fn transfer(&self, from: usize, to: usize, amount: i64) -> Result<(), leasehold::Error> {
-        // Always the lower account first: two threads cannot wait for each other.
+        // The lower account always comes first, so two threads cannot wait for each other.
         let first = self.locks[from.min(to)].lock()?;
         let second = self.locks[from.max(to)].lock()?;
         if self.balance(from)? >= amount {
@@ -33,7 +33,7 @@ impl Bank {
         first.unlock()
     }
 
-    /// Locks for itself, since it is called on its own, too. Within a transfer the thread has the lock already.
+    /// Takes the lock itself, since it is also called on its own. Within a transfer, the thread already holds it.
     fn balance(&self, account: usize) -> Result<i64, leasehold::Error> {
         self.locks[account].run(|_| self.balances[account].load(SeqCst))
     }
@@ -70,7 +70,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let balances =
         (0..ACCOUNTS).map(|account| bank.balance(account)).collect::<Result<Vec<_>, _>>()?;
     let total: i64 = balances.iter().sum();
-    println!("{} transfers by {CLERKS} threads: {balances:?}, {total} in all", CLERKS * TRANSFERS);
+    println!(
+        "{} transfers by {CLERKS} threads: {balances:?}, {total} in total",
+        CLERKS * TRANSFERS
+    );
     client.shutdown()?;
     if total != OPENING * ACCOUNTS as i64 || balances.iter().any(|&balance| balance < 0) {
         return Err("money was made or lost".into());

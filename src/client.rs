@@ -472,7 +472,7 @@ impl ClientBuilder {
             Ok(runtime) => runtime,
             Err(_) => {
                 return Err(Error::config(
-                    "there is no tokio runtime here: connect inside one, or name one with `runtime`",
+                    "there is no tokio runtime here: connect inside one, or set one with `runtime`",
                 ));
             }
         };
@@ -717,19 +717,19 @@ impl fmt::Display for Finding {
             ),
             FindingKind::Replicas(replicas) => write!(
                 f,
-                "{replicas} replicas: a failover may lose the latest locks; let the resource check tokens"
+                "it has {replicas} replicas: a failover may lose the latest locks; let the resource check tokens"
             ),
             FindingKind::ClockAhead(ms) => write!(
                 f,
-                "its clock is {ms} ms ahead of this host's: setting it shortens or lengthens every lock"
+                "its clock is {ms} ms ahead of this host's: correcting it shortens or lengthens every lock"
             ),
             FindingKind::OldVersion(version) => {
-                write!(f, "version {version}: Redis 6.2 or Valkey 7.2 is the oldest supported")
+                write!(f, "it is version {version}; the oldest supported are Redis 6.2 and Valkey 7.2")
             }
             FindingKind::OneShard => f.write_str(
-                "it is a Redis Cluster of one shard: with another, it refuses the locks of that one's slots (MOVED)",
+                "it is a Redis Cluster of one shard: if a shard is added, it refuses the locks in that shard's slots (MOVED)",
             ),
-            FindingKind::Unknown(what) => write!(f, "{what} cannot be read by this user"),
+            FindingKind::Unknown(what) => write!(f, "this user cannot read {what}"),
         }
     }
 }

@@ -83,7 +83,7 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|digit| digit as u8)
 }
 
-const NOT_SHOWN: &str = "(not shown: the server's words hold the password)";
+const NOT_SHOWN: &str = "(not shown: the server's message contains the password)";
 
 #[cfg(test)]
 mod tests {

@@ -49,7 +49,7 @@ impl<'de> Deserialize<'de> for Seconds {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let seconds = f64::deserialize(from)?;
         Duration::try_from_secs_f64(seconds).map(Self).map_err(|problem| {
-            serde::de::Error::custom(format!("{seconds} seconds are no duration: {problem}"))
+            serde::de::Error::custom(format!("{seconds} seconds is not a duration: {problem}"))
         })
     }
 }

@@ -35,9 +35,9 @@ impl Greeting {
     /// What it means that no connection was there after `limit`.
     pub(super) fn silence(&self, limit: Duration) -> Fault {
         match self.tls {
-            true => Fault::Down(
-                format!("no connection with TLS within {limit:?}; {PERHAPS_PLAIN}").into(),
-            ),
+            true => {
+                Fault::Down(format!("no TLS connection within {limit:?}; {PERHAPS_PLAIN}").into())
+            }
             false => Fault::NoAnswer(limit),
         }
     }
@@ -53,9 +53,10 @@ fn fault(error: &RedisError, tls: bool, secrets: &Secrets) -> Fault {
     }
     if error.kind() == ErrorKind::Parse {
         return Fault::WrongServer(match tls {
-            true => "what answers there does not speak the Redis protocol".into(),
-            false => format!("what answers there does not speak the Redis protocol; {PERHAPS_TLS}")
-                .into(),
+            true => "the server there does not speak the Redis protocol".into(),
+            false => {
+                format!("the server there does not speak the Redis protocol; {PERHAPS_TLS}").into()
+            }
         });
     }
     if let Some(state) = State::of(error.code(), &text) {
@@ -67,25 +68,28 @@ fn fault(error: &RedisError, tls: bool, secrets: &Secrets) -> Fault {
         || text.to_lowercase().contains("unknown command")
     {
         return Fault::WrongServer(
-            "it does not know HELLO: name a Redis from 6.2 or a Valkey server, where HELLO is not renamed".into(),
+            "it does not know HELLO: use Redis 6.2 or later, or Valkey, and do not rename HELLO"
+                .into(),
         );
     }
     if is_code("DENIED") {
         return Fault::WrongServer(
-            "it runs in protected mode, which only lets clients of its own host in: give it a password, or \
+            "it runs in protected mode, which only accepts clients on its own host: set a password, or \
              `protected-mode no`"
                 .into(),
         );
     }
     if text.contains("max number of clients") {
-        let full = "it has no room for another connection (maxclients)".to_owned();
+        let full = "it accepts no more connections (maxclients)".to_owned();
         return Fault::Refused(Cause::new(full, Some(State::Full)));
     }
     if text.contains("switch database") {
-        return Fault::WrongServer(format!("the URL's database: {}", secrets.clean(&text)).into());
+        return Fault::WrongServer(
+            format!("the URL's database cannot be selected: {}", secrets.clean(&text)).into(),
+        );
     }
     Fault::WrongServer(
-        "it refuses HELLO or AUTH; its words are not shown, since they may repeat the password"
+        "it refuses HELLO or AUTH; its message is not shown, since it may contain the password"
             .into(),
     )
 }
@@ -97,16 +101,16 @@ fn login(error: &RedisError) -> Option<Fault> {
         Some(Fault::Denied { what: what.into(), message: message.into() })
     };
     if text.contains("NOAUTH") {
-        return denied("the login", "NOAUTH: it asks for a password, and the URL has none");
+        return denied("the login", "NOAUTH: the server requires a password, and the URL has none");
     }
     if text.contains("WRONGPASS") {
         return denied(
             "the login",
-            "WRONGPASS: there is no such user, the password is not the user's, or the user is switched off",
+            "WRONGPASS: the user does not exist or is disabled, or the password is wrong",
         );
     }
     if error.kind() == ErrorKind::AuthenticationFailed {
-        return denied("the login", "the user or the password is not right");
+        return denied("the login", "the user or the password is wrong");
     }
     let is_denial = error.kind() == ErrorKind::Server(redis::ServerErrorKind::NoPerm)
         || text.contains("has no permissions to run the");
@@ -117,7 +121,7 @@ fn login(error: &RedisError) -> Option<Fault> {
         ["hello", "auth", "select"].into_iter().find(|what| text.contains(&format!("'{what}'")));
     denied(
         what.unwrap_or("the login"),
-        "this user has no permissions to run what a connection begins with",
+        "this user may not run a command that every connection begins with",
     )
 }
 
@@ -143,7 +147,7 @@ fn no_channel(error: &RedisError, text: &str, tls: bool, secrets: &Secrets) -> F
         )
     );
     match was_closed && !tls {
-        true => Fault::Down(format!("{shown}, at the first words; {PERHAPS_TLS}").into()),
+        true => Fault::Down(format!("{shown} during the handshake; {PERHAPS_TLS}").into()),
         false => Fault::Down(shown),
     }
 }

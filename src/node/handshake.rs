@@ -74,14 +74,14 @@ impl Handshake<'_> {
         let id = field("run_id").cloned();
         let uptime = field("uptime_in_seconds").and_then(|text| text.parse().ok());
         if votes && id.is_none() {
-            let message = "without run_id in INFO a server cannot be told from another";
+            let message = "without run_id in INFO, servers cannot be distinguished";
             return Err(Fault::Denied { what: "info".into(), message: message.into() });
         }
         let lapse = self.shared.response_timeout;
         if let (Some(servers), Some(id)) = (&self.shared.servers, &id)
             && let Err(other) = servers.claim(&self.shared.address, id, heard_at, lapse)
         {
-            let problem = format!("it is the same server as {other}, and counts as one with it");
+            let problem = format!("it is the same server as {other}, so it is not used");
             return Err(Fault::SameServer(problem.into()));
         }
         let past = Past::read(&replication);
@@ -140,7 +140,7 @@ impl Handshake<'_> {
             Ok(_) | Err(Fault::NoScript) => {}
             Err(Fault::Refused(cause)) if cause.is_unknown_command() => {
                 let problem = format!(
-                    "it runs no scripts, as a Sentinel or what is no Redis server: {cause}"
+                    "it runs no scripts, like a Sentinel or a server that is not Redis: {cause}"
                 );
                 return Err(Fault::WrongServer(problem.into()));
             }
@@ -158,7 +158,7 @@ impl Handshake<'_> {
         }
         Err(Fault::Denied {
             what: denied.join(", ").into(),
-            message: "the scripts use it, and this user has no permissions to run it".into(),
+            message: "the scripts need it, and this user may not run it".into(),
         })
     }
 

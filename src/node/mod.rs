@@ -601,7 +601,7 @@ impl Supervisor {
         shared.settled.notify_waiters();
         let reason = match &*shared.last_fault.lock() {
             Some(Fault::Down(why)) => why.clone(),
-            _ => "it was given up".into(),
+            _ => "the connection was abandoned".into(),
         };
         let (losses, now) = (&mut self.losses, shared.clock.now());
         let outage = self.events.connection_lost(&shared.address, &reason, losses, now);

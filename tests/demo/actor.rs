@@ -1,4 +1,4 @@
-//! The side of the other processes.
+//! The child processes of the demo.
 
 use leasehold::{Guard, Mutex, Owner};
 use std::time::Duration;
@@ -17,13 +17,13 @@ pub(crate) async fn actor(url: &str, name: &str, lock: &str) -> Outcome<()> {
     };
     actor.report(What::Done);
     let mut commands = BufReader::new(tokio::io::stdin()).lines();
-    // Ends with its parent, which closes the input.
+    // The process ends with its parent, which closes the input.
     while let Some(command) = commands.next_line().await? {
         let done = match &*command {
             "turns" => actor.turns().await,
             "nest" => actor.nest(&mut commands).await,
             "hold" => actor.hold(&mut commands).await,
-            _ => Err(format!("what is {command:?}?").into()),
+            _ => Err(format!("unknown command {command:?}").into()),
         };
         actor.report(match done {
             Ok(()) => What::Done,
@@ -48,21 +48,21 @@ impl Actor {
         Ok(())
     }
 
-    /// Holds the lock until it is told to leave it, or the lock is lost.
+    /// Holds the lock until the parent sends another line, or the lock is lost.
     async fn hold(&self, commands: &mut Lines<BufReader<Stdin>>) -> Outcome<()> {
         self.report(What::Waits);
         let guard = self.take(&self.lock).await?;
         tokio::select! {
             _ = commands.next_line() => self.leave(guard).await,
             _ = guard.lost() => {
-                check(!guard.is_held(), "lost, and held")?;
+                check(!guard.is_held(), "the lock is lost, but the guard says that it is held")?;
                 self.report(What::Lost);
                 Ok(())
             }
         }
     }
 
-    /// Takes the lock again and again: by handle, in a scope, and by `run`.
+    /// Takes the lock three times: by handle, in a scope, and by `run`.
     async fn nest(&self, commands: &mut Lines<BufReader<Stdin>>) -> Outcome<()> {
         let me = Owner::named("order-17");
         let outer = self.take(&self.lock.owned_by(&me)).await?;

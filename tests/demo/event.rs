@@ -1,4 +1,4 @@
-//! What processes report, one line for each event.
+//! The events that the processes report, one line for each.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,10 +25,10 @@ pub(crate) enum What {
     Unnests {
         level: u32,
     },
-    /// Told before the release is sent.
+    /// The process is about to release the lock.
     Leaves,
     Lost,
-    /// All was done that was asked for.
+    /// The process has finished its command.
     Done,
     Failed(String),
 }
@@ -38,7 +38,7 @@ impl Event {
         self.process == name
     }
 
-    /// The token of a hold that begins.
+    /// Returns the token of a hold that begins.
     pub(crate) fn token(&self) -> Option<u64> {
         match self.what {
             What::Holds { token, .. } => Some(token),
@@ -46,7 +46,7 @@ impl Event {
         }
     }
 
-    /// The line that a process reports it with.
+    /// Returns the line with which a process reports the event.
     pub(crate) fn line(&self) -> String {
         let Self { at_us, process, what } = self;
         let what = match what {
@@ -94,8 +94,8 @@ impl fmt::Display for What {
             }
             Self::Nests { level, token } => write!(f, "holds it at level {level}, token {token}"),
             Self::Unnests { level } => write!(f, "is back at level {level}"),
-            Self::Leaves => f.write_str("gives it back"),
-            Self::Lost => f.write_str("is told that the lock is lost, and stops"),
+            Self::Leaves => f.write_str("releases it"),
+            Self::Lost => f.write_str("learns that the lock is lost, and stops"),
             Self::Done => f.write_str("is done"),
             Self::Failed(message) => f.write_str(message),
         }

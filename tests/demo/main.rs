@@ -1,8 +1,8 @@
-//! The demo: a tour in four acts. Processes take turns, one nests its lock, one is killed while it holds the lock, and one is
-//! paused for too long. It prints a timeline, and fails if anything did not go as the library promises. `scripts/demo` runs it.
+//! The demo: a tour in four acts. Processes take turns, one nests its lock, one is killed while it holds the lock, and
+//! one is paused for too long. It prints a timeline, and fails if the library breaks a promise. `scripts/demo` runs it.
 //!
-//! The processes are this program itself, started again with a name and a lock. Their parent sends them commands on
-//! their standard input, one word a line, and reads what happens from their standard output.
+//! The processes are this same program, started again with a name and a lock. Their parent sends them commands on
+//! their standard input, one word per line, and reads their events from their standard output.
 
 mod actor;
 mod event;
@@ -19,9 +19,9 @@ use stage::Stage;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// How long a lock outlives a killed holder at most.
+/// How long a lock can outlive a killed holder.
 const TTL: Duration = Duration::from_millis(1500);
-/// How much later than it should something may happen, on a busy machine.
+/// How late an event may be on a busy machine.
 const SLACK: Duration = Duration::from_millis(250);
 const LIMIT: Duration = Duration::from_secs(20);
 const TURNS: usize = 3;
@@ -36,7 +36,7 @@ async fn main() -> ExitCode {
             Err(_) => Err(format!("the demo has not ended after {LIMIT:?}").into()),
         },
         [name, lock] => actor::actor(&url, name, lock).await,
-        _ => Err("usage: demo (without arguments; REDIS_URL says where the server is)".into()),
+        _ => Err("usage: demo (it takes no arguments; REDIS_URL names the server)".into()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -51,7 +51,7 @@ async fn tour(url: &str) -> Outcome<()> {
     let client = connect(url, "parent").await?;
     let lock = client.mutex(format!("leasehold-tour:{}", std::process::id()));
     println!("The lock is {:?} on {url_shown}.", lock.name(), url_shown = shown(url));
-    println!("Times are in ms; a token is the number of a hold, and only grows.\n");
+    println!("Times are in ms. A token is the number of a hold, and never decreases.\n");
 
     let mut stage = Stage::new(&lock);
     for name in ["alice", "bob", "carol", "dave"] {
@@ -64,7 +64,7 @@ async fn tour(url: &str) -> Outcome<()> {
         pause_the_holder(&mut stage, &lock).await?,
         compare_tokens(&stage)?,
     ];
-    println!("\nWhat was seen:");
+    println!("\nThe demo has shown:");
     for line in summary {
         println!("  * {line}");
     }
@@ -90,7 +90,7 @@ async fn take_turns(stage: &mut Stage) -> Outcome<String> {
             What::Holds { waited_us, .. } => {
                 let free_at = free_at.replace(u64::MAX).unwrap_or(0);
                 check(event.at_us >= free_at, "two processes held the lock at the same time")?;
-                // Who did not wait did not need to be woken.
+                // A process that did not wait did not need to be woken.
                 if free_at != 0 && waited_us > 1_000 {
                     handovers.push(event.at_us - free_at);
                 }
@@ -105,18 +105,19 @@ async fn take_turns(stage: &mut Stage) -> Outcome<String> {
     };
     check(Duration::from_micros(*longest) < SLACK, "a release did not wake the next process")?;
     Ok(format!(
-        "never two holders at once; {count} hand-overs took {} in the middle, {} at most",
+        "there were never two holders at once; {count} hand-overs took {} (median), {} at most",
         ms(handovers[count / 2]),
         ms(*longest)
     ))
 }
 
 async fn nest(stage: &mut Stage, lock: &Mutex) -> Outcome<String> {
-    stage.title("alice takes the lock three times over; bob waits until she has left it as often");
+    stage
+        .title("alice takes the lock three times; bob waits until she has released it three times");
     stage.tell("alice", "nest").await?;
     let outer = stage.until(|event| event.token().is_some()).await?;
     let inner = stage.until(|event| matches!(event.what, What::Nests { level: 3, .. })).await?;
-    // The count is written behind the holder's back.
+    // The client writes the count to the server in the background.
     let counted = async {
         while lock.status().await?.hold_count != 3 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -125,19 +126,19 @@ async fn nest(stage: &mut Stage, lock: &Mutex) -> Outcome<String> {
     };
     tokio::time::timeout(SLACK, counted)
         .await
-        .map_err(|_| "Redis does not count three holds")??;
+        .map_err(|_| "the server does not count three holds")??;
     stage.say("the server counts 3 holds");
     stage.tell("bob", "hold").await?;
     stage.until(|event| event.by("bob") && matches!(event.what, What::Waits)).await?;
     stage.tell("alice", "leave").await?;
     let left = stage.until(|event| event.by("alice") && matches!(event.what, What::Leaves)).await?;
     let next = stage.until(|event| event.by("bob") && event.token().is_some()).await?;
-    check(next.at_us >= left.at_us, "bob had the lock before alice had left it")?;
+    check(next.at_us >= left.at_us, "bob had the lock before alice had released it")?;
     stage.tell("bob", "leave").await?;
     stage.until(|event| event.by("bob") && matches!(event.what, What::Done)).await?;
     let same = matches!(inner.what, What::Nests { token, .. } if Some(token) == outer.token());
     check(same, "a nested hold had another token")?;
-    Ok("a nested lock is the same hold: the same token, free when the last level is left"
+    Ok("a nested lock is the same hold, with the same token; it is free when the last level ends"
         .to_owned())
 }
 
@@ -157,7 +158,7 @@ async fn kill_the_holder(stage: &mut Stage, lock: &Mutex) -> Outcome<String> {
     stage.say("carol is killed (SIGKILL)");
     let late = take_over(stage, lock, "dave").await?;
     Ok(format!(
-        "a killed process's lock was taken over {late} after the end of its TTL, not before"
+        "the lock of a killed process was taken over {late} after the end of its TTL, not before"
     ))
 }
 
@@ -168,40 +169,43 @@ async fn pause_the_holder(stage: &mut Stage, lock: &Mutex) -> Outcome<String> {
     stage.signal("dave", "STOP")?;
     stage.say("dave is paused (SIGSTOP)");
     take_over(stage, lock, "alice").await?;
-    stage.say("dave goes on (SIGCONT), and still has his guard");
+    stage.say("dave continues (SIGCONT), and still has his guard");
     let goes_on_at = now_us();
     stage.signal("dave", "CONT")?;
     let told = stage.until(|event| event.by("dave") && matches!(event.what, What::Lost)).await?;
     let status = lock.status().await?;
     let holder = status.holder.as_ref().and_then(|holder| holder.client());
-    check(holder == Some("alice"), "alice lost the lock to a process that had lost it before")?;
+    check(holder == Some("alice"), "alice lost the lock to a process that had already lost it")?;
     stage.tell("alice", "leave").await?;
     stage.until(|event| event.by("alice") && matches!(event.what, What::Done)).await?;
-    check(!lock.is_locked().await?, "the lock stayed behind")?;
+    check(!lock.is_locked().await?, "the lock was left behind")?;
     let told_after = ms(told.at_us.saturating_sub(goes_on_at));
     Ok(format!(
-        "a process that was paused for too long was told of its loss {told_after} after it went on"
+        "a process that was paused for too long learned of its loss {told_after} after it continued"
     ))
 }
 
-/// Waits until `heir` holds a lock that nobody renews any more; how much later than it could.
+/// Waits until `heir` holds a lock that nobody renews, and returns how much later than possible that was.
 async fn take_over(stage: &mut Stage, lock: &Mutex, heir: &str) -> Outcome<String> {
     let asked_at = now_us();
-    let left = lock.status().await?.remaining.ok_or("the lock went with its holder")?;
+    let left = lock.status().await?.remaining.ok_or("the lock ended with its holder")?;
     let answered_at = now_us();
     let left_us = left.as_micros() as u64;
-    stage.say(&format!("the server keeps the lock for {} still", ms(left_us)));
+    stage.say(&format!("the server keeps the lock for another {}", ms(left_us)));
     let heir = stage.until(|event| event.by(heir) && event.token().is_some()).await?;
     // The server's answer is rounded to milliseconds.
-    check(heir.at_us + 2_000 >= asked_at + left_us, "it was taken over before its TTL was over")?;
+    check(
+        heir.at_us + 2_000 >= asked_at + left_us,
+        "the lock was taken over before the end of its TTL",
+    )?;
     let late_us = heir.at_us.saturating_sub(answered_at + left_us);
-    check(Duration::from_micros(late_us) < SLACK, "it was taken over too late")?;
+    check(Duration::from_micros(late_us) < SLACK, "the lock was taken over too late")?;
     Ok(ms(late_us))
 }
 
 fn compare_tokens(stage: &Stage) -> Outcome<String> {
     let tokens: Vec<u64> = stage.events.iter().filter_map(Event::token).collect();
-    check(tokens.is_sorted_by(|earlier, later| earlier < later), "the tokens did not grow")?;
+    check(tokens.is_sorted_by(|earlier, later| earlier < later), "the tokens did not increase")?;
     Ok(format!("{} holds, each with a higher token than the one before", tokens.len()))
 }
 
@@ -209,7 +213,7 @@ fn check(holds: bool, otherwise: &str) -> Outcome<()> {
     if holds { Ok(()) } else { Err(otherwise.into()) }
 }
 
-/// A URL without the password that may be in it.
+/// Returns the URL without the password that it may contain.
 fn shown(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),

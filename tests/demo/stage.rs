@@ -1,4 +1,4 @@
-//! The parent's side: the processes, and the timeline of what they report.
+//! The parent's side: the processes, and the timeline of their events.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ pub(crate) struct Stage {
     actors: BTreeMap<String, (Child, ChildStdin)>,
     heard: mpsc::UnboundedReceiver<Event>,
     reports: mpsc::UnboundedSender<Event>,
-    /// In the order of their times.
+    /// The events so far, in the order of their times.
     pub(crate) events: Vec<Event>,
     act: u32,
 }
@@ -40,7 +40,8 @@ impl Stage {
             .kill_on_drop(true)
             .spawn()?;
         let commands = child.stdin.take().ok_or("the process has no input")?;
-        let mut lines = BufReader::new(child.stdout.take().ok_or("it has no output")?).lines();
+        let mut lines =
+            BufReader::new(child.stdout.take().ok_or("the process has no output")?).lines();
         let reports = self.reports.clone();
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
@@ -59,10 +60,10 @@ impl Stage {
         Ok(commands.write_all(format!("{command}\n").as_bytes()).await?)
     }
 
-    /// Hears and prints events until one is as wanted.
+    /// Receives and prints events until one matches `wanted`.
     pub(crate) async fn until(&mut self, wanted: impl Fn(&Event) -> bool) -> Outcome<Event> {
         loop {
-            let event = self.heard.recv().await.ok_or("nobody reports any more")?;
+            let event = self.heard.recv().await.ok_or("no process reports events any longer")?;
             if let What::Failed(message) = &event.what {
                 return Err(format!("{}: {message}", event.process).into());
             }
@@ -78,7 +79,7 @@ impl Stage {
     }
 
     pub(crate) async fn kill(&mut self, name: &str) -> Outcome<()> {
-        // Its input stays open until it is dead: closed, it would be told to leave.
+        // Its input stays open until it is dead: if it closed, the process would release the lock.
         let (mut child, _commands) = self.actors.remove(name).ok_or("no such process")?;
         Ok(child.kill().await?)
     }
@@ -86,7 +87,7 @@ impl Stage {
     pub(crate) fn signal(&self, name: &str, signal: &str) -> Outcome<()> {
         let (child, _) = self.actors.get(name).ok_or("no such process")?;
         let pid = child.id().ok_or("the process has ended")?;
-        // The shell's own `kill`: there is one wherever there is a shell.
+        // The shell's own `kill` exists wherever there is a shell.
         let status = Command::new("sh").args(["-c", &format!("kill -{signal} {pid}")]).status()?;
         check(status.success(), "the signal could not be sent")
     }

@@ -73,7 +73,7 @@ async fn a_configuration_that_cannot_work_is_refused() {
     assert!(unknown.contains("unknown field `tll`"), "{unknown}");
     for seconds in ["-1", "1e300"] {
         let problem = read(&format!(r#"{{"ttl": {seconds}}}"#)).expect("refused");
-        assert!(problem.contains("seconds are no duration"), "{problem}");
+        assert!(problem.contains("seconds is not a duration"), "{problem}");
     }
     let empty: ClientBuilder = serde_json::from_str("{}").expect("settings");
     assert!(matches!(empty.connect().await, Err(Error::InvalidConfig { .. })));
