@@ -41,14 +41,14 @@ fn tests<'a>(list: &str, binaries: &[&'a str]) -> Vec<Test<'a>> {
         all.extend(names.map(|name| (binary, name.to_owned())));
     }
     let (tests, failed) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-    each(&all, |at, &(binary, ref name)| match recorded(&format!("{list}.{at}"), binary, name) {
+    each(&all, |at, (binary, name)| match recorded(&format!("{list}.{at}"), binary, name) {
         Some(test) => tests.lock().expect("no panic").push(test),
-        None => failed.lock().expect("no panic").push((binary, name)),
+        None => failed.lock().expect("no panic").push((*binary, name.clone())),
     });
     let mut tests = tests.into_inner().expect("no panic");
     // A test that the others kept from its deadline passes alone.
     for (binary, name) in failed.into_inner().expect("no panic") {
-        match recorded(&format!("{list}.again"), binary, name) {
+        match recorded(&format!("{list}.again"), binary, &name) {
             Some(test) => tests.push(test),
             None => eprintln!("fails without a mutant, and is left out: {name}"),
         }
