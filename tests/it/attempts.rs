@@ -1,4 +1,4 @@
-//! Attempts beside an ask of their own process: whose answer speaks for whom.
+//! Single attempts: beside an ask of their own process, whose answer speaks for whom; and what they leave.
 
 use std::{
     future::Future,
@@ -140,4 +140,21 @@ async fn attempts_that_come_during_an_ask_share_the_next_one() {
     asked(&spy, 3).await;
     theirs.unlock().await.expect("held");
     nothing_left(&server, &client).await;
+}
+
+/// It is held by another, or is no lock: the attempt left nothing, and sends nothing more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_server_did_not_grant_is_not_released() {
+    let (server, _proxy, client, spy) = set().await;
+    server.command(&["HSET", "held", "another:1", "1"]).await;
+    server.command(&["SET", "other", "no lock"]).await;
+    assert!(client.mutex("held").try_lock().await.expect("an answer").is_none());
+    let other = client.mutex("other").try_lock().await;
+    assert!(matches!(other, Err(Error::WrongType { .. })), "{other:?}");
+    // Comes behind whatever was sent for those.
+    let last = client.mutex("last").lock().await.expect("free");
+    let came = async || spy.runs().last().is_some_and(|run| run.words[0] == "last");
+    eventually(LIMIT, "it is asked for the last", came).await;
+    assert_eq!(spy.count("lock_release"), 0, "{:?}", spy.runs());
+    last.unlock().await.expect("held");
 }
