@@ -10,6 +10,7 @@ use leasehold::{Client, Error, Owner};
 use parking_lot::Mutex;
 use redis::Value;
 
+use crate::checks::LIMIT;
 use crate::support::{
     Face, Held, Proxy, Server, Spy, Stalls, eventually, nothing_is_left, subscribers, within,
 };
@@ -203,6 +204,8 @@ async fn every_acquire_sent_ends_in_a_hold_or_a_release() {
         .await
         .expect("connected");
     for round in 0_u64..30 {
+        // What is asked of no connection is not sent.
+        eventually(LIMIT, "it is connected", async || client.is_ready()).await;
         let attempts: Vec<_> = (0..4)
             .map(|n| {
                 let lock = client.mutex(format!("n{n}"));

@@ -106,7 +106,8 @@ async fn a_timeout_names_the_owner_of_this_process_and_rounds_its_times() {
         let times = text.replace(&guard.holder().to_string(), "");
         let digits = |word: &str| word.chars().filter(char::is_ascii_digit).count();
         let after = times.split(" after ").nth(1).expect("a time").split(' ').next().expect("it");
-        let still = times.split(", for ").nth(1).expect("a time").split(' ').next().expect("it");
+        let still =
+            times.split(" expires in ").nth(1).expect("a time").split(' ').next().expect("it");
         for time in [after, still] {
             assert!((1..=3).contains(&digits(time)), "{time} in {text} ({longest:?})");
         }
