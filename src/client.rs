@@ -249,7 +249,7 @@ impl Client {
         output.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Whether anything is held, asked or waited for, or being given back.
+    /// Returns true if this client holds a lock, requests one, waits for one or releases one.
     fn is_busy(&self) -> bool {
         self.engine.gates().iter().any(|gate| gate.is_busy())
     }
@@ -281,7 +281,7 @@ pub struct ClientBuilder {
     seams: Seams,
 }
 
-/// What a simulation replaces.
+/// The parts that a simulation replaces.
 #[derive(Clone, Default)]
 struct Seams {
     network: Option<Arc<dyn Network>>,
@@ -515,7 +515,7 @@ impl ClientBuilder {
     }
 }
 
-/// The nodes of a client to be. Dropped, they are closed again.
+/// The nodes of a client that is being connected. Dropping this closes them.
 #[derive(Default)]
 struct Nodes(Vec<Node>);
 
@@ -526,7 +526,7 @@ impl Drop for Nodes {
 }
 
 impl Client {
-    /// Logs, behind the caller's back, what `check` finds.
+    /// Logs the findings of `check`, in the background.
     fn log_findings(&self) {
         let quorum = self.engine.quorum.clone();
         let restarts_matter = self.engine.config.quarantine().is_zero();
@@ -581,22 +581,22 @@ pub struct HeldLock {
     pub token: u64,
     /// The number of guards that share the hold.
     pub hold_count: u32,
-    /// How long it has been held.
+    /// The time since its acquisition.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::seconds"))]
     pub held_for: Duration,
     /// The time of its acquisition, by this host's clock.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::time"))]
     pub since: SystemTime,
-    /// How long it is certainly held if nothing renews it.
+    /// The time for which it is certainly held if nothing renews it.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::seconds"))]
     pub remaining: Duration,
 }
 
 impl HeldLock {
-    /// `None` if it is lost.
+    /// Returns `None` if the hold is lost.
     fn of(hold: &Hold) -> Option<Self> {
         let now = hold.gate.engine.clock.now();
-        // Only looks: a subscriber that asks would swallow the line of a loss that was found out here.
+        // This only reads the lease. If it recorded a loss, a subscriber that calls `holds` would suppress its log line.
         let remaining = hold.lease.remaining(now);
         if remaining.is_zero() {
             return None;
@@ -622,11 +622,11 @@ impl HeldLock {
 pub struct Finding {
     /// The server's address, without credentials.
     pub node: Arc<str>,
-    /// What was found.
+    /// The kind of problem.
     pub kind: FindingKind,
 }
 
-/// What a [`Finding`] is about.
+/// The kind of problem that a [`Finding`] reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -650,9 +650,9 @@ pub enum FindingKind {
 }
 
 impl Finding {
-    /// What the nodes say of themselves, and those that could not be asked.
+    /// Returns the findings on all nodes, and the faults of those that did not answer.
     ///
-    /// `restarts_matter`: no quarantine makes up for what a server forgets.
+    /// `restarts_matter` is true if there is no quarantine, so that a server must not forget anything.
     async fn of_all(quorum: &Quorum, restarts_matter: bool) -> (Vec<Self>, Vec<(usize, Fault)>) {
         let nodes = quorum.nodes();
         let facts = join_all(nodes.iter().map(|node| node.facts(CHECK_LIMIT))).await;
@@ -740,9 +740,9 @@ fn is_old(version: &str) -> bool {
     (major, minor) < (6, 2)
 }
 
-/// How long the servers may take to answer what a check asks.
+/// The time limit for the servers' answers to a check.
 const CHECK_LIMIT: Duration = Duration::from_secs(5);
-/// A clock so far off is worth a word: it is not the round trip's doing.
+/// A clock that is this far off is reported. The round trip alone does not cause such a difference.
 const FAR_OFF_MS: u64 = 1000;
 
 #[cfg(leasehold_sim)]

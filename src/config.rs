@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::key;
 use crate::secret::Secrets;
 
-/// How a client reacts to a task that waits for a lock that it holds itself.
+/// The reaction to a task that waits for a lock that it holds itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[non_exhaustive]
@@ -26,7 +26,7 @@ pub enum SelfWait {
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) name: Arc<str>,
-    /// What the names of all locks begin with.
+    /// The prefix of all lock names.
     pub(crate) name_prefix: Arc<str>,
     pub(crate) ttl: Duration,
     pub(crate) response_timeout: Duration,
@@ -36,11 +36,11 @@ pub(crate) struct Config {
     pub(crate) token_retention: Duration,
     pub(crate) redisson_fencing: bool,
     pub(crate) self_wait: SelfWait,
-    /// A grant with less than this left is none.
+    /// A grant with less time left than this is released again.
     pub(crate) min_validity: Duration,
-    /// `None`: as is usual for that many nodes.
+    /// `None` means the default for this number of nodes.
     pub(crate) restart_quarantine: Option<Duration>,
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(crate) nodes: usize,
 }
 
@@ -59,23 +59,23 @@ impl Config {
         check_range("handoff_window", self.handoff_window, Duration::ZERO, Duration::from_secs(1))
     }
 
-    /// The whole name of the lock that the program calls `name`.
+    /// Returns the whole name of the lock that the program calls `name`.
     pub(crate) fn prefixed(&self, name: &str) -> Arc<str> {
-        // An empty name stays empty, to be refused as such.
+        // An empty name stays empty, so that it is refused as empty.
         if self.name_prefix.is_empty() || name.is_empty() {
             return name.into();
         }
         format!("{}{name}", self.name_prefix).into()
     }
 
-    /// On what terms a lock may be asked for.
+    /// Checks the terms of an acquisition.
     pub(crate) fn check_terms(&self, terms: &Terms) -> Result<(), Error> {
         match terms.lease {
             LeaseTerms::Watched(ttl) => self.check_lease("ttl", ttl)?,
             LeaseTerms::Fixed(lease) => self.check_lease("lease", lease)?,
         }
         if terms.min_hold > terms.ttl() {
-            // Only a fixed lease: others are made to last.
+            // This is a fixed lease: others were raised to `min_hold`.
             return Err(Error::config(format!(
                 "min_hold is {:?}, longer than the fixed lease of {:?}",
                 terms.min_hold,
@@ -89,7 +89,7 @@ impl Config {
         }
     }
 
-    /// A restarted server is trusted again when what it granted before is over: no lease may last longer.
+    /// Checks the length of a lease. A restarted server is trusted again after the quarantine, so no lease may be longer.
     pub(crate) fn check_lease(&self, what: &str, lease: Duration) -> Result<(), Error> {
         check_ttl(what, lease)?;
         let quarantine = self.quarantine();
@@ -102,15 +102,16 @@ impl Config {
         Ok(())
     }
 
-    /// For how long the grants of a restarted server do not count.
+    /// Returns the time for which the grants of a restarted server do not count.
     pub(crate) fn quarantine(&self) -> Duration {
         let usual = if self.nodes > 1 { USUAL_QUARANTINE } else { Duration::ZERO };
         self.restart_quarantine.unwrap_or(usual)
     }
 
-    /// To how many microseconds tokens round the servers' clocks: over several nodes their clocks must agree.
+    /// Returns the number of microseconds to which tokens round the servers' clocks: with several nodes, the rounded
+    /// clocks must agree.
     ///
-    /// At most half a quarantine: where a counter was lost, the next grant comes a quarantine later, and its time,
+    /// It is at most half a quarantine. After a counter was lost, the next grant comes a quarantine later, and its time,
     /// rounded down, must be above the last token.
     pub(crate) fn grain_us(&self) -> u64 {
         match self.quarantine() {
@@ -120,12 +121,12 @@ impl Config {
         }
     }
 
-    /// How long the answer to a call about a lease of `ttl` is waited for.
+    /// Returns the time limit for the answer to a call about a lease of `ttl`.
     pub(crate) fn response_timeout(&self, ttl: Duration) -> Duration {
         self.response_timeout.min(ttl / 3)
     }
 
-    /// Milliseconds that a counter is kept after its last use; 0: for ever, as Redisson keeps its own.
+    /// Returns the milliseconds for which a counter is kept after its last use; 0 means forever, as in Redisson.
     pub(crate) fn retention_ms(&self) -> u64 {
         if self.redisson_fencing { 0 } else { self.token_retention.as_millis() as u64 }
     }
@@ -151,13 +152,13 @@ impl Default for Config {
     }
 }
 
-/// On what terms a lock is asked for.
+/// The terms of an acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) lease: LeaseTerms,
     /// The watchdog stops renewing that long after the hold began.
     pub(crate) max_hold: Option<Duration>,
-    /// The lock stays taken for that long at least, also if it is given back before.
+    /// The lock stays taken for at least this time, even if it is released earlier.
     pub(crate) min_hold: Duration,
 }
 
@@ -174,7 +175,7 @@ impl Terms {
         Self { lease, max_hold: None, min_hold: Duration::ZERO }
     }
 
-    /// The same with a lease that lasts for `min_hold` at least, even if its holder crashes at once.
+    /// Returns the same terms with a lease of at least `min_hold`, so that it lasts even if its holder crashes at once.
     pub(crate) fn outlasting_min_hold(self) -> Self {
         match self.lease {
             LeaseTerms::Watched(ttl) => {
@@ -200,7 +201,7 @@ fn check_ttl(what: &str, ttl: Duration) -> Result<(), Error> {
     check_range(what, ttl, SHORTEST_TTL, LONGEST_TTL)
 }
 
-/// Two would stand still with either of them: less available than one.
+/// Checks the number of nodes. Two nodes stop when either fails, so they are less available than one.
 fn check_nodes(nodes: usize) -> Result<(), Error> {
     let problem = match nodes {
         0 => "no server was named: call `nodes`",
@@ -221,17 +222,17 @@ fn check_range(what: &str, value: Duration, least: Duration, most: Duration) -> 
     Err(Error::config(format!("{what} is {value:?}; it must be from {least:?} to {most:?}")))
 }
 
-/// Where a server is and how to log in there. Never shown whole: it may hold a password.
+/// The address of a server, and the login for it. It may contain a password, so it is never shown whole.
 #[derive(Clone)]
 pub(crate) struct Address {
     pub(crate) info: ConnectionInfo,
-    /// Without credentials.
+    /// The address without credentials.
     pub(crate) shown: Arc<str>,
     pub(crate) secrets: Secrets,
 }
 
 impl Address {
-    /// No two may be the same: they would be one vote.
+    /// Parses all URLs. No two may be the same, since they would be one vote.
     pub(crate) fn parse_all(urls: &[String]) -> Result<Vec<Self>, Error> {
         let mut addresses: Vec<Self> = Vec::new();
         for url in urls {
@@ -244,7 +245,7 @@ impl Address {
         Ok(addresses)
     }
 
-    /// No message repeats the URL or a part of it that could be of a password.
+    /// Parses a URL. No error message repeats the URL, or a part of it that could belong to a password.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         let not_valid =
             |problem: &str| Error::config(format!("the server's URL is not valid: {problem}"));
@@ -278,7 +279,7 @@ fn bracketed(host: &str) -> Cow<'_, str> {
     if host.contains(':') { format!("[{host}]").into() } else { host.into() }
 }
 
-/// What is usually wrong with a URL, and what to write instead.
+/// Returns a common problem of a URL, and its correction.
 fn url_problem(url: &str) -> Option<&'static str> {
     let Some((scheme, rest)) = url.split_once("://") else {
         return Some(
@@ -341,12 +342,12 @@ impl std::fmt::Debug for Address {
     }
 }
 
-/// Longer than the default TTL twice over.
+/// Twice the default TTL.
 const USUAL_QUARANTINE: Duration = Duration::from_secs(60);
 const USUAL_GRAIN: Duration = Duration::from_secs(10);
 const SCHEMES: [&str; 7] =
     ["redis", "rediss", "valkey", "valkeys", "unix", "redis+unix", "valkey+unix"];
-/// More would only be slower.
+/// The highest number of nodes: more would only be slower.
 const MOST_NODES: usize = 31;
 const MILLISECOND: Duration = Duration::from_millis(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -406,7 +407,7 @@ mod tests {
         }
     }
 
-    /// What is wrong, or nothing.
+    /// Returns the problem, or an empty string.
     fn problem(config: Config) -> String {
         config.check().map_or_else(|error| error.to_string(), |()| String::new())
     }

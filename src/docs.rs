@@ -3,7 +3,7 @@
 //! Start with the [front page](crate). The [cookbook] has recipes for common programs, [settings] lists every setting, and
 //! [from_redisson] helps those who know Redisson.
 
-/// Where the documents' links lead in this documentation. The files define the same names for readers of the
+/// Defines the targets of the documents' links in this documentation. The files define the same names for readers of the
 /// repository; the first definition counts.
 macro_rules! links {
     () => {
@@ -38,7 +38,7 @@ pub mod cookbook {
     /// A page with the source of an example, which is compiled and run as such.
     macro_rules! recipe {
         ($name:ident, $file:literal) => {
-            // Not as an ignored doctest: the example itself is compiled and run.
+            // The source is not an ignored doctest: the example itself is compiled and run.
             #[cfg(not(doctest))]
             #[doc = concat!("The source of the example `", stringify!($name), "`.\n\n```ignore")]
             #[doc = include_str!($file)]

@@ -32,7 +32,7 @@ pub enum Error {
         /// The time until the lock expires unless it is renewed or released. It is `None` if the lock never expires
         /// (it was made by hand), and zero if this client released it just before the wait ended.
         remaining: Option<Duration>,
-        /// How long the call waited.
+        /// The time that the call waited.
         waited: Duration,
     },
 
@@ -161,7 +161,7 @@ impl Error {
         Self::Lost { lock: lock.clone(), reason }
     }
 
-    /// What a node's fault means to the caller that asked about `lock`.
+    /// Converts a node's fault into the error for a call about `lock`.
     pub(crate) fn from_fault(node: &Arc<str>, lock: Option<&Arc<str>>, fault: Fault) -> Self {
         match (fault, lock) {
             (Fault::Closed, _) => Self::Closed,
@@ -191,7 +191,7 @@ fn held_by(holder: &Holder, owner: &Option<Owner>, remaining: &Option<Duration>)
     format!("held by {holder}{owner}{still}")
 }
 
-/// A duration for people: three digits, from 1000 s on whole seconds.
+/// Rounds a duration for people: to three digits, or from 1000 s on to whole seconds.
 pub(crate) fn rounded(duration: &Duration) -> Duration {
     let nanos = duration.as_nanos();
     let unit = match nanos.checked_ilog10() {
@@ -270,54 +270,54 @@ impl std::error::Error for NodeFailure {
     }
 }
 
-/// Why a node gave no usable answer to a call.
+/// The reason why a node gave no usable answer to a call.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Fault {
-    /// There is no connection: the call was not sent.
+    /// There is no connection, so the call was not sent.
     #[error("not connected: {0}")]
     Down(Arc<str>),
-    /// Sent, and no answer within the time: it may have run, or may still run.
+    /// The call was sent, but no answer came in time: it may have run, or may still run.
     #[error("no answer within {:?}", rounded(.0))]
     NoAnswer(Duration),
-    /// The connection broke with the call in flight: it may have run.
+    /// The connection broke with the call in flight, so the call may have run.
     #[error("the connection broke: {0}")]
     Broken(#[source] Cause),
-    /// The server refused: it did not run.
+    /// The server refused the call, so it did not run.
     #[error("the server refused: {0}")]
     Refused(#[source] Cause),
-    /// The server does not know the script by its hash: it did not run.
+    /// The server does not know the script's hash, so the call did not run.
     #[error("the script is not loaded")]
     NoScript,
     /// The node's address leads to the server of another node.
     #[error("{0}")]
     SameServer(Arc<str>),
-    /// Its address leads to something that can never do what is asked.
+    /// The address leads to a server that can never do what the call needs.
     #[error("not usable: {0}")]
     WrongServer(Arc<str>),
-    /// It follows another server, and takes no writes; the text names that one.
+    /// The server is a replica, and accepts no writes; the text names its master.
     #[error("it is a replica{0}: name the master instead")]
     Replica(Arc<str>),
-    /// It may have forgotten what it granted before its restart, or before it got its data from another.
+    /// The server may have forgotten grants, since it restarted or got its data from another server.
     #[error(
         "it restarted or was a replica, so its grants do not count for another {:?}",
         rounded(.0)
     )]
     Quarantined(Duration),
-    /// The call ran on data that is not what it was when the server was met.
+    /// The server's data was replaced since the client connected, so the call ran on other data.
     #[error("it was a replica in the meantime, so this grant does not count")]
     Replaced,
-    /// No majority of the nodes gave a usable answer: each with its own cause.
+    /// No majority of the nodes gave a usable answer. Each failure has its own cause.
     #[error("no majority: {}", listed(.failures))]
     NoMajority {
         failures: Arc<[NodeFailure]>,
-        /// So many of the causes last that there will be none before long.
+        /// So many of the causes are lasting that a retry will not find a majority soon.
         lasting: bool,
     },
     #[error("{what} is denied: {message}")]
     Denied { what: Arc<str>, message: Arc<str> },
     #[error("the key is not a lock")]
     WrongType,
-    /// An answer of a shape that no script gives.
+    /// The answer has a form that no script returns.
     #[error("unexpected answer {0}")]
     Unexpected(Arc<str>),
     #[error("the client is closed")]
@@ -325,7 +325,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// Whether the call may have run, or may still run.
+    /// Returns true if the call may have run, or may still run.
     pub(crate) fn may_have_run(&self) -> bool {
         match self {
             Self::NoAnswer(_)
@@ -340,7 +340,7 @@ impl Fault {
         }
     }
 
-    /// Whether nothing is known but that there was no answer in time, from one node at least.
+    /// Returns true if at least one node simply did not answer in time.
     pub(crate) fn is_silence(&self) -> bool {
         match self {
             Self::NoAnswer(_) => true,
@@ -351,12 +351,12 @@ impl Fault {
         }
     }
 
-    /// Whether the server said so: nothing of the call is under way any more.
+    /// Returns true if the server answered, so that no part of the call is still in flight.
     pub(crate) fn is_answer(&self) -> bool {
         !matches!(self, Self::Down(_) | Self::NoAnswer(_) | Self::Broken(_) | Self::Closed)
     }
 
-    /// Whether the same call could do better before long.
+    /// Returns true if the same call could succeed soon.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Denied { .. } | Self::WrongType | Self::Closed | Self::Quarantined(_) => false,
@@ -374,7 +374,7 @@ impl Fault {
         }
     }
 
-    /// An error of a connection that was set up. None of `secrets` is in what comes of it.
+    /// Converts an error of an established connection. The result contains none of `secrets`.
     pub(crate) fn from_redis(error: &redis::RedisError, secrets: &Secrets) -> Self {
         let text = error.to_string();
         let shown = secrets.clean(&*text);
@@ -402,7 +402,7 @@ impl Fault {
         Self::Refused(Cause::new(shown, State::of(error.code(), &text)))
     }
 
-    /// Whether the server refused the call, for a reason that has nothing to do with its state.
+    /// Returns true if the server refused the call for a reason other than its state.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Denied { what, .. } => &**what != LOGIN,
@@ -415,7 +415,7 @@ impl Fault {
     }
 }
 
-/// What the server denies, if its message says that it does.
+/// Returns what the server denies, if its message is a denial.
 fn denied(message: &str) -> Option<&str> {
     if let Some((_, rest)) = message.split_once("has no permissions to run the '") {
         return rest.split('\'').next();
@@ -432,18 +432,18 @@ fn denied(message: &str) -> Option<&str> {
     (message.contains("NOPERM") || message.contains("No permissions")).then_some("access")
 }
 
-/// What the server or the operating system said. Not the Redis crate's error: that one shows all it was told, and is no
-/// part of this crate's interface.
+/// The message of the server or the operating system. This is not the error of the redis crate, which may show secrets and
+/// is not part of this crate's interface.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}", Printable(.text))]
 pub(crate) struct Cause {
     text: Arc<str>,
-    /// The state of the server that it speaks of.
+    /// The state of the server that the message reports.
     state: Option<State>,
 }
 
 impl Cause {
-    /// `text` must hold no secrets.
+    /// `text` must not contain secrets.
     pub(crate) fn new(text: impl Into<Arc<str>>, state: Option<State>) -> Self {
         Self { text: text.into(), state }
     }
@@ -453,13 +453,13 @@ impl Cause {
         self.text.to_lowercase().contains("unknown command")
     }
 
-    /// The server was demoted, or is cut off: the address may lead to another by now.
+    /// The server was demoted, or is cut off, so the address may lead to another server by now.
     pub(crate) fn takes_no_writes(&self) -> bool {
         matches!(self.state, Some(State::ReadOnly | State::MasterDown | State::NoReplicas))
     }
 }
 
-/// A state in which a server refuses what it does otherwise.
+/// A state in which a server refuses calls that it otherwise accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Loading,
@@ -475,8 +475,8 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// The state that an error with this code and text speaks of. What a script was refused has the code of scripts
-    /// before Redis 7, and stands in the text behind a dash.
+    /// Returns the state that an error with this code and text reports. Before Redis 7, an error inside a script has the
+    /// code of scripts, and its own code follows a dash in the text.
     pub(crate) fn of(code: Option<&str>, text: &str) -> Option<Self> {
         let of_script = |word: &str| {
             text.split_once(&format!("-{word} ")).is_some_and(|(before, _)| before.ends_with(' '))

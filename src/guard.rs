@@ -40,7 +40,7 @@ impl Guard {
         self.entry.hold()
     }
 
-    /// Keeps the lock taken for so long from now on, also if the guard goes before.
+    /// Keeps the lock taken for `min_hold` from now, even if the guard is dropped earlier.
     pub(crate) fn keep_for(&self, min_hold: Duration) {
         let hold = self.hold();
         if !min_hold.is_zero() {
@@ -121,14 +121,14 @@ impl Guard {
         Lost { signal: Box::pin(hold.lease.lost().clone().cancelled_owned()), hold }
     }
 
-    /// Gives the lock back, and waits until that is done, for `limit` at most. Whether it was done.
+    /// Releases the lock, and waits for the confirmation, for at most `limit`. Returns true if the release ended in time.
     pub(crate) async fn give_back_within(&mut self, limit: Duration) -> bool {
         let clock = self.hold().gate.engine.clock.clone();
         let until = clock.now().plus(limit);
         clock.until(until, self.give_back()).await.is_some()
     }
 
-    /// Why the lock was lost, if it is within `timeout`.
+    /// Waits for the loss of the lock, for at most `timeout`, and returns its reason.
     pub(crate) async fn lost_within(&self, timeout: Duration) -> Option<LossReason> {
         let clock = &self.hold().gate.engine.clock;
         clock.until(clock.now().plus(timeout), self.lost()).await
@@ -199,12 +199,12 @@ impl Guard {
         self.give_back().await
     }
 
-    /// Whether it was given back already.
+    /// Returns true if the guard has been released already.
     pub(crate) fn is_given_back(&self) -> bool {
         self.entry.is_left()
     }
 
-    /// As [`unlock`](Self::unlock). The guard is not to be used any more.
+    /// Releases like [`unlock`](Self::unlock). The guard must not be used afterwards.
     pub(crate) async fn give_back(&mut self) -> Result<(), Error> {
         let hold = self.hold().clone();
         let gate = &hold.gate;

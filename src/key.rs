@@ -12,18 +12,18 @@ const TOKEN_PREFIX: &str = "leasehold_token";
 const REDISSON_TOKEN_PREFIX: &str = "redisson_lock_token";
 const CHANNEL_PREFIX: &str = "redisson_lock__channel";
 
-/// The key of a lock's fencing counter; `redisson`: the one that Redisson's FencedLock counts with.
+/// Returns the key of a lock's fencing counter; with `redisson`, that of the counter of Redisson's FencedLock.
 pub(crate) fn token_key(name: &str, redisson: bool) -> Arc<str> {
     let prefix = if redisson { REDISSON_TOKEN_PREFIX } else { TOKEN_PREFIX };
     prefixed(prefix, name)
 }
 
-/// The channel on which a lock's releases are told, the same as Redisson's.
+/// Returns the channel on which a lock's releases are published, which is Redisson's.
 pub(crate) fn channel(name: &str) -> Arc<str> {
     prefixed(CHANNEL_PREFIX, name)
 }
 
-/// Redisson's rule: braces keep all keys of a lock in one slot, unless the name brings its own.
+/// Follows Redisson's rule: braces keep all keys of a lock in one slot, unless the name contains braces.
 fn prefixed(prefix: &str, name: &str) -> Arc<str> {
     if name.contains('{') {
         format!("{prefix}:{name}").into()
@@ -32,7 +32,7 @@ fn prefixed(prefix: &str, name: &str) -> Arc<str> {
     }
 }
 
-/// What keeps `name` from being a lock's.
+/// Returns the reason why `name` cannot name a lock.
 pub(crate) fn lock_name_problem(name: &str) -> Option<&'static str> {
     let is_counter_key =
         |prefix: &&str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(':'));
@@ -47,7 +47,7 @@ pub(crate) fn lock_name_problem(name: &str) -> Option<&'static str> {
     }
 }
 
-/// What keeps `prefix` from being that of all locks of a client.
+/// Returns the reason why `prefix` cannot be a client's `name_prefix`.
 pub(crate) fn name_prefix_problem(prefix: &str) -> Option<&'static str> {
     if prefix.len() > 256 {
         Some("a name_prefix may have at most 256 bytes")
@@ -58,7 +58,7 @@ pub(crate) fn name_prefix_problem(prefix: &str) -> Option<&'static str> {
     }
 }
 
-/// What keeps `name` from being a client's.
+/// Returns the reason why `name` cannot name a client.
 pub(crate) fn client_name_problem(name: &str) -> Option<&'static str> {
     if (1..=64).contains(&name.len()) && name.chars().all(in_client_name) {
         return None;
@@ -66,7 +66,7 @@ pub(crate) fn client_name_problem(name: &str) -> Option<&'static str> {
     Some("a client's name must be 1 to 64 characters of A-Z, a-z, 0-9, '.', '_' and '-'")
 }
 
-/// `host-pid`, with what a client's name may not have replaced.
+/// Returns `host-pid`, in which `-` replaces all characters that a client's name must not contain.
 pub(crate) fn default_client_name() -> Arc<str> {
     format!("{}-{}", as_client_name(&host_name()), std::process::id()).into()
 }
@@ -92,7 +92,7 @@ fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()
 }
 
-/// A name short enough for a message.
+/// Shortens a name for a message.
 pub(crate) fn shortened(name: &str) -> String {
     if name.chars().count() <= 64 {
         return name.to_owned();
@@ -101,7 +101,7 @@ pub(crate) fn shortened(name: &str) -> String {
     format!("{start}...")
 }
 
-/// Text that others wrote, fit for a line of a log: control characters and the like are escaped.
+/// Text from outside, made fit for a log line: it escapes control characters and the like.
 pub(crate) struct Printable<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Printable<'_> {
@@ -172,13 +172,13 @@ impl Holder {
         &self.text
     }
 
-    /// For how long at least the lease must have been taken now, so that who held it when this was seen holds it still,
-    /// if it does. `None`: nobody else ever has that lease. `seen_late`: how long an answer may have been on its way.
+    /// Returns the age that the lease must have by now, so that it cannot have passed on since this holder was seen. It is
+    /// `None` if the lease never passes on. `seen_late` is the longest time that an answer may have been on its way.
     pub(crate) fn certain_age(&self, seen_late: Duration) -> Option<Duration> {
         let (_, uuid) = self.text.rsplit_once(':')?;
         let version = Uuid::try_parse(uuid).ok()?.get_version_num();
         let since = SystemTimeSource.now().since(self.seen_at);
-        // A fiftieth for clocks that do not run alike.
+        // A fiftieth is added, since clocks run at different rates.
         (version == PASSED_ON).then(|| since + since / 50 + seen_late + LONGEST_WINDOW)
     }
 
@@ -192,7 +192,7 @@ impl Holder {
         &self.text
     }
 
-    /// Whether it can be the same on two servers: a red lock of Redisson's has another name on each.
+    /// Returns true if both can be the same holder on two servers: Redisson's RedLock has another name on each server.
     pub(crate) fn is_one_with(&self, other: &Self) -> bool {
         self == other || (self.client().is_none() && other.client().is_none())
     }
@@ -252,7 +252,7 @@ impl std::hash::Hash for Holder {
 
 /// The version of the UUIDs of leases that may pass from one hold to the next.
 const PASSED_ON: usize = 8;
-/// For how long a lease may pass on, with something to spare; see `config.rs`.
+/// The longest time during which a lease may pass on, with a margin; see `config.rs`.
 const LONGEST_WINDOW: Duration = Duration::from_millis(1500);
 
 #[cfg(test)]

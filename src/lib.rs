@@ -168,7 +168,7 @@
 //!   [`Client::check`] return, and deserializes a [`ClientBuilder`] from a configuration. Durations and times are
 //!   seconds. It is off by default.
 
-// The modules in the order of their layers: each uses only itself and those above it.
+// The modules are in the order of their layers: each uses only itself and those above it.
 mod clock;
 
 #[cfg(feature = "serde")]
@@ -224,7 +224,7 @@ pub use primitives::run::Outcome;
 #[doc = include_str!("../README.md")]
 pub struct Readme;
 
-/// What the simulation replaces. Not part of the interface: it changes without notice.
+/// The parts that the simulation replaces. This is not part of the interface, and changes without notice.
 #[cfg(leasehold_sim)]
 #[doc(hidden)]
 pub mod sim {

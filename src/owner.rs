@@ -1,4 +1,4 @@
-//! Who holds: the identity by which a nested acquisition is known as one.
+//! Owners: the identity that makes an acquisition nested.
 //!
 //! In Java the owner is the thread. A task of async Rust may run several branches at once, so an owner
 //! taken from the task would let two of them in. Here each acquisition is its own owner, unless the
@@ -28,7 +28,7 @@ use crate::key::Printable;
 pub struct Owner {
     id: u64,
     label: Option<Arc<str>>,
-    /// Whether another acquisition can have the same owner.
+    /// True if another acquisition can have the same owner.
     shared: bool,
 }
 
@@ -80,7 +80,7 @@ impl Owner {
         CONTEXT.scope(Arc::new(context), future)
     }
 
-    /// The owner that this thread is, for calls that wait.
+    /// Returns the owner that stands for this thread, for blocking calls.
     pub(crate) fn this_thread() -> Self {
         thread_local! {
             static THREAD: Owner = match std::thread::current().name() {
@@ -92,15 +92,15 @@ impl Owner {
         THREAD.try_with(Self::clone).unwrap_or_else(|_| Self::single())
     }
 
-    /// An owner that nobody else can be.
+    /// Returns an owner that no other acquisition can have.
     pub(crate) fn single() -> Self {
         Self::fresh(None, false)
     }
 
-    /// The owner of an acquisition of the lock `lock`: the handle's, that of the innermost scope or body of
-    /// `run` for the same lock, or one of its own.
+    /// Returns the owner of an acquisition of the lock `lock`: the handle's, that of the innermost scope or body of
+    /// `run` for the same lock, or a new one.
     ///
-    /// An owner that was named can be named again, also one that was made for a single acquisition.
+    /// An owner that was named can be named again, even one that was made for a single acquisition.
     pub(crate) fn resolve(explicit: Option<&Self>, lock: LockKey<'_>) -> Self {
         let named = explicit.cloned().or_else(|| resolved(|context| context.owner_of(lock)));
         match named {
@@ -109,7 +109,7 @@ impl Owner {
         }
     }
 
-    /// Runs the body of `run`: inside, the lock `lock` is re-entered by this owner.
+    /// Runs the body of `run`, in which this owner re-enters the lock `lock`.
     pub(crate) fn run_body<F: Future>(
         &self,
         lock: LockKey<'_>,
@@ -174,7 +174,7 @@ tokio::task_local! {
     static CONTEXT: Arc<Context>;
 }
 
-/// What code runs inside of, the innermost first.
+/// The scopes and bodies that code runs inside of, the innermost first.
 enum Context {
     /// A scope: all locks belong to its owner.
     Scope { owner: Owner, outer: Option<Arc<Context>> },

@@ -6,7 +6,7 @@ use crate::client::{Client, ClientBuilder};
 use crate::config::SelfWait;
 use crate::serial::Seconds;
 
-/// Each field is the method of [`ClientBuilder`] of that name.
+/// Each field has the name of a method of [`ClientBuilder`].
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "the settings of a client")]
 struct Settings {
@@ -26,7 +26,7 @@ struct Settings {
     log_findings: Option<bool>,
 }
 
-/// Calls the methods of the settings that are there.
+/// Calls the methods for the settings that are present.
 macro_rules! apply {
     ($builder:ident, $settings:ident: $($plain:ident)*; $($seconds:ident)*) => {
         $(if let Some(value) = $settings.$plain { $builder = $builder.$plain(value); })*

@@ -12,7 +12,7 @@ use crate::error::Error;
 /// The certificates of a client, in PEM.
 #[derive(Clone, Default)]
 pub(crate) struct Certificates {
-    /// Whose certificates are trusted; `None`: those that the operating system trusts.
+    /// The trusted authorities; `None` means those that the operating system trusts.
     roots: Option<Vec<u8>>,
     /// The certificate chain that servers may ask for, and its private key.
     identity: Option<(Vec<u8>, Vec<u8>)>,
@@ -27,7 +27,7 @@ impl Certificates {
         self.identity = Some((chain, key));
     }
 
-    /// Has these certificates used for all addresses over TLS.
+    /// Sets these certificates for all addresses that use TLS.
     pub(crate) fn apply(&self, addresses: &mut [Address]) -> Result<(), Error> {
         if self.roots.is_none() && self.identity.is_none() {
             return Ok(());
@@ -47,14 +47,14 @@ impl Certificates {
                 .map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
             let certificates = TlsCertificates { client_tls, root_cert: self.roots.clone() };
             let made = redis::Client::build_with_tls(address.info.clone(), certificates);
-            // What was given must not stand in the message: it may be a key.
+            // The message must not contain the input, which may be a key.
             let made = made.map_err(|_| Error::config("the certificates cannot be used"))?;
             address.info = made.get_connection_info().clone();
         }
         Ok(())
     }
 
-    /// Names what cannot be read.
+    /// Checks that everything can be parsed, and names what cannot.
     fn check(&self) -> Result<(), Error> {
         let holds_certificates = |pem: &[u8]| {
             let mut found = CertificateDer::pem_slice_iter(pem).peekable();
@@ -76,7 +76,7 @@ impl Certificates {
     }
 }
 
-/// Shows whether there are any, and no part of them.
+/// Shows only which certificates are set.
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Certificates")

@@ -206,7 +206,7 @@ pub struct NamedOwner(());
 pub struct Mutex<O = ThisThread> {
     mutex: crate::Mutex,
     runtime: Runtime,
-    /// `None`: the thread.
+    /// `None` means that the thread is the owner.
     owner: Option<Owner>,
     ownership: PhantomData<fn() -> O>,
 }
@@ -409,7 +409,7 @@ impl<O> Mutex<O> {
         self.runtime.wait(self.mutex.force_unlock_if(holder))?
     }
 
-    /// The handle with its owner named.
+    /// Returns the handle with a named owner.
     fn owned(&self) -> crate::Mutex {
         match &self.owner {
             Some(owner) => self.mutex.owned_by(owner),
@@ -456,7 +456,7 @@ impl<O> fmt::Debug for Mutex<O> {
 /// ```
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard<O = ThisThread> {
-    // Dropped before the runtime, which sees its release through.
+    // This is dropped before the runtime, which completes its release.
     guard: crate::Guard,
     runtime: Runtime,
     ownership: PhantomData<O>,
@@ -544,7 +544,7 @@ impl<O> Guard<O> {
 
 impl<O> Drop for Guard<O> {
     fn drop(&mut self) {
-        // In async code it is given back in the background, by the drop of its field.
+        // In async code, the drop of the field releases the lock in the background.
         if !self.guard.is_given_back()
             && self.runtime.answers()
             && let Ok(answered) = self.runtime.wait(self.guard.give_back_within(PATIENCE))

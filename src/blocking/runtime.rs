@@ -1,4 +1,4 @@
-//! The runtime of a blocking client: one thread, which outlives every guard and every release that is owed.
+//! The runtime of a blocking client: one thread, which outlives every guard and every pending release.
 
 use std::future::Future;
 use std::mem;
@@ -17,8 +17,8 @@ use tokio_util::task::TaskTracker;
 use super::PATIENCE;
 use crate::error::Error;
 
-/// The handle on the thread. Clones are the same. When the last is dropped, anywhere, the thread ends as soon
-/// as the client's tasks have: nothing is owed to the servers then.
+/// The handle to the thread. Clones refer to the same thread. After the last is dropped, anywhere, the thread ends as
+/// soon as the client's tasks have ended: no release is pending then.
 #[derive(Clone)]
 pub(super) struct Runtime {
     shared: Arc<Shared>,
@@ -26,16 +26,16 @@ pub(super) struct Runtime {
 
 struct Shared {
     handle: Handle,
-    /// The tasks to see through, told to the thread at the end.
+    /// The tasks that the thread still completes; it receives them at the end.
     end: Mutex<Option<(oneshot::Sender<TaskTracker>, TaskTracker)>>,
     /// Disconnected when the thread has ended.
     ended: Mutex<mpsc::Receiver<()>>,
-    /// The last drop that waited did so in vain, and no lock was taken since.
+    /// The last drop that waited got no answer, and no lock has been taken since.
     unanswered: AtomicBool,
 }
 
 impl Runtime {
-    /// Starts the thread. In async code it does not: a runtime that fails to start could not be dropped there.
+    /// Starts the thread. It fails in async code, where a runtime that fails to start could not be dropped.
     pub(super) fn start() -> Result<Self, Error> {
         may_wait()?;
         let failed =
@@ -64,14 +64,14 @@ impl Runtime {
         self.shared.handle.clone()
     }
 
-    /// Which tasks to see through.
+    /// Sets the tasks that the thread completes before it ends.
     pub(super) fn keep_for(&self, tasks: &TaskTracker) {
         if let Some((_, kept)) = &mut *self.shared.end.lock() {
             *kept = tasks.clone();
         }
     }
 
-    /// Whether it is worth to wait for the servers in a drop: not where the last one waited in vain.
+    /// Returns true if a drop should wait for the servers, which is not so if the last drop that waited got no answer.
     pub(super) fn answers(&self) -> bool {
         !self.shared.unanswered.load(Ordering::Relaxed)
     }
@@ -80,7 +80,7 @@ impl Runtime {
         self.shared.unanswered.store(!answered, Ordering::Relaxed);
     }
 
-    /// Runs a future on this thread. Where the thread may not wait nothing is run.
+    /// Runs a future on this thread. If the thread must not wait, runs nothing.
     pub(super) fn wait<F: Future>(&self, future: F) -> Result<F::Output, Error> {
         may_wait()?;
         let _entered = self.shared.handle.enter();
@@ -92,7 +92,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         if let Some((end, tasks)) = self.end.get_mut().take() {
             let _ = end.send(tasks);
-            // What is owed is sent by then, as a rule; a process that ends would cut it off.
+            // Usually, pending releases are sent by then. Without this wait, the end of the process could cut them off.
             if !*self.unanswered.get_mut() && may_wait().is_ok() {
                 let _ = self.ended.get_mut().recv_timeout(PATIENCE);
             }
@@ -100,21 +100,21 @@ impl Drop for Shared {
     }
 }
 
-/// An error if this thread must not wait, or cannot.
+/// Fails if this thread must not wait, or cannot.
 fn may_wait() -> Result<(), Error> {
     match Handle::try_current() {
         Ok(_) if in_async_code() => Err(Error::InAsyncContext),
-        // The destructor of a thread-local: what tokio needs to wait is gone already, and it would panic.
+        // In the destructor of a thread-local, tokio's own thread-locals are gone already, and waiting would panic.
         Err(none) if none.is_thread_local_destroyed() => Err(Error::Closed),
         _ => Ok(()),
     }
 }
 
-/// Whether this thread, which has a current runtime, is polling a task or the body of a `block_on`.
+/// Returns true if this thread, which has a current runtime, is polling a task or the body of a `block_on`.
 ///
-/// `spawn_blocking`, `block_in_place` and `enter()` have a current runtime, too. What only async code has is a
-/// budget of polls, so a budget that can be used up gives it away. Not so under `unconstrained`, which takes
-/// the budget away, and in the body of a `block_on` after a `block_in_place`, which does not put it back.
+/// `spawn_blocking`, `block_in_place` and `enter()` also have a current runtime. Only async code has a budget of
+/// polls, so a budget that can be used up identifies async code. This misses `unconstrained`, which removes the
+/// budget, and the body of a `block_on` after a `block_in_place`, which does not restore it.
 fn in_async_code() -> bool {
     let mut nobody = Context::from_waker(Waker::noop());
     let mut taken = Vec::with_capacity(MORE_THAN_A_BUDGET);
@@ -125,13 +125,13 @@ fn in_async_code() -> bool {
         }
         Poll::Pending => true,
     });
-    // A unit that is dropped puts the budget back to what it was before that unit: the first must go last.
+    // Dropping a unit restores the budget as it was before that unit, so the first must be dropped last.
     while taken.pop().is_some() {}
     used_up
 }
 
-/// Polls a future on this thread until it is ready. Tokio's `block_on` would panic where async code could not be
-/// told from other code; here it is only kept waiting.
+/// Polls a future on this thread until it is ready. In async code that could not be detected, tokio's `block_on` would
+/// panic; this only blocks the executor.
 fn until_ready<F: Future>(future: F) -> F::Output {
     let bell = Arc::new(Bell::default());
     let waker = Waker::from(bell.clone());
@@ -144,7 +144,7 @@ fn until_ready<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Wakes a thread. Not by `unpark`: whoever unparks it for reasons of the program must not be unheard.
+/// Wakes a thread. It does not use `unpark`, so that it does not consume wake-ups that the program sends with `unpark`.
 #[derive(Default)]
 struct Bell {
     rung: Mutex<bool>,

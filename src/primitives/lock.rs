@@ -1,4 +1,4 @@
-//! The reentrant lock: Redisson's RLock, with tokens.
+//! The reentrant lock: Redisson's RLock with fencing tokens.
 
 use std::fmt;
 use std::future::Future;
@@ -275,7 +275,7 @@ impl Mutex {
                 }
             }
             let guard = Guard::new(acquired?.entry);
-            // Not before: a wait that is given up at the last moment keeps nobody out.
+            // This comes last, so that an acquisition that is dropped at the last moment keeps nobody out.
             guard.keep_for(terms.min_hold);
             Ok(guard)
         }
@@ -384,13 +384,13 @@ impl Mutex {
             keys: vec![self.lock.name.clone(), self.lock.channel.clone(), self.lock.token_key()],
             args,
         };
-        // Whose hold of ours it can be is known before it is freed: a later one is another's.
+        // The hold of this client is determined before the lock is freed: a later hold is a different one.
         let gate = self.engine.existing_gate(&*self.lock);
         let held_here = gate
             .as_ref()
             .and_then(|gate| gate.current_hold())
             .filter(|hold| holder.is_none_or(|holder| *holder.text() == hold.lease.id.0));
-        // All nodes that answer in time are to be freed, not a majority of them only.
+        // The call frees the lock on all nodes that answer in time, not only on a majority.
         let quorum = &self.engine.quorum;
         let answers = self.call(call, |_| false).await?;
         let mut freed = 0;
@@ -441,7 +441,7 @@ fn none_on_timeout(acquired: Result<Guard, Error>) -> Result<Option<Guard>, Erro
     }
 }
 
-/// What the servers know about a lock at one moment; see [`Mutex::status`].
+/// The state of a lock on the servers at one moment; see [`Mutex::status`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -466,7 +466,7 @@ pub struct LockStatus {
 }
 
 impl LockStatus {
-    /// `exact`: tokens tell the time of their acquire.
+    /// `exact` is true if tokens contain the exact time of their acquisition.
     fn read(name: &Arc<str>, reply: &Reply, exact: bool) -> Option<Self> {
         let [pttl, holder, count, last_token, subscribers] = reply.list()? else {
             return None;
@@ -478,7 +478,7 @@ impl LockStatus {
             name: name.clone(),
             hold_count: count.number().unwrap_or(0).try_into().unwrap_or(0),
             remaining: read_ttl(pttl),
-            // A token is the server's time of its acquire in microseconds, give or take a block.
+            // A token is the server's time of its acquisition in microseconds, accurate to one block.
             since: last_token
                 .filter(|_| ours && exact)
                 .map(|token| UNIX_EPOCH + Duration::from_micros(token)),
@@ -488,12 +488,12 @@ impl LockStatus {
         })
     }
 
-    /// What the answers of several nodes come to: held by whom a majority names, for as long as a majority does.
+    /// Combines the answers of several nodes: the holder is the one that a majority names, for as long as a majority does.
     fn of_majority(name: &Arc<str>, mut answers: Vec<Self>, majority: usize) -> Self {
         let last_token = answers.iter().filter_map(|answer| answer.last_token).max();
         let waiting_clients =
             answers.iter().map(|answer| answer.waiting_clients).max().unwrap_or(0);
-        // Those without an end first, then the longest.
+        // Answers without an end come first, then the longest.
         answers.sort_by_key(|answer| {
             std::cmp::Reverse((answer.remaining.is_none(), answer.remaining))
         });
@@ -528,7 +528,7 @@ struct Lock {
 }
 
 impl Lock {
-    /// Made when it is sent: a held lock need not keep it.
+    /// Returns the token key. It is made for each call, so that a held lock need not keep it.
     fn token_key(&self) -> Arc<str> {
         key::token_key(&self.name, self.redisson_fencing)
     }
@@ -594,7 +594,7 @@ impl Primitive for Lock {
         match reply.list()? {
             [Reply::Number(1), block_end] => {
                 let block_end = u64::try_from(block_end.number()?).ok()?;
-                // Beyond that Lua's numbers have gaps, and tokens would repeat.
+                // Above that limit Lua's numbers have gaps, and tokens would repeat.
                 (block_end < 1 << 53).then_some(Answer::Granted { block_end })
             }
             [Reply::Number(0), pttl, holder, subscribers] => Some(Answer::Refused(Refusal {
@@ -636,5 +636,5 @@ fn read_ttl(pttl: &Reply) -> Option<Duration> {
     pttl.number().and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis)
 }
 
-/// How releases are told.
+/// The command that publishes releases.
 const PUBLISH: &str = "PUBLISH";

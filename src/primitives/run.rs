@@ -170,7 +170,7 @@ impl<T> Outcome<T> {
 
     pub(crate) fn new(output: T, unlocked: Result<(), Error>) -> Self {
         let released = match unlocked {
-            // The body is done, and had the lock all the time; the release goes on by itself.
+            // The body has ended, and had the lock all the time; the release goes on in the background.
             Err(Error::Unavailable { .. }) => Ok(()),
             unlocked => unlocked,
         };
