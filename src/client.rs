@@ -72,7 +72,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`ClientBuilder::connect`].
+    /// The same as [`ClientBuilder::connect`].
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder().nodes([url]).connect().await
     }
@@ -82,10 +82,10 @@ impl Client {
         ClientBuilder::default()
     }
 
-    /// Returns a handle on the lock called `name`, without I/O.
+    /// Returns a handle to the lock called `name`, without I/O.
     ///
     /// The [`name_prefix`](ClientBuilder::name_prefix) and the name are the lock's key on the servers: together 1 to 4096
-    /// bytes of UTF-8. A bad name is reported by the first call that acquires.
+    /// bytes of UTF-8. The first call that acquires reports a bad name.
     #[doc(alias = "getLock")]
     #[doc(alias = "getFencedLock")]
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
@@ -164,7 +164,7 @@ impl Client {
             && quorum.nodes().iter().filter(counts).count() >= quorum.majority()
     }
 
-    /// The client's tasks.
+    /// Returns the tracker of the client's tasks.
     pub(crate) fn tasks(&self) -> &TaskTracker {
         &self.engine.tasks
     }
@@ -276,7 +276,7 @@ pub struct ClientBuilder {
     #[cfg(feature = "tls")]
     certificates: crate::tls::Certificates,
     runtime: Option<Handle>,
-    /// `None`: they are logged.
+    /// `None` means that they are logged.
     findings_at_connect: Option<bool>,
     seams: Seams,
 }
@@ -315,9 +315,9 @@ impl ClientBuilder {
     /// Sets the prefix for the names of all this client's locks: up to 256 bytes, without braces. Default: none.
     ///
     /// With the prefix `shop:`, `client.mutex("orders:7")` is the lock `shop:orders:7`, in errors and logs as on the
-    /// servers; the keys of its fencing counter and channel contain the whole name. Services that share a server can so use
-    /// separate names, and the server can restrict each to its own keys: the [security page](crate::docs::security) has
-    /// the rules. Java clients use the same locks with a `NameMapper` that adds the prefix.
+    /// servers; the keys of its fencing counter and channel contain the whole name. This separates services that share a
+    /// server, and lets the server restrict each to its own keys: the [security page](crate::docs::security) has the rules.
+    /// Java clients use the same locks with a `NameMapper` that adds the prefix.
     pub fn name_prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
         self.config.name_prefix = prefix.into();
         self

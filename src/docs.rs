@@ -35,7 +35,7 @@ macro_rules! links {
 #[doc = links!()]
 #[doc = include_str!("../docs/cookbook.md")]
 pub mod cookbook {
-    /// A page with the source of an example, which is compiled and run as such.
+    /// Declares a page with the source of an example.
     macro_rules! recipe {
         ($name:ident, $file:literal) => {
             // The source is not an ignored doctest: the example itself is compiled and run.

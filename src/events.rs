@@ -1,7 +1,7 @@
-//! Every line that is traced. What is counted for operators belongs here, too.
+//! Emits every log line, and counts what the lines report.
 //!
-//! None is emitted under a mutex: a subscriber may ask the client back. A line that a thousand locks would repeat
-//! is at WARN for the first few, and then a summary is; see [`Burst`].
+//! No line is emitted under a mutex, since a subscriber may call the client. Of a line that a thousand locks would repeat,
+//! the first few are at WARN, and later only a summary is; see [`Burst`].
 //!
 //! The targets, levels and fields are public: `docs/logs.md` lists them.
 
@@ -30,7 +30,7 @@ macro_rules! warn_if {
     };
 }
 
-/// What one client has to tell.
+/// The counters and the bursts of one client.
 #[derive(Default)]
 pub(crate) struct Events {
     /// Leases that are held now.
@@ -41,7 +41,7 @@ pub(crate) struct Events {
     losses: Mutex<Burst>,
 }
 
-/// Who used a lease, and how.
+/// The use of a lease: lock, owner and token.
 #[derive(Clone, Copy)]
 pub(crate) struct Use<'a> {
     pub(crate) lock: &'a str,
@@ -97,12 +97,12 @@ impl Events {
         }
     }
 
-    /// When a summary is due next.
+    /// Returns the time of the next summary.
     pub(crate) fn sums_up_at(&self) -> Timestamp {
         self.losses.lock().summary_at().min(self.renewals.lock().summary_at())
     }
 
-    /// A connection that was in use is lost: an outage begins.
+    /// Reports that a connection that was in use is lost, which begins an outage.
     pub(crate) fn connection_lost(
         &self,
         node: &str,
@@ -124,7 +124,7 @@ impl Events {
         }
     }
 
-    /// An outage is over.
+    /// Reports the end of an outage.
     pub(crate) fn connected_again(&self, node: &str, outage: &Outage, now: Timestamp) {
         let away_ms = now.since(outage.since).as_millis() as u64;
         let renewals_failed = self.renewals_failed.load(Ordering::Relaxed) - outage.renewals_failed;
@@ -141,12 +141,12 @@ impl Events {
     }
 }
 
-/// A time without a connection, and what had been counted when it began.
+/// A time without a connection, and the counts at its beginning.
 pub(crate) struct Outage {
     since: Timestamp,
     renewals_failed: u64,
     locks_lost: u64,
-    /// Its beginning was more than a line among many.
+    /// True if its beginning was logged in full.
     loud: bool,
 }
 
@@ -184,7 +184,7 @@ pub(crate) fn server_met(node: &str, past: &impl Debug) {
     tracing::debug!(target: NODE, node, ?past, "server met");
 }
 
-/// Locks are left to their ends.
+/// Reports that releases were not sent, so that the locks stay until their TTL is over.
 pub(crate) fn farewell_failed(node: &str, fault: &Fault) {
     tracing::debug!(target: NODE, node, %fault, "releases not sent at the end");
 }
@@ -193,7 +193,7 @@ pub(crate) fn connecting_failed(node: &str, fault: &Fault, attempt: u32) {
     tracing::debug!(target: NODE, node, %fault, attempt, "connecting failed");
 }
 
-/// `fault` is `None` if the time was over.
+/// `fault` is `None` if the time limit was over.
 pub(crate) fn no_connection_for_subscriptions(node: &str, fault: Option<&Fault>) {
     let fault = fault.map(tracing::field::display);
     tracing::debug!(target: NODE, node, fault, "no connection for subscriptions");
@@ -217,20 +217,20 @@ pub(crate) fn finding(finding: &(impl Display + Debug)) {
     tracing::info!(target: CHECK, finding = %finding, "the server's settings can break a lock's promises");
 }
 
-/// Lines of one kind: the first few are for everybody, the rest is counted until a summary is due.
+/// Lines of one kind: the first few are logged in full, and the others are counted until a summary is due.
 ///
-/// Summaries come after 10 s, then after 20 s, 40 s and so on. It starts afresh when nothing came between two of them.
+/// Summaries come after 10 s, then after 20 s, 40 s and so on. The burst starts again if no line came between two of them.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
     until: Timestamp,
     length: Duration,
     admitted: u32,
-    /// What was counted only.
+    /// The number of lines that were only counted.
     more: u64,
 }
 
 impl Burst {
-    /// Whether a line is among the first `most`.
+    /// Returns true if a line is among the first `most`.
     pub(crate) fn admits(&mut self, now: Timestamp, most: u32) -> bool {
         if now >= self.until && self.more == 0 {
             *self =
@@ -245,7 +245,7 @@ impl Burst {
         admits
     }
 
-    /// How many lines were counted since the last summary, if one is due.
+    /// Returns the number of lines since the last summary, if one is due.
     pub(crate) fn summary(&mut self, now: Timestamp) -> Option<u64> {
         if self.more == 0 || now < self.until {
             return None;

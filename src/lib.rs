@@ -37,7 +37,7 @@
 //! |---|---|
 //! | do something under the lock, and stop if the lock is lost | [`Mutex::run`] |
 //! | the same, and keep the result even if the lock was lost at the end | [`Mutex::run_with_outcome`] |
-//! | wait for a limited time, and learn who holds the lock on a timeout | [`Mutex::lock_with_timeout`] |
+//! | wait for a limited time, and learn from the timeout error who holds the lock | [`Mutex::lock_with_timeout`] |
 //! | wait for a limited time, and get `None` on a timeout | [`Mutex::try_lock_for`] |
 //! | take it only if it is free now | [`Mutex::try_lock`] |
 //! | wait for as long as it takes | [`Mutex::lock`] |
@@ -82,8 +82,8 @@
 //! # Fencing
 //!
 //! A process can be paused between [`Guard::is_held`] and its next write, for longer than its lease lasts. No lock can
-//! prevent this. The protected resource can: send [`Guard::token`] along with each write, and let the resource refuse a token lower
-//! than the highest it has seen. The cookbook shows this [in SQL](docs::cookbook#fencing-in-sql).
+//! prevent this. The protected resource can: send [`Guard::token`] along with each write, and let the resource refuse a
+//! token lower than the highest it has seen. The cookbook shows this [in SQL](docs::cookbook#fencing-in-sql).
 //!
 //! # Errors
 //!
@@ -127,8 +127,8 @@
 //! * Call [`Client::shutdown`] at the end, or the next run may wait for locks that this one left behind.
 //!
 //! **Paused time does not work.** Under `#[tokio::test(start_paused = true)]` tokio advances its clock whenever all tasks
-//! wait, even while the client waits for the server: connecting fails with "no answer", and waits with a timeout end at once.
-//! In tests that take no locks, paused time works as usual.
+//! wait, even while the client waits for the server: connecting fails with "no answer", and waits with a timeout end at
+//! once. In tests that take no locks, paused time works as usual.
 //!
 //! # Observability
 //!

@@ -48,7 +48,7 @@ pub(crate) enum Arg {
     Number(u64),
 }
 
-/// One run of a script: which, on what. Every call may be sent twice: twice is as once.
+/// One run of a script, with its keys and arguments. A call may be sent twice, which has the same effect as once.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) script: &'static Script,
@@ -56,7 +56,7 @@ pub(crate) struct Call {
     pub(crate) args: Vec<Arg>,
 }
 
-/// What a script returned.
+/// The value that a script returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Nil,

@@ -1,15 +1,15 @@
-//! What was given in confidence, and must be in no text.
+//! Passwords, which must not appear in any text.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-/// The passwords of a server's URL. Clones are the same.
+/// The passwords of a server's URL. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Secrets(Arc<[String]>);
 
 impl Secrets {
-    /// `password` as the server is told it, and as `url` has it.
+    /// Takes `password` as it is sent to the server, and the forms of it in `url`.
     pub(crate) fn of(url: &str, password: Option<&str>) -> Self {
         let raw = raw_passwords(url).map(str::to_owned);
         let all = raw.chain(password.map(str::to_owned));
@@ -20,7 +20,7 @@ impl Secrets {
         Self(all.into())
     }
 
-    /// Whether `text` has one of them, in any percent-encoding.
+    /// Returns true if `text` contains one of them, in any percent-encoding.
     pub(crate) fn are_in(&self, text: &str) -> bool {
         if self.0.is_empty() {
             return false;
@@ -30,7 +30,7 @@ impl Secrets {
         is_in(text) || is_in(&decoded) || is_in(&decoded.replace('+', " "))
     }
 
-    /// `text`, or a note in its place. What is left after cutting a short password out would give it away.
+    /// Returns `text`, or a note instead if it contains a password. Cutting out only a short password would reveal it.
     pub(crate) fn clean<'a>(&self, text: impl Into<Cow<'a, str>>) -> Arc<str> {
         let text = text.into();
         if self.are_in(&text) { NOT_SHOWN.into() } else { text.into() }
@@ -43,11 +43,11 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// What stands in the places of a URL where a password can be.
+/// Returns the parts of a URL that can contain a password.
 fn raw_passwords(url: &str) -> impl Iterator<Item = &str> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    // A password that was not encoded may have any of these signs.
+    // A password that was not encoded may contain any of these characters.
     let in_front = [authority, rest].map(|part| {
         let (login, _) = part.rsplit_once('@')?;
         login.split_once(':').map(|(_, password)| password)

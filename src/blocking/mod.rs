@@ -74,7 +74,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As [`ClientBuilder::connect`], and [`Error::InAsyncContext`].
+    /// The same as [`ClientBuilder::connect`], and [`Error::InAsyncContext`].
     pub fn connect(url: &str) -> Result<Self, Error> {
         Self::builder().nodes([url]).connect_blocking()
     }
@@ -133,7 +133,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::InAsyncContext`].
+    /// The same errors, and [`Error::InAsyncContext`].
     pub fn check(&self) -> Result<Vec<Finding>, Error> {
         self.runtime.wait(self.client.check())?
     }
@@ -185,7 +185,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect), and [`Error::InAsyncContext`].
+    /// The same as [`connect`](Self::connect), and [`Error::InAsyncContext`].
     pub fn connect_blocking(self) -> Result<Client, Error> {
         let runtime = Runtime::start()?;
         let client = runtime.wait(self.runtime(runtime.handle()).connect())??;
@@ -263,7 +263,7 @@ impl<O> Mutex<O> {
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::InAsyncContext`].
+    /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
     pub fn lock(&self) -> Result<Guard<O>, Error> {
         let guard = self.runtime.wait(self.owned().lock())??;
@@ -275,7 +275,7 @@ impl<O> Mutex<O> {
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::InAsyncContext`].
+    /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
     pub fn lock_with_timeout(&self, timeout: Duration) -> Result<Guard<O>, Error> {
         let guard = self.runtime.wait(self.owned().lock_with_timeout(timeout))??;
@@ -286,7 +286,7 @@ impl<O> Mutex<O> {
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::InAsyncContext`].
+    /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
     pub fn try_lock(&self) -> Result<Option<Guard<O>>, Error> {
         let guard = self.runtime.wait(self.owned().try_lock())??;
@@ -298,7 +298,7 @@ impl<O> Mutex<O> {
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::InAsyncContext`].
+    /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
     pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<Guard<O>>, Error> {
         let guard = self.runtime.wait(self.owned().try_lock_for(timeout))??;
@@ -313,7 +313,7 @@ impl<O> Mutex<O> {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock); [`Error::Lost`] if the lock was lost before it was released: the result of
+    /// The same as [`lock`](Self::lock); [`Error::Lost`] if the lock was lost before it was released: the result of
     /// `body` is dropped.
     ///
     /// # Panics
@@ -339,7 +339,7 @@ impl<O> Mutex<O> {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock). The [`Outcome`] reports a loss.
+    /// The same as [`lock`](Self::lock). The [`Outcome`] reports a loss.
     ///
     /// # Panics
     ///
@@ -358,7 +358,7 @@ impl<O> Mutex<O> {
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::InAsyncContext`].
+    /// The same errors, and [`Error::InAsyncContext`].
     pub fn status(&self) -> Result<LockStatus, Error> {
         self.runtime.wait(self.mutex.status())?
     }
@@ -367,7 +367,7 @@ impl<O> Mutex<O> {
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::InAsyncContext`].
+    /// The same errors, and [`Error::InAsyncContext`].
     pub fn is_locked(&self) -> Result<bool, Error> {
         self.runtime.wait(self.mutex.is_locked())?
     }
@@ -376,7 +376,7 @@ impl<O> Mutex<O> {
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::InAsyncContext`].
+    /// The same errors, and [`Error::InAsyncContext`].
     pub fn holder(&self) -> Result<Option<Holder>, Error> {
         self.runtime.wait(self.mutex.holder())?
     }
@@ -385,7 +385,7 @@ impl<O> Mutex<O> {
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::InAsyncContext`].
+    /// The same errors, and [`Error::InAsyncContext`].
     pub fn remaining_ttl(&self) -> Result<Option<Duration>, Error> {
         self.runtime.wait(self.mutex.remaining_ttl())?
     }
@@ -394,7 +394,7 @@ impl<O> Mutex<O> {
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::InAsyncContext`].
+    /// The same errors, and [`Error::InAsyncContext`].
     pub fn force_unlock(&self) -> Result<bool, Error> {
         self.runtime.wait(self.mutex.force_unlock())?
     }
@@ -404,7 +404,7 @@ impl<O> Mutex<O> {
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::InAsyncContext`].
+    /// The same errors, and [`Error::InAsyncContext`].
     pub fn force_unlock_if(&self, holder: &Holder) -> Result<bool, Error> {
         self.runtime.wait(self.mutex.force_unlock_if(holder))?
     }
@@ -516,7 +516,7 @@ impl<O> Guard<O> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The same errors.
     pub fn reenter(&self) -> Result<Self, Error> {
         Ok(Self::new(self.guard.reenter()?, &self.runtime))
     }
@@ -526,7 +526,7 @@ impl<O> Guard<O> {
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::InAsyncContext`].
+    /// The same errors, and [`Error::InAsyncContext`].
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.runtime.wait(self.guard.extend(lease))?
     }
@@ -536,7 +536,7 @@ impl<O> Guard<O> {
     ///
     /// # Errors
     ///
-    /// As there, and [`Error::InAsyncContext`]; the lock is then released in the background.
+    /// The same errors, and [`Error::InAsyncContext`]; the lock is then released in the background.
     pub fn unlock(mut self) -> Result<(), Error> {
         self.runtime.wait(self.guard.give_back())?
     }

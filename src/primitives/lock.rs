@@ -168,11 +168,11 @@ impl Mutex {
     /// # Errors
     ///
     /// [`Error::Timeout`], which names the holder, if another holder kept the lock; [`Error::Unavailable`] if the
-    /// servers did not answer; otherwise as [`lock`](Self::lock).
+    /// servers did not answer; otherwise the same as [`lock`](Self::lock).
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// The same as [`lock`](Self::lock).
     #[doc(alias = "tryLock")]
     #[doc(alias = "waitTime")]
     #[track_caller]
@@ -187,11 +187,12 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if the servers do not answer within the response timeout; otherwise as [`lock`](Self::lock).
+    /// [`Error::Unavailable`] if the servers do not answer within the response timeout; otherwise the same as
+    /// [`lock`](Self::lock).
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// The same as [`lock`](Self::lock).
     #[doc(alias = "tryLock")]
     #[doc(alias = "try_lock_owned")]
     #[track_caller]
@@ -204,11 +205,11 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`lock_with_timeout`](Self::lock_with_timeout), except for the timeout.
+    /// The same as [`lock_with_timeout`](Self::lock_with_timeout), except for the timeout.
     ///
     /// # Cancel safety
     ///
-    /// As [`lock`](Self::lock).
+    /// The same as [`lock`](Self::lock).
     #[doc(alias = "tryLock")]
     #[track_caller]
     pub fn try_lock_for(
@@ -285,7 +286,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`status`](Self::status).
+    /// The same as [`status`](Self::status).
     #[doc(alias = "isLocked")]
     pub async fn is_locked(&self) -> Result<bool, Error> {
         Ok(self.status().await?.holder.is_some())
@@ -295,7 +296,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`status`](Self::status).
+    /// The same as [`status`](Self::status).
     pub async fn holder(&self) -> Result<Option<Holder>, Error> {
         Ok(self.status().await?.holder)
     }
@@ -305,7 +306,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`status`](Self::status).
+    /// The same as [`status`](Self::status).
     #[doc(alias = "remainTimeToLive")]
     pub async fn remaining_ttl(&self) -> Result<Option<Duration>, Error> {
         let status = self.status().await?;
@@ -353,7 +354,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`status`](Self::status). If the servers did not answer, the lock may have been freed.
+    /// The same as [`status`](Self::status). If the servers did not answer, the lock may have been freed.
     #[doc(alias = "forceUnlock")]
     pub async fn force_unlock(&self) -> Result<bool, Error> {
         self.force(None).await
@@ -368,7 +369,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`force_unlock`](Self::force_unlock).
+    /// The same as [`force_unlock`](Self::force_unlock).
     pub async fn force_unlock_if(&self, holder: &Holder) -> Result<bool, Error> {
         self.force(Some(holder)).await
     }

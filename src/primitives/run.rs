@@ -18,7 +18,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock); [`Error::Lost`] if the lock was lost before `body` had ended and the lock was
+    /// The same as [`lock`](Self::lock); [`Error::Lost`] if the lock was lost before `body` had ended and the lock was
     /// released. The result of `body`, if there is one, is dropped.
     ///
     /// # Cancel safety
@@ -52,12 +52,12 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock); [`Error::Lost`] if the lock was lost while `body` ran: `body` was cancelled, and has no
-    /// result.
+    /// The same as [`lock`](Self::lock); [`Error::Lost`] if the lock was lost while `body` ran: `body` was cancelled, and
+    /// has no result.
     ///
     /// # Cancel safety
     ///
-    /// As [`run`](Self::run).
+    /// The same as [`run`](Self::run).
     ///
     /// # Examples
     ///
@@ -97,11 +97,11 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run).
+    /// The same as [`run`](Self::run).
     ///
     /// # Cancel safety
     ///
-    /// As [`run`](Self::run).
+    /// The same as [`run`](Self::run).
     ///
     /// # Examples
     ///
