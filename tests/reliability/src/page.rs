@@ -108,7 +108,7 @@ impl Page {
         let each = each.collect::<Vec<_>>().join(", ");
         writeln!(
             f,
-            "\nIn the simulation, two held one lock this often where a scenario provoked it: {each}."
+            "\nIn the simulation, two clients held one lock this often in scenarios that provoke it: {each}."
         )
     }
 
@@ -170,7 +170,7 @@ impl fmt::Display for Page {
         self.endings(f)?;
         writeln!(f, "\n## What was checked\n\n{CHECKED}\n")?;
         self.checked(f)?;
-        writeln!(f, "\nIn the simulation, after every step of it:\n")?;
+        writeln!(f, "\nThe simulation checks these statements after every step:\n")?;
         self.checked_in_simulation(f)?;
         writeln!(f, "\n## Planted faults\n\n{PLANTED}\n")?;
         self.planted(f)?;
@@ -190,7 +190,7 @@ fn amount(part: &Part) -> String {
             let exhausted = cases.iter().filter(|(outcome, _)| *outcome == "exhausted").count();
             let states = grouped(cases.iter().map(|(_, states)| states).sum());
             format!(
-                "{exhausted} cases gone through to the end, {} that show what must happen or go wrong; {states} states",
+                "{exhausted} cases explored to the end, {} that show what must happen or must go wrong; {states} states",
                 cases.len() - exhausted,
             )
         }
@@ -219,7 +219,7 @@ fn amount(part: &Part) -> String {
             format!("{caught} of {} caught", planted.len())
         }
         "mutants" => format!(
-            "{} small faults in {} files: {} caught, {} not, of which {} are explained",
+            "{} mutations in {} files: {} caught, {} not, of which {} are explained",
             number("planted"),
             sum["files"],
             number("killed"),
@@ -332,13 +332,14 @@ const SIMULATED: &str = include_str!("../../sim/README.md");
 const CHECKER: &str = include_str!("../../faults/src/checker/mod.rs");
 
 const INTRODUCTION: &str = "\
-Is a lock ever held twice, is it ever leaked, is a waiter ever stuck? This page reports what happened when we tried: with real
-processes on real servers that fail, a simulation of the real client, a model of the protocol, hostile input, and faults
-planted in the library to see whether the tests notice them. This command writes the page and repeats the run:";
+Can two clients hold a lock at once, can a lock leak, can a waiter get stuck? This page reports what happened when we tried to
+cause these failures: with real processes on real servers that fail, a simulation of the real client, a model of the protocol,
+hostile input, and faults planted in the library to see whether the tests notice them. This command repeats the run and writes
+the page:";
 
 const IN_SIMULATION: &str = "\
-The simulation (`tests/sim/README.md`) injects these. `clear-one`, `clear-all`, `force-unlock`, and crashes that lose data
-without a quarantine occur only in scenarios of what locks do not survive.";
+The simulation (`tests/sim/README.md`) injects these faults. `clear-one`, `clear-all`, `force-unlock`, and crashes that lose
+data without a quarantine occur only in scenarios that locks do not survive.";
 
 const AWAITS: &str = "\
 The tests drop each public future after its first poll, its second, and so on until it ends, and check that nothing is left:
@@ -346,16 +347,16 @@ The tests drop each public future after its first poll, its second, and so on un
 free or held and servers that are slow or dead.";
 
 const SURVIVED: &str = "\
-These faults are injected one or two at a time, on one, three and five servers, each run with its seed (`tests/faults/README.md`).
-A single violation of what is checked fails the run.";
+These faults are injected one or two at a time, on one, three and five servers, and each run has its seed
+(`tests/faults/README.md`). A single violation of what is checked fails the run.";
 
 const NOT_SURVIVED: &str = "\
-Each of these is arranged so that it certainly happens; the run fails if the lock does *not* break, or if its user does not learn
-what this table says. Where a holder learns of its loss too late, the token protects the resource (`examples/fencing_in_sql.rs`).";
+Each of these situations is set up so that it certainly happens; the run fails if the lock does *not* break, or if its user does
+not learn what this table says. Where a holder learns of its loss too late, the token protects the resource (`examples/fencing_in_sql.rs`).";
 
 const ENDED: &str = "\
-A process takes locks and ends. In how many runs a lock was left on the server, for the rest of its TTL, when the process was gone
-(`tests/it/endings.rs`): by the runtime that it used, or with the blocking client.";
+A process takes locks and ends. The table shows in how many runs a lock was left on the server, for the rest of its TTL,
+after the process had ended (`tests/it/endings.rs`), for each runtime that it used and for the blocking client.";
 
 /// As the tests name them, and in words.
 const ENDINGS: [(&str, &str); 11] = [
@@ -373,8 +374,8 @@ const ENDINGS: [(&str, &str); 11] = [
 ];
 
 const CHECKED: &str = "\
-Separate processes check these statements, from what every process was told and when, on one clock. A fault run that never
-tests one of them fails.";
+Separate processes check these statements against the results that every process got and when, on one clock. A fault run that
+never tests one of them fails.";
 
 const PLANTED: &str = "\
 Each fault breaks one rule of the library in one place, in a copy of the source (`tests/planted/README.md`). A fault that no test

@@ -3,17 +3,17 @@
 //! | | statement | file |
 //! |---|---|---|
 //! | S1 | two holds of one name never overlap | `safety` |
-//! | S2 | tokens rise from hold to hold; a fenced register never takes a smaller one | `safety` |
-//! | S3 | a hold's count is what was taken less what was given back, here and at the servers | `counts` |
+//! | S2 | tokens increase from hold to hold; a fenced register never takes a smaller one | `safety` |
+//! | S3 | a hold's count is the acquisitions minus the releases, in the process and on the servers | `counts` |
 //! | S4 | no server changes a lock for a release or renewal of a lease that does not have it | `servers` |
 //! | W1 | no server renews a lease after its release | `servers` |
-//! | W2 | a hold that has ended is told as lost, by its deadline, and never given back as held | `leases` |
-//! | R1 | nothing is left at the end, in a process or at a server | `leases` |
+//! | W2 | a hold that has ended is reported as lost by its deadline, and is never released as if it were held | `leases` |
+//! | R1 | nothing is left at the end, in a process or on a server | `leases` |
 //! | L1 | a killed holder's lock is free after its time to live | `liveness` |
 //! | L2 | a release wakes a waiter | `liveness` |
 //! | H | when all faults have ended, every waiter gets the lock | `liveness` |
-//! | T1 | a wait ends neither before its time nor after it | `answers` |
-//! | O1 | nobody is told what nobody can know | `answers` |
+//! | T1 | a wait with a timeout ends neither early nor late | `answers` |
+//! | O1 | no caller gets a result that the client cannot know | `answers` |
 //!
 //! An interval check suffices for a lock, since a hold's bounds come from the client itself: exclusion is then
 //! "sorted intervals do not overlap". A limit in time allows for what the processes stood still meanwhile.

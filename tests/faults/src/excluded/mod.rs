@@ -1,17 +1,17 @@
 //! What locks do not survive, arranged so that it happens for certain: two hold one, and what they are told.
 //!
-//! | arrangement | what breaks | what its user is told |
+//! | arrangement | what breaks | what its user learns |
 //! |---|---|---|
 //! | `emptied-at-once` | a server restarts without its data | lost when it is reached again; `check`: `NotPersistent` |
-//! | `majority-emptied` | two of three do, and the quarantine is off; tokens may repeat, too | lost when they are reached again; `check`: `NotPersistent` |
+//! | `majority-emptied` | two of three servers do, with the quarantine off; tokens may repeat, too | lost when they are reached again; `check`: `NotPersistent` |
 //! | `failover` | a replica is promoted that missed the write | lost when it is reached; `check`: `Replicas` |
 //! | `clock-ahead` | the server's clock is set ahead | lost at the next renewal; `check`: `ClockAhead` |
-//! | `clock-back` | it is set back behind a crashed holder | nobody gets the lock; the timeout says for how long |
+//! | `clock-back` | it is set back after a holder crashed | nobody gets the lock; the timeout says for how long |
 //! | `eviction` | the server, short of memory, drops the key | lost at the next renewal; `check`: `Eviction` |
-//! | `flushed` | `FLUSHALL` | lost at the next renewal |
-//! | `deleted` | a stranger deletes the key of a fixed lease | nothing until the lease's own end |
-//! | `forced` | `force_unlock` by another client | lost at the next renewal |
-//! | `paused` | the holder is paused between its look at the guard and its write | the resource refuses the token |
+//! | `flushed` | somebody runs `FLUSHALL` | lost at the next renewal |
+//! | `deleted` | somebody else deletes the key of a fixed lease | nothing until the lease's own end |
+//! | `forced` | another client calls `force_unlock` | lost at the next renewal |
+//! | `paused` | the holder is paused between its check of the guard and its write | the resource refuses the token |
 
 mod arrangements;
 mod clocks;
