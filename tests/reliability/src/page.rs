@@ -352,7 +352,8 @@ These faults are injected one or two at a time, on one, three and five servers, 
 
 const NOT_SURVIVED: &str = "\
 Each of these situations is set up so that it certainly happens; the run fails if the lock does *not* break, or if its user does
-not learn what this table says. Where a holder learns of its loss too late, the token protects the resource (`examples/fencing_in_sql.rs`).";
+not learn what this table says. If a holder learns of its loss too late, the token protects the resource
+(`examples/fencing_in_sql.rs`).";
 
 const ENDED: &str = "\
 A process takes locks and ends. The table shows in how many runs a lock was left on the server, for the rest of its TTL,
