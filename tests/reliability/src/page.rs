@@ -375,8 +375,8 @@ const ENDINGS: [(&str, &str); 11] = [
 ];
 
 const CHECKED: &str = "\
-Separate processes check these statements against the results that every process got and when, on one clock. A fault run that
-never tests one of them fails.";
+Separate processes check these statements against what every process observed and when, on one clock. A fault run that never
+tests one of them fails.";
 
 const PLANTED: &str = "\
 Each fault breaks one rule of the library in one place, in a copy of the source (`tests/planted/README.md`). A fault that no test
