@@ -158,3 +158,16 @@ async fn what_the_server_did_not_grant_is_not_released() {
     assert_eq!(spy.count("lock_release"), 0, "{:?}", spy.runs());
     last.unlock().await.expect("held");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_round_trip_of_a_node_grows_with_a_slow_answer() {
+    let (server, proxy, client, _spy) = set().await;
+    proxy.delay_replies(Duration::from_millis(320));
+    let guard = client.mutex("n").lock().await.expect("free");
+    proxy.delay_replies(Duration::ZERO);
+    // A sixteenth of it counts at once.
+    let round_trip = client.nodes()[0].round_trip;
+    assert!(round_trip >= Duration::from_millis(20), "{round_trip:?}");
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}

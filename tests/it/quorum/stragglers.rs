@@ -2,9 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Owner};
+use leasehold::{
+    Client,
+    NodeState::{Down, Up},
+    Owner,
+};
 
-use super::deployment::{MS, Masters, connected};
+use super::deployment::{MS, Masters, all_up, connected, states_become};
 use crate::{
     checks::{LIMIT, exists},
     support::{Spy, eventually},
@@ -179,5 +183,36 @@ async fn a_node_that_hangs_does_not_delay_other_locks() {
     }
     println!("160 locks in {:?} with a node that hangs", began_at.elapsed());
     masters.0[4].resume();
+    masters.nothing_left(&[&client]).await;
+}
+
+/// Nobody waits for its answers, and it is given up for want of them all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_hangs_while_a_lock_is_held_is_seen_to_be_down() {
+    let masters = Masters::start(3).await;
+    let client = connected(masters.builder().ttl(3000 * MS)).await;
+    let guard = client.mutex("n").lock().await.expect("free");
+    masters.are_held("n", &[0, 1, 2]).await;
+    masters.0[1].pause();
+    states_become(&client, &[Up, Down, Up]).await;
+    masters.0[1].resume();
+    all_up(&client).await;
+    guard.unlock().await.expect("held");
+    masters.nothing_left(&[&client]).await;
+}
+
+/// All its answers come when nobody waits for them any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_node_that_takes_no_writes_any_more_is_seen_to_be_down() {
+    let masters = Masters::start(3).await;
+    let ways = masters.ways().await;
+    let client = connected(ways.builder().ttl(3000 * MS)).await;
+    ways.0[2].delay_replies(100 * MS);
+    let guard = client.mutex("n").lock().await.expect("two of three");
+    masters.are_held("n", &[0, 1, 2]).await;
+    masters.0[2].command(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    states_become(&client, &[Up, Up, Down]).await;
+    masters.0[2].command(&["REPLICAOF", "NO", "ONE"]).await;
+    guard.unlock().await.expect("held");
     masters.nothing_left(&[&client]).await;
 }

@@ -140,8 +140,8 @@ impl Primitive for Plain {
     }
 }
 
-/// Looks at `now` for what was asked at 0, and hands back whether the lease is to be put back.
-async fn look(foothold: &mut Foothold, now: Timestamp) -> bool {
+/// Does something with a node that has no connection.
+async fn with_node<T>(act: impl FnOnce(&Node, &Heal<'_>) -> T) -> T {
     let runtime = tokio::runtime::Handle::current();
     let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime);
     let node = Node::unconnected(&clock);
@@ -155,7 +155,12 @@ async fn look(foothold: &mut Foothold, now: Timestamp) -> bool {
         ttl: TTL,
         block_end: 1,
     };
-    foothold.look(&node, &heal, now)
+    act(&node, &heal)
+}
+
+/// Looks at `now` for what was asked at 0. Whether the lease is to be put back.
+async fn look(foothold: &mut Foothold, now: Timestamp) -> bool {
+    with_node(|node, heal| foothold.look(node, heal, now)).await
 }
 
 fn late(foothold: &mut Foothold, asked: Asked, answer: Option<Result<Reply, Fault>>) {
@@ -216,4 +221,11 @@ async fn a_late_answer_to_a_renewal_says_whether_the_lease_is_to_be_put_back() {
         assert_eq!(look(&mut foothold, at(500)).await, missing);
         assert_eq!((foothold.had(), foothold.look_by(TTL)), (false, None));
     }
+}
+
+#[tokio::test]
+async fn nothing_is_put_back_on_a_node_without_a_connection() {
+    let mut foothold = Foothold::default();
+    assert!(!with_node(|node, heal| foothold.heal(node, heal, at(0))).await);
+    assert_eq!((foothold.acquires(), foothold.look_by(TTL)), (Acquires::None, None));
 }
