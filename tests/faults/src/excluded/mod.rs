@@ -1,4 +1,4 @@
-//! What locks do not survive, arranged so that it happens for certain: two hold one, and what they are told.
+//! What locks do not survive, set up so that it certainly happens: two hold one lock, and what they learn.
 //!
 //! | arrangement | what breaks | what its user learns |
 //! |---|---|---|
