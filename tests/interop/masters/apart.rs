@@ -9,7 +9,7 @@ use super::{Masters, NOW, TTL, builder, left_ms, start_three, urls};
 use crate::{
     java::{Java, Version, hex},
     side::{Failure, Rust, Side, ask},
-    support::eventually,
+    support::{Proxy, eventually},
     with_each_redisson,
 };
 
@@ -54,10 +54,20 @@ async fn held_by_java(masters: &Masters) -> i64 {
 async fn a_red_lock_does_not_wait_after_a_restart(version: Version) {
     let servers = start_three().await;
     servers[2].kill();
-    let rust = Rust::new(builder(&servers).ttl(TTL).connect().await.expect("connected"));
+    let mut ways = Vec::new();
+    for server in &servers {
+        ways.push(Proxy::start(server.port()).await);
+    }
+    let builder = builder(&servers).nodes(ways.iter().map(Proxy::url));
+    let rust = Rust::new(builder.ttl(TTL).connect().await.expect("connected"));
     let rust = Side::Rust(rust);
     assert_eq!(rust.lock("a", NAME).value().await, 1);
-    // One of the two that have it forgets it, and the third never had it.
+    // One of the two that have it forgets it, and the third never had it. Ours would put it back there, but cannot reach
+    // them: Java can.
+    for way in &ways[1..] {
+        way.refuse(true);
+        way.cut();
+    }
     servers[1].kill();
     servers[1].restart().await;
     servers[2].restart().await;
