@@ -2,12 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Error, LossReason};
+use leasehold::{
+    Client, Error, LossReason,
+    NodeState::{Down, Up},
+};
 
-use super::deployment::{MS, Masters, all_up, connected, failures, names_just, trusting};
+use super::deployment::{
+    MS, Masters, all_up, connected, failures, names_just, states_become, trusting,
+};
 use crate::{
     checks::LIMIT,
-    support::{Stalls, in_time, within},
+    support::{Spy, Stalls, eventually, in_time, within},
 };
 
 const TTL: Duration = Duration::from_millis(1500);
@@ -125,4 +130,25 @@ async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
     let began_at = Instant::now();
     let output = in_time(LIMIT, "a call ends", future).await;
     (output, began_at.elapsed())
+}
+
+/// It would grant what no majority can have, and take it back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_minority_is_not_asked_for_a_lock() {
+    let masters = Masters::start(3).await;
+    let ways = masters.ways().await;
+    let client = connected(ways.builder()).await;
+    let spy = Spy::on(&masters.0[0]).await;
+    ways.close(&[1, 2], true);
+    states_become(&client, &[Up, Down, Down]).await;
+    names_just(client.mutex("n").try_lock().await, &ways.urls()[1..]);
+    ways.close(&[1, 2], false);
+    all_up(&client).await;
+    // Comes behind whatever was sent for the other.
+    let last = client.mutex("last").lock().await.expect("free");
+    masters.are_held("last", &[0, 1, 2]).await;
+    let came = async || spy.count("lock_acquire") > 0;
+    eventually(LIMIT, "it is asked for the last", came).await;
+    assert_eq!(spy.runs()[0].words[0], "last", "{:?}", spy.runs());
+    last.unlock().await.expect("held");
 }
