@@ -115,13 +115,15 @@ async fn touch(world: &World<Ledger>, client: &Client, name: &str) -> Option<Tou
     let mut touched = Touched::default();
     for (script, keys, first) in &world.brain().runs[from..] {
         assert_eq!(keys[0], name.as_bytes(), "{script:?}");
-        let (keys, channels) = match script {
-            Script::Acquire | Script::Status => keys.split_at(2),
-            Script::Release | Script::Force => keys.split_at(1),
-            _ => keys.split_at(keys.len()),
+        let channel = match script {
+            Script::Acquire | Script::Status => Some(2),
+            Script::Release | Script::Force => Some(1),
+            _ => None,
         };
-        touched.keys.extend(keys.iter().cloned());
-        touched.channels.extend(channels.iter().cloned());
+        for (at, key) in keys.iter().enumerate() {
+            let named = if Some(at) == channel { &mut touched.channels } else { &mut touched.keys };
+            named.insert(key.clone());
+        }
         let id = format!("{}:", client.name());
         let of_a_lease = !matches!(script, Script::Status | Script::Force);
         assert!(!of_a_lease || (first.starts_with(&id) && first.len() == id.len() + 36), "{first}");
