@@ -96,7 +96,7 @@ async fn after_a_longer_ttl_was_nested_the_lock_is_renewed_by_that() {
     nothing_left(&server, &client).await;
 }
 
-/// How late a renewal may come is tested in `telling.rs`.
+/// How late a renewal may come is tested in `terms.rs`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_renewal_comes_before_a_third_of_the_ttl_is_over() {
     const TTL: Duration = Duration::from_millis(1800);

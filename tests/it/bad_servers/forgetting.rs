@@ -1,0 +1,98 @@
+//! Servers that forget their scripts or their data.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use leasehold::{Error, LossReason};
+
+use super::{MS, somebody_waits};
+use crate::{
+    checks::{LIMIT, connect, exists, nothing_left},
+    support::{Server, Stalls, within},
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_flushed_under_load_are_not_noticed() {
+    let server = Server::start().await;
+    let clients = [connect(&server).await, connect(&server).await];
+    let done = Arc::new(AtomicBool::new(false));
+    let flushes = tokio::spawn({
+        let done = done.clone();
+        let mut raw = server.raw().await;
+        async move {
+            let mut flushes = 0;
+            while !done.load(Ordering::Relaxed) {
+                let flushed = redis::cmd("SCRIPT").arg("FLUSH").query_async::<()>(&mut raw).await;
+                flushed.expect("it may");
+                flushes += 1;
+            }
+            flushes
+        }
+    });
+    let inside: Arc<[AtomicU64; 3]> = Arc::default();
+    let tasks: Vec<_> = (0..12)
+        .map(|n| {
+            let client = clients[n % 2].clone();
+            let inside = inside.clone();
+            tokio::spawn(async move {
+                let place = n % 3;
+                let lock = client.mutex(format!("n{place}")).with_ttl(300 * MS);
+                for turn in 0..40 {
+                    let guard = lock.lock().await?;
+                    assert_eq!(inside[place].fetch_add(1, Ordering::SeqCst), 0, "not alone");
+                    if turn == 0 {
+                        // Two renewals and more.
+                        tokio::time::sleep(250 * MS).await;
+                    }
+                    assert!(guard.is_held());
+                    inside[place].fetch_sub(1, Ordering::SeqCst);
+                    guard.unlock().await?;
+                }
+                Ok::<(), Error>(())
+            })
+        })
+        .collect();
+    for task in tasks {
+        let done = tokio::time::timeout(2 * LIMIT, task).await.expect("no hang");
+        done.expect("no panic").expect("no error");
+    }
+    done.store(true, Ordering::Relaxed);
+    let flushes = flushes.await.expect("no panic");
+    assert!(flushes > 100, "{flushes} are no load");
+    for client in &clients {
+        nothing_left(&server, client).await;
+    }
+}
+
+#[tokio::test]
+async fn flushed_data_is_told_to_the_holder_and_lets_the_waiter_in() {
+    let stalls = Stalls::watch();
+    let server = Server::start().await;
+    let (holder, client) = (connect(&server).await, connect(&server).await);
+    let guard = holder.mutex("n").with_ttl(900 * MS).lock().await.expect("free");
+    let waiter = tokio::spawn(client.mutex("n").lock());
+    somebody_waits(&client.mutex("n")).await;
+    server.command(&["FLUSHALL"]).await;
+    let flushed_at = Instant::now();
+    let reason = tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    assert_eq!(reason, LossReason::Gone);
+    assert!(flushed_at.elapsed() < within(350 * MS, &stalls), "{:?}", flushed_at.elapsed());
+    let got = tokio::time::timeout(LIMIT, waiter).await.expect("no hang").expect("no panic");
+    let got = got.expect("nobody holds it any more");
+    assert!(flushed_at.elapsed() < within(1000 * MS, &stalls), "{:?}", flushed_at.elapsed());
+    assert!(got.token() > guard.token(), "tokens grow past lost data");
+    let error = guard.unlock().await.expect_err("lost");
+    assert!(matches!(error, Error::Lost { reason: LossReason::Gone, .. }), "{error:?}");
+    assert!(
+        got.is_held() && exists(&server, "n").await,
+        "the loser's release freed the winner's lock"
+    );
+    got.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+    nothing_left(&server, &holder).await;
+}

@@ -1,0 +1,142 @@
+//! Servers that refuse for a while.
+
+use std::{fs, time::Instant};
+
+use leasehold::LossReason;
+
+use super::{MS, builder, impatient, set, unavailable};
+use crate::{
+    checks::{AT_ONCE, LIMIT, client_is_idle, exists, nothing_left, told},
+    support::{Server, Stalls, eventually, within},
+};
+
+#[tokio::test]
+async fn a_server_short_of_memory_refuses_locks_but_not_their_renewal_and_release() {
+    let server = Server::with(&["--maxmemory-policy", "noeviction"]).await;
+    let client = impatient(&server).await;
+    let lock = client.mutex("n").with_ttl(300 * MS);
+    let guard = lock.lock().await.expect("free");
+    set(&server, "maxmemory", "1").await;
+
+    let other = client.mutex("other");
+    let started_at = Instant::now();
+    let error = unavailable(other.try_lock().await);
+    assert!(error.contains("OOM"), "{error}");
+    assert!(started_at.elapsed() < AT_ONCE);
+    let error = unavailable(other.lock().await);
+    assert!(error.contains("OOM"), "{error}");
+    assert!(!exists(&server, "other").await);
+
+    let mut lost = guard.lost();
+    let inner = guard.reenter().expect("held");
+    // Several TTLs: what is tested is that it stays held.
+    assert!(tokio::time::timeout(900 * MS, &mut lost).await.is_err());
+    drop(inner);
+    assert!(guard.is_held() && exists(&server, "n").await);
+    guard.unlock().await.expect("held");
+    assert!(!exists(&server, "n").await);
+
+    let waiter =
+        tokio::spawn(builder(&server).connect().await.expect("connected").mutex("other").lock());
+    set(&server, "maxmemory", "0").await;
+    let guard = tokio::time::timeout(LIMIT, waiter).await.expect("no hang").expect("no panic");
+    guard.expect("there is memory again").unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_server_turned_into_a_replica_refuses_until_it_is_a_master_again() {
+    let stalls = Stalls::watch();
+    let server = Server::start().await;
+    let client = impatient(&server).await;
+    let lock = client.mutex("n").with_ttl(600 * MS);
+    let guard = lock.lock().await.expect("free");
+    let released = client.mutex("m").lock().await.expect("free");
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    let turned_at = Instant::now();
+
+    let error = unavailable(client.mutex("other").try_lock().await);
+    assert!(error.contains("read only replica"), "{error}");
+    let error = unavailable(client.mutex("other").lock().await);
+    assert!(error.contains("it is a replica of 127.0.0.1:1: name the master"), "{error}");
+    let error = unavailable(released.unlock().await);
+    assert!(error.contains("it is a replica of 127.0.0.1:1"), "{error}");
+    let reason = tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    assert_eq!(reason, LossReason::NotRenewed);
+    assert!(turned_at.elapsed() < within(2500 * MS, &stalls), "{:?}", turned_at.elapsed());
+    drop(guard);
+    set(&server, "replica-serve-stale-data", "no").await;
+    let error = unavailable(client.mutex("other").try_lock().await);
+    assert!(error.contains("it is a replica of 127.0.0.1:1"), "{error}");
+
+    server.command(&["REPLICAOF", "NO", "ONE"]).await;
+    let guard = lock.lock_with_timeout(LIMIT).await.expect("it takes writes again");
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_save_refuses_until_it_can() {
+    let server = Server::start().await;
+    let client = impatient(&server).await;
+    let lock = client.mutex("n").with_ttl(600 * MS);
+    let guard = lock.lock().await.expect("free");
+    let released = client.mutex("m").lock().await.expect("free");
+    let status = async || {
+        let info = server.command(&["INFO", "persistence"]).await;
+        let info: String = redis::from_redis_value(info).expect("a text");
+        info.contains("rdb_last_bgsave_status:ok")
+    };
+    // Where its file should go there is a directory.
+    fs::create_dir_all(server.dir().join("dump.rdb/x")).expect("a directory can be made");
+    set(&server, "save", "3600 1").await;
+    server.command(&["BGSAVE"]).await;
+    eventually(LIMIT, "saving fails", async || !status().await).await;
+
+    let error = unavailable(client.mutex("other").try_lock().await);
+    assert!(error.contains("MISCONF"), "{error}");
+    let error = unavailable(released.unlock().await);
+    assert!(error.contains("MISCONF"), "{error}");
+    let reason = tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    assert_eq!(reason, LossReason::NotRenewed);
+    drop(guard);
+
+    let waiter =
+        tokio::spawn(builder(&server).connect().await.expect("connected").mutex("other").lock());
+    fs::remove_dir_all(server.dir().join("dump.rdb")).expect("it can be removed again");
+    server.command(&["BGSAVE"]).await;
+    eventually(LIMIT, "saving works", async || status().await).await;
+    let guard = tokio::time::timeout(LIMIT, waiter).await.expect("no hang").expect("no panic");
+    guard.expect("it takes writes again").unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_server_that_loads_its_data_is_waited_for() {
+    let server = Server::with(&["--rdbcompression", "no", "--key-load-delay", "30000"]).await;
+    let client = impatient(&server).await;
+    // A server looks at its connections every two megabytes that it loads: here every fourth key.
+    for n in 0..40 {
+        server.command(&["SETRANGE", &format!("x{n}"), "524287", "x"]).await;
+    }
+    server.command(&["SAVE"]).await;
+    server.kill();
+    let lock = client.mutex("n");
+    let loading = async || {
+        let told = match lock.try_lock().await {
+            Err(error) => told(&error),
+            Ok(_) => String::new(),
+        };
+        told.contains("loading")
+    };
+    let ((), (), new_client) = tokio::join!(
+        server.restart(),
+        eventually(LIMIT, "one attempt says that the server loads", loading),
+        builder(&server).connect_timeout(LIMIT).connect(),
+    );
+    client_is_idle(&new_client.expect("it waits until the server has loaded")).await;
+    let guard = lock.lock_with_timeout(LIMIT).await.expect("it has loaded");
+    guard.unlock().await.expect("held");
+    client_is_idle(&client).await;
+    assert!(!exists(&server, "n").await);
+}

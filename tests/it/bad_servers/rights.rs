@@ -1,0 +1,185 @@
+//! Users who lack rights.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Error, FindingKind};
+
+use super::{MS, somebody_waits, user};
+use crate::{
+    checks::{AT_ONCE, LIMIT, connect, exists, no_connection_left, nothing_left},
+    support::{Server, Stalls, eventually, within},
+};
+
+#[tokio::test]
+async fn each_missing_right_is_named_at_connect() {
+    let server = Server::start().await;
+    let commands = [
+        "pttl",
+        "hexists",
+        "hrandfield",
+        "hget",
+        "hlen",
+        "hset",
+        "pexpire",
+        "del",
+        "get",
+        "set",
+        "time",
+        "publish",
+        "pubsub",
+        "subscribe",
+        "evalsha",
+    ];
+    for command in commands {
+        let url = user(&server, "u", &["~*", "&*", "+@all", &format!("-{command}")]).await;
+        let started_at = Instant::now();
+        let error = Client::connect(&url).await.expect_err(command);
+        assert!(started_at.elapsed() < AT_ONCE, "{command}");
+        let Error::Denied { what, .. } = &error else { panic!("{command}: {error:?}") };
+        assert_eq!(what.split('|').next(), Some(command), "{error:?}");
+        assert!(error.to_string().contains(command), "{error}");
+    }
+    let url = user(&server, "u", &["~*", "&*", "+@all", "-hset", "-pexpire"]).await;
+    let error = Client::connect(&url).await.expect_err("two rights are missing").to_string();
+    assert!(error.contains("hset") && error.contains("pexpire"), "{error}");
+    no_connection_left(&server).await;
+    assert!(server.command(&["DBSIZE"]).await == redis::Value::Int(0), "a probe left something");
+}
+
+#[tokio::test]
+async fn a_missing_right_to_load_scripts_is_named_at_connect() {
+    let server = Server::start().await;
+    let url = user(&server, "u", &["~*", "&*", "+@all", "-eval"]).await;
+    let error = Client::connect(&url).await.expect_err("nothing is loaded yet");
+    assert!(matches!(&error, Error::Denied { what, .. } if &**what == "eval"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_missing_right_to_load_scripts_is_named_also_where_another_has_loaded_them() {
+    let server = Server::start().await;
+    connect(&server).await.mutex("n").lock().await.expect("free").unlock().await.expect("held");
+    let url = user(&server, "u", &["~*", "&*", "+@all", "-eval"]).await;
+    let error = Client::connect(&url).await.expect_err("after SCRIPT FLUSH it could do nothing");
+    assert!(matches!(&error, Error::Denied { what, .. } if &**what == "eval"), "{error:?}");
+}
+
+#[tokio::test]
+async fn rights_that_only_inform_are_not_needed() {
+    let server = Server::start().await;
+    let rules = [
+        "~*",
+        "&*",
+        "-@all",
+        "+eval",
+        "+evalsha",
+        "+pttl",
+        "+hexists",
+        "+hrandfield",
+        "+hget",
+        "+hlen",
+        "+hset",
+        "+pexpire",
+        "+del",
+        "+get",
+        "+set",
+        "+time",
+        "+publish",
+        "+pubsub|numsub",
+        "+subscribe",
+        "+unsubscribe",
+        "+ping",
+    ];
+    let url = user(&server, "least", &rules).await;
+    let client = Client::connect(&url).await.expect("all that is needed");
+    let holder = connect(&server).await;
+    let held = holder.mutex("n").lock().await.expect("free");
+    let lock = client.mutex("n").with_ttl(150 * MS);
+    let waiter = tokio::spawn(lock.lock());
+    somebody_waits(&holder.mutex("n")).await;
+    let unlocked_at = Instant::now();
+    held.unlock().await.expect("held");
+    let guard = waiter.await.expect("no panic").expect("it may");
+    assert!(unlocked_at.elapsed() < Duration::from_millis(1500), "it was not woken");
+    let inner = guard.reenter().expect("held");
+    // Longer than two TTLs: what is tested is that it stays held.
+    tokio::time::sleep(400 * MS).await;
+    assert!(inner.is_held());
+    drop(inner);
+    guard.unlock().await.expect("held");
+    let findings = client.check().await.expect("an answer");
+    assert!(
+        findings.iter().any(|finding| matches!(finding.kind, FindingKind::Unknown(_))),
+        "{findings:?}"
+    );
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_right_taken_away_later_is_named_by_the_call_that_needs_it() {
+    let server = Server::start().await;
+    let url = user(&server, "u", &["~*", "&*", "+@all"]).await;
+    let client = Client::connect(&url).await.expect("all rights");
+    let lock = client.mutex("n");
+    lock.lock().await.expect("free").unlock().await.expect("held");
+    for command in ["hset", "pexpire", "time"] {
+        server.command(&["ACL", "SETUSER", "u", "+@all", &format!("-{command}")]).await;
+        for answer in [lock.lock().await.map(Some), lock.try_lock().await] {
+            // Older servers do not say which command a script may not run.
+            assert!(matches!(answer, Err(Error::Denied { .. })), "{command}: {answer:?}");
+        }
+        assert!(!exists(&server, "n").await, "half a lock without {command}");
+    }
+    server.command(&["ACL", "SETUSER", "u", "+@all"]).await;
+    lock.lock().await.expect("free").unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_key_out_of_bounds_is_denied_when_it_is_asked_for() {
+    let server = Server::start().await;
+    let rules =
+        ["~mine:*", "~leasehold_token:{mine:*", "~redisson_lock__channel:{mine:*", "&*", "+@all"];
+    let client = Client::connect(&user(&server, "u", &rules).await).await.expect("all commands");
+    let lock = client.mutex("theirs");
+    let started_at = Instant::now();
+    let errors = [
+        lock.lock().await.expect_err("denied"),
+        lock.try_lock().await.expect_err("denied"),
+        lock.lock_with_timeout(LIMIT).await.expect_err("denied"),
+        lock.status().await.expect_err("denied"),
+        lock.force_unlock().await.expect_err("denied"),
+    ];
+    assert!(started_at.elapsed() < AT_ONCE);
+    for error in errors {
+        assert!(matches!(&error, Error::Denied { what, .. } if &**what == "the key"), "{error:?}");
+    }
+    client.mutex("mine:1").lock().await.expect("free").unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+
+    // A lock's key without its counter's is not enough, and must not end in half a lock.
+    let client = Client::connect(&user(&server, "v", &["~mine:*", "&*", "+@all"]).await).await;
+    let client = client.expect("all commands");
+    let error = client.mutex("mine:1").lock().await.expect_err("the counter is denied");
+    assert!(matches!(&error, Error::Denied { what, .. } if &**what == "the key"), "{error:?}");
+    nothing_left(&server, &client).await;
+}
+
+/// Without a right to the channel nobody is woken, and nobody waits for ever either.
+#[tokio::test]
+async fn without_the_channel_a_release_is_found_by_polling() {
+    let stalls = Stalls::watch();
+    let server = Server::start().await;
+    let url = user(&server, "u", &["~*", "resetchannels", "+@all"]).await;
+    let (holder, client) = (connect(&server).await, Client::connect(&url).await.expect("rights"));
+    let held = holder.mutex("n").lock().await.expect("free");
+    let waiter = tokio::spawn(client.mutex("n").lock());
+    eventually(LIMIT, "it waits", async || client.stats().subscriptions == 1).await;
+    held.unlock().await.expect("held");
+    let unlocked_at = Instant::now();
+    let guard = tokio::time::timeout(LIMIT, waiter).await.expect("no hang").expect("no panic");
+    let waited = unlocked_at.elapsed();
+    assert!(waited < within(Duration::from_millis(4100), &stalls), "{waited:?}");
+    // Its own release cannot be told, and is a release all the same.
+    guard.expect("free").unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}

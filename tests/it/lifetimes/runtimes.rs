@@ -1,0 +1,117 @@
+//! The runtime of a client ends.
+
+use std::sync::OnceLock;
+
+use leasehold::{Client, Error};
+
+use super::{MS, gone_in_the_end, is_closed, runtime, soon};
+use crate::{
+    checks::{LIMIT, connect, no_connection_left, nothing_left},
+    support::{Server, eventually},
+};
+
+/// The classic trap: two tests, each with a runtime of its own, and one client in a `static`.
+#[test]
+fn a_client_in_a_static_is_closed_at_once_on_the_second_runtime() {
+    static CLIENT: OnceLock<Client> = OnceLock::new();
+    let servers = runtime();
+    let server = servers.block_on(Server::start());
+
+    let first = runtime();
+    let (guard, lost) = first.block_on(async {
+        let client = connect(&server).await;
+        let client = CLIENT.get_or_init(|| client);
+        let guard = client.mutex("n").with_ttl(700 * MS).lock().await.expect("free");
+        let lost = guard.lost();
+        (guard, lost)
+    });
+    drop(first);
+
+    runtime().block_on(async {
+        let client = CLIENT.get().expect("it was made");
+        let lock = client.mutex("m");
+        assert!(is_closed(&soon("lock", lock.lock()).await));
+        assert!(is_closed(&soon("try_lock", lock.try_lock()).await));
+        assert!(is_closed(&soon("try_lock_for", lock.try_lock_for(LIMIT)).await));
+        assert!(is_closed(&soon("lock_with_timeout", lock.lock_with_timeout(LIMIT)).await));
+        assert!(is_closed(&soon("run", lock.run(async |_| ())).await));
+        assert!(is_closed(&soon("status", lock.status()).await));
+        assert!(is_closed(&soon("force_unlock", lock.force_unlock()).await));
+        assert!(is_closed(&soon("check", client.check()).await));
+        assert!(is_closed(&soon("the held lock", client.mutex("n").lock()).await));
+
+        soon("lost", lost).await;
+        assert!(soon("extend", guard.extend(LIMIT)).await.is_err());
+        let inner = guard.reenter();
+        drop(inner);
+        eventually(LIMIT, "the hold ends at its deadline", async || !guard.is_held()).await;
+        assert!(guard.reenter().is_err());
+        let left = soon("unlock", guard.unlock()).await;
+        assert!(matches!(left, Err(Error::Lost { .. } | Error::Closed)), "{left:?}");
+        let _ = (client.stats(), client.holds(), format!("{client:?}"));
+        soon("shutdown", client.shutdown()).await;
+    });
+    servers.block_on(gone_in_the_end(&server, "n"));
+    servers.block_on(no_connection_left(&server));
+}
+
+#[test]
+fn waiters_get_closed_and_holders_are_told_when_the_clients_runtime_is_dropped() {
+    let servers = runtime();
+    let (server, other) = servers.block_on(async {
+        let server = Server::start().await;
+        let other = connect(&server).await;
+        (server, other)
+    });
+    let held = servers.block_on(other.mutex("theirs").lock()).expect("free");
+
+    let first = runtime();
+    let client = first.block_on(connect(&server));
+    let second = runtime();
+    let (guard, lost, waits) = second.block_on(async {
+        let guard = client.mutex("ours").lock().await.expect("free");
+        let lost = tokio::spawn(guard.lost());
+        let waits = [
+            tokio::spawn(client.mutex("theirs").lock()),
+            tokio::spawn(client.mutex("theirs").lock_with_timeout(2 * LIMIT)),
+            tokio::spawn(client.mutex("ours").lock()),
+        ];
+        eventually(LIMIT, "all wait", async || client.stats().waiters == 3).await;
+        (guard, lost, waits)
+    });
+    drop(first);
+    second.block_on(async {
+        for wait in waits {
+            let answer = soon("a wait", wait).await.expect("no panic");
+            assert!(is_closed(&answer), "{answer:?}");
+        }
+        soon("lost", lost).await.expect("no panic");
+        // Without its runtime nothing can be sent: the lock lasts until its TTL.
+        drop(guard);
+    });
+    servers.block_on(async {
+        held.unlock().await.expect("held");
+        other.mutex("ours").force_unlock().await.expect("an answer");
+        nothing_left(&server, &other).await;
+    });
+}
+
+#[test]
+fn a_client_on_a_named_runtime_outlives_the_one_that_connected() {
+    let tasks = runtime();
+    let (server, client) = runtime().block_on(async {
+        let server = Server::start().await;
+        let builder = Client::builder().nodes([server.url()]).runtime(tasks.handle().clone());
+        let client = builder.connect().await.expect("connected");
+        (server, client)
+    });
+    runtime().block_on(async {
+        let guard = client.mutex("n").with_ttl(300 * MS).lock().await.expect("free");
+        let held = tokio::time::timeout(700 * MS, guard.lost()).await;
+        assert!(held.is_err(), "it is renewed there: {held:?}");
+        guard.unlock().await.expect("held");
+        nothing_left(&server, &client).await;
+        drop(client);
+        eventually(LIMIT, "its tasks end", async || tasks.metrics().num_alive_tasks() == 0).await;
+    });
+}

@@ -1,0 +1,256 @@
+//! What is logged, and that nothing secret is ever shown.
+
+use std::{
+    io,
+    sync::{Arc, Mutex as StdMutex},
+    time::Duration,
+};
+
+use leasehold::{Client, Error, Owner, SelfWait};
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::fmt::{MakeWriter, format::FmtSpan};
+
+use crate::{
+    checks::{LIMIT, connect, nothing_left, told},
+    support::{Proxy, Server, eventually},
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// All that is logged by this thread, which runs the client's tasks, too.
+#[derive(Clone, Default)]
+struct Log(Arc<StdMutex<Vec<u8>>>);
+
+impl Log {
+    fn listen() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(log.clone())
+            .with_max_level(tracing::Level::TRACE)
+            .with_span_events(FmtSpan::CLOSE)
+            .with_ansi(false)
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    fn text(&self) -> String {
+        let bytes = self.0.lock().expect("no panic").clone();
+        String::from_utf8(bytes).expect("text")
+    }
+
+    /// The lines that end the span of an acquisition of this lock.
+    fn spans(&self, lock: &str) -> Vec<String> {
+        let text = self.text();
+        let lock = format!("lock=\"{lock}\"");
+        text.lines()
+            .filter(|line| line.contains(" close ") && line.contains(&lock))
+            .map(ToOwned::to_owned)
+            .collect()
+    }
+
+    fn has(&self, parts: &[&str]) -> bool {
+        self.text().lines().any(|line| parts.iter().all(|part| line.contains(part)))
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().expect("no panic").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+#[tokio::test]
+async fn each_acquisition_has_a_span_that_tells_how_it_went() {
+    let (log, _listening) = Log::listen();
+    let server = Server::start().await;
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let me = Owner::named("req-17");
+    let lock = client.mutex("n").owned_by(&me);
+
+    let guard = lock.lock().await.expect("free");
+    let [free] = &log.spans("n")[..] else { panic!("one span: {:?}", log.spans("n")) };
+    for part in ["owner=req-17#", "outcome=\"held\"", "contended=false", "wait_us=", "logging.rs:"]
+    {
+        assert!(free.contains(part), "no {part} in {free}");
+    }
+    assert!(free.contains(&format!("token={}", guard.token())), "{free}");
+    let nested = lock.lock().await.expect("ours");
+    assert_eq!(log.spans("n").len(), 2);
+    assert!(log.spans("n")[1].contains("outcome=\"held\""));
+    drop(nested);
+
+    let elsewhere = other.mutex("n");
+    elsewhere.lock_with_timeout(20 * MS).await.expect_err("it is held");
+    let late = log.spans("n").pop().expect("a span");
+    assert!(late.contains("outcome=timed out") && late.contains("held by"), "{late}");
+    assert!(late.contains("contended=true"), "{late}");
+
+    let waiter = tokio::spawn(elsewhere.lock());
+    eventually(LIMIT, "it waits", async || other.stats().waiters == 1).await;
+    guard.unlock().await.expect("held");
+    let guard = waiter.await.expect("no panic").expect("free");
+    let waited = log.spans("n").pop().expect("a span");
+    assert!(waited.contains("contended=true") && waited.contains("outcome=\"held\""), "{waited}");
+    assert_eq!(log.spans("n").len(), 4);
+    guard.unlock().await.expect("held");
+}
+
+#[tokio::test]
+async fn losses_failed_renewals_and_new_connections_are_logged() {
+    let (log, _listening) = Log::listen();
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    eventually(LIMIT, "the findings are logged", async || log.has(&["INFO", "appendonly is off"]))
+        .await;
+    let guard = client.mutex("n").with_ttl(300 * MS).lock().await.expect("free");
+    server.pause();
+    tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    assert!(log.has(&["WARN", "renewal failed", "lock=\"n\""]), "{}", log.text());
+    assert!(
+        log.has(&["WARN", "lock lost", "lock=\"n\"", "renewal was confirmed"]),
+        "{}",
+        log.text()
+    );
+    drop(guard);
+    server.resume();
+    let made = client.stats().connections_made;
+    server.command(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+    eventually(LIMIT, "it connects again", async || client.stats().connections_made > made).await;
+    eventually(LIMIT, "that is logged", async || {
+        log.has(&["WARN", "connection lost"]) && log.has(&["INFO", "connected again"])
+    })
+    .await;
+    client.mutex("n").force_unlock().await.expect("an answer");
+    assert!(log.has(&["WARN", "force-unlocked", "lock=\"n\""]), "{}", log.text());
+}
+
+#[tokio::test]
+async fn a_task_that_waits_for_itself_is_warned_of() {
+    let (log, _listening) = Log::listen();
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let lock = client.mutex("n");
+    let guard = lock.lock().await.expect("free");
+    // One attempt waits for nobody.
+    assert!(lock.try_lock().await.expect("an answer").is_none());
+    // Another task may wait.
+    let waiter = tokio::spawn(lock.lock());
+    eventually(LIMIT, "it waits", async || client.stats().waiters == 1).await;
+    waiter.abort();
+    assert!(!log.has(&["owned_by"]), "{}", log.text());
+    lock.lock_with_timeout(20 * MS).await.expect_err("it holds it itself");
+    assert!(log.has(&["WARN", "lock=\"n\"", "owned_by", "scope"]), "{}", log.text());
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_task_that_waits_for_itself_fails_where_that_is_wanted() {
+    let server = Server::start().await;
+    let builder = Client::builder().nodes([server.url()]).self_wait(SelfWait::Fail);
+    let client = builder.connect().await.expect("connected");
+    let lock = client.mutex("n");
+    let guard = lock.lock().await.expect("free");
+    for answer in [lock.lock().await, lock.lock_with_timeout(LIMIT).await] {
+        let Err(Error::SelfWait { lock, .. }) = &answer else { panic!("{answer:?}") };
+        assert_eq!(&**lock, "n");
+    }
+    assert!(lock.try_lock().await.expect("an answer").is_none());
+    let nested = lock.owned_by(guard.owner()).lock().await.expect("that is how to nest");
+    drop(nested);
+    let elsewhere = tokio::spawn(lock.lock_with_timeout(20 * MS)).await.expect("no panic");
+    assert!(matches!(elsewhere, Err(Error::Timeout { .. })), "{elsewhere:?}");
+    guard.unlock().await.expect("held");
+
+    let answer = tokio::spawn({
+        let lock = lock.clone();
+        async move {
+            let _guard = lock.lock().await?;
+            lock.lock().await
+        }
+    })
+    .await
+    .expect("no panic");
+    assert!(matches!(answer, Err(Error::SelfWait { .. })), "{answer:?}");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn nothing_secret_is_ever_shown() {
+    let (log, _listening) = Log::listen();
+    let server = Server::with(&["--requirepass", "canary-password"]).await;
+    let proxy = Proxy::start(server.port()).await;
+    let url = proxy.url().replace("redis://", "redis://:canary-password@");
+    let builder = Client::builder().nodes([url.clone()]).name("billing-7");
+    let builder = builder.response_timeout(200 * MS).unavailable_after(300 * MS);
+    let mut shown = format!("{builder:?}");
+    let mut show = |text: String| shown.push_str(&text);
+    let client = builder.connect().await.expect("the password is right");
+    let lock = client.mutex("n").with_ttl(500 * MS);
+    let guard = lock.lock().await.expect("free");
+    let uuid = guard.holder().as_str().rsplit_once(':').expect("client:uuid").1.to_owned();
+    let secret_end = &uuid[9..];
+
+    let nested = guard.reenter().expect("held");
+    show(format!(
+        "{client:?} {lock:?} {guard:?} {nested:?} {:?} {:?}",
+        guard.lost(),
+        guard.owner()
+    ));
+    show(format!("{:?} {}", guard.holder(), guard.holder()));
+    show(format!("{:?} {:?}", client.holds(), client.stats()));
+    show(format!("{:?} {:?}", lock.status().await, lock.holder().await));
+    show(format!("{:?}", client.check().await));
+    show(told(&lock.lock_with_timeout(20 * MS).await.expect_err("it is held")));
+    show(told(&client.mutex("").lock().await.expect_err("no name")));
+    server.command(&["SET", "other", "1"]).await;
+    show(told(&client.mutex("other").lock().await.expect_err("no lock")));
+    server.command(&["DEL", "other"]).await;
+
+    // A failed renewal, a loss, a broken connection, a refused and a forced unlock.
+    proxy.drop_replies(true);
+    tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    show(told(&client.mutex("m").lock().await.expect_err("no answer")));
+    show(told(&guard.unlock().await.expect_err("lost")));
+    drop(nested);
+    proxy.drop_replies(false);
+    proxy.cut();
+    let guard = lock.lock_with_timeout(LIMIT).await.expect("free");
+    lock.force_unlock_if(&guard.holder()).await.expect("an answer");
+    let second = guard.holder().as_str().rsplit_once(':').expect("client:uuid").1.to_owned();
+    show(format!("{guard:?}"));
+    drop(guard);
+    client.shutdown().await;
+    show(format!("{client:?}"));
+
+    let bad = url.replace("canary-password", "canary-wrong");
+    show(told(&Client::connect(&bad).await.expect_err("not the password")));
+    proxy.refuse(true);
+    show(told(&Client::connect(&url).await.expect_err("nobody is there")));
+
+    let log = log.text();
+    assert!(
+        log.contains("lock lost") && log.contains(&uuid[..8]),
+        "the log tells what it may: {log}"
+    );
+    for (place, text) in [("the log", &log), ("what is shown", &shown)] {
+        for secret in ["canary", &uuid, secret_end, &second[9..]] {
+            let at = text.find(secret);
+            let around = at.map(|at| &text[at.saturating_sub(200)..(at + 40).min(text.len())]);
+            assert!(at.is_none(), "{place} tells {secret}: {around:?}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Waiters: those that nobody wakes, those behind others, and those that go away.
+
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use super::{
+    CHANNEL, MS, builder, connect_through, know_scripts, on_its_own_runtime, poll_once, runtime,
+    subscribed, with_one_behind,
+};
+use crate::{
+    checks::{LIMIT, connect, exists, nothing_left},
+    support::{Proxy, Server, Spy, Stalls, eventually, subscribers, within},
+};
+
+/// The driver that found no server once went on in circles, without ever asking again.
+#[test]
+fn a_waiter_of_a_server_that_is_away_rests_and_asks_again() {
+    let (tests, tasks) = (runtime(), runtime());
+    let (server, client) = on_its_own_runtime(&tests, &tasks);
+    server.kill();
+    // An ask is given up after a third of that.
+    let waiting = tests.spawn(client.mutex("n").with_ttl(150 * MS).lock());
+    tests.block_on(async {
+        let what = "the first ask has failed";
+        eventually(LIMIT, what, async || client.stats().waiters == 1).await;
+        let busy = || tasks.metrics().worker_total_busy_duration(0);
+        let (began_at, busy_before) = (Instant::now(), busy());
+        // Through some asks of the one who asks for it, and the pauses between them.
+        tokio::time::sleep(800 * MS).await;
+        let (took, busy) = (began_at.elapsed(), busy() - busy_before);
+        assert!(busy < took / 2, "busy for {busy:?} of {took:?}, without anything to do");
+
+        server.restart().await;
+        let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it asks again");
+        guard.expect("no panic").expect("free").unlock().await.expect("held");
+        nothing_left(&server, &client).await;
+    });
+}
+
+/// The waiter comes while the first one's ask is on its way: then nobody watches the lease that it wins.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_that_came_during_an_ask_gets_in_when_that_hold_is_lost() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let proxy = Proxy::start(server.port()).await;
+    let client = connect_through(&proxy).await;
+    proxy.hold_replies();
+    let first = tokio::spawn(client.mutex("n").with_lease(500 * MS).lock());
+    eventually(LIMIT, "it is granted", async || exists(&server, "n").await).await;
+    let second = tokio::spawn(client.mutex("n").lock());
+    eventually(LIMIT, "another waits", async || client.stats().waiters == 1).await;
+    proxy.release_replies();
+
+    let guard = first.await.expect("no panic").expect("free");
+    let lost_at = Instant::now() + guard.remaining();
+    let second = tokio::time::timeout(LIMIT, second).await.expect("it gets in");
+    let second = second.expect("no panic").expect("the other is lost");
+    let took = lost_at.elapsed();
+    assert!(took < within(100 * MS, &stalls), "{took:?} after the loss");
+    assert!(!guard.is_held() && second.is_held());
+    drop((guard, second));
+    nothing_left(&server, &client).await;
+}
+
+/// A server out of memory refuses every ask at once: after the silence of others that heard a release, too,
+/// the next ask comes after a pause.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn asks_that_fail_after_a_silence_are_backed_off() {
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let lock = client.mutex("n");
+    let other = redis::Client::open(server.url()).expect("a valid URL");
+    let mut deaf = other.get_async_pubsub().await.expect("connected");
+    deaf.subscribe(CHANNEL).await.expect("subscribed");
+
+    let guard = lock.lock().await.expect("free");
+    // Past the hand-off window, so that the release goes out, and is heard by a client that never asks.
+    tokio::time::sleep(30 * MS).await;
+    let waiting = tokio::spawn(lock.lock());
+    eventually(LIMIT, "it waits", async || client.stats().waiters == 1).await;
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    guard.unlock().await.expect("held");
+    let asks = async || rejected(&server).await;
+    eventually(LIMIT, "it asks, and is refused", async || asks().await >= 2).await;
+    let before = asks().await;
+    tokio::time::sleep(400 * MS).await;
+    let asked = asks().await - before;
+    assert!(asked < 20, "{asked} asks in 400 ms");
+    assert!(!waiting.is_finished());
+
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it asks again");
+    guard.expect("no panic").expect("free").unlock().await.expect("held");
+    drop(deaf);
+    nothing_left(&server, &client).await;
+}
+
+/// How many commands the server has refused before they ran.
+async fn rejected(server: &Server) -> u64 {
+    let info = server.command(&["INFO", "errorstats"]).await;
+    let info: String = redis::from_redis_value(info).expect("a text");
+    let count = info.split("errorstat_OOM:count=").nth(1);
+    count.map_or(0, |count| count.trim_end_matches(char::is_control).parse().expect("a number"))
+}
+
+/// The lock is given back after the waiter was refused and before it listens: it asks once more when it does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_before_the_subscription_is_not_missed() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let proxy = Proxy::start(server.port()).await;
+    let (client, other) = (connect_through(&proxy).await, connect(&server).await);
+    let theirs = other.mutex("n").lock().await.expect("free");
+    // Its connection for subscriptions is yet to be made.
+    proxy.refuse(true);
+    let waiting = tokio::spawn(client.mutex("n").lock());
+    eventually(LIMIT, "it was refused", async || client.stats().waiters == 1).await;
+    let refused_at = Instant::now();
+    assert_eq!(subscribers(&server, CHANNEL).await, 0);
+    theirs.unlock().await.expect("held");
+    proxy.refuse(false);
+    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it asks again");
+    let took = refused_at.elapsed();
+    // It would ask by itself after two seconds at the earliest.
+    assert!(took < within(1500 * MS, &stalls), "{took:?}");
+    guard.expect("no panic").expect("free").unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// A client that stands behind many others does not ask on the message. If none of them does, it asks soon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_behind_clients_that_never_ask_asks_after_a_silence() {
+    let server = Server::start().await;
+    let stalls = Stalls::watch();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let theirs = other.mutex("n").lock().await.expect("free");
+    let mut deaf = Vec::new();
+    for _ in 0..8 {
+        let listener = redis::Client::open(server.url()).expect("a valid URL");
+        let mut listener = listener.get_async_pubsub().await.expect("connected");
+        listener.subscribe(CHANNEL).await.expect("subscribed");
+        deaf.push(listener);
+    }
+    let spy = Spy::on(&server).await;
+    let waiting = tokio::spawn(client.mutex("n").lock());
+    let refused = async || spy.count("lock_acquire") == 2;
+    eventually(LIMIT, "it listens, and was refused after that", refused).await;
+    // Its number in the line comes with that refusal.
+    client.mutex("n").is_locked().await.expect("an answer behind it");
+    let freed_at = Instant::now();
+    theirs.unlock().await.expect("held");
+    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it asks");
+    let took = freed_at.elapsed();
+    assert!(took < within(500 * MS, &stalls), "{took:?}");
+    guard.expect("no panic").expect("free").unlock().await.expect("held");
+    drop(deaf);
+    nothing_left(&server, &client).await;
+}
+
+/// The lock was handed to a waiter that is dropped before it has looked: it goes to the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_handed_to_a_waiter_that_is_dropped_goes_on() {
+    let server = Server::start().await;
+    // Once by a hand-off, once by a release.
+    for window in [Duration::from_secs(1), Duration::ZERO] {
+        let builder = builder(server.url()).handoff_window(window);
+        let client = builder.connect().await.expect("connected");
+        let lock = client.mutex("n");
+        let (guard, hindmost) = with_one_behind(&server, &client, &lock, &lock).await;
+        hindmost.abort();
+        assert!(hindmost.await.is_err_and(|error| error.is_cancelled()));
+        let mut dropped = Box::pin(lock.lock());
+        poll_once(dropped.as_mut());
+        let next = tokio::spawn(lock.lock());
+        eventually(LIMIT, "both wait", async || client.stats().waiters == 2).await;
+        guard.unlock().await.expect("held");
+        eventually(LIMIT, "it is handed on", async || client.stats().waiters == 1).await;
+        drop(dropped);
+        let next = tokio::time::timeout(LIMIT, next).await.expect("it has its turn");
+        next.expect("no panic").expect("free").unlock().await.expect("held");
+        nothing_left(&server, &client).await;
+    }
+}
+
+/// `try_lock` stands in no line, and does not keep those who do from the lock for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_is_not_starved_by_attempts_of_its_own_process() {
+    let server = Server::start().await;
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let lock = client.mutex("n");
+    let theirs = other.mutex("n").lock().await.expect("free");
+    let waiting = tokio::spawn(lock.lock());
+    subscribed(&server).await;
+    let over = Arc::new(AtomicBool::new(false));
+    let polling = tokio::spawn({
+        let (lock, over) = (lock.clone(), over.clone());
+        async move {
+            while !over.load(SeqCst) {
+                if let Some(guard) = lock.try_lock().await.expect("an answer") {
+                    tokio::time::sleep(5 * MS).await;
+                    guard.unlock().await.expect("held");
+                }
+                // Refused by its own process it waits for nothing.
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    theirs.unlock().await.expect("held");
+    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it has its turn");
+    over.store(true, SeqCst);
+    guard.expect("no panic").expect("free").unlock().await.expect("held");
+    polling.await.expect("no panic");
+    nothing_left(&server, &client).await;
+}
+
+/// Who holds an `unlock` that it does not poll keeps nobody out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unlock_that_is_not_polled_any_more_holds_nobody_up() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let stalls = Stalls::watch();
+    let builder = builder(proxy.url()).response_timeout(300 * MS);
+    let client = builder.connect().await.expect("connected");
+    know_scripts(&client).await;
+    let lock = client.mutex("n");
+    let guard = lock.lock().await.expect("free");
+    // The answer does not come during the poll.
+    proxy.hold_replies();
+    let mut unlock = pin!(guard.unlock());
+    poll_once(unlock.as_mut());
+    proxy.release_replies();
+    let began_at = Instant::now();
+    let next = tokio::time::timeout(LIMIT, lock.lock()).await.expect("it gets in").expect("free");
+    let took = began_at.elapsed();
+    assert!(took < within(400 * MS, &stalls), "{took:?}");
+    unlock.await.expect("it was held");
+    assert!(next.is_held());
+    next.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}

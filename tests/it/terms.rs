@@ -1,0 +1,160 @@
+//! Watched locks, fixed leases, extensions, and terms nested in each other.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Error, LossReason};
+use redis::Value;
+
+use crate::{
+    checks::{LIMIT, connect, exists, nothing_left},
+    support::{Proxy, Server, Stalls, eventually},
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+async fn pttl(server: &Server, name: &str) -> i64 {
+    match server.command(&["PTTL", name]).await {
+        Value::Int(pttl) => pttl,
+        other => panic!("not a number: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_watched_lock_never_falls_below_half_its_ttl() {
+    let stalls = Stalls::watch();
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let guard = client.mutex("n").with_ttl(300 * MS).lock().await.expect("free");
+    let mut raw = server.raw().await;
+    let mut lowest = i64::MAX;
+    let until = Instant::now() + 1500 * MS;
+    while Instant::now() < until {
+        let pttl: i64 = redis::cmd("PTTL").arg("n").query_async(&mut raw).await.expect("a number");
+        lowest = lowest.min(pttl);
+        assert!(guard.is_held());
+        tokio::time::sleep(2 * MS).await;
+    }
+    let stall = i64::try_from(stalls.longest().as_millis()).expect("a short time");
+    assert!(lowest >= 150 - stall, "{lowest} ms, with a stall of {stall} ms");
+    assert!(lowest < 290, "it is not renewed all the time: {lowest}");
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_fixed_lease_is_not_renewed() {
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let guard = client.mutex("n").with_lease(500 * MS).lock().await.expect("free");
+    let mut last = (i64::MAX, Duration::MAX);
+    while guard.is_held() {
+        let now = (pttl(&server, "n").await, guard.remaining());
+        assert!(now.0 <= last.0 && now.1 <= last.1, "{now:?} after {last:?}");
+        last = now;
+        tokio::time::sleep(5 * MS).await;
+    }
+    eventually(LIMIT, "the key is gone, too", async || !exists(&server, "n").await).await;
+    drop(guard);
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn extending_lengthens_a_fixed_lease_and_never_shortens_it() {
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let guard = client.mutex("n").with_lease(500 * MS).lock().await.expect("free");
+    guard.extend(20 * Duration::from_secs(1)).await.expect("held");
+    assert!(guard.remaining() > Duration::from_secs(15), "{:?}", guard.remaining());
+    assert!(pttl(&server, "n").await > 15_000);
+    guard.extend(50 * MS).await.expect("held");
+    assert!(guard.remaining() > Duration::from_secs(15), "{:?}", guard.remaining());
+    assert!(pttl(&server, "n").await > 15_000);
+    server.command(&["DEL", "n"]).await;
+    let answer = guard.extend(LIMIT).await;
+    assert!(matches!(answer, Err(Error::Lost { reason: LossReason::Gone, .. })), "{answer:?}");
+    assert!(!guard.is_held());
+    let answer = guard.extend(LIMIT).await;
+    assert!(matches!(answer, Err(Error::Lost { .. })), "{answer:?}");
+    assert!(!exists(&server, "n").await, "nothing is made again after a loss");
+    drop(guard);
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn an_extension_that_nobody_confirms_leaves_the_old_end() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let client = Client::connect(&proxy.url()).await.expect("connected");
+    let guard = client.mutex("n").with_lease(600 * MS).lock().await.expect("free");
+    proxy.drop_replies(true);
+    let answer = guard.extend(20 * Duration::from_secs(1)).await;
+    assert!(matches!(answer, Err(Error::Unavailable { .. } | Error::Lost { .. })), "{answer:?}");
+    assert!(guard.remaining() < 600 * MS);
+    let reason =
+        tokio::time::timeout(LIMIT, guard.lost()).await.expect("it ends when it would have");
+    assert_eq!(reason, LossReason::Ended);
+    drop(guard);
+    proxy.drop_replies(false);
+    proxy.cut();
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_nested_watchdog_outlasts_the_fixed_lease_around_it() {
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let lock = client.mutex("n").owned_by(&client.owner());
+    let outer = lock.with_lease(300 * MS).lock().await.expect("free");
+    let inner = lock.with_ttl(300 * MS).lock().await.expect("ours");
+    assert_eq!((inner.hold_count(), inner.token()), (2, outer.token()));
+    // Several leases: what is tested is that it stays held.
+    let lost = tokio::time::timeout(900 * MS, outer.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
+    drop(inner);
+    assert!(outer.is_held());
+    outer.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_nested_watchdog_with_a_longest_hold_in_a_fixed_lease_ends() {
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let me = client.owner();
+    let lock = client.mutex("n").owned_by(&me);
+    let outer = lock.with_lease(200 * MS).lock().await.expect("free");
+    let inner = lock.with_ttl(200 * MS).with_max_hold(300 * MS).lock().await.expect("ours");
+    let lost = tokio::time::timeout(Duration::from_secs(3), outer.lost()).await;
+    assert!(lost.is_ok(), "neither of the two asked for more than half a second");
+    drop((outer, inner));
+}
+
+#[tokio::test]
+async fn nested_terms_widen_and_never_shorten() {
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let second = Duration::from_secs(1);
+    let lock = client.mutex("n").owned_by(&client.owner());
+
+    // Longer and shorter leases in a fixed one.
+    let outer = lock.with_lease(second).lock().await.expect("free");
+    let longer = lock.with_lease(20 * second).lock().await.expect("ours");
+    assert!(outer.remaining() > 15 * second && pttl(&server, "n").await > 15_000);
+    let shorter = lock.with_lease(50 * MS).lock().await.expect("ours");
+    assert!(outer.remaining() > 15 * second && pttl(&server, "n").await > 15_000);
+    drop((shorter, longer));
+    assert!(outer.remaining() > 15 * second && pttl(&server, "n").await > 15_000);
+    outer.unlock().await.expect("held");
+
+    // In a watched one.
+    let outer = lock.with_ttl(300 * MS).lock().await.expect("free");
+    let short = lock.with_lease(20 * MS).lock().await.expect("ours");
+    let lost = tokio::time::timeout(600 * MS, outer.lost()).await;
+    assert!(lost.is_err(), "a short lease inside does not stop its watchdog: {lost:?}");
+    let long = lock.with_ttl(20 * second).lock().await.expect("ours");
+    assert!(outer.remaining() > 15 * second && pttl(&server, "n").await > 15_000);
+    drop((short, long));
+    assert!(outer.remaining() > 15 * second);
+    outer.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
