@@ -18,7 +18,7 @@ use crate::events::{self, Events};
 use crate::key::Holder;
 use crate::node::{Common, Facts, Network, Node, NodeStatus, Servers, Vigil};
 use crate::owner::Owner;
-use crate::primitives::lock::Mutex;
+use crate::primitives::mutex::Mutex;
 
 /// A client holds the connections to one or several Redis or Valkey servers, and the locks taken through them.
 ///

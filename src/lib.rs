@@ -215,8 +215,9 @@ pub use guard::{Guard, Lost};
 pub use key::Holder;
 pub use node::{NodeState, NodeStatus};
 pub use owner::Owner;
-pub use primitives::lock::{LockStatus, Mutex};
+pub use primitives::mutex::Mutex;
 pub use primitives::run::Outcome;
+pub use primitives::status::LockStatus;
 
 /// Compiles the README's example.
 #[cfg(doctest)]

@@ -41,8 +41,8 @@ use crate::error::{Error, LossReason};
 use crate::key::Holder;
 use crate::node::NodeStatus;
 use crate::owner::Owner;
-use crate::primitives::lock::LockStatus;
 use crate::primitives::run::Outcome;
+use crate::primitives::status::LockStatus;
 use runtime::Runtime;
 
 /// A client for threads: [`leasehold::Client`](crate::Client) with calls that block.

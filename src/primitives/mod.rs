@@ -1,5 +1,9 @@
-//! One file per kind of lock: its handle, and what it asks of the servers.
+//! The kinds of lock: their handles, and what they ask of the servers.
 
-pub(crate) mod lock;
+mod lock;
+
+pub(crate) mod mutex;
 
 pub(crate) mod run;
+
+pub(crate) mod status;

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use super::lock::Mutex;
+use super::mutex::Mutex;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::owner::LockKey;

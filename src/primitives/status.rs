@@ -1,0 +1,85 @@
+//! What the servers know about a lock.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::lock::read_ttl;
+use crate::key::Holder;
+use crate::script::Reply;
+
+/// The state of a lock on the servers at one moment; see [`Mutex::status`](crate::Mutex::status).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct LockStatus {
+    /// The lock's name.
+    pub name: Arc<str>,
+    /// The holder; `None` if the lock is free.
+    pub holder: Option<Holder>,
+    /// The holder's number of guards, as far as the servers know.
+    pub hold_count: u32,
+    /// The time until the lock expires unless it is renewed; `None` if it is free, or never expires (it was made by hand).
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::maybe_seconds"))]
+    pub remaining: Option<Duration>,
+    /// The time since which a client of this library has held it, by the server's clock, accurate to about one
+    /// [`handoff_window`](crate::ClientBuilder::handoff_window). `None` for other holders, and over several nodes.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::maybe_time"))]
+    pub since: Option<SystemTime>,
+    /// The highest token reserved for its holds so far; `None` if the servers know none.
+    pub last_token: Option<u64>,
+    /// The number of clients that wait for the lock.
+    pub waiting_clients: u32,
+}
+
+impl LockStatus {
+    /// `exact` is true if tokens contain the exact time of their acquisition.
+    pub(super) fn read(name: &Arc<str>, reply: &Reply, exact: bool) -> Option<Self> {
+        let [pttl, holder, count, last_token, subscribers] = reply.list()? else {
+            return None;
+        };
+        let holder = holder.text().map(Holder::new);
+        let last_token = last_token.number().and_then(|token| u64::try_from(token).ok());
+        let ours = holder.as_ref().is_some_and(|holder| holder.client().is_some());
+        Some(Self {
+            name: name.clone(),
+            hold_count: count.number().unwrap_or(0).try_into().unwrap_or(0),
+            remaining: read_ttl(pttl),
+            // A token is the server's time of its acquisition in microseconds, accurate to one block.
+            since: last_token
+                .filter(|_| ours && exact)
+                .map(|token| UNIX_EPOCH + Duration::from_micros(token)),
+            last_token,
+            waiting_clients: subscribers.number()?.try_into().ok()?,
+            holder,
+        })
+    }
+
+    /// Combines the answers of several nodes: the holder is the one that a majority names, for as long as a majority does.
+    pub(super) fn of_majority(name: &Arc<str>, mut answers: Vec<Self>, majority: usize) -> Self {
+        let last_token = answers.iter().filter_map(|answer| answer.last_token).max();
+        let waiting_clients =
+            answers.iter().map(|answer| answer.waiting_clients).max().unwrap_or(0);
+        // Answers without an end come first, then the longest.
+        answers.sort_by_key(|answer| {
+            std::cmp::Reverse((answer.remaining.is_none(), answer.remaining))
+        });
+        let deciding = answers.iter().find_map(|answer| {
+            let holder = answer.holder.as_ref()?;
+            let is_same =
+                |other: &&Self| other.holder.as_ref().is_some_and(|it| it.is_one_with(holder));
+            answers.iter().filter(is_same).nth(majority - 1)
+        });
+        match deciding {
+            Some(deciding) => Self { last_token, waiting_clients, ..deciding.clone() },
+            None => Self {
+                name: name.clone(),
+                holder: None,
+                hold_count: 0,
+                remaining: None,
+                since: None,
+                last_token,
+                waiting_clients,
+            },
+        }
+    }
+}
