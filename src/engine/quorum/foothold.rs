@@ -37,6 +37,8 @@ pub(crate) enum Acquires {
 struct Memory {
     /// It held the lease in this run of its server, which did not end before that by itself.
     held: Option<(u64, Timestamp)>,
+    /// An unread answer to an acquire that was followed by a renewal whose answer is unread, too.
+    acquire: Option<Late>,
     late: Option<Late>,
 }
 
@@ -120,6 +122,7 @@ impl Foothold {
 
     /// Takes in a late answer, if it is there. Whether the lease is missing and to be put back.
     pub(crate) fn look(&mut self, node: &Node, heal: &Heal<'_>, now: Timestamp) -> bool {
+        self.look_at_acquire(heal, now);
         let Some(mut late) = self.memory.as_mut().and_then(|memory| memory.late.take()) else {
             return false;
         };
@@ -165,6 +168,24 @@ impl Foothold {
         }
     }
 
+    /// Takes in the answer to an acquire that a renewal followed. It comes before that of the renewal, and says whether
+    /// the node had what the renewal may have missed.
+    fn look_at_acquire(&mut self, heal: &Heal<'_>, now: Timestamp) {
+        let Some(mut late) = self.memory.as_mut().and_then(|memory| memory.acquire.take()) else {
+            return;
+        };
+        match at_hand(&mut late.sent) {
+            Some(Ok(reply)) => {
+                let answer = read(&reply, |reply| heal.primitive.read_acquire(reply));
+                if matches!(answer, Ok(Answer::Granted { .. })) {
+                    self.confirm(late.sent.run, heal.ttl, now);
+                }
+            }
+            Some(Err(_)) => {}
+            None => self.memory().acquire = Some(late),
+        }
+    }
+
     /// Takes in a node's part in a renewal. Whether the lease is missing and to be put back.
     pub(super) fn renewed(
         &mut self,
@@ -178,7 +199,9 @@ impl Foothold {
             // What was sent after it knows more, and must not be dropped before it is on the wire.
             if memory.late.as_ref().is_none_or(|late| late.sent_at <= sent_at) {
                 let asked = Asked::Renewal(ttl);
-                memory.late = Some(Late { sent, sent_at, asked, _behind: None });
+                let before = memory.late.replace(Late { sent, sent_at, asked, _behind: None });
+                let is_acquire = |late: &Late| matches!(late.asked, Asked::Acquire);
+                memory.acquire = before.filter(is_acquire).or(memory.acquire.take());
             }
             return false;
         }

@@ -229,3 +229,14 @@ async fn nothing_is_put_back_on_a_node_without_a_connection() {
     assert!(!with_node(|node, heal| foothold.heal(node, heal, at(0))).await);
     assert_eq!((foothold.acquires(), foothold.look_by(TTL)), (Acquires::None, None));
 }
+
+#[tokio::test]
+async fn a_late_refusal_of_a_renewal_does_not_hide_that_the_acquire_before_it_was_granted() {
+    for (answer, missing) in [(YES, false), (NO, true), (Some(Err(Fault::Closed)), true)] {
+        let mut foothold = Foothold::default();
+        late(&mut foothold, Asked::Acquire, answer);
+        assert!(!foothold.renewed(&mut sent(at(10)), at(10), TTL, at(10)));
+        late(&mut foothold, Asked::Renewal(Duration::ZERO), NO);
+        assert_eq!(look(&mut foothold, at(500)).await, missing);
+    }
+}
