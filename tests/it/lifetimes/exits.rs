@@ -38,7 +38,7 @@ fn a_process_that_exits_with_a_lock() {
 fn child(server: &Server) -> Command {
     let mut child = Command::new(std::env::current_exe().expect("this very program"));
     child
-        .args(["--exact", "lifetimes::a_process_that_exits_with_a_lock"])
+        .args(["--exact", "lifetimes::exits::a_process_that_exits_with_a_lock"])
         .env(CHILD, server.url())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
