@@ -603,7 +603,7 @@ impl HeldLock {
         }
         let held_for = now.since(hold.since);
         Some(Self {
-            name: hold.gate.primitive.name().clone(),
+            name: hold.gate.kind.name().clone(),
             owner: hold.owner.clone(),
             holder: Holder::new(hold.lease.id.0.clone()),
             token: hold.token,

@@ -50,7 +50,7 @@ impl Guard {
 
     /// Returns the lock's name.
     pub fn name(&self) -> &str {
-        self.hold().gate.primitive.name()
+        self.hold().gate.kind.name()
     }
 
     /// Returns the fencing token, which is higher than that of every earlier hold of this lock. Nested guards share it.
@@ -146,7 +146,7 @@ impl Guard {
     pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Error> {
         tokio::select! {
             biased;
-            reason = self.lost() => Err(Error::lost(self.hold().gate.primitive.name(), reason)),
+            reason = self.lost() => Err(Error::lost(self.hold().gate.kind.name(), reason)),
             output = future => Ok(output),
         }
     }
@@ -159,7 +159,7 @@ impl Guard {
     pub fn reenter(&self) -> Result<Self, Error> {
         match self.entry.again() {
             Ok(entry) => Ok(Self { entry }),
-            Err(reason) => Err(Error::lost(self.hold().gate.primitive.name(), reason)),
+            Err(reason) => Err(Error::lost(self.hold().gate.kind.name(), reason)),
         }
     }
 
@@ -208,7 +208,7 @@ impl Guard {
     pub(crate) async fn give_back(&mut self) -> Result<(), Error> {
         let hold = self.hold().clone();
         let gate = &hold.gate;
-        let lock = gate.primitive.name();
+        let lock = gate.kind.name();
         let lost = |reason| Err(Error::lost(lock, reason));
         match self.entry.leave() {
             Departure::Nested | Departure::HandedOff => Ok(()),
@@ -255,6 +255,6 @@ impl Future for Lost {
 
 impl fmt::Debug for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lost").field("lock", self.hold.gate.primitive.name()).finish()
+        f.debug_struct("Lost").field("lock", self.hold.gate.kind.name()).finish()
     }
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use super::ballot::{self, Ballot, Count};
 use super::gate::{Claim, Engine, Entered, Entry, Gate, Request, Service, Step, Until};
+use super::kind::{Kind, Refusal};
 use super::lease::Lease;
 use super::line::Line;
-use super::primitive::{Primitive, Refusal};
 use super::quorum::{Ears, Outcome};
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
@@ -30,12 +30,12 @@ pub(crate) struct Acquired {
 /// Takes a lock, or says by `request.until` why not.
 pub(crate) async fn acquire(
     engine: &Arc<Engine>,
-    primitive: &Arc<dyn Primitive>,
+    kind: &Arc<dyn Kind>,
     request: Request,
 ) -> Result<Acquired, Error> {
     let (entry, contended) = match request.until {
-        Until::Once => (Box::pin(attempt(engine, primitive, &request)).await?, false),
-        Until::At(_) | Until::Ever => wait(engine, primitive, &request).await?,
+        Until::Once => (Box::pin(attempt(engine, kind, &request)).await?, false),
+        Until::At(_) | Until::Ever => wait(engine, kind, &request).await?,
     };
     if entry.joined() {
         Box::pin(widen(&entry, request.terms)).await?;
@@ -45,24 +45,23 @@ pub(crate) async fn acquire(
 
 async fn wait(
     engine: &Arc<Engine>,
-    primitive: &Arc<dyn Primitive>,
+    kind: &Arc<dyn Kind>,
     request: &Request,
 ) -> Result<(Entry, bool), Error> {
-    let (_, entered) = Gate::come(engine, primitive, request)?;
+    let (_, entered) = Gate::come(engine, kind, request)?;
     let waiting = match entered {
         Entered::Again(entry) => return Ok((entry, false)),
         Entered::Wait(waiting) => waiting,
         // Boxed, as all that is rare here: the future of a hand-off stays small.
-        Entered::Claim(claim) => match Box::pin(ask_once(engine, primitive, request, claim)).await?
-        {
+        Entered::Claim(claim) => match Box::pin(ask_once(engine, kind, request, claim)).await? {
             Asked::Granted(entry) => return Ok((entry, false)),
             Asked::Refused { queued: Some(waiting), .. }
             | Asked::Failed { queued: Some(waiting), .. } => waiting,
             Asked::Refused { queued: None, refusal } => {
-                return Err(refusal.into_timeout(primitive.name(), waited(engine, request)));
+                return Err(refusal.into_timeout(kind.name(), waited(engine, request)));
             }
             Asked::Failed { queued: None, fault } => {
-                return Err(engine.quorum.error(Some(primitive.name()), fault));
+                return Err(engine.quorum.error(Some(kind.name()), fault));
             }
         },
         Entered::HeldHere(_) | Entered::Busy(_) => return Err(Error::Closed),
@@ -73,29 +72,29 @@ async fn wait(
 /// One attempt: asks once, or lets an ask that begins from now on speak for it.
 async fn attempt(
     engine: &Arc<Engine>,
-    primitive: &Arc<dyn Primitive>,
+    kind: &Arc<dyn Kind>,
     request: &Request,
 ) -> Result<Entry, Error> {
     // A held lock of this process is refused without a wait: a loop of attempts must let others run.
     tokio::task::coop::consume_budget().await;
     let mut met: Option<(Arc<Gate>, u64)> = None;
     loop {
-        let (gate, entered) = Gate::come(engine, primitive, request)?;
+        let (gate, entered) = Gate::come(engine, kind, request)?;
         match entered {
             Entered::Again(entry) => return Ok(entry),
             Entered::Claim(claim) => {
-                return match ask_once(engine, primitive, request, claim).await? {
+                return match ask_once(engine, kind, request, claim).await? {
                     Asked::Granted(entry) => Ok(entry),
                     Asked::Refused { refusal, .. } => {
-                        Err(refusal.into_timeout(primitive.name(), waited(engine, request)))
+                        Err(refusal.into_timeout(kind.name(), waited(engine, request)))
                     }
                     Asked::Failed { fault, .. } => {
-                        Err(engine.quorum.error(Some(primitive.name()), fault))
+                        Err(engine.quorum.error(Some(kind.name()), fault))
                     }
                 };
             }
             Entered::HeldHere(refusal) => {
-                return Err(refusal.into_timeout(primitive.name(), waited(engine, request)));
+                return Err(refusal.into_timeout(kind.name(), waited(engine, request)));
             }
             Entered::Busy(ask) => {
                 let (first, seen) = met.get_or_insert_with(|| (gate.clone(), ask));
@@ -104,7 +103,7 @@ async fn attempt(
                 let mut settled = std::pin::pin!(gate.settled.notified());
                 settled.as_mut().enable();
                 if let Some(refusal) = gate.refused_since(seen) {
-                    return Err(refusal.into_timeout(primitive.name(), waited(engine, request)));
+                    return Err(refusal.into_timeout(kind.name(), waited(engine, request)));
                 }
                 if !gate.is_asking() {
                     continue;
@@ -114,7 +113,7 @@ async fn attempt(
                 }
                 // The gate may be retired by now, and another one would not know.
                 if let Some(refusal) = gate.refused_since(seen) {
-                    return Err(refusal.into_timeout(primitive.name(), waited(engine, request)));
+                    return Err(refusal.into_timeout(kind.name(), waited(engine, request)));
                 }
             }
             Entered::Wait(_) => return Err(Error::Closed),
@@ -141,7 +140,7 @@ enum Asked {
 /// Asks the servers once. `Err` is what waiting cannot mend.
 async fn ask_once(
     engine: &Arc<Engine>,
-    primitive: &Arc<dyn Primitive>,
+    kind: &Arc<dyn Kind>,
     request: &Request,
     claim: Claim,
 ) -> Result<Asked, Error> {
@@ -151,7 +150,7 @@ async fn ask_once(
         Until::Ever => Timestamp::NEVER,
     };
     // It ends with the time at the latest: then it is released behind its back.
-    let outcome = ask(engine, primitive, claim.terms, claim.block, until).await;
+    let outcome = ask(engine, kind, claim.terms, claim.block, until).await;
     let waits = request.until != Until::Once && engine.clock.now() < until;
     match outcome {
         Ok(Outcome::Granted(grant)) => {
@@ -170,14 +169,14 @@ async fn ask_once(
             claim.failed(&fault, last_moment(engine, request) <= engine.clock.now());
             Ok(Asked::Failed { fault, queued })
         }
-        Err(fault) => Err(engine.quorum.error(Some(primitive.name()), fault)),
+        Err(fault) => Err(engine.quorum.error(Some(kind.name()), fault)),
     }
 }
 
 /// One acquire from sending to answer, begun as soon as there is a connection.
 async fn ask(
     engine: &Arc<Engine>,
-    primitive: &Arc<dyn Primitive>,
+    kind: &Arc<dyn Kind>,
     terms: Terms,
     block: u64,
     until: Timestamp,
@@ -185,10 +184,10 @@ async fn ask(
     let clock = &engine.clock;
     let at = until.min(clock.now().plus(engine.config.response_timeout(terms.ttl())));
     let id = || LeaseId::new(&engine.config.name, clock.uuid(), block);
-    let attempt = match engine.quorum.attempt(primitive, id(), terms.ttl(), block) {
+    let attempt = match engine.quorum.attempt(kind, id(), terms.ttl(), block) {
         Err(fault) if fault.may_pass() => {
             engine.quorum.up(at).await?;
-            engine.quorum.attempt(primitive, id(), terms.ttl(), block)?
+            engine.quorum.attempt(kind, id(), terms.ttl(), block)?
         }
         attempt => attempt?,
     };
@@ -224,7 +223,7 @@ async fn confirm(
     let hold = entry.hold();
     let engine = &hold.gate.engine;
     let lease = &hold.lease;
-    let lock = lease.primitive.name();
+    let lock = lease.kind.name();
     let lost = |reason| Error::lost(lock, reason);
     lease.check(engine.clock.now()).map_err(lost)?;
     let mut renewal = sent.map_err(|fault| engine.quorum.error(Some(lock), fault))?;
@@ -411,8 +410,8 @@ impl Driver {
             line.asked();
         }
         let engine = self.gate.engine.clone();
-        let primitive = self.gate.primitive.clone();
-        match ask(&engine, &primitive, claim.terms, claim.block, Timestamp::NEVER).await {
+        let kind = self.gate.kind.clone();
+        match ask(&engine, &kind, claim.terms, claim.block, Timestamp::NEVER).await {
             Ok(Outcome::Granted(grant)) => {
                 self.failures = 0;
                 claim.granted_to_waiters(grant);
@@ -470,8 +469,8 @@ impl Driver {
     /// Subscribes, if that was not done. Its confirmation ends the pause: then the lock is asked for again.
     fn listen(&mut self) {
         if self.ears.is_none() {
-            let primitive = &*self.gate.primitive;
-            self.ears = Some(self.gate.engine.quorum.subscribe(primitive));
+            let kind = &*self.gate.kind;
+            self.ears = Some(self.gate.engine.quorum.subscribe(kind));
         }
     }
 

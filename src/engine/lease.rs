@@ -17,7 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::primitive::Primitive;
+use super::kind::Kind;
 use super::quorum::{Foothold, Grant, Heal, Quorum, Release, Renewal};
 use super::round::PerNode;
 use crate::clock::{Clock, Timestamp};
@@ -32,7 +32,7 @@ use crate::script::Call;
 /// A grant with an end.
 pub(crate) struct Lease {
     pub(crate) id: LeaseId,
-    pub(crate) primitive: Arc<dyn Primitive>,
+    pub(crate) kind: Arc<dyn Kind>,
     /// Read before the acquire was sent.
     pub(crate) acquired_at: Timestamp,
     quorum: Arc<Quorum>,
@@ -131,7 +131,7 @@ impl Lease {
         grant: Grant,
         block: u64,
         terms: Terms,
-        primitive: Arc<dyn Primitive>,
+        kind: Arc<dyn Kind>,
         quorum: Arc<Quorum>,
         clock: Clock,
         left: Arc<Notify>,
@@ -141,7 +141,7 @@ impl Lease {
         quorum.events().lease_began();
         Self {
             id: grant.id,
-            primitive,
+            kind,
             acquired_at: grant.sent_at,
             quorum,
             clock,
@@ -262,7 +262,7 @@ impl Lease {
 
     fn used<'a>(&'a self, user: &'a Option<(Owner, u64)>) -> Use<'a> {
         Use {
-            lock: self.primitive.name(),
+            lock: self.kind.name(),
             lease: &self.id,
             owner: user.as_ref().map(|(owner, _)| owner),
             token: user.as_ref().map_or(0, |(_, token)| *token),
@@ -285,7 +285,7 @@ impl Lease {
                     events.renewal_failed(self.used(&user), &fault, remaining, now);
                 }
                 News::PutBack { node } => {
-                    events::lease_put_back(&node, self.primitive.name(), &self.id);
+                    events::lease_put_back(&node, self.kind.name(), &self.id);
                 }
             }
         }
@@ -410,7 +410,7 @@ impl Lease {
                 Phase::Lost(_) | Phase::Released => Err(Fault::NoScript),
             }
         };
-        self.quorum.renewed(&*self.primitive, renewal, within, again).await
+        self.quorum.renewed(&*self.kind, renewal, within, again).await
     }
 
     /// Takes in the answer to a renewal; when the watchdog should look again.
@@ -490,7 +490,7 @@ impl Lease {
     fn heal(&self, state: &State, ttl: Duration) -> Heal<'_> {
         Heal {
             quorum: &self.quorum,
-            primitive: &*self.primitive,
+            kind: &*self.kind,
             id: &self.id,
             count: state.count,
             ttl,
@@ -596,7 +596,7 @@ impl Lease {
     }
 
     fn send_renewal(&self, state: &mut State, ttl: Duration) -> Result<Renewal, Fault> {
-        let renewal = self.quorum.renew(&*self.primitive, &self.id, state.count, ttl)?;
+        let renewal = self.quorum.renew(&*self.kind, &self.id, state.count, ttl)?;
         state.asked_for(ttl, renewal.sent_at());
         Ok(renewal)
     }
@@ -643,7 +643,7 @@ impl Lease {
         let now = self.clock.now();
         let lasts = state.ends_by.since(now).max(state.ttl);
         let keep = state.keep_until.since(now);
-        self.quorum.release(&self.primitive, self.id.clone(), lasts, keep, &state.footholds)
+        self.quorum.release(&self.kind, self.id.clone(), lasts, keep, &state.footholds)
     }
 
     /// When the watchdog has to look at it first.

@@ -1,6 +1,6 @@
 //! What is written once for every kind of lock.
 
-pub(crate) mod primitive;
+pub(crate) mod kind;
 
 pub(crate) mod tally;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::engine::primitive::{Answer, Primitive, Refusal, Released};
+use crate::engine::kind::{Answer, Kind, Refusal, Released};
 use crate::key::{self, Holder, LeaseId};
 use crate::script::{self, Arg, Call, Reply};
 
@@ -59,7 +59,7 @@ impl Lock {
     }
 }
 
-impl Primitive for Lock {
+impl Kind for Lock {
     fn name(&self) -> &Arc<str> {
         &self.name
     }

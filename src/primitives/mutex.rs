@@ -13,7 +13,7 @@ use super::status::LockStatus;
 use crate::config::{LeaseTerms, Terms};
 use crate::engine::contend;
 use crate::engine::gate::{Engine, Request, Until};
-use crate::engine::primitive::Primitive;
+use crate::engine::kind::Kind;
 use crate::engine::quorum::Answers;
 use crate::error::{Error, Fault, LossReason};
 use crate::events;
@@ -254,8 +254,8 @@ impl Mutex {
                 contended = tracing::field::Empty,
                 outcome = tracing::field::Empty,
             );
-            let primitive: Arc<dyn Primitive> = lock;
-            let acquire = contend::acquire(&engine, &primitive, request);
+            let kind: Arc<dyn Kind> = lock;
+            let acquire = contend::acquire(&engine, &kind, request);
             let acquired = acquire.instrument(span.clone()).await;
             if !span.is_disabled() {
                 span.record("wait_us", engine.clock.now().since(began_at).as_micros() as u64);

@@ -23,18 +23,8 @@ const LAYERS: [&str; 16] = [
 ];
 
 /// Inside the engine.
-const ENGINE: [&str; 10] = [
-    "primitive",
-    "tally",
-    "round",
-    "ballot",
-    "quorum",
-    "lease",
-    "watchdog",
-    "line",
-    "gate",
-    "contend",
-];
+const ENGINE: [&str; 10] =
+    ["kind", "tally", "round", "ballot", "quorum", "lease", "watchdog", "line", "gate", "contend"];
 
 /// A file's path below `src/`, and its text.
 fn sources() -> Vec<(String, String)> {

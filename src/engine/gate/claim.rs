@@ -10,7 +10,7 @@ use super::state::{Seat, SeenRefusal, State, Trouble};
 use super::{Gate, Request, Service, Until};
 use crate::clock::Timestamp;
 use crate::config::Terms;
-use crate::engine::primitive::Refusal;
+use crate::engine::kind::Refusal;
 use crate::engine::quorum::Grant;
 use crate::error::{Error, Fault};
 use crate::owner::Place;

@@ -6,8 +6,8 @@ use super::Gate;
 use super::claim::Claim;
 use super::state::{Aftermath, Seat, State};
 use crate::clock::Timestamp;
+use crate::engine::kind::Refusal;
 use crate::engine::lease::Lease;
-use crate::engine::primitive::Refusal;
 use crate::error::Fault;
 
 impl Gate {
@@ -95,7 +95,7 @@ impl Gate {
         let patience = self.engine.config.unavailable_after;
         self.fail_waiters(
             |waiter| waiter.for_ever && now.since(trouble.since.max(waiter.joined_at)) >= patience,
-            || self.engine.quorum.error(Some(self.primitive.name()), trouble.fault.clone()),
+            || self.engine.quorum.error(Some(self.kind.name()), trouble.fault.clone()),
         );
     }
 
@@ -103,7 +103,7 @@ impl Gate {
     pub(crate) fn fail_all(&self, fault: &Fault) {
         self.fail_waiters(
             |_| true,
-            || self.engine.quorum.error(Some(self.primitive.name()), fault.clone()),
+            || self.engine.quorum.error(Some(self.kind.name()), fault.clone()),
         );
     }
 }

@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 use super::Gate;
 use crate::clock::Clock;
 use crate::config::Config;
-use crate::engine::primitive::Primitive;
+use crate::engine::kind::Kind;
 use crate::engine::quorum::Quorum;
 use crate::engine::watchdog::Watchdog;
 use crate::error::Error;
@@ -82,29 +82,29 @@ impl Engine {
     /// All gates, by name: what is done to all is done in an order that a simulation can repeat.
     pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
         let mut gates: Vec<Arc<Gate>> = self.gates.lock().values().cloned().collect();
-        gates.sort_unstable_by(|one, other| one.primitive.name().cmp(other.primitive.name()));
+        gates.sort_unstable_by(|one, other| one.kind.name().cmp(other.kind.name()));
         gates
     }
 
-    pub(super) fn gate(self: &Arc<Self>, primitive: &Arc<dyn Primitive>) -> Arc<Gate> {
+    pub(super) fn gate(self: &Arc<Self>, kind: &Arc<dyn Kind>) -> Arc<Gate> {
         let mut gates = self.gates.lock();
-        if let Some(gate) = gates.get(primitive.name()) {
+        if let Some(gate) = gates.get(kind.name()) {
             return gate.clone();
         }
         let gate = Arc::new(Gate {
             engine: self.clone(),
-            primitive: primitive.clone(),
+            kind: kind.clone(),
             state: Mutex::default(),
             changed: Notify::new(),
             settled: Notify::new(),
         });
-        gates.insert(primitive.name().clone(), gate.clone());
+        gates.insert(kind.name().clone(), gate.clone());
         gate
     }
 
     /// The gate of a lock if somebody uses it.
-    pub(crate) fn existing_gate(&self, primitive: &dyn Primitive) -> Option<Arc<Gate>> {
-        self.gates.lock().get(primitive.name()).cloned()
+    pub(crate) fn existing_gate(&self, kind: &dyn Kind) -> Option<Arc<Gate>> {
+        self.gates.lock().get(kind.name()).cloned()
     }
 }
 

@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 
 use super::Gate;
 use crate::clock::Timestamp;
+use crate::engine::kind::Refusal;
 use crate::engine::lease::Lease;
-use crate::engine::primitive::Refusal;
 use crate::engine::quorum::{Release, Renewal};
 use crate::error::{Error, LossReason};
 use crate::events::{self, Use};
@@ -127,7 +127,7 @@ impl Hold {
         let departure = self.gate.leave(self);
         if matches!(departure, Departure::HandedOff | Departure::Released(_)) {
             let of = Use {
-                lock: self.gate.primitive.name(),
+                lock: self.gate.kind.name(),
                 lease: &self.lease.id,
                 owner: Some(&self.owner),
                 token: self.token,

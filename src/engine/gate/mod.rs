@@ -31,8 +31,8 @@ pub(crate) use driving::Step;
 pub(crate) use engine::{Engine, Service};
 pub(crate) use hold::{Departure, Entry, Hold};
 
+use super::kind::{Kind, Refusal, Released};
 use super::lease::Lease;
-use super::primitive::{Primitive, Refusal, Released};
 use super::quorum::Grant;
 use crate::clock::Timestamp;
 use crate::config::{SelfWait, Terms};
@@ -45,7 +45,7 @@ use state::{Aftermath, Seat, State, Waiter};
 /// One lock in one process.
 pub(crate) struct Gate {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) primitive: Arc<dyn Primitive>,
+    pub(crate) kind: Arc<dyn Kind>,
     state: Mutex<State>,
     /// Wakes the driver: there may be something else to do.
     pub(crate) changed: Notify,
@@ -87,11 +87,11 @@ impl Gate {
     /// Comes to the gate of a lock.
     pub(crate) fn come(
         engine: &Arc<Engine>,
-        primitive: &Arc<dyn Primitive>,
+        kind: &Arc<dyn Kind>,
         request: &Request,
     ) -> Result<(Arc<Self>, Entered), Error> {
         loop {
-            let gate = engine.gate(primitive);
+            let gate = engine.gate(kind);
             if let Some(entered) = gate.enter(request)? {
                 return Ok((gate, entered));
             }
@@ -114,7 +114,7 @@ impl Gate {
         drop(state);
         self.after_burial(buried);
         if let (Some(owner), Ok(Entered::Wait(_))) = (&suspect, &entered) {
-            events::self_wait(self.primitive.name(), owner);
+            events::self_wait(self.kind.name(), owner);
         }
         if spawns {
             self.spawn_driver();
@@ -131,7 +131,7 @@ impl Gate {
         request: &Request,
         now: Timestamp,
     ) -> Result<Entered, Error> {
-        let name = self.primitive.name();
+        let name = self.kind.name();
         if let Some(hold) = state.dead.iter().find(|hold| hold.owner == request.owner) {
             let reason = hold.lease.loss().unwrap_or(LossReason::NotRenewed);
             return Err(Error::lost(name, reason));
@@ -407,7 +407,7 @@ impl Gate {
         state.forget_old_aftermath(now);
         if !state.retired && state.is_idle() {
             state.retired = true;
-            gates.remove(self.primitive.name());
+            gates.remove(self.kind.name());
         }
     }
 
@@ -470,7 +470,7 @@ impl Gate {
     pub(crate) fn why_in_vain(&self, since: Timestamp, waited: Duration) -> Error {
         let now = self.engine.clock.now();
         let state = self.state.lock();
-        let lock = self.primitive.name();
+        let lock = self.kind.name();
         let refusal = match (&state.seat, &state.trouble, &state.refusal) {
             (Seat::Held(hold), _, _) => hold.as_refusal(now),
             (_, Some(trouble), _) => {
@@ -498,7 +498,7 @@ impl Gate {
             grant,
             block,
             terms,
-            self.primitive.clone(),
+            self.kind.clone(),
             engine.quorum.clone(),
             engine.clock.clone(),
             engine.left.clone(),

@@ -10,7 +10,7 @@ use super::{Foothold, Quorum, fence};
 use crate::clock::Timestamp;
 use crate::config::drift;
 use crate::engine::ballot::{Count, Standing};
-use crate::engine::primitive::{Answer, Primitive, Refusal};
+use crate::engine::kind::{Answer, Kind, Refusal};
 use crate::engine::round::{PerNode, Round, Vote};
 use crate::engine::tally::{Election, Verdict};
 use crate::error::Fault;
@@ -44,18 +44,18 @@ impl Quorum {
     /// Sends an acquire, if a majority could grant it.
     pub(crate) fn attempt(
         self: &Arc<Self>,
-        primitive: &Arc<dyn Primitive>,
+        kind: &Arc<dyn Kind>,
         id: LeaseId,
         ttl: Duration,
         block: u64,
     ) -> Result<Attempt, Fault> {
         self.check_electorate()?;
-        let call = primitive.acquire(&id, ttl, block);
+        let call = kind.acquire(&id, ttl, block);
         let round = Round::elect(&self.nodes, &self.clock, call);
         if !round.votes.iter().any(Vote::is_pending) {
             return Err(self.no_majority(round.faults(&Fault::Closed)));
         }
-        let undo = Undo::new(self, primitive, id, ttl, acquires(&round.votes));
+        let undo = Undo::new(self, kind, id, ttl, acquires(&round.votes));
         Ok(Attempt { round, undo })
     }
 
@@ -86,8 +86,8 @@ impl Attempt {
     /// Dropping the future is dropping the attempt: the release goes out behind the acquire.
     pub(crate) async fn outcome(mut self, until: Timestamp) -> Result<Outcome, Fault> {
         let quorum = self.undo.quorum.clone();
-        let primitive = self.undo.primitive.clone();
-        let read = |reply: &Reply| primitive.read_acquire(reply);
+        let kind = self.undo.kind.clone();
+        let read = |reply: &Reply| kind.read_acquire(reply);
         let mut rules = quorum.rules(until, read);
         rules.again = Node::send_vote_whole;
         let elect = |votes: &[Vote<Answer>], over| count(votes).verdict(over);
@@ -132,14 +132,14 @@ impl Attempt {
             return Ok(end);
         }
         quorum.raises.fetch_add(1, Ordering::Relaxed);
-        let primitive = &self.undo.primitive;
+        let kind = &self.undo.kind;
         let known = |node: usize| match counted_end(&self.round.votes[node]) {
             Some(given) => (given == end).then_some(true),
             None => Some(false),
         };
-        let call = primitive.raise(&self.undo.id, end);
+        let call = kind.raise(&self.undo.id, end);
         let mut raise = Round::send_where(&quorum.nodes, &quorum.clock, call, known);
-        let rules = quorum.rules(until, |reply: &Reply| primitive.read_renew(reply));
+        let rules = quorum.rules(until, |reply: &Reply| kind.read_renew(reply));
         match raise.verdict(rules, |lifted| *lifted).await {
             Verdict::Yes => Ok(end),
             _ => {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{Quorum, Renewal, at_hand};
 use crate::clock::Timestamp;
 use crate::config::drift;
-use crate::engine::primitive::{Answer, Primitive};
+use crate::engine::kind::{Answer, Kind};
 use crate::engine::round::{Vote, read};
 use crate::error::Fault;
 use crate::key::LeaseId;
@@ -61,7 +61,7 @@ enum Asked {
 /// What is put back.
 pub(crate) struct Heal<'a> {
     pub(crate) quorum: &'a Quorum,
-    pub(crate) primitive: &'a dyn Primitive,
+    pub(crate) kind: &'a dyn Kind,
     pub(crate) id: &'a LeaseId,
     pub(crate) count: u32,
     pub(crate) ttl: Duration,
@@ -138,14 +138,14 @@ impl Foothold {
         let run = late.sent.run;
         match (late.asked, answer) {
             (Asked::Acquire, Ok(reply)) => {
-                let answer = read(&reply, |reply| heal.primitive.read_acquire(reply));
+                let answer = read(&reply, |reply| heal.kind.read_acquire(reply));
                 if matches!(answer, Ok(Answer::Granted { .. })) {
                     self.confirm(run, heal.ttl, now);
                 }
                 false
             }
             (Asked::Renewal(ttl), Ok(reply)) => {
-                match read(&reply, |reply| heal.primitive.read_renew(reply)) {
+                match read(&reply, |reply| heal.kind.read_renew(reply)) {
                     // It may stand for the acquire's own answer, which nobody looked at: the node has that for longer.
                     Ok(true) => self.confirm(run, ttl.max(heal.ttl), now),
                     Ok(false) => return !self.was_cleared(run, late.sent_at),
@@ -156,7 +156,7 @@ impl Foothold {
             // It did not run. An acquire is made up for by a heal, which is sent whole.
             (Asked::Acquire, Err(Fault::NoScript)) => true,
             (Asked::Renewal(ttl), Err(Fault::NoScript)) => {
-                let call = heal.primitive.renew(heal.id, heal.count, ttl);
+                let call = heal.kind.renew(heal.id, heal.count, ttl);
                 if let Ok(sent) = node.send_whole(&call) {
                     let asked = Asked::Renewal(ttl);
                     let again = Late { sent, sent_at: now, asked, _behind: None };
@@ -176,7 +176,7 @@ impl Foothold {
         };
         match at_hand(&mut late.sent) {
             Some(Ok(reply)) => {
-                let answer = read(&reply, |reply| heal.primitive.read_acquire(reply));
+                let answer = read(&reply, |reply| heal.kind.read_acquire(reply));
                 if matches!(answer, Ok(Answer::Granted { .. })) {
                     self.confirm(late.sent.run, heal.ttl, now);
                 }
@@ -215,7 +215,7 @@ impl Foothold {
 
     /// Puts the lease back on a node, where it is refused if another holds the lock. Whether it could be sent.
     pub(crate) fn heal(&mut self, node: &Node, heal: &Heal<'_>, now: Timestamp) -> bool {
-        let acquire = heal.primitive.acquire(heal.id, heal.ttl, 0);
+        let acquire = heal.kind.acquire(heal.id, heal.ttl, 0);
         // Whole: nobody waits for the answer, to send it again if its script is not known.
         let Ok(sent) = node.send_whole(&acquire) else { return false };
         self.acquires = match self.acquires {
@@ -224,7 +224,7 @@ impl Foothold {
             Acquires::On(_) | Acquires::OnSeveral => Acquires::OnSeveral,
         };
         // Of no use where the lease was refused, and then it does nothing.
-        let behind = node.send_whole(&heal.primitive.raise(heal.id, heal.block_end)).ok();
+        let behind = node.send_whole(&heal.kind.raise(heal.id, heal.block_end)).ok();
         self.memory().late =
             Some(Late { sent, sent_at: now, asked: Asked::Acquire, _behind: behind });
         true

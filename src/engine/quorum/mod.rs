@@ -24,7 +24,7 @@ pub(crate) use attempt::{Grant, Outcome};
 pub(crate) use foothold::{Foothold, Heal};
 pub(crate) use release::Release;
 
-use super::primitive::Primitive;
+use super::kind::Kind;
 use super::round::{PerNode, Round, Rules};
 use super::tally::{Verdict, majority};
 use crate::clock::{Clock, Timestamp};
@@ -106,8 +106,8 @@ impl Quorum {
         Fault::NoMajority { failures: faults.into_iter().map(failure).collect(), lasting }
     }
 
-    pub(crate) fn subscribe(&self, primitive: &dyn Primitive) -> Ears {
-        Ears(self.nodes.iter().map(|node| node.subscribe(primitive.channel())).collect())
+    pub(crate) fn subscribe(&self, kind: &dyn Kind) -> Ears {
+        Ears(self.nodes.iter().map(|node| node.subscribe(kind.channel())).collect())
     }
 
     /// The smoothed time in which a majority answers.
@@ -178,12 +178,12 @@ impl Quorum {
     /// Sends a renewal, to a lease that is known to be held.
     pub(crate) fn renew(
         &self,
-        primitive: &dyn Primitive,
+        kind: &dyn Kind,
         id: &LeaseId,
         count: u32,
         ttl: Duration,
     ) -> Result<Renewal, Fault> {
-        let round = Round::send(&self.nodes, &self.clock, primitive.renew(id, count, ttl));
+        let round = Round::send(&self.nodes, &self.clock, kind.renew(id, count, ttl));
         if round.votes.iter().any(|vote| vote.is_pending()) {
             return Ok(Renewal { round, count, ttl });
         }
@@ -194,7 +194,7 @@ impl Quorum {
     /// that does not know the script, unless it is not wanted any more.
     pub(crate) async fn renewed(
         &self,
-        primitive: &dyn Primitive,
+        kind: &dyn Kind,
         renewal: &mut Renewal,
         within: Duration,
         again: impl Fn(&Node, &Call) -> Result<Sent, Fault>,
@@ -203,7 +203,7 @@ impl Quorum {
             nodes: &self.nodes,
             clock: &self.clock,
             until: renewal.round.sent_at.plus(within),
-            read: |reply: &Reply| primitive.read_renew(reply),
+            read: |reply: &Reply| kind.read_renew(reply),
             again,
         };
         match renewal.round.verdict(rules, |held| *held).await {

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::foothold::Acquires;
 use super::{Foothold, Quorum};
 use crate::clock::Timestamp;
-use crate::engine::primitive::{Primitive, Released};
+use crate::engine::kind::{Kind, Released};
 use crate::engine::round::{PerNode, Round, Vote, read};
 use crate::engine::tally::Verdict;
 use crate::error::Fault;
@@ -20,7 +20,7 @@ use crate::script::Reply;
 /// What must be released on the nodes, unless it is disarmed.
 pub(super) struct Undo {
     pub(super) quorum: Arc<Quorum>,
-    pub(super) primitive: Arc<dyn Primitive>,
+    pub(super) kind: Arc<dyn Kind>,
     pub(super) id: LeaseId,
     pub(super) ttl: Duration,
     /// For how long at most the lock stays taken; zero: it is freed at once.
@@ -32,13 +32,13 @@ pub(super) struct Undo {
 impl Undo {
     pub(super) fn new(
         quorum: &Arc<Quorum>,
-        primitive: &Arc<dyn Primitive>,
+        kind: &Arc<dyn Kind>,
         id: LeaseId,
         ttl: Duration,
         acquires: PerNode<Acquires>,
     ) -> Self {
-        let (quorum, primitive) = (quorum.clone(), primitive.clone());
-        Self { quorum, primitive, id, ttl, keep: Duration::ZERO, acquires }
+        let (quorum, kind) = (quorum.clone(), kind.clone());
+        Self { quorum, kind, id, ttl, keep: Duration::ZERO, acquires }
     }
 
     pub(super) fn disarm(&mut self) {
@@ -55,7 +55,7 @@ impl Undo {
             Acquires::OnSeveral => None,
         };
         let owed = Owed {
-            call: self.primitive.release(&self.id, self.keep),
+            call: self.kind.release(&self.id, self.keep),
             acquired_on,
             ttl: self.ttl,
             until: self.quorum.clock.now().plus(self.ttl),
@@ -90,20 +90,20 @@ impl Quorum {
     /// zero the lock stays taken for so long at most.
     pub(crate) fn release(
         self: &Arc<Self>,
-        primitive: &Arc<dyn Primitive>,
+        kind: &Arc<dyn Kind>,
         id: LeaseId,
         ttl: Duration,
         keep: Duration,
         footholds: &[Foothold],
     ) -> Release {
-        let call = primitive.release(&id, keep);
+        let call = kind.release(&id, keep);
         let acquires = footholds.iter().map(Foothold::acquires).collect();
         let nowhere = |node: usize| {
             let was_asked = footholds[node].acquires() != Acquires::None;
             (!was_asked).then_some(Released { held: false, receivers: 0 })
         };
         let round = Round::send_where(&self.nodes, &self.clock, call, nowhere);
-        let mut undo = Undo::new(self, primitive, id, ttl, acquires);
+        let mut undo = Undo::new(self, kind, id, ttl, acquires);
         undo.keep = keep;
         let owe = |(index, vote): (usize, &Vote<Released>)| {
             if vote.sent_on().is_some() {
@@ -123,8 +123,8 @@ impl Release {
     pub(crate) async fn answer(mut self, within: Duration) -> Result<Released, Fault> {
         let quorum = self.undo.quorum.clone();
         let until = quorum.clock.now().plus(within);
-        let primitive = self.undo.primitive.clone();
-        let read = |reply: &Reply| primitive.read_release(reply);
+        let kind = self.undo.kind.clone();
+        let read = |reply: &Reply| kind.read_release(reply);
         let soon = until.min(self.round.sent_at.plus(grace(quorum.round_trip())));
         let rules = quorum.rules(if quorum.is_one() { until } else { soon }, read);
         let mut verdict = self.round.verdict(rules, |released| released.held).await;
@@ -155,7 +155,7 @@ impl Release {
     /// Waits, until `until`, for nodes that owe the release. Whether a majority had the lease, once that is certain.
     async fn settled(mut self, quorum: &Quorum, until: Timestamp) -> Option<bool> {
         let id = self.undo.id.clone();
-        let primitive = self.undo.primitive.clone();
+        let kind = self.undo.kind.clone();
         let mut tally = Round::tally(&self.round.votes, |released| released.held);
         tally.pending += std::mem::take(&mut tally.failed);
         let mut settling = FuturesUnordered::new();
@@ -163,9 +163,9 @@ impl Release {
             if self.round.votes[index].value().is_none() {
                 let first = self.first[index].take();
                 let may_lack = !quorum.is_one() && !self.had[index];
-                let (id, primitive) = (&id, &*primitive);
+                let (id, kind) = (&id, &*kind);
                 settling.push(async move {
-                    let had = settled(node, first, id, primitive, until).await?;
+                    let had = settled(node, first, id, kind, until).await?;
                     Some(had || may_lack)
                 });
             }
@@ -224,7 +224,7 @@ async fn settled(
     node: &Node,
     first: Option<oneshot::Receiver<Reply>>,
     id: &LeaseId,
-    primitive: &dyn Primitive,
+    kind: &dyn Kind,
     until: Timestamp,
 ) -> Option<bool> {
     if !node.settled(id, until).await {
@@ -234,6 +234,6 @@ async fn settled(
     // cannot be told: nothing speaks for a loss.
     let first = first.and_then(|mut first| first.try_recv().ok());
     Some(first.is_none_or(|reply| {
-        read(&reply, |reply| primitive.read_release(reply)).is_ok_and(|released| released.held)
+        read(&reply, |reply| kind.read_release(reply)).is_ok_and(|released| released.held)
     }))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
 use crate::config::Config;
-use crate::engine::primitive::Released;
+use crate::engine::kind::Released;
 use crate::script::{Call, LOCK_RENEW, Reply};
 
 const TTL: Duration = Duration::from_secs(10);
@@ -102,7 +102,7 @@ fn call() -> Call {
     Call { script: &LOCK_RENEW, keys: Vec::new(), args: Vec::new() }
 }
 
-impl Primitive for Plain {
+impl Kind for Plain {
     fn name(&self) -> &Arc<str> {
         &self.0
     }
@@ -149,7 +149,7 @@ async fn with_node<T>(act: impl FnOnce(&Node, &Heal<'_>) -> T) -> T {
     let id = LeaseId("a:1".into());
     let heal = Heal {
         quorum: &quorum,
-        primitive: &Plain("n".into()),
+        kind: &Plain("n".into()),
         id: &id,
         count: 1,
         ttl: TTL,

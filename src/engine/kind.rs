@@ -10,7 +10,7 @@ use crate::owner::Owner;
 use crate::script::{Call, Reply};
 
 /// One lock of one kind.
-pub(crate) trait Primitive: Send + Sync + 'static {
+pub(crate) trait Kind: Send + Sync + 'static {
     /// What the user calls it.
     fn name(&self) -> &Arc<str>;
 
