@@ -13,7 +13,7 @@ use crate::engine::contend;
 use crate::engine::gate::{Departure, Entry, Hold};
 use crate::error::{Error, LossReason};
 use crate::key::Holder;
-use crate::owner::Owner;
+use crate::owner::{LockKey, Owner};
 
 /// A guard holds a lock. Dropping it releases the lock in the background; [`unlock`](Self::unlock) waits for the
 /// release, and reports whether the lock was held until then.
@@ -38,6 +38,12 @@ impl Guard {
 
     fn hold(&self) -> &Arc<Hold> {
         self.entry.hold()
+    }
+
+    /// Returns the lock as the bodies of `run` know it.
+    pub(crate) fn key(&self) -> LockKey<'_> {
+        let gate = &self.hold().gate;
+        LockKey { client: gate.engine.key(), name: gate.kind.name() }
     }
 
     /// Keeps the lock taken for `min_hold` from now, even if the guard is dropped earlier.

@@ -2,8 +2,10 @@
 //! answers.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
+use super::handle::Inspect;
+use super::status::LockStatus;
 use crate::config::Config;
 use crate::engine::kind::{Answer, Kind, Refusal, Released};
 use crate::key::{self, Holder, LeaseId};
@@ -11,7 +13,7 @@ use crate::script::{self, Arg, Call, Reply};
 
 /// The lock as the engine sees it.
 pub(super) struct Lock {
-    pub(super) name: Arc<str>,
+    name: Arc<str>,
     channel: Arc<str>,
     redisson_fencing: bool,
     retention_ms: u64,
@@ -32,30 +34,6 @@ impl Lock {
     /// Returns the token key. It is made for each call, so that a held lock need not keep it.
     fn token_key(&self) -> Arc<str> {
         key::token_key(&self.name, self.redisson_fencing)
-    }
-
-    /// Asks for all that a server knows about the lock; see `LockStatus::read`.
-    pub(super) fn status(&self) -> Call {
-        Call {
-            script: &script::LOCK_STATUS,
-            keys: vec![self.name.clone(), self.token_key(), self.channel.clone()],
-            args: Vec::new(),
-        }
-    }
-
-    /// Frees the lock, if `holder` is given only if that holder still has it. The holder was seen at most
-    /// `response_timeout` after its server had answered.
-    pub(super) fn force_unlock(&self, holder: Option<&Holder>, response_timeout: Duration) -> Call {
-        let mut args = vec![Arg::Word(PUBLISH)];
-        args.extend(holder.map(|holder| Arg::Text(holder.text().clone())));
-        let late = response_timeout + Duration::from_micros(self.grain_us);
-        let age = holder.and_then(|holder| holder.certain_age(late));
-        args.extend(age.map(|age| Arg::Number(age.as_micros() as u64)));
-        Call {
-            script: &script::FORCE_UNLOCK,
-            keys: vec![self.name.clone(), self.channel.clone(), self.token_key()],
-            args,
-        }
     }
 }
 
@@ -151,13 +129,57 @@ impl Kind for Lock {
     }
 }
 
+impl Inspect for Lock {
+    fn status(&self) -> Call {
+        Call {
+            script: &script::LOCK_STATUS,
+            keys: vec![self.name.clone(), self.token_key(), self.channel.clone()],
+            args: Vec::new(),
+        }
+    }
+
+    fn read_status(&self, reply: &Reply, one_server: bool) -> Option<LockStatus> {
+        let [pttl, holder, count, last_token, subscribers] = reply.list()? else {
+            return None;
+        };
+        let holder = holder.text().map(Holder::new);
+        let last_token = last_token.number().and_then(|token| u64::try_from(token).ok());
+        let ours = holder.as_ref().is_some_and(|holder| holder.client().is_some());
+        Some(LockStatus {
+            name: self.name.clone(),
+            hold_count: count.number().unwrap_or(0).try_into().unwrap_or(0),
+            remaining: read_ttl(pttl),
+            // On one server, a token is the time of its acquisition in microseconds, accurate to one block.
+            since: last_token
+                .filter(|_| ours && one_server)
+                .map(|token| UNIX_EPOCH + Duration::from_micros(token)),
+            last_token,
+            waiting_clients: subscribers.number()?.try_into().ok()?,
+            holder,
+        })
+    }
+
+    fn force_unlock(&self, holder: Option<&Holder>, response_timeout: Duration) -> Call {
+        let mut args = vec![Arg::Word(PUBLISH)];
+        args.extend(holder.map(|holder| Arg::Text(holder.text().clone())));
+        let late = response_timeout + Duration::from_micros(self.grain_us);
+        let age = holder.and_then(|holder| holder.certain_age(late));
+        args.extend(age.map(|age| Arg::Number(age.as_micros() as u64)));
+        Call {
+            script: &script::FORCE_UNLOCK,
+            keys: vec![self.name.clone(), self.channel.clone(), self.token_key()],
+            args,
+        }
+    }
+}
+
 /// Rounded up: the servers never end a lease before we do.
 fn ttl_ms(ttl: Duration) -> u64 {
     ttl.as_nanos().div_ceil(1_000_000) as u64
 }
 
 /// A PTTL: negative where there is no key or no end.
-pub(super) fn read_ttl(pttl: &Reply) -> Option<Duration> {
+fn read_ttl(pttl: &Reply) -> Option<Duration> {
     pttl.number().and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis)
 }
 

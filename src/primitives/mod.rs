@@ -1,5 +1,7 @@
 //! The kinds of lock: their handles, and what they ask of the servers.
 
+mod handle;
+
 mod lock;
 
 pub(crate) mod mutex;

@@ -6,21 +6,15 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::Instrument;
-
+use super::handle::Handle;
 use super::lock::Lock;
 use super::status::LockStatus;
 use crate::config::{LeaseTerms, Terms};
-use crate::engine::contend;
-use crate::engine::gate::{Engine, Request, Until};
-use crate::engine::kind::Kind;
-use crate::engine::quorum::Answers;
-use crate::error::{Error, Fault, LossReason};
-use crate::events;
+use crate::engine::gate::Engine;
+use crate::error::Error;
 use crate::guard::Guard;
-use crate::key::{self, Holder};
-use crate::owner::{LockKey, Owner};
-use crate::script::{Call, Reply};
+use crate::key::Holder;
+use crate::owner::Owner;
 
 /// A handle to a reentrant lock. The handle itself holds nothing, and making one costs no I/O.
 ///
@@ -34,26 +28,18 @@ use crate::script::{Call, Reply};
 #[doc(alias = "RedissonLock")]
 #[derive(Clone)]
 pub struct Mutex {
-    engine: Arc<Engine>,
-    lock: Arc<Lock>,
-    terms: Terms,
-    owner: Option<Owner>,
+    handle: Handle,
 }
 
 impl Mutex {
     pub(crate) fn new(engine: &Arc<Engine>, name: Arc<str>) -> Self {
-        let config = &engine.config;
-        Self {
-            engine: engine.clone(),
-            lock: Arc::new(Lock::new(config, name)),
-            terms: Terms::of(LeaseTerms::Watched(config.ttl)),
-            owner: None,
-        }
+        let lock = Arc::new(Lock::new(&engine.config, name));
+        Self { handle: Handle::new(engine, lock) }
     }
 
     /// Returns the lock's name, which is its key on the servers.
     pub fn name(&self) -> &str {
-        &self.lock.name
+        self.handle.name()
     }
 
     /// Returns a handle whose holds end after `lease`, 10 ms to 30 days. The watchdog does not renew them.
@@ -69,7 +55,7 @@ impl Mutex {
     #[doc(alias = "leaseTime")]
     #[must_use = "it returns another handle"]
     pub fn with_lease(&self, lease: Duration) -> Self {
-        self.on_terms(Terms { lease: LeaseTerms::Fixed(lease), ..self.terms })
+        self.on_terms(|terms| terms.lease = LeaseTerms::Fixed(lease))
     }
 
     /// Returns a handle whose holds the watchdog renews every third of `ttl`, 10 ms to 30 days. A crashed holder's lock
@@ -77,7 +63,7 @@ impl Mutex {
     #[doc(alias = "lockWatchdogTimeout")]
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
-        self.on_terms(Terms { lease: LeaseTerms::Watched(ttl), ..self.terms })
+        self.on_terms(|terms| terms.lease = LeaseTerms::Watched(ttl))
     }
 
     /// Returns a handle whose holds the watchdog stops renewing after `max_hold`: a safety net for a holder that
@@ -85,7 +71,7 @@ impl Mutex {
     /// end of the whole hold.
     #[must_use = "it returns another handle"]
     pub fn with_max_hold(&self, max_hold: Duration) -> Self {
-        self.on_terms(Terms { max_hold: Some(max_hold), ..self.terms })
+        self.on_terms(|terms| terms.max_hold = Some(max_hold))
     }
 
     /// Returns a handle whose locks stay taken for `min_hold` after they were acquired, even if they are released
@@ -111,7 +97,7 @@ impl Mutex {
     /// ```
     #[must_use = "it returns another handle"]
     pub fn with_min_hold(&self, min_hold: Duration) -> Self {
-        self.on_terms(Terms { min_hold, ..self.terms })
+        self.on_terms(|terms| terms.min_hold = min_hold)
     }
 
     /// Returns a handle whose acquisitions belong to `owner`, so that they nest.
@@ -127,11 +113,11 @@ impl Mutex {
     /// ```
     #[must_use = "it returns another handle"]
     pub fn owned_by(&self, owner: &Owner) -> Self {
-        Self { owner: Some(owner.clone()), ..self.clone() }
+        Self { handle: self.handle.owned_by(owner) }
     }
 
-    fn on_terms(&self, terms: Terms) -> Self {
-        Self { terms, ..self.clone() }
+    fn on_terms(&self, change: impl FnOnce(&mut Terms)) -> Self {
+        Self { handle: self.handle.on_terms(change) }
     }
 
     /// Takes the lock, and waits for as long as another holder has it.
@@ -156,7 +142,7 @@ impl Mutex {
     #[doc(alias = "acquire")]
     #[track_caller]
     pub fn lock(&self) -> impl Future<Output = Result<Guard, Error>> + Send + use<> {
-        self.acquire(Duration::MAX, Location::caller())
+        self.handle.acquire(Duration::MAX, Location::caller())
     }
 
     /// Takes the lock, and waits for at most `timeout`. Zero means one attempt, and [`Duration::MAX`] means no limit.
@@ -176,7 +162,7 @@ impl Mutex {
         &self,
         timeout: Duration,
     ) -> impl Future<Output = Result<Guard, Error>> + Send + use<> {
-        self.acquire(timeout, Location::caller())
+        self.handle.acquire(timeout, Location::caller())
     }
 
     /// Takes the lock if it is free now. Returns `None` if another holder has it.
@@ -193,8 +179,7 @@ impl Mutex {
     #[doc(alias = "try_lock_owned")]
     #[track_caller]
     pub fn try_lock(&self) -> impl Future<Output = Result<Option<Guard>, Error>> + Send + use<> {
-        let attempt = self.acquire(Duration::ZERO, Location::caller());
-        async { none_on_timeout(attempt.await) }
+        self.handle.try_acquire(Duration::ZERO, Location::caller())
     }
 
     /// Takes the lock, and waits for at most `timeout`. Returns `None` if another holder kept it.
@@ -212,70 +197,7 @@ impl Mutex {
         &self,
         timeout: Duration,
     ) -> impl Future<Output = Result<Option<Guard>, Error>> + Send + use<> {
-        let wait = self.acquire(timeout, Location::caller());
-        async { none_on_timeout(wait.await) }
-    }
-
-    /// The lock as the bodies of `run` know it.
-    pub(super) fn key(&self) -> (usize, Arc<str>) {
-        (self.engine.key(), self.lock.name.clone())
-    }
-
-    fn acquire(
-        &self,
-        timeout: Duration,
-        caller: &'static Location<'static>,
-    ) -> impl Future<Output = Result<Guard, Error>> + Send + use<> {
-        let Self { engine, lock, terms, owner } = self.clone();
-        async move {
-            Error::check_name(&lock.name, key::lock_name_problem(&lock.name))?;
-            let terms = terms.outlasting_min_hold();
-            engine.config.check_terms(&terms)?;
-            let key = LockKey { client: engine.key(), name: &lock.name };
-            let began_at = engine.clock.now();
-            let request = Request {
-                owner: Owner::resolve(owner.as_ref(), key),
-                terms,
-                until: match timeout {
-                    Duration::ZERO => Until::Once,
-                    Duration::MAX => Until::Ever,
-                    timeout => Until::At(began_at.plus(timeout)),
-                },
-                began_at,
-            };
-            let span = tracing::debug_span!(
-                target: events::LOCK,
-                "lock",
-                lock = &*lock.name,
-                owner = %request.owner,
-                at = %caller,
-                token = tracing::field::Empty,
-                wait_us = tracing::field::Empty,
-                contended = tracing::field::Empty,
-                outcome = tracing::field::Empty,
-            );
-            let kind: Arc<dyn Kind> = lock;
-            let acquire = contend::acquire(&engine, &kind, request);
-            let acquired = acquire.instrument(span.clone()).await;
-            if !span.is_disabled() {
-                span.record("wait_us", engine.clock.now().since(began_at).as_micros() as u64);
-                match &acquired {
-                    Ok(acquired) => {
-                        span.record("contended", acquired.contended);
-                        span.record("token", acquired.entry.hold().token);
-                        span.record("outcome", "held");
-                    }
-                    Err(error) => {
-                        span.record("contended", matches!(error, Error::Timeout { .. }));
-                        span.record("outcome", tracing::field::display(error));
-                    }
-                }
-            }
-            let guard = Guard::new(acquired?.entry);
-            // This comes last, so that an acquisition that is dropped at the last moment keeps nobody out.
-            guard.keep_for(terms.min_hold);
-            Ok(guard)
-        }
+        self.handle.try_acquire(timeout, Location::caller())
     }
 
     /// Asks the servers whether anybody holds the lock.
@@ -321,21 +243,7 @@ impl Mutex {
     ///
     /// Dropping the future has no effect.
     pub async fn status(&self) -> Result<LockStatus, Error> {
-        let quorum = &self.engine.quorum;
-        let (nodes, majority) = (quorum.nodes().len(), quorum.majority());
-        let read = |reply: &Reply| LockStatus::read(&self.lock.name, reply, nodes == 1);
-        let settled = |replies: &[&Reply]| {
-            let answers: Vec<_> = replies.iter().filter_map(|reply| read(reply)).collect();
-            let same = |one: &LockStatus| {
-                answers.iter().filter(|other| other.holder == one.holder).count()
-            };
-            answers.iter().any(|answer| same(answer) >= majority)
-        };
-        let mut answers = Vec::new();
-        for reply in &self.ask(self.lock.status(), settled).await?.replies {
-            answers.push(read(reply).ok_or_else(|| self.unexpected(reply))?);
-        }
-        Ok(LockStatus::of_majority(&self.lock.name, answers, majority))
+        self.handle.status().await
     }
 
     /// Frees the lock whoever holds it, and wakes those who wait. Returns true if it was held.
@@ -348,7 +256,7 @@ impl Mutex {
     /// The same as [`status`](Self::status). If the servers did not answer, the lock may have been freed.
     #[doc(alias = "forceUnlock")]
     pub async fn force_unlock(&self) -> Result<bool, Error> {
-        self.force(None).await
+        self.handle.force_unlock(None).await
     }
 
     /// Frees the lock if `holder` (from [`status`](Self::status) or an [`Error::Timeout`]) still holds it, and returns
@@ -362,64 +270,12 @@ impl Mutex {
     ///
     /// The same as [`force_unlock`](Self::force_unlock).
     pub async fn force_unlock_if(&self, holder: &Holder) -> Result<bool, Error> {
-        self.force(Some(holder)).await
-    }
-
-    async fn force(&self, holder: Option<&Holder>) -> Result<bool, Error> {
-        let call = self.lock.force_unlock(holder, self.engine.config.response_timeout);
-        // The hold of this client is determined before the lock is freed: a later hold is a different one.
-        let gate = self.engine.existing_gate(&*self.lock);
-        let held_here = gate
-            .as_ref()
-            .and_then(|gate| gate.current_hold())
-            .filter(|hold| holder.is_none_or(|holder| *holder.text() == hold.lease.id.0));
-        // The call frees the lock on all nodes that answer in time, not only on a majority.
-        let quorum = &self.engine.quorum;
-        let answers = self.ask(call, |_| false).await?;
-        let mut freed = 0;
-        for reply in &answers.replies {
-            freed += usize::from(reply.number().ok_or_else(|| self.unexpected(reply))? == 1);
-        }
-        let missing = quorum.nodes().len() - answers.replies.len();
-        if (1..quorum.majority()).contains(&freed) && freed + missing >= quorum.majority() {
-            return Err(quorum.error(Some(&self.lock.name), answers.missing));
-        }
-        let freed = freed >= quorum.majority();
-        if let (true, Some(hold), Some(gate)) = (freed, held_here, gate) {
-            hold.lease.lose(LossReason::Gone);
-            gate.notice_loss();
-        }
-        events::force_unlocked(&self.lock.name, holder, freed);
-        Ok(freed)
-    }
-
-    async fn ask(&self, call: Call, enough: impl Fn(&[&Reply]) -> bool) -> Result<Answers, Error> {
-        Error::check_name(&self.lock.name, key::lock_name_problem(&self.lock.name))?;
-        let quorum = &self.engine.quorum;
-        let answers = quorum.ask(call, enough).await;
-        answers.map_err(|fault| quorum.error(Some(&self.lock.name), fault))
-    }
-
-    fn unexpected(&self, reply: &Reply) -> Error {
-        let fault = Fault::Unexpected(format!("{reply:?}").into());
-        self.engine.quorum.error(Some(&self.lock.name), fault)
+        self.handle.force_unlock(Some(holder)).await
     }
 }
 
 impl fmt::Debug for Mutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mutex")
-            .field("name", &self.lock.name)
-            .field("terms", &self.terms)
-            .field("owner", &self.owner)
-            .finish_non_exhaustive()
-    }
-}
-
-fn none_on_timeout(acquired: Result<Guard, Error>) -> Result<Option<Guard>, Error> {
-    match acquired {
-        Ok(guard) => Ok(Some(guard)),
-        Err(Error::Timeout { .. }) => Ok(None),
-        Err(error) => Err(error),
+        self.handle.debug("Mutex", f)
     }
 }

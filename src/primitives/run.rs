@@ -1,12 +1,12 @@
 //! Running a body under a lock, in the forms that callers need.
 
+use std::borrow::Borrow;
 use std::future::Future;
 use std::pin::Pin;
 
 use super::mutex::Mutex;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::owner::LockKey;
 
 impl Mutex {
     /// Takes the lock, runs `body` under it, and releases the lock. If the lock is lost, `body` is cancelled.
@@ -79,15 +79,7 @@ impl Mutex {
     where
         F: AsyncFnOnce(&Guard) -> T,
     {
-        let acquire = self.lock();
-        let (client, name) = self.key();
-        async move {
-            let guard = acquire.await?;
-            let key = LockKey { client, name: &name };
-            let body = guard.owner().run_body(key, body(&guard));
-            let output = guard.run_until_lost(body).await?;
-            Ok(Outcome::new(output, guard.unlock().await))
-        }
+        run_under(self.lock(), body)
     }
 
     /// Works like [`run`](Self::run), but its future is [`Send`] whatever the type of `body` is.
@@ -134,16 +126,24 @@ impl Mutex {
         T: Send,
         F: for<'a> FnOnce(&'a Guard) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> + Send,
     {
-        let acquire = self.lock();
-        let (client, name) = self.key();
-        async move {
-            let guard = acquire.await?;
-            let key = LockKey { client, name: &name };
-            let body = guard.owner().run_body(key, body(&guard));
-            let output = guard.run_until_lost(body).await?;
-            Outcome::new(output, guard.unlock().await).into_result()
-        }
+        self.run(async move |guard: &Guard| body(guard).await)
     }
+}
+
+/// Runs `body` under the guard that `acquire` returns, and then releases the lock.
+pub(super) async fn run_under<G, T, F>(
+    acquire: impl Future<Output = Result<G, Error>>,
+    body: F,
+) -> Result<Outcome<T>, Error>
+where
+    G: Borrow<Guard> + Into<Guard>,
+    F: AsyncFnOnce(&G) -> T,
+{
+    let of_kind = acquire.await?;
+    let guard: &Guard = of_kind.borrow();
+    let body = guard.owner().run_body(guard.key(), body(&of_kind));
+    let output = guard.run_until_lost(body).await?;
+    Ok(Outcome::new(output, of_kind.into().unlock().await))
 }
 
 /// The result of a body that ran to its end under a lock; see [`Mutex::run_with_outcome`].

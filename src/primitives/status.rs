@@ -1,11 +1,9 @@
 //! What the servers know about a lock.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
-use super::lock::read_ttl;
 use crate::key::Holder;
-use crate::script::Reply;
 
 /// The state of a lock on the servers at one moment; see [`Mutex::status`](crate::Mutex::status).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,28 +30,6 @@ pub struct LockStatus {
 }
 
 impl LockStatus {
-    /// `exact` is true if tokens contain the exact time of their acquisition.
-    pub(super) fn read(name: &Arc<str>, reply: &Reply, exact: bool) -> Option<Self> {
-        let [pttl, holder, count, last_token, subscribers] = reply.list()? else {
-            return None;
-        };
-        let holder = holder.text().map(Holder::new);
-        let last_token = last_token.number().and_then(|token| u64::try_from(token).ok());
-        let ours = holder.as_ref().is_some_and(|holder| holder.client().is_some());
-        Some(Self {
-            name: name.clone(),
-            hold_count: count.number().unwrap_or(0).try_into().unwrap_or(0),
-            remaining: read_ttl(pttl),
-            // A token is the server's time of its acquisition in microseconds, accurate to one block.
-            since: last_token
-                .filter(|_| ours && exact)
-                .map(|token| UNIX_EPOCH + Duration::from_micros(token)),
-            last_token,
-            waiting_clients: subscribers.number()?.try_into().ok()?,
-            holder,
-        })
-    }
-
     /// Combines the answers of several nodes: the holder is the one that a majority names, for as long as a majority does.
     pub(super) fn of_majority(name: &Arc<str>, mut answers: Vec<Self>, majority: usize) -> Self {
         let last_token = answers.iter().filter_map(|answer| answer.last_token).max();
