@@ -185,6 +185,13 @@ impl Clock {
         uuid::Builder::from_random_bytes(self.shared.entropy.bits().to_be_bytes()).into_uuid()
     }
 
+    /// Returns 64 random bits.
+    pub(crate) fn nonce(&self) -> u64 {
+        let bits = self.shared.entropy.bits();
+        // Six of the 128 bits may be fixed; no two of them meet here.
+        (bits >> 64) as u64 ^ bits as u64
+    }
+
     /// A duration from `low` up to `high`, evenly spread.
     pub(crate) fn jitter(&self, low: Duration, high: Duration) -> Duration {
         let span = high.saturating_sub(low).as_nanos() as u64;
@@ -266,6 +273,16 @@ mod tests {
         assert_eq!(with_bits(7).jitter(low, low), low);
         assert_eq!(with_bits(7).jitter(high, low), high);
         assert_eq!(with_bits(1 << 63 | 1 << 62).jitter(low, high), low, "they are no random bits");
+    }
+
+    #[tokio::test]
+    async fn each_bit_of_a_nonce_is_random() {
+        let fixed = Uuid::new_v4().as_u128() & 0xf000_c000_0000_0000_0000;
+        let nonce = |bits: u128| with_bits(fixed ^ bits).nonce();
+        for bit in 0..64 {
+            assert_eq!(nonce(1 << bit) ^ nonce(0), 1 << bit);
+            assert_eq!(nonce(1 << (64 + bit)) ^ nonce(0), 1 << bit);
+        }
     }
 
     #[tokio::test]

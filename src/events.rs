@@ -213,6 +213,11 @@ pub(crate) fn cannot_subscribe(
     warn_if!(loud, target: NODE, node, channel, %fault, "cannot subscribe: waiters poll");
 }
 
+/// Reports a message in the mailbox that no script writes. Its text is not shown: it may contain a lease id.
+pub(crate) fn letter_not_understood(node: &str, bytes: usize) {
+    tracing::debug!(target: NODE, node, bytes, "message in the mailbox not understood");
+}
+
 pub(crate) fn finding(finding: &(impl Display + Debug)) {
     tracing::info!(target: CHECK, finding = %finding, "the server's settings can break a lock's promises");
 }

@@ -11,6 +11,7 @@ use crate::clock::{SystemTimeSource, TimeSource, Timestamp};
 const TOKEN_PREFIX: &str = "leasehold_token";
 const REDISSON_TOKEN_PREFIX: &str = "redisson_lock_token";
 const CHANNEL_PREFIX: &str = "redisson_lock__channel";
+const MAILBOX_PREFIX: &str = "leasehold_mailbox";
 
 /// Returns the key of a lock's fencing counter; with `redisson`, that of the counter of Redisson's FencedLock.
 pub(crate) fn token_key(name: &str, redisson: bool) -> Arc<str> {
@@ -21,6 +22,12 @@ pub(crate) fn token_key(name: &str, redisson: bool) -> Arc<str> {
 /// Returns the channel on which a lock's releases are published, which is Redisson's.
 pub(crate) fn channel(name: &str) -> Arc<str> {
     prefixed(CHANNEL_PREFIX, name)
+}
+
+/// Returns the channel on which a server writes to one client about its queued requests. `nonce` distinguishes clients
+/// of one name.
+pub(crate) fn mailbox(client: &str, nonce: &str) -> Arc<str> {
+    format!("{MAILBOX_PREFIX}:{client}:{nonce}").into()
 }
 
 /// Follows Redisson's rule: braces keep all keys of a lock in one slot, unless the name contains braces.

@@ -2,6 +2,7 @@
 //!
 //! A message is a hint and no more: whoever waits for one has a timer beside it. After a broken
 //! connection every channel is subscribed again, and then everybody is woken, for what was said in the gap.
+//! Only what comes in the client's mailbox has a content; see `mailbox.rs`.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
+use redis::Msg;
 use redis::aio::{PubSubSink, PubSubStream};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -19,7 +21,9 @@ use tokio_util::task::TaskTracker;
 use super::connector::Connector;
 use super::greeting::Greeting;
 use super::handshake::PROBE;
+use super::mailbox::{Mailbox, NotUnderstood};
 use crate::clock::{Clock, Timestamp};
+use crate::config::Config;
 use crate::error::Fault;
 use crate::events::{self, Burst};
 
@@ -37,13 +41,29 @@ struct Shared {
     clock: Clock,
     response_timeout: Duration,
     connect_timeout: Duration,
-    /// Who listens on each channel: one in general, but the locks `n` and `{n}` share theirs.
-    channels: Mutex<BTreeMap<Arc<str>, Vec<Arc<Ear>>>>,
+    channels: Mutex<BTreeMap<Arc<str>, Listeners>>,
+    mailbox: Mailbox,
     orders: mpsc::UnboundedSender<Order>,
     /// Changes when the node's commands go to another server.
     moved: watch::Sender<()>,
     closing: CancellationToken,
     connections_made: AtomicU64,
+}
+
+/// Who listens on a channel.
+enum Listeners {
+    /// On that of a lock: one in general, but the locks `n` and `{n}` share theirs.
+    Ears(Vec<Arc<Ear>>),
+    Mailbox,
+}
+
+impl Listeners {
+    fn ears(&self) -> &[Arc<Ear>] {
+        match self {
+            Self::Ears(ears) => ears,
+            Self::Mailbox => &[],
+        }
+    }
 }
 
 enum Order {
@@ -109,7 +129,7 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut channels = self.hub.shared.channels.lock();
-        let Some(ears) = channels.get_mut(&self.channel) else { return };
+        let Some(Listeners::Ears(ears)) = channels.get_mut(&self.channel) else { return };
         ears.retain(|ear| !Arc::ptr_eq(ear, &self.ear));
         if !ears.is_empty() {
             return;
@@ -125,8 +145,7 @@ impl Hub {
         connector: Arc<dyn Connector>,
         greeting: Greeting,
         clock: Clock,
-        response_timeout: Duration,
-        connect_timeout: Duration,
+        config: &Config,
         tasks: &TaskTracker,
     ) -> Self {
         let (orders, received) = mpsc::unbounded_channel();
@@ -134,10 +153,11 @@ impl Hub {
             address,
             connector,
             greeting,
-            clock,
-            response_timeout,
-            connect_timeout,
+            response_timeout: config.response_timeout,
+            connect_timeout: config.connect_timeout,
             channels: Mutex::default(),
+            mailbox: Mailbox::new(&config.name, clock.nonce()),
+            clock,
             orders,
             moved: watch::Sender::new(()),
             closing: CancellationToken::new(),
@@ -157,14 +177,33 @@ impl Hub {
     pub(super) fn subscribe(&self, channel: &Arc<str>) -> Subscription {
         let ear = Arc::new(Ear::default());
         let mut channels = self.shared.channels.lock();
-        channels.entry(channel.clone()).or_default().push(ear.clone());
+        let new = || Listeners::Ears(Vec::new());
+        if let Listeners::Ears(ears) = channels.entry(channel.clone()).or_insert_with(new) {
+            ears.push(ear.clone());
+        }
         // Under the lock, so that orders for a channel arrive in the order of what they follow.
         let _ = self.shared.orders.send(Order::Subscribe(channel.clone()));
         Subscription { hub: self.clone(), channel: channel.clone(), ear }
     }
 
+    pub(super) fn mailbox(&self) -> &Mailbox {
+        &self.shared.mailbox
+    }
+
+    #[allow(dead_code)] // The engine will use it.
+    /// Subscribes to the mailbox, if that was not done yet. The subscription stays.
+    pub(super) fn open_mailbox(&self) {
+        let channel = self.shared.mailbox.channel();
+        let mut channels = self.shared.channels.lock();
+        if !channels.contains_key(channel) {
+            channels.insert(channel.clone(), Listeners::Mailbox);
+            let _ = self.shared.orders.send(Order::Subscribe(channel.clone()));
+        }
+    }
+
     /// Gives the connection up: commands go to another server by now, and messages come from there.
     pub(super) fn restart(&self) {
+        self.shared.mailbox.moved();
         self.shared.moved.send_replace(());
     }
 
@@ -188,8 +227,10 @@ impl Hub {
         self.shared.clock.runtime().spawn(probe).await.unwrap_or(Err(Fault::Closed))
     }
 
+    /// How many channels of locks are listened to.
     pub(super) fn len(&self) -> usize {
-        self.shared.channels.lock().len()
+        let channels = self.shared.channels.lock();
+        channels.values().filter(|listeners| !listeners.ears().is_empty()).count()
     }
 
     pub(super) fn connections_made(&self) -> u64 {
@@ -215,15 +256,27 @@ impl Shared {
         }
     }
 
-    fn heard(&self, channel: &str) {
-        for ear in self.channels.lock().get(channel).into_iter().flatten() {
+    fn heard(&self, message: &Msg) {
+        let channel = message.get_channel_name();
+        if channel == &**self.mailbox.channel() {
+            let payload = message.get_payload_bytes();
+            if let Err(NotUnderstood) = self.mailbox.deliver(payload, self.clock.now()) {
+                events::letter_not_understood(&self.address, payload.len());
+            }
+            return;
+        }
+        for ear in self.channels.lock().get(channel).map_or(&[][..], Listeners::ears) {
             ear.heard.lock().messages += 1;
             ear.notify.notify_one();
         }
     }
 
-    fn subscribed(&self, channel: &str) {
-        for ear in self.channels.lock().get(channel).into_iter().flatten() {
+    /// The server confirmed a channel on a connection that was made after so many `moves`.
+    fn subscribed(&self, channel: &str, moves: u64) {
+        if channel == &**self.mailbox.channel() {
+            return self.mailbox.subscribed(moves);
+        }
+        for ear in self.channels.lock().get(channel).map_or(&[][..], Listeners::ears) {
             let mut heard = ear.heard.lock();
             heard.subscribed = true;
             heard.listening = true;
@@ -233,7 +286,8 @@ impl Shared {
     }
 
     fn deaf(&self) {
-        for ear in self.channels.lock().values().flatten() {
+        self.mailbox.unsubscribed();
+        for ear in self.channels.lock().values().flat_map(Listeners::ears) {
             ear.heard.lock().listening = false;
         }
     }
@@ -278,13 +332,14 @@ impl Attendant {
             while self.orders.try_recv().is_ok() {}
             let until = self.shared.clock.now().plus(self.shared.connect_timeout);
             // From before the connection is made: it may lead to the old server.
+            let moves = self.shared.mailbox.moves();
             let moved = self.shared.moved.subscribe();
             let mut longest = LONGEST_PAUSE;
             match self.shared.connect(until).await {
                 Ok(Some((sink, stream))) => {
                     longest = LONGEST_DEAFNESS;
                     let began_at = self.shared.clock.now();
-                    self.use_connection(sink, stream, moved).await;
+                    self.use_connection(sink, stream, moved, moves).await;
                     self.shared.deaf();
                     self.pending.clear();
                     // One that breaks at once was no success: a server may do so for ever.
@@ -311,6 +366,7 @@ impl Attendant {
         sink: PubSubSink,
         mut stream: PubSubStream,
         mut moved: watch::Receiver<()>,
+        moves: u64,
     ) {
         let clock = self.shared.clock.clone();
         // What was ordered before is in the list of channels.
@@ -333,7 +389,7 @@ impl Attendant {
                     None => return,
                 },
                 Some(done) = self.pending.next() => match done {
-                    Done::Subscribed(channel) => self.shared.subscribed(&channel),
+                    Done::Subscribed(channel) => self.shared.subscribed(&channel, moves),
                     Done::Nothing => {}
                     Done::Refused(channel, fault) => {
                         let (node, now) = (&self.shared.address, clock.now());
@@ -342,7 +398,7 @@ impl Attendant {
                     Done::Broken => return,
                 },
                 message = stream.next() => match message {
-                    Some(message) => self.shared.heard(message.get_channel_name()),
+                    Some(message) => self.shared.heard(&message),
                     None => return,
                 },
                 Ok(()) = moved.changed() => return,

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::coop::unconstrained;
 
 use super::handshake::{fields, info_command};
+use super::mailbox::Epoch;
 use super::past::Past;
 use super::wire;
 use crate::clock::{Clock, Timestamp};
@@ -143,6 +144,8 @@ pub(crate) struct Sent {
     pub(crate) run: u64,
     /// From when on a grant of this server counts.
     pub(crate) counts_from: Timestamp,
+    /// The mailbox's subscription just before it was sent; `None`: letters were missed then.
+    pub(crate) epoch: Option<Epoch>,
 }
 
 impl Sent {
@@ -152,7 +155,7 @@ impl Sent {
             reply = Box::pin(std::future::ready(early));
         }
         let Connection { generation, run, counts_from, .. } = *connection;
-        Self { reply, generation, run, counts_from }
+        Self { reply, generation, run, counts_from, epoch: None }
     }
 }
 
@@ -160,12 +163,13 @@ impl Sent {
 impl Sent {
     /// What is never answered.
     pub(crate) fn in_vain(generation: Generation, run: u64, counts_from: Timestamp) -> Self {
-        Self { reply: Box::pin(std::future::pending()), generation, run, counts_from }
+        let reply = Box::pin(std::future::pending());
+        Self { reply, generation, run, counts_from, epoch: None }
     }
 
     pub(crate) fn answered(generation: Generation, run: u64, answer: Result<Reply, Fault>) -> Self {
-        let counts_from = Timestamp::default();
-        Self { reply: Box::pin(std::future::ready(answer)), generation, run, counts_from }
+        let (reply, counts_from) = (Box::pin(std::future::ready(answer)), Timestamp::default());
+        Self { reply, generation, run, counts_from, epoch: None }
     }
 }
 

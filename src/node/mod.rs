@@ -13,9 +13,13 @@ mod greeting;
 mod handshake;
 mod hub;
 mod link;
+#[allow(dead_code)] // The engine will use it.
+mod mailbox;
 mod past;
 mod predecessors;
 mod quarantine;
+#[allow(dead_code)] // The engine will use it.
+mod server_time;
 mod servers;
 mod status;
 mod wire;
@@ -38,6 +42,9 @@ pub(crate) use farewell::Vigil;
 pub(crate) use handshake::Facts;
 pub(crate) use hub::{Signal, Subscription};
 pub(crate) use link::{Generation, Owed, Sent};
+#[allow(unused_imports)] // The engine will use them.
+pub(crate) use mailbox::{Epoch, Inbox, Letter, Mailbox, MailedGrant, Registration};
+pub(crate) use server_time::ServerTime;
 pub(crate) use servers::Servers;
 pub use status::{NodeState, NodeStatus};
 
@@ -90,6 +97,8 @@ struct Shared {
     connections_made: AtomicU64,
     /// How long an answer takes, smoothed; nanoseconds.
     round_trip: AtomicU64,
+    /// The latest reading of the server's clock.
+    server_time: Mutex<Option<ServerTime>>,
     /// Why the last attempt to connect failed, or the last connection was given up.
     last_fault: Mutex<Option<Fault>>,
     hub: Hub,
@@ -134,8 +143,7 @@ impl Node {
             connector.clone(),
             greeting.clone(),
             clock.clone(),
-            config.response_timeout,
-            config.connect_timeout,
+            config,
             tasks,
         );
         let shared = Arc::new(Shared {
@@ -160,6 +168,7 @@ impl Node {
             closing: CancellationToken::new(),
             connections_made: AtomicU64::new(0),
             round_trip: AtomicU64::new(0),
+            server_time: Mutex::new(None),
             last_fault: Mutex::new(None),
             hub,
             farewell: Mutex::default(),
@@ -209,23 +218,60 @@ impl Node {
 
     /// Puts a call on the wire behind all that were sent before. Does not wait.
     pub(crate) fn send(&self, call: &Call) -> Result<Sent, Fault> {
-        self.shared.link.lock().state.connection().map(|up| up.send(call, false))
+        self.send_by(|up| up.send(call, false))
     }
 
     /// Puts a call on the wire again, whole, after the server did not know its script.
     pub(crate) fn send_whole(&self, call: &Call) -> Result<Sent, Fault> {
-        self.shared.link.lock().state.connection().map(|up| up.send(call, true))
+        self.send_by(|up| up.send(call, true))
     }
 
     /// As [`send`](Self::send), for what may grant something: it fails where the server has not the data any more
     /// that it had when it was met.
     pub(crate) fn send_vote(&self, call: &Call) -> Result<Sent, Fault> {
-        self.shared.link.lock().state.connection().map(|up| up.send_vote(call, false))
+        self.send_by(|up| up.send_vote(call, false))
     }
 
     /// As [`send_vote`](Self::send_vote), whole.
     pub(crate) fn send_vote_whole(&self, call: &Call) -> Result<Sent, Fault> {
-        self.shared.link.lock().state.connection().map(|up| up.send_vote(call, true))
+        self.send_by(|up| up.send_vote(call, true))
+    }
+
+    fn send_by(&self, send: impl FnOnce(&Connection) -> Sent) -> Result<Sent, Fault> {
+        // Read before the sending: an answer then knows of a subscription that was confirmed before it.
+        let epoch = self.mailbox().epoch();
+        let mut sent = self.shared.link.lock().state.connection().map(send)?;
+        sent.epoch = epoch;
+        Ok(sent)
+    }
+
+    /// Where the server writes to this client about its queued requests.
+    pub(crate) fn mailbox(&self) -> &Mailbox {
+        self.shared.hub.mailbox()
+    }
+
+    #[allow(dead_code)] // The engine will use it.
+    /// Subscribes to the mailbox, if that was not done yet. Does not wait: a [`Letter::Subscribed`] follows.
+    pub(crate) fn open_mailbox(&self) {
+        self.shared.hub.open_mailbox();
+    }
+
+    #[allow(dead_code)] // The engine will use it.
+    /// Takes in what the server said about its clock, for [`not_before`](Self::not_before).
+    pub(crate) fn note_server_time(&self, read: ServerTime) {
+        let mut latest = self.shared.server_time.lock();
+        if latest.is_none_or(|latest| latest.sent_at <= read.sent_at) {
+            *latest = Some(read);
+        }
+    }
+
+    #[allow(dead_code)] // The engine will use it.
+    /// Returns a time at or before the moment of a grant that arrived in the mailbox. `None` if the server's clock was
+    /// not read on the present connection since the subscription that delivered the grant was confirmed.
+    pub(crate) fn not_before(&self, grant: &MailedGrant) -> Option<Timestamp> {
+        let generation = self.shared.link.lock().state.connection().ok()?.generation;
+        let read = (*self.shared.server_time.lock())?;
+        read.is_of(generation, grant.epoch).then(|| read.not_before(grant.server_us))
     }
 
     /// Takes in what an answer means for the connection that it came on.
@@ -768,6 +814,11 @@ impl Supervisor {
         };
         self.predecessors.follow(identity);
         self.lost = lost;
+        if is_another {
+            // Messages come from there from now on. Before the connection is used: no reading of this server's clock
+            // may count for a letter of the other one.
+            shared.hub.restart();
+        }
 
         let mut link = shared.link.lock();
         let now = shared.clock.now();
@@ -787,9 +838,8 @@ impl Supervisor {
         shared.last_fault.lock().take();
         shared.generation.send_replace(generation);
         if is_another {
-            // Holders learn now whether they hold anything there, and messages come from there from now on.
+            // Holders learn now whether they hold anything there.
             shared.forgot.notify_one();
-            shared.hub.restart();
         }
         if let Some(outage) = self.outage.take() {
             self.events.connected_again(&shared.address, &outage, shared.clock.now());

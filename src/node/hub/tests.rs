@@ -17,6 +17,7 @@ fn unattended() -> (Hub, mpsc::UnboundedReceiver<Order>) {
         response_timeout: Duration::ZERO,
         connect_timeout: Duration::ZERO,
         channels: Mutex::default(),
+        mailbox: Mailbox::new("client", 0),
         orders,
         moved: watch::Sender::new(()),
         closing: CancellationToken::new(),

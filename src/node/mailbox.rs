@@ -1,0 +1,278 @@
+//! The mailbox of a client on one server: the channel on which the server says what became of the client's queued
+//! requests.
+//!
+//! It is subscribed when the client first has to wait for a lock, and from then on as long as the client exists. A
+//! letter may be missed while the subscription is down, so everybody who waits for one also has a timer, and asks the
+//! server again when the mailbox has been subscribed again ([`Letter::Subscribed`]).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::clock::Timestamp;
+use crate::key::{self, Holder, LeaseId};
+
+/// The mailbox of a client on one server. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Mailbox {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    nonce: Arc<str>,
+    channel: Arc<str>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// How often the node has met another server.
+    moves: u64,
+    /// How many subscriptions were confirmed.
+    confirmed: u64,
+    /// The subscription that delivers letters now.
+    epoch: Option<Epoch>,
+    /// Who waits for letters about a request.
+    inboxes: BTreeMap<LeaseId, Arc<Letters>>,
+}
+
+/// One subscription of the mailbox, from its confirmation to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Epoch(u64);
+
+#[cfg(test)]
+impl Epoch {
+    pub(crate) fn numbered(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// A message to one who waits.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Letter {
+    /// The mailbox was subscribed, for the first time or again. Letters sent before may have been missed.
+    Subscribed,
+    /// The lease holds the lock now.
+    Grant(MailedGrant),
+    /// The request is the first in the queue, and somebody holds the lock.
+    Next {
+        id: LeaseId,
+        /// The time until the holder's lease ends unless it is renewed. `None`: it has no end.
+        remaining: Option<Duration>,
+        holder: Holder,
+    },
+    /// The request is the first in the queue, and the lock is free for a moment.
+    Free { id: LeaseId },
+}
+
+/// A grant to a queued request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MailedGrant {
+    pub(crate) id: LeaseId,
+    /// The server's time when it granted, in microseconds.
+    pub(crate) server_us: u64,
+    /// The time that the lease lasts, from `server_us` on.
+    pub(crate) ttl: Duration,
+    /// The last token of the lease's block.
+    pub(crate) block_end: u64,
+    /// The subscription that it arrived on.
+    pub(crate) epoch: Epoch,
+    pub(crate) received_at: Timestamp,
+}
+
+impl Mailbox {
+    /// `nonce` distinguishes clients of one name.
+    pub(super) fn new(client: &str, nonce: u64) -> Self {
+        let nonce: Arc<str> = format!("{nonce:016x}").into();
+        let channel = key::mailbox(client, &nonce);
+        Self { shared: Arc::new(Shared { nonce, channel, state: Mutex::default() }) }
+    }
+
+    /// Returns the part of the mailbox's name that no other client has: 16 hex digits.
+    pub(crate) fn nonce(&self) -> &Arc<str> {
+        &self.shared.nonce
+    }
+
+    pub(super) fn channel(&self) -> &Arc<str> {
+        &self.shared.channel
+    }
+
+    /// Returns the subscription that delivers letters now, or `None` if letters are missed.
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
+        self.shared.state.lock().epoch
+    }
+
+    /// Returns a new inbox, which receives nothing before a request is [registered](Inbox::register).
+    pub(crate) fn inbox(&self) -> Inbox {
+        Inbox { mailbox: self.clone(), letters: Arc::default() }
+    }
+
+    /// Returns the number that a subscription must know which is made from now on.
+    pub(super) fn moves(&self) -> u64 {
+        self.shared.state.lock().moves
+    }
+
+    /// The node met another server: nothing counts that an older subscription still delivers.
+    pub(super) fn moved(&self) {
+        let mut state = self.shared.state.lock();
+        state.moves += 1;
+        state.epoch = None;
+    }
+
+    /// The server confirmed the subscription, on a connection made after so many `moves`.
+    pub(super) fn subscribed(&self, moves: u64) {
+        let mut state = self.shared.state.lock();
+        // Confirmed twice on one connection, it has missed nothing in between.
+        if state.moves != moves || state.epoch.is_some() {
+            return;
+        }
+        state.confirmed += 1;
+        state.epoch = Some(Epoch(state.confirmed));
+        for letters in state.inboxes.values() {
+            letters.queue.lock().subscribed = true;
+            letters.arrived.notify_one();
+        }
+    }
+
+    /// The subscription's connection is gone.
+    pub(super) fn unsubscribed(&self) {
+        self.shared.state.lock().epoch = None;
+    }
+
+    /// Puts a letter into the inbox of the one who waits for it, if somebody does.
+    pub(super) fn deliver(&self, payload: &[u8], now: Timestamp) -> Result<(), NotUnderstood> {
+        // Without a subscription it comes from a server that the node has left.
+        let Some(epoch) = self.epoch() else { return Ok(()) };
+        let letter = parse(&String::from_utf8_lossy(payload), epoch, now).ok_or(NotUnderstood)?;
+        let state = self.shared.state.lock();
+        if let Some(letters) = letter.id().and_then(|id| state.inboxes.get(id)) {
+            letters.put(letter);
+        }
+        Ok(())
+    }
+}
+
+/// A message that no script writes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NotUnderstood;
+
+/// The letters for one who waits, about one or more requests.
+pub(crate) struct Inbox {
+    mailbox: Mailbox,
+    letters: Arc<Letters>,
+}
+
+impl Inbox {
+    /// Has the letters about the request `id` delivered here until the registration is dropped. Register a request
+    /// before you send it: the server may write at once. An id is registered in one inbox only.
+    pub(crate) fn register(&self, id: &LeaseId) -> Registration {
+        let Self { mailbox, letters } = self;
+        mailbox.shared.state.lock().inboxes.insert(id.clone(), letters.clone());
+        Registration { id: id.clone(), mailbox: mailbox.clone(), letters: letters.clone() }
+    }
+
+    /// Returns the next letter. Only one caller waits at a time.
+    ///
+    /// A letter about a request replaces an earlier one about the same request that was not read yet.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no letter.
+    pub(crate) async fn next(&self) -> Letter {
+        loop {
+            if let Some(letter) = self.letters.take() {
+                return letter;
+            }
+            self.letters.arrived.notified().await;
+        }
+    }
+}
+
+/// Has letters about one request delivered to an inbox. After its drop, the inbox returns none of them.
+pub(crate) struct Registration {
+    id: LeaseId,
+    mailbox: Mailbox,
+    letters: Arc<Letters>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.mailbox.shared.state.lock().inboxes.remove(&self.id);
+        self.letters.queue.lock().letters.retain(|letter| letter.id() != Some(&self.id));
+    }
+}
+
+#[derive(Default)]
+struct Letters {
+    queue: Mutex<Queue>,
+    arrived: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// At most one for each request, so that no server can fill the memory.
+    letters: VecDeque<Letter>,
+    /// The mailbox was subscribed since the last look.
+    subscribed: bool,
+}
+
+impl Letters {
+    fn put(&self, letter: Letter) {
+        let mut queue = self.queue.lock();
+        queue.letters.retain(|other| other.id() != letter.id());
+        queue.letters.push_back(letter);
+        drop(queue);
+        self.arrived.notify_one();
+    }
+
+    fn take(&self) -> Option<Letter> {
+        let mut queue = self.queue.lock();
+        let letter = queue.letters.pop_front();
+        letter.or_else(|| std::mem::take(&mut queue.subscribed).then_some(Letter::Subscribed))
+    }
+}
+
+impl Letter {
+    fn id(&self) -> Option<&LeaseId> {
+        match self {
+            Self::Subscribed => None,
+            Self::Grant(MailedGrant { id, .. }) | Self::Next { id, .. } | Self::Free { id } => {
+                Some(id)
+            }
+        }
+    }
+}
+
+/// Reads a message of `lua/queue.lua`: a verb, a lease id, and what the verb needs, separated by one space each.
+fn parse(text: &str, epoch: Epoch, received_at: Timestamp) -> Option<Letter> {
+    let (verb, rest) = text.split_once(' ')?;
+    let (id, rest) = rest.split_once(' ').map_or((rest, None), |(id, rest)| (id, Some(rest)));
+    let id = (!id.is_empty()).then(|| LeaseId(id.into()))?;
+    match (verb, rest) {
+        ("grant", Some(rest)) => {
+            let mut numbers = rest.split(' ').map(|number| number.parse().ok());
+            let [server_us, ttl_ms, block_end] = std::array::from_fn(|_| numbers.next().flatten());
+            let (server_us, ttl, block_end) =
+                (server_us?, Duration::from_millis(ttl_ms?), block_end?);
+            let grant = MailedGrant { id, server_us, ttl, block_end, epoch, received_at };
+            numbers.next().is_none().then_some(Letter::Grant(grant))
+        }
+        ("next", Some(rest)) => {
+            let (pttl_ms, holder) = rest.split_once(' ')?;
+            let remaining = match pttl_ms.parse().ok()? {
+                -1 => None,
+                ms => Some(Duration::from_millis(u64::try_from(ms).ok()?)),
+            };
+            let holder = (!holder.is_empty()).then(|| Holder::new(holder))?;
+            Some(Letter::Next { id, remaining, holder })
+        }
+        ("free", None) => Some(Letter::Free { id }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+use futures_util::FutureExt;
+
+use super::*;
+
+const EPOCH: Epoch = Epoch(1);
+
+fn id(text: &str) -> LeaseId {
+    LeaseId(text.into())
+}
+
+fn read(text: &str) -> Option<Letter> {
+    parse(text, EPOCH, Timestamp::default())
+}
+
+/// A mailbox whose subscription was confirmed.
+fn subscribed() -> Mailbox {
+    let mailbox = Mailbox::new("client", 0x1f);
+    mailbox.subscribed(mailbox.moves());
+    mailbox
+}
+
+fn deliver(mailbox: &Mailbox, text: &str) {
+    let delivered = mailbox.deliver(text.as_bytes(), Timestamp::default());
+    assert_eq!(delivered, Ok(()), "{text:?}");
+}
+
+/// What the inbox has to say now.
+fn next(inbox: &Inbox) -> Option<Letter> {
+    inbox.next().now_or_never()
+}
+
+fn free(text: &str) -> Letter {
+    Letter::Free { id: id(text) }
+}
+
+#[test]
+fn a_mailbox_is_named_after_the_client_and_a_number_of_16_digits() {
+    let mailbox = Mailbox::new("billing-7", 0x1f);
+    assert_eq!(&**mailbox.channel(), "leasehold_mailbox:billing-7:000000000000001f");
+    assert_eq!(&**mailbox.nonce(), "000000000000001f");
+}
+
+#[test]
+fn a_grant_says_when_it_was_made_and_for_how_long() {
+    let received_at = Timestamp::from_nanos(9);
+    let letter = parse("grant a:1 1795000000000001 2000 1795000000000064", EPOCH, received_at);
+    let grant = MailedGrant {
+        id: id("a:1"),
+        server_us: 1_795_000_000_000_001,
+        ttl: Duration::from_secs(2),
+        block_end: 1_795_000_000_000_064,
+        epoch: EPOCH,
+        received_at,
+    };
+    assert_eq!(letter, Some(Letter::Grant(grant)));
+}
+
+#[test]
+fn the_first_in_the_queue_learns_who_holds_the_lock_and_for_how_long() {
+    let next = |remaining, holder| Letter::Next { id: id("a:b:1"), remaining, holder };
+    let minute = Some(Duration::from_secs(60));
+    assert_eq!(read("next a:b:1 60000 b:2"), Some(next(minute, Holder::named("b:2"))));
+    let spaces = next(Some(Duration::ZERO), Holder::named(" b  2 : x"));
+    assert_eq!(read("next a:b:1 0  b  2 : x"), Some(spaces));
+    assert_eq!(read("next a:b:1 -1 b"), Some(next(None, Holder::named("b"))));
+    assert_eq!(read("free a:b:1"), Some(free("a:b:1")));
+}
+
+#[test]
+fn what_no_script_writes_is_not_understood() {
+    for text in [
+        "",
+        " ",
+        "free",
+        "free ",
+        "free  ",
+        "free a:1 ",
+        "free a:1 x",
+        "Free a:1",
+        "grant a:1",
+        "grant a:1 1 2",
+        "grant a:1 1 2 3 4",
+        "grant a:1 1 2 3 ",
+        "grant a:1 1  2 3",
+        "grant  1 2 3",
+        "grant a:1 -1 2 3",
+        "grant a:1 1 1.5e3 3",
+        "grant a:1 1 2 18446744073709551616",
+        "next a:1",
+        "next a:1 5",
+        "next a:1 5 ",
+        "next a:1 -2 b:2",
+        "next a:1 x b:2",
+        "next a:1 9223372036854775808 b:2",
+        "0",
+    ] {
+        assert_eq!(read(text), None, "{text:?}");
+    }
+    let mailbox = subscribed();
+    assert_eq!(mailbox.deliver(b"free a\xff", Timestamp::default()), Ok(()), "nobody's id");
+    assert_eq!(mailbox.deliver(b"\xff", Timestamp::default()), Err(NotUnderstood));
+}
+
+#[test]
+fn letters_reach_the_inbox_that_waits_for_their_request_in_order() {
+    let mailbox = subscribed();
+    let (one, other) = (mailbox.inbox(), mailbox.inbox());
+    let _registered = [one.register(&id("a:1")), one.register(&id("a:2"))];
+    let _also = other.register(&id("a:3"));
+    for text in ["free a:2", "free a:3", "free a:1", "free a:4"] {
+        deliver(&mailbox, text);
+    }
+    assert_eq!([next(&one), next(&one), next(&one)], [Some(free("a:2")), Some(free("a:1")), None]);
+    assert_eq!([next(&other), next(&other)], [Some(free("a:3")), None]);
+}
+
+#[test]
+fn a_letter_replaces_an_older_one_about_the_same_request() {
+    let mailbox = subscribed();
+    let inbox = mailbox.inbox();
+    let _registered = [inbox.register(&id("a:1")), inbox.register(&id("a:2"))];
+    for text in ["next a:1 5 b:1", "free a:2", "next a:1 6 b:1", "grant a:1 1 2 3"] {
+        deliver(&mailbox, text);
+    }
+    assert_eq!(next(&inbox), Some(free("a:2")));
+    assert!(matches!(next(&inbox), Some(Letter::Grant(grant)) if grant.id == id("a:1")));
+    assert_eq!(next(&inbox), None);
+}
+
+#[test]
+fn after_its_registration_nothing_comes_about_a_request() {
+    let mailbox = subscribed();
+    let inbox = mailbox.inbox();
+    let gone = inbox.register(&id("a:1"));
+    let _stays = inbox.register(&id("a:2"));
+    deliver(&mailbox, "free a:1");
+    deliver(&mailbox, "free a:2");
+    drop(gone);
+    deliver(&mailbox, "free a:1");
+    assert_eq!([next(&inbox), next(&inbox)], [Some(free("a:2")), None]);
+}
+
+#[tokio::test]
+async fn a_dropped_wait_loses_no_letter() {
+    let mailbox = Mailbox::new("client", 0);
+    let inbox = mailbox.inbox();
+    let _registered = inbox.register(&id("a:1"));
+    // Dropped before it is polled, while it waits, and after it was woken.
+    drop(inbox.next());
+    let mut waits = Box::pin(inbox.next());
+    assert_eq!(futures_util::poll!(waits.as_mut()), std::task::Poll::Pending);
+    mailbox.subscribed(mailbox.moves());
+    deliver(&mailbox, "free a:1");
+    drop(waits);
+    assert_eq!(next(&inbox), Some(free("a:1")));
+    assert_eq!(next(&inbox), Some(Letter::Subscribed));
+    assert_eq!(next(&inbox), None);
+}
+
+#[tokio::test]
+async fn a_letter_wakes_the_one_who_waits() {
+    let mailbox = subscribed();
+    let inbox = mailbox.inbox();
+    let _registered = inbox.register(&id("a:1"));
+    let waits = tokio::spawn(async move { inbox.next().await });
+    tokio::task::yield_now().await;
+    deliver(&mailbox, "free a:1");
+    let limit = Duration::from_secs(10);
+    let letter = tokio::time::timeout(limit, waits).await.expect("it was woken");
+    assert_eq!(letter.expect("no panic"), free("a:1"));
+}
+
+#[test]
+fn each_subscription_is_another_epoch_and_all_who_wait_learn_of_it() {
+    let mailbox = Mailbox::new("client", 0);
+    let inbox = mailbox.inbox();
+    let _registered = inbox.register(&id("a:1"));
+    assert_eq!((mailbox.epoch(), next(&inbox)), (None, None));
+    mailbox.subscribed(mailbox.moves());
+    let first = mailbox.epoch().expect("it was confirmed");
+    assert_eq!([next(&inbox), next(&inbox)], [Some(Letter::Subscribed), None]);
+    mailbox.subscribed(mailbox.moves());
+    assert_eq!((mailbox.epoch(), next(&inbox)), (Some(first), None), "confirmed twice");
+    mailbox.unsubscribed();
+    assert_eq!((mailbox.epoch(), next(&inbox)), (None, None));
+    mailbox.subscribed(mailbox.moves());
+    assert!(mailbox.epoch().is_some_and(|epoch| epoch != first));
+    assert_eq!([next(&inbox), next(&inbox)], [Some(Letter::Subscribed), None]);
+}
+
+#[test]
+fn nothing_counts_that_an_older_server_still_sends() {
+    let mailbox = Mailbox::new("client", 0);
+    let inbox = mailbox.inbox();
+    let _registered = inbox.register(&id("a:1"));
+    let before = mailbox.moves();
+    mailbox.subscribed(before);
+    assert_eq!(next(&inbox), Some(Letter::Subscribed));
+    mailbox.moved();
+    deliver(&mailbox, "free a:1");
+    mailbox.subscribed(before);
+    assert_eq!((mailbox.epoch(), next(&inbox)), (None, None));
+    mailbox.subscribed(mailbox.moves());
+    deliver(&mailbox, "free a:1");
+    assert_eq!(next(&inbox), Some(free("a:1")));
+    assert_eq!(next(&inbox), Some(Letter::Subscribed));
+}
