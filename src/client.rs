@@ -16,7 +16,7 @@ use crate::engine::quorum::Quorum;
 use crate::error::{Error, Fault};
 use crate::events::{self, Events};
 use crate::key::Holder;
-use crate::node::{Common, Facts, Network, Node, NodeStatus, Servers, Vigil};
+use crate::node::{Common, Facts, Farewell, Network, Node, NodeStatus, Servers};
 use crate::owner::Owner;
 use crate::primitives::mutex::Mutex;
 
@@ -124,7 +124,7 @@ impl Client {
             waiters: gates.iter().map(|gate| gate.waiters()).sum(),
             subscriptions: nodes.iter().map(Node::subscriptions).max().unwrap_or(0),
             tasks: self.engine.tasks.len(),
-            owed_releases: nodes.iter().map(Node::owed).sum(),
+            owed_releases: nodes.iter().map(Node::pending_releases).sum(),
             connections_made: nodes.iter().map(Node::connections_made).sum(),
             token_raises: self.engine.quorum.raises(),
         }
@@ -220,7 +220,7 @@ impl Client {
             }
             self.engine.watchdog.idle().await;
             let quorum = &self.engine.quorum;
-            join_all(quorum.nodes().iter().map(|node| node.all_settled(!quorum.is_one()))).await;
+            join_all(quorum.nodes().iter().map(|node| node.all_released(!quorum.is_one()))).await;
         };
         self.engine.clock.until(until, released).await;
     }
@@ -485,7 +485,7 @@ impl ClientBuilder {
         let events = Arc::<Events>::default();
         let servers = (addresses.len() > 1).then(Arc::<Servers>::default);
         let network = self.seams.network;
-        let vigil = Arc::<Vigil>::default();
+        let farewell = Arc::<Farewell>::default();
         let common = Common {
             network: network.as_ref(),
             config: &config,
@@ -493,7 +493,7 @@ impl ClientBuilder {
             tasks: &tasks,
             events: &events,
             servers: servers.as_ref(),
-            vigil: &vigil,
+            farewell: &farewell,
         };
         let (mut nodes, mut firsts) = (Nodes::default(), Vec::new());
         for address in &addresses {
@@ -506,7 +506,7 @@ impl ClientBuilder {
             Arc::new(Quorum::new(nodes.0.clone(), clock.clone(), config.clone(), events.clone()));
         quorum.majority_of(firsts.into_iter()).await.map_err(|fault| quorum.error(None, fault))?;
         nodes.0.clear();
-        let engine = Engine::new(config, clock, quorum, events, tasks, vigil);
+        let engine = Engine::new(config, clock, quorum, events, tasks, farewell);
         let client = Client { engine };
         if self.findings_at_connect != Some(false) {
             client.log_findings();

@@ -33,8 +33,8 @@ pub(crate) struct Vote<T> {
     /// Until it is answered.
     pub(crate) sent: Option<Sent>,
     pub(crate) answer: Option<Result<T, Fault>>,
-    /// The connection it was sent on last; zero: it was not sent.
-    generation: Generation,
+    /// The connection it was sent on last, if it was sent.
+    sent_on: Option<Generation>,
     /// Which run of its server answers it.
     pub(crate) run: u64,
     /// A grant of this server counts.
@@ -43,7 +43,7 @@ pub(crate) struct Vote<T> {
 
 impl<T> Vote<T> {
     pub(crate) fn of(sent: Result<Sent, Fault>, sent_at: Timestamp) -> Self {
-        let mut vote = Self { sent: None, answer: None, generation: 0, run: 0, counts: false };
+        let mut vote = Self { sent: None, answer: None, sent_on: None, run: 0, counts: false };
         vote.send(sent, sent_at);
         vote
     }
@@ -51,7 +51,7 @@ impl<T> Vote<T> {
     fn send(&mut self, sent: Result<Sent, Fault>, sent_at: Timestamp) {
         match sent {
             Ok(sent) => {
-                self.generation = sent.generation;
+                self.sent_on = Some(sent.generation);
                 self.run = sent.run;
                 self.counts = sent.counts_from <= sent_at;
                 self.sent = Some(sent);
@@ -62,7 +62,7 @@ impl<T> Vote<T> {
 
     /// Answered without being asked.
     pub(crate) fn known(answer: T) -> Self {
-        Self { sent: None, answer: Some(Ok(answer)), generation: 0, run: 0, counts: true }
+        Self { sent: None, answer: Some(Ok(answer)), sent_on: None, run: 0, counts: true }
     }
 
     /// What the node answered, if it did.
@@ -72,7 +72,7 @@ impl<T> Vote<T> {
 
     /// The connection it was sent on last, if it was sent.
     pub(crate) fn sent_on(&self) -> Option<Generation> {
-        (self.generation != 0).then_some(self.generation)
+        self.sent_on
     }
 
     pub(crate) fn is_pending(&self) -> bool {
@@ -182,7 +182,7 @@ impl<T> Round<T> {
             while let Some(sent) = &mut vote.sent {
                 let Poll::Ready(answer) = Pin::new(&mut *sent).poll(cx) else { break };
                 let now = rules.clock.now();
-                node.heed(sent.generation, &answer);
+                node.note_answer(sent.generation, &answer);
                 vote.sent = None;
                 if matches!(answer, Err(Fault::NoScript)) {
                     // It did not run. The time of the first sending stays: it is the earlier one.

@@ -20,7 +20,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::error::Fault;
 use crate::events::Events;
 use crate::key::LeaseId;
-use crate::node::Vigil;
+use crate::node::Farewell;
 
 /// Work that goes on by itself.
 pub(crate) type Errand = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -111,7 +111,7 @@ impl Watchdog {
         events: Arc<Events>,
         tasks: &TaskTracker,
         quorum: Arc<Quorum>,
-        vigil: Arc<Vigil>,
+        farewell: Arc<Farewell>,
     ) -> Self {
         let (work, received) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
@@ -129,7 +129,7 @@ impl Watchdog {
             errands: FuturesUnordered::new(),
             renewals: FuturesUnordered::new(),
             closing: false,
-            _vigil: vigil,
+            _farewell: farewell,
         };
         tasks.spawn_on(round.run(), clock.runtime());
         Self { shared, work }
@@ -183,7 +183,7 @@ struct Round {
     renewals: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
     closing: bool,
     /// Dropped last: what the errands leave owed is a part of the farewell.
-    _vigil: Arc<Vigil>,
+    _farewell: Arc<Farewell>,
 }
 
 struct Answered {

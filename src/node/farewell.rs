@@ -2,7 +2,7 @@
 //!
 //! A runtime that ends drops the tasks of a client. Nobody is left then who could send the releases that are owed,
 //! and with `?` out of `main` there nearly always are some. So whoever finds that out sends them, over a connection
-//! without a runtime, and waits for the answers: once the last task is gone ([`Vigil`]), and for every release that
+//! without a runtime, and waits for the answers: once the last task is gone ([`Farewell`]), and for every release that
 //! becomes owed later, since guards may outlive the runtime.
 //!
 //! * It is the one place where a drop blocks: for [`PATIENCE`] in all and per client, and only if something is owed.
@@ -24,7 +24,7 @@ use redis::{Connection, ConnectionLike, ErrorKind, RedisError, RedisResult, Valu
 
 use super::Shared;
 use super::handshake::Identity;
-use super::link::Owed;
+use super::link::PendingRelease;
 use super::predecessors::Predecessors;
 use super::wire;
 use crate::events;
@@ -32,18 +32,18 @@ use crate::key::LeaseId;
 
 /// What the tasks of a client have in common: dropped with the last of them, it says the farewell.
 #[derive(Default)]
-pub(crate) struct Vigil {
+pub(crate) struct Farewell {
     nodes: Mutex<Vec<Arc<Shared>>>,
     pub(super) patience: Arc<Patience>,
 }
 
-impl Vigil {
+impl Farewell {
     pub(super) fn join(&self, node: &Arc<Shared>) {
         self.nodes.lock().push(node.clone());
     }
 }
 
-impl Drop for Vigil {
+impl Drop for Farewell {
     fn drop(&mut self) {
         let nodes = mem::take(self.nodes.get_mut());
         for node in &nodes {
@@ -84,12 +84,12 @@ pub(super) fn say<'a>(nodes: impl Iterator<Item = &'a Arc<Shared>>, patience: &P
     for node in nodes.filter(|node| node.is_deserted_in_debt()) {
         let (node, done) = (node.clone(), done.clone());
         let speak = move || {
-            let opened = node.farewell.lock().speak(&node, began_at + PATIENCE);
+            let opened = node.last_connection.lock().speak(&node, began_at + PATIENCE);
             drop(done);
             if opened {
                 // Others may follow soon, as guards are dropped one by one.
                 thread::sleep(LINGER);
-                node.farewell.lock().connection = None;
+                node.last_connection.lock().connection = None;
             }
         };
         // Without a thread nothing is sent: the locks end by themselves.
@@ -104,14 +104,14 @@ pub(super) fn say<'a>(nodes: impl Iterator<Item = &'a Arc<Shared>>, patience: &P
 
 /// The last connection to one server.
 #[derive(Default)]
-pub(super) struct Farewell {
+pub(super) struct LastConnection {
     pub(super) predecessors: Predecessors,
     connection: Option<Connection>,
     /// It failed once: the server is not asked again.
     over: bool,
 }
 
-impl Farewell {
+impl LastConnection {
     /// Sends what is owed. Whether it opened the connection.
     fn speak(&mut self, node: &Shared, until: Instant) -> bool {
         if self.over {
@@ -158,7 +158,7 @@ impl Farewell {
 /// Sends the releases, many at a time, and waits for their answers.
 fn release(
     mut connection: Connection,
-    owed: BTreeMap<LeaseId, Owed>,
+    owed: BTreeMap<LeaseId, PendingRelease>,
     until: Instant,
 ) -> RedisResult<Connection> {
     let mut owed = owed.into_values().peekable();

@@ -29,7 +29,7 @@ pub(crate) type Generation = u64;
 pub(super) struct Link {
     pub(super) state: LinkState,
     /// Releases that no server has confirmed.
-    pub(super) owed: BTreeMap<LeaseId, Owed>,
+    pub(super) owed: BTreeMap<LeaseId, PendingRelease>,
 }
 
 pub(super) enum LinkState {
@@ -55,7 +55,7 @@ pub(super) struct Connection {
 }
 
 /// A release that must reach the server.
-pub(crate) struct Owed {
+pub(crate) struct PendingRelease {
     pub(crate) call: Call,
     /// The one connection that the lease's acquires were sent on: a release behind them there is the last
     /// word. `None`: there were several.
@@ -76,7 +76,7 @@ pub(super) struct Sending {
     pub(super) first: Option<oneshot::Sender<Reply>>,
 }
 
-impl Owed {
+impl PendingRelease {
     /// How long to wait before it is sent again: longer each time, and not past its end. Where it was answered
     /// only what is late in the network matters; where it was refused, a lock is held in vain.
     pub(super) fn pause(&mut self, clock: &Clock, now: Timestamp, answered: bool) -> Duration {

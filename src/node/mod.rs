@@ -38,10 +38,10 @@ use tokio_util::task::TaskTracker;
 #[cfg(leasehold_sim)]
 pub use connector::{Connecting, command_config};
 pub use connector::{Connector, Network};
-pub(crate) use farewell::Vigil;
+pub(crate) use farewell::Farewell;
 pub(crate) use handshake::Facts;
 pub(crate) use hub::{Signal, Subscription};
-pub(crate) use link::{Generation, Owed, Sent};
+pub(crate) use link::{Generation, PendingRelease, Sent};
 #[allow(unused_imports)] // The engine will use them.
 pub(crate) use mailbox::{Epoch, Inbox, Letter, Mailbox, MailedGrant, Registration};
 pub(crate) use server_time::ServerTime;
@@ -55,7 +55,7 @@ use crate::events::{self, Burst, Events, Outage};
 use crate::key::LeaseId;
 use crate::script::{Call, Reply};
 use connector::Sockets;
-use farewell::{Farewell, Patience};
+use farewell::{LastConnection, Patience};
 use greeting::Greeting;
 use handshake::{Handshake, Met};
 use hub::Hub;
@@ -103,7 +103,7 @@ struct Shared {
     last_fault: Mutex<Option<Fault>>,
     hub: Hub,
     /// What is said after the runtime.
-    farewell: Mutex<Farewell>,
+    last_connection: Mutex<LastConnection>,
     /// The client's tasks are gone: who owes a release sends it.
     deserted: AtomicBool,
     patience: Arc<Patience>,
@@ -118,14 +118,14 @@ pub(crate) struct Common<'a> {
     pub(crate) tasks: &'a TaskTracker,
     pub(crate) events: &'a Arc<Events>,
     pub(crate) servers: Option<&'a Arc<Servers>>,
-    pub(crate) vigil: &'a Arc<Vigil>,
+    pub(crate) farewell: &'a Arc<Farewell>,
 }
 
 impl Node {
     /// Starts to keep a connection. The second value tells how the first attempt went, which lasts for the
     /// connect timeout at most; only a node among `servers` goes on trying after a failure.
     pub(crate) fn start(address: &Address, common: &Common<'_>) -> Result<(Self, First), Error> {
-        let Common { network, config, clock, tasks, events, servers, vigil } = *common;
+        let Common { network, config, clock, tasks, events, servers, farewell } = *common;
         let connector = match network {
             Some(network) => network.connector(&address.shown),
             None => {
@@ -171,11 +171,11 @@ impl Node {
             server_time: Mutex::new(None),
             last_fault: Mutex::new(None),
             hub,
-            farewell: Mutex::default(),
+            last_connection: Mutex::default(),
             deserted: AtomicBool::new(false),
-            patience: vigil.patience.clone(),
+            patience: farewell.patience.clone(),
         });
-        vigil.join(&shared);
+        farewell.join(&shared);
         let supervisor = Supervisor {
             shared: shared.clone(),
             owed,
@@ -187,7 +187,7 @@ impl Node {
             losses: Burst::default(),
             outage: None,
             done: false,
-            _vigil: vigil.clone(),
+            _farewell: farewell.clone(),
         };
         let (tell, first) = oneshot::channel();
         // On the client's own runtime, where the connection's task is to live.
@@ -205,7 +205,7 @@ impl Node {
             tasks: &TaskTracker::new(),
             events: &Arc::default(),
             servers: None,
-            vigil: &Arc::default(),
+            farewell: &Arc::default(),
         };
         let address = Address::parse("redis://nowhere").expect("a valid URL");
         Self::start(&address, &common).expect("it connects to nothing").0
@@ -275,8 +275,8 @@ impl Node {
     }
 
     /// Takes in what an answer means for the connection that it came on.
-    pub(crate) fn heed(&self, generation: Generation, answer: &Result<Reply, Fault>) {
-        self.shared.heed(generation, answer);
+    pub(crate) fn note_answer(&self, generation: Generation, answer: &Result<Reply, Fault>) {
+        self.shared.note_answer(generation, answer);
     }
 
     /// Takes in that a call had no answer from `sent_at` until now.
@@ -286,14 +286,19 @@ impl Node {
 
     /// Sees to it that a release reaches the server, now or on a later connection. `sent` is its first
     /// sending, if there was one.
-    pub(crate) fn owe(&self, id: LeaseId, mut owed: Owed, sent: Option<Sent>) {
+    pub(crate) fn leave_release(
+        &self,
+        id: LeaseId,
+        mut release: PendingRelease,
+        sent: Option<Sent>,
+    ) {
         let mut link = self.shared.link.lock();
         let sending = match (sent, &link.state) {
             (Some(sent), _) => Some(Sending { sent, first: None }),
-            (None, LinkState::Up(connection)) => Some(owed.send(connection, false)),
+            (None, LinkState::Up(connection)) => Some(release.send(connection, false)),
             (None, LinkState::Down(_)) => None,
         };
-        link.owed.insert(id.clone(), owed);
+        link.owed.insert(id.clone(), release);
         if let Some(sending) = sending {
             // Fails when the supervisor is gone, and with it the runtime: then nothing can be sent.
             let _ = self.shared.owing.send((id, sending));
@@ -310,7 +315,7 @@ impl Node {
     }
 
     /// Waits until nothing is owed; where `others` can make up for it, not while there is no connection.
-    pub(crate) async fn all_settled(&self, others: bool) {
+    pub(crate) async fn all_released(&self, others: bool) {
         loop {
             let mut next = std::pin::pin!(self.shared.settled.notified());
             next.as_mut().enable();
@@ -325,7 +330,7 @@ impl Node {
     }
 
     /// Whether a release that was owed is owed no more, waited for until `until`.
-    pub(crate) async fn settled(&self, id: &LeaseId, until: Timestamp) -> bool {
+    pub(crate) async fn released(&self, id: &LeaseId, until: Timestamp) -> bool {
         let gone = async {
             loop {
                 let mut next = std::pin::pin!(self.shared.settled.notified());
@@ -405,7 +410,7 @@ impl Node {
         status::of(&self.shared)
     }
 
-    pub(crate) fn owed(&self) -> usize {
+    pub(crate) fn pending_releases(&self) -> usize {
         self.shared.link.lock().owed.len()
     }
 
@@ -431,13 +436,13 @@ impl Shared {
         let sent_at = self.clock.now();
         let answer = self.clock.until(sent_at.plus(within), &mut *sent).await;
         match &answer {
-            Some(answer) => self.heed(sent.generation, answer),
+            Some(answer) => self.note_answer(sent.generation, answer),
             None => self.unanswered(sent.generation, sent_at),
         }
         answer.unwrap_or(Err(Fault::NoAnswer(within)))
     }
 
-    fn heed(&self, generation: Generation, answer: &Result<Reply, Fault>) {
+    fn note_answer(&self, generation: Generation, answer: &Result<Reply, Fault>) {
         match answer {
             Err(Fault::Broken(_)) => return self.give_up(generation, "the connection broke"),
             Err(Fault::Refused(cause)) if cause.takes_no_writes() => {
@@ -528,7 +533,7 @@ struct Supervisor {
     outage: Option<Outage>,
     /// All was done that this task is for.
     done: bool,
-    _vigil: Arc<Vigil>,
+    _farewell: Arc<Farewell>,
 }
 
 type Settling = std::pin::Pin<Box<dyn Future<Output = Settled> + Send>>;
@@ -854,7 +859,7 @@ impl Drop for Supervisor {
         if !self.done {
             self.shared.clock.stop();
         }
-        self.shared.farewell.lock().predecessors = std::mem::take(&mut self.predecessors);
+        self.shared.last_connection.lock().predecessors = std::mem::take(&mut self.predecessors);
         self.shared.link.lock().state = LinkState::Down(Fault::Closed);
         // Wakes those who wait for a connection, to learn that none comes.
         self.shared.generation.send_modify(|_| {});

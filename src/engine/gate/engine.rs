@@ -16,7 +16,7 @@ use crate::engine::quorum::Quorum;
 use crate::engine::watchdog::Watchdog;
 use crate::error::Error;
 use crate::events::Events;
-use crate::node::{Node, Vigil};
+use crate::node::{Farewell, Node};
 
 /// What all locks of one client share.
 pub(crate) struct Engine {
@@ -49,10 +49,10 @@ impl Engine {
         quorum: Arc<Quorum>,
         events: Arc<Events>,
         tasks: TaskTracker,
-        vigil: Arc<Vigil>,
+        farewell: Arc<Farewell>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            watchdog: Watchdog::start(clock.clone(), events, &tasks, quorum.clone(), vigil),
+            watchdog: Watchdog::start(clock.clone(), events, &tasks, quorum.clone(), farewell),
             config,
             clock,
             quorum,

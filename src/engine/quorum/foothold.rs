@@ -134,7 +134,7 @@ impl Foothold {
             }
             return false;
         };
-        node.heed(late.sent.generation, &answer);
+        node.note_answer(late.sent.generation, &answer);
         let run = late.sent.run;
         match (late.asked, answer) {
             (Asked::Acquire, Ok(reply)) => {

@@ -14,7 +14,7 @@ use crate::engine::round::{PerNode, Round, Vote, read};
 use crate::engine::tally::Verdict;
 use crate::error::Fault;
 use crate::key::LeaseId;
-use crate::node::{Node, Owed, Sent};
+use crate::node::{Node, PendingRelease, Sent};
 use crate::script::Reply;
 
 /// What must be released on the nodes, unless it is disarmed.
@@ -54,7 +54,7 @@ impl Undo {
             Acquires::On(generation) => Some(generation),
             Acquires::OnSeveral => None,
         };
-        let owed = Owed {
+        let release = PendingRelease {
             call: self.kind.release(&self.id, self.keep),
             acquired_on,
             ttl: self.ttl,
@@ -62,7 +62,7 @@ impl Undo {
             repeats: 0,
             first,
         };
-        self.quorum.nodes[index].owe(self.id.clone(), owed, sent);
+        self.quorum.nodes[index].leave_release(self.id.clone(), release, sent);
     }
 }
 
@@ -227,7 +227,7 @@ async fn settled(
     kind: &dyn Kind,
     until: Timestamp,
 ) -> Option<bool> {
-    if !node.settled(id, until).await {
+    if !node.released(id, until).await {
         return None;
     }
     // The lease had not ended when the release was first asked for. If it was sent more than once, which one freed the lock
