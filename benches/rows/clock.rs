@@ -1,4 +1,4 @@
-//! One clock for all processes of a run.
+//! One clock for all processes of a run. Java's `System.nanoTime()` reads the same one on Linux.
 
 use std::time::Duration;
 
@@ -6,12 +6,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Time since an origin that all processes of this machine share.
 pub(crate) fn now() -> Duration {
-    read(ClockId::Monotonic)
-}
-
-/// How long the processors have worked for this process so far.
-pub(crate) fn cpu() -> Duration {
-    read(ClockId::ProcessCPUTime)
+    let time = clock_gettime(ClockId::Monotonic);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Waits until the clock shows `at`, rounded up to the timer's next millisecond.
@@ -31,11 +27,6 @@ pub(crate) fn spin() {
     while now() < until {
         std::hint::spin_loop();
     }
-}
-
-fn read(clock: ClockId) -> Duration {
-    let time = clock_gettime(clock);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 const HOLD: Duration = Duration::from_millis(1);

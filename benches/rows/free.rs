@@ -8,8 +8,9 @@ use leasehold::{Mutex, blocking};
 use tokio::task::JoinSet;
 
 use crate::by_hand::{self, ByHand, Keys};
-use crate::server::Scripts;
-use crate::table::{Aim, Figure, Unit, median};
+use crate::figures::{Unit, median};
+use crate::server::SCRIPTS;
+use crate::table::{Aim, Figure};
 use crate::{Bench, Outcome};
 
 /// Row 1: lock and unlock of a free lock, one after the other.
@@ -123,7 +124,8 @@ pub(crate) async fn on_a_thread(bench: &Bench) -> Outcome<Vec<Figure>> {
 struct Tally {
     pairs: u64,
     seconds: f64,
-    scripts: Scripts,
+    /// For how long the server ran scripts.
+    server_seconds: f64,
 }
 
 impl Tally {
@@ -137,7 +139,7 @@ impl Tally {
         F: Future<Output = Outcome<u64>> + Send + 'static,
     {
         let stop = Arc::new(AtomicBool::new(false));
-        let before = bench.server.scripts().await?;
+        let before = bench.server.work().await?;
         let began_at = Instant::now();
         let mut tasks: JoinSet<_> =
             (0..TASKS).map(|number| task(format!("own:{number}"), stop.clone())).collect();
@@ -147,7 +149,7 @@ impl Tally {
             self.pairs += pairs??;
         }
         self.seconds += began_at.elapsed().as_secs_f64();
-        self.scripts += bench.server.scripts().await? - before;
+        self.server_seconds += bench.server.work().await?.since(&before).seconds(&SCRIPTS);
         Ok(())
     }
 
@@ -156,7 +158,7 @@ impl Tally {
     }
 
     fn server_seconds(&self) -> f64 {
-        self.scripts.micros / 1e6 / self.pairs as f64
+        self.server_seconds / self.pairs as f64
     }
 }
 

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use leasehold::{Client, Guard};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::by_hand::{ByHand, Keys};
 use crate::clock::{self, Window};
-use crate::table::{Aim, Figure, Unit};
+use crate::figures::Unit;
+use crate::server::SCRIPTS;
+use crate::table::{Aim, Figure};
 use crate::worker::{self, Worker};
 use crate::{Bench, Outcome};
 
@@ -48,10 +51,7 @@ async fn run(bench: &Bench, order: &str, name: &str, locks: u32) -> Outcome<Run>
     let mut worker = Worker::start(&[order, bench.url(), name, &locks.to_string()]).await?;
     let window = Window::soon(bench.span(SPAN).max(TTL / 3));
     worker.go(window).await?;
-    clock::wait_until(window.from).await;
-    let before = bench.server.scripts().await?;
-    clock::wait_until(window.until).await;
-    let renewals = (bench.server.scripts().await? - before).calls;
+    let renewals = bench.server.work_in(window).await?.calls(&SCRIPTS);
     let report = worker.report::<f64>(window).await?;
     let [cpu, bytes] = report[..] else {
         return Err("a worker's report is not what it should be".into());
@@ -121,9 +121,15 @@ pub(crate) async fn by_hand(url: &str, name: &str, locks: u32) -> Outcome<()> {
 /// The seconds of processor time that this process takes in the window.
 async fn cpu_in(window: Window) -> f64 {
     clock::wait_until(window.from).await;
-    let before = clock::cpu();
+    let before = cpu();
     clock::wait_until(window.until).await;
-    (clock::cpu() - before).as_secs_f64()
+    (cpu() - before).as_secs_f64()
+}
+
+/// How long the processors have worked for this process so far.
+fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// How much memory this process uses, in bytes; zero where the system does not tell.

@@ -9,7 +9,8 @@ use leasehold::Mutex;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use crate::table::{Aim, Figure, Unit, fewest_to_most, median};
+use crate::figures::{Unit, fewest_to_most, median};
+use crate::table::{Aim, Figure};
 use crate::{Bench, Outcome, clock};
 
 /// A lock that 64 tasks of one process share.
@@ -91,7 +92,10 @@ async fn rush<L: Shared>(lock: L, span: Duration) -> Outcome<(f64, f64)> {
         counts.push(turns??);
     }
     let all: u64 = counts.iter().sum();
-    Ok((all as f64 / elapsed.as_secs_f64(), fewest_to_most(&counts)))
+    Ok((
+        all as f64 / elapsed.as_secs_f64(),
+        fewest_to_most(counts.iter().map(|turns| *turns as f64)),
+    ))
 }
 
 /// Row 4: 64 tasks that take the lock once each, for a millisecond: what a hand-over adds to the hold.

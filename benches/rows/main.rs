@@ -8,6 +8,7 @@
 
 mod by_hand;
 mod clock;
+mod figures;
 mod free;
 mod held;
 mod inside;

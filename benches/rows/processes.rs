@@ -7,7 +7,9 @@ use tokio::task::JoinSet;
 
 use crate::by_hand::{ByHand, Keys};
 use crate::clock::{self, Window};
-use crate::table::{Aim, Figure, Unit, fewest_to_most};
+use crate::figures::{Unit, fewest_to_most};
+use crate::server::SCRIPTS;
+use crate::table::{Aim, Figure};
 use crate::worker::{self, Worker};
 use crate::{Bench, Outcome};
 
@@ -25,10 +27,7 @@ pub(crate) async fn contend(bench: &Bench, round: u32) -> Outcome<Vec<Figure>> {
     for worker in &mut workers {
         worker.go(window).await?;
     }
-    clock::wait_until(window.from).await;
-    let before = bench.server.scripts().await?;
-    clock::wait_until(window.until).await;
-    let scripts = bench.server.scripts().await? - before;
+    let scripts = bench.server.work_in(window).await?.calls(&SCRIPTS);
     let mut counts = Vec::new();
     for worker in &mut workers {
         counts.extend(worker.report::<u64>(window).await?);
@@ -41,10 +40,10 @@ pub(crate) async fn contend(bench: &Bench, round: u32) -> Outcome<Vec<Figure>> {
             all / window.seconds(),
         )
         .floor(floor),
-        Figure::new("scripts per acquisition", Unit::Number, scripts.calls / all)
+        Figure::new("scripts per acquisition", Unit::Number, scripts / all)
             .floor(2.0)
             .aim(Aim::Under(0.01)),
-        Figure::new("fewest / most per process", Unit::Number, fewest_to_most(&counts))
+        Figure::new("fewest / most per process", Unit::Number, fewest_to_most(counts.iter().map(|turns| *turns as f64)))
             .aim(Aim::Over(0.6)),
     ])
 }

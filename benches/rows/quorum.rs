@@ -8,9 +8,10 @@ use leasehold::Client;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::by_hand::{ByHand, Keys, TTL_MS};
+use crate::figures::{Unit, median};
 use crate::server::Server;
 use crate::slow::Slow;
-use crate::table::{Aim, Figure, Unit, median};
+use crate::table::{Aim, Figure};
 use crate::{Bench, Outcome};
 
 /// What is wrong with the last of the masters.

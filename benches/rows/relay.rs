@@ -8,7 +8,9 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::by_hand::{ByHand, Keys, TTL_MS, channel};
 use crate::clock::{self, Window};
-use crate::table::{Aim, Figure, Unit, fewest_to_most, percentile};
+use crate::figures::{Unit, fewest_to_most, percentile};
+use crate::server::SCRIPTS;
+use crate::table::{Aim, Figure};
 use crate::worker::{self, Worker};
 use crate::{Bench, Outcome};
 
@@ -143,7 +145,11 @@ impl Relay {
                 Aim::Under(7.0),
             ),
             aim(
-                Figure::new(what("fewest / most"), Unit::Number, fewest_to_most(&run.turns)),
+                Figure::new(
+                    what("fewest / most"),
+                    Unit::Number,
+                    fewest_to_most(run.turns.iter().map(|turns| *turns as f64)),
+                ),
                 Aim::Over(0.8),
             ),
         ]
@@ -167,10 +173,7 @@ async fn run(bench: &Bench, mut workers: Vec<Worker>, span: Duration) -> Outcome
     for worker in &mut workers {
         worker.go(window).await?;
     }
-    clock::wait_until(window.from).await;
-    let before = bench.server.scripts().await?;
-    clock::wait_until(window.until).await;
-    let scripts = bench.server.scripts().await? - before;
+    let scripts = bench.server.work_in(window).await?.calls(&SCRIPTS);
 
     let mut holds: Vec<Hold> = Vec::new();
     let mut turns = Vec::new();
@@ -194,7 +197,7 @@ async fn run(bench: &Bench, mut workers: Vec<Worker>, span: Duration) -> Outcome
         let gap = gap.ok_or("two clients held the lock at the same time")?;
         hand_overs.push(gap.as_secs_f64());
     }
-    Ok(Run { hand_overs, turns, scripts: scripts.calls })
+    Ok(Run { hand_overs, turns, scripts })
 }
 
 /// One of the processes, with one or more clients. Patience 0: for ever.

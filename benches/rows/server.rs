@@ -1,5 +1,6 @@
-//! The private server of a run.
+//! The private server of a run, and what it says of its work.
 
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -9,6 +10,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisResult};
 
 use crate::Outcome;
+use crate::clock::{self, Window};
 
 /// A server on a free port of 127.0.0.1 that keeps nothing on disk, stopped when this is dropped.
 ///
@@ -19,11 +21,49 @@ pub(crate) struct Server {
     connection: MultiplexedConnection,
 }
 
-/// What the server did for scripts since it was started.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Scripts {
-    pub(crate) calls: f64,
-    pub(crate) micros: f64,
+/// What the server has done since its start, or between two moments.
+#[derive(Clone)]
+pub(crate) struct Work {
+    /// Processor time of all its threads, in seconds: commands, network and messages.
+    pub(crate) cpu: f64,
+    /// Each command, sent by a client or called by a script: how often it ran, and for how many seconds.
+    commands: HashMap<String, (f64, f64)>,
+}
+
+impl Work {
+    /// How often the commands ran.
+    pub(crate) fn calls(&self, commands: &[&str]) -> f64 {
+        self.sum(commands, |(calls, _)| *calls)
+    }
+
+    /// For how long the commands ran.
+    pub(crate) fn seconds(&self, commands: &[&str]) -> f64 {
+        self.sum(commands, |(_, seconds)| *seconds)
+    }
+
+    fn sum(&self, commands: &[&str], of: impl Fn(&(f64, f64)) -> f64) -> f64 {
+        commands.iter().filter_map(|command| self.commands.get(*command)).map(of).sum()
+    }
+
+    pub(crate) fn since(mut self, before: &Self) -> Self {
+        self.cpu -= before.cpu;
+        for (command, (calls, seconds)) in &mut self.commands {
+            let (calls_before, seconds_before) =
+                before.commands.get(command).copied().unwrap_or_default();
+            *calls -= calls_before;
+            *seconds -= seconds_before;
+        }
+        self
+    }
+
+    fn scaled(mut self, by: f64) -> Self {
+        self.cpu *= by;
+        for (calls, seconds) in self.commands.values_mut() {
+            *calls *= by;
+            *seconds *= by;
+        }
+        self
+    }
 }
 
 impl Server {
@@ -62,27 +102,39 @@ impl Server {
         })
     }
 
-    pub(crate) async fn scripts(&self) -> Outcome<Scripts> {
-        let mut scripts = Scripts::default();
+    /// What it does in the window.
+    pub(crate) async fn work_in(&self, window: Window) -> Outcome<Work> {
+        clock::wait_until(window.from).await;
+        let (before, from) = (self.work().await?, clock::now());
+        clock::wait_until(window.until).await;
+        let work = self.work().await?.since(&before);
+        // On a busy machine it was asked too late, once or twice.
+        Ok(work.scaled(window.seconds() / (clock::now() - from).as_secs_f64()))
+    }
+
+    /// What it has done since its start.
+    pub(crate) async fn work(&self) -> Outcome<Work> {
+        let mut cpu = 0.0;
+        for line in self.info("cpu").await?.lines() {
+            if let Some(("used_cpu_user" | "used_cpu_sys", seconds)) = line.split_once(':') {
+                cpu += seconds.trim().parse::<f64>()?;
+            }
+        }
+        let mut commands = HashMap::new();
         for line in self.info("commandstats").await?.lines() {
             // cmdstat_evalsha:calls=3,usec=21,usec_per_call=7.00,..
-            let Some((command, fields)) = line.split_once(':') else {
-                continue;
-            };
-            if !["cmdstat_evalsha", "cmdstat_eval"].contains(&command) {
-                continue;
+            if let Some((command, fields)) = line.split_once(':')
+                && let Some(command) = command.strip_prefix("cmdstat_")
+            {
+                let field = |key: &str| {
+                    let mut fields = fields.split(',').filter_map(|field| field.split_once('='));
+                    fields.find(|(name, _)| *name == key).map_or("0", |(_, value)| value)
+                };
+                let (calls, micros): (f64, f64) = (field("calls").parse()?, field("usec").parse()?);
+                commands.insert(command.to_owned(), (calls, micros / 1e6));
             }
-            let field = |key: &str| {
-                fields
-                    .split(',')
-                    .find_map(|field| field.strip_prefix(key)?.strip_prefix('='))
-                    .and_then(|value| value.parse::<f64>().ok())
-                    .unwrap_or_default()
-            };
-            scripts.calls += field("calls");
-            scripts.micros += field("usec");
         }
-        Ok(scripts)
+        Ok(Work { cpu, commands })
     }
 
     async fn info(&self, section: &str) -> RedisResult<String> {
@@ -94,21 +146,6 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         end(&mut self.process);
-    }
-}
-
-impl std::ops::Sub for Scripts {
-    type Output = Self;
-
-    fn sub(self, before: Self) -> Self {
-        Self { calls: self.calls - before.calls, micros: self.micros - before.micros }
-    }
-}
-
-impl std::ops::AddAssign for Scripts {
-    fn add_assign(&mut self, more: Self) {
-        self.calls += more.calls;
-        self.micros += more.micros;
     }
 }
 
@@ -164,6 +201,8 @@ fn end(process: &mut Child) {
     let _ = process.wait();
 }
 
+/// The commands that run a script.
+pub(crate) const SCRIPTS: [&str; 2] = ["evalsha", "eval"];
 /// The server ends with this process, in whatever way it ends.
 const TIED: &str = include_str!("../../tests/it/support/tied.sh");
 const PORTS_TRIED: usize = 5;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::figures::{Unit, median};
+
 /// One figure of one round.
 pub(crate) struct Figure {
     what: String,
@@ -9,15 +11,6 @@ pub(crate) struct Figure {
     floor: Option<f64>,
     ours: f64,
     aim: Option<Aim>,
-}
-
-#[derive(Clone, Copy)]
-pub(crate) enum Unit {
-    /// Shown as ns, µs or ms.
-    Seconds,
-    PerSecond,
-    Bytes,
-    Number,
 }
 
 /// What a figure should be.
@@ -126,21 +119,6 @@ impl fmt::Display for Line {
     }
 }
 
-impl Unit {
-    fn show(self, value: f64) -> String {
-        match self {
-            Self::Seconds if value.abs() < 1e-6 => digits(value * 1e9) + " ns",
-            Self::Seconds if value.abs() < 1e-3 => digits(value * 1e6) + " µs",
-            Self::Seconds => digits(value * 1e3) + " ms",
-            Self::PerSecond if value >= 1e6 => digits(value / 1e6) + " M/s",
-            Self::PerSecond if value >= 1e3 => digits(value / 1e3) + " k/s",
-            Self::PerSecond => digits(value) + " /s",
-            Self::Bytes => digits(value) + " B",
-            Self::Number => digits(value),
-        }
-    }
-}
-
 impl Aim {
     fn is_met(self, ours: Option<f64>, ratio: Option<f64>) -> bool {
         match self {
@@ -159,37 +137,4 @@ impl Aim {
             Self::RatioOver(least) => format!("ratio over {least}"),
         }
     }
-}
-
-/// Three digits, or all those before the point.
-fn digits(value: f64) -> String {
-    let size = value.abs();
-    if size >= 100.0 || size == 0.0 {
-        format!("{value:.0}")
-    } else if size >= 10.0 {
-        format!("{value:.1}")
-    } else if size >= 0.1 {
-        format!("{value:.2}")
-    } else {
-        format!("{value:.4}")
-    }
-}
-
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
-    percentile(values, 0.5)
-}
-
-/// The value below which a share of all values lies; `None` where there are none.
-pub(crate) fn percentile(values: &[f64], share: f64) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let last = sorted.len().checked_sub(1)?;
-    Some(sorted[(last as f64 * share).round() as usize])
-}
-
-/// How the smallest compares to the largest: 1 is all the same.
-pub(crate) fn fewest_to_most(counts: &[u64]) -> f64 {
-    let fewest = counts.iter().min().copied().unwrap_or_default();
-    let most = counts.iter().max().copied().unwrap_or_default();
-    fewest as f64 / most.max(1) as f64
 }

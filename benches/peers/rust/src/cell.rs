@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::Outcome;
 use crate::clock::{self, Window};
+use crate::figures::{Unit, fewest_to_most, median};
 use crate::peer::Peer;
 use crate::server::{Server, Work};
-use crate::table::{Figure, Unit, fewest_to_most, median};
+use crate::table::Figure;
 use crate::workers::{Workers, order};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,18 +128,18 @@ impl Bench {
         let orders = [order("floor", peer, "-", 1, window)];
         let mut reports = self.workers.ask(peer.program(), &orders, limit(window)).await?;
         let (_, p50) = count_and_p50(&mut reports)?;
-        Ok(Figure::new("floor: two empty EVALSHA, p50", Unit::Floor, p50))
+        Ok(Figure::new("floor: two empty EVALSHA, p50", Unit::Seconds, p50).alone())
     }
 
     async fn rush(&mut self, cell: &Cell, word: &str) -> Outcome<Vec<Figure>> {
         let (mut reports, work) = self.in_window(cell, &cell.orders(word, TASKS)).await?;
         let turns = only(&mut reports)?;
         let all: f64 = turns.iter().sum();
-        let rate = all / cell.window.span().as_secs_f64();
+        let rate = all / cell.window.seconds();
         let mut figures = vec![Figure::new("acquisitions", Unit::PerSecond, rate)];
         if cell.row == Row::Crowd {
-            let share = fewest_to_most(&turns);
-            figures.push(Figure::new("fewest / most of a task", Unit::Share, share));
+            let share = fewest_to_most(turns.iter().copied());
+            figures.push(Figure::new("fewest / most of a task", Unit::Number, share).alone());
         }
         figures.extend(cost(cell.peer, &work, all));
         Ok(figures)
@@ -146,8 +147,10 @@ impl Bench {
 
     async fn drain(&mut self, cell: &Cell) -> Outcome<Vec<Figure>> {
         let orders = cell.orders("drain", WAITERS);
-        let done = self.workers.ask(cell.peer.program(), &orders, limit(cell.window));
-        let (mut reports, work) = self.server.work_during(done).await?;
+        let before = self.server.work().await?;
+        let mut reports =
+            self.workers.ask(cell.peer.program(), &orders, limit(cell.window)).await?;
+        let work = self.server.work().await?.since(&before);
         let mut gaps = only(&mut reports)?;
         let taken = gaps.remove(0);
         let gap = median(&gaps).unwrap_or(f64::NAN) / NANOS;
@@ -242,19 +245,20 @@ impl Relay {
     }
 
     fn figures(&self, window: Window) -> Vec<Figure> {
-        let rate = self.turns.iter().sum::<f64>() / window.span().as_secs_f64();
+        let rate = self.turns.iter().sum::<f64>() / window.seconds();
         let what = "hand-over to another process, p50";
         let hand_over = match median(&self.hand_overs) {
             Some(p50) => Figure::new(what, Unit::Seconds, p50),
             None => Figure::none(what, Unit::Seconds),
         };
         let passed = self.hand_overs.len() as f64 / (self.hand_overs.len() + self.retakes) as f64;
-        let share = fewest_to_most(&self.turns);
+        let share = fewest_to_most(self.turns.iter().copied());
         vec![
             hand_over,
-            Figure::new("share of turns that went to another process", Unit::Share, passed),
+            Figure::new("share of turns that went to another process", Unit::Number, passed)
+                .alone(),
             Figure::new("turns of all processes", Unit::PerSecond, rate),
-            Figure::new("fewest / most turns of a process", Unit::Share, share),
+            Figure::new("fewest / most turns of a process", Unit::Number, share).alone(),
         ]
     }
 }

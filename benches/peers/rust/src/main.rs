@@ -2,14 +2,21 @@
 //!
 //! This program starts a server of its own and two kinds of workers: itself, for the locks in Rust, and the
 //! Java program beside it, for Redisson. Workers do one row of one lock at a time, as they are told on their
-//! standard input. The rows go round robin over the locks, for several rounds; the table has the medians.
+//! standard input. The rows go round robin over the locks, for several rounds; the table has the medians. The
+//! modules with a path are those of `scripts/bench`, which uses more of them.
 
 mod cell;
+#[path = "../../../rows/clock.rs"]
 mod clock;
+#[path = "../../../rows/figures.rs"]
+#[allow(dead_code)]
+mod figures;
 mod locks;
 mod peer;
 mod promises;
 mod run;
+#[path = "../../../rows/server.rs"]
+#[allow(dead_code)]
 mod server;
 mod table;
 mod work;

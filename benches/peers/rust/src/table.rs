@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::cell::Row;
+use crate::figures::{LEAST, Unit, digits, median};
 use crate::peer::Peer;
 
 /// One figure of one round.
@@ -11,27 +12,22 @@ pub(crate) struct Figure {
     unit: Unit,
     /// `None` where there was nothing to measure.
     value: Option<f64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
-    /// Shown as ns, µs or ms.
-    Seconds,
-    PerSecond,
-    Number,
-    /// Of one, and so not compared to ours.
-    Share,
-    /// Seconds that are no lock's, and so not compared to ours.
-    Floor,
+    /// To ours.
+    compared: bool,
 }
 
 impl Figure {
     pub(crate) fn new(what: &'static str, unit: Unit, value: f64) -> Self {
-        Self { what, unit, value: value.is_finite().then_some(value) }
+        Self { what, unit, value: value.is_finite().then_some(value), compared: true }
     }
 
     pub(crate) fn none(what: &'static str, unit: Unit) -> Self {
-        Self { what, unit, value: None }
+        Self { what, unit, value: None, compared: true }
+    }
+
+    /// It is not compared to ours: a share of one, or no lock's.
+    pub(crate) fn alone(self) -> Self {
+        Self { compared: false, ..self }
     }
 }
 
@@ -46,6 +42,7 @@ struct Line {
     row: Row,
     what: &'static str,
     unit: Unit,
+    compared: bool,
     figures: Vec<(Peer, u32, Option<f64>)>,
 }
 
@@ -57,10 +54,10 @@ struct Failure {
 
 impl Table {
     pub(crate) fn add(&mut self, row: Row, peer: Peer, round: u32, figures: Vec<Figure>) {
-        for Figure { what, unit, value } in figures {
+        for Figure { what, unit, value, compared } in figures {
             let known = self.lines.iter().position(|line| line.row == row && line.what == what);
             let at = known.unwrap_or_else(|| {
-                self.lines.push(Line { row, what, unit, figures: Vec::new() });
+                self.lines.push(Line { row, what, unit, compared, figures: Vec::new() });
                 self.lines.len() - 1
             });
             self.lines[at].figures.push((peer, round, value));
@@ -102,7 +99,7 @@ impl Line {
 
     /// How many times ours it was, in each round.
     fn ratios(&self, peer: Peer) -> Vec<f64> {
-        if matches!(self.unit, Unit::Share | Unit::Floor) {
+        if !self.compared {
             return Vec::new();
         }
         let find = |peer: Peer, round: u32| {
@@ -110,7 +107,7 @@ impl Line {
         };
         let ratio = |of: &(Peer, u32, Option<f64>)| {
             // A multiple of nearly nothing says nothing.
-            let least = if self.unit == Unit::Number { SHOWN } else { 0.0 };
+            let least = if self.unit == Unit::Number { LEAST } else { 0.0 };
             let ours = find(Peer::Leasehold, of.1).filter(|ours| *ours > least)?;
             Some(of.2? / ours)
         };
@@ -142,54 +139,9 @@ impl fmt::Display for Table {
     }
 }
 
-impl Unit {
-    fn show(self, value: f64) -> String {
-        match self {
-            Self::Seconds | Self::Floor if value.abs() < 1e-6 => digits(value * 1e9) + " ns",
-            Self::Seconds | Self::Floor if value.abs() < 1e-3 => digits(value * 1e6) + " µs",
-            Self::Seconds | Self::Floor => digits(value * 1e3) + " ms",
-            Self::PerSecond if value >= 1e6 => digits(value / 1e6) + " M/s",
-            Self::PerSecond if value >= 1e3 => digits(value / 1e3) + " k/s",
-            Self::PerSecond => digits(value) + " /s",
-            Self::Number if value > 0.0 && value < SHOWN => format!("under {SHOWN}"),
-            Self::Number | Self::Share => digits(value),
-        }
-    }
-}
-
 /// A large number in few digits.
 fn short(value: f64) -> String {
     if value >= 1e3 { digits(value / 1e3) + " k" } else { digits(value) }
-}
-
-/// Three digits, or all those before the point.
-fn digits(value: f64) -> String {
-    let size = value.abs();
-    if size >= 100.0 || size == 0.0 {
-        format!("{value:.0}")
-    } else if size >= 10.0 {
-        format!("{value:.1}")
-    } else if size >= 0.1 {
-        format!("{value:.2}")
-    } else {
-        format!("{value:.4}")
-    }
-}
-
-/// The smallest number of commands that is shown.
-const SHOWN: f64 = 0.001;
-
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied()
-}
-
-/// How the smallest compares to the largest: 1 is all the same.
-pub(crate) fn fewest_to_most(counts: &[f64]) -> f64 {
-    let fewest = counts.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = counts.iter().copied().fold(1.0, f64::max);
-    fewest / most
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use tokio::task::JoinSet;
 
 use crate::Outcome;
 use crate::clock::{self, Window};
+use crate::figures::median;
 use crate::locks::Lock;
-use crate::table::median;
 
 /// How many pairs of lock and unlock there were, and how long the middle one took.
 pub(crate) async fn pairs<L: Lock>(lock: &L, window: Window) -> Outcome<Vec<String>> {
@@ -124,7 +124,7 @@ pub(crate) async fn relay<L: Lock>(lock: &L, window: Window) -> Outcome<Vec<Stri
     while clock::now() < window.until {
         let guard = lock.take().await?;
         let held_at = clock::now();
-        clock::sleep().await?;
+        clock::hold().await?;
         let left_at = clock::now();
         L::give_back(guard).await?;
         if window.contains(held_at) {
