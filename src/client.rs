@@ -3,6 +3,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::{FutureExt, join_all};
@@ -119,6 +120,7 @@ impl Client {
     pub fn stats(&self) -> Stats {
         let gates = self.engine.gates();
         let nodes = self.engine.quorum.nodes();
+        let queue = &self.engine.events.queue;
         Stats {
             gates: gates.len(),
             waiters: gates.iter().map(|gate| gate.waiters()).sum(),
@@ -127,6 +129,10 @@ impl Client {
             owed_releases: nodes.iter().map(Node::pending_releases).sum(),
             connections_made: nodes.iter().map(Node::connections_made).sum(),
             token_raises: self.engine.quorum.raises(),
+            grants_by_message: queue.grants_by_message.load(Relaxed),
+            grants_confirmed: queue.grants_confirmed.load(Relaxed),
+            grants_given_back: queue.grants_given_back.load(Relaxed),
+            dead_waiters_passed: queue.dead_waiters_passed.load(Relaxed),
         }
     }
 
@@ -544,7 +550,7 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-/// A snapshot of what a client is busy with; see [`Client::stats`].
+/// A snapshot of what a client is busy with, and of what it has done so far; see [`Client::stats`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -563,6 +569,15 @@ pub struct Stats {
     pub connections_made: u64,
     /// The acquisitions so far that needed a second round trip, because the nodes did not agree on a token.
     pub token_raises: u64,
+    /// The locks so far that another holder's release passed to this client by a message, without a request of its own.
+    pub grants_by_message: u64,
+    /// The grants by message so far that this client confirmed with a request before it used them, because their end could
+    /// not be computed, or was too near.
+    pub grants_confirmed: u64,
+    /// The grants by message so far that this client gave back, because nobody waited for them any more.
+    pub grants_given_back: u64,
+    /// The waiters so far that were gone when this client's requests granted a lock to the next one, and were passed over.
+    pub dead_waiters_passed: u64,
 }
 
 /// A lock that this client holds; see [`Client::holds`].

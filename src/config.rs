@@ -70,6 +70,12 @@ impl Config {
 
     /// Checks the terms of an acquisition.
     pub(crate) fn check_terms(&self, terms: &Terms) -> Result<(), Error> {
+        if terms.fair && self.nodes > 1 {
+            return Err(Error::SingleServerOnly {
+                what: "a fair mutex",
+                why: "independent servers share no order of arrival",
+            });
+        }
         match terms.lease {
             LeaseTerms::Watched(ttl) => self.check_lease("ttl", ttl)?,
             LeaseTerms::Fixed(lease) => self.check_lease("lease", lease)?,
@@ -160,6 +166,8 @@ pub(crate) struct Terms {
     pub(crate) max_hold: Option<Duration>,
     /// The lock stays taken for at least this time, even if it is released earlier.
     pub(crate) min_hold: Duration,
+    /// Each acquisition has a place of its own in the server's queue, and nothing is handed over inside the process.
+    pub(crate) fair: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +180,7 @@ pub(crate) enum LeaseTerms {
 
 impl Terms {
     pub(crate) fn of(lease: LeaseTerms) -> Self {
-        Self { lease, max_hold: None, min_hold: Duration::ZERO }
+        Self { lease, max_hold: None, min_hold: Duration::ZERO, fair: false }
     }
 
     /// Returns the same terms with a lease of at least `min_hold`, so that it lasts even if its holder crashes at once.
@@ -515,6 +523,17 @@ mod tests {
         };
         assert!(checked(10));
         assert!(!checked(11), "the lease ends before");
+    }
+
+    #[test]
+    fn a_fair_lock_is_on_one_server() {
+        let checked = |nodes| {
+            let lease = LeaseTerms::Watched(Duration::from_secs(30));
+            let config = Config { nodes, ..Config::default() };
+            config.check_terms(&Terms { fair: true, ..Terms::of(lease) })
+        };
+        assert!(checked(1).is_ok());
+        assert!(matches!(checked(3), Err(Error::SingleServerOnly { .. })));
     }
 
     #[test]

@@ -4,9 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::key::{Holder, Printable, shortened};
+use crate::key::Holder;
 use crate::owner::Owner;
 use crate::secret::Secrets;
+use crate::text::{Printable, rounded, shortened};
+use crate::waiter::{self, Waiter};
 
 /// An error of the library. There is one variant for each way a caller can react.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -17,9 +19,10 @@ pub enum Error {
     /// It is returned only if the servers answered that the lock is held. If they did not answer, the error is
     /// [`Error::Unavailable`].
     #[error(
-        "timed out after {:?} waiting for lock {lock:?}: {}",
+        "timed out after {:?} waiting for lock {lock:?}: {}{}",
         rounded(.waited),
-        held_by(.holder, .owner, .remaining)
+        held_by(.holder, .owner, .remaining),
+        waiter::Listed(.waiting)
     )]
     #[non_exhaustive]
     Timeout {
@@ -34,6 +37,9 @@ pub enum Error {
         remaining: Option<Duration>,
         /// The time that the call waited.
         waited: Duration,
+        /// The clients that waited according to the last answer, in the order in which they get the lock. It may include
+        /// this client. It is empty over several servers, which share no order, and if the holder is this client.
+        waiting: Arc<[Waiter]>,
     },
 
     /// The lock was lost while its guard existed. Stop the work that it protects.
@@ -74,6 +80,16 @@ pub enum Error {
     InvalidConfig {
         /// The setting, and the problem with it.
         problem: Arc<str>,
+    },
+
+    /// This kind of lock works on one server only, and the client has several. Use a client of one server.
+    #[error("{what} works on one server only: {why}")]
+    #[non_exhaustive]
+    SingleServerOnly {
+        /// The kind of lock.
+        what: &'static str,
+        /// The reason.
+        why: &'static str,
     },
 
     /// The key exists and is not a lock. Choose another name, or delete the key if nothing uses it.
@@ -189,17 +205,6 @@ fn held_by(holder: &Holder, owner: &Option<Owner>, remaining: &Option<Duration>)
         None => "; it never expires".to_owned(),
     };
     format!("held by {holder}{owner}{still}")
-}
-
-/// Rounds a duration for people: to three digits, or from 1000 s on to whole seconds.
-pub(crate) fn rounded(duration: &Duration) -> Duration {
-    let nanos = duration.as_nanos();
-    let unit = match nanos.checked_ilog10() {
-        Some(digits) => 10_u128.pow(digits.saturating_sub(2)).min(1_000_000_000),
-        None => return Duration::ZERO,
-    };
-    let nanos = ((nanos + unit / 2) / unit * unit).min(Duration::MAX.as_nanos());
-    Duration::new((nanos / 1_000_000_000) as u64, (nanos % 1_000_000_000) as u32)
 }
 
 fn about(lock: &Option<Arc<str>>) -> String {
@@ -564,26 +569,20 @@ mod tests {
             owner: None,
             remaining: Some(Duration::from_secs(12)),
             waited: Duration::from_nanos(5_012_345_678),
+            waiting: [Waiter::new("web-1:0123", 0, 4_000_000)].into(),
         };
         assert_eq!(
             error.to_string(),
-            "timed out after 5.01s waiting for lock \"orders:42\": held by billing-7:0123; it expires in 12s unless renewed"
+            "timed out after 5.01s waiting for lock \"orders:42\": held by billing-7:0123; it expires in 12s unless renewed; \
+             waiting: web-1 for 4s"
         );
     }
 
+    /// Futures, waiters and results have room for an error.
+    #[cfg(target_pointer_width = "64")]
     #[test]
-    fn durations_are_rounded_to_what_people_read() {
-        for (nanos, shown) in [
-            (0, "0ns"),
-            (1, "1ns"),
-            (123_456, "123µs"),
-            (9_999_999, "10ms"),
-            (27_396_768_739, "27.4s"),
-            (3_564_123_456_789, "3564s"),
-        ] {
-            assert_eq!(format!("{:?}", rounded(&Duration::from_nanos(nanos))), shown);
-        }
-        assert_eq!(rounded(&Duration::MAX).as_secs(), u64::MAX);
+    fn an_error_is_small() {
+        assert!(size_of::<Error>() <= 104, "{} bytes", size_of::<Error>());
     }
 
     #[test]

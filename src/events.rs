@@ -12,9 +12,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::Timestamp;
-use crate::error::{Fault, LossReason, rounded};
+use crate::error::{Fault, LossReason};
 use crate::key::{Holder, LeaseId};
 use crate::owner::Owner;
+use crate::text::rounded;
 
 /// Locks: losses, renewals, releases, and the span of an acquisition.
 pub(crate) const LOCK: &str = "leasehold::lock";
@@ -39,6 +40,16 @@ pub(crate) struct Events {
     locks_lost: AtomicU64,
     renewals: Mutex<Burst>,
     losses: Mutex<Burst>,
+    pub(crate) queue: QueueCounts,
+}
+
+/// How often the servers' queues did what; see [`Stats`](crate::Stats), whose fields have the same names.
+#[derive(Debug, Default)]
+pub(crate) struct QueueCounts {
+    pub(crate) grants_by_message: AtomicU64,
+    pub(crate) grants_confirmed: AtomicU64,
+    pub(crate) grants_given_back: AtomicU64,
+    pub(crate) dead_waiters_passed: AtomicU64,
 }
 
 /// The use of a lease: lock, owner and token.

@@ -1,12 +1,13 @@
 //! Names: of locks, of the keys and channels that belong to them, and of leases.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
 
 use crate::clock::{SystemTimeSource, TimeSource, Timestamp};
+use crate::text::{Printable, shortened};
 
 const TOKEN_PREFIX: &str = "leasehold_token";
 const REDISSON_TOKEN_PREFIX: &str = "redisson_lock_token";
@@ -97,27 +98,6 @@ fn host_name() -> String {
 #[cfg(not(unix))]
 fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()
-}
-
-/// Shortens a name for a message.
-pub(crate) fn shortened(name: &str) -> String {
-    if name.chars().count() <= 64 {
-        return name.to_owned();
-    }
-    let start: String = name.chars().take(61).collect();
-    format!("{start}...")
-}
-
-/// Text from outside, made fit for a log line: it escapes control characters and the like.
-pub(crate) struct Printable<'a>(pub(crate) &'a str);
-
-impl fmt::Display for Printable<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.chars().try_for_each(|c| match c {
-            '"' | '\'' => f.write_char(c),
-            c => write!(f, "{}", c.escape_debug()),
-        })
-    }
 }
 
 /// The field of a lock's hash that one lease owns: `client:uuid`, new for every acquire that is sent.

@@ -97,6 +97,7 @@
 //! | [`Closed`](Error::Closed) | the client was drained or shut down | the process is ending: refuse the request | 503 |
 //! | [`InvalidName`](Error::InvalidName) | the lock's name cannot be used | fix the input | 400 |
 //! | [`InvalidConfig`](Error::InvalidConfig), [`Denied`](Error::Denied), [`WrongType`](Error::WrongType) | the settings, the user's rights or the key are wrong | fix the deployment | 500 |
+//! | [`SingleServerOnly`](Error::SingleServerOnly) | this kind of lock needs a client of one server | fix the program | 500 |
 //! | [`InAsyncContext`](Error::InAsyncContext), [`SelfWait`](Error::SelfWait) | the program uses the lock wrongly | fix the program | 500 |
 //!
 //! [`Error::is_timeout`], [`Error::is_lost`] and [`Error::is_retryable`] answer the usual questions without a `match`.
@@ -174,7 +175,11 @@ mod clock;
 #[cfg(feature = "serde")]
 mod serial;
 
+mod text;
+
 mod key;
+
+mod waiter;
 
 mod owner;
 
@@ -218,6 +223,7 @@ pub use owner::Owner;
 pub use primitives::mutex::Mutex;
 pub use primitives::run::Outcome;
 pub use primitives::status::LockStatus;
+pub use waiter::Waiter;
 
 /// Compiles the README's example.
 #[cfg(doctest)]

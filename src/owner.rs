@@ -7,10 +7,11 @@
 
 use std::fmt;
 use std::future::Future;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::key::Printable;
+use crate::text::Printable;
 
 /// An identity that holds locks. Acquisitions by the same owner nest.
 ///
@@ -26,10 +27,9 @@ use crate::key::Printable;
 /// ```
 #[derive(Clone)]
 pub struct Owner {
-    id: u64,
-    label: Option<Arc<str>>,
-    /// True if another acquisition can have the same owner.
-    shared: bool,
+    mark: Mark,
+    /// A thin pointer, because every waiter and every [`Error`](crate::Error) has room for an owner.
+    label: Option<Arc<Arc<str>>>,
 }
 
 impl Owner {
@@ -104,7 +104,7 @@ impl Owner {
     pub(crate) fn resolve(explicit: Option<&Self>, lock: LockKey<'_>) -> Self {
         let named = explicit.cloned().or_else(|| resolved(|context| context.owner_of(lock)));
         match named {
-            Some(owner) => Self { shared: true, ..owner },
+            Some(owner) => Self { mark: owner.mark.shared(), ..owner },
             None => Self::single(),
         }
     }
@@ -125,18 +125,41 @@ impl Owner {
     }
 
     pub(crate) fn is_shared(&self) -> bool {
-        self.shared
+        self.mark.is_shared()
     }
 
     fn fresh(label: Option<Arc<str>>, shared: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), label, shared }
+        let mark = Mark::new(NEXT.fetch_add(1, Ordering::Relaxed));
+        Self { mark: if shared { mark.shared() } else { mark }, label: label.map(Arc::new) }
+    }
+}
+
+/// An owner's number, and a bit that is set if another acquisition can have the same owner.
+#[derive(Clone, Copy)]
+struct Mark(NonZeroU64);
+
+impl Mark {
+    fn new(id: u64) -> Self {
+        Self(NonZeroU64::new(id << 1).expect("BUG: owners are counted from 1"))
+    }
+
+    fn id(self) -> u64 {
+        self.0.get() >> 1
+    }
+
+    fn is_shared(self) -> bool {
+        self.0.get() & 1 == 1
+    }
+
+    fn shared(self) -> Self {
+        Self(self.0 | 1)
     }
 }
 
 impl PartialEq for Owner {
     fn eq(&self, other: &Self) -> bool {
-        self.id == other.id
+        self.mark.id() == other.mark.id()
     }
 }
 
@@ -144,15 +167,15 @@ impl Eq for Owner {}
 
 impl std::hash::Hash for Owner {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.id.hash(state);
+        self.mark.id().hash(state);
     }
 }
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.label {
-            Some(label) => write!(f, "{}#{}", Printable(label), self.id),
-            None => write!(f, "#{}", self.id),
+            Some(label) => write!(f, "{}#{}", Printable(label), self.mark.id()),
+            None => write!(f, "#{}", self.mark.id()),
         }
     }
 }
@@ -203,14 +226,14 @@ fn innermost() -> Option<Arc<Context>> {
     CONTEXT.try_with(Arc::clone).ok()
 }
 
-/// What `decide` says of the innermost context that it says anything of.
+/// Returns the owner that `decide` finds in the innermost context in which it finds one.
 fn resolved(decide: impl Fn(&Context) -> Option<&Owner>) -> Option<Owner> {
     let innermost = innermost();
     let mut contexts = std::iter::successors(innermost.as_deref(), |context| context.outer());
     contexts.find_map(|context| decide(context).cloned())
 }
 
-/// Where code runs, to notice one that waits for itself.
+/// The task or thread that runs this code. It serves to notice one that waits for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Task(tokio::task::Id),

@@ -67,6 +67,7 @@ impl Refusal {
             owner: self.owner,
             remaining: self.remaining,
             waited,
+            waiting: Arc::default(),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::engine::kind::{Answer, Kind, Refusal, Released};
 use crate::key::{self, Holder, LeaseId};
 use crate::script::{self, Arg, Call, Reply};
+use crate::waiter::Waiter;
 
 /// The lock as the engine sees it.
 pub(super) struct Lock {
@@ -139,8 +140,12 @@ impl Inspect for Lock {
     }
 
     fn read_status(&self, reply: &Reply, one_server: bool) -> Option<LockStatus> {
-        let [pttl, holder, count, last_token, subscribers] = reply.list()? else {
+        let [pttl, holder, count, last_token, subscribers, queue @ ..] = reply.list()? else {
             return None;
+        };
+        let waiting = match queue {
+            [server_us, waiters] => read_waiters(server_us, waiters)?,
+            _ => Vec::new(),
         };
         let holder = holder.text().map(Holder::new);
         let last_token = last_token.number().and_then(|token| u64::try_from(token).ok());
@@ -155,6 +160,7 @@ impl Inspect for Lock {
                 .map(|token| UNIX_EPOCH + Duration::from_micros(token)),
             last_token,
             waiting_clients: subscribers.number()?.try_into().ok()?,
+            waiting,
             holder,
         })
     }
@@ -183,5 +189,43 @@ fn read_ttl(pttl: &Reply) -> Option<Duration> {
     pttl.number().and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis)
 }
 
+/// Reads the first entries of a queue, each an id and the time of its arrival. `server_us` is the server's time.
+fn read_waiters(server_us: &Reply, waiters: &Reply) -> Option<Vec<Waiter>> {
+    let number = |reply: &Reply| u64::try_from(reply.number()?).ok();
+    let now_us = number(server_us)?;
+    let read = |entry: &[Reply]| {
+        let [id, since_us] = entry else { return None };
+        Some(Waiter::new(id.text()?, number(since_us)?, now_us))
+    };
+    waiters.list()?.chunks(2).map(read).collect()
+}
+
 /// The command that publishes releases.
 const PUBLISH: &str = "PUBLISH";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_lists_who_waits_in_order_if_there_is_a_queue() {
+        let lock = Lock::new(&Config::default(), "n".into());
+        let text = |text: &str| Reply::Text(text.to_owned());
+        let read = |queue: &[Reply]| {
+            let held =
+                [Reply::Number(30_000), text("a:b"), text("1"), Reply::Nil, Reply::Number(2)];
+            lock.read_status(&Reply::List([&held, queue].concat()), true)
+        };
+        let waiters = |entries: &[Reply]| {
+            let status = read(&[Reply::Number(9_000_000), Reply::List(entries.to_vec())])?;
+            Some(status.waiting.iter().map(Waiter::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(read(&[]).expect("without a queue").waiting, []);
+        assert_eq!(waiters(&[]), Some(Vec::new()));
+        let entries = [text("web-1:x"), text("8000000"), text("web-2:y"), Reply::Number(8_500_000)];
+        assert_eq!(waiters(&entries), Some(vec!["web-1 for 1s".into(), "web-2 for 500ms".into()]));
+        for odd in [&entries[..3], &entries[1..3], &[text("web-1:x"), text("soon")][..]] {
+            assert_eq!(waiters(odd), None);
+        }
+    }
+}

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::key::Holder;
+use crate::waiter::Waiter;
 
 /// The state of a lock on the servers at one moment; see [`Mutex::status`](crate::Mutex::status).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +26,11 @@ pub struct LockStatus {
     pub since: Option<SystemTime>,
     /// The highest token reserved for its holds so far; `None` if the servers know none.
     pub last_token: Option<u64>,
-    /// The number of clients that wait for the lock.
+    /// The number of clients that wait for the lock, those of Redisson included.
     pub waiting_clients: u32,
+    /// The clients of this library that wait for the lock, in the order in which they get it. It is empty over several
+    /// servers, which share no order.
+    pub waiting: Vec<Waiter>,
 }
 
 impl LockStatus {
@@ -55,6 +59,7 @@ impl LockStatus {
                 since: None,
                 last_token,
                 waiting_clients,
+                waiting: Vec::new(),
             },
         }
     }

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 /// From the top to the bottom, as in `src/lib.rs` and in `ARCHITECTURE.md`.
-const LAYERS: [&str; 16] = [
+const LAYERS: [&str; 18] = [
     "clock",
     "serial",
+    "text",
     "key",
+    "waiter",
     "owner",
     "secret",
     "error",

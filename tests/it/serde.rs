@@ -18,6 +18,7 @@ async fn what_operators_ask_for_can_be_serialized() {
     let lock = client.mutex("n").with_ttl(Duration::from_secs(20));
     let free = value(lock.status().await.expect("asked"));
     assert_eq!((&free["holder"], &free["remaining"]), (&Value::Null, &Value::Null));
+    assert_eq!(free["waiting"], json!([]));
 
     let owner = leasehold::Owner::named("billing");
     let guard = lock.owned_by(&owner).lock().await.expect("free");

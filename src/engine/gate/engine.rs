@@ -24,6 +24,7 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) quorum: Arc<Quorum>,
     pub(crate) watchdog: Watchdog,
+    pub(crate) events: Arc<Events>,
     pub(crate) tasks: TaskTracker,
     /// By name. Not by channel: `n` and `{n}` have the same.
     pub(super) gates: Mutex<HashMap<Arc<str>, Arc<Gate>>>,
@@ -52,10 +53,17 @@ impl Engine {
         farewell: Arc<Farewell>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            watchdog: Watchdog::start(clock.clone(), events, &tasks, quorum.clone(), farewell),
+            watchdog: Watchdog::start(
+                clock.clone(),
+                events.clone(),
+                &tasks,
+                quorum.clone(),
+                farewell,
+            ),
             config,
             clock,
             quorum,
+            events,
             tasks,
             gates: Mutex::default(),
             phase: AtomicU8::new(Service::Open as u8),
