@@ -239,7 +239,7 @@ impl std::hash::Hash for Holder {
 
 /// The version of the UUIDs of leases that may pass from one hold to the next.
 const PASSED_ON: usize = 8;
-/// The longest time during which a lease may pass on, with a margin; see `config.rs`.
+/// The longest time during which a lease may pass on, with a margin; see `config/mod.rs`.
 const LONGEST_WINDOW: Duration = Duration::from_millis(1500);
 
 #[cfg(test)]

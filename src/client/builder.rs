@@ -1,0 +1,300 @@
+//! The builder of a client.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
+
+use super::{Client, Finding};
+use crate::clock::{Clock, Entropy, SystemEntropy, SystemTimeSource, TimeSource};
+use crate::config::{Address, Config, SelfWait};
+use crate::engine::gate::Engine;
+use crate::engine::quorum::Quorum;
+use crate::error::{Error, Fault};
+use crate::events::Events;
+use crate::node::{Common, Farewell, Network, Node, Servers};
+
+/// Collects the settings of a [`Client`], and connects it.
+#[derive(Clone, Default)]
+#[must_use = "a builder does nothing until it connects"]
+pub struct ClientBuilder {
+    urls: Vec<String>,
+    config: Config,
+    #[cfg(feature = "tls")]
+    certificates: crate::tls::Certificates,
+    runtime: Option<Handle>,
+    /// `None` means that they are logged.
+    findings_at_connect: Option<bool>,
+    seams: Seams,
+}
+
+/// The parts that a simulation replaces.
+#[derive(Clone, Default)]
+struct Seams {
+    network: Option<Arc<dyn Network>>,
+    time: Option<Arc<dyn TimeSource>>,
+    entropy: Option<Arc<dyn Entropy>>,
+}
+
+impl ClientBuilder {
+    /// Sets the servers' URLs: one, or those of several independent masters (Redlock).
+    ///
+    /// With several, a lock is held if a majority of them holds it, and locks are available while a majority is reachable.
+    /// Three or five are usual. An even number tolerates no more failures than the odd number below it. Two servers are
+    /// refused, since both would be needed.
+    ///
+    /// All clients that share locks must name the same servers.
+    #[doc(alias = "Redlock")]
+    #[doc(alias = "RedissonRedLock")]
+    #[doc(alias = "RedissonMultiLock")]
+    pub fn nodes<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
+        self.urls = urls.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets the client's name, which others see when it holds a lock: 1 to 64 characters of `A-Z a-z 0-9 . _ -`.
+    /// Default: host name and process id.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.config.name = name.into();
+        self
+    }
+
+    /// Sets the prefix for the names of all this client's locks: up to 256 bytes, without braces. Default: none.
+    ///
+    /// With the prefix `shop:`, `client.mutex("orders:7")` is the lock `shop:orders:7`, in errors and logs as on the
+    /// servers; the keys of its fencing counter and channel contain the whole name. This separates services that share a
+    /// server, and lets the server restrict each to its own keys: the [security page](crate::docs::security) has the rules.
+    /// Java clients use the same locks with a `NameMapper` that adds the prefix.
+    pub fn name_prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
+        self.config.name_prefix = prefix.into();
+        self
+    }
+
+    /// Sets how long a lock can outlive a crashed holder, 10 ms to 30 days. The watchdog renews a lock every third of
+    /// this time. Default: 30 s.
+    #[doc(alias = "lockWatchdogTimeout")]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.config.ttl = ttl;
+        self
+    }
+
+    /// Sets how long a call waits for a server's answer, 1 ms to a day, but at most a third of the lease.
+    /// Default: 1 s.
+    pub fn response_timeout(mut self, timeout: Duration) -> Self {
+        self.config.response_timeout = timeout;
+        self
+    }
+
+    /// Sets how long it may take to open a connection, and how long [`connect`](Self::connect) waits for a server that
+    /// is still starting, 1 ms to a day. Default: 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.config.connect_timeout = timeout;
+        self
+    }
+
+    /// Sets how long an acquisition without a timeout keeps waiting while the servers do not answer, 1 ms to 30 days.
+    /// Default: 10 s.
+    pub fn unavailable_after(mut self, patience: Duration) -> Self {
+        self.config.unavailable_after = patience;
+        self
+    }
+
+    /// Sets how long after its acquisition a lease may pass from one task of this process to the next without a
+    /// request to the server: up to 1 s and half the TTL, or zero for never. Other processes may wait that much longer.
+    /// Default: 20 ms.
+    pub fn handoff_window(mut self, window: Duration) -> Self {
+        self.config.handoff_window = window;
+        self
+    }
+
+    /// Sets how long the server keeps a lock's fencing counter after its last use, a minute to a year. Default: a day.
+    pub fn token_retention(mut self, retention: Duration) -> Self {
+        self.config.token_retention = retention;
+        self
+    }
+
+    /// Sets whether tokens come from the counter of Redisson's `FencedLock`, which never expires. Turn it on for locks
+    /// that Java programs take as `FencedLock`. Default: off.
+    pub fn redisson_fencing(mut self, on: bool) -> Self {
+        self.config.redisson_fencing = on;
+        self
+    }
+
+    /// Sets how long a server's grants do not count once it may have forgotten earlier ones, zero (they always count) to
+    /// 30 days. It must be the same in all clients of these servers, and no TTL or lease may be longer. Default: 60 s
+    /// with several servers, zero with one.
+    ///
+    /// A server may have forgotten grants if it restarted, or if it was a replica of another. The client detects both
+    /// from what `INFO` reports about its run, its uptime and its replication, even while it stays connected. A server
+    /// that gets its first replica, or has had none for `repl-backlog-ttl`, looks the same. A server that followed
+    /// another at any time since its start is quarantined by every client that meets it for the first time. Until a
+    /// majority is out of quarantine, acquiring fails with [`Error::Unavailable`].
+    ///
+    /// A server's report that it has an append-only file does not shorten this: the file may have been switched on
+    /// since, or the server may have restarted with another disk. With zero you vouch for the servers yourself: each
+    /// keeps every answer on a disk that outlives it (`appendonly yes`, `appendfsync always`,
+    /// `no-appendfsync-on-rewrite no`, a volume of its own), and none is ever replaced by a replica. Zero is also right
+    /// for connecting to servers that are started for the first time.
+    ///
+    /// This is Redlock's delayed restart (<https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>),
+    /// done by the client.
+    pub fn restart_quarantine(mut self, quarantine: Duration) -> Self {
+        self.config.restart_quarantine = Some(quarantine);
+        self
+    }
+
+    /// Sets how much of a lease must be left when its grant arrives, zero to half the TTL or lease of each lock. A grant
+    /// with less is released again. Default: zero.
+    pub fn min_validity(mut self, validity: Duration) -> Self {
+        self.config.min_validity = validity;
+        self
+    }
+
+    /// Sets how the client reacts to a task that waits for a lock that it holds itself. Default: [`SelfWait::Warn`].
+    pub fn self_wait(mut self, reaction: SelfWait) -> Self {
+        self.config.self_wait = reaction;
+        self
+    }
+
+    /// Sets whether the client logs the findings of [`Client::check`] once after connecting, at INFO. Default: on.
+    pub fn log_findings(mut self, on: bool) -> Self {
+        self.findings_at_connect = Some(on);
+        self
+    }
+
+    /// Sets the certificate authorities (in PEM) that the client trusts for `rediss://` servers. Default: those that the
+    /// operating system trusts.
+    #[cfg(feature = "tls")]
+    pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.certificates.trust(pem.into());
+        self
+    }
+
+    /// Sets the client's certificate with its chain, and its private key, both in PEM, for `rediss://` servers that
+    /// require one (`tls-auth-clients`). Default: none.
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(
+        mut self,
+        certificate: impl Into<Vec<u8>>,
+        key: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.certificates.present(certificate.into(), key.into());
+        self
+    }
+
+    /// Sets the runtime for the client's tasks; it must have time and I/O enabled. Default: the one that `connect` runs on.
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Connects to the servers, or to a majority of them.
+    ///
+    /// A server that refuses connections, loads its data or cannot be found by name may still be starting: the client
+    /// retries until the [`connect_timeout`](Self::connect_timeout) is over. Permanent errors are returned at once, such
+    /// as a refused login, or an address that leads to a replica or a Sentinel.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if the server cannot be reached, or cannot keep locks; [`Error::Denied`] if it refuses the
+    /// login, or a command that the client needs; [`Error::InvalidConfig`], [`Error::InvalidName`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(self) -> Result<Client, Error> {
+        let config = Config { nodes: self.urls.len(), ..self.config };
+        config.check()?;
+        if config.handoff_window > config.ttl / 2 {
+            return Err(Error::config(format!(
+                "handoff_window is {:?}, more than half the ttl of {:?}",
+                config.handoff_window, config.ttl
+            )));
+        }
+        #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "certificates are added"))]
+        let mut addresses = Address::parse_all(&self.urls)?;
+        #[cfg(feature = "tls")]
+        self.certificates.apply(&mut addresses)?;
+        let Ok(runtime) = self.runtime.map_or_else(Handle::try_current, Ok) else {
+            return Err(Error::config(
+                "there is no tokio runtime here: connect inside one, or set one with `runtime`",
+            ));
+        };
+        let Seams { network, time, entropy } = self.seams;
+        let clock = Clock::new(
+            time.unwrap_or_else(|| Arc::new(SystemTimeSource)),
+            entropy.unwrap_or_else(|| Arc::new(SystemEntropy)),
+            runtime,
+        );
+        let engine = start(Arc::new(config), clock, &addresses, network.as_ref()).await?;
+        if self.findings_at_connect != Some(false) {
+            Finding::log_all(&engine);
+        }
+        Ok(Client { engine })
+    }
+}
+
+/// Starts the nodes, and waits until a majority of them is connected.
+async fn start(
+    config: Arc<Config>,
+    clock: Clock,
+    addresses: &[Address],
+    network: Option<&Arc<dyn Network>>,
+) -> Result<Arc<Engine>, Error> {
+    let tasks = TaskTracker::new();
+    let events = Arc::<Events>::default();
+    let farewell = Arc::<Farewell>::default();
+    let servers = (addresses.len() > 1).then(Arc::<Servers>::default);
+    let common = Common {
+        network,
+        config: &config,
+        clock: &clock,
+        tasks: &tasks,
+        events: &events,
+        servers: servers.as_ref(),
+        farewell: &farewell,
+    };
+    let (mut nodes, mut firsts) = (Nodes::default(), Vec::new());
+    for address in addresses {
+        let (node, first) = Node::start(address, &common)?;
+        nodes.0.push(node);
+        firsts.push(async move { first.await.unwrap_or(Err(Fault::Closed)) });
+    }
+    let quorum =
+        Arc::new(Quorum::new(nodes.0.clone(), clock.clone(), config.clone(), events.clone()));
+    quorum.majority_of(firsts.into_iter()).await.map_err(|fault| quorum.error(None, fault))?;
+    nodes.0.clear();
+    Ok(Engine::new(config, clock, quorum, events, tasks, farewell))
+}
+
+/// The nodes of a client that is being connected. Dropping this closes them.
+#[derive(Default)]
+struct Nodes(Vec<Node>);
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        self.0.iter().for_each(Node::close);
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+#[cfg(leasehold_sim)]
+impl ClientBuilder {
+    /// Replaces the network, the time and the randomness.
+    pub fn seams(
+        mut self,
+        network: Arc<dyn Network>,
+        time: Arc<dyn TimeSource>,
+        entropy: Arc<dyn Entropy>,
+    ) -> Self {
+        self.seams = Seams { network: Some(network), time: Some(time), entropy: Some(entropy) };
+        self
+    }
+}

@@ -1,0 +1,244 @@
+//! The client, which holds the connections and hands out locks.
+
+mod builder;
+mod findings;
+mod stats;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{FutureExt, join_all};
+use tokio_util::task::TaskTracker;
+
+pub use builder::ClientBuilder;
+pub use findings::{Finding, FindingKind};
+pub use stats::{HeldLock, Stats};
+
+use crate::engine::gate::{Engine, Service};
+use crate::error::Error;
+use crate::node::{Node, NodeStatus};
+use crate::owner::Owner;
+use crate::primitives::mutex::Mutex;
+
+/// A client holds the connections to one or several Redis or Valkey servers, and the locks taken through them.
+///
+/// Clones are handles to the same client. One per process is enough: it uses two connections to each server, however many
+/// locks there are. Its tasks run on the runtime that connected it. When that runtime is gone, every call fails with
+/// [`Error::Closed`]; so do not keep a client in a `static` that the runtime of a test connects.
+///
+/// Guards keep working after the client is dropped.
+///
+/// # Ending a process
+///
+/// A process leaves no lock behind when its `main` returns, even with an error through `?`, or when it panics and
+/// unwinds. When the runtime ends, it drops the client's tasks; the releases that are still unsent then go out over a
+/// new connection. This blocks the thread that ends the runtime, or that drops a guard afterwards, until the servers
+/// have answered: for at most 250 ms in total, and only if there is something to send.
+///
+/// A lock stays until its TTL is over
+/// * after `std::process::exit`, an abort or a kill;
+/// * if its guard or the runtime is never dropped: leaked, in a `static`, or on a thread or in a task that `main`
+///   does not wait for, with [`shutdown_background`](tokio::runtime::Runtime::shutdown_background);
+/// * if the server does not answer in that time.
+///
+/// [`shutdown`](Self::shutdown) waits longer, and also releases what guards still hold;
+/// [`shutdown_after`](Self::shutdown_after) calls it however the work ends.
+///
+/// # Forking
+///
+/// A client must not be used in a child that was made by fork(2) without exec: the child has copies of the guards and
+/// of the connections, but not of the threads. There, `is_held` reports on the parent's hold, and other calls hang or
+/// disturb the parent's connections. Connect after the fork. When the child ends, it sends no releases over a new
+/// connection, so the parent keeps its locks.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), leasehold::Error> {
+/// let client = leasehold::Client::connect("redis://127.0.0.1:6379").await?;
+/// let guard = client.mutex("orders:42").lock().await?;
+/// guard.unlock().await?;
+/// # Ok(()) }
+/// ```
+#[doc(alias = "RedissonClient")]
+#[derive(Clone)]
+pub struct Client {
+    engine: Arc<Engine>,
+}
+
+impl Client {
+    /// Connects to `url` with the default settings.
+    ///
+    /// A URL is `redis://[user:password@]host[:port][/database]` or `unix:///path/to.sock`, or, with the feature `tls`,
+    /// one that begins with `rediss://`.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`ClientBuilder::connect`].
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().nodes([url]).connect().await
+    }
+
+    /// Returns a builder, to connect with other settings than the defaults.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// Returns a handle to the lock called `name`, without I/O.
+    ///
+    /// The [`name_prefix`](ClientBuilder::name_prefix) and the name are the lock's key on the servers: together 1 to 4096
+    /// bytes of UTF-8. The first call that acquires reports a bad name.
+    #[doc(alias = "getLock")]
+    #[doc(alias = "getFencedLock")]
+    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
+        Mutex::new(&self.engine, self.engine.config.prefixed(name.as_ref()))
+    }
+
+    /// Returns a new owner without a name, as [`Owner::new`] does.
+    pub fn owner(&self) -> Owner {
+        Owner::new()
+    }
+
+    /// Returns this client's name, by which the servers know its holds.
+    pub fn name(&self) -> &str {
+        &self.engine.config.name
+    }
+
+    /// Lists the locks that this client holds, oldest first.
+    pub fn holds(&self) -> Vec<HeldLock> {
+        HeldLock::all(&self.engine)
+    }
+
+    /// Returns counts of what this client is busy with: locks, waiters, connections and pending releases.
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.engine)
+    }
+
+    /// Reports the state of each server, in the order in which they were named, without I/O.
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        self.engine.quorum.nodes().iter().map(Node::status).collect()
+    }
+
+    /// Asks the servers about settings that can break a lock's guarantees, and returns the findings. It changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if they do not answer within 5 s, or if the client cannot reach them for the response
+    /// timeout.
+    pub async fn check(&self) -> Result<Vec<Finding>, Error> {
+        Finding::ask(&self.engine).await
+    }
+
+    /// Returns true if, as far as this client knows, locks can be taken now: enough servers are connected, and their
+    /// grants count. It does no I/O, so a readiness probe may call it as often as it likes. If it returns false,
+    /// [`nodes`](Self::nodes) shows which servers are missing.
+    pub fn is_ready(&self) -> bool {
+        let quorum = &self.engine.quorum;
+        let now = self.engine.clock.now();
+        let counts = |node: &&Node| node.bar(now).is_none();
+        self.engine.check_service(Service::Open).is_ok()
+            && quorum.nodes().iter().filter(counts).count() >= quorum.majority()
+    }
+
+    /// Returns the tracker of the client's tasks.
+    pub(crate) fn tasks(&self) -> &TaskTracker {
+        &self.engine.tasks
+    }
+
+    /// Refuses new acquisitions, and waits until this client holds nothing, for at most `limit`. Returns true if it
+    /// holds nothing.
+    ///
+    /// New acquisitions fail with [`Error::Closed`]. Nested ones by a holder and those that are waiting already go on.
+    ///
+    /// # Cancel safety
+    ///
+    /// The client stays drained.
+    #[must_use = "it returns whether everything was released"]
+    pub async fn drain(&self, limit: Duration) -> bool {
+        self.engine.service_ends(Service::Draining);
+        let until = self.engine.clock.now().plus(limit);
+        let nothing_held = async {
+            loop {
+                let mut left = std::pin::pin!(self.engine.left.notified());
+                left.as_mut().enable();
+                let over = self.holds().is_empty() && !self.is_busy();
+                if over || self.engine.clock.is_stopped() {
+                    return;
+                }
+                left.await;
+            }
+        };
+        let ended = self.engine.clock.until(until, nothing_held).await;
+        ended.is_some() && self.holds().is_empty()
+    }
+
+    /// Closes the client, and releases all locks that it holds.
+    ///
+    /// Waiting calls fail with [`Error::Closed`], and holders see their locks as lost. The call returns when the servers
+    /// have confirmed the releases, or after the response timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// The client is closed; the releases go on in the background.
+    pub async fn shutdown(&self) {
+        self.engine.service_ends(Service::Closed);
+        for gate in self.engine.gates() {
+            gate.shut();
+        }
+        let until = self.engine.clock.now().plus(self.engine.config.response_timeout);
+        let released = async {
+            while self.is_busy() {
+                let mut left = std::pin::pin!(self.engine.left.notified());
+                left.as_mut().enable();
+                if self.is_busy() {
+                    left.await;
+                }
+            }
+            self.engine.watchdog.idle().await;
+            let quorum = &self.engine.quorum;
+            join_all(quorum.nodes().iter().map(|node| node.all_released(!quorum.is_one()))).await;
+        };
+        self.engine.clock.until(until, released).await;
+    }
+
+    /// Runs `work`, and then [shuts the client down](Self::shutdown), even if `work` returns an error or panics.
+    ///
+    /// ```no_run
+    /// # async fn serve(_: &leasehold::Client) -> Result<(), leasehold::Error> { Ok(()) }
+    /// #[tokio::main]
+    /// async fn main() -> Result<(), leasehold::Error> {
+    ///     let client = leasehold::Client::connect("redis://127.0.0.1:6379").await?;
+    ///     client.shutdown_after(serve(&client)).await
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// It panics if `work` does, after the shutdown.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`. The client is then not shut down, unless `work` had already ended.
+    pub async fn shutdown_after<F: Future>(&self, work: F) -> F::Output {
+        let output = AssertUnwindSafe(work).catch_unwind().await;
+        self.shutdown().await;
+        output.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Returns true if this client holds a lock, requests one, waits for one or releases one.
+    fn is_busy(&self) -> bool {
+        self.engine.gates().iter().any(|gate| gate.is_busy())
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("name", &self.engine.config.name)
+            .field(
+                "servers",
+                &self.engine.quorum.nodes().iter().map(Node::address).collect::<Vec<_>>(),
+            )
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,123 @@
+//! What a client reports about itself.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime};
+
+use crate::engine::gate::{Engine, Hold};
+use crate::key::Holder;
+use crate::node::Node;
+use crate::owner::Owner;
+
+/// A snapshot of what a client is busy with, and of what it has done so far; see [`Client::stats`](crate::Client::stats).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Stats {
+    /// The locks that this client holds, waits for, or has just released.
+    pub gates: usize,
+    /// The acquisitions that wait for another task of this client, or for another holder.
+    pub waiters: usize,
+    /// The channels to which this client listens for releases, on each node.
+    pub subscriptions: usize,
+    /// The running tasks: one for an idle client, two for each node, and one for each lock that is being waited for.
+    pub tasks: usize,
+    /// The releases that no server has confirmed yet.
+    pub owed_releases: usize,
+    /// The connections made so far.
+    pub connections_made: u64,
+    /// The acquisitions so far that needed a second round trip, because the nodes did not agree on a token.
+    pub token_raises: u64,
+    /// The locks so far that another holder's release passed to this client by a message, without a request of its own.
+    pub grants_by_message: u64,
+    /// The grants by message so far that this client confirmed with a request before it used them, because their end could
+    /// not be computed, or was too near.
+    pub grants_confirmed: u64,
+    /// The grants by message so far that this client gave back, because nobody waited for them any more.
+    pub grants_given_back: u64,
+    /// The waiters so far that were gone when this client's requests granted a lock to the next one, and were passed over.
+    pub dead_waiters_passed: u64,
+}
+
+impl Stats {
+    pub(super) fn of(engine: &Engine) -> Self {
+        let gates = engine.gates();
+        let nodes = engine.quorum.nodes();
+        let queue = &engine.events.queue;
+        Stats {
+            gates: gates.len(),
+            waiters: gates.iter().map(|gate| gate.waiters()).sum(),
+            subscriptions: nodes.iter().map(Node::subscriptions).max().unwrap_or(0),
+            tasks: engine.tasks.len(),
+            owed_releases: nodes.iter().map(Node::pending_releases).sum(),
+            connections_made: nodes.iter().map(Node::connections_made).sum(),
+            token_raises: engine.quorum.raises(),
+            grants_by_message: queue.grants_by_message.load(Relaxed),
+            grants_confirmed: queue.grants_confirmed.load(Relaxed),
+            grants_given_back: queue.grants_given_back.load(Relaxed),
+            dead_waiters_passed: queue.dead_waiters_passed.load(Relaxed),
+        }
+    }
+}
+
+/// A lock that this client holds; see [`Client::holds`](crate::Client::holds).
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct HeldLock {
+    /// The lock's name.
+    pub name: Arc<str>,
+    /// The owner that holds it.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::text"))]
+    pub owner: Owner,
+    /// The holder's name on the servers.
+    pub holder: Holder,
+    /// Its fencing token.
+    pub token: u64,
+    /// The number of guards that share the hold.
+    pub hold_count: u32,
+    /// The time since its acquisition.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::seconds"))]
+    pub held_for: Duration,
+    /// The time of its acquisition, by this host's clock.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::time"))]
+    pub since: SystemTime,
+    /// The time for which it is certainly held if nothing renews it.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::seconds"))]
+    pub remaining: Duration,
+}
+
+impl HeldLock {
+    /// Lists the locks that a client holds, oldest first.
+    pub(super) fn all(engine: &Engine) -> Vec<Self> {
+        let mut holds: Vec<Self> = engine
+            .gates()
+            .iter()
+            .filter_map(|gate| gate.current_hold())
+            .filter_map(|hold| Self::of(&hold))
+            .collect();
+        holds.sort_by_key(|hold| std::cmp::Reverse(hold.held_for));
+        holds
+    }
+
+    /// Returns `None` if the hold is lost.
+    fn of(hold: &Hold) -> Option<Self> {
+        let now = hold.gate.engine.clock.now();
+        // This only reads the lease. If it recorded a loss, a subscriber that calls `holds` would suppress its log line.
+        let remaining = hold.lease.remaining(now);
+        if remaining.is_zero() {
+            return None;
+        }
+        let held_for = now.since(hold.since);
+        Some(Self {
+            name: hold.gate.kind.name().clone(),
+            owner: hold.owner.clone(),
+            holder: Holder::new(hold.lease.id.0.clone()),
+            token: hold.token,
+            hold_count: hold.depth(),
+            held_for,
+            since: SystemTime::now() - held_for,
+            remaining,
+        })
+    }
+}

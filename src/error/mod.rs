@@ -1,0 +1,280 @@
+//! The error type, with one variant for each way a caller can react.
+
+mod fault;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use fault::NodeFailure;
+pub(crate) use fault::{Cause, Fault, State};
+
+use crate::key::Holder;
+use crate::owner::Owner;
+use crate::text::{Printable, rounded, shortened};
+use crate::waiter::{self, Waiter};
+
+/// An error of the library. There is one variant for each way a caller can react.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another holder kept the lock for the whole wait. Try again later, or tell the user who holds it.
+    ///
+    /// It is returned only if the servers answered that the lock is held. If they did not answer, the error is
+    /// [`Error::Unavailable`].
+    #[error(
+        "timed out after {:?} waiting for lock {lock:?}: {}{}",
+        rounded(.waited),
+        held_by(.holder, .owner, .remaining),
+        waiter::Listed(.waiting)
+    )]
+    #[non_exhaustive]
+    Timeout {
+        /// The lock's name.
+        lock: Arc<str>,
+        /// The holder according to the last answer.
+        holder: Holder,
+        /// The owner of the hold, if this client holds the lock.
+        owner: Option<Owner>,
+        /// The time until the lock expires unless it is renewed or released. It is `None` if the lock never expires
+        /// (it was made by hand), and zero if this client released it just before the wait ended.
+        remaining: Option<Duration>,
+        /// The time that the call waited.
+        waited: Duration,
+        /// The clients that waited according to the last answer, in the order in which they get the lock. It may include
+        /// this client. It is empty over several servers, which share no order, and if the holder is this client.
+        waiting: Arc<[Waiter]>,
+    },
+
+    /// The lock was lost while its guard existed. Stop the work that it protects.
+    #[error("lost lock {lock:?}: {reason}")]
+    #[non_exhaustive]
+    Lost {
+        /// The lock's name.
+        lock: Arc<str>,
+        /// The reason for the loss.
+        reason: LossReason,
+    },
+
+    /// The servers, or a majority of them, could not be reached or did not answer in time. It is unknown whether
+    /// another holder has the lock. This attempt leaves nothing behind: the client releases a grant whose answer it
+    /// did not see.
+    #[error("no answer from the servers{}: {}", about(.lock), fault::listed(.failures))]
+    #[non_exhaustive]
+    Unavailable {
+        /// The lock's name, if the call was about a lock.
+        lock: Option<Arc<str>>,
+        /// The nodes that failed, each with its own cause.
+        failures: Vec<NodeFailure>,
+    },
+
+    /// The name cannot be used. Choose another.
+    #[error("invalid name {name:?}: {problem}")]
+    #[non_exhaustive]
+    InvalidName {
+        /// The name, shortened.
+        name: Arc<str>,
+        /// The problem with it.
+        problem: &'static str,
+    },
+
+    /// A setting cannot work. Change it.
+    #[error("invalid configuration: {problem}")]
+    #[non_exhaustive]
+    InvalidConfig {
+        /// The setting, and the problem with it.
+        problem: Arc<str>,
+    },
+
+    /// This kind of lock works on one server only, and the client has several. Use a client of one server.
+    #[error("{what} works on one server only: {why}")]
+    #[non_exhaustive]
+    SingleServerOnly {
+        /// The kind of lock.
+        what: &'static str,
+        /// The reason.
+        why: &'static str,
+    },
+
+    /// The key exists and is not a lock. Choose another name, or delete the key if nothing uses it.
+    #[error("key {lock:?} is not a lock: it holds a value of another type")]
+    #[non_exhaustive]
+    WrongType {
+        /// The lock's name.
+        lock: Arc<str>,
+    },
+
+    /// The server's user may not run a command, or may not use this key. Grant the right (`ACL SETUSER <user> +<command>`).
+    #[error("the server denies {}: {}", Printable(.what), Printable(.message))]
+    #[non_exhaustive]
+    Denied {
+        /// The command, key, channel or login that was denied.
+        what: Arc<str>,
+        /// The server's message.
+        message: Arc<str>,
+    },
+
+    /// The client was drained or shut down, or its runtime is gone. Connect a new client.
+    #[error("the client is closed")]
+    Closed,
+
+    /// A blocking call was made from async code, where it would block the executor. Use the async
+    /// client, or `spawn_blocking`.
+    #[error(
+        "a blocking call was made from async code: use leasehold::Client instead, or spawn_blocking"
+    )]
+    InAsyncContext,
+
+    /// The task waits for a lock that it holds itself. Name its owner: [`Mutex::owned_by`](crate::Mutex::owned_by)
+    /// or [`Owner::scope`](crate::Owner::scope). Only clients with [`SelfWait::Fail`](crate::SelfWait::Fail) return it.
+    #[error(
+        "lock {lock:?} is held by the same task that waits for it: name the owner with owned_by or Owner::scope"
+    )]
+    #[non_exhaustive]
+    SelfWait {
+        /// The lock's name.
+        lock: Arc<str>,
+    },
+}
+
+impl Error {
+    /// Returns true if another holder kept the lock for the whole wait: [`Error::Timeout`].
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Timeout { .. })
+    }
+
+    /// Returns true if a lock that was held is no longer held: [`Error::Lost`].
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
+
+    /// Returns true if the same call can succeed later, without a change of the program, its settings or the rights on
+    /// the servers: [`Error::Timeout`] and [`Error::Unavailable`].
+    ///
+    /// It is false for [`Error::Lost`]: before you repeat the call, decide what to do about the work that the lock
+    /// protected.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Timeout { .. } | Self::Unavailable { .. })
+    }
+
+    /// Returns the holder that kept the lock if this is [`Error::Timeout`].
+    pub fn holder(&self) -> Option<&Holder> {
+        match self {
+            Self::Timeout { holder, .. } => Some(holder),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn config(problem: impl Into<Arc<str>>) -> Self {
+        Self::InvalidConfig { problem: problem.into() }
+    }
+
+    /// Fails if there is a problem with `name`.
+    pub(crate) fn check_name(name: &str, problem: Option<&'static str>) -> Result<(), Self> {
+        match problem {
+            Some(problem) => Err(Self::InvalidName { name: shortened(name).into(), problem }),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn lost(lock: &Arc<str>, reason: LossReason) -> Self {
+        Self::Lost { lock: lock.clone(), reason }
+    }
+
+    /// Converts a node's fault into the error for a call about `lock`.
+    pub(crate) fn from_fault(node: &Arc<str>, lock: Option<&Arc<str>>, fault: Fault) -> Self {
+        match (fault, lock) {
+            (Fault::Closed, _) => Self::Closed,
+            (Fault::Denied { what, message }, _) => Self::Denied { what, message },
+            (Fault::WrongType, Some(lock)) => Self::WrongType { lock: lock.clone() },
+            (Fault::NoMajority { failures, .. }, lock) => {
+                Self::Unavailable { lock: lock.cloned(), failures: failures.to_vec() }
+            }
+            (fault, lock) => Self::Unavailable {
+                lock: lock.cloned(),
+                failures: vec![NodeFailure::new(node, fault)],
+            },
+        }
+    }
+}
+
+fn held_by(holder: &Holder, owner: &Option<Owner>, remaining: &Option<Duration>) -> String {
+    let owner = match owner {
+        Some(owner) => format!(" (owner {owner} of this client)"),
+        None => String::new(),
+    };
+    let still = match remaining {
+        Some(Duration::ZERO) => ", last".to_owned(),
+        Some(remaining) => format!("; it expires in {:?} unless renewed", rounded(remaining)),
+        None => "; it never expires".to_owned(),
+    };
+    format!("held by {holder}{owner}{still}")
+}
+
+fn about(lock: &Option<Arc<str>>) -> String {
+    match lock {
+        Some(lock) => format!(" about lock {lock:?}"),
+        None => String::new(),
+    }
+}
+
+/// The reason why a lock was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub enum LossReason {
+    /// No renewal was confirmed in time: the servers were unreachable, or this process was paused.
+    NotRenewed,
+    /// The servers no longer hold the lease: it was force-unlocked, evicted, flushed or lost with its server.
+    Gone,
+    /// A fixed lease ended, or the hold reached the limit set by `with_max_hold`.
+    Ended,
+    /// The client was shut down.
+    Shutdown,
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotRenewed => "no renewal was confirmed in time",
+            Self::Gone => "the server no longer holds it",
+            Self::Ended => "its lease ended",
+            Self::Shutdown => "the client was shut down",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_names_the_holder_and_its_time() {
+        let error = Error::Timeout {
+            lock: "orders:42".into(),
+            holder: Holder::new("billing-7:0123"),
+            owner: None,
+            remaining: Some(Duration::from_secs(12)),
+            waited: Duration::from_nanos(5_012_345_678),
+            waiting: [Waiter::new("web-1:0123", 0, 4_000_000)].into(),
+        };
+        assert_eq!(
+            error.to_string(),
+            "timed out after 5.01s waiting for lock \"orders:42\": held by billing-7:0123; it expires in 12s unless renewed; \
+             waiting: web-1 for 4s"
+        );
+    }
+
+    /// Futures, waiters and results have room for an error.
+    #[cfg(target_pointer_width = "64")]
+    #[test]
+    fn an_error_is_small() {
+        assert!(size_of::<Error>() <= 104, "{} bytes", size_of::<Error>());
+    }
+
+    #[test]
+    fn what_a_server_wrote_is_escaped() {
+        let error = Error::Denied { what: "get\n".into(), message: "\u{1b}[31m".into() };
+        assert_eq!(error.to_string(), r"the server denies get\n: \u{1b}[31m");
+    }
+}
