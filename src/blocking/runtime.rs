@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::runtime::{Builder, Handle};
@@ -14,7 +15,6 @@ use tokio::sync::oneshot;
 use tokio::task::coop;
 use tokio_util::task::TaskTracker;
 
-use super::PATIENCE;
 use crate::error::Error;
 
 /// The handle to the thread. Clones refer to the same thread. After the last is dropped, anywhere, the thread ends as
@@ -42,11 +42,11 @@ impl Runtime {
             |error| Error::config(format!("the client's thread cannot be started: {error}"));
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let handle = runtime.handle().clone();
-        let (end, told) = oneshot::channel::<TaskTracker>();
+        let (end, at_end) = oneshot::channel::<TaskTracker>();
         let (running, ended) = mpsc::channel();
         let serve = move || {
             runtime.block_on(async {
-                if let Ok(tasks) = told.await {
+                if let Ok(tasks) = at_end.await {
                     tasks.close();
                     tasks.wait().await;
                 }
@@ -173,3 +173,5 @@ impl Wake for Bell {
 
 const THREAD: &str = "leasehold";
 const MORE_THAN_A_BUDGET: usize = 300;
+/// How long a drop waits for the servers.
+pub(super) const PATIENCE: Duration = Duration::from_millis(250);

@@ -1,0 +1,157 @@
+//! The client for threads.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+use super::Mutex;
+use super::caller::Caller;
+use super::runtime::Runtime;
+use crate::client::{ClientBuilder, Finding, HeldLock, Stats};
+use crate::error::Error;
+use crate::node::NodeStatus;
+use crate::owner::Owner;
+
+/// A client for threads: [`leasehold::Client`](crate::Client) with calls that block.
+///
+/// Clones are handles to the same client. Its tasks run on a thread of its own, which ends after the last clone and
+/// the last guard are gone and every release is sent. You may drop a client anywhere, even in async code.
+///
+/// # Ending a process
+///
+/// A process leaves no lock behind when its `main` returns, even with an error through `?`, or when it panics and
+/// unwinds. A guard's drop waits for the server's answer to the release, and the last drop of the client waits until
+/// its thread has ended, each for at most 250 ms. After a drop that got no answer, later drops do not wait until a lock
+/// has been taken again. In async code, drops never wait.
+///
+/// A lock stays until its TTL is over
+/// * after `std::process::exit`, an abort or a kill;
+/// * if its guard is never dropped, for example on a thread that still runs when `main` returns: join such threads;
+/// * if the server does not answer in that time.
+///
+/// For fork(2), see [`leasehold::Client`](crate::Client#forking).
+#[derive(Clone)]
+pub struct Client {
+    client: crate::Client,
+    runtime: Runtime,
+}
+
+impl Client {
+    /// Connects to `url` with the default settings; see [`leasehold::Client::connect`](crate::Client::connect).
+    ///
+    /// # Errors
+    ///
+    /// The same as [`ClientBuilder::connect`], and [`Error::InAsyncContext`].
+    pub fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().nodes([url]).connect_blocking()
+    }
+
+    /// Returns a builder, to connect with other settings than the defaults. Call [`ClientBuilder::connect_blocking`] at
+    /// the end.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// Returns a handle to the lock called `name`; the thread that takes the lock owns it. See
+    /// [`leasehold::Client::mutex`](crate::Client::mutex).
+    #[doc(alias = "getLock")]
+    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
+        Mutex::new(self.client.mutex(name), Caller::this_thread(&self.runtime))
+    }
+
+    /// Returns a new owner without a name, as [`Owner::new`] does.
+    pub fn owner(&self) -> Owner {
+        self.client.owner()
+    }
+
+    /// Returns this client's name, by which the servers know its holds.
+    pub fn name(&self) -> &str {
+        self.client.name()
+    }
+
+    /// Lists the locks that this client holds, oldest first.
+    pub fn holds(&self) -> Vec<HeldLock> {
+        self.client.holds()
+    }
+
+    /// Reports the state of each server, in the order in which they were named, without I/O.
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        self.client.nodes()
+    }
+
+    /// Returns true if, as far as this client knows, locks can be taken now; see
+    /// [`leasehold::Client::is_ready`](crate::Client::is_ready).
+    pub fn is_ready(&self) -> bool {
+        self.client.is_ready()
+    }
+
+    /// Returns counts of what this client is busy with: locks, waiters, connections and pending releases.
+    pub fn stats(&self) -> Stats {
+        self.client.stats()
+    }
+
+    /// Asks the servers about settings that can break a lock's guarantees; see
+    /// [`leasehold::Client::check`](crate::Client::check).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    pub fn check(&self) -> Result<Vec<Finding>, Error> {
+        self.runtime.wait(self.client.check())?
+    }
+
+    /// Refuses new acquisitions, and waits until nothing is held; see [`leasehold::Client::drain`](crate::Client::drain).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InAsyncContext`].
+    pub fn drain(&self, limit: Duration) -> Result<bool, Error> {
+        self.runtime.wait(self.client.drain(limit))
+    }
+
+    /// Closes the client, and releases all locks that it holds; see
+    /// [`leasehold::Client::shutdown`](crate::Client::shutdown).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InAsyncContext`].
+    pub fn shutdown(&self) -> Result<(), Error> {
+        self.runtime.wait(self.client.shutdown())
+    }
+
+    /// Runs `work`, and then [shuts the client down](Self::shutdown), even if `work` panics.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InAsyncContext`]; `work` was then not run.
+    ///
+    /// # Panics
+    ///
+    /// It panics if `work` does, after the shutdown.
+    pub fn shutdown_after<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
+        self.runtime.wait(std::future::ready(()))?;
+        let output = catch_unwind(AssertUnwindSafe(work));
+        self.shutdown()?;
+        output.map_or_else(|panic| resume_unwind(panic), Ok)
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.client.fmt(f)
+    }
+}
+
+impl ClientBuilder {
+    /// Connects a client for threads, which has its own runtime; [`runtime`](Self::runtime) has no effect.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`connect`](Self::connect), and [`Error::InAsyncContext`].
+    pub fn connect_blocking(self) -> Result<Client, Error> {
+        let runtime = Runtime::start()?;
+        let client = runtime.wait(self.runtime(runtime.handle()).connect())??;
+        runtime.keep_for(client.tasks());
+        Ok(Client { client, runtime })
+    }
+}

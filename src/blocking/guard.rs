@@ -1,0 +1,136 @@
+//! The guard, for threads.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use super::ThisThread;
+use super::runtime::{PATIENCE, Runtime};
+use crate::error::{Error, LossReason};
+use crate::key::Holder;
+use crate::owner::Owner;
+
+/// A guard holds a lock; see [`leasehold::Guard`](crate::Guard). Dropping it releases the lock, even in a panic, and waits
+/// for at most 250 ms for the server's answer. In async code, the drop releases the lock in the background.
+///
+/// `Guard<ThisThread>` stays on its thread:
+///
+/// ```compile_fail
+/// fn elsewhere(guard: leasehold::blocking::Guard) {
+///     std::thread::spawn(move || drop(guard));
+/// }
+/// ```
+///
+/// `Guard<NamedOwner>` may move:
+///
+/// ```
+/// # use leasehold::blocking::{Guard, NamedOwner};
+/// fn elsewhere(guard: Guard<NamedOwner>) {
+///     std::thread::spawn(move || drop(guard));
+/// }
+/// ```
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct Guard<O = ThisThread> {
+    // This is dropped before the runtime, which completes its release.
+    guard: crate::Guard,
+    runtime: Runtime,
+    ownership: PhantomData<O>,
+}
+
+impl<O> Guard<O> {
+    pub(super) fn new(guard: crate::Guard, runtime: &Runtime) -> Self {
+        runtime.answered(true);
+        Self { guard, runtime: runtime.clone(), ownership: PhantomData }
+    }
+
+    /// Returns the lock's name.
+    pub fn name(&self) -> &str {
+        self.guard.name()
+    }
+
+    /// Returns the fencing token; see [`leasehold::Guard::token`](crate::Guard::token).
+    pub fn token(&self) -> u64 {
+        self.guard.token()
+    }
+
+    /// Returns true if the lock is certainly held at this moment. It costs no I/O: call it as often as you like.
+    pub fn is_held(&self) -> bool {
+        self.guard.is_held()
+    }
+
+    /// Returns how long the lock is certainly held if nothing renews it; zero if it is lost.
+    pub fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    /// Returns how many guards of its owner hold the lock now.
+    pub fn hold_count(&self) -> u32 {
+        self.guard.hold_count()
+    }
+
+    /// Returns the owner of the hold.
+    pub fn owner(&self) -> &Owner {
+        self.guard.owner()
+    }
+
+    /// Returns the holder: the text that names this hold on the servers.
+    pub fn holder(&self) -> Holder {
+        self.guard.holder()
+    }
+
+    /// Waits until the lock is lost, for at most `timeout`. Returns `None` if it was not lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InAsyncContext`].
+    pub fn wait_lost(&self, timeout: Duration) -> Result<Option<LossReason>, Error> {
+        self.runtime.wait(self.guard.lost_within(timeout))
+    }
+
+    /// Returns a nested guard of the same hold; see [`leasehold::Guard::reenter`](crate::Guard::reenter).
+    ///
+    /// # Errors
+    ///
+    /// The same errors.
+    pub fn reenter(&self) -> Result<Self, Error> {
+        Ok(Self::new(self.guard.reenter()?, &self.runtime))
+    }
+
+    /// Extends the lock so that it lasts for at least `lease` from now; see
+    /// [`leasehold::Guard::extend`](crate::Guard::extend).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    pub fn extend(&self, lease: Duration) -> Result<(), Error> {
+        self.runtime.wait(self.guard.extend(lease))?
+    }
+
+    /// Releases the lock, and waits until the servers have confirmed it; see
+    /// [`leasehold::Guard::unlock`](crate::Guard::unlock).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`]; the lock is then released in the background.
+    pub fn unlock(mut self) -> Result<(), Error> {
+        self.runtime.wait(self.guard.give_back())?
+    }
+}
+
+impl<O> Drop for Guard<O> {
+    fn drop(&mut self) {
+        // In async code, the drop of the field releases the lock in the background.
+        if !self.guard.is_given_back()
+            && self.runtime.answers()
+            && let Ok(answered) = self.runtime.wait(self.guard.give_back_within(PATIENCE))
+        {
+            self.runtime.answered(answered);
+        }
+    }
+}
+
+impl<O> fmt::Debug for Guard<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.guard.fmt(f)
+    }
+}
