@@ -7,7 +7,7 @@ use leasehold::blocking;
 use crate::{
     java::Version,
     side::{Table, ask},
-    support::{Stalls, within},
+    support::Watch,
     with_each_redisson,
 };
 
@@ -78,7 +78,7 @@ async fn a_thread_of_ours_and_one_of_java_exclude_each_other(version: Version) {
 
 async fn a_wait_for_the_other_ends_at_its_time(version: Version) {
     const WAIT: Duration = Duration::from_millis(400);
-    let stalls = Stalls::watch();
+    let watch = Watch::begin();
     let table = Table::lay(version, TTL).await;
     for (holder, waiter) in table.both_ways() {
         let name = format!("held-by-{}", holder.name());
@@ -91,7 +91,7 @@ async fn a_wait_for_the_other_ends_at_its_time(version: Version) {
             let ended = wait.done().await;
             let took = ended.took();
             assert_eq!(ended.value(), 0);
-            let limit = within(WAIT + Duration::from_millis(150), &stalls);
+            let limit = watch.widened(WAIT + Duration::from_millis(150));
             assert!(took >= WAIT - MS && took <= limit, "{} waited for {took:?}", waiter.name());
         }
         assert_eq!(holder.unlock("a", &name).value().await, 1);

@@ -7,7 +7,7 @@ use leasehold::LossReason;
 use crate::{
     java::{Version, hex},
     side::{Failure, Table},
-    support::{Stalls, within},
+    support::Watch,
     with_each_redisson,
 };
 
@@ -18,7 +18,7 @@ with_each_redisson!(
 );
 
 async fn a_holder_of_ours_is_told_that_java_freed_its_lock(version: Version) {
-    let stalls = Stalls::watch();
+    let watch = Watch::begin();
     let table = Table::lay(version, TTL).await;
     assert_eq!(table.rust.lock("a", "n").value().await, 1);
     let lost = table.rust().lost("a", "n");
@@ -28,7 +28,7 @@ async fn a_holder_of_ours_is_told_that_java_freed_its_lock(version: Version) {
     assert_eq!(lost.await, LossReason::Gone);
     let told = freed_at.elapsed();
     println!("{version:?}: told after {told:?}, with a TTL of {TTL:?}");
-    assert!(told <= within(TTL / 3 + Duration::from_millis(150), &stalls), "after {told:?}");
+    assert!(told <= watch.widened(TTL / 3 + Duration::from_millis(150)), "after {told:?}");
     assert!(!table.rust().look("a", "n", |guard| guard.is_held()));
     assert_eq!(table.rust.unlock("a", "n").done().await.outcome, Err(Failure::NotHeld));
     // Neither our watchdog nor our release touched the new hold.
@@ -61,7 +61,7 @@ async fn a_holder_in_java_is_told_that_we_freed_its_lock(version: Version) {
 }
 
 async fn a_forced_unlock_wakes_the_other(version: Version) {
-    let stalls = Stalls::watch();
+    let watch = Watch::begin();
     let table = Table::lay(version, Duration::from_secs(30)).await;
     for (holder, waiter) in table.both_ways() {
         for operator in [holder, waiter] {
@@ -71,7 +71,7 @@ async fn a_forced_unlock_wakes_the_other(version: Version) {
             let freed = operator.force_unlock("n").done().await;
             let woken = wait.done().await;
             let latency = Duration::from_micros(woken.ended_us - freed.began_us);
-            assert!(latency < within(Duration::from_millis(500), &stalls), "after {latency:?}");
+            assert!(latency < watch.widened(Duration::from_millis(500)), "after {latency:?}");
             assert_eq!((freed.value(), woken.value()), (1, 1));
             assert_eq!(holder.unlock("a", "n").done().await.outcome, Err(Failure::NotHeld));
             assert_eq!(waiter.unlock("b", "n").value().await, 1);

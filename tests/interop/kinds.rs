@@ -8,7 +8,7 @@ use redis::Value;
 use crate::{
     java::{Java, Version, hex},
     side::{Table, ask},
-    support::{Stalls, eventually, within},
+    support::{Watch, eventually},
     with_each_redisson,
 };
 
@@ -22,7 +22,7 @@ with_each_redisson!(
 
 /// Waiters of ours find out by looking, waiters of Java's always do.
 async fn a_spin_lock_excludes_and_wakes_nobody(version: Version) {
-    let stalls = Stalls::watch();
+    let watch = Watch::begin();
     let table = Table::lay(version, TTL).await;
     let spin = async |verb: &str| table.java().number("a", &format!("{verb} spin 6e")).await;
     assert_eq!(spin("lock").await, 1);
@@ -31,7 +31,7 @@ async fn a_spin_lock_excludes_and_wakes_nobody(version: Version) {
     table.somebody_waits("n").await;
     assert_eq!(spin("unlock").await, 1);
     let took = wait.done().await.took();
-    assert!(took <= within(LOOK, &stalls), "ours had it after {took:?}");
+    assert!(took <= watch.widened(LOOK), "ours had it after {took:?}");
 
     assert_eq!(spin("try-lock").await, 0);
     let wait = ask(table.java(), "a", "lock spin 6e");
@@ -41,13 +41,13 @@ async fn a_spin_lock_excludes_and_wakes_nobody(version: Version) {
     let freed = table.rust.unlock("b", "n").done().await;
     let next = wait.done().await;
     let latency = Duration::from_micros(next.ended_us - freed.began_us);
-    assert!(latency <= within(Duration::from_millis(500), &stalls), "after {latency:?}");
+    assert!(latency <= watch.widened(Duration::from_millis(500)), "after {latency:?}");
     assert_eq!((freed.value(), next.value()), (1, 1));
 }
 
 /// It tells only the thread that is first in its own queue: exclusion holds, waiting is by timers.
 async fn a_fair_lock_excludes_but_its_wake_ups_go_elsewhere(version: Version) {
-    let stalls = Stalls::watch();
+    let watch = Watch::begin();
     let table = Table::lay(version, Duration::from_secs(3)).await;
     let fair = async |verb: &str| table.java().number("a", &format!("{verb} fair 6e")).await;
     assert_eq!(fair("lock").await, 1);
@@ -56,7 +56,7 @@ async fn a_fair_lock_excludes_but_its_wake_ups_go_elsewhere(version: Version) {
     table.somebody_waits("n").await;
     assert_eq!(fair("unlock").await, 1);
     let took = wait.done().await.took();
-    assert!(took <= within(LOOK, &stalls), "ours had it after {took:?}");
+    assert!(took <= watch.widened(LOOK), "ours had it after {took:?}");
 
     assert_eq!(fair("try-lock").await, 0);
     let wait = ask(table.java(), "a", "lock fair 6e");

@@ -2,17 +2,12 @@
 
 use std::time::Duration;
 
-use crate::{
-    java::Version,
-    side::Table,
-    support::{Stalls, within},
-    with_each_redisson,
-};
+use crate::{java::Version, side::Table, support::Watch, with_each_redisson};
 
 with_each_redisson!(a_name_is_the_same_lock_to_both);
 
 async fn a_name_is_the_same_lock_to_both(version: Version) {
-    let stalls = Stalls::watch();
+    let watch = Watch::begin();
     let table = Table::lay(version, Duration::from_secs(30)).await;
     let long = "x".repeat(4096);
     let names = [
@@ -41,7 +36,7 @@ async fn a_name_is_the_same_lock_to_both(version: Version) {
             let freed = holder.unlock("a", name).done().await;
             let woken = wait.done().await;
             let latency = Duration::from_micros(woken.ended_us - freed.began_us);
-            let limit = within(Duration::from_millis(500), &stalls);
+            let limit = watch.widened(Duration::from_millis(500));
             assert!(latency < limit, "{} of {name:?} after {latency:?}", waiter.name());
             assert_eq!((freed.value(), woken.value()), (1, 1));
             assert_eq!(waiter.unlock("b", name).value().await, 1);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     java::{Version, hex},
     side::Table,
-    support::{Stalls, eventually, within},
+    support::{Watch, eventually},
     with_each_redisson,
 };
 
@@ -13,7 +13,7 @@ with_each_redisson!(a_waiter_waits_for_the_last_level);
 
 async fn a_waiter_waits_for_the_last_level(version: Version) {
     const DEPTH: u32 = 3;
-    let stalls = Stalls::watch();
+    let watch = Watch::begin();
     let table = Table::lay(version, TTL).await;
     for (holder, waiter) in table.both_ways() {
         let name = &format!("nested-by-{}", holder.name());
@@ -41,7 +41,7 @@ async fn a_waiter_waits_for_the_last_level(version: Version) {
         let freed = holder.unlock("a", name).done().await;
         let woken = wait.done().await;
         let latency = Duration::from_micros(woken.ended_us - freed.began_us);
-        assert!(latency < within(Duration::from_millis(500), &stalls), "after {latency:?}");
+        assert!(latency < watch.widened(Duration::from_millis(500)), "after {latency:?}");
         assert_eq!((freed.value(), woken.value()), (1, 1));
         // The new holder nests as well, also in a timed attempt.
         assert_eq!(waiter.try_lock("b", name, Duration::ZERO).value().await, 1);

@@ -2,18 +2,13 @@
 
 use std::time::Duration;
 
-use crate::{
-    java::Version,
-    side::Table,
-    support::{Stalls, within},
-    with_each_redisson,
-};
+use crate::{java::Version, side::Table, support::Watch, with_each_redisson};
 
 with_each_redisson!(an_unlock_wakes_the_other);
 
 async fn an_unlock_wakes_the_other(version: Version) {
     const ROUNDS: usize = 25;
-    let stalls = Stalls::watch();
+    let watch = Watch::begin();
     let table = Table::lay(version, TTL).await;
     for (holder, waiter) in table.both_ways() {
         let mut latencies_us = Vec::new();
@@ -42,7 +37,7 @@ async fn an_unlock_wakes_the_other(version: Version) {
             median as f64 / 1e3,
             longest as f64 / 1e3
         );
-        let limit = within(LIMIT, &stalls);
+        let limit = watch.widened(LIMIT);
         assert!(u128::from(longest) < limit.as_micros(), "woken after {longest} us");
     }
 }

@@ -10,16 +10,15 @@ use std::{
 use leasehold::{Client, Error, Guard, Mutex};
 
 use crate::{
-    checks::{LIMIT, connect, nothing_left},
-    support::{Proxy, Server, Spy, Stalls, eventually, within},
+    checks::{LIMIT, connect, nothing_left, setup_with_proxy, soon},
+    support::{Proxy, Server, Spy, eventually},
 };
 
 type Attempt = Pin<Box<dyn Future<Output = Result<Option<Guard>, Error>> + Send>>;
 
 /// A client behind a proxy, and what its server runs from now on. The scripts are known there.
 async fn set() -> (Server, Proxy, Client, Spy) {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let builder = Client::builder().nodes([proxy.url()]).response_timeout(Duration::from_secs(10));
     let client = builder.connect().await.expect("connected");
     client.mutex("before").lock().await.expect("free").unlock().await.expect("held");
@@ -40,7 +39,7 @@ fn has_ended(attempt: &mut Attempt) -> bool {
 }
 
 async fn end(attempt: Attempt) -> Option<Guard> {
-    let ended = tokio::time::timeout(LIMIT, attempt).await.expect("it ends");
+    let ended = soon("it ends", attempt).await;
     ended.expect("an answer of the servers")
 }
 
@@ -60,7 +59,6 @@ async fn an_attempt_beside_an_ask_that_is_dropped_asks_at_once() {
     ];
     for (what, ask) in asks {
         let (server, proxy, client, spy) = set().await;
-        let stalls = Stalls::watch();
         let lock = client.mutex("n");
         proxy.hold_replies();
         let first = begun(ask(&lock));
@@ -73,7 +71,7 @@ async fn an_attempt_beside_an_ask_that_is_dropped_asks_at_once() {
         proxy.release_replies();
         let guard = second.await.expect("no panic").expect("what was dropped is released");
         let took = dropped_at.elapsed();
-        assert!(took < within(Duration::from_secs(2), &stalls), "{what}: {took:?}");
+        assert!(took < server.widened(Duration::from_secs(2)), "{what}: {took:?}");
         guard.unlock().await.expect("held");
         nothing_left(&server, &client).await;
     }
@@ -93,7 +91,7 @@ async fn a_refusal_does_not_speak_for_attempts_that_came_after_its_ask() {
     let lock = client.mutex("n");
     // What the process knows of the lock is kept for as long as a lost guard is around.
     let lost = lock.with_lease(Duration::from_millis(50)).lock().await.expect("free");
-    tokio::time::timeout(LIMIT, lost.lost()).await.expect("it ends");
+    soon("it ends", lost.lost()).await;
     let other = connect(&server).await;
     let theirs = other.mutex("n").lock_with_timeout(LIMIT).await.expect("free again");
     other.mutex("n").is_locked().await.expect("an answer behind its ask");

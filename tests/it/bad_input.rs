@@ -9,14 +9,14 @@ use std::{future::Future, time::Duration};
 
 use leasehold::{Client, ClientBuilder, Error, Mutex};
 
-use crate::{checks::LIMIT, support::Server};
+use crate::{checks::soon, support::Server};
 
 const MS: Duration = Duration::from_millis(1);
 
 /// The error of each call that can acquire the lock.
 async fn acquiring_errors(lock: &Mutex) -> Vec<Error> {
     async fn error<T>(call: impl Future<Output = Result<T, Error>>) -> Error {
-        let answer = tokio::time::timeout(LIMIT, call).await.expect("an answer, and no hang");
+        let answer = soon("an answer, and no hang", call).await;
         answer.err().expect("an error")
     }
     vec![

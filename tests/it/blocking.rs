@@ -17,7 +17,7 @@ use redis::Value;
 
 use crate::{
     invariants,
-    support::{Face, Server, Stalls},
+    support::{Face, Server},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -58,8 +58,8 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// A limit, widened by what the machine may keep two threads waiting: the client's, and the caller's behind it.
-fn within(limit: Duration, stalls: &Stalls) -> Duration {
-    limit + <Client as Face>::HOPS * stalls.longest()
+fn widened(limit: Duration, server: &Server) -> Duration {
+    limit + <Client as Face>::HOPS * server.longest_stall()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,7 +13,10 @@ use std::{
 use leasehold::{Client, Error, Guard, Mutex};
 use redis::Value;
 
-use crate::support::{Proxy, Server, eventually, nothing_is_left, subscribers};
+use crate::{
+    checks::setup_with_proxy,
+    support::{Proxy, Server, eventually, nothing_is_left, subscribers},
+};
 
 /// Polls a future `steps / 2` times, then drops it: at once, when what it sent last may not be on the wire yet, or
 /// after an odd number of steps a moment later, when it is. Its output, if it ended by then.
@@ -127,8 +130,7 @@ struct Scene {
 
 impl Scene {
     async fn set(delay: Duration) -> Self {
-        let server = Server::start().await;
-        let proxy = Proxy::start(server.port()).await;
+        let (server, proxy) = setup_with_proxy().await;
         let client = Client::connect(&proxy.url()).await.expect("connected");
         proxy.delay_replies(delay);
         Self { server, proxy, client }

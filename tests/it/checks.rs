@@ -4,13 +4,36 @@ use std::time::Duration;
 
 use leasehold::{Client, Error};
 
-use crate::support::{Server, eventually};
+use crate::support::{Proxy, Server, eventually, in_time};
 
 /// Long enough for anything that happens at all.
 pub(crate) const LIMIT: Duration = Duration::from_secs(15);
 
 /// Long enough for what is answered at once.
 pub(crate) const AT_ONCE: Duration = Duration::from_millis(500);
+
+/// A server, and clients of it.
+pub(crate) async fn setup<const N: usize>() -> (Server, [Client; N]) {
+    let server = Server::start().await;
+    let clients = futures_util::future::join_all((0..N).map(|_| connect(&server))).await;
+    (server, clients.try_into().expect("as many as were made"))
+}
+
+/// A server, and a proxy for those who are to reach it over a network that fails.
+pub(crate) async fn setup_with_proxy() -> (Server, Proxy) {
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    (server, proxy)
+}
+
+/// The output of a future that ends within [`LIMIT`].
+///
+/// # Panics
+///
+/// If it does not; `what` says what was waited for.
+pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+    in_time(LIMIT, what, future).await
+}
 
 pub(crate) async fn connect(server: &Server) -> Client {
     Client::connect(&server.url()).await.expect("the server accepts the client")

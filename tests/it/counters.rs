@@ -3,7 +3,7 @@
 use leasehold::{Client, Error};
 
 use crate::{
-    checks::{AT_ONCE, LIMIT, connect, exists, nothing_left},
+    checks::{AT_ONCE, LIMIT, exists, nothing_left, setup, soon},
     support::{Server, eventually},
 };
 
@@ -30,15 +30,14 @@ async fn nothing_stays(servers: &[Server], client: &Client) {
     for server in servers {
         server.command(&["DEL", COUNTER]).await;
     }
-    let guard = tokio::time::timeout(LIMIT, lock.lock()).await.expect("no hang").expect("free");
+    let guard = soon("no hang", lock.lock()).await.expect("free");
     assert!(guard.token() < FULL);
     guard.unlock().await.expect("held");
 }
 
 #[tokio::test]
 async fn a_counter_without_tokens_left_gives_an_error_and_no_lock() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     nothing_stays(std::slice::from_ref(&server), &client).await;
     nothing_left(&server, &client).await;
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use leasehold::{Client, Guard, NodeState, Owner};
 
 use crate::{
-    checks::{LIMIT, connect, nothing_left},
-    support::{Proxy, Server, Spy, eventually},
+    checks::{LIMIT, connect, nothing_left, setup, setup_with_proxy, soon},
+    support::{Server, Spy, eventually},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -25,8 +25,7 @@ async fn count_is(server: &Server, client: &Client, count: u32) {
 /// Several who wait for one owner get the lock at once, by a hand-off and by a release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_to_several_waiters_of_one_owner_is_counted_at_the_server() {
-    let server = Server::start().await;
-    let observer = connect(&server).await;
+    let (server, [observer]) = setup().await;
     for window in [Duration::from_secs(1), Duration::ZERO] {
         let builder = Client::builder().nodes([server.url()]).handoff_window(window);
         let client = builder.connect().await.expect("connected");
@@ -37,7 +36,7 @@ async fn a_grant_to_several_waiters_of_one_owner_is_counted_at_the_server() {
         first.unlock().await.expect("held");
         let mut guards: Vec<Guard> = Vec::new();
         for waiting in waiting {
-            let guard = tokio::time::timeout(LIMIT, waiting).await.expect("its turn comes");
+            let guard = soon("its turn comes", waiting).await;
             guards.push(guard.expect("no panic").expect("theirs"));
         }
         while let Some(guard) = guards.pop() {
@@ -51,8 +50,7 @@ async fn a_grant_to_several_waiters_of_one_owner_is_counted_at_the_server() {
 /// The one who asks is an owner for whom others have come to wait meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_to_the_first_who_asked_counts_those_who_came_meanwhile() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let observer = connect(&server).await;
     let client = Client::connect(&proxy.url()).await.expect("connected");
     let lock = client.mutex("n").owned_by(&Owner::new());
@@ -62,7 +60,7 @@ async fn a_grant_to_the_first_who_asked_counts_those_who_came_meanwhile() {
     proxy.release_replies();
     let mut guards = Vec::new();
     for waiting in waiting {
-        let guard = tokio::time::timeout(LIMIT, waiting).await.expect("its turn comes");
+        let guard = soon("its turn comes", waiting).await;
         guards.push(guard.expect("no panic").expect("theirs"));
     }
     count_is(&server, &observer, 3).await;
@@ -75,8 +73,7 @@ async fn a_grant_to_the_first_who_asked_counts_those_who_came_meanwhile() {
 /// An update of the count that did not arrive is made up for by the next renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_count_that_did_not_arrive_is_written_by_the_next_renewal() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let observer = connect(&server).await;
     let client = Client::connect(&proxy.url()).await.expect("connected");
     let lock = client.mutex("n").owned_by(&Owner::new()).with_ttl(6000 * MS);
@@ -96,8 +93,7 @@ async fn a_count_that_did_not_arrive_is_written_by_the_next_renewal() {
 /// Nothing renews a fixed lease: the next change of the count writes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_count_that_did_not_arrive_the_next_one_does() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let observer = connect(&server).await;
     let client = Client::connect(&proxy.url()).await.expect("connected");
     let lock = client.mutex("n").owned_by(&Owner::new()).with_lease(Duration::from_secs(30));
@@ -126,8 +122,7 @@ async fn after_a_count_that_did_not_arrive_the_next_one_does() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_count_that_an_extension_wrote_is_taken_back_by_the_next_change() {
     let hour = Duration::from_secs(3600);
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let observer = connect(&server).await;
     let client = Client::connect(&proxy.url()).await.expect("connected");
     let first = client.mutex("n").with_lease(hour).lock().await.expect("free");
@@ -151,8 +146,7 @@ async fn a_count_that_an_extension_wrote_is_taken_back_by_the_next_change() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn however_often_the_count_changes_one_update_is_on_its_way() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let observer = connect(&server).await;
     let client = Client::connect(&proxy.url()).await.expect("connected");
     let first = client.mutex("n").with_ttl(60_000 * MS).lock().await.expect("free");

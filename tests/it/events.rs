@@ -15,7 +15,7 @@ use tracing_subscriber::{
 };
 
 use crate::{
-    checks::{LIMIT, connect},
+    checks::{LIMIT, connect, setup, setup_with_proxy, soon},
     support::{Proxy, Server, Spy, eventually},
 };
 
@@ -137,8 +137,7 @@ fn on_a_thread(test: impl AsyncFnOnce() + Send + 'static) {
 fn a_subscriber_may_ask_the_client_while_a_lock_is_lost() {
     on_a_thread(async || {
         let (traced, _listening) = Traced::listen();
-        let server = Server::start().await;
-        let proxy = Proxy::start(server.port()).await;
+        let (_server, proxy) = setup_with_proxy().await;
         let client = Client::connect(&proxy.url()).await.expect("connected");
         traced.asked_by(&client);
         let lock = client.mutex("n");
@@ -156,7 +155,7 @@ fn a_subscriber_may_ask_the_client_while_a_lock_is_lost() {
         traced.comes("renewal failed").await;
         proxy.refuse(true);
         proxy.cut();
-        tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is lost");
+        soon("it is lost", guard.lost()).await;
         traced.comes("connection lost").await;
         traced.comes("connecting failed").await;
         proxy.drop_replies(false);
@@ -245,13 +244,12 @@ async fn what_an_extension_puts_back_is_told_with_it() {
 #[tokio::test]
 async fn a_renewal_that_fails_is_tried_again_before_long() {
     let (traced, _listening) = Traced::listen();
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (_server, proxy) = setup_with_proxy().await;
     let client = Client::connect(&proxy.url()).await.expect("connected");
     let guard = client.mutex("n").with_ttl(1200 * MS).lock().await.expect("free");
     proxy.refuse(true);
     proxy.cut();
-    tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is lost");
+    soon("it is lost", guard.lost()).await;
     let tries = traced.with("renewal failed").len();
     assert!(tries >= 5, "tried {tries} times");
 }
@@ -289,8 +287,7 @@ impl std::task::Wake for Asking {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waker_may_ask_the_client() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (_server, proxy) = setup_with_proxy().await;
     // A runtime whose thread can be left behind where it hangs.
     let tasks = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let tasks = ManuallyDrop::new(tasks.expect("a runtime"));
@@ -325,8 +322,7 @@ async fn a_waker_may_ask_the_client() {
 #[tokio::test]
 async fn an_outage_with_a_thousand_locks_is_ten_warnings_at_most() {
     let (traced, _listening) = Traced::listen();
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (_server, proxy) = setup_with_proxy().await;
     let builder = Client::builder().nodes([proxy.url()]).ttl(2000 * MS);
     let client = builder.connect().await.expect("connected");
     let locks = (0..1000).map(|n| client.mutex(format!("n{n}")).lock());
@@ -360,13 +356,12 @@ async fn an_outage_with_a_thousand_locks_is_ten_warnings_at_most() {
 #[tokio::test]
 async fn every_line_has_a_public_target_and_a_loss_names_lock_owner_and_token() {
     let (traced, _listening) = Traced::listen();
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let finding = traced.comes("the server's settings can break a lock's promises").await;
     assert_eq!((finding.level, finding.target), (Level::INFO, "leasehold::check"));
     let lock = client.mutex("n").owned_by(&Owner::named("req-17"));
     let guard = lock.with_lease(30 * MS).lock().await.expect("free");
-    tokio::time::timeout(LIMIT, guard.lost()).await.expect("it ends");
+    soon("it ends", guard.lost()).await;
     let lost = traced.comes("lock lost").await;
     assert_eq!((lost.level, lost.target), (Level::WARN, "leasehold::lock"));
     assert_eq!(lost.fields["lock"], "n");

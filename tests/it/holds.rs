@@ -13,8 +13,8 @@ use redis::Value;
 use tokio::runtime::Runtime;
 
 use crate::{
-    checks::{LIMIT, connect, lock_keys, nothing_left},
-    support::{Proxy, Server, Stalls, eventually, within},
+    checks::{LIMIT, connect, lock_keys, nothing_left, setup_with_proxy, soon},
+    support::{Proxy, Server, eventually},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -54,7 +54,7 @@ async fn nothing_is_held_after_a_shutdown_under_contention() {
         let left = client.holds();
         assert!(left.is_empty(), "round {round}: held after the shutdown: {left:?}");
         for task in tasks {
-            let ended = tokio::time::timeout(LIMIT, task).await.expect("every wait ends");
+            let ended = soon("every wait ends", task).await;
             ended.expect("no panic");
         }
     }
@@ -146,7 +146,6 @@ async fn a_longer_lease_is_not_handed_on() {
     let server = Server::start().await;
     let builder = Client::builder().nodes([server.url()]).handoff_window(1000 * MS);
     let client = builder.connect().await.expect("connected");
-    let stalls = Stalls::watch();
     let ttl = 900 * MS;
     for way in ["extended", "nested in a longer one", "longer nested in it"] {
         let lock = client.mutex("n").with_ttl(ttl);
@@ -170,15 +169,15 @@ async fn a_longer_lease_is_not_handed_on() {
         drop(inner);
         drop(guard);
         let began_at = Instant::now();
-        let next = tokio::time::timeout(LIMIT, next).await.expect("its turn comes");
+        let next = soon("its turn comes", next).await;
         let next = next.expect("no panic").expect("free");
         assert!(next.remaining() <= ttl, "{way}: {:?}", next.remaining());
         let left = pttl(&server, "n").await;
         assert!(left <= ttl.as_millis() as i64, "{way}: {left} ms at the server");
         // Its own longest hold counts, too.
-        tokio::time::timeout(LIMIT, next.lost()).await.expect("it ends");
+        soon("it ends", next.lost()).await;
         let took = began_at.elapsed();
-        assert!(took < within(1100 * MS, &stalls), "{way}: {took:?}");
+        assert!(took < server.widened(1100 * MS), "{way}: {took:?}");
         drop(next);
         nothing_left(&server, &client).await;
     }
@@ -226,8 +225,7 @@ async fn the_release_of_a_longer_lease_is_owed_for_as_long_as_that() {
 /// answer to its extension.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_about_a_longer_lease_are_waited_for_longer() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let client = Client::connect(&proxy.url()).await.expect("connected");
     let lease = Duration::from_secs(3);
     for name in ["n", "m"] {
@@ -262,7 +260,7 @@ fn a_loss_first_asked_for_after_the_runtime_ended_is_told_at_once() {
     drop(first);
     servers.block_on(async {
         for guard in &guards {
-            let told = tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+            let told = soon("it is told", guard.lost()).await;
             assert_eq!(told, LossReason::Shutdown);
             let work = std::future::pending::<()>();
             let run = tokio::time::timeout(LIMIT, guard.run_until_lost(work)).await;
@@ -278,7 +276,6 @@ fn a_loss_first_asked_for_after_the_runtime_ended_is_told_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_ends_with_a_loss_before_its_time() {
     let server = Server::start().await;
-    let stalls = Stalls::watch();
     for way in ["forced open", "found gone", "found gone by an extension"] {
         let client = connect(&server).await;
         let lock = client.mutex("n");
@@ -302,10 +299,10 @@ async fn a_drain_ends_with_a_loss_before_its_time() {
         if way == "found gone by an extension" {
             guard.extend(HOUR).await.expect_err("it is gone");
         }
-        let ended = tokio::time::timeout(LIMIT, drain).await.expect("it ends");
+        let ended = soon("it ends", drain).await;
         assert!(ended.expect("no panic"), "{way}: nothing is held");
         let took = began_at.elapsed();
-        assert!(took < within(500 * MS, &stalls), "{way}: {took:?}");
+        assert!(took < server.widened(500 * MS), "{way}: {took:?}");
         drop(guard);
     }
 }

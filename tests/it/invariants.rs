@@ -10,9 +10,9 @@ use leasehold::{Client, Error, Owner};
 use parking_lot::Mutex;
 use redis::Value;
 
-use crate::checks::LIMIT;
-use crate::support::{
-    Face, Held, Proxy, Server, Spy, Stalls, eventually, nothing_is_left, subscribers, within,
+use crate::{
+    checks::{LIMIT, setup_with_proxy},
+    support::{Face, Held, Proxy, Server, Spy, eventually, nothing_is_left, subscribers},
 };
 
 async fn connect(url: &str, ttl_ms: u64) -> Client {
@@ -100,8 +100,7 @@ async fn a_deadline_counts_from_before_the_request() {
     const LATE: Duration = Duration::from_millis(200);
     let drift = Duration::from_millis(TTL_MS / 100 + 2);
     let most = Duration::from_millis(TTL_MS) - LATE - drift;
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (_server, proxy) = setup_with_proxy().await;
     let client = connect(&proxy.url(), TTL_MS).await;
     proxy.delay_replies(LATE);
     let guard = client.mutex("n").lock().await.expect("free");
@@ -338,7 +337,6 @@ pub(crate) async fn nothing_stays<F: Face>() {
 async fn a_release_wakes_a_waiter() {
     const CHANNEL: &str = "redisson_lock__channel:{n}";
     let server = Server::start().await;
-    let stalls = Stalls::watch();
     let (holder, waiter) =
         (connect(&server.url(), 30_000).await, connect(&server.url(), 30_000).await);
     let wait = || {
@@ -364,7 +362,7 @@ async fn a_release_wakes_a_waiter() {
     let freed_at = Instant::now();
     guard.unlock().await.expect("held");
     let took = waiting.await.expect("no panic").since(freed_at);
-    assert!(took < within(Duration::from_millis(50), &stalls), "by message after {took:?}");
+    assert!(took < server.widened(Duration::from_millis(50)), "by message after {took:?}");
 
     let guard = holder.mutex("n").lock().await.expect("free");
     let waiting = wait();
@@ -373,13 +371,13 @@ async fn a_release_wakes_a_waiter() {
     server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
     guard.unlock().await.expect("held");
     let took = waiting.await.expect("no panic").since(freed_at);
-    assert!(took < within(Duration::from_millis(100), &stalls), "by reconnection after {took:?}");
+    assert!(took < server.widened(Duration::from_millis(100)), "by reconnection after {took:?}");
 
     server.command(&["HSET", "n", "stranger:1", "1"]).await;
     server.command(&["PEXPIRE", "n", "300"]).await;
     let from = Instant::now();
     let took = wait().await.expect("no panic").since(from);
-    let limit = within(Duration::from_millis(350), &stalls);
+    let limit = server.widened(Duration::from_millis(350));
     assert!(took > Duration::from_millis(250) && took < limit, "by the TTL after {took:?}");
 
     server.command(&["HSET", "n", "stranger:1", "1"]).await;
@@ -388,8 +386,7 @@ async fn a_release_wakes_a_waiter() {
     let freed_at = Instant::now();
     server.command(&["DEL", "n"]).await;
     let took = waiting.await.expect("no panic").since(freed_at);
-    assert!(took < within(Duration::from_millis(4100), &stalls), "by the poll after {took:?}");
-    stalls.report("a_release_wakes_a_waiter");
+    assert!(took < server.widened(Duration::from_millis(4100)), "by the poll after {took:?}");
 }
 
 trait Since {
@@ -411,18 +408,17 @@ async fn a_wait_ends_when_it_should() {
 
 pub(crate) async fn waits_end_in_time<F: Face>() {
     let server = Server::start().await;
-    let stalls = Stalls::watch();
     let (holder, waiter) = (F::open(&server.url(), LONG).await, F::open(&server.url(), LONG).await);
     let elsewhere = holder.lock("elsewhere", None).await.expect("free");
     let here = waiter.lock("here", None).await.expect("free");
     let wait = async |name: &str, ms: u64| {
         let timeout = Duration::from_millis(ms);
         let (refused, took) = waiter.timed_lock_within(name, timeout).await;
-        let limit = timeout + 50 * MS + F::HOPS * stalls.longest();
+        let limit = timeout + 50 * MS + F::HOPS * server.longest_stall();
         assert!(
             took >= timeout && took <= limit,
             "{name}: {took:?} instead of {timeout:?}, stalls {:?}",
-            stalls.longest()
+            server.longest_stall()
         );
         refused.err().expect("it is held")
     };
@@ -453,7 +449,6 @@ pub(crate) async fn waits_end_in_time<F: Face>() {
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     assert!(matches!(wait("elsewhere", 300).await, Error::Unavailable { .. }));
     drop((elsewhere, here));
-    stalls.report("a_wait_ends_when_it_should");
 }
 
 /// Re-entry, for which there is no number: the count is on the server, and the hold ends with its last guard,

@@ -8,8 +8,10 @@ use std::{
 use leasehold::{Client, ClientBuilder, Error, Guard, LossReason};
 
 use crate::{
-    checks::{AT_ONCE, LIMIT, connect, exists, lock_keys, nothing_left},
-    support::{Proxy, Server, Spy, Stalls, eventually, subscribers, within},
+    checks::{
+        AT_ONCE, LIMIT, connect, exists, lock_keys, nothing_left, setup, setup_with_proxy, soon,
+    },
+    support::{Server, Spy, eventually, subscribers},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -42,9 +44,8 @@ async fn is_counted_once(server: &Server, guard: &Guard) {
 
 /// It is held for longer than any lease that nobody renews.
 async fn is_renewed(guard: &Guard) {
-    let stalls = Stalls::watch();
     let lost = tokio::time::timeout(3 * TTL, guard.lost()).await;
-    assert!(lost.is_err(), "{lost:?}, with a stall of {:?}", stalls.longest());
+    assert!(lost.is_err(), "{lost:?}");
     assert!(guard.is_held());
 }
 
@@ -91,7 +92,6 @@ async fn a_lock_given_back_at_once_is_not_renewed_after_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unlock_that_is_refused_ends_the_renewals() {
     let server = Server::start().await;
-    let stalls = Stalls::watch();
     server.command(&["ACL", "SETUSER", "u", "on", ">pw", "~*", "&*", "+@all"]).await;
     let client = short_lived(server.url_as("u", "pw")).await;
     let spy = Spy::on(&server).await;
@@ -107,15 +107,14 @@ async fn an_unlock_that_is_refused_ends_the_renewals() {
     let refused_at = Instant::now();
     eventually(LIMIT, "its time is over", async || !exists(&server, "n").await).await;
     let took = refused_at.elapsed();
-    assert!(took < within(TTL + 200 * MS, &stalls), "{took:?}");
+    assert!(took < server.widened(TTL + 200 * MS), "{took:?}");
     nothing_is_renewed(&server, &spy).await;
 }
 
 /// node-redlock 369: the body of `using` ended during a renewal, which set the next timer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_ends_during_a_renewal_leaves_no_timer() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let client = short_lived(proxy.url()).await;
     let spy = Spy::on(&server).await;
     proxy.delay_replies(100 * MS);
@@ -133,14 +132,13 @@ async fn a_body_that_ends_during_a_renewal_leaves_no_timer() {
 /// Redisson 3194: the network was down for longer than the lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_renewed_whose_last_hold_was_cut_off() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let client = short_lived(proxy.url()).await;
     let me = client.owner();
     let lock = client.mutex("n").owned_by(&me);
     let guard = lock.lock().await.expect("free");
     proxy.black_hole(true);
-    let reason = tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    let reason = soon("it is told", guard.lost()).await;
     assert_eq!(reason, LossReason::NotRenewed);
     drop(guard);
     proxy.black_hole(false);
@@ -163,7 +161,7 @@ async fn a_lock_is_renewed_whose_last_renewal_failed() {
     eventually(LIMIT, "a renewal has failed", due).await;
     assert!(guard.is_held(), "its time is not over");
     server.restart().await;
-    let reason = tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    let reason = soon("it is told", guard.lost()).await;
     assert!(matches!(reason, LossReason::Gone | LossReason::NotRenewed), "{reason:?}");
     let answer = guard.unlock().await;
     assert!(matches!(answer, Err(Error::Lost { .. })), "{answer:?}");
@@ -195,8 +193,7 @@ async fn a_lock_is_renewed_whose_last_key_was_removed() {
 /// Redisson 7367: one `tryLock`, whose answer was late, was sent again and counted twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_with_a_late_answer_is_not_sent_again() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let client = short_lived(proxy.url()).await;
     let me = client.owner();
     let lock = client.mutex("n").owned_by(&me);
@@ -219,8 +216,7 @@ async fn an_attempt_with_a_late_answer_is_not_sent_again() {
 /// Redisson 4822: each of the 40 retries of one `tryLock` during a failover counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_through_a_failover_counts_once() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let client = short_lived(proxy.url()).await;
     let me = client.owner();
     let lock = client.mutex("n").owned_by(&me).with_ttl(10 * LIMIT);
@@ -233,7 +229,7 @@ async fn a_wait_through_a_failover_counts_once() {
     proxy.drop_replies(false);
     eventually(LIMIT, "it is refused", async || spy.count("lock_acquire") >= 4).await;
     server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
-    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it asks again");
+    let guard = soon("it asks again", waiting).await;
     let guard = guard.expect("no panic").expect("nothing of its own is in its way");
     is_counted_once(&server, &guard).await;
     guard.unlock().await.expect("held");
@@ -273,9 +269,7 @@ async fn a_re_entry_at_the_end_of_a_lease_takes_the_lock_from_nobody() {
 /// Redisson 3891: of two that come at the same time, the second had the lock when the TTL was over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_second_of_two_that_come_at_once_follows_at_once() {
-    let server = Server::start().await;
-    let stalls = Stalls::watch();
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     for _ in 0..20 {
         let turns: Vec<_> = (0..2)
             .map(|_| {
@@ -293,13 +287,13 @@ async fn the_second_of_two_that_come_at_once_follows_at_once() {
             .collect();
         let mut times = Vec::new();
         for turn in turns {
-            let turn = tokio::time::timeout(LIMIT, turn).await.expect("it has its turn");
+            let turn = soon("it has its turn", turn).await;
             times.push(turn.expect("no panic"));
         }
         times.sort();
         let took = times[1].0.saturating_duration_since(times[0].1);
         // Without its wake-up it would come a second later at the earliest.
-        assert!(took < within(AT_ONCE, &stalls), "{took:?} after the release");
+        assert!(took < server.widened(AT_ONCE), "{took:?} after the release");
     }
     nothing_left(&server, &client).await;
 }
@@ -308,9 +302,7 @@ async fn the_second_of_two_that_come_at_once_follows_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_behind_a_released_lock_gets_in_one_by_one() {
     const LEASE: Duration = Duration::from_secs(5);
-    let server = Server::start().await;
-    let stalls = Stalls::watch();
-    let other = connect(&server).await;
+    let (server, [other]) = setup().await;
     let theirs = other.mutex("n").with_lease(LEASE).lock().await.expect("free");
     let (mut clients, mut waits) = (Vec::new(), Vec::new());
     for _ in 0..4 {
@@ -326,12 +318,12 @@ async fn a_crowd_behind_a_released_lock_gets_in_one_by_one() {
     let freed_at = Instant::now();
     theirs.unlock().await.expect("held");
     for wait in waits {
-        let answer = tokio::time::timeout(LIMIT, wait).await.expect("it gets in");
+        let answer = soon("it gets in", wait).await;
         answer.expect("no panic").expect("held");
     }
     let took = freed_at.elapsed();
     // Whom no message reaches asks after two seconds at the earliest.
-    assert!(took < within(1500 * MS, &stalls), "{took:?} for 16");
+    assert!(took < server.widened(1500 * MS), "{took:?} for 16");
     for client in &clients {
         nothing_left(&server, client).await;
     }
@@ -340,9 +332,7 @@ async fn a_crowd_behind_a_released_lock_gets_in_one_by_one() {
 /// Redisson 543: a `tryLock` without patience stood behind others for a subscription that did not come.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_without_patience_needs_no_subscription() {
-    let server = Server::start().await;
-    let stalls = Stalls::watch();
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let client = short_lived(proxy.url()).await;
     let theirs = connect(&server).await.mutex("n").lock().await.expect("free");
     // The connection for subscriptions is yet to be made.
@@ -352,16 +342,16 @@ async fn an_attempt_without_patience_needs_no_subscription() {
     for _ in 0..10 {
         let asked_at = Instant::now();
         let attempt = client.mutex("n").lock_with_timeout(Duration::ZERO);
-        let answer = tokio::time::timeout(LIMIT, attempt).await.expect("it ends");
+        let answer = soon("it ends", attempt).await;
         assert!(matches!(answer, Err(Error::Timeout { .. })), "{answer:?}");
         assert!(client.mutex("n").try_lock().await.expect("an answer").is_none());
         let took = asked_at.elapsed();
-        assert!(took < within(AT_ONCE, &stalls), "{took:?}");
+        assert!(took < server.widened(AT_ONCE), "{took:?}");
     }
     assert_eq!(subscribers(&server, CHANNEL).await, 0);
     theirs.unlock().await.expect("held");
     proxy.refuse(false);
-    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it gets in");
+    let guard = soon("it gets in", waiting).await;
     guard.expect("no panic").expect("free").unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }
@@ -370,7 +360,6 @@ async fn an_attempt_without_patience_needs_no_subscription() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_won_after_a_long_wait_is_fresh() {
     let server = Server::start().await;
-    let stalls = Stalls::watch();
     let (client, other) = (short_lived(server.url()).await, connect(&server).await);
     let theirs = other.mutex("n").lock().await.expect("free");
     let waiting = tokio::spawn(async move {
@@ -381,8 +370,8 @@ async fn a_lease_won_after_a_long_wait_is_fresh() {
     tokio::time::sleep(2 * TTL).await;
     assert!(!waiting.is_finished());
     theirs.unlock().await.expect("held");
-    let waited = tokio::time::timeout(LIMIT, waiting).await.expect("it gets in");
+    let waited = soon("it gets in", waiting).await;
     let (left, guard) = waited.expect("no panic");
-    assert!(left + within(200 * MS, &stalls) > TTL, "{left:?} of {TTL:?}");
+    assert!(left + server.widened(200 * MS) > TTL, "{left:?} of {TTL:?}");
     guard.unlock().await.expect("held");
 }

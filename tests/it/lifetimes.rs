@@ -23,7 +23,7 @@ fn runtime() -> Runtime {
 }
 
 /// Fails after a while instead of hanging.
-async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+async fn at_once<F: Future>(what: &str, future: F) -> F::Output {
     let started_at = Instant::now();
     let output = tokio::time::timeout(LIMIT, future).await;
     let output = output.unwrap_or_else(|_| panic!("{what} hangs"));

@@ -11,14 +11,13 @@ use std::{
 use leasehold::{Client, Error, Guard, Owner};
 
 use crate::{
-    checks::{LIMIT, client_is_idle, connect, exists, nothing_left},
+    checks::{LIMIT, client_is_idle, connect, exists, nothing_left, setup},
     support::{Server, Spy, eventually, nothing_is_left},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_free_lock_costs_one_request_and_its_release_another() {
-    let server = Server::start().await;
-    let client = Client::connect(&server.url()).await.expect("connected");
+    let (server, [client]) = setup().await;
     client.mutex("warm").lock().await.expect("free").unlock().await.expect("held");
     let spy = Spy::on(&server).await;
     for n in 0..20 {
@@ -73,8 +72,7 @@ async fn a_hand_off_inside_the_process_asks_nobody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_owner_re_enters_by_handle_by_scope_and_in_the_body_of_run() {
-    let server = Server::start().await;
-    let client = Client::connect(&server.url()).await.expect("connected");
+    let (server, [client]) = setup().await;
     let lock = client.mutex("n");
 
     let me = client.owner();
@@ -129,8 +127,7 @@ async fn a_timeout_names_the_holder() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_of_one_process_are_served_in_their_order() {
-    let server = Server::start().await;
-    let client = Client::connect(&server.url()).await.expect("connected");
+    let (_server, [client]) = setup().await;
     let lock = client.mutex("n");
     let first = lock.lock().await.expect("free");
     let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
@@ -192,8 +189,7 @@ async fn a_lease_older_than_the_window_is_not_handed_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_to_an_owner_is_a_grant_to_all_its_waiters() {
-    let server = Server::start().await;
-    let client = Client::connect(&server.url()).await.expect("connected");
+    let (server, [client]) = setup().await;
     let lock = client.mutex("n");
     for by_hand_off in [true, false] {
         let first = lock.lock().await.expect("free");
@@ -229,8 +225,7 @@ const SOON: Duration = Duration::from_secs(15);
 /// Both have one channel, as in Redisson, and one counter; they are two locks all the same.
 #[tokio::test]
 async fn a_name_in_braces_is_another_lock() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let (bare, braced) = (client.mutex("n"), client.mutex("{n}"));
     let first = bare.lock().await.expect("free");
     let second = braced.try_lock().await.expect("an answer").expect("another lock");

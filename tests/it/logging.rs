@@ -11,7 +11,7 @@ use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::{MakeWriter, format::FmtSpan};
 
 use crate::{
-    checks::{LIMIT, connect, nothing_left, told},
+    checks::{LIMIT, nothing_left, setup, soon, told},
     support::{Proxy, Server, eventually},
 };
 
@@ -75,8 +75,7 @@ impl<'a> MakeWriter<'a> for Log {
 #[tokio::test]
 async fn each_acquisition_has_a_span_that_tells_how_it_went() {
     let (log, _listening) = Log::listen();
-    let server = Server::start().await;
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (_server, [client, other]) = setup().await;
     let me = Owner::named("req-17");
     let lock = client.mutex("n").owned_by(&me);
 
@@ -111,13 +110,12 @@ async fn each_acquisition_has_a_span_that_tells_how_it_went() {
 #[tokio::test]
 async fn losses_failed_renewals_and_new_connections_are_logged() {
     let (log, _listening) = Log::listen();
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     eventually(LIMIT, "the findings are logged", async || log.has(&["INFO", "appendonly is off"]))
         .await;
     let guard = client.mutex("n").with_ttl(300 * MS).lock().await.expect("free");
     server.pause();
-    tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    soon("it is told", guard.lost()).await;
     assert!(log.has(&["WARN", "renewal failed", "lock=\"n\""]), "{}", log.text());
     assert!(
         log.has(&["WARN", "lock lost", "lock=\"n\"", "renewal was confirmed"]),
@@ -140,8 +138,7 @@ async fn losses_failed_renewals_and_new_connections_are_logged() {
 #[tokio::test]
 async fn a_task_that_waits_for_itself_is_warned_of() {
     let (log, _listening) = Log::listen();
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let lock = client.mutex("n");
     let guard = lock.lock().await.expect("free");
     // One attempt waits for nobody.
@@ -222,7 +219,7 @@ async fn nothing_secret_is_ever_shown() {
 
     // A failed renewal, a loss, a broken connection, a refused and a forced unlock.
     proxy.drop_replies(true);
-    tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    soon("it is told", guard.lost()).await;
     show(told(&client.mutex("m").lock().await.expect_err("no answer")));
     show(told(&guard.unlock().await.expect_err("lost")));
     drop(nested);

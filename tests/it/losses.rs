@@ -12,8 +12,8 @@ use leasehold::{Client, Error, Guard, LossReason, Mutex, NodeState};
 use tokio::task::JoinHandle;
 
 use crate::{
-    checks::{AT_ONCE, LIMIT, connect, exists, nothing_left},
-    support::{Proxy, Server, Stalls, eventually, within},
+    checks::{AT_ONCE, LIMIT, connect, exists, nothing_left, setup, setup_with_proxy, soon},
+    support::eventually,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -62,10 +62,10 @@ impl Doomed {
 
     /// Waits until all three are told, for this reason; when the first and the last was.
     async fn told(self, expected: LossReason) -> (Instant, Instant) {
-        let waiting = tokio::time::timeout(LIMIT, self.waiting).await.expect("lost() ends");
+        let waiting = soon("lost() ends", self.waiting).await;
         let (reason, waiting_told_at) = waiting.expect("no panic");
         assert_eq!(reason, expected);
-        let running = tokio::time::timeout(LIMIT, self.running).await.expect("run ends");
+        let running = soon("run ends", self.running).await;
         let (answer, running_told_at) = running.expect("no panic");
         let Err(Error::Lost { reason, lock, .. }) = answer else { panic!("not lost: {answer:?}") };
         assert_eq!((reason, &*lock), (expected, "runs"));
@@ -73,10 +73,10 @@ impl Doomed {
         for guard in self.guards {
             let name = guard.name().to_owned();
             // Each of the locks was lost by itself, one perhaps a moment after the others.
-            tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is lost as well");
+            soon("it is lost as well", guard.lost()).await;
             assert!(!guard.is_held() && guard.remaining().is_zero());
             assert!(matches!(guard.reenter(), Err(Error::Lost { .. })));
-            let answer = tokio::time::timeout(LIMIT, guard.unlock()).await.expect("no hang");
+            let answer = soon("no hang", guard.unlock()).await;
             let Err(Error::Lost { reason, lock, .. }) = answer else {
                 panic!("not lost: {answer:?}")
             };
@@ -96,9 +96,7 @@ impl Drop for SetOnDrop {
 
 #[tokio::test]
 async fn a_server_paused_for_longer_than_the_ttl_is_told_at_the_deadline() {
-    let stalls = Stalls::watch();
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let doomed = Doomed::hold(&client, |lock| lock.with_ttl(600 * MS)).await;
     server.pause();
     let paused_at = Instant::now();
@@ -109,17 +107,14 @@ async fn a_server_paused_for_longer_than_the_ttl_is_told_at_the_deadline() {
     // A renewal that was answered just before the pause may have been taken in after it.
     let latest = last_end.max(600 * MS);
     assert!(first >= paused_at + first_end - 5 * MS, "{:?}", first - paused_at);
-    assert!(last <= paused_at + within(latest + 50 * MS, &stalls), "{:?}", last - paused_at);
+    assert!(last <= paused_at + server.widened(latest + 50 * MS), "{:?}", last - paused_at);
     server.resume();
     nothing_left(&server, &client).await;
-    stalls.report("a_server_paused_for_longer_than_the_ttl");
 }
 
 #[tokio::test]
 async fn a_lock_force_unlocked_by_another_client_is_told_at_the_next_renewal() {
-    let stalls = Stalls::watch();
-    let server = Server::start().await;
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = setup().await;
     let doomed = Doomed::hold(&client, |lock| lock.with_ttl(900 * MS)).await;
     for name in Doomed::NAMES {
         assert!(other.mutex(name).force_unlock().await.expect("an answer"));
@@ -127,7 +122,7 @@ async fn a_lock_force_unlocked_by_another_client_is_told_at_the_next_renewal() {
     let freed_at = Instant::now();
     let taken = other.mutex("waits").try_lock().await.expect("an answer").expect("free");
     let (_, last) = doomed.told(LossReason::Gone).await;
-    assert!(last - freed_at < within(350 * MS, &stalls), "{:?}", last - freed_at);
+    assert!(last - freed_at < server.widened(350 * MS), "{:?}", last - freed_at);
     assert!(taken.is_held() && exists(&server, "waits").await, "the new hold is another's");
     taken.unlock().await.expect("held");
     nothing_left(&server, &client).await;
@@ -136,36 +131,31 @@ async fn a_lock_force_unlocked_by_another_client_is_told_at_the_next_renewal() {
 
 #[tokio::test]
 async fn a_lock_force_unlocked_by_the_same_client_is_told_at_once() {
-    let stalls = Stalls::watch();
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let doomed = Doomed::hold(&client, |lock| lock).await;
     for name in Doomed::NAMES {
         assert!(client.mutex(name).force_unlock().await.expect("an answer"));
     }
     let freed_at = Instant::now();
     let (_, last) = doomed.told(LossReason::Gone).await;
-    assert!(last.saturating_duration_since(freed_at) < within(100 * MS, &stalls));
+    assert!(last.saturating_duration_since(freed_at) < server.widened(100 * MS));
     nothing_left(&server, &client).await;
 }
 
 #[tokio::test]
 async fn a_deleted_key_is_told_at_the_next_renewal() {
-    let stalls = Stalls::watch();
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let doomed = Doomed::hold(&client, |lock| lock.with_ttl(900 * MS)).await;
     server.command(&["DEL", "waits", "runs", "unlocks"]).await;
     let deleted_at = Instant::now();
     let (_, last) = doomed.told(LossReason::Gone).await;
-    assert!(last - deleted_at < within(350 * MS, &stalls), "{:?}", last - deleted_at);
+    assert!(last - deleted_at < server.widened(350 * MS), "{:?}", last - deleted_at);
     nothing_left(&server, &client).await;
 }
 
 #[tokio::test]
 async fn an_unlock_of_a_deleted_key_is_lost_although_nobody_knew_yet() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let guard = client.mutex("n").lock().await.expect("free");
     server.command(&["DEL", "n"]).await;
     assert!(guard.is_held(), "by all that is known here");
@@ -177,8 +167,7 @@ async fn an_unlock_of_a_deleted_key_is_lost_although_nobody_knew_yet() {
 /// The release could not be sent before: its first answer, on the next connection, says that the lease was gone.
 #[tokio::test]
 async fn an_unlock_without_a_connection_tells_of_what_happened_meanwhile() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let client = Client::connect(&proxy.url()).await.expect("connected");
     let other = connect(&server).await;
     for taken in [false, true] {
@@ -216,38 +205,33 @@ async fn an_unlock_without_a_connection_tells_of_what_happened_meanwhile() {
 
 #[tokio::test]
 async fn the_end_of_a_fixed_lease_is_told_when_it_comes() {
-    let stalls = Stalls::watch();
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let began_at = Instant::now();
     let doomed = Doomed::hold(&client, |lock| lock.with_lease(400 * MS)).await;
     let held_at = Instant::now();
     let (first, last) = doomed.told(LossReason::Ended).await;
     // The lease less what is given up for drift: 1 % and 2 ms.
     assert!(first >= began_at + 394 * MS, "{:?}", first - began_at);
-    assert!(last <= held_at + within(444 * MS, &stalls), "{:?}", last - held_at);
+    assert!(last <= held_at + server.widened(444 * MS), "{:?}", last - held_at);
     nothing_left(&server, &client).await;
 }
 
 #[tokio::test]
 async fn the_end_of_the_longest_hold_is_told_within_a_ttl_of_it() {
-    let stalls = Stalls::watch();
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let began_at = Instant::now();
     let terms = |lock: Mutex| lock.with_ttl(300 * MS).with_max_hold(500 * MS);
     let doomed = Doomed::hold(&client, terms).await;
     let held_at = Instant::now();
     let (first, last) = doomed.told(LossReason::Ended).await;
     assert!(first >= began_at + 500 * MS, "{:?}", first - began_at);
-    assert!(last <= held_at + within(850 * MS, &stalls), "{:?}", last - held_at);
+    assert!(last <= held_at + server.widened(850 * MS), "{:?}", last - held_at);
     nothing_left(&server, &client).await;
 }
 
 #[tokio::test]
 async fn a_shutdown_is_told_at_once() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let doomed = Doomed::hold(&client, |lock| lock).await;
     assert!(doomed.all_held());
     let began_at = Instant::now();
@@ -259,8 +243,7 @@ async fn a_shutdown_is_told_at_once() {
 
 #[tokio::test]
 async fn a_hold_that_ended_in_order_is_never_lost() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (_server, [client]) = setup().await;
     let guard = client.mutex("n").with_lease(150 * MS).lock().await.expect("free");
     let lost = guard.lost();
     guard.unlock().await.expect("held");
@@ -271,8 +254,7 @@ async fn a_hold_that_ended_in_order_is_never_lost() {
 
 #[tokio::test]
 async fn work_under_a_guard_is_cancelled_by_the_loss_and_not_before() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let guard = client.mutex("n").with_lease(300 * MS).lock().await.expect("free");
     let output = guard.run_until_lost(async { 42 }).await.expect("held");
     assert_eq!(output, 42);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Client, Error, Guard, Mutex};
 
 use crate::{
-    checks::{LIMIT, client_is_idle, connect, exists, nothing_left},
+    checks::{LIMIT, client_is_idle, connect, exists, nothing_left, setup},
     support::{Server, eventually},
 };
 
@@ -22,8 +22,7 @@ async fn taken(lock: &Mutex) -> Guard {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_given_back_early_stays_taken_until_its_min_hold_is_over() {
     const MIN_HOLD: Duration = Duration::from_millis(600);
-    let server = Server::start().await;
-    let (here, elsewhere) = (connect(&server).await, connect(&server).await);
+    let (server, [here, elsewhere]) = setup().await;
     let job = here.mutex("job").with_min_hold(MIN_HOLD);
     for dropped in [false, true] {
         let began_at = Instant::now();
@@ -53,8 +52,7 @@ async fn a_lock_given_back_early_stays_taken_until_its_min_hold_is_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_held_for_longer_than_its_min_hold_is_free_at_once() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let guard = taken(&client.mutex("job").with_min_hold(20 * MS)).await;
     tokio::time::sleep(21 * MS).await;
     guard.unlock().await.expect("held");
@@ -122,8 +120,7 @@ async fn a_lock_with_a_min_hold_is_handed_to_nobody_in_the_process_before_its_ti
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquisition_that_is_dropped_keeps_nobody_out() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let job = client.mutex("job").with_min_hold(Duration::from_secs(20));
     for polls in 1..=2 {
         let mut acquiring = Box::pin(job.lock());
@@ -139,8 +136,7 @@ async fn an_acquisition_that_is_dropped_keeps_nobody_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forced_unlock_ends_a_min_hold() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let job = client.mutex("job").with_min_hold(Duration::from_secs(20));
     taken(&job).await.unlock().await.expect("held");
     assert!(job.force_unlock().await.expect("asked"));
@@ -150,8 +146,7 @@ async fn a_forced_unlock_ends_a_min_hold() {
 
 #[tokio::test]
 async fn a_fixed_lease_shorter_than_the_min_hold_is_refused() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (_server, [client]) = setup().await;
     let job = client.mutex("job").with_lease(1_000 * MS);
     let refused = job.with_min_hold(1_001 * MS).try_lock().await;
     let Err(Error::InvalidConfig { problem, .. }) = refused else { panic!("{refused:?}") };

@@ -5,10 +5,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Guard, LossReason, Mutex};
 
-use crate::{
-    checks::{LIMIT, connect, nothing_left},
-    support::{Server, Stalls, within},
-};
+use crate::checks::{nothing_left, setup, soon};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -21,9 +18,7 @@ async fn ends(
     least: Duration,
     most: Duration,
 ) {
-    let server = Server::start().await;
-    let client = connect(&server).await;
-    let stalls = Stalls::watch();
+    let (server, [client]) = setup().await;
     let lock = client.mutex("n").owned_by(&client.owner());
     let first = outer(&lock).lock().await.expect("free");
     tokio::time::sleep(after).await;
@@ -31,11 +26,11 @@ async fn ends(
     let second = inner(&lock).lock().await.expect("ours");
     let nested_at = Instant::now();
     assert_eq!(second.hold_count(), 2);
-    let reason = tokio::time::timeout(LIMIT, first.lost()).await.expect("it ends");
+    let reason = soon("it ends", first.lost()).await;
     let (longest, shortest) = (asked_at.elapsed(), nested_at.elapsed());
     assert_eq!(reason, LossReason::Ended);
     assert!(longest >= least, "it ended {longest:?} after the nested one, not {least:?}");
-    let most = within(most + 50 * MS, &stalls);
+    let most = server.widened(most + 50 * MS);
     assert!(shortest <= most, "it ended {shortest:?} after the nested one, not {most:?}");
     drop((first, second));
     nothing_left(&server, &client).await;
@@ -91,8 +86,7 @@ async fn is_ours(lock: &Mutex, outer: &Guard) {
 
 #[tokio::test]
 async fn inside_of_run_the_owner_of_the_scope_re_enters_its_other_locks() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let (first, second, third) = (client.mutex("one"), client.mutex("two"), client.mutex("three"));
     let me = client.owner();
     me.scope(async {
@@ -120,8 +114,7 @@ async fn inside_of_run_the_owner_of_the_scope_re_enters_its_other_locks() {
 
 #[tokio::test]
 async fn bodies_of_run_in_each_other_re_enter_each_of_their_locks() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let (first, second) = (client.mutex("one"), client.mutex("two"));
     let answer = first.run(async |outer| {
         let answer = second.run(async |inner| {

@@ -6,8 +6,8 @@ use leasehold::{Client, Error, Guard};
 use tokio::task::JoinHandle;
 
 use crate::{
-    checks::{LIMIT, nothing_left},
-    support::{Proxy, Server, Stalls, eventually, within},
+    checks::{LIMIT, nothing_left, setup_with_proxy, soon},
+    support::{Proxy, Server, eventually},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -15,8 +15,7 @@ const RESPONSE: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_millis(3500);
 
 async fn set() -> (Server, Proxy, Client) {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let builder = Client::builder().nodes([proxy.url()]).response_timeout(RESPONSE);
     let client = builder.unavailable_after(PATIENCE).connect().await.expect("connected");
     client.mutex("before").lock().await.expect("free").unlock().await.expect("held");
@@ -35,7 +34,7 @@ async fn waiters(client: &Client, count: usize) {
 }
 
 async fn got(waiting: JoinHandle<Result<Guard, Error>>) -> Guard {
-    let answer = tokio::time::timeout(LIMIT, waiting).await.expect("it ends");
+    let answer = soon("it ends", waiting).await;
     answer.expect("no panic").expect("its turn comes")
 }
 
@@ -78,11 +77,10 @@ async fn an_outage_that_is_over_is_not_added_to_the_next() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_comes_in_an_outage_bears_with_it_for_as_long_as_others() {
     let (server, proxy, client) = set().await;
-    let stalls = Stalls::watch();
     cut_off(&proxy);
     let wait = async |lock: leasehold::Mutex| {
         let began_at = Instant::now();
-        let answer = tokio::time::timeout(LIMIT, lock.lock()).await.expect("it ends");
+        let answer = soon("it ends", lock.lock()).await;
         assert!(matches!(answer, Err(Error::Unavailable { .. })), "{answer:?}");
         began_at.elapsed()
     };
@@ -96,7 +94,7 @@ async fn who_comes_in_an_outage_bears_with_it_for_as_long_as_others() {
     let waits = tokio::join!(came(Duration::ZERO), came(PATIENCE / 2), came(PATIENCE * 4 / 5));
     for took in [waits.0, waits.1, waits.2] {
         // Found out when an ask fails, and asks are half a second apart at most.
-        let most = within(PATIENCE + RESPONSE + 600 * MS, &stalls);
+        let most = server.widened(PATIENCE + RESPONSE + 600 * MS);
         assert!(took >= PATIENCE && took <= most, "{took:?} of {PATIENCE:?}");
     }
     proxy.refuse(false);

@@ -5,14 +5,13 @@ use std::time::Duration;
 use leasehold::{Error, Guard, Owner};
 
 use crate::{
-    checks::{LIMIT, connect, nothing_left},
-    support::{Server, eventually},
+    checks::{LIMIT, nothing_left, setup, soon},
+    support::eventually,
 };
 
 #[tokio::test]
 async fn two_waiters_by_the_owner_of_a_guard_hold_together() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let lock = client.mutex("n");
     // An owner that nobody named: it comes from a plain acquisition.
     let first = client.mutex("other").lock().await.expect("free");
@@ -21,8 +20,7 @@ async fn two_waiters_by_the_owner_of_a_guard_hold_together() {
     let held = lock.lock().await.expect("free");
     let waiting = tokio::spawn(async move {
         let both = async { tokio::join!(lock_of_first.lock(), lock_of_first.lock()) };
-        let (one, two) =
-            tokio::time::timeout(LIMIT, both).await.expect("neither waits for the other");
+        let (one, two) = soon("neither waits for the other", both).await;
         (one.expect("free"), two.expect("the same owner"))
     });
     eventually(LIMIT, "both wait", async || client.stats().waiters == 2).await;
@@ -35,15 +33,14 @@ async fn two_waiters_by_the_owner_of_a_guard_hold_together() {
 
 #[tokio::test]
 async fn two_waiters_in_the_scope_of_a_guards_owner_hold_together() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let lock = client.mutex("n");
     let first = client.mutex("other").lock().await.expect("free");
     let held = lock.lock().await.expect("free");
     let (owner, scoped) = (first.owner().clone(), lock.clone());
     let waiting = tokio::spawn(async move {
         let both = owner.scope(async { tokio::join!(scoped.lock(), scoped.lock()) });
-        tokio::time::timeout(LIMIT, both).await.expect("neither waits for the other")
+        soon("neither waits for the other", both).await
     });
     eventually(LIMIT, "both wait", async || client.stats().waiters == 2).await;
     held.unlock().await.expect("held");
@@ -54,8 +51,7 @@ async fn two_waiters_in_the_scope_of_a_guards_owner_hold_together() {
 
 #[tokio::test]
 async fn inside_a_run_inside_a_scope_the_lock_belongs_to_the_run() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let (lock, other) = (client.mutex("n"), client.mutex("other"));
     let (around, of_run) = (Owner::named("around"), Owner::named("of the run"));
     let counts = around
@@ -75,8 +71,7 @@ async fn inside_a_run_inside_a_scope_the_lock_belongs_to_the_run() {
 
 #[tokio::test]
 async fn inside_a_scope_inside_a_run_the_lock_belongs_to_the_scope() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let lock = client.mutex("n");
     let (inner, of_run) = (Owner::named("inner"), Owner::named("of the run"));
     let answer = lock

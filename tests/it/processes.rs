@@ -5,7 +5,10 @@ use std::time::Duration;
 use leasehold::{Client, Error};
 use redis::Value;
 
-use crate::support::{Server, Stalls, Worker, eventually, shared_clock_us, subscribers, within};
+use crate::{
+    checks::setup,
+    support::{Server, Worker, eventually, shared_clock_us, subscribers},
+};
 
 /// Hundreds of waiters over several processes, thousands of hand-overs, while the connections that bring the
 /// messages are killed again and again: between the end of one turn and the beginning of the next, with
@@ -70,7 +73,6 @@ async fn no_wake_up_is_lost_while_subscriptions_are_killed() {
 async fn a_killed_holder_is_succeeded_when_its_key_expires() {
     const TTL_MS: i64 = 1000;
     let server = Server::start().await;
-    let stalls = Stalls::watch();
     for round in 0..3 {
         let name = format!("n{round}");
         let mut holder = Worker::start();
@@ -94,11 +96,10 @@ async fn a_killed_holder_is_succeeded_when_its_key_expires() {
         let late_us = succeeded[2].parse::<i64>().expect("a time") - expires_at_us;
         println!("round {round}: {:.1} ms after the key's end", late_us as f64 / 1e3);
         assert!(late_us >= 0, "taken before the key's end");
-        let limit = within(Duration::from_millis(50), &stalls);
+        let limit = server.widened(Duration::from_millis(50));
         assert!(late_us as u128 <= limit.as_micros(), "{late_us} us after the key's end");
         assert!(succeeded[1].parse::<u64>().expect("a token") > token);
     }
-    stalls.report("a_killed_holder_is_succeeded_when_its_key_expires");
 }
 
 /// When a key ends, in microseconds of the server's clock, which is this host's.
@@ -114,9 +115,7 @@ async fn expiry_us(server: &Server, name: &str) -> i64 {
 /// Waiters that come and go leave no subscription, and never keep the lock from the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_that_give_up_stand_in_nobodys_way() {
-    let server = Server::start().await;
-    let stalls = Stalls::watch();
-    let impatient = Client::connect(&server.url()).await.expect("connected");
+    let (server, [impatient]) = setup().await;
     let giving_up = tokio::spawn({
         let lock = impatient.mutex("n");
         async move {
@@ -149,7 +148,7 @@ async fn waiters_that_give_up_stand_in_nobodys_way() {
     }
     for task in tasks {
         let longest = task.await.expect("no panic");
-        let limit = within(Duration::from_millis(500), &stalls);
+        let limit = server.widened(Duration::from_millis(500));
         assert!(longest < limit, "waited for {longest:?}");
     }
     let gave_up = giving_up.await.expect("no panic");

@@ -5,16 +5,15 @@ use std::time::Duration;
 use leasehold::{Client, Error, Owner};
 
 use crate::{
-    checks::{LIMIT, connect, nothing_left, told},
-    support::{Proxy, Server, eventually},
+    checks::{LIMIT, nothing_left, setup, setup_with_proxy, told},
+    support::eventually,
 };
 
 const MS: Duration = Duration::from_millis(1);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_that_ends_before_the_next_answer_names_the_last_holder() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let builder = Client::builder().nodes([proxy.url()]).handoff_window(Duration::ZERO);
     let client = builder.connect().await.expect("connected");
     let lock = client.mutex("n");
@@ -36,8 +35,7 @@ async fn a_wait_that_ends_before_the_next_answer_names_the_last_holder() {
 
 #[tokio::test]
 async fn a_wait_too_short_for_an_answer_is_no_trouble_for_others() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let builder = Client::builder().nodes([proxy.url()]).handoff_window(Duration::ZERO);
     let client = builder.connect().await.expect("connected");
     let lock = client.mutex("n");
@@ -55,8 +53,7 @@ async fn a_wait_too_short_for_an_answer_is_no_trouble_for_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waits_on_a_busy_lock_of_a_healthy_server_never_end_as_unavailable() {
-    let server = Server::start().await;
-    let clients = [connect(&server).await, connect(&server).await];
+    let (server, clients) = setup::<2>().await;
     let mut tasks = tokio::task::JoinSet::new();
     for n in 0..12 {
         let lock = clients[n % 2].mutex("n");
@@ -93,8 +90,7 @@ async fn waits_on_a_busy_lock_of_a_healthy_server_never_end_as_unavailable() {
 
 #[tokio::test]
 async fn a_timeout_names_the_owner_of_this_process_and_rounds_its_times() {
-    let server = Server::start().await;
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (_server, [client, other]) = setup().await;
     let guard = client.mutex("n").owned_by(&Owner::named("req-17")).lock().await.expect("free");
     let here = client.mutex("n").lock_with_timeout(20 * MS).await.expect_err("it is held");
     let elsewhere = other.mutex("n").lock_with_timeout(20 * MS).await.expect_err("it is held");
@@ -117,8 +113,7 @@ async fn a_timeout_names_the_owner_of_this_process_and_rounds_its_times() {
 
 #[tokio::test]
 async fn what_others_wrote_is_shown_without_control_characters() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let evil = "a\n\u{1b}[31mb\u{202e}c\\n";
     server.command(&["HSET", "n", evil, "1"]).await;
     server.command(&["PEXPIRE", "n", "60000"]).await;

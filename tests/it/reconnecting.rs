@@ -11,8 +11,8 @@ use std::{
 use leasehold::{Client, ClientBuilder, FindingKind, Guard};
 
 use crate::{
-    checks::{LIMIT, client_is_idle, exists},
-    support::{Proxy, Server, Spy, Stalls, Twister, eventually, within},
+    checks::{LIMIT, client_is_idle, exists, setup, setup_with_proxy, soon},
+    support::{Server, Spy, Twister, eventually},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -140,8 +140,7 @@ async fn a_server_that_refuses_after_each_handshake_is_met_ever_more_rarely() {
 
 #[tokio::test]
 async fn subscriptions_that_break_at_once_are_made_ever_more_rarely() {
-    let server = Server::start().await;
-    let client = Client::connect(&server.url()).await.expect("connected");
+    let (server, [client]) = setup().await;
     let held = Client::connect(&server.url()).await.expect("connected").mutex("n").lock().await;
     let held = held.expect("free");
     let waiter = tokio::spawn(client.mutex("n").lock());
@@ -157,7 +156,7 @@ async fn subscriptions_that_break_at_once_are_made_ever_more_rarely() {
     let made = client.stats().connections_made - before;
     assert!((2..=50).contains(&made), "{made} connections");
     held.unlock().await.expect("held");
-    let guard = tokio::time::timeout(LIMIT, waiter).await.expect("no hang").expect("no panic");
+    let guard = soon("no hang", waiter).await.expect("no panic");
     guard.expect("free").unlock().await.expect("held");
 }
 
@@ -311,13 +310,12 @@ async fn a_client_is_ready_while_locks_can_be_taken() {
 #[tokio::test]
 async fn a_check_of_a_far_server_is_one_round_trip() {
     const AWAY: Duration = Duration::from_millis(160);
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     proxy.delay_replies(AWAY);
     let client = Client::connect(&proxy.url()).await.expect("connected");
-    let (stalls, started_at) = (Stalls::watch(), Instant::now());
+    let started_at = Instant::now();
     let findings = client.check().await.expect("an answer");
-    assert!(started_at.elapsed() < within(3 * AWAY, &stalls), "{:?}", started_at.elapsed());
+    assert!(started_at.elapsed() < server.widened(3 * AWAY), "{:?}", started_at.elapsed());
     assert!(findings.iter().any(|it| it.kind == FindingKind::NotPersistent), "{findings:?}");
     assert!(!findings.iter().any(|it| matches!(it.kind, FindingKind::ClockAhead(_))));
     // Slower than any answer about a lock may be.

@@ -5,10 +5,7 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 use leasehold::{Client, Error, Guard, Holder, LossReason, Mutex, Outcome, blocking};
 use tokio::task::JoinHandle;
 
-use crate::{
-    checks::{LIMIT, connect, nothing_left},
-    support::{Proxy, Server},
-};
+use crate::checks::{LIMIT, nothing_left, setup, setup_with_proxy, soon};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -18,8 +15,7 @@ fn is_gone<T>(outcome: &Outcome<T>) -> bool {
 
 #[tokio::test]
 async fn a_body_whose_lock_was_lost_behind_its_back_keeps_its_result_and_its_error() {
-    let server = Server::start().await;
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = setup().await;
     let lock = client.mutex("n");
     let take_away = async || assert!(other.mutex("n").force_unlock().await.expect("an answer"));
     let outcome = lock
@@ -43,19 +39,17 @@ async fn a_body_whose_lock_was_lost_behind_its_back_keeps_its_result_and_its_err
 
 #[tokio::test]
 async fn a_body_that_is_cancelled_by_the_loss_has_no_outcome() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let lock = client.mutex("n").with_lease(50 * MS);
     let forever = lock.run_with_outcome(async |_: &Guard| std::future::pending::<()>().await);
-    let outcome = tokio::time::timeout(LIMIT, forever).await.expect("it is cancelled");
+    let outcome = soon("it is cancelled", forever).await;
     assert!(outcome.as_ref().is_err_and(Error::is_lost), "{outcome:?}");
     nothing_left(&server, &client).await;
 }
 
 #[tokio::test]
 async fn a_release_that_nobody_confirms_in_time_is_no_error_of_a_body() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let builder = Client::builder().nodes([proxy.url()]).response_timeout(100 * MS);
     let client = builder.connect().await.expect("connected");
     let outcome = client
@@ -85,8 +79,7 @@ where
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn generic_code_spawns_a_boxed_body() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let lock = client.mutex("n");
     let inside = lock.clone();
     let job = spawn_under(&lock, move |guard| {
@@ -104,7 +97,7 @@ async fn generic_code_spawns_a_boxed_body() {
             std::future::pending::<()>().await;
         })
     });
-    let answer = tokio::time::timeout(LIMIT, job).await.expect("it ends").expect("no panic");
+    let answer = soon("it ends", job).await.expect("no panic");
     assert!(answer.as_ref().is_err_and(Error::is_lost), "{answer:?}");
     seen.await.expect_err("the body was dropped");
     nothing_left(&server, &client).await;
@@ -112,8 +105,7 @@ async fn generic_code_spawns_a_boxed_body() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_on_a_thread_keeps_its_result_after_a_loss() {
-    let server = Server::start().await;
-    let other = connect(&server).await;
+    let (server, [other]) = setup().await;
     let url = server.url();
     let (held, is_held) = std::sync::mpsc::channel();
     let (go_on, goes_on) = std::sync::mpsc::channel();
@@ -135,8 +127,7 @@ async fn a_body_on_a_thread_keeps_its_result_after_a_loss() {
 
 #[tokio::test]
 async fn names_come_as_any_text_and_errors_say_how_to_react() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let owned = String::from("n");
     let shared: Arc<str> = "n".into();
     let names = [

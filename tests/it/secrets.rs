@@ -15,7 +15,7 @@ use tokio::{
 use tracing::subscriber::DefaultGuard;
 
 use crate::{
-    checks::{LIMIT, told},
+    checks::{LIMIT, soon, told},
     support::{Proxy, Server, Twister, eventually},
 };
 
@@ -273,7 +273,7 @@ async fn the_password_is_never_shown_while_a_lock_is_lost() {
     let lock = client.mutex("n").with_ttl(Duration::from_millis(500));
     let guard = lock.lock().await.expect("free");
     server.kill();
-    tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    soon("it is told", guard.lost()).await;
     shown.client(&client);
     shown.error(&guard.unlock().await.expect_err("lost"));
     eventually(LIMIT, "its status says why", async || client.nodes()[0].last_error.is_some()).await;

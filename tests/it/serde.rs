@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::{Client, ClientBuilder, Error};
 use serde_json::{Value, json};
 
-use crate::{checks::connect, support::Server};
+use crate::{checks::setup, support::Server};
 
 fn value(of: impl serde::Serialize) -> Value {
     serde_json::to_value(of).expect("a value")
@@ -13,8 +13,7 @@ fn value(of: impl serde::Serialize) -> Value {
 
 #[tokio::test]
 async fn what_operators_ask_for_can_be_serialized() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let lock = client.mutex("n").with_ttl(Duration::from_secs(20));
     let free = value(lock.status().await.expect("asked"));
     assert_eq!((&free["holder"], &free["remaining"]), (&Value::Null, &Value::Null));

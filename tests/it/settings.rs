@@ -5,10 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Client, ClientBuilder, Mutex, Owner};
 use redis::Value;
 
-use crate::{
-    checks::nothing_left,
-    support::{Server, Stalls, within},
-};
+use crate::{checks::nothing_left, support::Server};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -111,7 +108,7 @@ impl Taken {
 }
 
 /// Watches the locks until all that should end have ended, and the others have outlived them by far.
-pub(crate) fn end_as_they_should(taken: &[Taken], stalls: &Stalls) {
+pub(crate) fn end_as_they_should(taken: &[Taken], server: &Server) {
     let mut ended: Vec<Option<Instant>> = vec![None; taken.len()];
     let last = MAX_HOLD + CLIENT_TTL + TTL;
     while taken.iter().any(|taken| taken.began_at.elapsed() < last) {
@@ -129,7 +126,7 @@ pub(crate) fn end_as_they_should(taken: &[Taken], stalls: &Stalls) {
             (Some((least, most)), Some(at)) => {
                 let (longest, shortest) = (at - taken.began_at, at - taken.held_at);
                 assert!(longest >= least, "{chain:?} ended after {longest:?}, not {least:?}");
-                let most = within(most + 50 * MS, stalls);
+                let most = server.widened(most + 50 * MS);
                 assert!(shortest <= most, "{chain:?} ended after {shortest:?}, not {most:?}");
             }
             (expected, ended) => {
@@ -145,7 +142,6 @@ pub(crate) fn end_as_they_should(taken: &[Taken], stalls: &Stalls) {
 /// The last word on the lease counts, and nothing else is dropped by it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_the_order_of_its_calls_a_handle_has_all_its_terms() {
-    let stalls = Stalls::watch();
     let server = Server::start().await;
     let builder = Client::builder().nodes([server.url()]).ttl(CLIENT_TTL);
     let client = builder.connect().await.expect("connected");
@@ -165,7 +161,7 @@ async fn whatever_the_order_of_its_calls_a_handle_has_all_its_terms() {
         taken.push(one);
     }
     assert_eq!(taken.len(), 326);
-    tokio::task::block_in_place(|| end_as_they_should(&taken, &stalls));
+    tokio::task::block_in_place(|| end_as_they_should(&taken, &server));
     drop(taken);
     nothing_left(&server, &client).await;
 }

@@ -6,7 +6,7 @@ use leasehold::{Client, Guard, blocking};
 
 use crate::{
     checks::{LIMIT, lock_keys},
-    support::{Server, Stalls, eventually, within},
+    support::{Server, eventually},
 };
 
 /// A client that would wait for an answer for far longer than a shutdown may take.
@@ -31,7 +31,6 @@ async fn listener(server: &Server) -> redis::aio::PubSub {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_after_dropped_guards_ends_when_they_are_released() {
     let server = Server::start().await;
-    let stalls = Stalls::watch();
     let listening = listener(&server).await;
     for dropped_before in [true, false] {
         let client = builder(&server).handoff_window(Duration::from_millis(300));
@@ -47,7 +46,7 @@ async fn a_shutdown_after_dropped_guards_ends_when_they_are_released() {
         let began_at = Instant::now();
         client.shutdown().await;
         let took = began_at.elapsed();
-        assert!(took < within(SOON, &stalls), "{took:?}");
+        assert!(took < server.widened(SOON), "{took:?}");
         assert!(lock_keys(&server).await.is_empty());
         drop(kept);
     }
@@ -57,20 +56,18 @@ async fn a_shutdown_after_dropped_guards_ends_when_they_are_released() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_right_after_connecting_ends_at_once() {
     let server = Server::start().await;
-    let stalls = Stalls::watch();
     for _ in 0..20 {
         let client = builder(&server).connect().await.expect("connected");
         let began_at = Instant::now();
         client.shutdown().await;
         let took = began_at.elapsed();
-        assert!(took < within(SOON, &stalls), "{took:?}");
+        assert!(took < server.widened(SOON), "{took:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_after_dropped_guards_ends_when_they_are_released() {
     let server = Server::start().await;
-    let stalls = Stalls::watch();
     let listening = listener(&server).await;
     let client = builder(&server).connect().await.expect("connected");
     let guard = client.mutex("n0").lock().await.expect("free");
@@ -78,7 +75,7 @@ async fn a_drain_after_dropped_guards_ends_when_they_are_released() {
     drop(guard);
     assert!(client.drain(RESPONSE).await, "nothing is held");
     let took = began_at.elapsed();
-    assert!(took < within(SOON, &stalls), "{took:?}");
+    assert!(took < server.widened(SOON), "{took:?}");
     assert!(lock_keys(&server).await.is_empty());
     drop(listening);
 }
@@ -86,7 +83,6 @@ async fn a_drain_after_dropped_guards_ends_when_they_are_released() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_of_threads_after_dropped_guards_ends_when_they_are_released() {
     let server = Server::start().await;
-    let stalls = Stalls::watch();
     let listening = listener(&server).await;
     let builder = builder(&server).handoff_window(Duration::from_millis(300));
     let took = tokio::task::spawn_blocking(move || {
@@ -97,7 +93,7 @@ async fn a_shutdown_of_threads_after_dropped_guards_ends_when_they_are_released(
         began_at.elapsed()
     });
     let took = took.await.expect("no panic");
-    assert!(took < within(SOON, &stalls), "{took:?}");
+    assert!(took < server.widened(SOON), "{took:?}");
     assert!(lock_keys(&server).await.is_empty());
     drop(listening);
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant, SystemTime};
 use leasehold::{Client, Error, FindingKind, LossReason, Owner};
 
 use crate::{
-    checks::{LIMIT, client_is_idle, connect, exists, nothing_left},
-    support::{Server, Stalls, eventually, within},
+    checks::{LIMIT, client_is_idle, connect, exists, nothing_left, setup, soon},
+    support::{Server, eventually},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -63,8 +63,7 @@ async fn a_lock_tells_who_holds_it_how_often_since_when_and_for_how_long() {
 
 #[tokio::test]
 async fn a_client_tells_what_it_holds_oldest_first() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     assert!(client.holds().is_empty());
     let me = Owner::named("req-17");
     let first = client.mutex("first").owned_by(&me).lock().await.expect("free");
@@ -89,8 +88,7 @@ async fn a_client_tells_what_it_holds_oldest_first() {
 
 #[tokio::test]
 async fn a_check_finds_what_can_break_the_promises() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let kinds = async || -> Vec<FindingKind> {
         let findings = client.check().await.expect("an answer");
         findings.into_iter().map(|finding| finding.kind).collect()
@@ -112,8 +110,7 @@ async fn a_check_finds_what_can_break_the_promises() {
 
 #[tokio::test]
 async fn statistics_tell_what_a_client_is_busy_with() {
-    let server = Server::start().await;
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = setup().await;
     client_is_idle(&client).await;
     let idle = client.stats();
     let held = other.mutex("theirs").lock().await.expect("free");
@@ -139,8 +136,7 @@ async fn statistics_tell_what_a_client_is_busy_with() {
 
 #[tokio::test]
 async fn a_forced_unlock_of_a_certain_holder_frees_no_other() {
-    let server = Server::start().await;
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = setup().await;
     let lock = other.mutex("n");
     let guard = client.mutex("n").lock().await.expect("free");
     let before = guard.holder();
@@ -165,9 +161,7 @@ async fn a_forced_unlock_of_a_certain_holder_frees_no_other() {
 
 #[tokio::test]
 async fn a_forced_unlock_wakes_who_waits() {
-    let stalls = Stalls::watch();
-    let server = Server::start().await;
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = setup().await;
     // The waiter in the holder's own client, and one in another, each on a lock of its own.
     for waiting in [&client, &other] {
         let guard = client.mutex("n").lock().await.expect("free");
@@ -181,9 +175,9 @@ async fn a_forced_unlock_wakes_who_waits() {
         }
         assert!(client.mutex("n").force_unlock().await.expect("an answer"));
         let freed_at = Instant::now();
-        let next = tokio::time::timeout(LIMIT, waiter).await.expect("no hang").expect("no panic");
+        let next = soon("no hang", waiter).await.expect("no panic");
         let took = freed_at.elapsed();
-        assert!(took < within(100 * MS, &stalls), "{took:?}");
+        assert!(took < server.widened(100 * MS), "{took:?}");
         assert!(!guard.is_held());
         drop(guard);
         next.expect("free").unlock().await.expect("held");

@@ -6,8 +6,8 @@ use leasehold::{Client, Error, LossReason};
 use redis::Value;
 
 use crate::{
-    checks::{LIMIT, connect, exists, nothing_left},
-    support::{Proxy, Server, Stalls, eventually},
+    checks::{LIMIT, exists, nothing_left, setup, setup_with_proxy, soon},
+    support::{Server, eventually},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -21,9 +21,7 @@ async fn pttl(server: &Server, name: &str) -> i64 {
 
 #[tokio::test]
 async fn a_watched_lock_never_falls_below_half_its_ttl() {
-    let stalls = Stalls::watch();
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let guard = client.mutex("n").with_ttl(300 * MS).lock().await.expect("free");
     let mut raw = server.raw().await;
     let mut lowest = i64::MAX;
@@ -34,7 +32,7 @@ async fn a_watched_lock_never_falls_below_half_its_ttl() {
         assert!(guard.is_held());
         tokio::time::sleep(2 * MS).await;
     }
-    let stall = i64::try_from(stalls.longest().as_millis()).expect("a short time");
+    let stall = i64::try_from(server.longest_stall().as_millis()).expect("a short time");
     assert!(lowest >= 150 - stall, "{lowest} ms, with a stall of {stall} ms");
     assert!(lowest < 290, "it is not renewed all the time: {lowest}");
     guard.unlock().await.expect("held");
@@ -43,8 +41,7 @@ async fn a_watched_lock_never_falls_below_half_its_ttl() {
 
 #[tokio::test]
 async fn a_fixed_lease_is_not_renewed() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let guard = client.mutex("n").with_lease(500 * MS).lock().await.expect("free");
     let mut last = (i64::MAX, Duration::MAX);
     while guard.is_held() {
@@ -60,8 +57,7 @@ async fn a_fixed_lease_is_not_renewed() {
 
 #[tokio::test]
 async fn extending_lengthens_a_fixed_lease_and_never_shortens_it() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let guard = client.mutex("n").with_lease(500 * MS).lock().await.expect("free");
     guard.extend(20 * Duration::from_secs(1)).await.expect("held");
     assert!(guard.remaining() > Duration::from_secs(15), "{:?}", guard.remaining());
@@ -82,16 +78,14 @@ async fn extending_lengthens_a_fixed_lease_and_never_shortens_it() {
 
 #[tokio::test]
 async fn an_extension_that_nobody_confirms_leaves_the_old_end() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let client = Client::connect(&proxy.url()).await.expect("connected");
     let guard = client.mutex("n").with_lease(600 * MS).lock().await.expect("free");
     proxy.drop_replies(true);
     let answer = guard.extend(20 * Duration::from_secs(1)).await;
     assert!(matches!(answer, Err(Error::Unavailable { .. } | Error::Lost { .. })), "{answer:?}");
     assert!(guard.remaining() < 600 * MS);
-    let reason =
-        tokio::time::timeout(LIMIT, guard.lost()).await.expect("it ends when it would have");
+    let reason = soon("it ends when it would have", guard.lost()).await;
     assert_eq!(reason, LossReason::Ended);
     drop(guard);
     proxy.drop_replies(false);
@@ -101,8 +95,7 @@ async fn an_extension_that_nobody_confirms_leaves_the_old_end() {
 
 #[tokio::test]
 async fn a_nested_watchdog_outlasts_the_fixed_lease_around_it() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let lock = client.mutex("n").owned_by(&client.owner());
     let outer = lock.with_lease(300 * MS).lock().await.expect("free");
     let inner = lock.with_ttl(300 * MS).lock().await.expect("ours");
@@ -118,8 +111,7 @@ async fn a_nested_watchdog_outlasts_the_fixed_lease_around_it() {
 
 #[tokio::test]
 async fn a_nested_watchdog_with_a_longest_hold_in_a_fixed_lease_ends() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (_server, [client]) = setup().await;
     let me = client.owner();
     let lock = client.mutex("n").owned_by(&me);
     let outer = lock.with_lease(200 * MS).lock().await.expect("free");
@@ -131,8 +123,7 @@ async fn a_nested_watchdog_with_a_longest_hold_in_a_fixed_lease_ends() {
 
 #[tokio::test]
 async fn nested_terms_widen_and_never_shorten() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let second = Duration::from_secs(1);
     let lock = client.mutex("n").owned_by(&client.owner());
 

@@ -6,7 +6,7 @@ use leasehold::{Client, Error, Guard, Mutex};
 use tokio::task::JoinHandle;
 
 use crate::{
-    checks::{LIMIT, nothing_left},
+    checks::{LIMIT, nothing_left, soon},
     support::{Server, Spy, eventually},
 };
 
@@ -18,7 +18,7 @@ async fn behind(client: &Client, lock: &Mutex, place: usize) -> JoinHandle<Resul
 }
 
 async fn got(waiting: JoinHandle<Result<Guard, Error>>) -> Guard {
-    let answer = tokio::time::timeout(LIMIT, waiting).await.expect("it ends");
+    let answer = soon("it ends", waiting).await;
     answer.expect("no panic").expect("its turn comes")
 }
 

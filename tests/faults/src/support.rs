@@ -2,13 +2,13 @@
 
 #![allow(dead_code)]
 
-#[path = "../../it/support/overdue.rs"]
-mod overdue;
 #[path = "../../it/support/ports.rs"]
 mod ports;
 #[path = "../../it/support/proxy.rs"]
 mod proxy;
 #[path = "../../it/support/server.rs"]
 mod server;
+#[path = "../../it/support/watch.rs"]
+mod watch;
 
 pub(crate) use self::{proxy::Proxy, server::Server};

@@ -7,7 +7,7 @@ use crate::{
     java::{Java, Version},
     leases::expiry_us,
     side::{Done, Failure, Side},
-    support::{Server, Stalls, Worker, shared_clock_us, within},
+    support::{Server, Watch, Worker, shared_clock_us},
     with_each_redisson,
 };
 
@@ -19,7 +19,7 @@ with_each_redisson!(
 
 async fn a_fixed_lease_ends_under_a_waiter(version: Version) {
     const LEASE: Duration = Duration::from_millis(700);
-    let stalls = Stalls::watch();
+    let watch = Watch::begin();
     let masters = Masters::lay(version, "red", TTL).await;
     for (holder, waiter) in masters.both_ways() {
         let name = &format!("leased-by-{}", holder.name());
@@ -29,7 +29,7 @@ async fn a_fixed_lease_ends_under_a_waiter(version: Version) {
         let late = Duration::from_micros(next.ended_us.saturating_sub(held.ended_us));
         println!("{version:?}: {} had it after {late:?} of {LEASE:?}", waiter.name());
         assert!(early >= LEASE - 2 * MS, "{} had it after {early:?}", waiter.name());
-        let limit = within(LEASE + LATENESS, &stalls);
+        let limit = watch.widened(LEASE + LATENESS);
         assert!(late <= limit, "{} had it after {late:?}", waiter.name());
         assert_eq!((held.value(), next.value()), (1, 1));
         // We are told that it is over; a red lock is not. Neither harms the successor.
@@ -61,7 +61,7 @@ async fn a_renewed_lock_outlives_its_ttl(version: Version) {
 
 async fn a_killed_holder_is_succeeded_at_the_end_of_its_lease(version: Version) {
     const TTL: Duration = Duration::from_millis(1800);
-    let stalls = Stalls::watch();
+    let watch = Watch::begin();
     let masters = Masters::lay(version, "red", TTL).await;
     let urls = urls(&masters.servers);
 
@@ -77,7 +77,7 @@ async fn a_killed_holder_is_succeeded_at_the_end_of_its_lease(version: Version) 
     }
     let late = lateness(&masters.servers, "java", TTL, next.done()).await;
     println!("{version:?}: java is gone, rust has it {late:?} after the end");
-    assert!(late <= within(Duration::from_millis(50), &stalls), "{late:?} late");
+    assert!(late <= watch.widened(Duration::from_millis(50)), "{late:?} late");
     assert_eq!(masters.rust.unlock("b", "java").value().await, 1);
 
     let mut holder = Worker::start();
@@ -89,7 +89,7 @@ async fn a_killed_holder_is_succeeded_at_the_end_of_its_lease(version: Version) 
     holder.kill();
     let late = lateness(&masters.servers, "rust", TTL, next.done()).await;
     println!("{version:?}: rust is gone, java has it {late:?} after the end");
-    assert!(late <= within(LATENESS, &stalls), "{late:?} late");
+    assert!(late <= watch.widened(LATENESS), "{late:?} late");
     assert_eq!(masters.java.unlock("b", "rust").value().await, 1);
 }
 

@@ -8,7 +8,7 @@ use super::{MS, Masters, NOW, TTL};
 use crate::{
     java::Version,
     side::Side,
-    support::{Stalls, eventually, within},
+    support::{Watch, eventually},
     with_each_redisson,
 };
 
@@ -47,7 +47,7 @@ async fn each_keeps_the_other_out(version: Version) {
 
 async fn a_wait_for_the_other_ends_at_its_time(version: Version) {
     const WAIT: Duration = Duration::from_millis(450);
-    let stalls = Stalls::watch();
+    let watch = Watch::begin();
     let masters = Masters::lay(version, "red", TTL).await;
     for (holder, waiter) in masters.both_ways() {
         let name = &format!("held-by-{}", holder.name());
@@ -60,7 +60,7 @@ async fn a_wait_for_the_other_ends_at_its_time(version: Version) {
             let ended = wait.done().await;
             let took = ended.took();
             assert_eq!(ended.value(), 0);
-            let limit = within(WAIT + Duration::from_millis(150), &stalls);
+            let limit = watch.widened(WAIT + Duration::from_millis(150));
             // Java waits for its servers one after the other, a third of the time each.
             assert!(took >= WAIT - 3 * MS && took <= limit, "{} took {took:?}", waiter.name());
         }
@@ -82,7 +82,7 @@ async fn a_wait_for_the_other_ends_at_its_time(version: Version) {
 
 async fn an_unlock_wakes_the_other(version: Version) {
     const ROUNDS: usize = 10;
-    let stalls = Stalls::watch();
+    let watch = Watch::begin();
     let masters = Masters::lay(version, "red", TTL).await;
     for (holder, waiter) in masters.both_ways() {
         let mut latencies = Vec::new();
@@ -92,7 +92,7 @@ async fn an_unlock_wakes_the_other(version: Version) {
         latencies.sort();
         let (median, longest) = (latencies[ROUNDS / 2], latencies[ROUNDS - 1]);
         println!("{version:?}: {} has it after {median:?}, at most {longest:?}", waiter.name());
-        assert!(longest < within(WAKES_WITHIN, &stalls), "{} had to wait", waiter.name());
+        assert!(longest < watch.widened(WAKES_WITHIN), "{} had to wait", waiter.name());
     }
 }
 
@@ -117,7 +117,7 @@ async fn hand_over(masters: &Masters, holder: &Side, waiter: &Side, round: usize
 
 async fn a_waiter_waits_for_the_last_level(version: Version) {
     const DEPTH: i64 = 3;
-    let stalls = Stalls::watch();
+    let watch = Watch::begin();
     let masters = Masters::lay(version, "red", TTL).await;
     for (holder, waiter) in masters.both_ways() {
         let name = &format!("nested-by-{}", holder.name());
@@ -137,7 +137,7 @@ async fn a_waiter_waits_for_the_last_level(version: Version) {
         let freed = holder.unlock("a", name).done().await;
         let woken = wait.done().await;
         let latency = Duration::from_micros(woken.ended_us - freed.began_us);
-        assert!(latency < within(WAKES_WITHIN, &stalls), "after {latency:?}");
+        assert!(latency < watch.widened(WAKES_WITHIN), "after {latency:?}");
         assert_eq!((freed.value(), woken.value()), (1, 1));
         // The new holder nests as well, also in one attempt.
         assert_eq!(waiter.try_lock("b", name, NOW).value().await, 1);
@@ -187,12 +187,12 @@ async fn with_a_dead_server_both_go_on(version: Version) {
 }
 
 async fn a_multi_lock_and_ours_exclude_each_other(version: Version) {
-    let stalls = Stalls::watch();
+    let watch = Watch::begin();
     let masters = Masters::lay(version, "multi", TTL).await;
     for (holder, waiter) in masters.both_ways() {
         for round in 0..4 {
             let latency = hand_over(&masters, holder, waiter, round).await;
-            assert!(latency < within(WAKES_WITHIN, &stalls), "{} had to wait", waiter.name());
+            assert!(latency < watch.widened(WAKES_WITHIN), "{} had to wait", waiter.name());
         }
         assert_eq!(holder.lock("a", "n").value().await, 1);
         assert_eq!(waiter.try_lock("b", "n", NOW).value().await, 0);

@@ -6,8 +6,8 @@ use leasehold::{Client, Error, Guard};
 
 use super::{MS, acquiring_errors, builder, problem, scripts_run};
 use crate::{
-    checks::{LIMIT, client_is_idle, connect, nothing_left, told},
-    support::{Proxy, Server, Spy, Stalls, eventually, within},
+    checks::{LIMIT, client_is_idle, connect, nothing_left, setup, setup_with_proxy, soon, told},
+    support::{Server, Spy, eventually},
 };
 
 #[tokio::test]
@@ -57,8 +57,7 @@ async fn a_duration_out_of_range_is_told_by_connect() {
 
 #[tokio::test]
 async fn a_duration_out_of_range_is_told_by_the_acquiring_call() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let lock = client.mutex("n");
     let month = Duration::from_secs(30 * 24 * 60 * 60);
     let mut handles = vec![lock.with_max_hold(Duration::ZERO)];
@@ -84,8 +83,7 @@ async fn a_duration_out_of_range_is_told_by_the_acquiring_call() {
 
 #[tokio::test]
 async fn a_lease_with_a_fraction_of_a_millisecond_is_rounded_up() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let spy = Spy::on(&server).await;
     let lease = Duration::from_secs(20) + Duration::from_nanos(1);
     let guard = client.mutex("n").with_lease(lease).lock().await.expect("free");
@@ -98,12 +96,11 @@ async fn a_lease_with_a_fraction_of_a_millisecond_is_rounded_up() {
 
 #[tokio::test]
 async fn the_longest_hold_may_be_tiny_or_endless() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let lock = client.mutex("n");
     let tiny = lock.with_ttl(100 * MS).with_max_hold(Duration::from_nanos(1));
     let guard = tiny.lock().await.expect("free");
-    tokio::time::timeout(LIMIT, guard.lost()).await.expect("never renewed, so it ends");
+    soon("never renewed, so it ends", guard.lost()).await;
     drop(guard);
     let guard = lock.with_max_hold(Duration::MAX).lock().await.expect("free");
     guard.unlock().await.expect("held");
@@ -112,8 +109,7 @@ async fn the_longest_hold_may_be_tiny_or_endless() {
 
 #[tokio::test]
 async fn a_wait_of_zero_is_one_attempt() {
-    let server = Server::start().await;
-    let (holder, client) = (connect(&server).await, connect(&server).await);
+    let (server, [holder, client]) = setup().await;
     let lock = client.mutex("n");
     let guard = lock.lock_with_timeout(Duration::ZERO).await.expect("free");
     guard.unlock().await.expect("held");
@@ -139,8 +135,7 @@ async fn a_wait_of_zero_is_one_attempt() {
 
 #[tokio::test]
 async fn an_endless_wait_ends_with_the_lock_and_not_before() {
-    let server = Server::start().await;
-    let holder = connect(&server).await;
+    let (server, [holder]) = setup().await;
     // The servers answer "held" all the time: that is no trouble, however short the patience with trouble.
     let client = builder(&server).unavailable_after(20 * MS).connect().await.expect("connected");
     let held = holder.mutex("n").lock().await.expect("free");
@@ -162,7 +157,7 @@ async fn an_endless_wait_ends_with_the_lock_and_not_before() {
     assert_eq!(client.stats().waiters, 4);
     held.unlock().await.expect("held");
     for wait in waits {
-        let got = tokio::time::timeout(LIMIT, wait).await.expect("no hang").expect("no panic");
+        let got = soon("no hang", wait).await.expect("no panic");
         got.expect("the lock, in the end");
     }
     nothing_left(&server, &client).await;
@@ -170,9 +165,7 @@ async fn an_endless_wait_ends_with_the_lock_and_not_before() {
 
 #[tokio::test]
 async fn a_ttl_shorter_than_the_way_to_the_server_is_a_clear_error() {
-    let stalls = Stalls::watch();
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let client = Client::builder()
         .nodes([proxy.url()])
         .unavailable_after(300 * MS)
@@ -191,14 +184,14 @@ async fn a_ttl_shorter_than_the_way_to_the_server_is_a_clear_error() {
     let started_at = Instant::now();
     unavailable(lock.try_lock().await);
     // A third of the TTL, for want of a connection and then of an answer.
-    assert!(started_at.elapsed() < within(200 * MS, &stalls), "{:?}", started_at.elapsed());
+    assert!(started_at.elapsed() < server.widened(200 * MS), "{:?}", started_at.elapsed());
     let started_at = Instant::now();
     unavailable(lock.try_lock_for(250 * MS).await);
     let waited = started_at.elapsed();
-    assert!((250 * MS..within(300 * MS, &stalls)).contains(&waited), "{waited:?}");
+    assert!((250 * MS..server.widened(300 * MS)).contains(&waited), "{waited:?}");
     let started_at = Instant::now();
     unavailable(lock.lock().await.map(Some));
-    assert!(started_at.elapsed() < within(2000 * MS, &stalls), "{:?}", started_at.elapsed());
+    assert!(started_at.elapsed() < server.widened(2000 * MS), "{:?}", started_at.elapsed());
     nothing_left(&server, &client).await;
 
     proxy.delay_replies(Duration::ZERO);

@@ -6,14 +6,13 @@ use leasehold::Error;
 
 use super::{MS, acquiring_errors, asking_errors, scripts_run};
 use crate::{
-    checks::{AT_ONCE, LIMIT, client_is_idle, connect, exists, nothing_left},
-    support::{Server, Stalls, eventually, within},
+    checks::{AT_ONCE, LIMIT, client_is_idle, exists, nothing_left, setup, soon},
+    support::eventually,
 };
 
 #[tokio::test]
 async fn a_key_of_another_type_is_told_by_every_call_and_left_alone() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let others: [&[&str]; 5] = [
         &["SET", "string", "1"],
         &["RPUSH", "list", "1"],
@@ -45,13 +44,12 @@ async fn a_key_of_another_type_is_told_by_every_call_and_left_alone() {
 
 #[tokio::test]
 async fn a_waiter_learns_that_the_key_has_become_another_type() {
-    let server = Server::start().await;
-    let (holder, client) = (connect(&server).await, connect(&server).await);
+    let (server, [holder, client]) = setup().await;
     let held = holder.mutex("n").with_lease(400 * MS).lock().await.expect("free");
     let waiter = tokio::spawn(client.mutex("n").lock());
     eventually(LIMIT, "it waits", async || client.stats().subscriptions == 1).await;
     server.command(&["SET", "n", "1"]).await;
-    let answer = tokio::time::timeout(LIMIT, waiter).await.expect("no hang").expect("no panic");
+    let answer = soon("no hang", waiter).await.expect("no panic");
     assert!(matches!(answer, Err(Error::WrongType { .. })), "{answer:?}");
     let error = held.unlock().await.expect_err("it is not there any more");
     assert!(matches!(error, Error::Lost { .. } | Error::WrongType { .. }), "{error:?}");
@@ -62,10 +60,9 @@ async fn a_waiter_learns_that_the_key_has_become_another_type() {
 
 #[tokio::test]
 async fn a_counter_of_another_type_gives_an_error_and_no_lock() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     server.command(&["RPUSH", "leasehold_token:{n}", "1"]).await;
-    let answer = tokio::time::timeout(LIMIT, client.mutex("n").lock()).await.expect("no hang");
+    let answer = soon("no hang", client.mutex("n").lock()).await;
     answer.expect_err("there is no token to be had");
     assert!(client.mutex("n").try_lock().await.is_err());
     assert!(!exists(&server, "n").await);
@@ -76,8 +73,7 @@ async fn a_counter_of_another_type_gives_an_error_and_no_lock() {
 
 #[tokio::test]
 async fn a_counter_that_is_no_number_is_replaced() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     server.command(&["SET", "leasehold_token:{n}", "no number"]).await;
     let guard = client.mutex("n").lock_with_timeout(Duration::from_secs(5)).await.expect("free");
     assert!(guard.token() > 0);
@@ -88,9 +84,7 @@ async fn a_counter_that_is_no_number_is_replaced() {
 /// The poll that is the last resort comes every 2 to 4 seconds.
 #[tokio::test]
 async fn a_hash_without_an_end_is_waited_for_and_taken_soon_after_it_goes_silently() {
-    let stalls = Stalls::watch();
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     server.command(&["HSET", "n", "by:hand", "1"]).await;
     let lock = client.mutex("n");
     let status = lock.status().await.expect("a status");
@@ -106,18 +100,16 @@ async fn a_hash_without_an_end_is_waited_for_and_taken_soon_after_it_goes_silent
     eventually(LIMIT, "it waits", async || scripts_run(&server).await - before == 2).await;
     server.command(&["DEL", "n"]).await;
     let deleted_at = Instant::now();
-    let guard = tokio::time::timeout(LIMIT, waiter).await.expect("no hang").expect("no panic");
+    let guard = soon("no hang", waiter).await.expect("no panic");
     let waited = deleted_at.elapsed();
-    assert!(waited < within(Duration::from_millis(4100), &stalls), "{waited:?}");
+    assert!(waited < server.widened(Duration::from_millis(4100)), "{waited:?}");
     guard.expect("free").unlock().await.expect("held");
     nothing_left(&server, &client).await;
-    stalls.report("a_hash_without_an_end");
 }
 
 #[tokio::test]
 async fn a_count_that_is_no_number_is_shown_as_zero() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     for count in ["many", "-1"] {
         server.command(&["HSET", "n", "by:hand", count]).await;
         let status = client.mutex("n").status().await.expect("an answer");

@@ -6,14 +6,13 @@ use leasehold::Error;
 
 use super::{acquiring_errors, asking_errors, builder};
 use crate::{
-    checks::{LIMIT, client_is_idle, connect, exists, lock_keys, nothing_left, told},
+    checks::{LIMIT, client_is_idle, exists, lock_keys, nothing_left, setup, told},
     support::{Server, eventually},
 };
 
 #[tokio::test]
 async fn a_name_that_cannot_be_a_lock_is_told_by_every_call() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let long = "x".repeat(4097);
     // 4097 bytes of 4096 characters: it is the bytes that count.
     let wide = format!("{}ä", "x".repeat(4095));
@@ -30,8 +29,7 @@ async fn a_name_that_cannot_be_a_lock_is_told_by_every_call() {
 
 #[tokio::test]
 async fn odd_names_lock_and_unlock() {
-    let server = Server::start().await;
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = setup().await;
     let long = "x".repeat(4096);
     let names = [
         "a b",

@@ -6,13 +6,12 @@ use leasehold::{Client, Error, LossReason};
 
 use super::{MS, builder, impatient, somebody_waits, unavailable};
 use crate::{
-    checks::{LIMIT, connect, no_connection_left, nothing_left},
-    support::{Server, Stalls, within},
+    checks::{LIMIT, no_connection_left, nothing_left, setup, soon},
+    support::Server,
 };
 
 #[tokio::test]
 async fn no_server_at_the_start_is_an_error_after_the_connect_timeout() {
-    let stalls = Stalls::watch();
     let server = Server::start().await;
     server.kill();
     for (url, named) in
@@ -23,27 +22,25 @@ async fn no_server_at_the_start_is_an_error_after_the_connect_timeout() {
         let error = unavailable(builder.connect().await);
         let took = started_at.elapsed();
         // It gives up when the next attempt would come too late.
-        assert!((100 * MS..within(500 * MS, &stalls)).contains(&took), "{took:?}");
+        assert!((100 * MS..server.widened(500 * MS)).contains(&took), "{took:?}");
         assert!(error.contains(&named) && error.contains("os error"), "{error}");
     }
 }
 
 #[tokio::test]
 async fn a_server_that_hangs_at_the_start_is_an_error_after_the_connect_timeout() {
-    let stalls = Stalls::watch();
     let server = Server::start().await;
     server.pause();
     let started_at = Instant::now();
     unavailable(builder(&server).connect_timeout(300 * MS).connect().await);
     let took = started_at.elapsed();
-    assert!((300 * MS..within(600 * MS, &stalls)).contains(&took), "{took:?}");
+    assert!((300 * MS..server.widened(600 * MS)).contains(&took), "{took:?}");
     server.resume();
     no_connection_left(&server).await;
 }
 
 #[tokio::test]
 async fn a_server_that_dies_and_comes_back_empty_costs_the_holder_the_lock() {
-    let stalls = Stalls::watch();
     let server = Server::start().await;
     let client = impatient(&server).await;
     let lock = client.mutex("n").with_ttl(900 * MS);
@@ -51,9 +48,9 @@ async fn a_server_that_dies_and_comes_back_empty_costs_the_holder_the_lock() {
     server.kill();
     server.restart().await;
     let back_at = Instant::now();
-    let reason = tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    let reason = soon("it is told", guard.lost()).await;
     assert!(matches!(reason, LossReason::Gone | LossReason::NotRenewed), "{reason:?}");
-    assert!(back_at.elapsed() < within(950 * MS, &stalls), "{:?}", back_at.elapsed());
+    assert!(back_at.elapsed() < server.widened(950 * MS), "{:?}", back_at.elapsed());
     let error = guard.unlock().await.expect_err("lost");
     assert!(matches!(error, Error::Lost { .. }), "{error:?}");
     lock.lock().await.expect("free").unlock().await.expect("held");
@@ -62,7 +59,6 @@ async fn a_server_that_dies_and_comes_back_empty_costs_the_holder_the_lock() {
 
 #[tokio::test]
 async fn a_server_that_dies_for_good_is_unavailable_to_each_call_in_its_time() {
-    let stalls = Stalls::watch();
     let server = Server::start().await;
     let client = impatient(&server).await;
     let lock = client.mutex("n").with_ttl(900 * MS);
@@ -71,28 +67,28 @@ async fn a_server_that_dies_for_good_is_unavailable_to_each_call_in_its_time() {
     let waiter = tokio::spawn(client.mutex("n").lock());
     server.kill();
 
-    let reason = tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    let reason = soon("it is told", guard.lost()).await;
     assert_eq!(reason, LossReason::NotRenewed);
     // The last renewal can have been confirmed a moment before the end.
-    assert!(sent_at.elapsed() < within(1300 * MS, &stalls), "{:?}", sent_at.elapsed());
+    assert!(sent_at.elapsed() < server.widened(1300 * MS), "{:?}", sent_at.elapsed());
     let started_at = Instant::now();
     let error = guard.unlock().await.expect_err("lost");
     assert!(matches!(error, Error::Lost { .. }), "{error:?}");
-    assert!(started_at.elapsed() < within(300 * MS, &stalls));
+    assert!(started_at.elapsed() < server.widened(300 * MS));
 
-    let answer = tokio::time::timeout(LIMIT, waiter).await.expect("no hang").expect("no panic");
+    let answer = soon("no hang", waiter).await.expect("no panic");
     unavailable(answer);
     let started_at = Instant::now();
     unavailable(lock.lock().await);
     let took = started_at.elapsed();
-    assert!((400 * MS..within(1500 * MS, &stalls)).contains(&took), "{took:?}");
+    assert!((400 * MS..server.widened(1500 * MS)).contains(&took), "{took:?}");
     let started_at = Instant::now();
     unavailable(lock.try_lock().await);
-    assert!(started_at.elapsed() < within(300 * MS, &stalls), "{:?}", started_at.elapsed());
+    assert!(started_at.elapsed() < server.widened(300 * MS), "{:?}", started_at.elapsed());
     let started_at = Instant::now();
     unavailable(lock.lock_with_timeout(300 * MS).await);
     let took = started_at.elapsed();
-    assert!((300 * MS..within(350 * MS, &stalls)).contains(&took), "{took:?}");
+    assert!((300 * MS..server.widened(350 * MS)).contains(&took), "{took:?}");
     unavailable(lock.status().await);
     unavailable(lock.force_unlock().await);
     unavailable(client.check().await);
@@ -105,18 +101,16 @@ async fn a_server_that_dies_for_good_is_unavailable_to_each_call_in_its_time() {
 
 #[tokio::test]
 async fn a_waiter_gets_in_when_a_dead_server_comes_back_empty() {
-    let stalls = Stalls::watch();
-    let server = Server::start().await;
-    let (holder, client) = (connect(&server).await, connect(&server).await);
+    let (server, [holder, client]) = setup().await;
     let held = holder.mutex("n").lock().await.expect("free");
     let waiter = tokio::spawn(client.mutex("n").lock());
     somebody_waits(&holder.mutex("n")).await;
     server.kill();
     server.restart().await;
     let back_at = Instant::now();
-    let guard = tokio::time::timeout(LIMIT, waiter).await.expect("no hang").expect("no panic");
+    let guard = soon("no hang", waiter).await.expect("no panic");
     // Connecting again backs off to a second at most, twice: for commands and for subscriptions.
-    assert!(back_at.elapsed() < within(4100 * MS, &stalls), "{:?}", back_at.elapsed());
+    assert!(back_at.elapsed() < server.widened(4100 * MS), "{:?}", back_at.elapsed());
     let guard = guard.expect("nobody holds it there");
     assert!(guard.token() > held.token(), "tokens grow past lost data");
     guard.unlock().await.expect("held");
@@ -127,8 +121,7 @@ async fn a_waiter_gets_in_when_a_dead_server_comes_back_empty() {
 
 #[tokio::test]
 async fn a_restart_between_two_uses_is_not_noticed_or_told_clearly() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let lock = client.mutex("n");
     let mut token = 0;
     for _ in 0..3 {

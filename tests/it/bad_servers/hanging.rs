@@ -6,8 +6,8 @@ use leasehold::LossReason;
 
 use super::{MS, builder, impatient, unavailable};
 use crate::{
-    checks::{LIMIT, nothing_left},
-    support::{Server, Stalls, eventually, within},
+    checks::{LIMIT, nothing_left, soon},
+    support::{Server, eventually},
 };
 
 #[tokio::test]
@@ -29,7 +29,6 @@ async fn a_pause_shorter_than_the_ttl_is_not_noticed_by_the_holder() {
 
 #[tokio::test]
 async fn waits_and_locks_of_a_hanging_server_end_in_their_time_and_leave_nothing() {
-    let stalls = Stalls::watch();
     let server = Server::start().await;
     let client = impatient(&server).await;
     let lock = client.mutex("n").with_ttl(900 * MS);
@@ -40,16 +39,16 @@ async fn waits_and_locks_of_a_hanging_server_end_in_their_time_and_leave_nothing
     let answer = client.mutex("other").lock_with_timeout(250 * MS).await;
     unavailable(answer);
     let took = started_at.elapsed();
-    assert!((250 * MS..within(300 * MS, &stalls)).contains(&took), "{took:?}");
+    assert!((250 * MS..server.widened(300 * MS)).contains(&took), "{took:?}");
     let started_at = Instant::now();
     unavailable(client.mutex("another").lock().await);
     let took = started_at.elapsed();
-    assert!((400 * MS..within(1500 * MS, &stalls)).contains(&took), "{took:?}");
+    assert!((400 * MS..server.widened(1500 * MS)).contains(&took), "{took:?}");
 
-    let reason = tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    let reason = soon("it is told", guard.lost()).await;
     assert_eq!(reason, LossReason::NotRenewed);
     let late = remaining_at_most.elapsed();
-    assert!(late < within(1200 * MS, &stalls), "{late:?}");
+    assert!(late < server.widened(1200 * MS), "{late:?}");
     drop(guard);
     server.resume();
     nothing_left(&server, &client).await;
@@ -59,7 +58,6 @@ async fn waits_and_locks_of_a_hanging_server_end_in_their_time_and_leave_nothing
 
 #[tokio::test]
 async fn an_unlock_that_a_hanging_server_does_not_answer_stays_owed() {
-    let stalls = Stalls::watch();
     let server = Server::start().await;
     let client = impatient(&server).await;
     let guard = client.mutex("n").lock().await.expect("free");
@@ -67,7 +65,7 @@ async fn an_unlock_that_a_hanging_server_does_not_answer_stays_owed() {
     let started_at = Instant::now();
     unavailable(guard.unlock().await);
     let took = started_at.elapsed();
-    assert!((200 * MS..within(500 * MS, &stalls)).contains(&took), "{took:?}");
+    assert!((200 * MS..server.widened(500 * MS)).contains(&took), "{took:?}");
     assert_eq!(client.stats().owed_releases, 1);
     server.resume();
     nothing_left(&server, &client).await;

@@ -6,8 +6,8 @@ use leasehold::LossReason;
 
 use super::{MS, builder, impatient, set, unavailable};
 use crate::{
-    checks::{AT_ONCE, LIMIT, client_is_idle, exists, nothing_left, told},
-    support::{Server, Stalls, eventually, within},
+    checks::{AT_ONCE, LIMIT, client_is_idle, exists, nothing_left, soon, told},
+    support::{Server, eventually},
 };
 
 #[tokio::test]
@@ -39,14 +39,13 @@ async fn a_server_short_of_memory_refuses_locks_but_not_their_renewal_and_releas
     let waiter =
         tokio::spawn(builder(&server).connect().await.expect("connected").mutex("other").lock());
     set(&server, "maxmemory", "0").await;
-    let guard = tokio::time::timeout(LIMIT, waiter).await.expect("no hang").expect("no panic");
+    let guard = soon("no hang", waiter).await.expect("no panic");
     guard.expect("there is memory again").unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }
 
 #[tokio::test]
 async fn a_server_turned_into_a_replica_refuses_until_it_is_a_master_again() {
-    let stalls = Stalls::watch();
     let server = Server::start().await;
     let client = impatient(&server).await;
     let lock = client.mutex("n").with_ttl(600 * MS);
@@ -61,9 +60,9 @@ async fn a_server_turned_into_a_replica_refuses_until_it_is_a_master_again() {
     assert!(error.contains("it is a replica of 127.0.0.1:1: name the master"), "{error}");
     let error = unavailable(released.unlock().await);
     assert!(error.contains("it is a replica of 127.0.0.1:1"), "{error}");
-    let reason = tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    let reason = soon("it is told", guard.lost()).await;
     assert_eq!(reason, LossReason::NotRenewed);
-    assert!(turned_at.elapsed() < within(2500 * MS, &stalls), "{:?}", turned_at.elapsed());
+    assert!(turned_at.elapsed() < server.widened(2500 * MS), "{:?}", turned_at.elapsed());
     drop(guard);
     set(&server, "replica-serve-stale-data", "no").await;
     let error = unavailable(client.mutex("other").try_lock().await);
@@ -97,7 +96,7 @@ async fn a_server_that_cannot_save_refuses_until_it_can() {
     assert!(error.contains("MISCONF"), "{error}");
     let error = unavailable(released.unlock().await);
     assert!(error.contains("MISCONF"), "{error}");
-    let reason = tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    let reason = soon("it is told", guard.lost()).await;
     assert_eq!(reason, LossReason::NotRenewed);
     drop(guard);
 
@@ -106,7 +105,7 @@ async fn a_server_that_cannot_save_refuses_until_it_can() {
     fs::remove_dir_all(server.dir().join("dump.rdb")).expect("it can be removed again");
     server.command(&["BGSAVE"]).await;
     eventually(LIMIT, "saving works", async || status().await).await;
-    let guard = tokio::time::timeout(LIMIT, waiter).await.expect("no hang").expect("no panic");
+    let guard = soon("no hang", waiter).await.expect("no panic");
     guard.expect("it takes writes again").unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }

@@ -10,13 +10,12 @@ use leasehold::{Error, FindingKind, blocking::Client};
 use parking_lot::Mutex;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-use super::{LIMIT, MS, connect, connect_with_ttl, eventually, exists, server, wait_for, within};
-use crate::support::{Proxy, Stalls};
+use super::{LIMIT, MS, connect, connect_with_ttl, eventually, exists, server, wait_for, widened};
+use crate::support::Proxy;
 
 #[test]
 fn a_wait_ends_within_50_ms_of_its_timeout_and_names_the_holder() {
     let server = server();
-    let stalls = Stalls::watch();
     let (holder, waiter) = (connect(&server), connect(&server));
     let guard = holder.mutex("n").lock().expect("free");
     let lock = waiter.mutex("n");
@@ -24,7 +23,7 @@ fn a_wait_ends_within_50_ms_of_its_timeout_and_names_the_holder() {
         let began_at = Instant::now();
         wait();
         let took = began_at.elapsed();
-        let limit = within(timeout + 50 * MS, &stalls);
+        let limit = widened(timeout + 50 * MS, &server);
         assert!(took >= timeout && took <= limit, "{took:?} instead of {timeout:?}");
     };
     for timeout in [5 * MS, 50 * MS, 400 * MS] {
@@ -133,7 +132,6 @@ fn a_lock_can_be_looked_at_and_freed_by_force() {
 #[test]
 fn a_server_that_is_away_is_told_in_time() {
     let server = server();
-    let stalls = Stalls::watch();
     let client = Client::builder()
         .nodes([server.url()])
         .response_timeout(200 * MS)
@@ -147,8 +145,8 @@ fn a_server_that_is_away_is_told_in_time() {
         assert!(matches!(error, Error::Unavailable { .. }), "{error}");
         let took = began_at.elapsed();
         // Once the limit, not twice.
-        let most = within(limit + 150 * MS, &stalls);
-        assert!(took < most, "{took:?}, limit {limit:?}, stalls {:?}", stalls.longest());
+        let most = widened(limit + 150 * MS, &server);
+        assert!(took < most, "{took:?}, limit {limit:?}, stalls {:?}", server.longest_stall());
     };
     let lock = client.mutex("n");
     timed(200 * MS, &|| lock.try_lock().map(drop));
@@ -162,7 +160,6 @@ fn a_server_that_is_away_is_told_in_time() {
 #[test]
 fn a_server_that_is_dead_at_connect_is_told_in_time() {
     let server = server();
-    let stalls = Stalls::watch();
     let url = server.url();
     let silent = wait_for(async {
         let proxy = Proxy::start(server.port()).await;
@@ -177,7 +174,7 @@ fn a_server_that_is_dead_at_connect_is_told_in_time() {
         let error = builder.connect_blocking().expect_err("nobody is there");
         assert!(matches!(error, Error::Unavailable { .. }), "{error}");
         let took = began_at.elapsed();
-        assert!(took < within(350 * MS, &stalls), "told after {took:?}");
+        assert!(took < widened(350 * MS, &server), "told after {took:?}");
     }
     for builder in [
         Client::builder(),

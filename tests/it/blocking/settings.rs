@@ -5,17 +5,13 @@ use std::time::Instant;
 use leasehold::{Owner, blocking::Client};
 
 use super::{server, wait_for};
-use crate::{
-    settings::{
-        CLIENT_TTL, Step, Taken, asked_of_threads, chains, end_as_they_should, settings,
-        settings_are_on_the_server, stays_taken,
-    },
-    support::Stalls,
+use crate::settings::{
+    CLIENT_TTL, Step, Taken, asked_of_threads, chains, end_as_they_should, settings,
+    settings_are_on_the_server, stays_taken,
 };
 
 #[test]
 fn whatever_the_order_of_its_calls_a_handle_of_threads_has_all_its_terms() {
-    let stalls = Stalls::watch();
     let server = server();
     let builder = Client::builder().nodes([server.url()]).ttl(CLIENT_TTL);
     let client = builder.connect_blocking().expect("connected");
@@ -44,7 +40,7 @@ fn whatever_the_order_of_its_calls_a_handle_of_threads_has_all_its_terms() {
         one.is_on_the_server(&wait_for(server.command(&["PTTL", &name])));
         taken.push(one);
     }
-    end_as_they_should(&taken, &stalls);
+    end_as_they_should(&taken, &server);
 }
 
 #[test]

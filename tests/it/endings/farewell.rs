@@ -6,7 +6,7 @@ use leasehold::{Client, ClientBuilder, Guard};
 use redis::Value;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::{Proxy, Server, Stalls, eventually, within};
+use crate::support::{Proxy, Server, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 const LIMIT: Duration = Duration::from_secs(15);
@@ -78,7 +78,6 @@ fn an_unlock_after_the_runtime_gives_back_what_it_can() {
 #[test]
 fn of_three_masters_one_that_hangs_keeps_nothing_back_on_the_others() {
     let (servers, tasks) = (servers(), runtime());
-    let stalls = Stalls::watch();
     let masters: Vec<Server> = servers.block_on(async {
         [Server::start().await, Server::start().await, Server::start().await].into()
     });
@@ -98,7 +97,7 @@ fn of_three_masters_one_that_hangs_keeps_nothing_back_on_the_others() {
     let began_at = Instant::now();
     drop(tasks);
     let took = began_at.elapsed();
-    assert!(took < within(PATIENCE, &stalls), "{took:?}");
+    assert!(took < masters[0].widened(PATIENCE), "{took:?}");
     for master in &masters[1..] {
         assert!(!servers.block_on(exists(master, "n")));
     }
@@ -110,7 +109,6 @@ fn of_three_masters_one_that_hangs_keeps_nothing_back_on_the_others() {
 #[test]
 fn a_server_that_hangs_is_waited_for_once() {
     let (servers, tasks) = (servers(), runtime());
-    let stalls = Stalls::watch();
     let server = servers.block_on(Server::start());
     let guards: Vec<(Client, Guard)> = tasks.block_on(async {
         let client = Client::connect(&server.url()).await.expect("connected");
@@ -127,7 +125,7 @@ fn a_server_that_hangs_is_waited_for_once() {
     drop(guards);
     let took = began_at.elapsed();
     server.resume();
-    assert!(took < within(PATIENCE, &stalls), "{took:?}");
+    assert!(took < server.widened(PATIENCE), "{took:?}");
 }
 
 #[test]
@@ -148,7 +146,6 @@ fn nobody_waits_for_a_server_that_is_owed_nothing() {
 #[test]
 fn nobody_waits_for_a_server_that_is_gone() {
     let (servers, tasks) = (servers(), runtime());
-    let stalls = Stalls::watch();
     let server = servers.block_on(Server::start());
     let (_client, guard) = hold(&tasks, &[server.url()], "n");
     server.kill();
@@ -156,14 +153,13 @@ fn nobody_waits_for_a_server_that_is_gone() {
     let began_at = Instant::now();
     drop(guard);
     let took = began_at.elapsed();
-    assert!(took < within(100 * MS, &stalls), "{took:?}");
+    assert!(took < server.widened(100 * MS), "{took:?}");
 }
 
 /// What says so goes through a network that answers nothing.
 #[test]
 fn a_network_that_swallows_everything_is_waited_for_within_the_limit() {
     let (servers, tasks) = (servers(), runtime());
-    let stalls = Stalls::watch();
     let server = servers.block_on(Server::start());
     let proxy = servers.block_on(Proxy::start(server.port()));
     let (_client, guard) = hold(&tasks, &[proxy.url()], "n");
@@ -172,7 +168,7 @@ fn a_network_that_swallows_everything_is_waited_for_within_the_limit() {
     let began_at = Instant::now();
     drop(tasks);
     let took = began_at.elapsed();
-    assert!(took < within(PATIENCE, &stalls), "{took:?}");
+    assert!(took < server.widened(PATIENCE), "{took:?}");
     assert!(servers.block_on(exists(&server, "n")), "nothing came through");
 }
 

@@ -9,10 +9,7 @@ use leasehold::Client;
 use redis::Value;
 
 use super::{MS, gone_in_the_end, runtime};
-use crate::{
-    checks::no_connection_left,
-    support::{Server, Stalls, within},
-};
+use crate::{checks::no_connection_left, support::Server};
 
 const CHILD: &str = "LEASEHOLD_TEST_CHILD";
 
@@ -47,7 +44,6 @@ fn child(server: &Server) -> Command {
 
 #[tokio::test]
 async fn the_lock_of_a_process_that_exits_is_gone_by_its_ttl() {
-    let stalls = Stalls::watch();
     let server = Server::start().await;
     for drops in [false, true] {
         let mut child = child(&server);
@@ -67,7 +63,7 @@ async fn the_lock_of_a_process_that_exits_is_gone_by_its_ttl() {
         }
         gone_in_the_end(&server, "n").await;
         let took = exited_at.elapsed();
-        assert!(took < within(650 * MS, &stalls), "{took:?}");
+        assert!(took < server.widened(650 * MS), "{took:?}");
         no_connection_left(&server).await;
     }
 }

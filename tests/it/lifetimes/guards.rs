@@ -5,14 +5,13 @@ use tokio::runtime::Builder;
 
 use super::{MS, gone_in_the_end, runtime};
 use crate::{
-    checks::{LIMIT, connect, exists, no_connection_left, nothing_left},
-    support::{Server, eventually},
+    checks::{LIMIT, exists, no_connection_left, nothing_left, setup},
+    support::eventually,
 };
 
 #[tokio::test]
 async fn a_guard_keeps_being_renewed_after_its_client_is_dropped() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let guard = client.mutex("n").with_ttl(300 * MS).lock().await.expect("free");
     let inner = guard.reenter().expect("held");
     drop(client);
@@ -29,8 +28,7 @@ async fn a_guard_keeps_being_renewed_after_its_client_is_dropped() {
 
 #[tokio::test]
 async fn an_unlock_after_the_client_is_dropped_is_confirmed() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let guard = client.mutex("n").lock().await.expect("free");
     drop(client);
     guard.unlock().await.expect("held");
@@ -40,8 +38,7 @@ async fn an_unlock_after_the_client_is_dropped_is_confirmed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_guard_dropped_outside_of_any_runtime_releases() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let guard = client.mutex("n").lock().await.expect("free");
     std::thread::spawn(move || {
         assert!(tokio::runtime::Handle::try_current().is_err());
@@ -57,8 +54,7 @@ async fn a_guard_dropped_outside_of_any_runtime_releases() {
 fn a_guard_dropped_on_another_runtime_that_ends_at_once_releases() {
     let tasks = runtime();
     let (server, client, guard) = tasks.block_on(async {
-        let server = Server::start().await;
-        let client = connect(&server).await;
+        let (server, [client]) = setup().await;
         let guard = client.mutex("n").lock().await.expect("free");
         (server, client, guard)
     });
@@ -68,8 +64,7 @@ fn a_guard_dropped_on_another_runtime_that_ends_at_once_releases() {
 
 #[tokio::test]
 async fn a_panic_releases_what_it_unwinds_through() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let task = tokio::spawn({
         let lock = client.mutex("n");
         async move {
@@ -93,8 +88,7 @@ async fn a_panic_releases_what_it_unwinds_through() {
 
 #[tokio::test]
 async fn a_guard_in_an_aborted_task_is_released() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let task = tokio::spawn({
         let lock = client.mutex("n");
         async move {

@@ -4,9 +4,9 @@ use std::sync::OnceLock;
 
 use leasehold::{Client, Error};
 
-use super::{MS, gone_in_the_end, is_closed, runtime, soon};
+use super::{MS, at_once, gone_in_the_end, is_closed, runtime};
 use crate::{
-    checks::{LIMIT, connect, no_connection_left, nothing_left},
+    checks::{LIMIT, connect, no_connection_left, nothing_left, setup},
     support::{Server, eventually},
 };
 
@@ -30,26 +30,26 @@ fn a_client_in_a_static_is_closed_at_once_on_the_second_runtime() {
     runtime().block_on(async {
         let client = CLIENT.get().expect("it was made");
         let lock = client.mutex("m");
-        assert!(is_closed(&soon("lock", lock.lock()).await));
-        assert!(is_closed(&soon("try_lock", lock.try_lock()).await));
-        assert!(is_closed(&soon("try_lock_for", lock.try_lock_for(LIMIT)).await));
-        assert!(is_closed(&soon("lock_with_timeout", lock.lock_with_timeout(LIMIT)).await));
-        assert!(is_closed(&soon("run", lock.run(async |_| ())).await));
-        assert!(is_closed(&soon("status", lock.status()).await));
-        assert!(is_closed(&soon("force_unlock", lock.force_unlock()).await));
-        assert!(is_closed(&soon("check", client.check()).await));
-        assert!(is_closed(&soon("the held lock", client.mutex("n").lock()).await));
+        assert!(is_closed(&at_once("lock", lock.lock()).await));
+        assert!(is_closed(&at_once("try_lock", lock.try_lock()).await));
+        assert!(is_closed(&at_once("try_lock_for", lock.try_lock_for(LIMIT)).await));
+        assert!(is_closed(&at_once("lock_with_timeout", lock.lock_with_timeout(LIMIT)).await));
+        assert!(is_closed(&at_once("run", lock.run(async |_| ())).await));
+        assert!(is_closed(&at_once("status", lock.status()).await));
+        assert!(is_closed(&at_once("force_unlock", lock.force_unlock()).await));
+        assert!(is_closed(&at_once("check", client.check()).await));
+        assert!(is_closed(&at_once("the held lock", client.mutex("n").lock()).await));
 
-        soon("lost", lost).await;
-        assert!(soon("extend", guard.extend(LIMIT)).await.is_err());
+        at_once("lost", lost).await;
+        assert!(at_once("extend", guard.extend(LIMIT)).await.is_err());
         let inner = guard.reenter();
         drop(inner);
         eventually(LIMIT, "the hold ends at its deadline", async || !guard.is_held()).await;
         assert!(guard.reenter().is_err());
-        let left = soon("unlock", guard.unlock()).await;
+        let left = at_once("unlock", guard.unlock()).await;
         assert!(matches!(left, Err(Error::Lost { .. } | Error::Closed)), "{left:?}");
         let _ = (client.stats(), client.holds(), format!("{client:?}"));
-        soon("shutdown", client.shutdown()).await;
+        at_once("shutdown", client.shutdown()).await;
     });
     servers.block_on(gone_in_the_end(&server, "n"));
     servers.block_on(no_connection_left(&server));
@@ -59,8 +59,7 @@ fn a_client_in_a_static_is_closed_at_once_on_the_second_runtime() {
 fn waiters_get_closed_and_holders_are_told_when_the_clients_runtime_is_dropped() {
     let servers = runtime();
     let (server, other) = servers.block_on(async {
-        let server = Server::start().await;
-        let other = connect(&server).await;
+        let (server, [other]) = setup().await;
         (server, other)
     });
     let held = servers.block_on(other.mutex("theirs").lock()).expect("free");
@@ -82,10 +81,10 @@ fn waiters_get_closed_and_holders_are_told_when_the_clients_runtime_is_dropped()
     drop(first);
     second.block_on(async {
         for wait in waits {
-            let answer = soon("a wait", wait).await.expect("no panic");
+            let answer = at_once("a wait", wait).await.expect("no panic");
             assert!(is_closed(&answer), "{answer:?}");
         }
-        soon("lost", lost).await.expect("no panic");
+        at_once("lost", lost).await.expect("no panic");
         // Without its runtime nothing can be sent: the lock lasts until its TTL.
         drop(guard);
     });

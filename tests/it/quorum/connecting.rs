@@ -12,7 +12,7 @@ use leasehold::{Client, Error, NodeState};
 use super::deployment::{MS, Masters, all_up, connected, failures, names_just, states_become};
 use crate::{
     checks::{LIMIT, no_connection_left},
-    support::{Proxy, Server, Stalls, eventually, within},
+    support::{Proxy, Server, eventually},
 };
 
 use NodeState::{Down, SameServer, Up};
@@ -63,7 +63,6 @@ async fn without_a_majority_connecting_fails_after_its_time_where_nobody_listens
 /// One refuses, one is stopped, one asks for a password: each is named with its own cause.
 #[tokio::test]
 async fn without_a_majority_connecting_fails_within_its_time_with_each_cause() {
-    let stalls = Stalls::watch();
     let mut masters = Masters::start(4).await;
     masters.0.push(Server::with(&["--requirepass", "secret"]).await);
     let mut urls = masters.urls();
@@ -75,7 +74,7 @@ async fn without_a_majority_connecting_fails_within_its_time_with_each_cause() {
     let builder = Client::builder().nodes(urls.clone()).connect_timeout(limit);
     let answer = builder.connect().await;
     let took = began_at.elapsed();
-    assert!(took <= within(limit + 50 * MS, &stalls), "{took:?}");
+    assert!(took <= masters.widened(limit + 50 * MS), "{took:?}");
     let causes = failures(answer);
     let cause = |index: usize| {
         let named = causes.iter().find(|(node, _)| *node == urls[index]);

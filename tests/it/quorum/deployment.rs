@@ -57,6 +57,11 @@ impl Masters {
         Ways(join_all(self.0.iter().map(|server| Proxy::start(server.port()))).await)
     }
 
+    /// A time limit, widened by the longest stall of this machine so far.
+    pub(super) fn widened(&self, limit: Duration) -> Duration {
+        self.0[0].widened(limit)
+    }
+
     /// How many servers have the key.
     pub(super) async fn having(&self, name: &str) -> usize {
         self.which_have(name).await.len()

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::deployment::{MS, Masters, connected};
 use crate::{
-    checks::{LIMIT, lock_keys},
+    checks::{LIMIT, lock_keys, soon},
     support::{Face, Held, Spy, eventually},
 };
 
@@ -161,7 +161,7 @@ async fn run_gives_the_lock_back_and_stops_when_it_is_lost() {
     masters.are_held("n", &[0, 1, 2]).await;
     masters.0[0].pause();
     masters.0[1].pause();
-    let answer = tokio::time::timeout(LIMIT, running).await.expect("it is told").expect("no panic");
+    let answer = soon("it is told", running).await.expect("no panic");
     assert!(matches!(answer, Err(Error::Lost { .. })), "{answer:?}");
     assert!(!ran_on.load(SeqCst));
     masters.0[0].resume();

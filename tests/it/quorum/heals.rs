@@ -9,7 +9,7 @@ use leasehold::{
 
 use super::deployment::{MS, Masters, all_up, connected, states_become, trusting};
 use crate::{
-    checks::{LIMIT, exists},
+    checks::{LIMIT, exists, soon},
     support::{LateNetwork, Proxy, Spy, eventually},
 };
 
@@ -28,7 +28,7 @@ async fn nothing_is_put_back_where_no_majority_has_the_lease() {
     masters.0[2].restart().await;
     let spy = Spy::on(&masters.0[2]).await;
     ways.close(&[2], false);
-    let lost = tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is not renewed");
+    let lost = soon("it is not renewed", guard.lost()).await;
     assert_eq!(lost, LossReason::NotRenewed);
     assert!(spy.count("lock_renew") > 0, "it was asked: {:?}", spy.runs());
     assert_eq!(spy.count("lock_acquire"), 0, "{:?}", spy.runs());

@@ -11,8 +11,8 @@ use super::deployment::{
     MS, Masters, all_up, connected, failures, names_just, states_become, trusting,
 };
 use crate::{
-    checks::LIMIT,
-    support::{Spy, Stalls, eventually, in_time, within},
+    checks::{LIMIT, soon},
+    support::{Spy, Watch, eventually, in_time},
 };
 
 const TTL: Duration = Duration::from_millis(1500);
@@ -59,12 +59,12 @@ async fn everybody_is_told(
     back: impl AsyncFn(),
     causes: &[&str],
 ) {
-    let stalls = Stalls::watch();
+    let watch = Watch::begin();
     let builder = || trusting(urls).ttl(TTL).response_timeout(RESPONSE).unavailable_after(PATIENCE);
     let (holder, other) = (connected(builder()).await, connected(builder()).await);
     let gone = &urls[..3];
     let lock = holder.mutex("held").lock();
-    let guard = in_time(LIMIT, "the lock is free", lock).await.expect("free");
+    let guard = soon("the lock is free", lock).await.expect("free");
     away();
 
     // Whoever asks.
@@ -79,7 +79,7 @@ async fn everybody_is_told(
         let lock = other.mutex(name);
         let (answer, took) = timed(lock.try_lock()).await;
         tells(answer.map(drop));
-        assert!(took <= within(RESPONSE + SLACK, &stalls), "try_lock took {took:?}");
+        assert!(took <= watch.widened(RESPONSE + SLACK), "try_lock took {took:?}");
     }
     let (short, long, ever) = tokio::join!(
         timed(other.mutex("short").lock_with_timeout(100 * MS)),
@@ -89,20 +89,20 @@ async fn everybody_is_told(
     for ((answer, took), limit) in [(short, 100 * MS), (long, 700 * MS)] {
         tells(answer.map(drop));
         assert!(took >= limit, "{took:?} of {limit:?}");
-        assert!(took <= within(limit + SLACK, &stalls), "{took:?} of {limit:?}");
+        assert!(took <= watch.widened(limit + SLACK), "{took:?} of {limit:?}");
     }
     // Found out when an ask fails.
     let (answer, took) = ever;
     tells(answer.map(drop));
-    let most = within(PATIENCE + RESPONSE + SLACK, &stalls);
+    let most = watch.widened(PATIENCE + RESPONSE + SLACK);
     assert!(took >= PATIENCE && took <= most, "{took:?} of {PATIENCE:?}");
     tells(timed(other.mutex("held").status()).await.0.map(drop));
     tells(timed(other.mutex("held").force_unlock()).await.0.map(drop));
 
     // The holder. By now nothing that was sent before is still unanswered.
     let deadline = Instant::now() + guard.remaining();
-    in_time(LIMIT, "the holder is told", guard.lost()).await;
-    assert!(Instant::now() <= deadline + within(SLACK, &stalls), "told late");
+    soon("the holder is told", guard.lost()).await;
+    assert!(Instant::now() <= deadline + watch.widened(SLACK), "told late");
     assert!(Instant::now() >= deadline && !guard.is_held());
     let (lost, _) = timed(guard.unlock()).await;
     assert!(matches!(lost, Err(Error::Lost { reason: LossReason::NotRenewed, .. })), "{lost:?}");
@@ -128,7 +128,7 @@ async fn take_and_give_back(client: &Client) {
 
 async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
     let began_at = Instant::now();
-    let output = in_time(LIMIT, "a call ends", future).await;
+    let output = soon("a call ends", future).await;
     (output, began_at.elapsed())
 }
 

@@ -8,8 +8,8 @@ use super::deployment::{
     MS, Masters, Ways, all_up, connected, failures, names_just, seasoned, states_become,
 };
 use crate::{
-    checks::{AT_ONCE, LIMIT},
-    support::{Server, Stalls, eventually, within},
+    checks::{AT_ONCE, LIMIT, soon},
+    support::{Server, eventually},
 };
 
 use NodeState::{Down, Quarantined, Up};
@@ -121,7 +121,7 @@ async fn a_majority_in_quarantine_is_named_with_its_time() {
     }
     names_just(answer, &masters.urls()[1..]);
     // Two of three forgot it.
-    tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    soon("it is told", guard.lost()).await;
     all_up(&client).await;
     client.mutex("n").lock().await.expect("trusted").unlock().await.expect("held");
 }
@@ -129,7 +129,6 @@ async fn a_majority_in_quarantine_is_named_with_its_time() {
 /// Server 0 has a key without an end, 1 is free, and 2 comes out of its quarantine: only that can wake a waiter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_a_quarantine_wakes_those_who_wait() {
-    let stalls = Stalls::watch();
     let masters = Masters::seasoned(3, TTL).await;
     // Shorter than the pause between two polls.
     let client = connected(masters.builder().ttl(TTL).restart_quarantine(TTL)).await;
@@ -142,7 +141,7 @@ async fn the_end_of_a_quarantine_wakes_those_who_wait() {
     assert!(refused.is_none());
     let guard = client.mutex("n").lock_with_timeout(LIMIT).await.expect("two of three");
     let late = SystemTime::now().duration_since(until + 5 * MS).unwrap_or_default();
-    assert!(late < within(150 * MS, &stalls), "{late:?} after its end");
+    assert!(late < masters.widened(150 * MS), "{late:?} after its end");
     assert!(SystemTime::now() >= until - 5 * MS, "before its end");
     guard.unlock().await.expect("held");
 }
@@ -209,7 +208,7 @@ async fn one_server_alone_can_have_a_quarantine_too() {
     names_just(on.mutex("other").lock().await, &[server.url()]);
     assert!(began_at.elapsed() < AT_ONCE);
     off.mutex("other").lock().await.expect("not asked for").unlock().await.expect("held");
-    tokio::time::timeout(LIMIT, guard.lost()).await.expect("it is told");
+    soon("it is told", guard.lost()).await;
     all_up(&on).await;
     on.mutex("n").lock().await.expect("trusted").unlock().await.expect("held");
 }

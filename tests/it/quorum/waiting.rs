@@ -6,8 +6,8 @@ use leasehold::{Client, Error, Guard};
 
 use super::deployment::{MS, Masters, Ways, connected, states_become};
 use crate::{
-    checks::LIMIT,
-    support::{Server, Spy, Stalls, eventually, subscribers, within},
+    checks::{LIMIT, soon},
+    support::{Server, Spy, eventually, subscribers},
 };
 
 use leasehold::NodeState::{Down, Up};
@@ -69,14 +69,13 @@ async fn a_waiter_asks_less_than_twice_a_second_and_not_for_its_own_releases() {
 
     guard.unlock().await.expect("held");
     for waiter in waiting {
-        tokio::time::timeout(LIMIT, waiter).await.expect("woken").expect("no panic");
+        soon("woken", waiter).await.expect("no panic");
     }
 }
 
 /// Well before the next poll.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_on_a_majority_wakes_a_waiter() {
-    let stalls = Stalls::watch();
     let masters = Masters::start(3).await;
     let client = masters.client().await;
     let (_ways, _holder, guard) = held_on_two(&masters, 30_000 * MS).await;
@@ -87,9 +86,9 @@ async fn a_release_on_a_majority_wakes_a_waiter() {
     eventually(LIMIT, "it asks again once it listens", asks_again).await;
     let freed_at = Instant::now();
     guard.unlock().await.expect("held");
-    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("woken").expect("no panic");
+    let guard = soon("woken", waiting).await.expect("no panic");
     let took = freed_at.elapsed();
-    assert!(took < within(100 * MS, &stalls), "{took:?}");
+    assert!(took < masters.widened(100 * MS), "{took:?}");
     guard.expect("free").unlock().await.expect("held");
     masters.nothing_left(&[&client]).await;
 }
@@ -98,7 +97,6 @@ async fn a_release_on_a_majority_wakes_a_waiter() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_lock_of_a_holder_that_is_gone_is_had_when_its_time_is_over() {
     const TTL: Duration = Duration::from_millis(1200);
-    let stalls = Stalls::watch();
     let masters = Masters::start(3).await;
     let client = masters.client().await;
     let (ways, _holder, guard) = held_on_two(&masters, TTL).await;
@@ -107,18 +105,17 @@ async fn the_lock_of_a_holder_that_is_gone_is_had_when_its_time_is_over() {
     // As if its host had lost its power.
     ways.0.iter().for_each(|way| way.black_hole(true));
     let gone_at = Instant::now();
-    let next = tokio::time::timeout(LIMIT, waiting).await.expect("its time").expect("no panic");
+    let next = soon("its time", waiting).await.expect("no panic");
     let next = next.expect("free");
     let took = gone_at.elapsed();
     assert!(!guard.is_held(), "held twice");
-    assert!(took > TTL / 2 && took < within(TTL + 150 * MS, &stalls), "{took:?}");
+    assert!(took > TTL / 2 && took < masters.widened(TTL + 150 * MS), "{took:?}");
     assert!(next.token() > guard.token());
     next.unlock().await.expect("held");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_ends_at_its_timeout_and_names_the_holder() {
-    let stalls = Stalls::watch();
     let masters = Masters::start(3).await;
     let client = masters.client().await;
     let (_ways, _holder, guard) = held_on_two(&masters, 30_000 * MS).await;
@@ -126,7 +123,7 @@ async fn a_wait_ends_at_its_timeout_and_names_the_holder() {
         let began_at = Instant::now();
         let answer = client.mutex("n").lock_with_timeout(timeout).await;
         let took = began_at.elapsed();
-        assert!(took >= timeout && took < within(timeout + 50 * MS, &stalls), "{took:?}");
+        assert!(took >= timeout && took < masters.widened(timeout + 50 * MS), "{took:?}");
         let Err(Error::Timeout { holder, remaining, .. }) = answer else { panic!("{answer:?}") };
         assert_eq!(holder, guard.holder());
         assert!(remaining.is_some_and(|left| left > 15_000 * MS), "{remaining:?}");
@@ -140,7 +137,6 @@ async fn a_wait_ends_at_its_timeout_and_names_the_holder() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_before_the_subscriptions_is_not_missed() {
     let masters = Masters::start(3).await;
-    let stalls = Stalls::watch();
     let ways = masters.ways().await;
     let (client, other) = (connected(ways.builder()).await, masters.client().await);
     let theirs = other.mutex("n").lock().await.expect("free");
@@ -153,10 +149,10 @@ async fn a_release_before_the_subscriptions_is_not_missed() {
     listen(&masters.0, 0).await;
     theirs.unlock().await.expect("held");
     ways.0.iter().for_each(|way| way.refuse(false));
-    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it asks again");
+    let guard = soon("it asks again", waiting).await;
     let took = refused_at.elapsed();
     // It would ask by itself after two seconds at the earliest.
-    assert!(took < within(1500 * MS, &stalls), "{took:?}");
+    assert!(took < masters.widened(1500 * MS), "{took:?}");
     guard.expect("no panic").expect("free").unlock().await.expect("held");
     masters.nothing_left(&[&client, &other]).await;
 }

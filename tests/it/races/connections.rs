@@ -6,15 +6,14 @@ use leasehold::Error;
 
 use super::{MS, builder, connect_through, know_scripts};
 use crate::{
-    checks::{LIMIT, exists, nothing_left},
-    support::{LateNetwork, Proxy, Server, Spy, eventually},
+    checks::{LIMIT, exists, nothing_left, setup_with_proxy},
+    support::{LateNetwork, Server, Spy, eventually},
 };
 
 /// Answers later than a third of a short lease are too late for that lease, and for nobody else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_too_short_for_the_network_breaks_no_connection() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let client = connect_through(&proxy).await;
     proxy.delay_replies(20 * MS);
     let before = client.stats().connections_made;
@@ -122,8 +121,7 @@ async fn an_acquire_late_in_the_network_is_released_by_a_user_who_may_not_kill()
 /// A server that was started anew counts its connections anew: the number of our last one is another's there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_strangers_connection_with_the_number_of_our_last_is_left_alone() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     // More than it takes to see that a server has started.
     for _ in 0..100 {
         number(&mut server.raw().await).await.expect("a number");

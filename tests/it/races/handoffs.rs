@@ -6,8 +6,8 @@ use leasehold::{Guard, LossReason};
 
 use super::{MS, builder, connect_through, subscribed, with_one_behind};
 use crate::{
-    checks::{LIMIT, connect, exists, nothing_left},
-    support::{Proxy, Server, Stalls, eventually, within},
+    checks::{LIMIT, connect, exists, nothing_left, setup_with_proxy, soon},
+    support::{Server, eventually},
 };
 
 /// The servers' counter is the end of the block: the one hold of a block of one has that token, and those to
@@ -73,15 +73,14 @@ async fn a_waiter_on_other_terms_gets_a_lease_of_its_own() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_longest_hold_counts_for_the_one_who_asked_for_it() {
     let server = Server::start().await;
-    let stalls = Stalls::watch();
     let builder = builder(server.url()).handoff_window(Duration::from_secs(1));
     let client = builder.connect().await.expect("connected");
     let ends = async |guard: Guard| {
         let began_at = Instant::now();
-        let reason = tokio::time::timeout(LIMIT, guard.lost()).await.expect("it ends");
+        let reason = soon("it ends", guard.lost()).await;
         assert_eq!(reason, LossReason::Ended);
         let took = began_at.elapsed();
-        assert!(took < within(1400 * MS, &stalls), "{took:?}");
+        assert!(took < server.widened(1400 * MS), "{took:?}");
     };
     let [a, c] = ["a", "c"].map(|name| client.mutex(name).with_ttl(900 * MS));
     let (guard, waiting) = with_one_behind(&server, &client, &a, &a.with_max_hold(300 * MS)).await;
@@ -116,8 +115,7 @@ async fn a_lease_handed_on_by_a_short_longest_hold_is_renewed() {
 /// A lease that nobody has renewed for too long is given back, although it is young enough to pass on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_past_half_its_time_is_not_handed_on() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let builder = builder(proxy.url()).handoff_window(Duration::from_secs(1));
     let client = builder.connect().await.expect("connected");
     let lock = client.mutex("n").with_ttl(900 * MS);
@@ -136,8 +134,7 @@ async fn a_lease_past_half_its_time_is_not_handed_on() {
 /// The ask in flight was for one who has left; who waits behind it wants other terms.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_asked_for_one_who_left_goes_to_nobody_on_other_terms() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let (client, other) = (connect_through(&proxy).await, connect(&server).await);
     let theirs = other.mutex("n").lock().await.expect("free");
     let lock = client.mutex("n");
@@ -151,7 +148,7 @@ async fn a_lease_asked_for_one_who_left_goes_to_nobody_on_other_terms() {
     eventually(LIMIT, "it is granted", async || exists(&server, "n").await).await;
     first.abort();
     assert!(first.await.is_err_and(|error| error.is_cancelled()));
-    let guard = tokio::time::timeout(LIMIT, second).await.expect("it has its turn");
+    let guard = soon("it has its turn", second).await;
     let guard = guard.expect("no panic").expect("free");
     assert!(guard.remaining() <= LIMIT, "{:?}", guard.remaining());
     guard.unlock().await.expect("held");

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::{MS, know_scripts};
 use crate::{
-    checks::{LIMIT, client_is_idle, connect, nothing_left},
+    checks::{LIMIT, client_is_idle, connect, nothing_left, setup},
     support::{Server, Spy, eventually},
 };
 
@@ -115,8 +115,7 @@ async fn no_client_is_starved_by_the_others() {
 /// Nothing but an acquire and a release each, of whatever kind the lease is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_free_lock_costs_one_script_to_take_and_one_to_give_back() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     know_scripts(&client).await;
     let spy = Spy::on(&server).await;
     for lock in [client.mutex("watched"), client.mutex("fixed").with_lease(LIMIT)] {

@@ -4,16 +4,15 @@ use leasehold::{Error, LossReason};
 
 use super::{MS, connect_through};
 use crate::{
-    checks::{LIMIT, nothing_left},
-    support::{Proxy, Server, Spy, eventually},
+    checks::{LIMIT, nothing_left, setup_with_proxy},
+    support::{Spy, eventually},
 };
 
 /// A renewal is on its way to a server that has forgotten its script; the answer that says so comes after the
 /// release was sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_of_a_forgotten_script_is_not_sent_again_behind_the_release() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let client = connect_through(&proxy).await;
     let spy = Spy::on(&server).await;
     let guard = client.mutex("n").with_ttl(1500 * MS).lock().await.expect("free");
@@ -31,8 +30,7 @@ async fn a_renewal_of_a_forgotten_script_is_not_sent_again_behind_the_release() 
 /// The renewal was sent before the deadline, and is confirmed after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_hold_stays_lost_although_a_renewal_is_confirmed_then() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let client = connect_through(&proxy).await;
     let guard = client.mutex("n").with_ttl(1200 * MS).lock().await.expect("free");
     let lost = guard.lost();

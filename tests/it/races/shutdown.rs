@@ -8,15 +8,17 @@ use super::{
     CHANNEL, MS, builder, connect_through, on_its_own_runtime, poll_once, runtime, subscribed,
 };
 use crate::{
-    checks::{LIMIT, client_is_idle, connect, exists, lock_keys, no_connection_left, nothing_left},
-    support::{Proxy, Server, Spy, Stalls, eventually, subscribers, within},
+    checks::{
+        LIMIT, client_is_idle, connect, exists, lock_keys, no_connection_left, nothing_left, setup,
+        setup_with_proxy, soon,
+    },
+    support::{Spy, eventually, subscribers},
 };
 
 /// The answer to the ask, "held by another", comes after the shutdown: who asked may not wait on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ask_in_flight_at_a_shutdown_ends_closed() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let (client, other) = (connect_through(&proxy).await, connect(&server).await);
     let theirs = other.mutex("n").lock().await.expect("free");
     let spy = Spy::on(&server).await;
@@ -28,7 +30,7 @@ async fn an_ask_in_flight_at_a_shutdown_ends_closed() {
     poll_once(shutdown.as_mut());
     proxy.release_replies();
     for waiting in waits {
-        let answer = tokio::time::timeout(LIMIT, waiting).await.expect("it ends");
+        let answer = soon("it ends", waiting).await;
         let answer = answer.expect("no panic");
         assert!(matches!(answer, Err(Error::Closed)), "{answer:?}");
     }
@@ -42,8 +44,7 @@ async fn an_ask_in_flight_at_a_shutdown_ends_closed() {
 /// A shutdown right after a dropped attempt: its release is on its way when the shutdown returns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shutdown_waits_for_the_release_of_a_dropped_attempt() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let client = connect_through(&proxy).await;
     proxy.delay_replies(100 * MS);
     {
@@ -61,9 +62,7 @@ async fn a_shutdown_waits_for_the_release_of_a_dropped_attempt() {
 /// Nothing tells a drain of a wait that ends by its time, or of a hold that ends by its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_ends_with_the_last_wait_and_the_last_hold_that_end_by_time() {
-    let server = Server::start().await;
-    let stalls = Stalls::watch();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = setup().await;
     let theirs = other.mutex("n").lock().await.expect("free");
     let began_at = Instant::now();
     let waiting = tokio::spawn(client.mutex("n").lock_with_timeout(400 * MS));
@@ -71,7 +70,7 @@ async fn a_drain_ends_with_the_last_wait_and_the_last_hold_that_end_by_time() {
     subscribed(&server).await;
     assert!(client.drain(LIMIT).await, "nothing is held");
     let took = began_at.elapsed();
-    assert!(took < within(750 * MS, &stalls), "{took:?}");
+    assert!(took < server.widened(750 * MS), "{took:?}");
     assert!(!guard.is_held());
     let answer = waiting.await.expect("no panic");
     assert!(matches!(answer, Err(Error::Timeout { .. })), "{answer:?}");
@@ -80,8 +79,7 @@ async fn a_drain_ends_with_the_last_wait_and_the_last_hold_that_end_by_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_waits_for_an_ask_in_flight() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let client = connect_through(&proxy).await;
     proxy.hold_replies();
     let asking = tokio::spawn(client.mutex("n").lock());
@@ -116,14 +114,14 @@ fn waits_end_closed_when_the_runtime_goes_with_an_ask_in_flight() {
         tasks.shutdown_background();
         tests.block_on(async {
             for waiting in waits {
-                let answer = tokio::time::timeout(LIMIT, waiting).await.expect("it ends");
+                let answer = soon("it ends", waiting).await;
                 let answer = answer.expect("no panic");
                 assert!(matches!(answer, Err(Error::Closed)), "{waiters} waiters: {answer:?}");
             }
             for _ in 0..2 {
                 let drain = tokio::time::timeout(LIMIT, client.drain(100 * MS));
                 drain.await.expect("a drain ends");
-                tokio::time::timeout(LIMIT, client.shutdown()).await.expect("a shutdown ends");
+                soon("a shutdown ends", client.shutdown()).await;
             }
         });
         server.resume();
@@ -139,7 +137,7 @@ fn a_shutdown_and_a_drain_end_although_the_runtime_went_with_a_hold() {
     tests.block_on(async {
         let drain = tokio::time::timeout(LIMIT, client.drain(100 * MS));
         drain.await.expect("a drain ends");
-        tokio::time::timeout(LIMIT, client.shutdown()).await.expect("a shutdown ends");
+        soon("a shutdown ends", client.shutdown()).await;
         eventually(LIMIT, "it is lost by its deadline", async || !guard.is_held()).await;
     });
 }
@@ -149,8 +147,7 @@ fn a_shutdown_and_a_drain_end_although_the_runtime_went_with_a_hold() {
 fn connects_that_are_dropped_and_clients_that_go_leave_no_task() {
     let (tests, tasks) = (runtime(), runtime());
     tests.block_on(async {
-        let server = Server::start().await;
-        let proxy = Proxy::start(server.port()).await;
+        let (server, proxy) = setup_with_proxy().await;
         proxy.delay_replies(3 * MS);
         let connect = || builder(proxy.url()).runtime(tasks.handle().clone()).connect();
         let mut dropped = 0;

@@ -14,8 +14,8 @@ use super::{
     subscribed, with_one_behind,
 };
 use crate::{
-    checks::{LIMIT, connect, exists, nothing_left},
-    support::{Proxy, Server, Spy, Stalls, eventually, subscribers, within},
+    checks::{LIMIT, connect, exists, nothing_left, setup, setup_with_proxy, soon},
+    support::{Server, Spy, eventually, subscribers},
 };
 
 /// The driver that found no server once went on in circles, without ever asking again.
@@ -37,7 +37,7 @@ fn a_waiter_of_a_server_that_is_away_rests_and_asks_again() {
         assert!(busy < took / 2, "busy for {busy:?} of {took:?}, without anything to do");
 
         server.restart().await;
-        let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it asks again");
+        let guard = soon("it asks again", waiting).await;
         guard.expect("no panic").expect("free").unlock().await.expect("held");
         nothing_left(&server, &client).await;
     });
@@ -46,9 +46,7 @@ fn a_waiter_of_a_server_that_is_away_rests_and_asks_again() {
 /// The waiter comes while the first one's ask is on its way: then nobody watches the lease that it wins.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_that_came_during_an_ask_gets_in_when_that_hold_is_lost() {
-    let server = Server::start().await;
-    let stalls = Stalls::watch();
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let client = connect_through(&proxy).await;
     proxy.hold_replies();
     let first = tokio::spawn(client.mutex("n").with_lease(500 * MS).lock());
@@ -59,10 +57,10 @@ async fn a_waiter_that_came_during_an_ask_gets_in_when_that_hold_is_lost() {
 
     let guard = first.await.expect("no panic").expect("free");
     let lost_at = Instant::now() + guard.remaining();
-    let second = tokio::time::timeout(LIMIT, second).await.expect("it gets in");
+    let second = soon("it gets in", second).await;
     let second = second.expect("no panic").expect("the other is lost");
     let took = lost_at.elapsed();
-    assert!(took < within(100 * MS, &stalls), "{took:?} after the loss");
+    assert!(took < server.widened(100 * MS), "{took:?} after the loss");
     assert!(!guard.is_held() && second.is_held());
     drop((guard, second));
     nothing_left(&server, &client).await;
@@ -72,8 +70,7 @@ async fn a_waiter_that_came_during_an_ask_gets_in_when_that_hold_is_lost() {
 /// the next ask comes after a pause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn asks_that_fail_after_a_silence_are_backed_off() {
-    let server = Server::start().await;
-    let client = connect(&server).await;
+    let (server, [client]) = setup().await;
     let lock = client.mutex("n");
     let other = redis::Client::open(server.url()).expect("a valid URL");
     let mut deaf = other.get_async_pubsub().await.expect("connected");
@@ -95,7 +92,7 @@ async fn asks_that_fail_after_a_silence_are_backed_off() {
     assert!(!waiting.is_finished());
 
     server.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
-    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it asks again");
+    let guard = soon("it asks again", waiting).await;
     guard.expect("no panic").expect("free").unlock().await.expect("held");
     drop(deaf);
     nothing_left(&server, &client).await;
@@ -112,9 +109,7 @@ async fn rejected(server: &Server) -> u64 {
 /// The lock is given back after the waiter was refused and before it listens: it asks once more when it does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_before_the_subscription_is_not_missed() {
-    let server = Server::start().await;
-    let stalls = Stalls::watch();
-    let proxy = Proxy::start(server.port()).await;
+    let (server, proxy) = setup_with_proxy().await;
     let (client, other) = (connect_through(&proxy).await, connect(&server).await);
     let theirs = other.mutex("n").lock().await.expect("free");
     // Its connection for subscriptions is yet to be made.
@@ -125,10 +120,10 @@ async fn a_release_before_the_subscription_is_not_missed() {
     assert_eq!(subscribers(&server, CHANNEL).await, 0);
     theirs.unlock().await.expect("held");
     proxy.refuse(false);
-    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it asks again");
+    let guard = soon("it asks again", waiting).await;
     let took = refused_at.elapsed();
     // It would ask by itself after two seconds at the earliest.
-    assert!(took < within(1500 * MS, &stalls), "{took:?}");
+    assert!(took < server.widened(1500 * MS), "{took:?}");
     guard.expect("no panic").expect("free").unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }
@@ -136,9 +131,7 @@ async fn a_release_before_the_subscription_is_not_missed() {
 /// A client that stands behind many others does not ask on the message. If none of them does, it asks soon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_behind_clients_that_never_ask_asks_after_a_silence() {
-    let server = Server::start().await;
-    let stalls = Stalls::watch();
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = setup().await;
     let theirs = other.mutex("n").lock().await.expect("free");
     let mut deaf = Vec::new();
     for _ in 0..8 {
@@ -155,9 +148,9 @@ async fn a_waiter_behind_clients_that_never_ask_asks_after_a_silence() {
     client.mutex("n").is_locked().await.expect("an answer behind it");
     let freed_at = Instant::now();
     theirs.unlock().await.expect("held");
-    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it asks");
+    let guard = soon("it asks", waiting).await;
     let took = freed_at.elapsed();
-    assert!(took < within(500 * MS, &stalls), "{took:?}");
+    assert!(took < server.widened(500 * MS), "{took:?}");
     guard.expect("no panic").expect("free").unlock().await.expect("held");
     drop(deaf);
     nothing_left(&server, &client).await;
@@ -182,7 +175,7 @@ async fn a_lock_handed_to_a_waiter_that_is_dropped_goes_on() {
         guard.unlock().await.expect("held");
         eventually(LIMIT, "it is handed on", async || client.stats().waiters == 1).await;
         drop(dropped);
-        let next = tokio::time::timeout(LIMIT, next).await.expect("it has its turn");
+        let next = soon("it has its turn", next).await;
         next.expect("no panic").expect("free").unlock().await.expect("held");
         nothing_left(&server, &client).await;
     }
@@ -191,8 +184,7 @@ async fn a_lock_handed_to_a_waiter_that_is_dropped_goes_on() {
 /// `try_lock` stands in no line, and does not keep those who do from the lock for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_is_not_starved_by_attempts_of_its_own_process() {
-    let server = Server::start().await;
-    let (client, other) = (connect(&server).await, connect(&server).await);
+    let (server, [client, other]) = setup().await;
     let lock = client.mutex("n");
     let theirs = other.mutex("n").lock().await.expect("free");
     let waiting = tokio::spawn(lock.lock());
@@ -212,7 +204,7 @@ async fn a_waiter_is_not_starved_by_attempts_of_its_own_process() {
         }
     });
     theirs.unlock().await.expect("held");
-    let guard = tokio::time::timeout(LIMIT, waiting).await.expect("it has its turn");
+    let guard = soon("it has its turn", waiting).await;
     over.store(true, SeqCst);
     guard.expect("no panic").expect("free").unlock().await.expect("held");
     polling.await.expect("no panic");
@@ -222,9 +214,7 @@ async fn a_waiter_is_not_starved_by_attempts_of_its_own_process() {
 /// Who holds an `unlock` that it does not poll keeps nobody out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unlock_that_is_not_polled_any_more_holds_nobody_up() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
-    let stalls = Stalls::watch();
+    let (server, proxy) = setup_with_proxy().await;
     let builder = builder(proxy.url()).response_timeout(300 * MS);
     let client = builder.connect().await.expect("connected");
     know_scripts(&client).await;
@@ -236,9 +226,9 @@ async fn an_unlock_that_is_not_polled_any_more_holds_nobody_up() {
     poll_once(unlock.as_mut());
     proxy.release_replies();
     let began_at = Instant::now();
-    let next = tokio::time::timeout(LIMIT, lock.lock()).await.expect("it gets in").expect("free");
+    let next = soon("it gets in", lock.lock()).await.expect("free");
     let took = began_at.elapsed();
-    assert!(took < within(400 * MS, &stalls), "{took:?}");
+    assert!(took < server.widened(400 * MS), "{took:?}");
     unlock.await.expect("it was held");
     assert!(next.is_held());
     next.unlock().await.expect("held");

@@ -6,13 +6,12 @@
 mod face;
 mod late;
 mod leftovers;
-mod overdue;
 mod ports;
 mod proxy;
 mod server;
 mod spy;
-mod stall;
 mod twister;
+mod watch;
 mod worker;
 
 use std::time::{Duration, Instant};
@@ -26,8 +25,8 @@ pub(crate) use self::{
     proxy::Proxy,
     server::Server,
     spy::{Run, Spy},
-    stall::{Stalls, within},
     twister::Twister,
+    watch::Watch,
     worker::{Worker, shared_clock_us},
 };
 

@@ -14,7 +14,7 @@ use redis::{
     AsyncConnectionConfig, Client, InfoDict, RedisResult, Value, aio::MultiplexedConnection,
 };
 
-use super::{overdue::Watched, ports};
+use super::{ports, watch::Watch};
 
 /// A server on a private port of 127.0.0.1, with a directory of its own; nothing of it outlives this value, and the
 /// server does not outlive this process, however that ends.
@@ -29,8 +29,8 @@ pub(crate) struct Server {
     environment: Vec<(String, String)>,
     /// `None` while killed.
     process: Mutex<Option<Child>>,
-    /// The test may not have it for ever.
-    _watched: Watched,
+    /// Watches the test from the server's start.
+    watch: Watch,
 }
 
 impl Server {
@@ -59,7 +59,7 @@ impl Server {
                 args: args.iter().map(ToString::to_string).collect(),
                 environment: environment.clone(),
                 process: Mutex::new(None),
-                _watched: Watched::begin(),
+                watch: Watch::begin(),
             };
             if server.launch(&[]).await {
                 return server;
@@ -89,6 +89,16 @@ impl Server {
     /// The directory in which the server runs and keeps its files.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// A time limit, widened by the longest stall of this machine since the server was started.
+    pub(crate) fn widened(&self, limit: Duration) -> Duration {
+        self.watch.widened(limit)
+    }
+
+    /// For how long at most this machine has kept a thread waiting since the server was started.
+    pub(crate) fn longest_stall(&self) -> Duration {
+        self.watch.longest_stall()
     }
 
     /// The process id.
@@ -355,6 +365,13 @@ async fn a_paused_server_answers_once_it_is_resumed() {
 }
 
 #[tokio::test]
+async fn a_limit_is_widened_by_the_longest_stall() {
+    let server = Server::start().await;
+    let longest = server.longest_stall();
+    assert!(server.widened(Duration::from_millis(50)) >= Duration::from_millis(50) + longest);
+}
+
+#[tokio::test]
 async fn a_dropped_server_leaves_nothing_behind() {
     let server = Server::start().await;
     let (url, dir) = (server.url(), server.dir().to_owned());
@@ -373,7 +390,7 @@ async fn a_taken_port_is_passed_over() {
         args: Vec::new(),
         environment: Vec::new(),
         process: Mutex::new(None),
-        _watched: Watched::begin(),
+        watch: Watch::begin(),
     };
     fs::create_dir(second.dir()).expect("a directory for the server can be made");
     assert!(!second.launch(&[]).await);

@@ -13,7 +13,7 @@ use std::{
 use leasehold::{Client, blocking};
 use parking_lot::Mutex;
 
-use super::{Server, Stalls};
+use super::{Server, Watch};
 
 /// A process of ours that was started for a test; killed when dropped.
 pub(crate) struct Worker {
@@ -228,7 +228,7 @@ fn threads_left() -> usize {
 /// `@stall <longest, in microseconds>` and `@end`.
 async fn turns_of(url: &str, name: &str, tasks: u64, turns: u64) {
     let client = Client::connect(url).await.expect("connected");
-    let stalls = Stalls::watch();
+    let watch = Watch::begin();
     let record = Arc::new(Mutex::new(Vec::new()));
     println!("@ready");
     let tasks: Vec<_> = (0..tasks)
@@ -252,7 +252,7 @@ async fn turns_of(url: &str, name: &str, tasks: u64, turns: u64) {
     for (token, from, to) in record.lock().iter() {
         println!("@{token} {from} {to}");
     }
-    println!("@stall {}", stalls.longest().as_micros());
+    println!("@stall {}", watch.longest_stall().as_micros());
     println!("@end");
 }
 

@@ -1,0 +1,118 @@
+//! Watches every test that has a server: how long it runs, and how long the machine kept it waiting.
+//!
+//! A test that hangs may block its thread, and nothing in a process can end it then. So the whole run ends, and names
+//! the test.
+
+use std::{
+    process,
+    sync::{
+        Arc, Mutex, MutexGuard, Once, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Watches the test on this thread, until dropped.
+///
+/// One plain thread sleeps for 5 ms over and over; the time by which a sleep was longer is a stall.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    running: Arc<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    test: String,
+    since: Instant,
+    longest_stall_us: AtomicU64,
+}
+
+impl Watch {
+    pub(crate) fn begin() -> Self {
+        static THREAD: Once = Once::new();
+        THREAD.call_once(|| drop(thread::spawn(watch)));
+        let test = thread::current().name().unwrap_or("a test").to_owned();
+        let running = Arc::new(Running::new(test, Instant::now()));
+        all().push(running.clone());
+        Self { running }
+    }
+
+    /// The longest stall of the machine so far.
+    pub(crate) fn longest_stall(&self) -> Duration {
+        Duration::from_micros(self.running.longest_stall_us.load(Ordering::Relaxed))
+    }
+
+    /// A time limit, widened by the longest stall so far.
+    pub(crate) fn widened(&self, limit: Duration) -> Duration {
+        limit + self.longest_stall()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        all().retain(|running| !Arc::ptr_eq(running, &self.running));
+    }
+}
+
+impl Running {
+    fn new(test: String, since: Instant) -> Self {
+        Self { test, since, longest_stall_us: AtomicU64::new(0) }
+    }
+}
+
+fn all() -> MutexGuard<'static, Vec<Arc<Running>>> {
+    static ALL: Mutex<Vec<Arc<Running>>> = Mutex::new(Vec::new());
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn watch() {
+    loop {
+        let slept_at = Instant::now();
+        thread::sleep(TICK);
+        let now = Instant::now();
+        let stall = now.duration_since(slept_at).saturating_sub(TICK);
+        let stall_us = u64::try_from(stall.as_micros()).unwrap_or(u64::MAX);
+        let all = all();
+        for running in all.iter() {
+            running.longest_stall_us.fetch_max(stall_us, Ordering::Relaxed);
+        }
+        if let Some(test) = overdue(&all, now) {
+            eprintln!("{test} has not ended after {LIMIT:?}: it hangs, and the run ends here");
+            process::exit(HUNG);
+        }
+    }
+}
+
+fn overdue(all: &[Arc<Running>], now: Instant) -> Option<&str> {
+    let mut all = all.iter();
+    Some(&all.find(|running| now.duration_since(running.since) > LIMIT)?.test)
+}
+
+const TICK: Duration = Duration::from_millis(5);
+/// Far longer than any test takes, also on a machine that is busy.
+const LIMIT: Duration = Duration::from_secs(240);
+/// As after a failed test.
+const HUNG: i32 = 101;
+
+#[test]
+fn a_stall_is_noticed() {
+    let watch = Watch::begin();
+    // A sleep never ends early, so the first tick counts soon, however short its stall.
+    let started_at = Instant::now();
+    while watch.longest_stall().is_zero() {
+        assert!(started_at.elapsed() < Duration::from_secs(10), "no tick was measured");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_test_that_does_not_end_is_named() {
+    let now = Instant::now();
+    let running = |test: &str, seconds| {
+        let since = now.checked_sub(Duration::from_secs(seconds)).expect("a past");
+        Arc::new(Running::new(test.to_owned(), since))
+    };
+    assert_eq!(overdue(&[running("quick", 1), running("slow", 200)], now), None);
+    assert_eq!(overdue(&[running("quick", 1), running("hangs", 241)], now), Some("hangs"));
+}
