@@ -204,10 +204,8 @@ pub(crate) fn connecting_failed(node: &str, fault: &Fault, attempt: u32) {
     tracing::debug!(target: NODE, node, %fault, attempt, "connecting failed");
 }
 
-/// `fault` is `None` if the time limit was over.
-pub(crate) fn no_connection_for_subscriptions(node: &str, fault: Option<&Fault>) {
-    let fault = fault.map(tracing::field::display);
-    tracing::debug!(target: NODE, node, fault, "no connection for subscriptions");
+pub(crate) fn no_connection_for_subscriptions(node: &str, fault: &Fault) {
+    tracing::debug!(target: NODE, node, %fault, "no connection for subscriptions");
 }
 
 pub(crate) fn cannot_subscribe(

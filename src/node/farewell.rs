@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use redis::{Connection, ConnectionLike, ErrorKind, RedisError, RedisResult, Value};
 
-use super::Shared;
 use super::handshake::Identity;
-use super::link::PendingRelease;
 use super::predecessors::Predecessors;
+use super::releases::PendingRelease;
+use super::shared::Shared;
 use super::wire;
 use crate::events;
 use crate::key::LeaseId;
@@ -57,7 +57,7 @@ impl Shared {
     /// Whoever owes something looks here behind it, and the last task takes what is owed behind its mark: one of them
     /// sees it.
     fn is_deserted_in_debt(&self) -> bool {
-        self.deserted.load(Ordering::Acquire) && !self.link.lock().owed.is_empty()
+        self.deserted.load(Ordering::Acquire) && !self.link.lock().pending.is_empty()
     }
 }
 
@@ -118,7 +118,7 @@ impl LastConnection {
             return false;
         }
         let opens = self.connection.is_none();
-        let owed = mem::take(&mut node.link.lock().owed);
+        let owed = mem::take(&mut node.link.lock().pending);
         let connection = match self.connection.take() {
             Some(connection) => Ok(connection),
             None => self.introduce(node, until),
@@ -127,8 +127,8 @@ impl LastConnection {
             Ok(connection) => self.connection = Some(connection),
             Err(error) => {
                 self.over = true;
-                let fault = node.greeting.fault(&error);
-                events::farewell_failed(&node.address, &fault);
+                let fault = node.endpoint.greeting.fault(&error);
+                events::farewell_failed(&node.endpoint.address, &fault);
             }
         }
         opens && !self.over
@@ -136,7 +136,7 @@ impl LastConnection {
 
     /// Connects, and makes sure that nothing of the connections before can run any more.
     fn introduce(&mut self, node: &Shared, until: Instant) -> RedisResult<Connection> {
-        let mut connection = node.connector.farewell(left(until)?)?;
+        let mut connection = node.endpoint.connector.farewell(left(until)?)?;
         give(&connection, until)?;
         let info = connection.req_command(redis::cmd("INFO").arg("server"));
         let run_id = match &info {

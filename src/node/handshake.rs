@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::Shared;
-use super::link::{Connection, Sent};
+use super::link::{Commands, InFlight};
 use super::past::{Past, Role};
 use super::predecessors::Predecessors;
 use super::quarantine::Run;
+use super::shared::Shared;
 use crate::clock::Timestamp;
 use crate::error::Fault;
 use crate::script::{Arg, Call, PREFLIGHT, Reply};
@@ -25,7 +25,7 @@ pub(super) struct Identity {
 
 pub(super) struct Handshake<'a> {
     pub(super) shared: &'a Shared,
-    pub(super) connection: &'a Connection,
+    pub(super) commands: &'a Commands,
     /// How long it may take.
     pub(super) limit: Duration,
     /// When it must be over.
@@ -43,7 +43,7 @@ impl Handshake<'_> {
     pub(super) async fn run(&self, predecessors: &mut Predecessors) -> Result<Met, Fault> {
         let mut client_id = redis::cmd("CLIENT");
         client_id.arg("ID");
-        let client_id = self.connection.send_command(client_id);
+        let client_id = self.commands.send(client_id);
         let run = self.meet().await?;
         let client_id = optional(self.answer(client_id).await)?.and_then(|reply| reply.number());
         let identity = Identity { client_id, run_id: run.id.clone() };
@@ -61,14 +61,14 @@ impl Handshake<'_> {
     async fn meet(&self) -> Result<Run, Fault> {
         let votes = self.shared.votes();
         // Both are on the wire before the first answer is waited for.
-        let replication = self.connection.send_command(info_command("replication"));
+        let replication = self.commands.send(info_command("replication"));
         let server = match info(self, "server").await {
             Err(fault @ Fault::Denied { .. }) if votes => return Err(fault),
             server => optional(server)?,
         };
         let replication = optional(self.answer(replication).await)?;
         let replication = replication.as_ref().map(fields).unwrap_or_default();
-        let heard_at = self.shared.clock.now();
+        let heard_at = self.shared.endpoint.clock.now();
         self.check_kind(server.as_ref()).await?;
         let field = |name| server.as_ref().and_then(|info| info.get(name));
         let id = field("run_id").cloned();
@@ -77,9 +77,9 @@ impl Handshake<'_> {
             let message = "without run_id in INFO, servers cannot be distinguished";
             return Err(Fault::Denied { what: "info".into(), message: message.into() });
         }
-        let lapse = self.shared.response_timeout;
+        let lapse = self.shared.endpoint.response_timeout;
         if let (Some(servers), Some(id)) = (&self.shared.servers, &id)
-            && let Err(other) = servers.claim(&self.shared.address, id, heard_at, lapse)
+            && let Err(other) = servers.claim(&self.shared.endpoint.address, id, heard_at, lapse)
         {
             let problem = format!("it is the same server as {other}, so it is not used");
             return Err(Fault::SameServer(problem.into()));
@@ -136,7 +136,7 @@ impl Handshake<'_> {
             args: vec![Arg::Word(PROBE), Arg::Word("PUBLISH")],
         };
         // Both ways, so that a user who may do only one of EVALSHA and EVAL is found out here.
-        match self.answer(self.connection.send(&call, false)).await {
+        match self.answer(self.commands.call(&call, false)).await {
             Ok(_) | Err(Fault::NoScript) => {}
             Err(Fault::Refused(cause)) if cause.is_unknown_command() => {
                 let problem = format!(
@@ -146,7 +146,7 @@ impl Handshake<'_> {
             }
             Err(fault) => return Err(fault),
         }
-        let reply = self.answer(self.connection.send(&call, true)).await;
+        let reply = self.answer(self.commands.call(&call, true)).await;
         let denied: Vec<String> = reply?
             .list()
             .unwrap_or_default()
@@ -163,11 +163,11 @@ impl Handshake<'_> {
     }
 
     async fn ask(&self, command: redis::Cmd) -> Result<Reply, Fault> {
-        self.answer(self.connection.send_command(command)).await
+        self.answer(self.commands.send(command)).await
     }
 
-    async fn answer(&self, mut sent: Sent) -> Result<Reply, Fault> {
-        let answer = self.shared.clock.until(self.until, &mut sent).await;
+    async fn answer(&self, mut sent: InFlight) -> Result<Reply, Fault> {
+        let answer = self.shared.endpoint.clock.until(self.until, &mut sent).await;
         answer.unwrap_or(Err(Fault::NoAnswer(self.limit)))
     }
 }
@@ -190,17 +190,16 @@ pub(crate) struct Facts {
 /// Asks for all at once: one round trip, and `limit` for it.
 pub(super) async fn facts(
     shared: &Arc<Shared>,
-    connection: &Connection,
+    commands: &Commands,
     limit: Duration,
 ) -> Result<Facts, Fault> {
-    let until = shared.clock.now().plus(limit);
-    let handshake = Handshake { shared, connection, limit, until };
-    let sent =
-        ["server", "replication"].map(|section| connection.send_command(info_command(section)));
+    let until = shared.endpoint.clock.now().plus(limit);
+    let handshake = Handshake { shared, commands, limit, until };
+    let sent = ["server", "replication"].map(|section| commands.send(info_command(section)));
     let settings = ["maxmemory-policy", "maxmemory", "appendonly", "appendfsync"];
-    let settings = settings.map(|setting| connection.send_command(config_command(setting)));
+    let settings = settings.map(|setting| commands.send(config_command(setting)));
     let asked_at = since_epoch();
-    let time = connection.send_command(redis::cmd("TIME"));
+    let time = commands.send(redis::cmd("TIME"));
 
     let [server, replication] = sent;
     let mut server = info_of(&handshake, server).await?;
@@ -233,11 +232,14 @@ fn clock_ahead_ms(time: &Reply, before: Duration, after: Duration) -> Option<i64
     Some(there.saturating_sub(here.as_millis() as i64))
 }
 
-async fn info_of(handshake: &Handshake<'_>, sent: Sent) -> Result<HashMap<String, String>, Fault> {
+async fn info_of(
+    handshake: &Handshake<'_>,
+    sent: InFlight,
+) -> Result<HashMap<String, String>, Fault> {
     Ok(optional(handshake.answer(sent).await)?.as_ref().map(fields).unwrap_or_default())
 }
 
-async fn setting_of(handshake: &Handshake<'_>, sent: Sent) -> Result<Option<String>, Fault> {
+async fn setting_of(handshake: &Handshake<'_>, sent: InFlight) -> Result<Option<String>, Fault> {
     let reply = optional(handshake.answer(sent).await)?;
     let value = reply.as_ref().and_then(Reply::list).and_then(|pair| pair.get(1));
     Ok(value.and_then(Reply::text).map(str::to_owned))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::Shared;
+use super::shared::Shared;
 use crate::error::Fault;
 
 /// A node as its client sees it; see [`Client::nodes`](crate::Client::nodes).
@@ -45,13 +45,13 @@ pub enum NodeState {
 }
 
 pub(super) fn of(shared: &Shared) -> NodeStatus {
-    let now = shared.clock.now();
+    let now = shared.endpoint.clock.now();
     let is_up = shared.link.lock().state.is_up();
     let fault = shared.last_fault.lock().clone();
     let quarantine = shared.quarantine.lock();
     let left = quarantine.until.since(now);
     NodeStatus {
-        address: shared.address.clone(),
+        address: shared.endpoint.address.clone(),
         state: state(is_up, left, fault.as_ref()),
         run_id: quarantine.run_id.clone(),
         quarantined_until: end(left),

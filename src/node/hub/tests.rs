@@ -1,33 +1,33 @@
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
 use super::super::connector::Nowhere;
+use super::super::greeting::Greeting;
 use super::*;
-use crate::clock::{SystemEntropy, SystemTimeSource};
+use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
 use crate::config::Address;
 
-/// A hub without its attendant, and the orders that it would get.
-fn unattended() -> (Hub, mpsc::UnboundedReceiver<Order>) {
+fn nowhere() -> Arc<Endpoint> {
     let runtime = tokio::runtime::Handle::current();
     let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime);
     let address = Address::parse("redis://nowhere").expect("a valid URL");
-    let (orders, received) = mpsc::unbounded_channel();
-    let shared = Arc::new(Shared {
+    Arc::new(Endpoint {
         address: address.shown.clone(),
         connector: Arc::new(Nowhere),
         greeting: Greeting::of(&address),
         clock,
         response_timeout: Duration::ZERO,
         connect_timeout: Duration::ZERO,
-        channels: Mutex::default(),
-        mailbox: Mailbox::new("client", 0),
-        orders,
-        moved: watch::Sender::new(()),
-        closing: CancellationToken::new(),
         connections_made: AtomicU64::new(0),
-    });
-    (Hub { shared }, received)
+    })
 }
 
-/// Whoever leaves a channel as the last one while another comes: the order to leave must not come behind the order
-/// to listen, or the one who came would hear nothing.
+fn unattended() -> (Hub, mpsc::UnboundedReceiver<Order>) {
+    Hub::unattended(nowhere(), Mailbox::new("client", 0))
+}
+
+/// If the last listener leaves a channel while another one comes, the order to unsubscribe must not come after the order
+/// to subscribe, or the newcomer would hear nothing.
 #[tokio::test]
 async fn orders_for_a_channel_come_in_the_order_of_what_they_follow() {
     const ROUNDS: usize = 100_000;
@@ -50,4 +50,22 @@ async fn orders_for_a_channel_come_in_the_order_of_what_they_follow() {
         }
     }
     assert!(!listens && hub.len() == 0 && orders > 2 * ROUNDS);
+}
+
+#[tokio::test]
+async fn the_mailbox_is_subscribed_once_and_stays_when_the_last_lock_is_left() {
+    let (hub, mut received) = unattended();
+    hub.open_mailbox();
+    hub.open_mailbox();
+    drop(hub.subscribe(&"c".into()));
+    let mut orders = Vec::new();
+    while let Ok(order) = received.try_recv() {
+        orders.push(match order {
+            Order::Subscribe(channel) => format!("+{channel}"),
+            Order::Unsubscribe(channel) => format!("-{channel}"),
+        });
+    }
+    assert_eq!(orders, ["+leasehold_mailbox:client:0000000000000000", "+c", "-c"]);
+    assert_eq!(hub.len(), 0, "it is no lock's channel");
+    assert!(!hub.shared.channels.lock().is_empty(), "the connection is needed");
 }

@@ -1,0 +1,214 @@
+//! The task that keeps the connection for subscriptions.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::aio::{PubSubSink, PubSubStream};
+use tokio::sync::{mpsc, watch};
+
+use super::{Order, Shared};
+use crate::clock::Timestamp;
+use crate::error::Fault;
+use crate::events::{self, Burst};
+
+pub(super) struct Subscriber {
+    shared: Arc<Shared>,
+    orders: mpsc::UnboundedReceiver<Order>,
+    /// What was sent and not answered yet.
+    pending: FuturesUnordered<Pin<Box<dyn Future<Output = Answer> + Send>>>,
+    refused: Burst,
+}
+
+enum Answer {
+    Subscribed(Arc<str>),
+    /// The server answered what needs no reaction: it unsubscribed, or answered a ping.
+    Done,
+    /// The server refuses this channel, for a reason that a new connection does not change.
+    Refused(Arc<str>, Fault),
+    Broken,
+}
+
+/// The moves of the node's commands to another server, as seen before a connection was made.
+struct Moves {
+    /// How many there had been.
+    before: u64,
+    /// Changes with the next one.
+    changed: watch::Receiver<()>,
+}
+
+impl Subscriber {
+    pub(super) fn new(shared: Arc<Shared>, orders: mpsc::UnboundedReceiver<Order>) -> Self {
+        Self { shared, orders, pending: FuturesUnordered::new(), refused: Burst::default() }
+    }
+
+    pub(super) async fn run(mut self) {
+        let closing = self.shared.closing.clone();
+        let _ = closing.run_until_cancelled_owned(self.keep_connected()).await;
+    }
+
+    async fn keep_connected(&mut self) {
+        let endpoint = self.shared.endpoint.clone();
+        let clock = &endpoint.clock;
+        let mut attempt = 0;
+        loop {
+            if clock.is_stopped() {
+                return;
+            }
+            // While nobody listens, no connection is needed.
+            while self.shared.channels.lock().is_empty() {
+                if self.orders.recv().await.is_none() {
+                    return;
+                }
+            }
+            // The list of channels says what to subscribe. Orders must not pile up while there is no connection.
+            while self.orders.try_recv().is_ok() {}
+            let until = clock.now().plus(endpoint.connect_timeout);
+            // Read before the connection is made, which may lead to the old server.
+            let moves = Moves {
+                before: self.shared.mailbox.moves(),
+                changed: self.shared.moved.subscribe(),
+            };
+            let mut longest = LONGEST_PAUSE;
+            match endpoint.connect_for_subscriptions(until).await {
+                Ok((sink, stream)) => {
+                    longest = LONGEST_PAUSE_AFTER_CONNECTION;
+                    let began_at = clock.now();
+                    self.use_connection(sink, stream, moves).await;
+                    self.shared.disconnected();
+                    self.pending.clear();
+                    // A connection that breaks at once was no success: a server may go on like that for ever.
+                    if clock.now().since(began_at) >= LASTING {
+                        attempt = 0;
+                    }
+                }
+                Err(fault) => events::no_connection_for_subscriptions(&endpoint.address, &fault),
+            }
+            if !self.shared.channels.lock().is_empty() {
+                clock.sleep(clock.back_off(attempt, longest)).await;
+                attempt += 1;
+            }
+        }
+    }
+
+    /// Returns when the connection breaks or leads to the wrong server, or when nobody has listened for a while.
+    async fn use_connection(
+        &mut self,
+        sink: PubSubSink,
+        mut stream: PubSubStream,
+        mut moves: Moves,
+    ) {
+        let clock = self.shared.endpoint.clock.clone();
+        // Orders from before are in the list of channels.
+        while self.orders.try_recv().is_ok() {}
+        let channels: Vec<Arc<str>> = self.shared.channels.lock().keys().cloned().collect();
+        for channel in channels {
+            self.subscribe(&sink, channel);
+        }
+        let mut check_at = clock.now().plus(PING_EVERY);
+        let mut idle_since = None;
+        loop {
+            tokio::select! {
+                biased;
+                order = self.orders.recv() => match order {
+                    Some(Order::Subscribe(channel)) => {
+                        idle_since = None;
+                        self.subscribe(&sink, channel);
+                    }
+                    Some(Order::Unsubscribe(channel)) => self.unsubscribe(&sink, channel),
+                    None => return,
+                },
+                Some(answer) = self.pending.next() => match answer {
+                    Answer::Subscribed(channel) => self.shared.subscribed(&channel, moves.before),
+                    Answer::Done => {}
+                    Answer::Refused(channel, fault) => self.refused(&channel, &fault),
+                    Answer::Broken => return,
+                },
+                message = stream.next() => match message {
+                    Some(message) => self.shared.message(&message),
+                    None => return,
+                },
+                Ok(()) = moves.changed.changed() => return,
+                () = clock.sleep_until(check_at) => {
+                    if clock.is_stopped() || self.is_idle(&mut idle_since) {
+                        return;
+                    }
+                    check_at = clock.now().plus(PING_EVERY);
+                    self.ping(&sink);
+                }
+            }
+        }
+    }
+
+    fn refused(&mut self, channel: &str, fault: &Fault) {
+        let endpoint = &self.shared.endpoint;
+        let now = endpoint.clock.now();
+        events::cannot_subscribe(&endpoint.address, channel, fault, &mut self.refused, now);
+    }
+
+    fn is_idle(&self, since: &mut Option<Timestamp>) -> bool {
+        if !self.shared.channels.lock().is_empty() {
+            *since = None;
+            return false;
+        }
+        let now = self.shared.endpoint.clock.now();
+        now.since(*since.get_or_insert(now)) >= IDLE
+    }
+
+    fn subscribe(&self, sink: &PubSubSink, channel: Arc<str>) {
+        let mut sink = sink.clone();
+        let secrets = self.shared.endpoint.greeting.secrets.clone();
+        self.await_answer(async move {
+            let fault = |error| Fault::from_redis(&error, &secrets);
+            match sink.subscribe(&*channel).await.map_err(fault) {
+                Ok(()) => Answer::Subscribed(channel),
+                Err(fault @ (Fault::Denied { .. } | Fault::Refused(_))) => {
+                    Answer::Refused(channel, fault)
+                }
+                Err(_) => Answer::Broken,
+            }
+        });
+    }
+
+    fn unsubscribe(&self, sink: &PubSubSink, channel: Arc<str>) {
+        let mut sink = sink.clone();
+        let secrets = self.shared.endpoint.greeting.secrets.clone();
+        self.await_answer(async move {
+            let fault = |error| Fault::from_redis(&error, &secrets);
+            match sink.unsubscribe(&*channel).await.map_err(fault) {
+                // If it is refused, messages still arrive, and nobody listens to them.
+                Ok(()) | Err(Fault::Denied { .. } | Fault::Refused(_)) => Answer::Done,
+                Err(_) => Answer::Broken,
+            }
+        });
+    }
+
+    fn ping(&self, sink: &PubSubSink) {
+        let mut sink = sink.clone();
+        self.await_answer(async move {
+            match sink.ping::<redis::Value>().await {
+                Ok(_) => Answer::Done,
+                Err(_) => Answer::Broken,
+            }
+        });
+    }
+
+    /// Futures are first polled in the order of these calls, which is the order on the wire. The connection counts as
+    /// broken if the answer does not come in time.
+    fn await_answer(&self, answer: impl Future<Output = Answer> + Send + 'static) {
+        let clock = self.shared.endpoint.clock.clone();
+        let until = clock.now().plus(self.shared.endpoint.response_timeout);
+        self.pending.push(Box::pin(async move {
+            clock.until(until, answer).await.unwrap_or(Answer::Broken)
+        }));
+    }
+}
+
+/// After a connection that lasted this long, the pauses start again from the shortest.
+const LASTING: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// After a connection broke: there is a server, and waiters miss messages during the pause.
+const LONGEST_PAUSE_AFTER_CONNECTION: Duration = Duration::from_millis(250);
+const PING_EVERY: Duration = Duration::from_secs(5);
+const IDLE: Duration = Duration::from_secs(30);

@@ -1,0 +1,199 @@
+//! What a node, its supervisor and its farewell have in common.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::endpoint::Endpoint;
+use super::farewell::{LastConnection, Patience};
+use super::hub::Hub;
+use super::link::{Generation, Link, LinkState, Sent};
+use super::quarantine::Quarantine;
+use super::releases::Sending;
+use super::server_time::ServerTime;
+use super::servers::Servers;
+use crate::clock::Timestamp;
+use crate::error::Fault;
+use crate::key::LeaseId;
+use crate::script::Reply;
+
+pub(super) struct Shared {
+    pub(super) endpoint: Arc<Endpoint>,
+    /// Which servers the nodes of a quorum speak to, if the node is one of several.
+    pub(super) servers: Option<Arc<Servers>>,
+    pub(super) quarantine: Mutex<Quarantine>,
+    pub(super) link: Mutex<Link>,
+    /// How many connections there have been: the newest one's generation. It changes when a connection is up.
+    pub(super) generation: watch::Sender<Generation>,
+    /// Wakes the supervisor when the connection was abandoned.
+    pub(super) abandoned: Notify,
+    /// Wakes those who wait for a pending release.
+    pub(super) released: Notify,
+    /// Notified when the server may have forgotten leases, because it restarted or is another one.
+    pub(super) forgot: Notify,
+    pub(super) silence: Silence,
+    /// Takes releases that were sent to the supervisor, which awaits the answers.
+    pub(super) left: mpsc::UnboundedSender<(LeaseId, Sending)>,
+    pub(super) closing: CancellationToken,
+    /// The smoothed time of a round trip in nanoseconds; zero before the first.
+    round_trip: AtomicU64,
+    /// The latest reading of the server's clock.
+    pub(super) server_time: Mutex<Option<ServerTime>>,
+    /// Why the last attempt to connect failed, or why the last connection was abandoned.
+    pub(super) last_fault: Mutex<Option<Fault>>,
+    pub(super) hub: Hub,
+    /// Sends pending releases after the runtime's end.
+    pub(super) last_connection: Mutex<LastConnection>,
+    /// The client's tasks are gone: whoever leaves a release must send it.
+    pub(super) deserted: AtomicBool,
+    pub(super) patience: Arc<Patience>,
+}
+
+impl Shared {
+    pub(super) fn new(
+        endpoint: Arc<Endpoint>,
+        servers: Option<Arc<Servers>>,
+        quarantine: Duration,
+        left: mpsc::UnboundedSender<(LeaseId, Sending)>,
+        hub: Hub,
+        patience: Arc<Patience>,
+    ) -> Self {
+        Self {
+            endpoint,
+            servers,
+            quarantine: Mutex::new(Quarantine::new(quarantine)),
+            link: Mutex::new(Link {
+                state: LinkState::Down(Fault::Down("not connected yet".into())),
+                pending: Default::default(),
+            }),
+            generation: watch::Sender::new(0),
+            abandoned: Notify::new(),
+            released: Notify::new(),
+            forgot: Notify::new(),
+            silence: Silence::default(),
+            left,
+            closing: CancellationToken::new(),
+            round_trip: AtomicU64::new(0),
+            server_time: Mutex::new(None),
+            last_fault: Mutex::new(None),
+            hub,
+            last_connection: Mutex::default(),
+            deserted: AtomicBool::new(false),
+            patience,
+        }
+    }
+
+    pub(super) async fn answer(&self, sent: &mut Sent, within: Duration) -> Result<Reply, Fault> {
+        let sent_at = self.endpoint.clock.now();
+        let answer = self.endpoint.clock.until(sent_at.plus(within), &mut *sent).await;
+        match &answer {
+            Some(answer) => self.note_answer(sent.generation, answer),
+            None => self.unanswered(sent.generation, sent_at),
+        }
+        answer.unwrap_or(Err(Fault::NoAnswer(within)))
+    }
+
+    /// Abandons the connection if the answer shows that it is of no use.
+    pub(super) fn note_answer(&self, generation: Generation, answer: &Result<Reply, Fault>) {
+        match answer {
+            Err(Fault::Broken(_)) => self.abandon(generation, "the connection broke"),
+            Err(Fault::Refused(cause)) if cause.takes_no_writes() => {
+                self.abandon(generation, &cause.to_string());
+            }
+            Err(fault @ Fault::Replaced) => self.abandon(generation, &fault.to_string()),
+            _ => self.silence.end(),
+        }
+    }
+
+    /// A call that was sent at `sent_at` was not answered in its time. If the server has been silent for the response
+    /// timeout, the connection is abandoned.
+    pub(super) fn unanswered(&self, generation: Generation, sent_at: Timestamp) {
+        let since = self.silence.began_by(sent_at);
+        if self.endpoint.clock.now().since(since) >= self.endpoint.response_timeout {
+            self.abandon(generation, "the server does not answer");
+        }
+    }
+
+    /// Takes a connection out of use. It is reported by the supervisor, because the caller may hold a mutex.
+    pub(super) fn abandon(&self, generation: Generation, why: &str) {
+        let mut link = self.link.lock();
+        if matches!(&link.state, LinkState::Up(up) if up.generation == generation) {
+            link.state = LinkState::Down(Fault::Down(why.into()));
+            drop(link);
+            *self.last_fault.lock() = Some(Fault::Down(why.into()));
+            if let Some(servers) = &self.servers {
+                servers.leave(&self.endpoint.address, self.endpoint.clock.now());
+            }
+            self.abandoned.notify_one();
+        }
+    }
+
+    pub(super) fn note_round_trip(&self, took: Duration) {
+        let new = took.as_nanos() as u64;
+        let old = self.round_trip.load(Ordering::Relaxed);
+        // A caller that was not scheduled measures too much, but none measures too little.
+        let smoothed = if old == 0 || new < old { new } else { old + (new - old) / 16 };
+        self.round_trip.store(smoothed, Ordering::Relaxed);
+    }
+
+    pub(super) fn round_trip(&self) -> Duration {
+        Duration::from_nanos(self.round_trip.load(Ordering::Relaxed))
+    }
+
+    /// Returns the output of `future`, or `None` if the client is closed first and no release is pending.
+    pub(super) async fn while_needed<F: Future>(&self, future: F) -> Option<F::Output> {
+        if self.link.lock().pending.is_empty() {
+            self.closing.run_until_cancelled(future).await
+        } else {
+            Some(future.await)
+        }
+    }
+
+    /// Returns true if the node's answers are votes, or if its restarts matter: then its server must be identified.
+    pub(super) fn votes(&self) -> bool {
+        self.servers.is_some() || self.quarantine.lock().is_on()
+    }
+}
+
+/// Since when no call has been answered.
+#[derive(Default)]
+pub(super) struct Silence {
+    /// Nanoseconds on the client's clock; zero while calls are answered.
+    since: AtomicU64,
+}
+
+impl Silence {
+    pub(super) fn end(&self) {
+        // Every answer comes here, so the cache line is written only if it must be.
+        if self.since.load(Ordering::Relaxed) != 0 {
+            self.since.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns when the silence began, which is `at` if calls were answered so far.
+    fn began_by(&self, at: Timestamp) -> Timestamp {
+        let at = at.nanos().max(1);
+        match self.since.compare_exchange(0, at, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => Timestamp::from_nanos(at),
+            Err(since) => Timestamp::from_nanos(since),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silence_begins_with_the_first_call_that_is_not_answered() {
+        let at = Timestamp::from_nanos;
+        let silence = Silence::default();
+        assert_eq!([at(7), at(9), at(8)].map(|sent_at| silence.began_by(sent_at)), [at(7); 3]);
+        silence.end();
+        assert_eq!(silence.began_by(at(9)), at(9));
+    }
+}
