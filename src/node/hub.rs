@@ -109,6 +109,7 @@ impl Hub {
         if !listeners.is_empty() {
             return;
         }
+        // Nothing stays for a lock that nobody here uses (invariant 7).
         channels.remove(channel);
         let _ = self.shared.orders.send(Order::Unsubscribe(channel.clone()));
     }

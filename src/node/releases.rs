@@ -1,4 +1,5 @@
-//! Releases that must reach the server, on this connection or on a later one.
+//! Releases that must reach the server, on this connection or on a later one, so that no acquire stays without an end
+//! (invariant 5).
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -261,7 +261,7 @@ impl Supervisor {
         (connection, is_another)
     }
 
-    /// In one step, sends the pending releases and lets others use the connection.
+    /// In one step, sends the pending releases and lets others use the connection (invariant 5).
     fn put_in_use(&mut self, connection: Connection, is_another: bool) {
         let shared = self.shared.clone();
         let (clock, generation) = (&shared.endpoint.clock, connection.generation);

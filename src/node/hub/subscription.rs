@@ -72,6 +72,7 @@ impl Listener {
         self.notify.notify_one();
     }
 
+    /// A release may have been missed, so this wakes the waiter (invariant 8).
     pub(super) fn subscribed(&self) {
         let mut heard = self.heard.lock();
         heard.subscribed = true;
