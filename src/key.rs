@@ -105,8 +105,8 @@ fn host_name() -> String {
 pub(crate) struct LeaseId(pub(crate) Arc<str>);
 
 impl LeaseId {
-    /// `block`: how many holds may use the lease, one after the other. Whether there may be several is seen from the
-    /// version of the UUID, also by other processes.
+    /// `block` is the number of holds that may use the lease, one after the other. The version of the UUID shows everybody
+    /// whether there may be several.
     pub(crate) fn new(client: &str, uuid: Uuid, block: u64) -> Self {
         let mut bytes = uuid.into_bytes();
         if block > 1 {

@@ -80,7 +80,7 @@ impl Owner {
         CONTEXT.scope(Arc::new(context), future)
     }
 
-    /// Returns the owner that stands for this thread, for blocking calls.
+    /// Returns the owner of the blocking calls of this thread.
     pub(crate) fn this_thread() -> Self {
         thread_local! {
             static THREAD: Owner = match std::thread::current().name() {

@@ -59,7 +59,7 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
-/// A message names so many of those who wait.
+/// The number of waiters that a message names.
 const NAMED: usize = 3;
 
 #[cfg(test)]

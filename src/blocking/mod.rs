@@ -26,8 +26,9 @@
 //!
 //! A thread of the client renews locks while yours computes or sleeps. You may call from plain threads, in
 //! `spawn_blocking` and `block_in_place`, and under a runtime's `enter()`. In async code, calls fail with
-//! [`Error::InAsyncContext`]. Under tokio's `unconstrained`, async code cannot be detected: there, calls block
-//! the executor. In the destructor of a thread-local, they may fail with [`Error::Closed`].
+//! [`Error::InAsyncContext`](crate::Error::InAsyncContext). Under tokio's `unconstrained`, async code cannot be detected:
+//! there, calls block the executor. In the destructor of a thread-local, they may fail with
+//! [`Error::Closed`](crate::Error::Closed).
 
 mod caller;
 mod client;
