@@ -6,8 +6,8 @@
 local name = ARGV[1]
 local probes = {
   {'PTTL', name}, {'HEXISTS', name, 'f'}, {'HRANDFIELD', name}, {'HGET', name, 'f'}, {'HLEN', name},
-  {'HSET', name, 'f', 'v', 'odd'}, {'PEXPIRE', name, 'never'}, {'DEL', name}, {'GET', name},
-  {'SET', name, 'v', 'PX', 'never'}, {'TIME'}, {'PUBSUB', 'NUMSUB', name}, {ARGV[2], name, '0'},
+  {'HSET', name, 'f', 'v', 'odd'}, {'HDEL', name, 'f'}, {'PEXPIRE', name, 'never'}, {'EXISTS', name}, {'DEL', name},
+  {'GET', name}, {'SET', name, 'v', 'PX', 'never'}, {'TIME'}, {'PUBSUB', 'NUMSUB', name}, {ARGV[2], name, '0'},
 }
 local denied = {}
 for _, probe in ipairs(probes) do

@@ -12,6 +12,7 @@ use crate::text::{Printable, shortened};
 const TOKEN_PREFIX: &str = "leasehold_token";
 const REDISSON_TOKEN_PREFIX: &str = "redisson_lock_token";
 const CHANNEL_PREFIX: &str = "redisson_lock__channel";
+const QUEUE_PREFIX: &str = "leasehold_queue";
 const MAILBOX_PREFIX: &str = "leasehold_mailbox";
 
 /// Returns the key of a lock's fencing counter; with `redisson`, that of the counter of Redisson's FencedLock.
@@ -23,6 +24,12 @@ pub(crate) fn token_key(name: &str, redisson: bool) -> Arc<str> {
 /// Returns the channel on which a lock's releases are published, which is Redisson's.
 pub(crate) fn channel(name: &str) -> Arc<str> {
     prefixed(CHANNEL_PREFIX, name)
+}
+
+/// Returns the key of the queue of those who wait for a lock.
+#[cfg_attr(not(test), expect(dead_code, reason = "nobody queues yet"))]
+pub(crate) fn queue_key(name: &str) -> Arc<str> {
+    prefixed(QUEUE_PREFIX, name)
 }
 
 /// Returns the channel on which a server writes to one client about its queued requests. `nonce` distinguishes clients
@@ -42,14 +49,16 @@ fn prefixed(prefix: &str, name: &str) -> Arc<str> {
 
 /// Returns the reason why `name` cannot name a lock.
 pub(crate) fn lock_name_problem(name: &str) -> Option<&'static str> {
-    let is_counter_key =
+    let begins_with =
         |prefix: &&str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(':'));
     if name.is_empty() {
         Some("it is empty")
     } else if name.len() > 4096 {
         Some("it is longer than 4096 bytes")
-    } else if [TOKEN_PREFIX, REDISSON_TOKEN_PREFIX].iter().any(is_counter_key) {
+    } else if [TOKEN_PREFIX, REDISSON_TOKEN_PREFIX].iter().any(begins_with) {
         Some("it is the key of another lock's fencing counter")
+    } else if begins_with(&QUEUE_PREFIX) {
+        Some("it is the key of another lock's queue")
     } else {
         None
     }
@@ -252,15 +261,25 @@ mod tests {
         assert_eq!(&*token_key("n", true), "redisson_lock_token:{n}");
         assert_eq!(&*channel("n"), "redisson_lock__channel:{n}");
         assert_eq!(&*channel("a:{b}:c"), "redisson_lock__channel:a:{b}:c");
+        assert_eq!(&*queue_key("n"), "leasehold_queue:{n}");
+        assert_eq!(&*queue_key("a:{b}:c"), "leasehold_queue:a:{b}:c");
+    }
+
+    #[test]
+    fn a_mailbox_is_that_of_one_client_object() {
+        let one = mailbox("billing-7", "0000000000000abc");
+        assert_eq!(&*one, "leasehold_mailbox:billing-7:0000000000000abc");
+        assert_ne!(one, mailbox("billing-7", "0000000000000abd"));
     }
 
     #[test]
     fn names_that_cannot_be_locks_are_refused() {
         let too_long = "x".repeat(4097);
-        for name in ["", &too_long, "leasehold_token:{n}", "redisson_lock_token:{n}"] {
+        let derived = ["leasehold_token:{n}", "redisson_lock_token:{n}", "leasehold_queue:{n}"];
+        for name in ["", &too_long].into_iter().chain(derived) {
             assert!(lock_name_problem(name).is_some(), "{name:?} was accepted");
         }
-        for name in ["n", "leasehold_tokens", &too_long[1..], "ä\0\r\n"] {
+        for name in ["n", "leasehold_tokens", "leasehold_queue", &too_long[1..], "ä\0\r\n"] {
             assert!(lock_name_problem(name).is_none(), "{name:?} was refused");
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// One Lua file.
+/// One Lua file, with what it needs before it.
 pub(crate) struct Script {
     pub(crate) name: &'static str,
     pub(crate) body: &'static str,
@@ -12,10 +12,13 @@ pub(crate) struct Script {
 }
 
 macro_rules! scripts {
-    ($($constant:ident = $name:literal;)*) => {
+    ($($constant:ident = $name:literal $(after $before:literal)?;)*) => {
         $(pub(crate) static $constant: Script = Script {
             name: $name,
-            body: include_str!(concat!("../lua/", $name, ".lua")),
+            body: concat!(
+                $(include_str!(concat!("../lua/", $before, ".lua")),)?
+                include_str!(concat!("../lua/", $name, ".lua")),
+            ),
             hash: OnceLock::new(),
         };)*
 
@@ -25,7 +28,7 @@ macro_rules! scripts {
 }
 
 scripts! {
-    LOCK_ACQUIRE = "lock_acquire";
+    LOCK_ACQUIRE = "lock_acquire" after "queue";
     LOCK_RENEW = "lock_renew";
     LOCK_RELEASE = "lock_release";
     LOCK_STATUS = "lock_status";
@@ -103,19 +106,29 @@ mod tests {
         files.sort();
         let mut registered: Vec<String> =
             ALL.iter().map(|script| format!("{}.lua", script.name)).collect();
+        registered.push("queue.lua".to_owned());
         registered.sort();
         assert_eq!(files, registered);
-        for script in ALL {
+        for file in files {
+            let text = std::fs::read_to_string(format!("{folder}/{file}")).expect("a script");
             let header: Vec<&str> =
-                script.body.lines().take_while(|line| line.starts_with("--")).collect();
+                text.lines().take_while(|line| line.starts_with("--")).collect();
             for part in ["-- KEYS:", "-- ARGV:", "-- Returns"] {
                 assert!(
                     header.iter().any(|line| line.starts_with(part)),
-                    "{}.lua has no line that begins with {part:?}",
-                    script.name
+                    "{file} has no line that begins with {part:?}"
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_script_that_grants_the_lock_begins_with_the_functions_for_it() {
+        let [functions, acquire] = ["queue", "lock_acquire"].map(|name| {
+            let path = format!("{}/lua/{name}.lua", env!("CARGO_MANIFEST_DIR"));
+            std::fs::read_to_string(path).expect("a script")
+        });
+        assert_eq!(LOCK_ACQUIRE.body, functions + &acquire);
     }
 
     #[test]

@@ -51,7 +51,10 @@ impl ByHand {
             open(url)?.get_multiplexed_async_connection_with_config(&config).await?;
         let mut hashes = Vec::new();
         for body in [
-            include_str!("../../lua/lock_acquire.lua"),
+            concat!(
+                include_str!("../../lua/queue.lua"),
+                include_str!("../../lua/lock_acquire.lua")
+            ),
             include_str!("../../lua/lock_renew.lua"),
             include_str!("../../lua/lock_release.lua"),
         ] {
@@ -75,16 +78,16 @@ impl ByHand {
         let mut command = redis::cmd("EVALSHA");
         command
             .arg(&self.acquire)
-            .arg(3)
+            .arg(2)
             .arg(&keys.name)
             .arg(&keys.token)
-            .arg(&keys.channel)
             .arg(&self.id)
             .arg(1)
             .arg(ttl_ms)
             .arg(1)
             .arg(RETENTION_MS)
-            .arg(1);
+            .arg(1)
+            .arg(&keys.channel);
         command
     }
 
@@ -105,11 +108,12 @@ impl ByHand {
         let mut command = redis::cmd("EVALSHA");
         command
             .arg(&self.release)
-            .arg(2)
+            .arg(1)
             .arg(&keys.name)
-            .arg(&keys.channel)
             .arg(&self.id)
-            .arg("PUBLISH");
+            .arg("PUBLISH")
+            .arg(&keys.channel)
+            .arg(0);
         command
     }
 

@@ -3,7 +3,7 @@
 //! Checked:
 //! * A lock's name out of range gives `InvalidName`, and no request is sent; any other name is sent as it is, as
 //!   the first key. The same for clients' names.
-//! * The keys that a lock writes to are no other lock's: neither its own key nor its counter. Channels
+//! * The keys that a lock writes to are no other lock's: neither its own key, nor its counter, nor its queue. Channels
 //!   neither. The one exception is Redisson's own: `n` and `{n}` share counter and channel, which wakes in vain and skips
 //!   numbers, and harms nothing.
 //! * What the errors and `Debug` say of a name can be made.
@@ -51,7 +51,8 @@ impl<'a> Arbitrary<'a> for Name {
     }
 }
 
-const PREFIXES: [&str; 3] = ["leasehold_token", "redisson_lock_token", "redisson_lock__channel"];
+const PREFIXES: [&str; 4] =
+    ["leasehold_token", "redisson_lock_token", "redisson_lock__channel", "leasehold_queue"];
 
 #[derive(Arbitrary, Debug)]
 struct Plan {
@@ -60,15 +61,36 @@ struct Plan {
     redisson_fencing: bool,
 }
 
+/// One run of a script.
+struct Run {
+    script: Script,
+    keys: Vec<Vec<u8>>,
+    /// The lock's channel, if the script has it.
+    channel: Option<Vec<u8>>,
+    /// The first argument.
+    first: String,
+}
+
 /// Answers well, and keeps what each lock's scripts name.
 #[derive(Default)]
 struct Ledger {
-    runs: Vec<(Script, Vec<Vec<u8>>, String)>,
+    runs: Vec<Run>,
 }
 
 impl Brain for Ledger {
     fn script(&mut self, ask: Ask<'_>, script: Script) {
-        self.runs.push((script, ask.request.keys().to_vec(), ask.request.argv(0)));
+        let channel = match script {
+            Script::Acquire => Some(6),
+            Script::Release | Script::Force => Some(2),
+            Script::Status => Some(0),
+            _ => None,
+        };
+        self.runs.push(Run {
+            script,
+            keys: ask.request.keys().to_vec(),
+            channel: channel.map(|at| ask.request.argv(at).into_bytes()),
+            first: ask.request.argv(0),
+        });
         ask.outlet.send(&willing(script).encode());
     }
 }
@@ -80,10 +102,10 @@ struct Touched {
     channels: BTreeSet<Vec<u8>>,
 }
 
-/// As the documentation has it: 1 to 4096 bytes, and no counter's key.
+/// As the documentation has it: 1 to 4096 bytes, and no counter's or queue's key.
 fn is_lock_name(name: &str) -> bool {
-    let counter = ["leasehold_token:", "redisson_lock_token:"];
-    (1..=4096).contains(&name.len()) && !counter.iter().any(|prefix| name.starts_with(prefix))
+    let derived = ["leasehold_token:", "redisson_lock_token:", "leasehold_queue:"];
+    (1..=4096).contains(&name.len()) && !derived.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn is_client_name(name: &str) -> bool {
@@ -113,17 +135,10 @@ async fn touch(world: &World<Ledger>, client: &Client, name: &str) -> Option<Tou
     guard.unlock().await.expect("a release");
     mutex.force_unlock().await.expect("an answer");
     let mut touched = Touched::default();
-    for (script, keys, first) in &world.brain().runs[from..] {
+    for Run { script, keys, channel, first } in &world.brain().runs[from..] {
         assert_eq!(keys[0], name.as_bytes(), "{script:?}");
-        let channel = match script {
-            Script::Acquire | Script::Status => Some(2),
-            Script::Release | Script::Force => Some(1),
-            _ => None,
-        };
-        for (at, key) in keys.iter().enumerate() {
-            let named = if Some(at) == channel { &mut touched.channels } else { &mut touched.keys };
-            named.insert(key.clone());
-        }
+        touched.keys.extend(keys.iter().cloned());
+        touched.channels.extend(channel.clone());
         let id = format!("{}:", client.name());
         let of_a_lease = !matches!(script, Script::Status | Script::Force);
         assert!(!of_a_lease || (first.starts_with(&id) && first.len() == id.len() + 36), "{first}");

@@ -36,7 +36,13 @@ static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
         Known { script, body, hash }
     };
     vec![
-        known(Script::Acquire, include_str!("../../lua/lock_acquire.lua")),
+        known(
+            Script::Acquire,
+            concat!(
+                include_str!("../../lua/queue.lua"),
+                include_str!("../../lua/lock_acquire.lua")
+            ),
+        ),
         known(Script::Renew, include_str!("../../lua/lock_renew.lua")),
         known(Script::Release, include_str!("../../lua/lock_release.lua")),
         known(Script::Raise, include_str!("../../lua/fence_raise.lua")),

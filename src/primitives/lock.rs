@@ -50,7 +50,7 @@ impl Kind for Lock {
     fn acquire(&self, id: &LeaseId, ttl: Duration, block: u64) -> Call {
         Call {
             script: &script::LOCK_ACQUIRE,
-            keys: vec![self.name.clone(), self.token_key(), self.channel.clone()],
+            keys: vec![self.name.clone(), self.token_key()],
             args: vec![
                 Arg::Text(id.0.clone()),
                 Arg::Number(1),
@@ -58,6 +58,7 @@ impl Kind for Lock {
                 Arg::Number(block),
                 Arg::Number(self.retention_ms),
                 Arg::Number(self.grain_us),
+                Arg::Text(self.channel.clone()),
             ],
         }
     }
@@ -75,14 +76,15 @@ impl Kind for Lock {
     }
 
     fn release(&self, id: &LeaseId, keep: Duration) -> Call {
-        let mut args = vec![Arg::Text(id.0.clone()), Arg::Word(PUBLISH)];
-        if !keep.is_zero() {
-            args.push(Arg::Number(ttl_ms(keep)));
-        }
         Call {
             script: &script::LOCK_RELEASE,
-            keys: vec![self.name.clone(), self.channel.clone()],
-            args,
+            keys: vec![self.name.clone()],
+            args: vec![
+                Arg::Text(id.0.clone()),
+                Arg::Word(PUBLISH),
+                Arg::Text(self.channel.clone()),
+                Arg::Number(ttl_ms(keep)),
+            ],
         }
     }
 
@@ -134,8 +136,8 @@ impl Inspect for Lock {
     fn status(&self) -> Call {
         Call {
             script: &script::LOCK_STATUS,
-            keys: vec![self.name.clone(), self.token_key(), self.channel.clone()],
-            args: Vec::new(),
+            keys: vec![self.name.clone(), self.token_key()],
+            args: vec![Arg::Text(self.channel.clone())],
         }
     }
 
@@ -166,15 +168,18 @@ impl Inspect for Lock {
     }
 
     fn force_unlock(&self, holder: Option<&Holder>, response_timeout: Duration) -> Call {
-        let mut args = vec![Arg::Word(PUBLISH)];
-        args.extend(holder.map(|holder| Arg::Text(holder.text().clone())));
         let late = response_timeout + Duration::from_micros(self.grain_us);
-        let age = holder.and_then(|holder| holder.certain_age(late));
-        args.extend(age.map(|age| Arg::Number(age.as_micros() as u64)));
+        let (id, age) = match holder {
+            Some(holder) => {
+                let age = holder.certain_age(late).unwrap_or_default();
+                (Arg::Text(holder.text().clone()), Arg::Number(age.as_micros() as u64))
+            }
+            None => (Arg::Word(""), Arg::Word("")),
+        };
         Call {
             script: &script::FORCE_UNLOCK,
-            keys: vec![self.name.clone(), self.channel.clone(), self.token_key()],
-            args,
+            keys: vec![self.name.clone(), self.token_key()],
+            args: vec![id, Arg::Word(PUBLISH), Arg::Text(self.channel.clone()), age],
         }
     }
 }

@@ -97,7 +97,7 @@ async fn an_unlock_that_is_refused_ends_the_renewals() {
     let spy = Spy::on(&server).await;
     let guard = client.mutex("n").lock().await.expect("free");
     // A renewal deletes nothing.
-    server.command(&["ACL", "SETUSER", "u", "-del"]).await;
+    server.command(&["ACL", "SETUSER", "u", "-hdel"]).await;
     let before = spy.count("lock_renew");
     let renewed = async || spy.count("lock_renew") > before && guard.remaining() > TTL * 4 / 5;
     eventually(LIMIT, "renewals are allowed", renewed).await;

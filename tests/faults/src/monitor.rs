@@ -103,16 +103,21 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-macro_rules! scripts {
-    ($($name:literal),*) => {
-        [$(($name, include_str!(concat!("../../../lua/", $name, ".lua")))),*]
+macro_rules! script {
+    ($($name:literal),+) => {
+        concat!($(include_str!(concat!("../../../lua/", $name, ".lua"))),+)
     };
 }
 
 /// Name, body and hash of each that is about one lease.
 static SCRIPTS: LazyLock<Vec<(&str, &str, String)>> = LazyLock::new(|| {
-    let each = scripts!["lock_acquire", "lock_renew", "lock_release"].into_iter();
-    each.map(|(name, body)| (name, body, redis::Script::new(body).get_hash().to_owned())).collect()
+    let each = [
+        ("lock_acquire", script!("queue", "lock_acquire")),
+        ("lock_renew", script!("lock_renew")),
+        ("lock_release", script!("lock_release")),
+    ];
+    let known = |(name, body)| (name, body, redis::Script::new(body).get_hash().to_owned());
+    each.into_iter().map(known).collect()
 });
 /// What can change the hash of a lock, or its end.
 const WRITES: [&str; 9] =

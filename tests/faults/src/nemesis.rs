@@ -406,7 +406,7 @@ const RIGHTS: [(&str, &str); 12] = [
     ("-pttl", "+pttl"),
     ("-set", "+set"),
     ("-time", "+time"),
-    ("-del", "+del"),
+    ("-hdel", "+hdel"),
     ("-publish", "+publish"),
     ("-subscribe", "+subscribe"),
     ("resetkeys", "~*"),

@@ -15,6 +15,8 @@ async fn each_missing_right_is_named_at_connect() {
     let server = Server::start().await;
     let commands = [
         "pttl",
+        "exists",
+        "hdel",
         "hexists",
         "hrandfield",
         "hget",
@@ -73,6 +75,8 @@ async fn rights_that_only_inform_are_not_needed() {
         "+eval",
         "+evalsha",
         "+pttl",
+        "+exists",
+        "+hdel",
         "+hexists",
         "+hrandfield",
         "+hget",

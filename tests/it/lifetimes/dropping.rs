@@ -78,7 +78,7 @@ fn all_tasks_end_after_everything_is_dropped_though_the_server_refuses_releases(
         let builder = Client::builder().nodes([url]).runtime(tasks.handle().clone());
         let client = builder.connect().await.expect("connected");
         let guard = client.mutex("n").with_ttl(500 * MS).lock().await.expect("free");
-        server.command(&["ACL", "SETUSER", "u", "-del"]).await;
+        server.command(&["ACL", "SETUSER", "u", "-hdel"]).await;
         drop((guard, client));
         let ended = async || tasks.metrics().num_alive_tasks() == 0;
         eventually(LIMIT, "all tasks end", ended).await;

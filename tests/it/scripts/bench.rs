@@ -6,7 +6,7 @@ use redis::{
     aio::{MultiplexedConnection, PubSub},
 };
 
-use crate::support::Server;
+use crate::support::{Server, lua};
 
 pub(crate) const NAME: &str = "orders";
 pub(crate) const TOKEN: &str = "leasehold_token:{orders}";
@@ -41,8 +41,8 @@ impl Call {
 
 /// An acquire of one hold for 30 s, of one token that is kept for a day.
 pub(crate) fn acquire(id: &str) -> Call {
-    let script = include_str!("../../../lua/lock_acquire.lua");
-    Call::new(script, &[NAME, TOKEN, CHANNEL], &[id, "1", "30000", "1", "86400000", "1"])
+    let args = [id, "1", "30000", "1", "86400000", "1", CHANNEL];
+    Call::new(lua::LOCK_ACQUIRE, &[NAME, TOKEN], &args)
 }
 
 /// What an acquire may differ in.
@@ -65,8 +65,7 @@ impl Call {
 }
 
 pub(crate) fn renew(id: &str, count: u32, ttl_ms: u64) -> Call {
-    let script = include_str!("../../../lua/lock_renew.lua");
-    Call::new(script, &[NAME], &[id, &count.to_string(), &ttl_ms.to_string()])
+    Call::new(lua::LOCK_RENEW, &[NAME], &[id, &count.to_string(), &ttl_ms.to_string()])
 }
 
 pub(crate) fn release(id: &str) -> Call {
@@ -74,34 +73,30 @@ pub(crate) fn release(id: &str) -> Call {
 }
 
 pub(crate) fn release_by(id: &str, publish_verb: &str) -> Call {
-    let script = include_str!("../../../lua/lock_release.lua");
-    Call::new(script, &[NAME, CHANNEL], &[id, publish_verb])
+    Call::new(lua::LOCK_RELEASE, &[NAME], &[id, publish_verb, CHANNEL, "0"])
 }
 
 pub(crate) fn release_later(id: &str, keep_ms: u64) -> Call {
-    let script = include_str!("../../../lua/lock_release.lua");
-    Call::new(script, &[NAME, CHANNEL], &[id, "PUBLISH", &keep_ms.to_string()])
+    let args = [id, "PUBLISH", CHANNEL, &keep_ms.to_string()];
+    Call::new(lua::LOCK_RELEASE, &[NAME], &args)
 }
 
 pub(crate) fn force_unlock() -> Call {
-    let script = include_str!("../../../lua/force_unlock.lua");
-    Call::new(script, &[NAME, CHANNEL], &["PUBLISH"])
+    Call::new(lua::FORCE_UNLOCK, &[NAME, TOKEN], &["", "PUBLISH", CHANNEL, ""])
 }
 
 pub(crate) fn force_unlock_if(id: &str) -> Call {
-    let script = include_str!("../../../lua/force_unlock.lua");
-    Call::new(script, &[NAME, CHANNEL], &["PUBLISH", id])
+    force_unlock_if_old(id, 0)
 }
 
 /// Only if the lock was taken so long ago.
 pub(crate) fn force_unlock_if_old(id: &str, age_us: u64) -> Call {
-    let script = include_str!("../../../lua/force_unlock.lua");
-    Call::new(script, &[NAME, CHANNEL, TOKEN], &["PUBLISH", id, &age_us.to_string()])
+    let args = [id, "PUBLISH", CHANNEL, &age_us.to_string()];
+    Call::new(lua::FORCE_UNLOCK, &[NAME, TOKEN], &args)
 }
 
 pub(crate) fn status() -> Call {
-    let script = include_str!("../../../lua/lock_status.lua");
-    Call::new(script, &[NAME, TOKEN, CHANNEL], &[])
+    Call::new(lua::LOCK_STATUS, &[NAME, TOKEN], &[CHANNEL])
 }
 
 /// A server of its own for a test, and a connection on which it runs the scripts.

@@ -1,10 +1,10 @@
 //! `fence_raise.lua`
 
 use super::bench::{Bench, Call, NAME, TOKEN, acquire};
+use crate::support::lua;
 
 fn raise(id: &str, end: i64, retention_ms: u64) -> Call {
-    let script = include_str!("../../../lua/fence_raise.lua");
-    Call::new(script, &[NAME, TOKEN], &[id, &end.to_string(), &retention_ms.to_string()])
+    Call::new(lua::FENCE_RAISE, &[NAME, TOKEN], &[id, &end.to_string(), &retention_ms.to_string()])
 }
 
 #[tokio::test]

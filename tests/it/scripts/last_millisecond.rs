@@ -3,6 +3,7 @@
 use redis::{Value, aio::MultiplexedConnection};
 
 use super::bench::{Bench, CHANNEL, NAME, TOKEN, answer, release};
+use crate::support::lua;
 
 /// How often a lease is watched to its end.
 const TIMES: usize = 20;
@@ -20,8 +21,8 @@ async fn at_once(connection: &mut MultiplexedConnection, lines: Vec<redis::Cmd>)
 
 fn acquire(hash: &str) -> redis::Cmd {
     let mut call = redis::cmd("EVALSHA");
-    call.arg(hash).arg(3).arg(NAME).arg(TOKEN).arg(CHANNEL);
-    call.arg("next").arg(1).arg(30_000).arg(1).arg(86_400_000).arg(1);
+    call.arg(hash).arg(2).arg(NAME).arg(TOKEN);
+    call.arg("next").arg(1).arg(30_000).arg(1).arg(86_400_000).arg(1).arg(CHANNEL);
     call
 }
 
@@ -34,9 +35,12 @@ fn is_at_the_end(reply: &Value) -> bool {
 async fn a_lease_in_its_last_millisecond_is_held_still() {
     let mut bench = Bench::start().await;
     let mut raw = bench.server.raw().await;
-    let script = include_str!("../../../lua/lock_acquire.lua");
-    let hash: String =
-        redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut raw).await.expect("a hash");
+    let hash: String = redis::cmd("SCRIPT")
+        .arg("LOAD")
+        .arg(lua::LOCK_ACQUIRE)
+        .query_async(&mut raw)
+        .await
+        .expect("a hash");
     let mut seen = 0;
     for time in 0..TIMES {
         let mut lines = vec![redis::cmd("HSET"), redis::cmd("PEXPIRE")];
@@ -61,7 +65,7 @@ async fn a_lease_in_its_last_millisecond_is_renewed() {
     let mut raw = bench.server.raw().await;
     // Each looks, and renews if nothing is left: one step of the server's.
     let look = "if redis.call('PTTL', KEYS[1]) ~= 0 then return -1 end";
-    let script = format!("{look}\n{}", include_str!("../../../lua/lock_renew.lua"));
+    let script = format!("{look}\n{}", lua::LOCK_RENEW);
     let mut renewed = 0;
     for _ in 0..TIMES {
         let mut lines = vec![redis::cmd("HSET"), redis::cmd("PEXPIRE")];

@@ -6,11 +6,10 @@ use super::{
     bench::{Bench, Call, acquire, answer, force_unlock, force_unlock_if, release, renew, status},
     sources,
 };
-
-const PREFLIGHT: &str = include_str!("../../../lua/preflight.lua");
+use crate::support::lua;
 
 fn preflight() -> Call {
-    Call::new(PREFLIGHT, &[], &["leasehold_preflight", "PUBLISH"])
+    Call::new(lua::PREFLIGHT, &[], &["leasehold_preflight", "PUBLISH"])
 }
 
 /// A user who may run exactly these commands, on any key and channel.

@@ -1,9 +1,10 @@
 //! `lock_release.lua` and `force_unlock.lua`
 
 use super::bench::{
-    Bench, CHANNEL, Call, NAME, TOKEN, acquire, answer, force_unlock, force_unlock_if,
-    force_unlock_if_old, release, release_by, release_later,
+    Bench, Call, NAME, TOKEN, acquire, answer, force_unlock, force_unlock_if, force_unlock_if_old,
+    release, release_by, release_later,
 };
+use crate::support::lua;
 
 #[tokio::test]
 async fn a_release_frees_the_lock_of_its_holder_only() {
@@ -125,9 +126,9 @@ async fn nothing_frees_a_key_of_another_type() {
 async fn a_name_cannot_run_as_lua() {
     let mut bench = Bench::start().await;
     let name = "'; redis.call('flushall'); --";
-    let script = include_str!("../../../lua/lock_acquire.lua");
     bench.command("SET untouched 1").await;
-    let call = Call::new(script, &[name, TOKEN, CHANNEL], &[name, "1", "30000", "1", "0", "1"]);
+    let call =
+        Call::new(lua::LOCK_ACQUIRE, &[name, TOKEN], &[name, "1", "30000", "1", "0", "1", name]);
     assert_eq!(answer(bench.run(&call).await), "[1, token]");
     assert_eq!(bench.ask("EXISTS untouched").await, "1");
 }

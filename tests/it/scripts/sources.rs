@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
+use crate::support::lua;
+
 /// The scripts, by file name.
 fn scripts() -> Vec<(String, String)> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
@@ -54,7 +56,7 @@ pub(super) fn commands() -> BTreeSet<String> {
 
 #[test]
 fn every_command_is_probed_before_it_is_needed() {
-    let preflight = include_str!("../../../lua/preflight.lua");
+    let preflight = lua::PREFLIGHT;
     for command in commands() {
         let probe = format!("{{'{}'", command.to_uppercase());
         assert!(preflight.contains(&probe), "preflight.lua does not probe {command}");
@@ -87,17 +89,22 @@ fn every_script_is_headed_by_its_keys_arguments_and_returns() {
     }
 }
 
+/// What runs of a script's file, with what the library puts before it.
+fn with_what_is_before(file: &str, script: &str) -> String {
+    let whole = lua::ALL.iter().find(|(name, _)| file.strip_suffix(".lua") == Some(name));
+    whole.map_or(script, |(_, whole)| whole).to_owned()
+}
+
 #[test]
 fn every_header_numbers_what_the_script_uses() {
     for (file, script) in scripts() {
+        let whole = with_what_is_before(&file, &script);
         for array in ["KEYS", "ARGV"] {
             let heading = format!("-- {array}: ");
             let named = script.lines().find_map(|line| line.strip_prefix(&heading)).unwrap_or("");
             for index in 1..=9 {
-                let used = script
-                    .lines()
-                    .map(code)
-                    .any(|line| line.contains(&format!("{array}[{index}]")));
+                let used =
+                    whole.lines().map(code).any(|line| line.contains(&format!("{array}[{index}]")));
                 let numbered = named.starts_with(&format!("{index} "))
                     || named.contains(&format!(", {index} "));
                 assert_eq!(used, numbered, "{array}[{index}] of {file}: used, and in its header");

@@ -6,6 +6,7 @@
 mod face;
 mod late;
 mod leftovers;
+pub(crate) mod lua;
 mod ports;
 mod proxy;
 mod server;

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use parking_lot::Mutex;
 
-use super::Server;
+use super::{Server, lua};
 
 /// A run of one of our scripts.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) script: &'static str,
+    /// How many of the words are KEYS.
+    keys: usize,
     /// KEYS, then ARGV.
     pub(crate) words: Vec<String>,
 }
@@ -18,19 +20,13 @@ pub(crate) struct Run {
 impl Run {
     /// The lease that the run was about.
     pub(crate) fn id(&self) -> &str {
-        let keys = match self.script {
-            "lock_acquire" => 3,
-            "lock_renew" => 1,
-            "lock_release" | "fence_raise" => 2,
-            other => panic!("{other} is not about a lease"),
-        };
-        &self.words[keys]
+        &self.words[self.keys]
     }
 
     /// The milliseconds that an acquire or a renewal asked for.
     pub(crate) fn ttl_ms(&self) -> u64 {
-        let at = if self.script == "lock_acquire" { 5 } else { 3 };
-        self.words[at].parse().expect("a number")
+        assert!(["lock_acquire", "lock_renew"].contains(&self.script), "{self:?} has no TTL");
+        self.words[self.keys + 2].parse().expect("a number")
     }
 }
 
@@ -85,18 +81,18 @@ fn parse(line: &str) -> Option<Run> {
         "EVAL" => |(name, _): &&(&str, &str), script: &str| script.contains(first_line(name)),
         _ => return None,
     };
-    let (name, _) = SCRIPTS.iter().find(|known| by(known, script))?;
-    Some(Run { script: name, words: words[3..].to_vec() })
+    let (name, _) = lua::ALL.iter().find(|known| by(known, script))?;
+    if !ABOUT_A_LEASE.contains(name) {
+        return None;
+    }
+    let keys = words[2].parse().ok()?;
+    Some(Run { script: name, keys, words: words[3..].to_vec() })
 }
 
 fn first_line(name: &str) -> &'static str {
-    let (_, body) = SCRIPTS.iter().find(|(known, _)| *known == name).expect("a script of ours");
-    body.lines().next().expect("a first line")
+    let (_, body) = lua::ALL.iter().find(|(known, _)| *known == name).expect("a script of ours");
+    let own = body.strip_prefix(lua::QUEUE).unwrap_or(body);
+    own.lines().next().expect("a first line")
 }
 
-const SCRIPTS: [(&str, &str); 4] = [
-    ("lock_acquire", include_str!("../../../lua/lock_acquire.lua")),
-    ("lock_renew", include_str!("../../../lua/lock_renew.lua")),
-    ("lock_release", include_str!("../../../lua/lock_release.lua")),
-    ("fence_raise", include_str!("../../../lua/fence_raise.lua")),
-];
+const ABOUT_A_LEASE: [&str; 4] = ["lock_acquire", "lock_renew", "lock_release", "fence_raise"];

@@ -32,10 +32,9 @@ pub fn plant(root: &str, list: &str, skipped: &str, files: &[&str]) -> ExitCode 
         let path = Path::new(root).join(file);
         let source = fs::read_to_string(&path).expect("a source file");
         if file.ends_with(".lua") {
-            let name = path.file_stem().expect("a name").to_string_lossy();
             for (what, script) in lua::mutants(file, &source) {
                 mutants.push(what);
-                scripts += &format!("    ({}, {name:?}, {script:?}),\n", mutants.len());
+                scripts += &format!("    ({}, {source:?}, {script:?}),\n", mutants.len());
             }
         } else {
             let mut syntax = syn::parse_file(&source).expect("Rust");
@@ -88,12 +87,12 @@ pub mod mutants {
     // SCRIPTS
     ];
 
-    /// The script, or what the mutant that is on makes of it.
-    pub fn script(name: &str, text: &'static str) -> &'static str {
+    /// The script, which may consist of several files, or what the mutant that is on makes of it.
+    pub fn script(text: &'static str) -> &'static str {
         let mut script = text;
-        for (number, of, mutated) in SCRIPTS {
-            if *of == name && on(*number) {
-                script = mutated;
+        for (number, file, mutated) in SCRIPTS {
+            if text.contains(file) && on(*number) {
+                script = text.replace(file, mutated).leak();
             }
         }
         script

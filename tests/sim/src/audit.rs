@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::checker::Rule;
 use crate::history::History;
+use crate::scripts::SCRIPTS;
 use crate::server::resp::{Command, Value};
 use crate::server::{Ran, sha1};
 
@@ -35,13 +36,8 @@ struct Cleared {
 
 impl Default for Audit {
     fn default() -> Self {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lua");
-        let files = std::fs::read_dir(folder).expect("the scripts");
-        let named = |path: std::path::PathBuf| {
-            let body = std::fs::read(&path).expect("a script");
-            (sha1(&body), path.file_stem().expect("a name").to_string_lossy().into_owned())
-        };
-        let names = files.map(|entry| named(entry.expect("an entry").path())).collect();
+        let names = SCRIPTS.iter().map(|(name, body)| (sha1(body.as_bytes()), (*name).to_owned()));
+        let names = names.collect();
         Self {
             names,
             releasing: BTreeSet::new(),

@@ -17,6 +17,7 @@ pub mod outcome;
 pub mod rng;
 pub mod scenario;
 pub mod scene;
+pub mod scripts;
 pub mod server;
 pub mod shapes;
 pub mod trace;

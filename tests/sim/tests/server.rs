@@ -1,12 +1,12 @@
 //! The server of the simulation answers as a real one does: the same commands on both, scripts included.
 
-use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use leasehold_sim::rng::Rng;
+use leasehold_sim::scripts::SCRIPTS;
 use leasehold_sim::server::Server;
 use leasehold_sim::server::resp::Value;
 
@@ -121,19 +121,8 @@ fn words(words: &[&str]) -> Vec<Vec<u8>> {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// The library's own scripts, by name.
-fn scripts() -> BTreeMap<String, Vec<u8>> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lua");
-    let files = std::fs::read_dir(folder).expect("the scripts");
-    let named = |path: std::path::PathBuf| {
-        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
-        (name, std::fs::read(&path).expect("a script"))
-    };
-    files.map(|entry| named(entry.expect("an entry").path())).collect()
-}
-
 /// A random call of a script.
-fn script_call(rng: &mut Rng, scripts: &BTreeMap<String, Vec<u8>>) -> Vec<Vec<u8>> {
+fn script_call(rng: &mut Rng) -> Vec<Vec<u8>> {
     let lock = ["a", "b", "text"][rng.below(3) as usize];
     let (token, channel) = (format!("token:{lock}"), format!("channel:{lock}"));
     let id = ["c:1", "c:2", "c:3"][rng.below(3) as usize];
@@ -143,25 +132,27 @@ fn script_call(rng: &mut Rng, scripts: &BTreeMap<String, Vec<u8>>) -> Vec<Vec<u8
     let retention = ["60000", "0"][rng.below(2) as usize];
     let grain = ["1", "10000000"][rng.below(2) as usize];
     let verb = ["PUBLISH", "NOSUCH"][usize::from(rng.chance(100))];
+    let keep = ["0", "10000"][usize::from(rng.chance(300))];
+    let age = ["", "0", "60000000"][rng.weighted(&[(0, 5), (1, 4), (2, 1)])];
     let end = ["1", "9007199254740000"][rng.below(2) as usize];
     let (name, keys, args): (_, Vec<&str>, Vec<&str>) = match rng.below(8) {
         0..3 => (
             "lock_acquire",
-            vec![lock, &token, &channel],
-            vec![id, count, ttl, "3", retention, grain],
+            vec![lock, &token],
+            vec![id, count, ttl, "3", retention, grain, &channel],
         ),
         3 => ("lock_renew", vec![lock], vec![id, count, ttl]),
-        4 => ("lock_release", vec![lock, &channel], vec![id, verb]),
-        5 => ("lock_status", vec![lock, &token, &channel], vec![]),
+        4 => ("lock_release", vec![lock], vec![id, verb, &channel, keep]),
+        5 => ("lock_status", vec![lock, &token], vec![&channel]),
         6 if rng.chance(500) => ("preflight", vec![], vec!["probe", verb]),
         6 => ("fence_raise", vec![lock, &token], vec![id, end, retention]),
-        _ if rng.chance(500) => ("force_unlock", vec![lock, &channel], vec![verb, id]),
-        _ => ("force_unlock", vec![lock, &channel], vec![verb]),
+        _ => ("force_unlock", vec![lock, &token], vec![id, verb, &channel, age]),
     };
-    let body = &scripts[name];
+    let (_, body) = SCRIPTS.iter().find(|(known, _)| *known == name).expect("a script");
+    let body = body.as_bytes();
     let mut command = match rng.chance(300) {
         true => vec![b"EVALSHA".to_vec(), leasehold_sim::server::sha1(body).into_bytes()],
-        false => vec![b"EVAL".to_vec(), body.clone()],
+        false => vec![b"EVAL".to_vec(), body.to_vec()],
     };
     command.push(keys.len().to_string().into_bytes());
     command.extend(words(&keys));
@@ -204,7 +195,6 @@ fn command(rng: &mut Rng) -> Vec<Vec<u8>> {
 #[test]
 fn it_answers_as_a_real_one_does() {
     let mut real = Real::start();
-    let scripts = scripts();
     let began = Instant::now();
     const EPOCH_US: u64 = 1_700_000_000_000_000;
     for seed in 0..40 {
@@ -215,8 +205,7 @@ fn it_answers_as_a_real_one_does() {
         real.ask(&words(&["SCRIPT", "FLUSH"]));
         let mut log = String::new();
         for _ in 0..150 {
-            let command =
-                if rng.chance(500) { script_call(&mut rng, &scripts) } else { command(&mut rng) };
+            let command = if rng.chance(500) { script_call(&mut rng) } else { command(&mut rng) };
             let shown: Vec<String> = command
                 .iter()
                 .map(|word| String::from_utf8_lossy(&word[..word.len().min(40)]).into_owned())

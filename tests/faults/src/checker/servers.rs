@@ -12,8 +12,9 @@ pub(super) fn check(view: &mut View<'_>) {
 
 /// S4: no release and no renewal changes a lock that another lease has.
 ///
-/// A lock is made by the acquire of its one lease, and gone with its `DEL`. From one on, until something may have
-/// been missed, it is known whose it is, or was until its time to live was over: then nobody may change it either.
+/// A lock is made by the acquire of its one lease, and gone with a `DEL`, or with the `HDEL` of that lease. From one
+/// on, until something may have been missed, it is known whose it is, or was until its time to live was over: then
+/// nobody may change it either.
 fn changed_for_another(view: &mut View<'_>) {
     // The lease of each lock; `None`: it was deleted.
     let mut leases: HashMap<(usize, &str), Option<&str>> = HashMap::new();
@@ -30,6 +31,7 @@ fn changed_for_another(view: &mut View<'_>) {
         };
         if script != "lock_acquire"
             && let Some(lease) = leases.get(&(node, key)).copied()
+            && (verb != "HDEL" || (lease.is_some() && lease == field))
         {
             view.checked("S4");
             if lease != Some(id) {
@@ -40,6 +42,9 @@ fn changed_for_another(view: &mut View<'_>) {
         }
         match verb {
             "DEL" => drop(leases.insert((node, key), None)),
+            "HDEL" if leases.get(&(node, key)).is_some_and(|lease| *lease == field) => {
+                leases.insert((node, key), None);
+            }
             "HSET" => drop(leases.insert((node, key), field)),
             _ => {}
         }

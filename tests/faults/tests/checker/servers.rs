@@ -4,9 +4,15 @@ use leasehold_faults::{checker::DRIVER, event::What, monitor::Reader};
 
 use crate::made::Made;
 
-const ACQUIRE: (&str, &str) = ("3", include_str!("../../../../lua/lock_acquire.lua"));
+const ACQUIRE: (&str, &str) = (
+    "2",
+    concat!(
+        include_str!("../../../../lua/queue.lua"),
+        include_str!("../../../../lua/lock_acquire.lua")
+    ),
+);
 const RENEW: (&str, &str) = ("1", include_str!("../../../../lua/lock_renew.lua"));
-const RELEASE: (&str, &str) = ("2", include_str!("../../../../lua/lock_release.lua"));
+const RELEASE: (&str, &str) = ("1", include_str!("../../../../lua/lock_release.lua"));
 
 /// A server that is watched, and what it tells.
 struct Told {
@@ -52,7 +58,7 @@ impl Told {
     }
 
     fn releases(self, id: &str) -> Self {
-        self.script(RELEASE, id).runs(&format!("HEXISTS n {id}"))
+        self.script(RELEASE, id).runs(&format!("HDEL n {id}"))
     }
 
     fn watched_anew(mut self) -> Self {
@@ -64,9 +70,9 @@ impl Told {
 #[test]
 fn one_lease_after_the_other_passes() {
     let a = Told::new().acquires("a:1").script(RENEW, "a:1").runs("PEXPIRE n 900");
-    let a = a.releases("a:1").runs("DEL n").runs("PUBLISH c 0");
+    let a = a.releases("a:1").runs("PUBLISH c 0");
     // It comes twice, and finds nothing.
-    a.releases("a:1").acquires("b:1").releases("b:1").runs("DEL n").made.passes(&["S4", "W1"]);
+    a.releases("a:1").acquires("b:1").releases("b:1").made.passes(&["S4", "W1"]);
 }
 
 #[test]
@@ -84,7 +90,7 @@ fn s4_a_renewal_of_what_another_has_or_nobody() {
     for command in ["PEXPIRE n 900", "HSET n a:1 2"] {
         let lost = || Told::new().acquires("a:1").acquires("b:1");
         renews(lost(), command).breaks("S4");
-        let freed = || Told::new().acquires("a:1").acquires("b:1").releases("b:1").runs("DEL n");
+        let freed = || Told::new().acquires("a:1").acquires("b:1").releases("b:1");
         renews(freed(), command).breaks("S4");
     }
 }
@@ -109,8 +115,8 @@ fn s4_what_is_no_script_of_ours_is_passed_over() {
 #[test]
 fn w1_a_renewal_after_the_release() {
     let renews_first = Told::new().acquires("a:1").script(RENEW, "a:1").runs("PEXPIRE n 900");
-    renews_first.releases("a:1").runs("DEL n").made.passes(&["W1"]);
-    let releases_first = || Told::new().acquires("a:1").releases("a:1").runs("DEL n");
+    renews_first.releases("a:1").made.passes(&["W1"]);
+    let releases_first = || Told::new().acquires("a:1").releases("a:1");
     releases_first().script(RENEW, "a:1").made.breaks("W1");
     releases_first().watched_anew().script(RENEW, "a:1").made.breaks("W1");
     releases_first().script(RENEW, "a:2").made.passes(&["W1"]);
@@ -120,6 +126,6 @@ fn w1_a_renewal_after_the_release() {
 fn a_script_that_is_sent_whole_is_known_too() {
     let (keys, body) = RENEW;
     let body = body.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    let released = Told::new().acquires("a:1").releases("a:1").runs("DEL n");
+    let released = Told::new().acquires("a:1").releases("a:1");
     released.sent("EVAL", &body, keys, "a:1").made.breaks("W1");
 }

@@ -1,0 +1,28 @@
+//! The texts of the scripts, as the library sends them.
+
+macro_rules! script {
+    ($($name:literal),+) => {
+        concat!($(include_str!(concat!("../../../lua/", $name, ".lua"))),+)
+    };
+}
+
+/// What comes before the scripts that grant a lock.
+pub(crate) const QUEUE: &str = script!("queue");
+pub(crate) const LOCK_ACQUIRE: &str = script!("queue", "lock_acquire");
+pub(crate) const LOCK_RENEW: &str = script!("lock_renew");
+pub(crate) const LOCK_RELEASE: &str = script!("lock_release");
+pub(crate) const LOCK_STATUS: &str = script!("lock_status");
+pub(crate) const FENCE_RAISE: &str = script!("fence_raise");
+pub(crate) const FORCE_UNLOCK: &str = script!("force_unlock");
+pub(crate) const PREFLIGHT: &str = script!("preflight");
+
+/// All of them by name.
+pub(crate) const ALL: [(&str, &str); 7] = [
+    ("lock_acquire", LOCK_ACQUIRE),
+    ("lock_renew", LOCK_RENEW),
+    ("lock_release", LOCK_RELEASE),
+    ("lock_status", LOCK_STATUS),
+    ("fence_raise", FENCE_RAISE),
+    ("force_unlock", FORCE_UNLOCK),
+    ("preflight", PREFLIGHT),
+];

@@ -1,0 +1,18 @@
+//! The library's scripts, as it sends them.
+
+macro_rules! script {
+    ($($name:literal),+) => {
+        concat!($(include_str!(concat!("../../../lua/", $name, ".lua"))),+)
+    };
+}
+
+/// Each with its name, and its text with what the library puts before it.
+pub const SCRIPTS: [(&str, &str); 7] = [
+    ("lock_acquire", script!("queue", "lock_acquire")),
+    ("lock_renew", script!("lock_renew")),
+    ("lock_release", script!("lock_release")),
+    ("lock_status", script!("lock_status")),
+    ("fence_raise", script!("fence_raise")),
+    ("force_unlock", script!("force_unlock")),
+    ("preflight", script!("preflight")),
+];
