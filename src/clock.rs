@@ -1,7 +1,7 @@
-//! Time and randomness, the two things a simulation replaces.
+//! Time and randomness, which a simulation replaces.
 //!
-//! Deadlines are read on a clock that also runs while the host is suspended, so a lease that ended
-//! during a suspend is over at the first look after it. Timers are tokio's, on the client's runtime.
+//! Deadlines are read from a clock that also runs while the host is suspended, so a lease that ended during a suspend
+//! is seen as over at the first look after it. Timers are tokio's, on the client's runtime.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,12 +16,12 @@ use uuid::Uuid;
 /// A moment on the client's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp {
-    /// Since an origin that means nothing. The largest is never.
+    /// The time since an arbitrary origin. The largest number means never.
     nanos: u64,
 }
 
 impl Timestamp {
-    /// The moment `since_origin` after the clock's origin.
+    /// Returns the moment `since_origin` after the clock's origin.
     pub const fn from_origin(since_origin: Duration) -> Self {
         Self { nanos: saturating_nanos(since_origin) }
     }
@@ -29,7 +29,7 @@ impl Timestamp {
     /// A moment that never comes.
     pub(crate) const NEVER: Self = Self { nanos: u64::MAX };
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// Returns the time from `earlier` to this moment, or zero if `earlier` is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.nanos.saturating_sub(earlier.nanos))
     }
@@ -56,20 +56,20 @@ const fn saturating_nanos(duration: Duration) -> u64 {
     if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 }
 }
 
-/// Where the time comes from.
+/// A source of the time.
 pub trait TimeSource: Send + Sync + 'static {
-    /// The time now. Never goes back.
+    /// Returns the time now, which never goes back.
     fn now(&self) -> Timestamp;
 }
 
-/// Where random bits come from.
+/// A source of random bits.
 pub trait Entropy: Send + Sync + 'static {
-    /// 128 bits, of which 122 are random at least.
+    /// Returns 128 bits, of which at least 122 are random.
     fn bits(&self) -> u128;
 }
 
-/// The time of the operating system. It includes suspends on Linux, Android, Apple's systems and Windows;
-/// elsewhere it is what `Instant` counts.
+/// The time of the operating system. It includes suspends on Linux, Android, Apple's systems and Windows; elsewhere it
+/// is that of `Instant`.
 pub(crate) struct SystemTimeSource;
 
 impl TimeSource for SystemTimeSource {
@@ -78,8 +78,8 @@ impl TimeSource for SystemTimeSource {
         read(rustix::time::ClockId::Boottime)
     }
 
-    /// `Instant` stops here while the host sleeps; this clock does not. It follows corrections of the
-    /// wall clock, during which it could step back a little: the latest time read so far is the least.
+    /// While the host sleeps, `Instant` stops on these systems, and this clock does not. It follows corrections of the
+    /// wall clock, which could set it back a little, so no reading is earlier than the latest so far.
     #[cfg(target_vendor = "apple")]
     fn now(&self) -> Timestamp {
         static LATEST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
@@ -110,8 +110,7 @@ impl Entropy for SystemEntropy {
     }
 }
 
-/// What every part of one client shares: its time, its randomness and its runtime.
-/// Clones are the same.
+/// What all parts of a client share: its time, its randomness and its runtime. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Clock {
     shared: Arc<Shared>,
@@ -121,7 +120,7 @@ struct Shared {
     source: Arc<dyn TimeSource>,
     entropy: Arc<dyn Entropy>,
     runtime: Handle,
-    /// Set when the runtime's tasks are dropped. A tokio timer panics when it is polled after that.
+    /// True once the runtime has dropped its tasks. A tokio timer panics if it is polled after that.
     stopped: AtomicBool,
 }
 
@@ -143,7 +142,7 @@ impl Clock {
         &self.shared.runtime
     }
 
-    /// Says that the runtime is gone: nothing will ever wake anybody again.
+    /// The runtime is gone, so nothing will ever wake a waiter again.
     pub(crate) fn stop(&self) {
         self.shared.stopped.store(true, Ordering::Release);
     }
@@ -152,7 +151,8 @@ impl Clock {
         self.shared.stopped.load(Ordering::Acquire)
     }
 
-    /// Ends at `at`, or when the runtime is gone: nothing else would ever wake the waiter.
+    /// Returns a timer that ends at `at`, or when the runtime is gone, because nothing would wake the waiter after
+    /// that.
     pub(crate) fn sleep_until(&self, at: Timestamp) -> Sleep {
         let timer = (at != Timestamp::NEVER).then(|| {
             let _runtime = self.shared.runtime.enter();
@@ -165,11 +165,11 @@ impl Clock {
         self.sleep_until(self.now().plus(duration))
     }
 
-    /// `future`'s output, or `None` if `at` comes first.
+    /// Returns the output of `future`, or `None` if `at` comes first.
     pub(crate) async fn until<F: Future>(&self, at: Timestamp, future: F) -> Option<F::Output> {
         let mut future = std::pin::pin!(future);
         let mut sleep = None;
-        // Most futures here are answered at once or after a round trip: the timer is made on the first wait.
+        // Most of these futures are ready at once or after a round trip, so the timer is made only at the first wait.
         std::future::poll_fn(|cx| {
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Some(output));
@@ -180,7 +180,7 @@ impl Clock {
         .await
     }
 
-    /// A new random lease number.
+    /// Returns a new random UUID.
     pub(crate) fn uuid(&self) -> Uuid {
         uuid::Builder::from_random_bytes(self.shared.entropy.bits().to_be_bytes()).into_uuid()
     }
@@ -192,14 +192,14 @@ impl Clock {
         (bits >> 64) as u64 ^ bits as u64
     }
 
-    /// A duration from `low` up to `high`, evenly spread.
+    /// Returns a random duration from `low` up to `high`, evenly distributed.
     pub(crate) fn jitter(&self, low: Duration, high: Duration) -> Duration {
         let span = high.saturating_sub(low).as_nanos() as u64;
         let random = self.shared.entropy.bits() as u64 & (u64::MAX >> 2);
         low + Duration::from_nanos(random.checked_rem(span).unwrap_or(0))
     }
 
-    /// The pause before attempt number `attempt` at something that failed: full jitter, up to `most`.
+    /// Returns the pause before attempt number `attempt` at something that failed: full jitter, up to `most`.
     pub(crate) fn back_off(&self, attempt: u32, most: Duration) -> Duration {
         let ceiling = FIRST_BACK_OFF.saturating_mul(1 << attempt.min(16)).min(most);
         self.jitter(Duration::from_millis(1), ceiling)
@@ -210,7 +210,7 @@ const FIRST_BACK_OFF: Duration = Duration::from_millis(20);
 
 /// A timer of the client's runtime that outlives it.
 pub(crate) struct Sleep {
-    /// `None` never ends.
+    /// `None` if it never ends.
     timer: Option<Pin<Box<tokio::time::Sleep>>>,
     clock: Clock,
 }

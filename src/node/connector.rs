@@ -1,4 +1,4 @@
-//! Where connections come from: the one seam between this crate and the network.
+//! Where connections come from. This is the only place where the crate meets the network.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,64 +13,64 @@ use tokio::sync::Notify;
 
 use crate::config::Address;
 
-/// A future of a connector.
+/// A future of a [`Connector`].
 pub type Connecting<T> = Pin<Box<dyn Future<Output = RedisResult<T>> + Send>>;
 
-/// Where servers are found. The simulation has another one.
+/// Finds servers. The simulation replaces it.
 pub trait Network: Send + Sync + 'static {
-    /// What connects to the server at `address`, as the client shows it: without credentials.
+    /// Returns what connects to the server at `address`, which has no credentials.
     fn connector(&self, address: &str) -> Arc<dyn Connector>;
 }
 
 /// Makes connections to one server.
 pub trait Connector: Send + Sync + 'static {
-    /// A new connection for commands, set up by [`command_config`]. Where it can, it notifies `lost` once it
-    /// is closed from the other side.
+    /// Makes a connection for commands, set up by [`command_config`]. If it can, it notifies `lost` when the other side
+    /// closes it.
     fn commands(&self, lost: Arc<Notify>) -> Connecting<MultiplexedConnection>;
 
-    /// A new connection for subscriptions.
+    /// Makes a connection for subscriptions.
     fn subscriptions(&self) -> Connecting<PubSub>;
 
-    /// A new connection that needs no runtime, made while the caller waits: for what is owed when the
-    /// runtime is gone. Without one that is not sent.
+    /// Makes a connection that needs no runtime, and blocks until it is made. It is for releases that are pending when
+    /// the runtime is gone; without it they are not sent.
     fn farewell(&self, within: Duration) -> RedisResult<redis::Connection> {
         let _ = within;
         Err(RedisError::from((ErrorKind::Io, "there are no connections without a runtime")))
     }
 }
 
-/// How many commands a connection takes without making the caller wait. What is decided and queued
-/// under a lock must never wait there, and the order of the queue is the order on the wire.
+/// How many commands a connection queues before a caller has to wait. A command that is decided on and queued under a
+/// mutex must never wait there, and the order of the queue is the order on the wire.
 const QUEUE: usize = 1 << 24;
 
-/// How a connection for commands is set up, wherever its bytes go.
+/// Returns the settings of a connection for commands, whatever carries its bytes.
 pub fn command_config(lost: Arc<Notify>) -> AsyncConnectionConfig {
-    let tell = move |push: PushInfo| {
+    let notify = move |push: PushInfo| {
         if push.kind == PushKind::Disconnection {
             lost.notify_one();
         }
         Ok::<(), SendError>(())
     };
-    // Calls have deadlines of their own, which the connection's timers would only double.
+    // Calls have their own deadlines, so the connection needs no timers.
     AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_pipeline_buffer_size(QUEUE)
-        .set_push_sender(tell)
+        .set_push_sender(notify)
 }
 
 /// Connections over TCP, TLS or a Unix socket.
 pub(super) struct Sockets {
-    /// RESP3, which tells of a closed connection before anybody uses it again.
+    /// RESP3, which reports a closed connection before anybody uses it again.
     commands: redis::Client,
-    /// RESP2, which every server and proxy offers subscriptions in.
+    /// RESP2, in which every server and proxy offers subscriptions.
     subscriptions: redis::Client,
-    /// RESP2, too; what is queued on it when it is dropped must still be sent.
+    /// RESP2 as well. What is queued on it must still be sent after it is dropped.
     farewell: redis::Client,
 }
 
 impl Sockets {
-    /// `patience`: after how long without an acknowledgement the kernel gives a connection up.
+    /// `patience`: how long the kernel waits for an acknowledgement before it gives a connection up.
     pub(super) fn new(address: &Address, patience: Duration) -> RedisResult<Self> {
         let keepalive = socket2::TcpKeepalive::new()
             .with_time(patience)
@@ -78,7 +78,7 @@ impl Sockets {
         let settings = TcpSettings::default()
             .set_nodelay(true)
             .set_keepalive(keepalive)
-            // What is still queued on a connection that is given up must not be sent after it.
+            // What is still queued on an abandoned connection must not be sent later.
             .set_linger_time(Duration::ZERO);
         #[cfg(any(target_os = "linux", target_os = "android"))]
         let settings = settings.set_user_timeout(patience);
@@ -113,7 +113,7 @@ impl Connector for Sockets {
     }
 }
 
-/// No connection to it ever comes about.
+/// A server to which no connection is ever made.
 #[cfg(test)]
 pub(super) struct Nowhere;
 

@@ -1,15 +1,16 @@
-//! What is sent after the runtime is gone.
+//! Sends releases after the runtime has ended.
 //!
-//! A runtime that ends drops the tasks of a client. Nobody is left then who could send the releases that are owed,
-//! and with `?` out of `main` there nearly always are some. So whoever finds that out sends them, over a connection
-//! without a runtime, and waits for the answers: once the last task is gone ([`Farewell`]), and for every release that
-//! becomes owed later, since guards may outlive the runtime.
+//! A runtime that ends drops the tasks of a client, so none of them can send the pending releases, and after a `?` out
+//! of `main` there nearly always are some. They are sent over a connection that needs no runtime, and the sender waits
+//! for the answers. The sender is the last task, when it is dropped ([`Farewell`]), and then everybody who leaves a
+//! release, since guards may outlive the runtime.
 //!
-//! * It is the one place where a drop blocks: for [`PATIENCE`] in all and per client, and only if something is owed.
-//!   Everything that may take longer, as the lookup of a name, is done on a thread that is not waited for any longer.
-//! * As on every new connection, the predecessor is killed first, so that no acquire of it can run behind the
-//!   release. Where that is not allowed the release is sent all the same, once.
-//! * What a guard still holds is not released: it is not owed before the guard is dropped.
+//! * This is the only place where a drop blocks: for [`PATIENCE`] in total per client, and only if a release is
+//!   pending. Everything that may take longer, such as the lookup of a name, is done on a thread that is abandoned
+//!   after that time.
+//! * As on every new connection, the predecessor is killed first, so that none of its acquires can run after the
+//!   release. If that is not allowed, the release is sent nevertheless, once.
+//! * A lease that a living guard holds is not released: its release is not pending before the guard is dropped.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -30,7 +31,7 @@ use super::wire;
 use crate::events;
 use crate::key::LeaseId;
 
-/// What the tasks of a client have in common: dropped with the last of them, it says the farewell.
+/// Shared by the tasks of a client. It is dropped with the last of them, and then sends the pending releases.
 #[derive(Default)]
 pub(crate) struct Farewell {
     nodes: Mutex<Vec<Arc<Shared>>>,
@@ -54,17 +55,19 @@ impl Drop for Farewell {
 }
 
 impl Shared {
-    /// Whoever owes something looks here behind it, and the last task takes what is owed behind its mark: one of them
-    /// sees it.
-    fn is_deserted_in_debt(&self) -> bool {
+    /// Returns true if a release is pending and no task can send it.
+    ///
+    /// Whoever leaves a release looks here after that, and the last task collects releases after it has set its mark.
+    /// So one of them sees the release.
+    fn is_deserted_with_releases(&self) -> bool {
         self.deserted.load(Ordering::Acquire) && !self.link.lock().pending.is_empty()
     }
 }
 
-/// For how long a client still blocks at its end.
+/// How long a client may still block at its end.
 pub(super) struct Patience {
     left: Mutex<Duration>,
-    /// A fork of the process has the same locks in its memory, and must not give them back.
+    /// A fork of the process has the same locks in its memory, and must not release them.
     process: u32,
 }
 
@@ -74,30 +77,30 @@ impl Default for Patience {
     }
 }
 
-/// Sends what these nodes owe, all at once, where nobody else does so any more.
+/// Sends the pending releases of those nodes whose tasks are gone, to all nodes at once.
 pub(super) fn say<'a>(nodes: impl Iterator<Item = &'a Arc<Shared>>, patience: &Patience) {
     if patience.process != std::process::id() {
         return;
     }
     let began_at = Instant::now();
     let (done, all_done) = channel::<()>();
-    for node in nodes.filter(|node| node.is_deserted_in_debt()) {
+    for node in nodes.filter(|node| node.is_deserted_with_releases()) {
         let (node, done) = (node.clone(), done.clone());
         let speak = move || {
             let opened = node.last_connection.lock().speak(&node, began_at + PATIENCE);
             drop(done);
             if opened {
-                // Others may follow soon, as guards are dropped one by one.
+                // More releases may follow soon, as guards are dropped one by one.
                 thread::sleep(LINGER);
                 node.last_connection.lock().connection = None;
             }
         };
-        // Without a thread nothing is sent: the locks end by themselves.
+        // Without a thread nothing is sent, and the locks expire.
         let _ = thread::Builder::new().name(THREAD.to_owned()).spawn(speak);
     }
     drop(done);
     let mut left = patience.left.lock();
-    // An error either way: all threads are done, or the time is over.
+    // This is always an error: all threads are done, or the time is over.
     let _ = all_done.recv_timeout(*left);
     *left = left.saturating_sub(began_at.elapsed());
 }
@@ -107,23 +110,23 @@ pub(super) fn say<'a>(nodes: impl Iterator<Item = &'a Arc<Shared>>, patience: &P
 pub(super) struct LastConnection {
     pub(super) predecessors: Predecessors,
     connection: Option<Connection>,
-    /// It failed once: the server is not asked again.
+    /// It failed once, so it is not tried again.
     over: bool,
 }
 
 impl LastConnection {
-    /// Sends what is owed. Whether it opened the connection.
+    /// Sends the pending releases. Returns true if it opened the connection.
     fn speak(&mut self, node: &Shared, until: Instant) -> bool {
         if self.over {
             return false;
         }
         let opens = self.connection.is_none();
-        let owed = mem::take(&mut node.link.lock().pending);
+        let pending = mem::take(&mut node.link.lock().pending);
         let connection = match self.connection.take() {
             Some(connection) => Ok(connection),
             None => self.introduce(node, until),
         };
-        match connection.and_then(|connection| release(connection, owed, until)) {
+        match connection.and_then(|connection| release(connection, pending, until)) {
             Ok(connection) => self.connection = Some(connection),
             Err(error) => {
                 self.over = true;
@@ -134,7 +137,7 @@ impl LastConnection {
         opens && !self.over
     }
 
-    /// Connects, and makes sure that nothing of the connections before can run any more.
+    /// Connects, and ensures that no command of the last connection can run any more.
     fn introduce(&mut self, node: &Shared, until: Instant) -> RedisResult<Connection> {
         let mut connection = node.endpoint.connector.farewell(left(until)?)?;
         give(&connection, until)?;
@@ -142,7 +145,7 @@ impl LastConnection {
         let run_id = match &info {
             Ok(Value::BulkString(text)) => run_id(&String::from_utf8_lossy(text)),
             Ok(Value::VerbatimString { text, .. }) => run_id(text),
-            // This user may not ask.
+            // The user may not ask.
             _ => None,
         };
         if let Some(client_id) = self.predecessors.to_kill(&Identity { run_id, client_id: None }) {
@@ -155,18 +158,18 @@ impl LastConnection {
     }
 }
 
-/// Sends the releases, many at a time, and waits for their answers.
+/// Sends the releases, many at a time, and waits for the answers.
 fn release(
     mut connection: Connection,
-    owed: BTreeMap<LeaseId, PendingRelease>,
+    pending: BTreeMap<LeaseId, PendingRelease>,
     until: Instant,
 ) -> RedisResult<Connection> {
-    let mut owed = owed.into_values().peekable();
-    while owed.peek().is_some() {
+    let mut pending = pending.into_values().peekable();
+    while pending.peek().is_some() {
         let mut pipeline = redis::pipe();
-        for owed in owed.by_ref().take(AT_ONCE) {
-            // Whole: there is no time for a second round trip where its hash is not known.
-            pipeline.add_command(wire::command(&owed.call, true));
+        for PendingRelease { call, .. } in pending.by_ref().take(AT_ONCE) {
+            // With the script's text, because there is no time for a second round trip if its hash is not known.
+            pipeline.add_command(wire::command(&call, true));
         }
         give(&connection, until)?;
         let packed = pipeline.get_packed_pipeline();
@@ -175,7 +178,7 @@ fn release(
     Ok(connection)
 }
 
-/// A refusal is an answer, too.
+/// Fails only if the connection is broken: a refusal is an answer, too.
 fn unless_broken<T>(answer: RedisResult<T>) -> RedisResult<()> {
     match answer {
         Err(error) if error.is_io_error() || error.is_unrecoverable_error() => Err(error),
@@ -183,7 +186,7 @@ fn unless_broken<T>(answer: RedisResult<T>) -> RedisResult<()> {
     }
 }
 
-/// Lets the next exchange take what is left of the time.
+/// Limits the next exchange to the time that is left.
 fn give(connection: &Connection, until: Instant) -> RedisResult<()> {
     let left = Some(left(until)?);
     connection.set_read_timeout(left)?;
@@ -202,9 +205,9 @@ fn run_id(info: &str) -> Option<String> {
     info.lines().find_map(|line| line.strip_prefix("run_id:")).map(|id| id.trim().to_owned())
 }
 
-/// How long a client blocks after its runtime, in all.
+/// How long a client blocks after its runtime has ended, in total.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// How long the connection is kept after it was opened.
+/// How long the connection is kept after it is opened.
 const LINGER: Duration = Duration::from_millis(100);
 const AT_ONCE: usize = 500;
 const THREAD: &str = "leasehold-end";

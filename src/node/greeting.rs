@@ -1,7 +1,8 @@
-//! Connections that fail before a server can be asked anything: in words that help, and never the server's own.
+//! Explains why a connection failed before the client could ask the server anything, and never in the server's own
+//! words.
 //!
-//! The server's first answers are those to HELLO or AUTH, and a server, or whatever else answers at that
-//! address, may repeat there what it was sent: the password.
+//! The server's first answers are those to HELLO or AUTH. A server, or whatever else answers at that address, may
+//! repeat in them what it was sent: the password.
 
 use std::error::Error;
 use std::io;
@@ -14,11 +15,11 @@ use crate::config::Address;
 use crate::error::{Cause, Fault, State};
 use crate::secret::Secrets;
 
-/// How a server is greeted, as its URL says.
+/// How a connection to a server begins, according to its URL.
 #[derive(Clone)]
 pub(super) struct Greeting {
     tls: bool,
-    /// What no text about the server may have in it.
+    /// What no text about the server may contain.
     pub(super) secrets: Secrets,
 }
 
@@ -27,12 +28,12 @@ impl Greeting {
         Self { tls: address.is_tls(), secrets: address.secrets.clone() }
     }
 
-    /// What it means that no connection could be set up.
+    /// Returns the fault for a connection that could not be set up.
     pub(super) fn fault(&self, error: &RedisError) -> Fault {
         fault(error, self.tls, &self.secrets)
     }
 
-    /// What it means that no connection was there after `limit`.
+    /// Returns the fault for a connection that was not set up within `limit`.
     pub(super) fn silence(&self, limit: Duration) -> Fault {
         match self.tls {
             true => {
@@ -94,7 +95,7 @@ fn fault(error: &RedisError, tls: bool, secrets: &Secrets) -> Fault {
     )
 }
 
-/// A login that is refused.
+/// Returns the fault if the server refused the login.
 fn login(error: &RedisError) -> Option<Fault> {
     let text = error.to_string();
     let denied = |what: &str, message: &str| {
@@ -125,7 +126,7 @@ fn login(error: &RedisError) -> Option<Fault> {
     )
 }
 
-/// The operating system's words, or those of TLS: nothing of the server's.
+/// Returns the fault for a broken channel, in the words of the operating system or of TLS, and none of the server's.
 fn no_channel(error: &RedisError, text: &str, tls: bool, secrets: &Secrets) -> Fault {
     let shown = secrets.clean(text);
     let kind = kind(error);

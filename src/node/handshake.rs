@@ -1,5 +1,5 @@
-//! What a new connection does first: learn which server it speaks to, see that every command is allowed,
-//! and kill its predecessors there.
+//! What a new connection does first: it identifies its server, checks that every command is allowed, and kills its
+//! predecessor there.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use crate::clock::Timestamp;
 use crate::error::Fault;
 use crate::script::{Arg, Call, PREFLIGHT, Reply};
 
-/// Which server a connection speaks to, and who it is there.
+/// The server of a connection, and the connection's id there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// New with every start of a server. `None`: the user may not read it.
+    /// It changes with every start of a server. `None` if the user may not read it.
     pub(super) run_id: Option<String>,
-    /// Counted anew with every start of a server.
+    /// The count starts again with every start of a server.
     pub(super) client_id: Option<i64>,
 }
 
 pub(super) struct Handshake<'a> {
     pub(super) shared: &'a Shared,
     pub(super) commands: &'a Commands,
-    /// How long it may take.
+    /// How long the handshake may take.
     pub(super) limit: Duration,
-    /// When it must be over.
+    /// When the handshake must be over.
     pub(super) until: Timestamp,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Met {
 }
 
 impl Handshake<'_> {
-    /// Takes down in `predecessors` what became of the older connections.
+    /// Runs the handshake, and records in `predecessors` whether the older connections have ended.
     pub(super) async fn run(&self, predecessors: &mut Predecessors) -> Result<Met, Fault> {
         let mut client_id = redis::cmd("CLIENT");
         client_id.arg("ID");
@@ -57,10 +57,10 @@ impl Handshake<'_> {
         Ok(Met { identity, run })
     }
 
-    /// Learns which run of which server this is. Where votes are counted, it must be no other node's.
+    /// Identifies the server and its run. If its answers are votes, it must not be the server of another node.
     async fn meet(&self) -> Result<Run, Fault> {
         let votes = self.shared.votes();
-        // Both are on the wire before the first answer is waited for.
+        // Both requests are sent before the first answer is awaited.
         let replication = self.commands.send(info_command("replication"));
         let server = match info(self, "server").await {
             Err(fault @ Fault::Denied { .. }) if votes => return Err(fault),
@@ -92,7 +92,7 @@ impl Handshake<'_> {
         Ok(Run { id, uptime: uptime.map(Duration::from_secs), past, heard_at })
     }
 
-    /// Refuses what keeps no locks, or only some of them.
+    /// Refuses a server that keeps no locks, or only some of them.
     async fn check_kind(&self, server: Option<&HashMap<String, String>>) -> Result<(), Fault> {
         let mode =
             |info: &HashMap<String, String>| MODES.iter().find_map(|name| info.get(*name).cloned());
@@ -114,7 +114,7 @@ impl Handshake<'_> {
         }
     }
 
-    /// How many masters of its cluster keep data; `None`: it does not say.
+    /// Returns the number of masters in its cluster that keep data, or `None` if the server does not report it.
     async fn shards(&self) -> Result<Option<u64>, Fault> {
         let mut command = redis::cmd("CLUSTER");
         command.arg("INFO");
@@ -122,7 +122,8 @@ impl Handshake<'_> {
         Ok(cluster.and_then(|info| fields(&info).get("cluster_size")?.parse().ok()))
     }
 
-    /// Ends a connection on the server, so that nothing of it runs behind this one. False if that may not be done.
+    /// Ends a connection on the server, so that none of its commands run after those of this one. Returns false if the
+    /// user may not do that.
     async fn kill(&self, client_id: i64) -> Result<bool, Fault> {
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("ID").arg(client_id);
@@ -135,7 +136,7 @@ impl Handshake<'_> {
             keys: Vec::new(),
             args: vec![Arg::Word(PROBE), Arg::Word("PUBLISH")],
         };
-        // Both ways, so that a user who may do only one of EVALSHA and EVAL is found out here.
+        // In both ways, so that it fails here if the user may run only one of EVALSHA and EVAL.
         match self.answer(self.commands.call(&call, false)).await {
             Ok(_) | Err(Fault::NoScript) => {}
             Err(Fault::Refused(cause)) if cause.is_unknown_command() => {
@@ -172,7 +173,7 @@ impl Handshake<'_> {
     }
 }
 
-/// What a server says of itself that bears on the promises of a lock. `None`: the user may not ask.
+/// What a server reports that bears on the promises of a lock. `None`: the user may not ask.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     /// It is a node of a Redis Cluster.
@@ -183,11 +184,11 @@ pub(crate) struct Facts {
     pub(crate) max_memory: Option<u64>,
     pub(crate) append_only: Option<bool>,
     pub(crate) fsync_always: Option<bool>,
-    /// How far the server's wall clock is ahead of this host's, half a round trip uncertain.
+    /// How far the server's wall clock is ahead of this host's, give or take half a round trip.
     pub(crate) clock_ahead_ms: Option<i64>,
 }
 
-/// Asks for all at once: one round trip, and `limit` for it.
+/// Asks for everything at once, in one round trip of at most `limit`.
 pub(super) async fn facts(
     shared: &Arc<Shared>,
     commands: &Commands,
@@ -224,7 +225,7 @@ pub(super) async fn facts(
     })
 }
 
-/// From the reply to TIME, asked for at `before`, and here at `after`.
+/// Evaluates a reply to TIME that was requested at `before` and arrived at `after`.
 fn clock_ahead_ms(time: &Reply, before: Duration, after: Duration) -> Option<i64> {
     let [seconds, micros] = time.list()? else { return None };
     let there = seconds.number()?.saturating_mul(1000).saturating_add(micros.number()? / 1000);
@@ -259,7 +260,7 @@ pub(super) fn info_command(section: &str) -> redis::Cmd {
     command
 }
 
-/// The fields of a section of INFO.
+/// Returns the fields of a section of INFO.
 pub(super) fn fields(info: &Reply) -> HashMap<String, String> {
     info.text()
         .unwrap_or_default()
@@ -275,7 +276,7 @@ fn config_command(setting: &str) -> redis::Cmd {
     command
 }
 
-/// What the server refuses to say, in whatever words, is not known. Its state is another matter: it may pass.
+/// Returns `None` if the server refuses to answer, in whatever words. A state that may pass is an error.
 fn optional<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
     match answer {
         Ok(value) => Ok(Some(value)),
@@ -284,7 +285,7 @@ fn optional<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
     }
 }
 
-/// Where `INFO server` says whether it is a Sentinel, a node of a cluster or neither: Redis, Valkey.
+/// The field of `INFO server` that says whether it is a Sentinel, a node of a cluster or neither: Redis's, Valkey's.
 const MODES: [&str; 2] = ["redis_mode", "server_mode"];
 /// A key and a channel that nobody uses.
 pub(super) const PROBE: &str = "leasehold_probe";

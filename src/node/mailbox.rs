@@ -110,7 +110,7 @@ impl Mailbox {
         Inbox { mailbox: self.clone(), letters: Arc::default() }
     }
 
-    /// Returns the number that a subscription must know which is made from now on.
+    /// Returns how often the node has met another server. A subscription takes this number from before its connection.
     pub(super) fn moves(&self) -> u64 {
         self.shared.state.lock().moves
     }

@@ -178,8 +178,8 @@ impl Node {
         self.shared.unanswered(generation, sent_at);
     }
 
-    /// Leaves a release to the supervisor, which sends it until it has reached the server, on this connection or a later
-    /// one. `sent` is its first sending, if there was one.
+    /// Leaves a release to the supervisor, which sends it until it has reached the server, on this connection or a
+    /// later one. `sent` is its first sending, if there was one.
     pub(crate) fn leave_release(
         &self,
         id: LeaseId,

@@ -1,40 +1,40 @@
-//! What a server says of its role and of where its data comes from (`INFO replication`).
+//! What a server reports about its role and the origin of its data (`INFO replication`).
 //!
-//! Data comes down a *history* of writes, which has an id. Redis gives a server another one
+//! Data results from a *history* of writes, which has an id. Redis gives a server another history
 //!
 //! * at its start,
 //! * when it becomes a replica and has taken over its master's data,
 //! * when a replica becomes a master, always,
-//! * when a first replica follows it, or none has for `repl-backlog-ttl`: then nothing was lost.
+//! * when a first replica follows it, or when none has for `repl-backlog-ttl`: then nothing was lost.
 //!
-//! So a server that was demoted, got the data of another and was promoted has another history, though it never
-//! restarted. It remembers for a while that it followed another before; it does not say when that was.
+//! So a server that was demoted, received the data of another and was promoted has another history, although it never
+//! restarted. It remembers for a while that it followed another server, but not when.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Whether a server takes writes, or follows one that does.
+/// The role of a server: it accepts writes, or follows a server that does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Master,
-    /// Of the master at that address, `host:port`; empty where it is not named.
+    /// The address of its master, `host:port`; empty if it is not reported.
     Replica(Arc<str>),
 }
 
 /// A server's role, and the history of its data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Past {
-    /// `None`: it does not say, or the user may not ask.
+    /// `None` if the server does not report it, or if the user may not ask.
     pub(super) role: Option<Role>,
-    /// The id of its history. `None`: as above.
+    /// The id of its history; `None` for the same reasons.
     pub(super) history: Option<String>,
-    /// It had another history before: it was a replica, or was started from a snapshot that came from elsewhere
-    /// or that replicas had, too.
+    /// It had another history before: it was a replica, or was started from a snapshot that came from elsewhere or that
+    /// replicas also had.
     pub(super) had_another: bool,
 }
 
 impl Past {
-    /// From the fields of `INFO replication`.
+    /// Reads the fields of `INFO replication`.
     pub(super) fn read(fields: &HashMap<String, String>) -> Self {
         let field = |name: &str| fields.get(name).map(String::as_str);
         let role = match field("role") {
@@ -52,7 +52,7 @@ impl Past {
 }
 
 impl Past {
-    /// Whether grants that were counted on `self` still count with a server that says this now.
+    /// Returns true if grants that counted with this past still count if the server reports `now`.
     pub(super) fn goes_on_in(&self, now: &Self) -> bool {
         self.history == now.history && !matches!(now.role, Some(Role::Replica(_)))
     }

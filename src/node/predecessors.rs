@@ -1,19 +1,19 @@
-//! The older connections of a node: whether their server may still run what was written to them.
+//! Older connections of a node, and whether the server may still run commands that were written to them.
 //!
-//! | what is known of an older connection     | what follows                                               |
-//! |------------------------------------------|------------------------------------------------------------|
-//! | it spoke to another run of the server    | nothing of it can run                                      |
-//! | it was killed on the server              | nothing of it can run                                      |
-//! | neither                                  | it may linger, as long as that run of the server goes on   |
+//! | what is known about an older connection | what follows                                       |
+//! |-----------------------------------------|----------------------------------------------------|
+//! | it led to another run of the server     | none of its commands can run                       |
+//! | it was killed on the server             | none of its commands can run                       |
+//! | neither                                 | it may linger until that run of the server ends    |
 //!
-//! The last connection is remembered by its name, and all others by one flag, however many there were. So a
-//! handshake kills one connection at most, whatever became of those before.
+//! The last connection is remembered by its client id, and all others by one flag, however many there were. So a
+//! handshake kills at most one connection.
 
 use super::handshake::Identity;
 
 #[derive(Debug, Default)]
 pub(super) struct Predecessors {
-    /// The last connection that was in use, until it is known what became of it.
+    /// The last connection that was in use, until it is known whether it has ended.
     last: Option<Identity>,
     lingering: Option<Lingering>,
 }
@@ -21,27 +21,27 @@ pub(super) struct Predecessors {
 /// Connections that could not be killed.
 #[derive(Debug)]
 struct Lingering {
-    /// The run of the server that they spoke to. `None`: it is not known.
+    /// The run of the server that they led to; `None` if it is not known.
     run_id: Option<String>,
 }
 
 impl Predecessors {
-    /// The connection to kill on the server that `new` speaks to, if there is one.
+    /// Returns the client id of the connection to kill on the server of `new`, if there is one.
     pub(super) fn to_kill(&self, new: &Identity) -> Option<i64> {
         let last = self.last.as_ref()?;
-        // In another run that number is a stranger's.
+        // In another run, that id belongs to a stranger.
         let same_run = last.run_id.is_some() && last.run_id == new.run_id;
         last.client_id.filter(|_| same_run)
     }
 
-    /// A new connection speaks to the run of `new`; `killed`: the one [`to_kill`](Self::to_kill) is gone.
+    /// A new connection leads to the run of `new`. `killed`: the connection [`to_kill`](Self::to_kill) has ended.
     pub(super) fn met(&mut self, new: &Identity, killed: bool) {
         let ended = |run_id: &Option<String>| matches!((run_id, &new.run_id), (Some(before), Some(now)) if before != now);
         self.lingering.take_if(|lingering| ended(&lingering.run_id));
         let Some(last) = self.last.take().filter(|last| !killed && !ended(&last.run_id)) else {
             return;
         };
-        // Where the run of some is not known, that of all together is not.
+        // If the run of one of them is not known, no single run describes them all.
         match &mut self.lingering {
             Some(Lingering { run_id: None }) => {}
             lingering => *lingering = Some(Lingering { run_id: last.run_id }),
@@ -53,7 +53,7 @@ impl Predecessors {
         self.last = Some(identity);
     }
 
-    /// Whether bytes of older connections may still be run behind those of the new one.
+    /// Returns true if commands of older connections may still run after those of the new one.
     pub(super) fn may_linger(&self) -> bool {
         self.lingering.is_some()
     }

@@ -1,41 +1,41 @@
-//! Redlock's delayed restart, done by the client: a server that may have forgotten its locks grants none that
-//! count, until whatever it may have granted before is over. Pure: times come in, nothing is asked.
+//! Redlock's delayed restart, done by the client: if a server may have forgotten its locks, its grants do not count
+//! until every lease that it may have granted before is over. Pure: it takes the time as an argument and asks nothing.
 //!
-//! | seen of the server                      | its grants count again                                           |
-//! |-----------------------------------------|------------------------------------------------------------------|
-//! | the first time                          | when it has been up for the quarantine and a second              |
-//! | the first time, and it followed another | a quarantine from now: it does not say until when it did         |
-//! | the same run with the same history      | when they did before                                             |
-//! | another run, or another history         | a quarantine from now                                            |
+//! | the server that was met                     | when its grants count                                          |
+//! |---------------------------------------------|----------------------------------------------------------------|
+//! | is met for the first time                   | when it has been up for the quarantine and a second            |
+//! | the same, and it has followed another       | a quarantine from now: it does not say when it stopped         |
+//! | is the same run with the same history       | when they did before                                           |
+//! | is another run, or has another history      | a quarantine from now                                          |
 //!
-//! A history is of data, see `past.rs`: a server that got the data of another has forgotten its own.
+//! The history is that of its data, see `past.rs`: a server that received the data of another has forgotten its own.
 //!
-//! What a server says of its disk counts for nothing. An append-only file that is written through now need not have
-//! been while the run before granted, and the disk may have been another. Who knows better sets the quarantine
-//! to zero.
+//! What a server reports about its disk has no influence. Even if it writes an append-only file through now, the
+//! previous run may not have done so, or may have had another disk. A user who knows better sets the quarantine to
+//! zero.
 
 use std::time::Duration;
 
 use super::past::Past;
 use crate::clock::Timestamp;
 
-/// What a server says of its run, and when.
+/// What a server reports about its run, and when.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) id: Option<String>,
-    /// The difference of two clock readings in whole seconds: up to a second too long or too short.
+    /// The difference of two clock readings in whole seconds, so it is up to a second too long or too short.
     pub(super) uptime: Option<Duration>,
     /// Its role, and where its data comes from.
     pub(super) past: Past,
-    /// When this was heard.
+    /// When this was reported.
     pub(super) heard_at: Timestamp,
 }
 
-/// Whether the grants of a node count.
+/// The time from which on the grants of a node count.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     length: Duration,
-    /// The last run, and how many there were, each with one history.
+    /// The last run, and the number of runs so far, each with one history.
     pub(super) run_id: Option<String>,
     pub(super) run: u64,
     history: Option<String>,
@@ -43,7 +43,7 @@ pub(super) struct Quarantine {
 }
 
 impl Quarantine {
-    /// None if `length` is zero.
+    /// If `length` is zero, grants always count.
     pub(super) fn new(length: Duration) -> Self {
         Self { length, run_id: None, run: 0, history: None, until: Timestamp::default() }
     }
@@ -52,11 +52,11 @@ impl Quarantine {
         !self.length.is_zero()
     }
 
-    /// A new connection leads to `run`. Whether it is another than the last one.
+    /// A new connection leads to `run`. Returns true if that is not the run of the last connection.
     pub(super) fn meet(&mut self, run: &Run) -> bool {
         let first = self.run == 0;
         let history = &run.past.history;
-        // Where it matters, a history that nobody can name is always another one.
+        // If grants may not count, an unknown history is always another one.
         let same_history = self.history == *history && (history.is_some() || !self.is_on());
         if !first && run.id.is_some() && run.id == self.run_id && same_history {
             return false;
@@ -76,7 +76,7 @@ impl Quarantine {
     }
 }
 
-/// How much shorter a server's uptime can be than it says.
+/// How much shorter a server's uptime can be than it reports.
 const ROUNDING: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

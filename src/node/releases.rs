@@ -27,7 +27,8 @@ pub(crate) struct PendingRelease {
     pub(crate) until: Timestamp,
     /// How often it was put off since its last connection was made.
     pub(crate) repeats: u32,
-    /// Receives the reply to the first sending, if that did not come yet: only that one says whether the lease was there.
+    /// Receives the reply to the first sending, if that did not come yet: only that one says whether the lease was
+    /// there.
     pub(crate) first: Option<oneshot::Sender<Reply>>,
 }
 

@@ -20,13 +20,13 @@ pub(crate) struct ServerTime {
 }
 
 impl ServerTime {
-    /// Returns a time at or before the moment when the server's clock showed `server_us`, if the server's clock and this
-    /// client's differ by at most 1 % in rate and none of them was set in between.
+    /// Returns a time at or before the moment when the server's clock showed `server_us`, if the server's clock and
+    /// this client's differ by at most 1 % in rate and none of them was set in between.
     ///
-    /// The server read its clock at some moment `t` after `sent_at`. What it did a time `d` of its clock later happened at
-    /// least `d / 1.01 > 0.99 d` after `t`, and what it did `d` earlier happened at most `d / 0.99 < 1.02 d` before `t`.
-    /// Since `sent_at` is before `t`, both bounds also hold when they count from there. Both readings are cut to whole
-    /// microseconds, so `d` may be one less.
+    /// The server read its clock at some moment `t` after `sent_at`. What it did a time `d` of its clock later happened
+    /// at least `d / 1.01 > 0.99 d` after `t`, and what it did `d` earlier happened at most `d / 0.99 < 1.02 d` before
+    /// `t`. Since `sent_at` is before `t`, both bounds also hold when they count from there. Both readings are cut to
+    /// whole microseconds, so `d` may be one less.
     pub(crate) fn not_before(&self, server_us: u64) -> Timestamp {
         let later = Duration::from_micros(server_us.saturating_sub(self.server_us));
         let earlier = Duration::from_micros(self.server_us.saturating_sub(server_us)) + RESOLUTION;

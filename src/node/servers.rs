@@ -1,4 +1,4 @@
-//! Which server each node of a client speaks to: no server counts as two nodes.
+//! Which server each node of a client is connected to, so that no server counts as two nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::clock::Timestamp;
 
-/// The servers of all nodes of one client, by the address of the node.
+/// The servers of all nodes of one client, by the nodes' addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Servers {
     claims: Mutex<BTreeMap<Arc<str>, Claim>>,
@@ -17,15 +17,15 @@ pub(crate) struct Servers {
 #[derive(Debug)]
 struct Claim {
     run_id: String,
-    /// Since when its node has had no connection.
+    /// The time since which its node has had no connection.
     left_at: Option<Timestamp>,
 }
 
 impl Servers {
-    /// Says that the node at `address` speaks to the server `run_id` from now on. The node that does so
-    /// already, if there is another.
+    /// The node at `address` is connected to the server `run_id` from now on. Fails with the address of another node
+    /// that already is.
     ///
-    /// A claim outlives its connection by `lapse`, since the answers of that connection may still be counted.
+    /// A claim outlives its connection by `lapse`, because answers on that connection may still be counted.
     pub(super) fn claim(
         &self,
         address: &Arc<str>,
@@ -43,7 +43,7 @@ impl Servers {
         Ok(())
     }
 
-    /// The node has no connection any more.
+    /// The node no longer has a connection.
     pub(super) fn leave(&self, address: &Arc<str>, now: Timestamp) {
         if let Some(claim) = self.claims.lock().get_mut(address) {
             claim.left_at.get_or_insert(now);

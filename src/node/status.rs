@@ -60,7 +60,7 @@ pub(super) fn of(shared: &Shared) -> NodeStatus {
     }
 }
 
-/// The state of a node with so much of a quarantine left; `fault`: the last reason why there was no connection.
+/// Returns the state of a node whose quarantine lasts for `left`. `fault` is the last reason for having no connection.
 fn state(is_up: bool, left: Duration, fault: Option<&Fault>) -> NodeState {
     match fault {
         _ if is_up && left.is_zero() => NodeState::Up,

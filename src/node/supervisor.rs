@@ -243,8 +243,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Returns the connection with what follows from the run of its server, and whether that is another run than the last
-    /// one, or another history.
+    /// Returns the connection with what follows from the run of its server, and whether that is another run than the
+    /// last one, or another history.
     fn meet(&self, commands: Commands, run: &Run) -> (Connection, bool) {
         let made_at = self.shared.endpoint.clock.now();
         let mut quarantine = self.shared.quarantine.lock();

@@ -1,4 +1,4 @@
-//! Calls into Redis commands, Redis values into replies.
+//! Converts calls into Redis commands, and Redis values into replies.
 
 use redis::{Cmd, Value};
 
@@ -6,7 +6,7 @@ use crate::error::Fault;
 use crate::script::{Arg, Call, Reply, Script};
 use crate::secret::Secrets;
 
-/// The call by the script's hash, or with its whole text for a server that does not know the hash.
+/// Returns the command that runs the script by its hash, or by its text for a server that does not know the hash.
 pub(super) fn command(call: &Call, with_body: bool) -> Cmd {
     let mut command = if with_body {
         let mut command = redis::cmd("EVAL");
@@ -59,7 +59,7 @@ fn convert(value: Value, secrets: &Secrets) -> Result<Reply, Fault> {
         Value::Array(items) => {
             Reply::List(items.into_iter().map(convert).collect::<Result<_, _>>()?)
         }
-        // RESP3 for what RESP2 says as a list of keys and values.
+        // RESP3 has maps where RESP2 has lists of keys and values.
         Value::Map(pairs) => {
             let items = pairs.into_iter().flat_map(|(key, value)| [key, value]);
             Reply::List(items.map(convert).collect::<Result<_, _>>()?)

@@ -26,8 +26,8 @@ fn unattended() -> (Hub, mpsc::UnboundedReceiver<Order>) {
     Hub::unattended(nowhere(), Mailbox::new("client", 0))
 }
 
-/// If the last listener leaves a channel while another one comes, the order to unsubscribe must not come after the order
-/// to subscribe, or the newcomer would hear nothing.
+/// If the last listener leaves a channel while another one comes, the order to unsubscribe must not come after the
+/// order to subscribe, or the newcomer would hear nothing.
 #[tokio::test]
 async fn orders_for_a_channel_come_in_the_order_of_what_they_follow() {
     const ROUNDS: usize = 100_000;
