@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::engine::contend;
+use crate::engine::acquire;
 use crate::engine::gate::{Departure, Entry, Hold};
 use crate::error::{Error, LossReason};
 use crate::key::Holder;
@@ -183,7 +183,7 @@ impl Guard {
     /// If the future is dropped, the servers may have extended the lease already; for this client it ends as before.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         self.entry.hold().gate.engine.config.check_lease("lease", lease)?;
-        contend::extend(&self.entry, lease).await
+        acquire::extend(&self.entry, lease).await
     }
 
     /// Releases the lock, and waits until the servers have confirmed it.

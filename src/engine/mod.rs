@@ -18,4 +18,4 @@ pub(crate) mod line;
 
 pub(crate) mod gate;
 
-pub(crate) mod contend;
+pub(crate) mod acquire;

@@ -11,7 +11,7 @@ use tracing::{Instrument, Span};
 
 use super::status::LockStatus;
 use crate::config::{LeaseTerms, Terms};
-use crate::engine::contend::{self, Acquired};
+use crate::engine::acquire::{self, Acquired};
 use crate::engine::gate::{Engine, Request, Until};
 use crate::engine::kind::Kind;
 use crate::engine::quorum::Answers;
@@ -78,7 +78,7 @@ impl Handle {
             let span = span(handle.name(), &request.owner, caller);
             let Self { engine, lock, .. } = handle;
             let kind: Arc<dyn Kind> = lock;
-            let acquired = contend::acquire(&engine, &kind, request).instrument(span.clone()).await;
+            let acquired = acquire::acquire(&engine, &kind, request).instrument(span.clone()).await;
             if !span.is_disabled() {
                 record(&span, &acquired, engine.clock.now().since(began_at));
             }

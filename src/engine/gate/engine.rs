@@ -87,6 +87,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Returns the servers that a lock lives on: today all locks of a client live on all of its servers.
+    pub(crate) fn quorum_of(&self, _lock: &dyn Kind) -> &Arc<Quorum> {
+        &self.quorum
+    }
+
     /// All gates, by name: what is done to all is done in an order that a simulation can repeat.
     pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
         let mut gates: Vec<Arc<Gate>> = self.gates.lock().values().cloned().collect();
@@ -102,9 +107,10 @@ impl Engine {
         let gate = Arc::new(Gate {
             engine: self.clone(),
             kind: kind.clone(),
+            quorum: self.quorum_of(&**kind).clone(),
             state: Mutex::default(),
             changed: Notify::new(),
-            settled: Notify::new(),
+            asked: Notify::new(),
         });
         gates.insert(kind.name().clone(), gate.clone());
         gate

@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use tokio::sync::oneshot;
-
 use super::Gate;
 use crate::clock::Timestamp;
 use crate::engine::kind::Refusal;
 use crate::engine::lease::Lease;
-use crate::engine::quorum::{Release, Renewal};
-use crate::error::{Error, LossReason};
+use crate::engine::quorum::Release;
+use crate::error::LossReason;
 use crate::events::{self, Use};
 use crate::key::Holder;
 use crate::owner::{Owner, Place};
@@ -38,9 +36,23 @@ impl Hold {
         self.over.load(Ordering::Acquire)
     }
 
-    pub(super) fn enter(self: &Arc<Self>) -> (Entry, Option<Renewal>) {
-        let depth = self.depth.fetch_add(1, Ordering::Relaxed) + 1;
-        (Entry::joining(self), self.lease.set_count(depth))
+    /// Ends it with its last guard.
+    pub(super) fn end(&self) {
+        self.depth.store(0, Ordering::Relaxed);
+        self.over.store(true, Ordering::Release);
+    }
+
+    pub(super) fn enter(self: &Arc<Self>) -> Entry {
+        self.set_depth(self.depth() + 1);
+        Entry::joining(self)
+    }
+
+    /// Sets the number of guards, under the gate's mutex, and has the watchdog write it to the servers.
+    pub(super) fn set_depth(&self, depth: u32) {
+        self.depth.store(depth, Ordering::Relaxed);
+        if let Some(update) = self.lease.set_count(depth) {
+            self.gate.engine.watchdog.adopt_count(&self.lease, update);
+        }
     }
 }
 
@@ -94,7 +106,7 @@ impl Drop for Entry {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
         if let Departure::Released(release) = hold.leave() {
-            hold.gate.see_through(release);
+            hold.gate.finish_in_background(release);
         }
     }
 }
@@ -107,18 +119,16 @@ pub(crate) enum Departure {
     /// The lease went to the next waiter.
     HandedOff,
     /// The release is on its way.
-    Released(Parting),
+    Released(PendingRelease),
     /// It had been lost.
     Lost(LossReason),
 }
 
-/// The release of a lease, and the number by which the gate knows it.
-pub(crate) struct Parting {
+/// The release of a lease that waits for its answer, and the number by which the gate knows it.
+pub(crate) struct PendingRelease {
     pub(super) lease: Arc<Lease>,
     pub(super) release: Release,
     pub(super) number: u64,
-    /// The lease was found lost just now, and nobody was told yet.
-    pub(super) newly_lost: Option<LossReason>,
 }
 
 impl Hold {
@@ -143,23 +153,6 @@ impl Hold {
             owner: Some(self.owner.clone()),
             remaining: Some(self.lease.remaining(now)),
             subscribers: 0,
-        }
-    }
-}
-
-/// Those who get the lock now: to be told outside the gate's mutex.
-pub(super) struct Heirs {
-    pub(super) first: Option<(Entry, Turn)>,
-    pub(super) rest: Vec<(Entry, Turn)>,
-}
-
-pub(super) type Turn = oneshot::Sender<Result<Entry, Error>>;
-
-impl Heirs {
-    /// An entry that its waiter does not take any more is dropped here, and so goes to the next one.
-    pub(super) fn wake(self) {
-        for (entry, turn) in self.first.into_iter().chain(self.rest) {
-            let _ = turn.send(Ok(entry));
         }
     }
 }

@@ -1,63 +1,72 @@
 //! The state of a gate, and what can be decided about it without asking anybody.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::hold::{Hold, Parting, Turn};
+use super::effects::{Effects, Evicted};
+use super::hold::{Entry, Hold, PendingRelease};
+use super::wait_list::{WaitList, Waiter};
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
 use crate::engine::kind::Refusal;
 use crate::engine::lease::{Lease, Standing};
-use crate::error::Fault;
+use crate::error::{Error, Fault, LossReason};
 use crate::key::Holder;
-use crate::owner::{Owner, Place};
+use crate::owner::Owner;
 
 #[derive(Default)]
 pub(super) struct State {
     pub(super) seat: Seat,
+    /// Somebody of this process asks the servers now.
+    pub(super) asking: bool,
     /// Lost holds with guards still around.
-    pub(super) dead: Vec<Arc<Hold>>,
-    /// By arrival.
-    pub(super) waiters: BTreeMap<u64, Waiter>,
+    pub(super) lost: Vec<Arc<Hold>>,
+    pub(super) waiters: WaitList,
     pub(super) arrivals: u64,
     /// How many asks have begun, and the number of the last that was refused.
     pub(super) asks: u64,
     pub(super) refused_ask: u64,
     /// The driver task runs.
     pub(super) driven: bool,
-    pub(super) aftermath: Aftermath,
-    /// Others heard of the last release whose answer is known.
-    pub(super) in_company: bool,
+    pub(super) last_release: LastRelease,
+    /// Other clients received the message of the last release whose answer is known.
+    pub(super) others_listen: bool,
     pub(super) refusal: Option<Box<SeenRefusal>>,
     /// The last lease that was given back here: until the servers answer again, it is all that is known.
     pub(super) last: Option<Last>,
     pub(super) trouble: Option<Box<Trouble>>,
     /// Tokens that the last lease used.
     pub(super) tokens_used: u64,
-    /// Until when clients of another library are taken to want the lock, too.
+    /// Until when clients of another library are assumed to want the lock, too.
     pub(super) mixed_until: Timestamp,
-    /// Taken out of the client's list: it is not to be used any more.
+    /// Taken out of the client's list: it must not be used any more.
     pub(super) retired: bool,
 }
 
+/// Who holds the lock in this process.
 #[derive(Default)]
 pub(super) enum Seat {
     #[default]
     Free,
-    Asking,
     Held(Arc<Hold>),
 }
 
 /// What the last release of this client left.
 #[derive(Clone, Copy, Default)]
-pub(super) enum Aftermath {
+pub(super) enum LastRelease {
+    /// Nothing that matters to the next ask.
     #[default]
-    Nothing,
+    Over,
     /// Its answer is not there yet.
     Pending { number: u64 },
-    /// Others heard of it and come before us, if we ask before `until`.
-    Others { others: u32, until: Timestamp },
+    /// Others received its message, and come before us if we ask before `until`.
+    Received { others: u32, until: Timestamp },
+}
+
+impl LastRelease {
+    pub(super) fn is_pending(&self) -> bool {
+        matches!(self, Self::Pending { .. })
+    }
 }
 
 /// The servers gave no usable answer.
@@ -91,96 +100,128 @@ impl Last {
     }
 }
 
-pub(super) struct Waiter {
-    pub(super) owner: Owner,
-    pub(super) terms: Terms,
-    pub(super) place: Place,
-    pub(super) joined_at: Timestamp,
-    /// It waits until it gets the lock, or until the servers have been away for too long.
-    pub(super) for_ever: bool,
-    pub(super) turn: Turn,
-}
-
 impl State {
-    /// Moves a lost hold out of the way, and sends its release.
-    pub(super) fn bury(&mut self, now: Timestamp) -> Option<Parting> {
-        let Seat::Held(hold) = &self.seat else {
-            return None;
-        };
+    /// Seats a hold, and with it all who wait for the same owner.
+    pub(super) fn seat(&mut self, hold: Arc<Hold>, effects: &mut Effects) {
+        let mut depth = 1;
+        if hold.owner.is_shared() && !self.waiters.is_empty() {
+            for waiter in self.waiters.take_all(|waiter| waiter.owner == hold.owner) {
+                effects.turns.push((waiter.turn, Ok(Entry::joining(&hold))));
+                depth += 1;
+            }
+        }
+        hold.lease.used_by(&hold.owner, hold.token);
+        hold.set_depth(depth);
+        self.seat = Seat::Held(hold);
+    }
+
+    pub(super) fn current_hold(&self) -> Option<&Arc<Hold>> {
+        match &self.seat {
+            Seat::Free => None,
+            Seat::Held(hold) => Some(hold),
+        }
+    }
+
+    /// Moves a lost hold out of the way, and sends its release: a lost hold keeps nobody out (invariant 8).
+    pub(super) fn evict_lost(&mut self, now: Timestamp, effects: &mut Effects) {
+        let Seat::Held(hold) = &self.seat else { return };
         let newly_lost = match hold.lease.expire(now) {
-            Standing::Ours => return None,
+            Standing::Ours => return,
             Standing::Lost { newly, .. } => newly,
         };
         let hold = hold.clone();
         self.tokens_used = 0;
         if hold.depth() > 0 {
-            self.dead.push(hold.clone());
+            self.lost.push(hold.clone());
         }
-        Some(Parting { newly_lost, ..self.release(&hold.lease, now) })
+        let release = self.release(&hold.lease, now);
+        effects.evicted = Some(Evicted { release, newly_lost });
     }
 
     /// Sends the release of a lease, and frees the seat behind it.
-    pub(super) fn release(&mut self, lease: &Arc<Lease>, now: Timestamp) -> Parting {
+    pub(super) fn release(&mut self, lease: &Arc<Lease>, now: Timestamp) -> PendingRelease {
         let release = lease.release();
         let owner = match &self.seat {
             Seat::Held(hold) => Some(hold.owner.clone()),
-            Seat::Free | Seat::Asking => None,
+            Seat::Free => None,
         };
         self.last = Some(Last { holder: Holder::new(lease.id.0.clone()), owner, at: now });
         self.arrivals += 1;
-        self.aftermath = Aftermath::Pending { number: self.arrivals };
+        self.last_release = LastRelease::Pending { number: self.arrivals };
         self.seat = Seat::Free;
-        Parting { lease: lease.clone(), release, number: self.arrivals, newly_lost: None }
+        PendingRelease { lease: lease.clone(), release, number: self.arrivals }
     }
 
-    pub(super) fn forget_old_aftermath(&mut self, now: Timestamp) {
-        if matches!(self.aftermath, Aftermath::Others { until, .. } if until <= now) {
-            self.aftermath = Aftermath::Nothing;
+    /// Takes in the answer to release `number`, or `None` if there was none. Returns true if a time has begun in which others
+    /// come first.
+    pub(super) fn released(&mut self, number: u64, others: Option<u32>, until: Timestamp) -> bool {
+        if !matches!(self.last_release, LastRelease::Pending { number: latest } if latest == number)
+        {
+            return false;
+        }
+        let others = others.unwrap_or(0);
+        self.others_listen = others > 0;
+        self.last_release = match others {
+            0 => LastRelease::Over,
+            others => LastRelease::Received { others, until },
+        };
+        self.others_listen
+    }
+
+    pub(super) fn forget_old_release(&mut self, now: Timestamp) {
+        if matches!(self.last_release, LastRelease::Received { until, .. } if until <= now) {
+            self.last_release = LastRelease::Over;
         }
     }
 
-    /// Whether the servers may be asked behind the last release: its answer is there, or is not waited for
-    /// because nobody heard of the one before. A newcomer is passed over once at most.
+    /// Returns true if the servers may be asked behind the last release: its answer is there, or is not waited for
+    /// because nobody received the message of the one before. A newcomer is passed over once at most.
     pub(super) fn may_ask(&self) -> bool {
-        match self.aftermath {
-            Aftermath::Nothing => true,
-            Aftermath::Pending { .. } => !self.in_company,
-            Aftermath::Others { .. } => false,
+        match self.last_release {
+            LastRelease::Over => true,
+            LastRelease::Pending { .. } => !self.others_listen,
+            LastRelease::Received { .. } => false,
         }
     }
 
+    /// Returns true if a newcomer may ask the servers: nobody of this process is before it.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.seat, Seat::Free) && !self.asking && self.waiters.is_empty() && self.may_ask()
+    }
+
+    /// Returns true if nobody needs the gate.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.seat, Seat::Free)
-            && matches!(self.aftermath, Aftermath::Nothing)
-            && self.dead.is_empty()
+            && !self.asking
+            && matches!(self.last_release, LastRelease::Over)
+            && self.lost.is_empty()
             && self.waiters.is_empty()
             && !self.driven
     }
 
-    /// Whether anything is held, asked for, or given back.
+    /// Returns true if anything is held, asked for, or given back.
     pub(super) fn is_busy(&self) -> bool {
-        let seated = match &self.seat {
+        let held = match &self.seat {
             Seat::Free => false,
-            Seat::Asking => true,
             Seat::Held(hold) => !hold.lease.is_over(),
         };
-        seated || matches!(self.aftermath, Aftermath::Pending { .. }) || !self.waiters.is_empty()
+        held || self.asking || self.last_release.is_pending() || !self.waiters.is_empty()
     }
 
-    /// For how long a lease may pass from one waiter here to the next, of at most `window`. Clients of another
+    /// Returns for how long, of at most `window`, a lease may pass from one waiter here to the next. Clients of another
     /// library take turns one by one, and would get one turn in a window: beside them we do the same.
     pub(super) fn window(&self, window: Duration, now: Timestamp) -> Duration {
         if now < self.mixed_until { Duration::ZERO } else { window }
     }
 
-    /// Another holds the lock. Whether by this library is remembered for a while.
+    /// Takes in that another holds the lock. A holder of another library is remembered for a while.
     pub(super) fn met(&mut self, refusal: &Refusal, now: Timestamp) {
         if refusal.holder.client().is_none() {
             self.mixed_until = now.plus(MEMORY);
         }
     }
 
-    /// How many tokens an acquire takes with `others` waiting behind it: as many as the hand-offs it may serve.
+    /// Returns how many tokens an acquire takes with `others` waiting behind it: as many as the hand-offs it may serve.
     pub(super) fn block(&self, terms: Terms, others: usize, window: Duration) -> u64 {
         let others = others as u64;
         if others == 0 || matches!(terms.lease, LeaseTerms::Fixed(_)) {
@@ -194,6 +235,23 @@ impl State {
     pub(super) fn answered(&mut self) {
         self.trouble = None;
         self.refusal = None;
+    }
+
+    /// Ends the waits of those whom `which` selects.
+    pub(super) fn fail_waiters(
+        &mut self,
+        effects: &mut Effects,
+        which: impl Fn(&Waiter) -> bool,
+        error: impl Fn() -> Error,
+    ) {
+        let failed = self.waiters.take_all(which).into_iter();
+        effects.turns.extend(failed.map(|waiter| (waiter.turn, Err(error()))));
+    }
+
+    /// Returns why the owner's hold was lost, if it still has guards of a lost hold.
+    pub(super) fn loss_of(&self, owner: &Owner) -> Option<LossReason> {
+        let hold = self.lost.iter().find(|hold| hold.owner == *owner)?;
+        Some(hold.lease.loss().unwrap_or(LossReason::NotRenewed))
     }
 }
 
@@ -255,17 +313,17 @@ mod tests {
 
     #[test]
     fn the_servers_are_not_asked_before_those_who_heard_of_a_release() {
-        let others = Aftermath::Others { others: 1, until: at(MS) };
-        for (aftermath, in_company, may_ask) in [
-            (Aftermath::Nothing, false, true),
-            (Aftermath::Nothing, true, true),
-            (Aftermath::Pending { number: 1 }, false, true),
-            (Aftermath::Pending { number: 1 }, true, false),
+        let others = LastRelease::Received { others: 1, until: at(MS) };
+        for (last_release, others_listen, may_ask) in [
+            (LastRelease::Over, false, true),
+            (LastRelease::Over, true, true),
+            (LastRelease::Pending { number: 1 }, false, true),
+            (LastRelease::Pending { number: 1 }, true, false),
             (others, false, false),
             (others, true, false),
         ] {
-            let state = State { aftermath, in_company, ..State::default() };
-            assert_eq!(state.may_ask(), may_ask, "{in_company}");
+            let state = State { last_release, others_listen, ..State::default() };
+            assert_eq!(state.may_ask(), may_ask, "{others_listen}");
         }
     }
 }

@@ -1,0 +1,201 @@
+//! Getting a lock: by asking once if nobody of this process is in the way, else by waiting for the gate's driver.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::gate::{Arrived, Attempted, Claim, Engine, Entry, Gate, Request, Until, Waiting};
+use super::kind::Kind;
+use super::quorum::{Outcome, Renewal};
+use crate::clock::Timestamp;
+use crate::config::{LeaseTerms, Terms};
+use crate::error::{Error, Fault, LossReason};
+
+/// What a successful acquisition says of itself.
+pub(crate) struct Acquired {
+    pub(crate) entry: Entry,
+    /// It had to wait for another holder.
+    pub(crate) contended: bool,
+}
+
+/// Takes a lock, or says by `request.until` why not.
+pub(crate) async fn acquire(
+    engine: &Arc<Engine>,
+    kind: &Arc<dyn Kind>,
+    request: Request,
+) -> Result<Acquired, Error> {
+    let (entry, contended) = match request.until {
+        Until::Once => (Box::pin(attempt(engine, kind, &request)).await?, false),
+        Until::At(_) | Until::Ever => wait(engine, kind, &request).await?,
+    };
+    if entry.joined() {
+        Box::pin(widen(&entry, request.terms)).await?;
+    }
+    Ok(Acquired { entry, contended })
+}
+
+async fn wait(
+    engine: &Arc<Engine>,
+    kind: &Arc<dyn Kind>,
+    request: &Request,
+) -> Result<(Entry, bool), Error> {
+    let waiting = match Gate::arrive(engine, kind, request)? {
+        Arrived::Again(entry) => return Ok((entry, false)),
+        // Boxed, as all that is rare here: the future of a hand-off stays small.
+        Arrived::Claim(claim) => match Box::pin(ask_or_join(claim, request)).await? {
+            Asked::Granted(entry) => return Ok((entry, false)),
+            Asked::Joined(waiting) => waiting,
+        },
+        Arrived::Wait(waiting) => waiting,
+    };
+    Ok((waiting.turn(request).await?, true))
+}
+
+/// What came of the first ask of a caller that can wait.
+enum Asked {
+    Granted(Entry),
+    /// It joined the waiters before the claim was given back.
+    Joined(Waiting),
+}
+
+/// Asks the servers once, and joins the waiters if the lock is not to be had yet.
+async fn ask_or_join(claim: Claim, request: &Request) -> Result<Asked, Error> {
+    let gate = claim.gate().clone();
+    let engine = &gate.engine;
+    let until = match request.until {
+        Until::At(at) => at,
+        Until::Once | Until::Ever => Timestamp::NEVER,
+    };
+    // Its time ends this ask at the latest; then what was asked for is released.
+    let outcome = claim.ask(until).await;
+    let join = || match engine.clock.now() < until {
+        true => claim.join(request).map(Some),
+        false => Ok(None),
+    };
+    match outcome {
+        Ok(Outcome::Granted(grant)) => claim.granted_in_service(grant, request).map(Asked::Granted),
+        Ok(Outcome::Refused(refusal, _)) => {
+            let joined = join()?;
+            claim.refused(refusal.clone());
+            let in_vain = || refusal.into_timeout(gate.kind.name(), waited(engine, request));
+            joined.map(Asked::Joined).ok_or_else(in_vain)
+        }
+        Err(fault) if fault.may_pass() => {
+            let joined = join()?;
+            claim.failed(&fault, last_moment(engine, request) <= engine.clock.now());
+            joined.map(Asked::Joined).ok_or_else(|| gate.error(fault))
+        }
+        Err(fault) => Err(gate.error(fault)),
+    }
+}
+
+/// Makes one attempt: asks once, or takes the result of an ask of this process that begins from now on.
+async fn attempt(
+    engine: &Arc<Engine>,
+    kind: &Arc<dyn Kind>,
+    request: &Request,
+) -> Result<Entry, Error> {
+    // A held lock of this process is refused without a wait: a loop of attempts must let others run.
+    tokio::task::coop::consume_budget().await;
+    let mut met: Option<(Arc<Gate>, u64)> = None;
+    loop {
+        let (gate, ask) = match Gate::try_enter(engine, kind, request)? {
+            Attempted::Again(entry) => return Ok(entry),
+            Attempted::Claim(claim) => return ask_once(claim, request).await,
+            Attempted::HeldHere(refusal) => {
+                return Err(refusal.into_timeout(kind.name(), waited(engine, request)));
+            }
+            Attempted::Busy { gate, ask } => (gate, ask),
+        };
+        let (first, seen) = met.get_or_insert_with(|| (gate.clone(), ask));
+        // Every ask of a gate that was made since then has begun since then.
+        let seen = if Arc::ptr_eq(first, &gate) { *seen } else { 0 };
+        let mut asked = std::pin::pin!(gate.asked.notified());
+        asked.as_mut().enable();
+        if gate.refused_since(seen).is_none() && gate.is_asking() {
+            let until = last_moment(engine, request);
+            if engine.clock.until(until, asked).await.is_none() {
+                return Err(gate.why_in_vain(request.began_at, request));
+            }
+        }
+        // The gate may be retired by now, and another one would not know.
+        if let Some(refusal) = gate.refused_since(seen) {
+            return Err(refusal.into_timeout(kind.name(), waited(engine, request)));
+        }
+    }
+}
+
+async fn ask_once(claim: Claim, request: &Request) -> Result<Entry, Error> {
+    let gate = claim.gate().clone();
+    let until = last_moment(&gate.engine, request);
+    match claim.ask(until).await {
+        Ok(Outcome::Granted(grant)) => claim.granted_in_service(grant, request),
+        Ok(Outcome::Refused(refusal, _)) => {
+            claim.refused(refusal.clone());
+            Err(refusal.into_timeout(gate.kind.name(), waited(&gate.engine, request)))
+        }
+        Err(fault) => {
+            if fault.may_pass() {
+                claim.failed(&fault, until <= gate.engine.clock.now());
+            }
+            Err(gate.error(fault))
+        }
+    }
+}
+
+/// Returns the end of one attempt: it has the time of one answer, whoever of this process asks.
+fn last_moment(engine: &Engine, request: &Request) -> Timestamp {
+    request.began_at.plus(engine.config.response_timeout(request.terms.ttl()))
+}
+
+fn waited(engine: &Engine, request: &Request) -> Duration {
+    engine.clock.now().since(request.began_at)
+}
+
+/// Makes a nested acquisition's terms true of the hold that it entered.
+pub(crate) async fn widen(entry: &Entry, terms: Terms) -> Result<(), Error> {
+    let hold = entry.hold();
+    let engine = &hold.gate.engine;
+    let (sent, look_at) = hold.lease.widen(terms, engine.clock.now());
+    if let Some(at) = look_at {
+        engine.watchdog.watch(&hold.lease, at);
+    }
+    match sent {
+        Some(sent) => confirm(entry, sent, terms).await,
+        None => Ok(()),
+    }
+}
+
+/// Sends what lengthens the hold to `lease` from now on, and waits until it is confirmed.
+pub(crate) async fn extend(entry: &Entry, lease: Duration) -> Result<(), Error> {
+    let hold = entry.hold();
+    let terms = Terms::of(LeaseTerms::Fixed(lease));
+    confirm(entry, hold.lease.lengthen(lease), terms).await
+}
+
+async fn confirm(entry: &Entry, sent: Result<Renewal, Fault>, terms: Terms) -> Result<(), Error> {
+    let hold = entry.hold();
+    let (engine, quorum) = (&hold.gate.engine, &hold.gate.quorum);
+    let lease = &hold.lease;
+    let lock = lease.kind.name();
+    let lost = |reason| Error::lost(lock, reason);
+    lease.check(engine.clock.now()).map_err(lost)?;
+    let mut renewal = sent.map_err(|fault| quorum.error(Some(lock), fault))?;
+    // For as long as an answer about the new lease may take, and no longer than the old one lasts.
+    let within = quorum.patience(renewal.ttl).max(lease.patience(renewal.sent_at()));
+    let within = within.min(lease.time_left(renewal.sent_at()));
+    match lease.answer(&mut renewal, within).await {
+        Ok(true) => {
+            let at = lease.widened(&mut renewal, terms, engine.clock.now()).map_err(lost)?;
+            engine.watchdog.watch(lease, at);
+            Ok(())
+        }
+        Ok(false) => {
+            lease.lose(LossReason::Gone);
+            Err(lost(LossReason::Gone))
+        }
+        Err(fault) => {
+            lease.check(engine.clock.now()).map_err(lost)?;
+            Err(quorum.error(Some(lock), fault))
+        }
+    }
+}

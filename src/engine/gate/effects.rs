@@ -1,0 +1,95 @@
+//! What follows from a change of a gate's state, and is done once the mutex is free.
+//!
+//! Nobody is woken and nothing is logged under the mutex: whoever is woken may come straight back to the gate.
+
+use std::sync::Arc;
+
+use super::Gate;
+use super::hold::{Entry, PendingRelease};
+use super::state::{Seat, State};
+use super::wait_list::Turn;
+use crate::engine::lease::Lease;
+use crate::error::{Error, LossReason};
+
+#[derive(Default)]
+pub(super) struct Effects {
+    /// Waits that have ended.
+    pub(super) turns: Vec<(Turn, Result<Entry, Error>)>,
+    /// A lost hold was evicted.
+    pub(super) evicted: Option<Evicted>,
+}
+
+/// The release of a lost hold's lease. Nobody waits for its answer.
+pub(super) struct Evicted {
+    pub(super) release: PendingRelease,
+    /// The loss was found out just now, and must be reported.
+    pub(super) newly_lost: Option<LossReason>,
+}
+
+/// What others can see of a gate. Whoever waits for a change is woken when it differs.
+#[derive(PartialEq, Eq)]
+struct Outline {
+    /// A hand-off in the process changes the hold and not the lease: nobody waits for that.
+    lease: Option<*const Lease>,
+    asking: bool,
+    waited_for: bool,
+    releasing: bool,
+}
+
+impl Outline {
+    fn of(state: &State) -> Self {
+        Self {
+            lease: match &state.seat {
+                Seat::Free => None,
+                Seat::Held(hold) => Some(Arc::as_ptr(&hold.lease)),
+            },
+            asking: state.asking,
+            waited_for: !state.waiters.is_empty(),
+            releasing: state.last_release.is_pending(),
+        }
+    }
+}
+
+impl Gate {
+    /// Changes the state. Whoever has to learn of the change does so here, and nowhere else.
+    pub(super) fn update<T>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut State, &mut Effects) -> T,
+    ) -> T {
+        let mut effects = Effects::default();
+        let mut state = self.state.lock();
+        let before = Outline::of(&state);
+        let value = change(&mut state, &mut effects);
+        let changed = before != Outline::of(&state);
+        let spawns = !state.driven && !state.waiters.is_empty();
+        state.driven |= spawns;
+        let idle = state.is_idle();
+        drop(state);
+        self.apply(effects);
+        if changed {
+            self.changed.notify_one();
+            self.asked.notify_waiters();
+            self.engine.left.notify_waiters();
+        }
+        if spawns {
+            self.spawn_driver();
+        }
+        if idle {
+            self.retire_if_idle();
+        }
+        value
+    }
+
+    fn apply(self: &Arc<Self>, effects: Effects) {
+        for (turn, result) in effects.turns {
+            // An entry that its waiter does not take any more is dropped here, and so goes to the next one.
+            let _ = turn.send(result);
+        }
+        let Some(Evicted { release, newly_lost }) = effects.evicted else { return };
+        self.engine.watchdog.forget(&release.lease);
+        if let Some(reason) = newly_lost {
+            release.lease.tell(reason);
+        }
+        self.finish_in_background(release);
+    }
+}
