@@ -211,4 +211,4 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// After a connection broke: there is a server, and waiters miss messages during the pause.
 const LONGEST_PAUSE_AFTER_CONNECTION: Duration = Duration::from_millis(250);
 const PING_EVERY: Duration = Duration::from_secs(5);
-const IDLE: Duration = Duration::from_secs(30);
+pub(super) const IDLE: Duration = Duration::from_secs(30);

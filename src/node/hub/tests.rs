@@ -1,37 +1,170 @@
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::super::connector::Nowhere;
-use super::super::greeting::Greeting;
-use super::*;
-use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
-use crate::config::Address;
+use futures_util::FutureExt;
+use redis::RedisConnectionInfo;
+use redis::aio::{MultiplexedConnection, PubSub};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
+use tokio::sync::Notify;
+use tokio::time::timeout;
 
-fn nowhere() -> Arc<Endpoint> {
-    let runtime = tokio::runtime::Handle::current();
-    let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime);
+use super::super::connector::{Connecting, Connector};
+use super::super::greeting::Greeting;
+use super::super::mailbox::{Inbox, Letter, Registration};
+use super::*;
+use crate::clock::{Clock, SystemEntropy, TimeSource};
+use crate::config::Address;
+use crate::key::LeaseId;
+
+/// tokio's time, which the tests pause.
+struct TokioTime(tokio::time::Instant);
+
+impl TimeSource for TokioTime {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_origin(self.0.elapsed())
+    }
+}
+
+/// Writes to a connection; `None` closes it.
+type Outlet = mpsc::UnboundedSender<Option<Vec<u8>>>;
+
+/// A server that confirms all subscriptions, and sends what a test tells it to.
+#[derive(Clone, Default)]
+struct Server {
+    /// The connections so far.
+    connections: Arc<Mutex<Vec<Outlet>>>,
+}
+
+impl Server {
+    /// Sends a message on connection number `connection`.
+    fn publish(&self, connection: usize, channel: &str, payload: &[u8]) {
+        let (length, channel_length) = (payload.len(), channel.len());
+        let head =
+            format!("*3\r\n$7\r\nmessage\r\n${channel_length}\r\n{channel}\r\n${length}\r\n");
+        self.write(connection, Some([head.as_bytes(), payload, b"\r\n"].concat()));
+    }
+
+    fn write(&self, connection: usize, bytes: Option<Vec<u8>>) {
+        self.connections.lock()[connection].send(bytes).expect("an open connection");
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.lock().len()
+    }
+}
+
+impl Connector for Server {
+    fn commands(&self, _: Arc<Notify>) -> Connecting<MultiplexedConnection> {
+        Box::pin(std::future::pending())
+    }
+
+    fn subscriptions(&self) -> Connecting<PubSub> {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let (replies, outgoing) = mpsc::unbounded_channel();
+        self.connections.lock().push(replies.clone());
+        Box::pin(async move {
+            tokio::spawn(serve(theirs, replies, outgoing));
+            PubSub::new(&RedisConnectionInfo::default(), ours).await
+        })
+    }
+}
+
+async fn serve(
+    stream: DuplexStream,
+    replies: Outlet,
+    mut outgoing: mpsc::UnboundedReceiver<Option<Vec<u8>>>,
+) {
+    let (reader, mut writer) = tokio::io::split(stream);
+    let read = async move {
+        let mut lines = BufReader::new(reader).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            let count = line.strip_prefix('*').expect("a command").parse().expect("its length");
+            let mut words = Vec::new();
+            for _ in 0..count {
+                lines.next_line().await.expect("the length of a word");
+                words.push(lines.next_line().await.expect("a word").expect("a whole command"));
+            }
+            let confirm = |kind: &str| {
+                let (length, channel) = (words[1].len(), &words[1]);
+                format!("*3\r\n${}\r\n{kind}\r\n${length}\r\n{channel}\r\n:1\r\n", kind.len())
+            };
+            let reply = match &*words[0].to_lowercase() {
+                kind @ ("subscribe" | "unsubscribe") => confirm(kind),
+                "ping" => "*2\r\n$4\r\npong\r\n$0\r\n\r\n".to_owned(),
+                _ => "+OK\r\n".to_owned(),
+            };
+            let _ = replies.send(Some(reply.into_bytes()));
+        }
+    };
+    let write = async move {
+        while let Some(Some(bytes)) = outgoing.recv().await {
+            writer.write_all(&bytes).await.expect("the client reads");
+        }
+        writer.shutdown().await.expect("an open connection");
+    };
+    tokio::join!(read, write);
+}
+
+fn endpoint(server: &Server) -> Arc<Endpoint> {
+    let time = Arc::new(TokioTime(tokio::time::Instant::now()));
+    let clock = Clock::new(time, Arc::new(SystemEntropy), tokio::runtime::Handle::current());
     let address = Address::parse("redis://nowhere").expect("a valid URL");
     Arc::new(Endpoint {
         address: address.shown.clone(),
-        connector: Arc::new(Nowhere),
+        connector: Arc::new(server.clone()),
         greeting: Greeting::of(&address),
         clock,
-        response_timeout: Duration::ZERO,
-        connect_timeout: Duration::ZERO,
+        response_timeout: Duration::from_secs(1),
+        connect_timeout: Duration::from_secs(1),
         connections_made: AtomicU64::new(0),
     })
 }
 
-fn unattended() -> (Hub, mpsc::UnboundedReceiver<Order>) {
-    Hub::unattended(nowhere(), Mailbox::new("client", 0))
+/// A hub with its server, and an inbox for the letters about the request `a:1`.
+struct World {
+    server: Server,
+    hub: Hub,
+    inbox: Inbox,
+    _registration: Registration,
 }
+
+const MAILBOX: &str = "leasehold_mailbox:client:0000000000000007";
+
+impl World {
+    fn start() -> Self {
+        let server = Server::default();
+        let mailbox = Mailbox::new("client", 7);
+        let hub = Hub::start(endpoint(&server), mailbox, &TaskTracker::new());
+        let inbox = hub.mailbox().inbox();
+        let registration = inbox.register(&LeaseId("a:1".into()));
+        Self { server, hub, inbox, _registration: registration }
+    }
+
+    async fn letter(&self) -> Letter {
+        timeout(LIMIT, self.inbox.next()).await.expect("a letter in time")
+    }
+
+    /// Lets all tasks run as far as they can without the time going on.
+    async fn settle(&self) {
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+fn free() -> Letter {
+    Letter::Free { id: LeaseId("a:1".into()) }
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// If the last listener leaves a channel while another one comes, the order to unsubscribe must not come after the
 /// order to subscribe, or the newcomer would hear nothing.
 #[tokio::test]
 async fn orders_for_a_channel_come_in_the_order_of_what_they_follow() {
     const ROUNDS: usize = 100_000;
-    let (hub, mut received) = unattended();
+    let (hub, mut received) =
+        Hub::unattended(endpoint(&Server::default()), Mailbox::new("client", 0));
     let channel: Arc<str> = "c".into();
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -52,20 +185,83 @@ async fn orders_for_a_channel_come_in_the_order_of_what_they_follow() {
     assert!(!listens && hub.len() == 0 && orders > 2 * ROUNDS);
 }
 
-#[tokio::test]
-async fn the_mailbox_is_subscribed_once_and_stays_when_the_last_lock_is_left() {
-    let (hub, mut received) = unattended();
-    hub.open_mailbox();
-    hub.open_mailbox();
-    drop(hub.subscribe(&"c".into()));
-    let mut orders = Vec::new();
-    while let Ok(order) = received.try_recv() {
-        orders.push(match order {
-            Order::Subscribe(channel) => format!("+{channel}"),
-            Order::Unsubscribe(channel) => format!("-{channel}"),
-        });
+#[tokio::test(start_paused = true)]
+async fn a_mailbox_is_subscribed_when_it_is_opened_and_again_after_its_connection_broke() {
+    let world = World::start();
+    let mailbox = world.hub.mailbox();
+    world.settle().await;
+    assert_eq!((world.server.connections(), mailbox.epoch()), (0, None), "nobody needs it yet");
+    world.hub.open_mailbox();
+    world.hub.open_mailbox();
+    assert_eq!(world.letter().await, Letter::Subscribed);
+    let first = mailbox.epoch().expect("it was confirmed");
+    world.server.publish(0, MAILBOX, b"free a:1");
+    assert_eq!(world.letter().await, free());
+
+    world.server.write(0, None);
+    world.settle().await;
+    assert_eq!((mailbox.epoch(), world.inbox.next().now_or_never()), (None, None));
+    assert_eq!(world.letter().await, Letter::Subscribed);
+    assert!(mailbox.epoch().is_some_and(|epoch| epoch != first), "it is another subscription");
+    world.server.publish(1, MAILBOX, b"free a:1");
+    assert_eq!(world.letter().await, free());
+    assert_eq!(world.server.connections(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn letters_and_hints_share_a_connection_and_garbage_does_no_harm() {
+    let world = World::start();
+    let lock = world.hub.subscribe(&"c".into());
+    world.hub.open_mailbox();
+    assert_eq!(world.letter().await, Letter::Subscribed);
+    assert_eq!(timeout(LIMIT, lock.next()).await.expect("in time"), Signal::Subscribed);
+    for payload in [&b"0"[..], b"\xff\0", b"grant a:1"] {
+        world.server.publish(0, MAILBOX, payload);
+        world.server.publish(0, "c", payload);
+        world.server.publish(0, "another", payload);
     }
-    assert_eq!(orders, ["+leasehold_mailbox:client:0000000000000000", "+c", "-c"]);
-    assert_eq!(hub.len(), 0, "it is no lock's channel");
-    assert!(!hub.shared.channels.lock().is_empty(), "the connection is needed");
+    world.server.publish(0, MAILBOX, b"free a:1");
+    assert_eq!(world.letter().await, free());
+    assert_eq!(lock.next().now_or_never(), Some(Signal::Messages(3)));
+    assert_eq!((world.server.connections(), world.hub.len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_connection_is_closed_when_nobody_listens_for_a_while_but_not_while_there_is_a_mailbox()
+{
+    let world = World::start();
+    let channel = Arc::from("c");
+    let listen = async || {
+        let lock = world.hub.subscribe(&channel);
+        assert_eq!(timeout(LIMIT, lock.next()).await.expect("in time"), Signal::Subscribed);
+    };
+    listen().await;
+    tokio::time::sleep(subscriber::IDLE * 2).await;
+    listen().await;
+    assert_eq!(world.server.connections(), 2, "the first was idle for too long");
+    world.hub.open_mailbox();
+    assert_eq!(world.letter().await, Letter::Subscribed);
+    tokio::time::sleep(subscriber::IDLE * 10).await;
+    world.server.publish(1, MAILBOX, b"free a:1");
+    assert_eq!(world.letter().await, free());
+    assert_eq!((world.server.connections(), world.hub.len()), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn letters_of_a_server_that_the_node_has_left_do_not_count() {
+    let world = World::start();
+    let mailbox = world.hub.mailbox();
+    world.hub.open_mailbox();
+    assert_eq!(world.letter().await, Letter::Subscribed);
+    let first = mailbox.epoch().expect("it was confirmed");
+    // On its way when the node meets another server.
+    world.server.publish(0, MAILBOX, b"free a:1");
+    world.hub.restart();
+    assert_eq!(mailbox.epoch(), None, "from that moment on");
+    assert_eq!(world.letter().await, Letter::Subscribed);
+    assert!(mailbox.epoch().is_some_and(|epoch| epoch != first));
+    assert_eq!((world.server.connections(), world.inbox.next().now_or_never()), (2, None));
+    world.server.publish(1, MAILBOX, b"free a:1");
+    assert_eq!(world.letter().await, free());
+    assert_eq!(world.hub.shared.endpoint.connections_made.load(Ordering::Relaxed), 2);
 }
