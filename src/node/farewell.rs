@@ -48,19 +48,19 @@ impl Drop for Farewell {
     fn drop(&mut self) {
         let nodes = mem::take(self.nodes.get_mut());
         for node in &nodes {
-            node.deserted.store(true, Ordering::Release);
+            node.tasks_gone.store(true, Ordering::Release);
         }
-        say(nodes.iter(), &self.patience);
+        send_pending(nodes.iter(), &self.patience);
     }
 }
 
 impl Shared {
     /// Returns true if a release is pending and no task can send it.
     ///
-    /// Whoever leaves a release looks here after that, and the last task collects releases after it has set its mark.
-    /// So one of them sees the release.
-    fn is_deserted_with_releases(&self) -> bool {
-        self.deserted.load(Ordering::Acquire) && !self.link.lock().pending.is_empty()
+    /// Whoever leaves a release looks here after that, and the last task collects releases after it has set
+    /// `tasks_gone`. So one of them sees the release.
+    fn has_releases_and_no_tasks(&self) -> bool {
+        self.tasks_gone.load(Ordering::Acquire) && !self.link.lock().pending.is_empty()
     }
 }
 
@@ -78,16 +78,16 @@ impl Default for Patience {
 }
 
 /// Sends the pending releases of those nodes whose tasks are gone, to all nodes at once.
-pub(super) fn say<'a>(nodes: impl Iterator<Item = &'a Arc<Shared>>, patience: &Patience) {
+pub(super) fn send_pending<'a>(nodes: impl Iterator<Item = &'a Arc<Shared>>, patience: &Patience) {
     if patience.process != std::process::id() {
         return;
     }
     let began_at = Instant::now();
     let (done, all_done) = channel::<()>();
-    for node in nodes.filter(|node| node.is_deserted_with_releases()) {
+    for node in nodes.filter(|node| node.has_releases_and_no_tasks()) {
         let (node, done) = (node.clone(), done.clone());
-        let speak = move || {
-            let opened = node.last_connection.lock().speak(&node, began_at + PATIENCE);
+        let send = move || {
+            let opened = node.last_connection.lock().send(&node, began_at + PATIENCE);
             drop(done);
             if opened {
                 // More releases may follow soon, as guards are dropped one by one.
@@ -96,7 +96,7 @@ pub(super) fn say<'a>(nodes: impl Iterator<Item = &'a Arc<Shared>>, patience: &P
             }
         };
         // Without a thread nothing is sent, and the locks expire.
-        let _ = thread::Builder::new().name(THREAD.to_owned()).spawn(speak);
+        let _ = thread::Builder::new().name(THREAD.to_owned()).spawn(send);
     }
     drop(done);
     let mut left = patience.left.lock();
@@ -116,7 +116,7 @@ pub(super) struct LastConnection {
 
 impl LastConnection {
     /// Sends the pending releases. Returns true if it opened the connection.
-    fn speak(&mut self, node: &Shared, until: Instant) -> bool {
+    fn send(&mut self, node: &Shared, until: Instant) -> bool {
         if self.over {
             return false;
         }
@@ -124,7 +124,7 @@ impl LastConnection {
         let pending = mem::take(&mut node.link.lock().pending);
         let connection = match self.connection.take() {
             Some(connection) => Ok(connection),
-            None => self.introduce(node, until),
+            None => self.connect(node, until),
         };
         match connection.and_then(|connection| release(connection, pending, until)) {
             Ok(connection) => self.connection = Some(connection),
@@ -138,9 +138,9 @@ impl LastConnection {
     }
 
     /// Connects, and ensures that no command of the last connection can run any more.
-    fn introduce(&mut self, node: &Shared, until: Instant) -> RedisResult<Connection> {
+    fn connect(&mut self, node: &Shared, until: Instant) -> RedisResult<Connection> {
         let mut connection = node.endpoint.connector.farewell(left(until)?)?;
-        give(&connection, until)?;
+        limit(&connection, until)?;
         let info = connection.req_command(redis::cmd("INFO").arg("server"));
         let run_id = match &info {
             Ok(Value::BulkString(text)) => run_id(&String::from_utf8_lossy(text)),
@@ -149,7 +149,7 @@ impl LastConnection {
             _ => None,
         };
         if let Some(client_id) = self.predecessors.to_kill(&Identity { run_id, client_id: None }) {
-            give(&connection, until)?;
+            limit(&connection, until)?;
             let kill =
                 connection.req_command(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(client_id));
             unless_broken(kill)?;
@@ -171,7 +171,7 @@ fn release(
             // With the script's text, because there is no time for a second round trip if its hash is not known.
             pipeline.add_command(wire::command(&call, true));
         }
-        give(&connection, until)?;
+        limit(&connection, until)?;
         let packed = pipeline.get_packed_pipeline();
         unless_broken(connection.req_packed_commands(&packed, 0, pipeline.len()))?;
     }
@@ -187,7 +187,7 @@ fn unless_broken<T>(answer: RedisResult<T>) -> RedisResult<()> {
 }
 
 /// Limits the next exchange to the time that is left.
-fn give(connection: &Connection, until: Instant) -> RedisResult<()> {
+fn limit(connection: &Connection, until: Instant) -> RedisResult<()> {
     let left = Some(left(until)?);
     connection.set_read_timeout(left)?;
     connection.set_write_timeout(left)

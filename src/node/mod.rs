@@ -204,7 +204,7 @@ impl Node {
         if let [first, ..] = nodes
             && first.shared.endpoint.clock.is_stopped()
         {
-            farewell::say(nodes.iter().map(|node| &node.shared), &first.shared.patience);
+            farewell::send_pending(nodes.iter().map(|node| &node.shared), &first.shared.patience);
         }
     }
 

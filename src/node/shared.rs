@@ -49,7 +49,7 @@ pub(super) struct Shared {
     /// Sends pending releases after the runtime's end.
     pub(super) last_connection: Mutex<LastConnection>,
     /// The client's tasks are gone: whoever leaves a release must send it.
-    pub(super) deserted: AtomicBool,
+    pub(super) tasks_gone: AtomicBool,
     pub(super) patience: Arc<Patience>,
 }
 
@@ -82,7 +82,7 @@ impl Shared {
             last_fault: Mutex::new(None),
             hub,
             last_connection: Mutex::default(),
-            deserted: AtomicBool::new(false),
+            tasks_gone: AtomicBool::new(false),
             patience,
         }
     }
