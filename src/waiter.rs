@@ -25,9 +25,8 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// `id` is the lease id, `client:uuid`, with which the client waits. Both times are the server's.
-    pub(crate) fn new(id: &str, since_us: u64, now_us: u64) -> Self {
-        let client = id.rsplit_once(':').map_or(id, |(client, _)| client);
+    /// Both times are the server's.
+    pub(crate) fn new(client: &str, since_us: u64, now_us: u64) -> Self {
         Self {
             client: client.into(),
             since: UNIX_EPOCH.checked_add(Duration::from_micros(since_us)).unwrap_or(UNIX_EPOCH),
@@ -68,24 +67,24 @@ mod tests {
 
     const NOW: u64 = 1_800_000_000_000_000;
 
-    fn waiter(id: &str, waited_us: u64) -> Waiter {
-        Waiter::new(id, NOW - waited_us, NOW)
+    fn waiter(client: &str, waited_us: u64) -> Waiter {
+        Waiter::new(client, NOW - waited_us, NOW)
     }
 
     #[test]
     fn a_waiter_is_its_client_and_the_time_that_it_waits() {
-        let it = waiter("billing-7:01234567-89ab-cdef-0123-456789abcdef", 3_214_567);
+        let it = waiter("billing-7", 3_214_567);
         assert_eq!(it.client.as_ref(), "billing-7");
         assert_eq!(it.since, UNIX_EPOCH + Duration::from_micros(NOW - 3_214_567));
         assert_eq!(it.to_string(), "billing-7 for 3.21s");
-        assert_eq!(Waiter::new("a:b", NOW + 1, NOW).waited, Duration::ZERO, "ahead of the clock");
+        assert_eq!(Waiter::new("a", NOW + 1, NOW).waited, Duration::ZERO, "ahead of the clock");
         assert_eq!(waiter("odd\n", 0).to_string(), "odd\\n for 0ns");
     }
 
     #[test]
     fn a_message_names_the_first_three_in_order_and_counts_the_others() {
         let all: Vec<Waiter> =
-            ["a:1", "b:2", "c:3", "d:4", "e:5"].map(|id| waiter(id, 1_000_000)).into();
+            ["a", "b", "c", "d", "e"].map(|client| waiter(client, 1_000_000)).into();
         let listed = |count: usize| Listed(&all[..count]).to_string();
         assert_eq!(listed(0), "");
         assert_eq!(listed(1), "; waiting: a for 1s");

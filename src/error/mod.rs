@@ -256,7 +256,7 @@ mod tests {
             owner: None,
             remaining: Some(Duration::from_secs(12)),
             waited: Duration::from_nanos(5_012_345_678),
-            waiting: [Waiter::new("web-1:0123", 0, 4_000_000)].into(),
+            waiting: [Waiter::new("web-1", 0, 4_000_000)].into(),
         };
         assert_eq!(
             error.to_string(),

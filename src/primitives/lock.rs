@@ -1,6 +1,7 @@
 //! The reentrant lock: Redisson's RLock with fencing tokens. This is what it asks of the servers, and how to read the
 //! answers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -145,13 +146,16 @@ impl Inspect for Lock {
         let [pttl, holder, count, last_token, subscribers, queue @ ..] = reply.list()? else {
             return None;
         };
-        let waiting = match queue {
-            [server_us, waiters] => read_waiters(server_us, waiters)?,
-            _ => Vec::new(),
+        let (waiting, queued) = match queue {
+            [server_us, entries] => (read_waiters(server_us, entries)?, mailboxes(entries)),
+            _ => (Vec::new(), 0),
         };
         let holder = holder.text().map(Holder::new);
         let last_token = last_token.number().and_then(|token| u64::try_from(token).ok());
         let ours = holder.as_ref().is_some_and(|holder| holder.client().is_some());
+        // While another library's client holds the lock, the first client in the queue listens to the channel, too.
+        let listens_twice = queued > 0 && holder.is_some() && !ours;
+        let subscribers = u32::try_from(subscribers.number()?).ok()?;
         Some(LockStatus {
             name: self.name.clone(),
             hold_count: count.number().unwrap_or(0).try_into().unwrap_or(0),
@@ -161,7 +165,7 @@ impl Inspect for Lock {
                 .filter(|_| ours && one_server)
                 .map(|token| UNIX_EPOCH + Duration::from_micros(token)),
             last_token,
-            waiting_clients: subscribers.number()?.try_into().ok()?,
+            waiting_clients: queued + subscribers.saturating_sub(listens_twice.into()),
             waiting,
             holder,
         })
@@ -194,15 +198,29 @@ fn read_ttl(pttl: &Reply) -> Option<Duration> {
     pttl.number().and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis)
 }
 
-/// Reads the first entries of a queue, each an id and the time of its arrival. `server_us` is the server's time.
-fn read_waiters(server_us: &Reply, waiters: &Reply) -> Option<Vec<Waiter>> {
+/// Reads the list of a queue's first entries, each with the time of its arrival. `server_us` is the server's time.
+fn read_waiters(server_us: &Reply, entries: &Reply) -> Option<Vec<Waiter>> {
     let number = |reply: &Reply| u64::try_from(reply.number()?).ok();
     let now_us = number(server_us)?;
     let read = |entry: &[Reply]| {
-        let [id, since_us] = entry else { return None };
-        Some(Waiter::new(id.text()?, number(since_us)?, now_us))
+        let [entry, since_us] = entry else { return None };
+        Some(Waiter::new(client_and_nonce(entry.text()?).0, number(since_us)?, now_us))
     };
-    waiters.list()?.chunks(2).map(read).collect()
+    entries.list()?.chunks(2).map(read).collect()
+}
+
+/// Counts the clients that have entries in such a list. A client may have several, and several may have the same name.
+fn mailboxes(entries: &Reply) -> u32 {
+    let entries = entries.list().unwrap_or_default().iter().step_by(2);
+    let clients: BTreeSet<_> = entries.filter_map(Reply::text).map(client_and_nonce).collect();
+    clients.len() as u32
+}
+
+/// An entry is the text `ttl_ms block nonce client:uuid`. The nonce distinguishes clients of one name.
+fn client_and_nonce(entry: &str) -> (&str, &str) {
+    let (rest, id) = entry.rsplit_once(' ').unwrap_or_default();
+    let id = if id.is_empty() { entry } else { id };
+    (id.rsplit_once(':').map_or(id, |(client, _)| client), rest.rsplit(' ').next().unwrap_or(""))
 }
 
 /// The command that publishes releases.
@@ -212,25 +230,55 @@ const PUBLISH: &str = "PUBLISH";
 mod tests {
     use super::*;
 
+    const OURS: &str = "a:0f3a8c1e-5b7d-4e21-9c44-2a6b7d8e9f01";
+
     #[test]
     fn a_status_lists_who_waits_in_order_if_there_is_a_queue() {
         let lock = Lock::new(&Config::default(), "n".into());
         let text = |text: &str| Reply::Text(text.to_owned());
         let read = |queue: &[Reply]| {
-            let held =
-                [Reply::Number(30_000), text("a:b"), text("1"), Reply::Nil, Reply::Number(2)];
+            let held = [Reply::Number(30_000), text(OURS), text("1"), Reply::Nil, Reply::Number(2)];
             lock.read_status(&Reply::List([&held, queue].concat()), true)
         };
         let waiters = |entries: &[Reply]| {
             let status = read(&[Reply::Number(9_000_000), Reply::List(entries.to_vec())])?;
-            Some(status.waiting.iter().map(Waiter::to_string).collect::<Vec<_>>())
+            let waiting: Vec<_> = status.waiting.iter().map(Waiter::to_string).collect();
+            Some((waiting.join(", "), status.waiting_clients))
         };
         assert_eq!(read(&[]).expect("without a queue").waiting, []);
-        assert_eq!(waiters(&[]), Some(Vec::new()));
-        let entries = [text("web-1:x"), text("8000000"), text("web-2:y"), Reply::Number(8_500_000)];
-        assert_eq!(waiters(&entries), Some(vec!["web-1 for 1s".into(), "web-2 for 500ms".into()]));
-        for odd in [&entries[..3], &entries[1..3], &[text("web-1:x"), text("soon")][..]] {
+        assert_eq!(waiters(&[]), Some((String::new(), 2)));
+        let one = text("30000 1 00000000000000aa web-1:x");
+        let same_name = text("30000 1 00000000000000bb web-1:y");
+        let other = text("30000 1 00000000000000cc web-2:z");
+        let [early, late] = [text("8000000"), Reply::Number(8_500_000)];
+        let entries = [&one, &early, &other, &late].map(Clone::clone);
+        assert_eq!(waiters(&entries), Some(("web-1 for 1s, web-2 for 500ms".to_owned(), 4)));
+        for odd in [&entries[..3], &entries[1..3], &[one.clone(), text("soon")][..]] {
             assert_eq!(waiters(odd), None);
         }
+        let count = |all: [&Reply; 3]| {
+            let entries: Vec<Reply> =
+                all.iter().flat_map(|it| [(*it).clone(), late.clone()]).collect();
+            mailboxes(&Reply::List(entries))
+        };
+        assert_eq!((count([&one, &one, &other]), count([&one, &same_name, &other])), (2, 3));
+    }
+
+    #[test]
+    fn the_first_in_the_queue_is_counted_once_though_it_listens_for_redisson() {
+        let lock = Lock::new(&Config::default(), "n".into());
+        let text = |text: &str| Reply::Text(text.to_owned());
+        let waiting = |holder: Reply, subscribers, entries: &[Reply]| {
+            let held = [Reply::Number(1), holder, text("1"), Reply::Nil];
+            let queue =
+                [Reply::Number(subscribers), Reply::Number(2), Reply::List(entries.to_vec())];
+            let status = lock.read_status(&Reply::List([&held[..], &queue].concat()), true);
+            status.expect("well formed").waiting_clients
+        };
+        let java = || text("0f3a8c1e-5b7d-4e21-9c44-2a6b7d8e9f01:42");
+        let ours = || text(OURS);
+        let entry = [text("30000 1 aa a:x"), Reply::Number(1)];
+        assert_eq!((waiting(java(), 2, &entry), waiting(java(), 0, &entry)), (2, 1));
+        assert_eq!((waiting(java(), 2, &[]), waiting(ours(), 2, &entry)), (2, 3));
     }
 }
