@@ -46,7 +46,7 @@ pub struct Case {
     /// Whether states that differ only in the order of nodes, or of clients, count as one. Without it a trace
     /// calls each node by the same number from its first step to its last.
     pub symmetry: bool,
-    /// Keep what the witnesses need.
+    /// Keep what the witnesses need; as the properties are.
     pub witness: bool,
     /// The rule that is broken.
     pub wrong: Option<Wrong>,

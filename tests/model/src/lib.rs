@@ -1,4 +1,5 @@
-//! A model of leasehold's protocol over several servers, whose states are gone through to the last one.
+//! Models of leasehold's protocol, whose states are gone through to the last one: here that over several servers; in
+//! [`queue`] the queue on one.
 //!
 //! `scripts/model` runs it, `README.md` has what came out. [`state`] says what there is and what may happen, [`rules`]
 //! what servers and clients do, [`model`] what must hold, [`case`] how far it goes and which rule is broken on purpose,
@@ -41,6 +42,7 @@
 
 pub mod case;
 pub mod model;
+pub mod queue;
 pub mod report;
 pub mod rules;
 pub mod state;

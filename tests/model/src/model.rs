@@ -21,6 +21,9 @@ pub const RENEWAL: &str = "a renewal";
 /// A heal puts a lease back on a server.
 pub const HEAL: &str = "a heal";
 
+/// What is looked for, to show that the model moves.
+const WITNESSES: [&str; 3] = [BOTH_HOLD, RENEWAL, HEAL];
+
 /// The protocol over `N` servers with `C` clients, in one case.
 pub struct Protocol<const N: usize, const C: usize> {
     case: Case,
@@ -36,6 +39,8 @@ impl<const N: usize, const C: usize> Protocol<N, C> {
         let alike = case.block == 1;
         let mut renamings = if alike { permutations() } else { Vec::new() };
         renamings.retain(|names| !names.is_sorted());
+        let witness = properties.iter().any(|property| WITNESSES.contains(property));
+        let case = Case { witness, ..case };
         Protocol { case, properties: properties.to_vec(), renamings }
     }
 

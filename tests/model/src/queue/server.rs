@@ -1,0 +1,261 @@
+//! What the server does: the scripts, and messages.
+
+use super::case::{Bug, Case};
+use super::state::{Holder, Id, Life, Lock, State};
+use super::wire::{Ask, HubRequest, Message, Reply, Request};
+
+/// The rules, applied to one state.
+pub struct Rules<'a> {
+    /// The case.
+    pub case: &'a Case,
+    /// Which of what has happened is kept.
+    pub keep: Keep,
+    /// The state that they change.
+    pub state: &'a mut State,
+}
+
+/// Which of what has happened is kept for the properties.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Keep {
+    /// Tokens.
+    pub tokens: bool,
+    /// The order of arrival.
+    pub order: bool,
+    /// The turns beside Java.
+    pub turns: bool,
+    /// What witnesses look for.
+    pub happened: bool,
+}
+
+/// Who got the lock from a pump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pumped {
+    /// The caller's own entry is the first one alive.
+    Mine,
+    /// Another.
+    Another,
+    /// Nobody is in the queue.
+    Nobody,
+}
+
+impl Rules<'_> {
+    /// Runs one command of a process. A stray one's answer goes nowhere.
+    pub fn run(&mut self, process: usize, request: Request, stray: bool) {
+        let reply = match request {
+            Request::Ask(ask) => Some(self.acquire(ask)),
+            Request::Release(id, granted) => {
+                self.release_script(id, granted);
+                self.repeat_release(process, id, granted, stray);
+                None
+            }
+            Request::Renew(id, age) if self.state.has(id) => {
+                self.lengthen();
+                Some(Reply::Renewed(id, age))
+            }
+            Request::Renew(id, _) => Some(Reply::Gone(id)),
+        };
+        let process = &mut self.state.processes[process];
+        if let Some(reply) = reply
+            && !stray
+            && process.is_live()
+        {
+            process.replies.push(reply);
+        }
+    }
+
+    /// `lock_acquire`.
+    fn acquire(&mut self, ask: Ask) -> Reply {
+        let id = ask.id;
+        let free = self.state.lock.is_none();
+        if self.state.has(id) {
+            self.lengthen();
+            self.state.queue.retain(|entry| *entry != id);
+        } else if free && (self.state.queue.is_empty() || self.case.is(Bug::Barging)) {
+            let raced = !self.state.processes[self.case.home(id.waiter.into())].rests;
+            self.take(id, self.case.ttl, raced);
+        } else if free && self.state.queue[0] == id {
+            self.take_as_head(id);
+        } else {
+            let known = self.state.queue.contains(&id);
+            if ask.enqueue {
+                self.enqueue(id);
+            }
+            // The head was told that the lock is free, and so was Java: a newcomer does not take Java's chance away.
+            let newcomer = !known && self.listeners() && !self.case.is(Bug::FirstAskPumps);
+            if free && !newcomer {
+                match self.pump(Some(id)) {
+                    Pumped::Mine => self.take_as_head(id),
+                    Pumped::Nobody => self.take(id, self.case.ttl, false),
+                    Pumped::Another => {}
+                }
+            }
+        }
+        let offset = if ask.fresh { ask.age } else { self.case.stale() };
+        if self.state.has(id) {
+            return Reply::Granted { ask, offset, token: 0 };
+        }
+        let first = self.state.queue.first() == Some(&id);
+        Reply::Refused { ask, offset, first, lock: self.state.lock }
+    }
+
+    fn enqueue(&mut self, id: Id) {
+        if self.case.is(Bug::PollLosesPlace) {
+            self.state.queue.retain(|entry| *entry != id);
+        }
+        if !self.state.queue.contains(&id) || self.case.is(Bug::EnqueuedTwice) {
+            // A list that grows without end is not what that bug is about.
+            if self.state.queue.iter().filter(|entry| **entry == id).count() < 2 {
+                self.state.queue.push(id);
+            }
+        }
+        if self.keep.order && !self.state.seen.arrivals.contains(&id) {
+            self.state.seen.arrivals.push(id);
+        }
+    }
+
+    fn lengthen(&mut self) {
+        if let Some(lock) = &mut self.state.lock {
+            lock.left = self.case.length(self.case.ttl);
+        }
+    }
+
+    /// The prelude's `take`.
+    fn take(&mut self, id: Id, ttl: i8, raced: bool) {
+        self.state.lock = Some(Lock { holder: Holder::Ours(id), left: self.case.length(ttl) });
+        self.note_token();
+        self.note_turn(id, raced);
+    }
+
+    fn take_as_head(&mut self, id: Id) {
+        self.state.queue.remove(0);
+        self.take(id, self.case.ttl, false);
+        self.tell_head();
+    }
+
+    /// The prelude's `pump`: the lock is free, and the first in the queue that is alive gets it.
+    fn pump(&mut self, mine: Option<Id>) -> Pumped {
+        while let Some(&id) = self.state.queue.first() {
+            if Some(id) == mine {
+                return Pumped::Mine;
+            }
+            let home = self.case.home(id.waiter.into());
+            if self.state.processes[home].is_reached() || self.case.is(Bug::DeadNotPassedOver) {
+                self.state.queue.remove(0);
+                self.take(id, self.case.short, false);
+                self.deliver(home, Message::Grant { id, age: 0, late: 0, token: 0 });
+                self.tell_head();
+                return Pumped::Another;
+            }
+            self.skip();
+        }
+        Pumped::Nobody
+    }
+
+    /// The prelude's `tell_head`.
+    fn tell_head(&mut self) {
+        if self.case.is(Bug::NextLeftOut) {
+            return;
+        }
+        while let Some(&id) = self.state.queue.first() {
+            let home = self.case.home(id.waiter.into());
+            if self.state.processes[home].is_reached() {
+                let message = match self.state.lock {
+                    Some(lock) => Message::Next(id, lock),
+                    None => Message::Free(id),
+                };
+                return self.deliver(home, message);
+            }
+            self.skip();
+        }
+    }
+
+    /// Takes out an entry that nobody would hear of.
+    fn skip(&mut self) {
+        let id = self.state.queue.remove(0);
+        self.state.seen.arrivals.retain(|arrived| *arrived != id);
+    }
+
+    /// `lock_release`, which is also how a waiter leaves.
+    fn release_script(&mut self, id: Id, granted: bool) {
+        self.state.seen.arrivals.retain(|arrived| *arrived != id);
+        if self.state.has(id) {
+            self.state.lock = None;
+            self.free(granted);
+        } else if let Some(place) = self.state.queue.iter().position(|entry| *entry == id) {
+            self.state.queue.remove(place);
+            if place == 0 && !self.case.is(Bug::LeaveNotTold) {
+                self.tell_head();
+            }
+        }
+    }
+
+    /// The lock has become free.
+    fn free(&mut self, granted: bool) {
+        let java_waits = granted && self.listeners() && !self.case.is(Bug::PumpAlways);
+        if !self.state.queue.is_empty() && java_waits {
+            self.publish();
+            self.tell_head();
+        } else if self.pump(None) == Pumped::Nobody {
+            self.publish();
+        }
+    }
+
+    /// `force_unlock`, whoever holds the lock.
+    pub fn force(&mut self) {
+        if let Some(lock) = self.state.lock.take() {
+            self.state.seen.forced = Some(lock.holder);
+            self.free(false);
+        }
+    }
+
+    /// Where an earlier connection may still run an ask for this lease, its release is sent again.
+    fn repeat_release(&mut self, process: usize, id: Id, granted: bool, stray: bool) {
+        let process = &mut self.state.processes[process];
+        if !stray && process.is_live() && process.stray.iter().any(|other| other.creates(id)) {
+            process.sent.push(Request::Release(id, granted));
+        }
+    }
+
+    /// Runs a subscription.
+    pub fn subscribe(&mut self, process: usize, request: HubRequest) {
+        let process = &mut self.state.processes[process];
+        match request {
+            HubRequest::Mailbox => {
+                process.mailbox = true;
+                process.inbox.push(Message::MailboxOn);
+            }
+            HubRequest::Channel => {
+                process.channel = true;
+                process.inbox.push(Message::ChannelOn);
+            }
+            HubRequest::NoChannel => process.channel = false,
+        }
+    }
+
+    /// Whether the lock's channel has subscribers.
+    fn listeners(&self) -> bool {
+        self.state.processes.iter().any(|process| process.channel || process.ghost_channel)
+            || self.state.javas.iter().any(|java| java.subscribed)
+    }
+
+    /// Publishes `0` in the lock's channel.
+    pub fn publish(&mut self) {
+        for process in 0..self.state.processes.len() {
+            if self.state.processes[process].channel {
+                self.deliver(process, Message::Released);
+            }
+        }
+        for java in &mut self.state.javas {
+            java.woken |= java.subscribed;
+        }
+    }
+
+    /// A message on a connection that is broken, or to a process that stopped, is lost.
+    fn deliver(&mut self, process: usize, message: Message) {
+        let process = &mut self.state.processes[process];
+        let connected = process.mailbox || process.channel && message == Message::Released;
+        if process.life == Life::Live && connected {
+            process.inbox.push(message);
+        }
+    }
+}

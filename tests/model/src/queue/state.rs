@@ -1,0 +1,346 @@
+//! What there is in a state of the model, and what may happen in it.
+//!
+//! Times are relative: what is left until an end, or the age of something, up to the age at which nothing of it counts.
+
+use arrayvec::ArrayVec;
+
+use super::case::Case;
+use super::wire::{HubRequest, Message, Reply, Request};
+
+/// The model's state.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct State {
+    /// The lock's key.
+    pub lock: Option<Lock>,
+    /// The queue's entries, in order.
+    pub queue: ArrayVec<Id, 6>,
+    /// Those who wait for the lock, each in a process.
+    pub waiters: ArrayVec<Waiter, 4>,
+    /// Our processes, and what is between each and the server.
+    pub processes: ArrayVec<Process, 4>,
+    /// Clients that follow `RLock`.
+    pub javas: ArrayVec<Java, 2>,
+    /// How often each thing has happened that is bounded.
+    pub spent: Spent,
+    /// Ticks until a clock may go wrong again.
+    pub calm: i8,
+    /// What has happened, for the properties; no client sees it.
+    pub seen: Seen,
+}
+
+/// A lease id, which is also the queue's entry: fresh for every wait, so a waiter and a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id {
+    /// Whose it is.
+    pub waiter: u8,
+    /// Which of that waiter's.
+    pub number: u8,
+}
+
+/// Who holds the lock on the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Holder {
+    /// A lease of ours.
+    Ours(Id),
+    /// A client of Redisson.
+    Java(u8),
+}
+
+/// The lock's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lock {
+    /// Who holds it.
+    pub holder: Holder,
+    /// The server's ticks until it expires; without ticks 0 where it has expired since.
+    pub left: i8,
+}
+
+/// One waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Waiter {
+    /// What it does.
+    pub phase: Phase,
+    /// Waits so far: the number of its newest lease.
+    pub number: u8,
+    /// It knows that it is the first in the queue.
+    pub head: bool,
+    /// When it asks again, besides the poll.
+    pub timer: Timer,
+    /// A message came during an ask: it asks again if it is refused.
+    pub again: bool,
+    /// It wants to hear the lock's channel.
+    pub listens: bool,
+    /// A message of a grant came for its present lease. If that could not be believed, the waiter asks.
+    pub by_grant: bool,
+    /// Its ticks until the deadline of what it holds.
+    pub left: i8,
+    /// The token in the message of its grant, as the number of tokens given since.
+    pub token: u8,
+}
+
+/// What a waiter does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Nothing.
+    #[default]
+    Idle,
+    /// It asks without waiting.
+    Trying,
+    /// It asks, and waits if it is refused.
+    Asking,
+    /// It was refused.
+    Waiting,
+    /// It holds the lock.
+    Held,
+    /// It holds the lock and a renewal is under way.
+    Renewing,
+}
+
+/// When a waiter asks, besides its poll.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Timer {
+    /// Never.
+    #[default]
+    None,
+    /// At the end of this holder's lease (without ticks; with ticks a poll stands for it).
+    End(Holder),
+    /// In a moment.
+    Now,
+}
+
+/// One process of ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Process {
+    /// Whether it goes on.
+    pub life: Life,
+    /// Commands that were sent and have not run: they run in this order, at any later time.
+    pub sent: ArrayVec<Request, 8>,
+    /// What an earlier connection may still run.
+    pub stray: ArrayVec<Request, 8>,
+    /// Answers on their way.
+    pub replies: ArrayVec<Reply, 8>,
+    /// The server has restarted and this process does not know it yet: its commands go nowhere.
+    pub cut: bool,
+    /// The connection for subscriptions, as the process knows it.
+    pub hub: Hub,
+    /// Subscriptions that were sent and have not run.
+    pub hub_sent: ArrayVec<HubRequest, 6>,
+    /// Messages on their way.
+    pub inbox: ArrayVec<Message, 8>,
+    /// It has asked for the lock's channel.
+    pub listening: bool,
+    /// The server has a subscription of its mailbox.
+    pub mailbox: bool,
+    /// The server has a subscription of the lock's channel.
+    pub channel: bool,
+    /// The server still counts a subscription of the mailbox on a connection that is broken.
+    pub ghost_mailbox: bool,
+    /// The same of the lock's channel.
+    pub ghost_channel: bool,
+    /// By how many ticks the newest ask whose answer was heard was sent before the server's time in that answer.
+    pub sample: Option<i8>,
+    /// The sample's age, where that matters: new, or not.
+    pub sample_is_new: bool,
+    /// It asks right behind its own release (kept where turns beside Java are counted).
+    pub rests: bool,
+    /// Its ticks until it believes grants again.
+    pub quarantine: i8,
+}
+
+/// Whether a process goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Life {
+    /// It does.
+    #[default]
+    Live,
+    /// It ended, and its connections with it.
+    Ended,
+    /// It does nothing any more, and its connections stay.
+    Stopped,
+}
+
+/// The connection for subscriptions, as the process knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hub {
+    /// Not needed so far.
+    #[default]
+    Off,
+    /// The mailbox's subscription is not confirmed.
+    Subscribing,
+    /// It is.
+    On,
+    /// It is broken, and the process does not know it yet.
+    Broken,
+}
+
+/// A client that follows `RLock`. A request of it runs and is answered in one step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Java {
+    /// What it does.
+    pub phase: JavaPhase,
+    /// The server has its subscription of the lock's channel.
+    pub subscribed: bool,
+    /// What it waits for has happened: a message, or the end of the lease that it was told of.
+    pub woken: bool,
+    /// Whose lease it waits for.
+    pub watches: Option<Holder>,
+}
+
+/// What a client of Redisson does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum JavaPhase {
+    /// Nothing.
+    #[default]
+    Idle,
+    /// Its first request is on its way.
+    Asking,
+    /// Its subscription is on its way.
+    Subscribing,
+    /// A request behind the subscription is on its way.
+    AskingAgain,
+    /// It waits for a message or a lease's end.
+    Waiting,
+    /// It holds the lock.
+    Held,
+    /// Its release is on its way.
+    Releasing,
+    /// It ended.
+    Ended,
+}
+
+/// How often each thing has happened that is bounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the fields are those of `Case`")]
+pub struct Spent {
+    pub asks: u8,
+    pub java_asks: u8,
+    pub tries: u8,
+    pub polls: u8,
+    pub repeats: u8,
+    pub cancels: u8,
+    pub renewals: u8,
+    pub crashes: u8,
+    pub stops: u8,
+    pub breaks: u8,
+    pub resets: u8,
+    pub doubles: u8,
+    pub late: u8,
+    pub forgets: u8,
+    pub restarts: u8,
+    pub forces: u8,
+    pub skew: u8,
+    pub steps: u8,
+}
+
+/// What has happened, for the properties. Each part is kept only where its property is checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Seen {
+    /// The token of the last hold, as the number of tokens given since; `None` before the first.
+    pub token: Option<u8>,
+    /// A hold got a token that was not higher than the last one's.
+    pub token_disorder: bool,
+    /// Those who came into the queue and have not had their turn.
+    pub arrivals: ArrayVec<Id, 6>,
+    /// One of them had its turn before an earlier one.
+    pub order_broken: bool,
+    /// Turns of ours since a client of Redisson waits.
+    pub passed: u8,
+    /// The lease that was ended by force while its client believed in it.
+    pub forced: Option<Holder>,
+    /// Something that a witness looks for.
+    pub happened: Happened,
+}
+
+/// What a witness looks for: that what is proven is not proven of a model that stands still.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Happened {
+    /// A waiter held the lock by a message alone.
+    pub granted: bool,
+    /// A waiter held the lock after it had confirmed a grant.
+    pub confirmed: bool,
+    /// A renewal was confirmed.
+    pub renewed: bool,
+    /// A client of Redisson held the lock after a waiter had, and a waiter again after it.
+    pub alternated: u8,
+    /// A grant that came in a quarantine was given back.
+    pub given_back: bool,
+}
+
+impl State {
+    /// Nobody holds anything and nothing is on its way.
+    pub fn start(case: &Case) -> Self {
+        let waiter = Waiter {
+            phase: Phase::Idle,
+            number: 0,
+            head: false,
+            timer: Timer::None,
+            again: false,
+            listens: false,
+            by_grant: false,
+            left: 0,
+            token: 0,
+        };
+        let hub = if case.subscribed { Hub::On } else { Hub::Off };
+        let process = Process { hub, mailbox: case.subscribed, ..Process::default() };
+        State {
+            lock: None,
+            queue: ArrayVec::new(),
+            waiters: case.homes.iter().map(|_| waiter).collect(),
+            processes: (0..case.processes()).map(|_| process.clone()).collect(),
+            javas: (0..case.javas).map(|_| Java::default()).collect(),
+            spent: Spent::default(),
+            calm: 0,
+            seen: Seen::default(),
+        }
+    }
+
+    /// Whether this lease holds the lock.
+    pub fn has(&self, id: Id) -> bool {
+        self.lock.is_some_and(|lock| lock.holder == Holder::Ours(id))
+    }
+
+    /// The waiter's newest lease.
+    pub fn id(&self, waiter: usize) -> Id {
+        Id { waiter: waiter as u8, number: self.waiters[waiter].number }
+    }
+
+    /// Whether its waiter is not through with this lease.
+    pub fn wants(&self, id: Id) -> bool {
+        let waiter = &self.waiters[usize::from(id.waiter)];
+        waiter.phase != Phase::Idle && waiter.number == id.number
+    }
+}
+
+impl Waiter {
+    /// Whether its guard says `is_held()`.
+    pub fn holds(&self) -> bool {
+        matches!(self.phase, Phase::Held | Phase::Renewing)
+    }
+
+    /// A waiter that does nothing, after this one's lease.
+    pub fn idle(&self) -> Waiter {
+        Waiter {
+            phase: Phase::Idle,
+            number: self.number,
+            head: false,
+            timer: Timer::None,
+            again: false,
+            listens: false,
+            by_grant: false,
+            left: 0,
+            token: 0,
+        }
+    }
+}
+
+impl Process {
+    /// Whether the server finds a subscriber of its mailbox.
+    pub fn is_reached(&self) -> bool {
+        self.mailbox || self.ghost_mailbox
+    }
+
+    /// Whether it goes on.
+    pub fn is_live(&self) -> bool {
+        self.life == Life::Live
+    }
+}

@@ -1,0 +1,182 @@
+//! What makes the model small: what can have no effect is dropped, and states that differ only in the names of waiters
+//! and processes count as one.
+
+use arrayvec::ArrayVec;
+
+use super::case::{Bug, Case};
+use super::state::{Holder, Id, Lock, Process, State, Timer};
+use super::wire::{Ask, Message, Reply, Request};
+
+/// New names: those of the waiters and of the processes, each at its old name.
+#[derive(Clone, Debug)]
+pub struct Names {
+    waiters: Vec<u8>,
+    processes: Vec<u8>,
+}
+
+/// The ways to rename that lead to a state of equal worth, but for leaving the names as they are.
+pub fn renamings(case: &Case) -> Vec<Names> {
+    let mut all = Vec::new();
+    if !case.symmetry {
+        return all;
+    }
+    for waiters in permutations(case.homes.len()) {
+        for processes in permutations(case.processes()) {
+            let fits = |waiter: usize| {
+                let new: usize = waiters[waiter].into();
+                case.homes[new] == processes[case.home(waiter)]
+            };
+            let moved = !waiters.is_sorted() || !processes.is_sorted();
+            if moved && (0..waiters.len()).all(fits) {
+                all.push(Names { waiters: waiters.clone(), processes });
+            }
+        }
+    }
+    all
+}
+
+fn permutations(count: usize) -> Vec<Vec<u8>> {
+    let mut all = vec![vec![]];
+    for name in 0..count {
+        all = all
+            .iter()
+            .flat_map(|order: &Vec<u8>| {
+                (0..=order.len()).map(move |at| {
+                    let mut longer = order.clone();
+                    longer.insert(at, name as u8);
+                    longer
+                })
+            })
+            .collect();
+    }
+    all
+}
+
+/// One state stands for all that differ in names.
+pub fn canonical(renamings: &[Names], state: State) -> State {
+    match renamings.iter().map(|names| names.apply(&state)).min() {
+        Some(least) if least < state => least,
+        _ => state,
+    }
+}
+
+impl Names {
+    fn apply(&self, state: &State) -> State {
+        let mut new = state.clone();
+        for (old, waiter) in state.waiters.iter().enumerate() {
+            let mut waiter = *waiter;
+            if let Timer::End(holder) = &mut waiter.timer {
+                self.holder(holder);
+            }
+            new.waiters[usize::from(self.waiters[old])] = waiter;
+        }
+        for (old, process) in state.processes.iter().enumerate() {
+            let renamed = &mut new.processes[usize::from(self.processes[old])];
+            *renamed = process.clone();
+            renamed
+                .sent
+                .iter_mut()
+                .chain(&mut renamed.stray)
+                .for_each(|request| self.request(request));
+            renamed.replies.iter_mut().for_each(|reply| self.reply(reply));
+            renamed.inbox.iter_mut().for_each(|message| self.message(message));
+        }
+        self.lock(&mut new.lock);
+        new.queue.iter_mut().for_each(|id| self.id(id));
+        for java in &mut new.javas {
+            java.watches.iter_mut().for_each(|holder| self.holder(holder));
+        }
+        new.seen.arrivals.iter_mut().for_each(|id| self.id(id));
+        new.seen.forced.iter_mut().for_each(|holder| self.holder(holder));
+        new
+    }
+
+    fn id(&self, id: &mut Id) {
+        id.waiter = self.waiters[usize::from(id.waiter)];
+    }
+
+    fn holder(&self, holder: &mut Holder) {
+        if let Holder::Ours(id) = holder {
+            self.id(id);
+        }
+    }
+
+    fn lock(&self, lock: &mut Option<Lock>) {
+        if let Some(lock) = lock {
+            self.holder(&mut lock.holder);
+        }
+    }
+
+    fn request(&self, request: &mut Request) {
+        match request {
+            Request::Ask(Ask { id, .. }) | Request::Release(id, _) | Request::Renew(id, _) => {
+                self.id(id);
+            }
+        }
+    }
+
+    fn reply(&self, reply: &mut Reply) {
+        match reply {
+            Reply::Granted { ask, .. } => self.id(&mut ask.id),
+            Reply::Refused { ask, lock, .. } => {
+                self.id(&mut ask.id);
+                self.lock(lock);
+            }
+            Reply::Renewed(id, _) | Reply::Gone(id) => self.id(id),
+        }
+    }
+
+    fn message(&self, message: &mut Message) {
+        match message {
+            Message::Next(id, lock) => {
+                self.id(id);
+                self.holder(&mut lock.holder);
+            }
+            Message::Grant { id, .. } | Message::Free(id) => self.id(id),
+            Message::Released | Message::MailboxOn | Message::ChannelOn => {}
+        }
+    }
+}
+
+/// Drops what can have no effect any more: releases of what is not there and cannot get there, and what is heard about
+/// leases that nobody wants (but an answer's sample).
+pub fn tidy(case: &Case, state: &mut State) {
+    for process in 0..state.processes.len() {
+        let mut own = std::mem::take(&mut state.processes[process]);
+        if !case.is(Bug::OldIdAccepted) {
+            own.inbox.retain(|message| message.id().is_none_or(|id| state.wants(id)));
+        }
+        own.replies.retain(|reply| {
+            let samples = matches!(reply, Reply::Granted { offset, .. } | Reply::Refused { offset, .. }
+                if *offset < case.stale());
+            state.wants(reply.id()) || case.timed && samples
+        });
+        let all: ArrayVec<Request, 16> = own.stray.iter().chain(&own.sent).copied().collect();
+        let works = |request: &Request| {
+            let Request::Release(id, _) = request else {
+                return true;
+            };
+            state.has(*id) || state.queue.contains(id) || all.iter().any(|other| other.creates(*id))
+        };
+        own.sent.retain(|request| works(request));
+        own.stray.retain(|request| works(request));
+        if case.timed {
+            forget_ends(&mut own);
+        }
+        state.processes[process] = own;
+    }
+}
+
+/// With ticks no timer follows from what is heard of another's lease.
+fn forget_ends(process: &mut Process) {
+    for reply in &mut process.replies {
+        if let Reply::Refused { lock: Some(lock), .. } = reply {
+            lock.left = 0;
+        }
+    }
+    for message in &mut process.inbox {
+        if let Message::Next(_, lock) = message {
+            lock.left = 0;
+        }
+    }
+}

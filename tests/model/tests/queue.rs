@@ -1,0 +1,140 @@
+//! The queue on one server, in the short form.
+//!
+//! A test that `holds` has gone through every state; one that `fails` found the violation that its name speaks of.
+
+use leasehold_model::queue::case::{Bug, Case};
+use leasehold_model::queue::protocol::{
+    ALTERNATED, ARRIVAL_ORDER, CONFIRMED, EXCLUSION, GIVEN_BACK, GRANTED, HEAD_KNOWS, JAVA_TURN,
+    LIVENESS, NO_LEFTOVER, Protocol, RENEWED, TOKEN_ORDER,
+};
+use leasehold_model::report;
+
+const SAFE: &[&str] = &[EXCLUSION, NO_LEFTOVER];
+const SOUND: &[&str] = &[EXCLUSION, NO_LEFTOVER, LIVENESS, HEAD_KNOWS];
+const ORDER: &[&str] = &[ARRIVAL_ORDER, TOKEN_ORDER];
+
+/// Three waiters, each in a process of its own.
+const THREE: Case = Case::PLAIN;
+/// Two waiters.
+const TWO: Case = Case { homes: &[0, 1], ..Case::PLAIN };
+/// A process with two waiters, as of a fair handle, beside one with one.
+const FAIR: Case = Case { homes: &[0, 0, 1], ..Case::PLAIN };
+/// Two waiters beside Java.
+const JAVA: Case = Case { homes: &[0, 1], javas: 1, java_asks: 1, ..Case::PLAIN };
+/// Java is as near to the server as our clients, which have waited before.
+const PROMPT_JAVA: Case = Case { asks: 7, subscribed: true, java_prompt: true, ..JAVA };
+/// A lease of a tick less if granted by message. Nothing goes wrong but that all is late.
+const TIMED: Case = Case { polls: 1, ..Case::TIMED };
+/// Clocks drift as much as is allowed for: by a tick in the time from a sample to a grant, and by one in a lease.
+const DRIFT: Case =
+    Case { ttl: 5, short: 4, drift: 1, slack: 1, skew: 2, calm: 5, delay: Some(2), ..Case::TIMED };
+/// The server's clock steps forward, and nothing is under way for long.
+const STEP: Case = Case { steps: 1, step: 3, delay: Some(1), ..TIMED };
+/// The server's clock steps back, and nothing is under way for as long as a lease.
+const BACK: Case = Case { step: -2, ..STEP };
+/// The server restarts empty, with another clock.
+const RESTART: Case =
+    Case { restarts: 1, restart_step: 1, quarantine: 3, repeats: 4, delay: Some(2), ..Case::TIMED };
+
+/// Tests named like the cases of the table: each gives its name to the row.
+macro_rules! checks {
+    ($($name:ident: $check:ident($case:expr, $properties:expr);)*) => {$(
+        #[test]
+        fn $name() {
+            let case: Case = $case;
+            report::$check(stringify!($name), &case.size(), Protocol::new(case, &$properties[..]));
+        }
+    )*};
+}
+
+// That the model moves at all.
+checks! {
+    a_grant_by_message_and_a_confirmation_happen: happens(Case { polls: 1, ..THREE }, [GRANTED, CONFIRMED]);
+    a_renewal_of_a_grant_happens: happens(Case { renewals: 1, ..TIMED }, [GRANTED, RENEWED]);
+    a_grant_in_a_quarantine_is_given_back: happens(RESTART, [GIVEN_BACK]);
+    java_has_a_turn_between_two_of_ours: happens(JAVA, [ALTERNATED]);
+}
+
+// Nothing fails.
+checks! {
+    nobody_is_forgotten: holds(Case { asks: 4, cancels: 1, polls: 1, ..THREE }, SOUND);
+    grants_follow_the_order_of_arrival: holds(Case { asks: 4, cancels: 1, polls: 1, ..THREE }, ORDER);
+    nobody_is_forgotten_of_two_waiters_in_one_process: holds(Case { cancels: 1, polls: 1, ..FAIR }, SOUND);
+    grants_follow_the_order_of_arrival_in_one_process: holds(Case { asks: 4, polls: 1, ..FAIR }, ORDER);
+    an_attempt_without_waiting_does_not_barge: holds(Case { tries: 1, polls: 1, ..THREE }, [EXCLUSION, NO_LEFTOVER, LIVENESS, HEAD_KNOWS, ARRIVAL_ORDER]);
+    a_forced_unlock_hands_on: holds(Case { forces: 1, cancels: 1, ..THREE }, SOUND);
+}
+
+// Processes end or stop, and the queue is lost: then a poll helps.
+checks! {
+    a_poll_helps_where_processes_end: holds(Case { crashes: 2, polls: 1, cancels: 1, ..THREE }, SOUND);
+    a_poll_helps_where_a_process_stops: holds(Case { stops: 1, crashes: 1, polls: 1, ..THREE }, SOUND);
+    a_poll_helps_where_the_queue_is_lost: holds(Case { forgets: 1, crashes: 1, polls: 1, ..THREE }, SOUND);
+}
+
+// Connections break, messages are lost or late: no poll is needed.
+checks! {
+    nobody_is_forgotten_when_subscriptions_break: holds(Case { asks: 4, resets: 1, half_open: true, polls: 1, cancels: 1, ..TWO }, SOUND);
+    nobody_is_forgotten_when_subscriptions_of_three_break: holds(Case { resets: 1, ..THREE }, SOUND);
+    nobody_is_forgotten_when_a_connection_breaks: holds(Case { asks: 4, breaks: 1, doubles: 1, polls: 1, cancels: 1, ..TWO }, SOUND);
+    nobody_is_forgotten_when_a_broken_connection_cannot_be_killed: holds(Case { breaks: 1, kills: false, polls: 1, cancels: 1, ..TWO }, SOUND);
+    nobody_is_forgotten_when_grants_are_late: holds(Case { asks: 4, late: 2, polls: 1, cancels: 1, ..TWO }, SOUND);
+    nobody_is_forgotten_when_all_this_happens: holds(Case { late: 1, resets: 1, breaks: 1, ..TWO }, SOUND);
+    tokens_increase_when_grants_are_late: holds(Case { asks: 4, late: 2, polls: 1, ..TWO }, [TOKEN_ORDER]);
+}
+
+// Beside Java.
+checks! {
+    nobody_is_forgotten_beside_java: holds(Case { cancels: 1, polls: 1, ..JAVA }, SOUND);
+    nobody_of_three_is_forgotten_beside_java: holds(Case { homes: THREE.homes, ..JAVA }, SOUND);
+    nobody_is_forgotten_beside_java_twice: holds(Case { asks: 2, java_asks: 2, cancels: 1, ..JAVA }, SOUND);
+    a_poll_helps_where_java_ends: holds(Case { crashes: 1, ..JAVA }, SOUND);
+    nobody_is_forgotten_beside_java_when_subscriptions_break: holds(Case { asks: 2, resets: 1, half_open: true, ..JAVA }, SOUND);
+    a_forced_unlock_hands_on_beside_java: holds(Case { forces: 1, ..JAVA }, SOUND);
+    java_is_passed_over_twice_at_most: holds(PROMPT_JAVA, [JAVA_TURN]);
+}
+
+// Deadlines of grants by message.
+checks! {
+    no_double_grant_with_deadlines: holds(Case { renewals: 1, ..TIMED }, SAFE);
+    no_double_grant_when_connections_break: holds(Case { resets: 1, breaks: 1, ..Case::TIMED }, SAFE);
+    no_double_grant_when_requests_stray: holds(Case { breaks: 1, kills: false, ..Case::TIMED }, SAFE);
+    no_double_grant_while_clocks_drift_as_allowed: holds(DRIFT, SAFE);
+    clocks_that_drift_by_more_than_is_allowed_give_a_double_grant: fails(Case { calm: 0, ..DRIFT }, [EXCLUSION]);
+    no_double_grant_when_a_clock_steps_forward: holds(STEP, SAFE);
+    no_double_grant_when_a_clock_steps_back: holds(BACK, SAFE);
+    a_step_forward_and_a_late_message_give_a_double_grant: fails(Case { step: 1, delay: None, ..STEP }, [EXCLUSION]);
+    a_step_back_and_a_late_message_give_a_double_grant: fails(Case { delay: None, ..BACK }, [EXCLUSION]);
+    no_double_grant_with_a_restart_and_another_clock: holds(RESTART, SAFE);
+    a_quarantine_shorter_than_a_lease_gives_a_double_grant: fails(Case { quarantine: 2, ..RESTART }, [EXCLUSION]);
+}
+
+// The rules, each broken once.
+checks! {
+    the_next_head_not_told: fails(THREE.with(Bug::NextLeftOut), [HEAD_KNOWS]);
+    the_next_head_not_told_beside_java: fails(JAVA.with(Bug::NextLeftOut), [LIVENESS]);
+    a_leaving_heads_successor_not_told: fails(Case { cancels: 1, ..THREE }.with(Bug::LeaveNotTold), [HEAD_KNOWS]);
+    a_leaving_heads_successor_not_told_beside_java:
+        fails(Case { homes: THREE.homes, cancels: 1, ..JAVA }.with(Bug::LeaveNotTold), [LIVENESS]);
+    a_dead_head_not_passed_over: fails(Case { crashes: 2, ..THREE }.with(Bug::DeadNotPassedOver), [LIVENESS]);
+    no_poll_behind_a_dead_head: fails(Case { crashes: 2, ..THREE }.with(Bug::NoPoll), [LIVENESS]);
+    a_grant_for_nobody_kept: fails(Case { cancels: 1, ..THREE }.with(Bug::GrantForNobodyKept), [NO_LEFTOVER]);
+    an_entry_enqueued_twice: fails(Case { polls: 1, ..THREE }.with(Bug::EnqueuedTwice), [NO_LEFTOVER]);
+    a_message_for_an_old_id_accepted: fails(Case { asks: 4, cancels: 1, ..TWO }.with(Bug::OldIdAccepted), [EXCLUSION]);
+    a_lock_taken_before_those_who_wait: fails(Case { late: 1, ..THREE }.with(Bug::Barging), [ARRIVAL_ORDER]);
+    a_poll_that_loses_its_place: fails(Case { polls: 1, ..THREE }.with(Bug::PollLosesPlace), [ARRIVAL_ORDER]);
+    nobody_asks_behind_a_subscription: fails(TWO.with(Bug::ResetNotAsked), [HEAD_KNOWS]);
+    a_head_that_does_not_listen_for_java: fails(JAVA.with(Bug::HeadDoesNotListen), [LIVENESS]);
+    a_token_of_a_message_that_was_late:
+        fails(Case { asks: 4, late: 2, polls: 1, ..TWO }.with(Bug::TokenOfMessage), [TOKEN_ORDER]);
+    a_release_that_hands_on_although_java_waits: fails(PROMPT_JAVA.with(Bug::PumpAlways), [JAVA_TURN]);
+    a_newcomer_that_hands_on_although_java_waits:
+        fails(Case { homes: THREE.homes, asks: 6, ..PROMPT_JAVA }.with(Bug::FirstAskPumps), [JAVA_TURN]);
+    an_ask_right_behind_a_release_that_java_heard:
+        fails(Case { homes: &[0], ..PROMPT_JAVA }.with(Bug::AsksBehindItsRelease), [JAVA_TURN]);
+    a_deadline_from_the_receipt: fails(TIMED.with(Bug::DeadlineFromReceipt), [EXCLUSION]);
+    a_deadline_of_the_full_length: fails(TIMED.with(Bug::FullLengthBelieved), [EXCLUSION]);
+    a_sample_of_another_connection: fails(RESTART.with(Bug::StaleSample), [EXCLUSION]);
+    a_step_that_shows_and_is_not_looked_at: fails(STEP.with(Bug::StepNotSeen), [EXCLUSION]);
+    an_old_sample_believed_to_the_tick: fails(Case { slack: 0, ..DRIFT }, [EXCLUSION]);
+}
