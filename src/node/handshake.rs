@@ -2,8 +2,7 @@
 //! predecessor there.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::link::{Commands, InFlight};
 use super::past::{Past, Role};
@@ -167,87 +166,10 @@ impl Handshake<'_> {
         self.answer(self.commands.send(command)).await
     }
 
-    async fn answer(&self, mut sent: InFlight) -> Result<Reply, Fault> {
+    pub(super) async fn answer(&self, mut sent: InFlight) -> Result<Reply, Fault> {
         let answer = self.shared.endpoint.clock.until(self.until, &mut sent).await;
         answer.unwrap_or(Err(Fault::NoAnswer(self.limit)))
     }
-}
-
-/// What a server reports that bears on the promises of a lock. `None`: the user may not ask.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Facts {
-    /// It is a node of a Redis Cluster.
-    pub(crate) is_cluster: bool,
-    pub(crate) version: Option<String>,
-    pub(crate) replicas: Option<u64>,
-    pub(crate) eviction_policy: Option<String>,
-    pub(crate) max_memory: Option<u64>,
-    pub(crate) append_only: Option<bool>,
-    pub(crate) fsync_always: Option<bool>,
-    /// How far the server's wall clock is ahead of this host's, give or take half a round trip.
-    pub(crate) clock_ahead_ms: Option<i64>,
-}
-
-/// Asks for everything at once, in one round trip of at most `limit`.
-pub(super) async fn facts(
-    shared: &Arc<Shared>,
-    commands: &Commands,
-    limit: Duration,
-) -> Result<Facts, Fault> {
-    let until = shared.endpoint.clock.now().plus(limit);
-    let handshake = Handshake { shared, commands, limit, until };
-    let sent = ["server", "replication"].map(|section| commands.send(info_command(section)));
-    let settings = ["maxmemory-policy", "maxmemory", "appendonly", "appendfsync"];
-    let settings = settings.map(|setting| commands.send(config_command(setting)));
-    let asked_at = since_epoch();
-    let time = commands.send(redis::cmd("TIME"));
-
-    let [server, replication] = sent;
-    let mut server = info_of(&handshake, server).await?;
-    let replication = info_of(&handshake, replication).await?;
-    let [eviction_policy, max_memory, append_only, fsync] = settings;
-    let eviction_policy = setting_of(&handshake, eviction_policy).await?;
-    let max_memory = setting_of(&handshake, max_memory).await?;
-    let append_only = setting_of(&handshake, append_only).await?;
-    let fsync = setting_of(&handshake, fsync).await?;
-    let time = optional(handshake.answer(time).await)?;
-    Ok(Facts {
-        is_cluster: MODES
-            .iter()
-            .any(|name| server.get(*name).is_some_and(|mode| mode == "cluster")),
-        version: server.remove("valkey_version").or_else(|| server.remove("redis_version")),
-        replicas: replication.get("connected_slaves").and_then(|count| count.parse().ok()),
-        eviction_policy,
-        max_memory: max_memory.and_then(|bytes| bytes.parse().ok()),
-        append_only: append_only.map(|value| value == "yes"),
-        fsync_always: fsync.map(|value| value == "always"),
-        clock_ahead_ms: time.and_then(|time| clock_ahead_ms(&time, asked_at, since_epoch())),
-    })
-}
-
-/// Evaluates a reply to TIME that was requested at `before` and arrived at `after`.
-fn clock_ahead_ms(time: &Reply, before: Duration, after: Duration) -> Option<i64> {
-    let [seconds, micros] = time.list()? else { return None };
-    let there = seconds.number()?.saturating_mul(1000).saturating_add(micros.number()? / 1000);
-    let here = (before + after) / 2;
-    Some(there.saturating_sub(here.as_millis() as i64))
-}
-
-async fn info_of(
-    handshake: &Handshake<'_>,
-    sent: InFlight,
-) -> Result<HashMap<String, String>, Fault> {
-    Ok(optional(handshake.answer(sent).await)?.as_ref().map(fields).unwrap_or_default())
-}
-
-async fn setting_of(handshake: &Handshake<'_>, sent: InFlight) -> Result<Option<String>, Fault> {
-    let reply = optional(handshake.answer(sent).await)?;
-    let value = reply.as_ref().and_then(Reply::list).and_then(|pair| pair.get(1));
-    Ok(value.and_then(Reply::text).map(str::to_owned))
-}
-
-fn since_epoch() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 async fn info(handshake: &Handshake<'_>, section: &str) -> Result<HashMap<String, String>, Fault> {
@@ -270,14 +192,8 @@ pub(super) fn fields(info: &Reply) -> HashMap<String, String> {
         .collect()
 }
 
-fn config_command(setting: &str) -> redis::Cmd {
-    let mut command = redis::cmd("CONFIG");
-    command.arg("GET").arg(setting);
-    command
-}
-
 /// Returns `None` if the server refuses to answer, in whatever words. A state that may pass is an error.
-fn optional<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
+pub(super) fn optional<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
     match answer {
         Ok(value) => Ok(Some(value)),
         Err(fault) if fault.is_refusal() => Ok(None),
@@ -286,6 +202,6 @@ fn optional<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
 }
 
 /// The field of `INFO server` that says whether it is a Sentinel, a node of a cluster or neither: Redis's, Valkey's.
-const MODES: [&str; 2] = ["redis_mode", "server_mode"];
+pub(super) const MODES: [&str; 2] = ["redis_mode", "server_mode"];
 /// A key and a channel that nobody uses.
 pub(super) const PROBE: &str = "leasehold_probe";

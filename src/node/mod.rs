@@ -9,6 +9,7 @@
 
 mod connector;
 mod endpoint;
+mod facts;
 mod farewell;
 mod greeting;
 mod handshake;
@@ -38,8 +39,8 @@ use tokio_util::task::TaskTracker;
 #[cfg(leasehold_sim)]
 pub use connector::{Connecting, command_config};
 pub use connector::{Connector, Network};
+pub(crate) use facts::Facts;
 pub(crate) use farewell::Farewell;
-pub(crate) use handshake::Facts;
 pub(crate) use hub::{Signal, Subscription};
 pub(crate) use link::{Generation, Sent};
 #[allow(unused_imports)] // The engine will use them.
@@ -345,7 +346,7 @@ impl Node {
     /// Asks the server for everything that bears on the promises of a lock.
     pub(crate) async fn facts(&self, limit: Duration) -> Result<Facts, Fault> {
         let commands = self.shared.link.lock().state.connection()?.commands.clone();
-        handshake::facts(&self.shared, &commands, limit).await
+        facts::ask(&self.shared, &commands, limit).await
     }
 
     /// Ends the node's tasks, as soon as no release is pending whose lease may still exist.
