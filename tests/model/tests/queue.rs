@@ -80,6 +80,7 @@ checks! {
     nobody_is_forgotten_when_a_broken_connection_cannot_be_killed: holds(Case { breaks: 1, kills: false, polls: 1, cancels: 1, ..TWO }, SOUND);
     nobody_is_forgotten_when_grants_are_late: holds(Case { asks: 4, late: 2, polls: 1, cancels: 1, ..TWO }, SOUND);
     nobody_is_forgotten_when_all_this_happens: holds(Case { late: 1, resets: 1, breaks: 1, ..TWO }, SOUND);
+    tokens_increase_when_requests_stray: holds(Case { breaks: 1, kills: false, polls: 1, late: 1, ..TWO }, [TOKEN_ORDER]);
     tokens_increase_when_grants_are_late: holds(Case { asks: 4, late: 2, polls: 1, ..TWO }, [TOKEN_ORDER]);
 }
 

@@ -69,7 +69,6 @@ impl Rules<'_> {
         let free = self.state.lock.is_none();
         if self.state.has(id) {
             self.lengthen();
-            self.state.queue.retain(|entry| *entry != id);
         } else if free && (self.state.queue.is_empty() || self.case.is(Bug::Barging)) {
             let raced = !self.state.processes[self.case.home(id.waiter.into())].rests;
             self.take(id, self.case.ttl, raced);
