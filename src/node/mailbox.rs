@@ -221,10 +221,11 @@ struct Queue {
 
 impl Letters {
     fn put(&self, letter: Letter) {
-        let mut queue = self.queue.lock();
-        queue.letters.retain(|other| other.id() != letter.id());
-        queue.letters.push_back(letter);
-        drop(queue);
+        {
+            let mut queue = self.queue.lock();
+            queue.letters.retain(|other| other.id() != letter.id());
+            queue.letters.push_back(letter);
+        }
         self.arrived.notify_one();
     }
 
