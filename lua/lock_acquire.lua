@@ -1,17 +1,57 @@
--- Takes the lock if it is free. Sent again for the same lease it confirms the lease and takes nothing new.
--- KEYS: 1 name (hash: lease id -> hold count), 2 token (fencing counter)
--- ARGV: 1 id, 2 count, 3 ttl_ms, 4 block (how many tokens), 5 retention_ms of the counter (0: for ever), 6 grain_us (the time is rounded down to it), 7 channel of the lock
--- Returns {1, end of the token block} when it is held, {0, pttl, holder, subscribers of the channel} when another holds it.
-if redis.call('EXISTS', KEYS[1]) == 1 then
-  if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
-    local subscribers = redis.call('PUBSUB', 'NUMSUB', ARGV[7])
-    return {0, redis.call('PTTL', KEYS[1]), redis.call('HRANDFIELD', KEYS[1]), subscribers[2]}
-  end
+-- Takes the lock if it is free and nobody is ahead in the queue. Sent again for the same lease it confirms the lease and
+-- takes nothing new. Otherwise it queues, if it has an entry; it does so once, however often it is sent.
+-- KEYS: 1 name (hash: lease id -> hold count), 2 token (fencing counter), 3 queue (optional)
+-- ARGV: 1 id, 2 count, 3 ttl_ms, 4 block (how many tokens), 5 retention_ms of the counter (0: for ever), 6 grain_us (the time is rounded down to it), 7 channel of the lock, 8 entry (empty: does not queue), 9 show (how many of those who wait are listed); 8 and 9 only with a queue
+-- Returns {1, end of the token block} when it is held, {0, pttl, holder, subscribers of the channel} when another holds it, or is the first to get it. With a queue a refusal goes on: place (-1: not queued, 0: the first), server_us, list of those who wait.
+if redis.call('EXISTS', KEYS[1], KEYS[3] or KEYS[1]) == 0 then
+  return {1, (take(ARGV[1], ARGV[2], ARGV[3], ARGV[4]))}
+end
+
+local entry = KEYS[3] and ARGV[8] ~= '' and ARGV[8]
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
   local last = redis.call('GET', KEYS[2])
   if last then
     redis.call('PEXPIRE', KEYS[1], ARGV[3])
     redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[2])
-    return {1, tonumber(last)}
+  else
+    last = take(ARGV[1], ARGV[2], ARGV[3], ARGV[4])
+  end
+  if entry then
+    leave(entry)
+  end
+  return {1, tonumber(last)}
+end
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local was_queued = false
+if entry then
+  -- Behind all others, also if the clock was set back. A full server may refuse it: then it is not queued.
+  local newest = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
+  was_queued = redis.pcall('ZADD', KEYS[3], 'NX', math.max(now, tonumber(newest or 0) + 1), entry) == 0
+  redis.call('PEXPIRE', KEYS[3], 60000)
+end
+local pttl = redis.call('PTTL', KEYS[1])
+local holder = redis.call('HRANDFIELD', KEYS[1])
+local subscribers = redis.call('PUBSUB', 'NUMSUB', ARGV[7])[2]
+if pttl == -2 then
+  -- It is free for a moment, so that Redisson's waiters on the channel can take it. A newcomer must not end that moment.
+  if was_queued or subscribers == 0 then
+    local first = pump(entry)
+    if not first or first == entry then
+      local last = take(ARGV[1], ARGV[2], ARGV[3], ARGV[4])
+      tell_head()
+      return {1, last}
+    end
+    pttl, holder = redis.call('PTTL', KEYS[1]), redis.call('HRANDFIELD', KEYS[1])
+  else
+    pttl, holder = 0, waiters(1)[1]
   end
 end
-return {1, take(ARGV[1], ARGV[2], ARGV[3], ARGV[4])}
+local refusal = {0, pttl, holder, subscribers}
+if KEYS[3] then
+  refusal[5] = entry and redis.call('ZRANK', KEYS[3], entry) or -1
+  refusal[6] = now
+  refusal[7] = waiters(tonumber(ARGV[9]))
+end
+return refusal

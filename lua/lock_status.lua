@@ -1,9 +1,15 @@
--- Reads who holds the lock. Changes nothing.
--- KEYS: 1 name, 2 token
--- ARGV: 1 channel of the lock
--- Returns {pttl, holder, hold count, last token taken, subscribers}; pttl -2 and nils where there is nothing.
+-- Reads who holds the lock, and who waits for it. Changes nothing.
+-- KEYS: 1 name, 2 token, 3 queue (optional)
+-- ARGV: 1 channel of the lock, 2 show (how many of those who wait are listed; only with a queue)
+-- Returns {pttl, holder, hold count, last token taken, subscribers}; pttl -2 and nils where there is nothing. With a queue it goes on: server_us, list of those who wait (id and microsecond of the arrival of each).
 local pttl = redis.call('PTTL', KEYS[1])
 local holder = redis.call('HRANDFIELD', KEYS[1])
 local count = holder and redis.call('HGET', KEYS[1], holder)
 local subscribers = redis.call('PUBSUB', 'NUMSUB', ARGV[1])
-return {pttl, holder, count, redis.call('GET', KEYS[2]), subscribers[2]}
+local status = {pttl, holder, count, redis.call('GET', KEYS[2]), subscribers[2]}
+if KEYS[3] then
+  local time = redis.call('TIME')
+  status[6] = time[1] * 1000000 + time[2]
+  status[7] = waiters(tonumber(ARGV[2]))
+end
+return status

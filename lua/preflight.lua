@@ -6,6 +6,7 @@
 local name = ARGV[1]
 local probes = {
   {'PTTL', name}, {'HEXISTS', name, 'f'}, {'HRANDFIELD', name}, {'HGET', name, 'f'}, {'HLEN', name},
+  {'ZADD', name, 'NX', 'odd', 'm'}, {'ZRANGE', name, '0', '0'}, {'ZRANK', name, 'm'}, {'ZREM', name, 'm'}, {'ZPOPMIN', name},
   {'HSET', name, 'f', 'v', 'odd'}, {'HDEL', name, 'f'}, {'PEXPIRE', name, 'never'}, {'EXISTS', name}, {'DEL', name},
   {'GET', name}, {'SET', name, 'v', 'PX', 'never'}, {'TIME'}, {'PUBSUB', 'NUMSUB', name}, {ARGV[2], name, '0'},
 }

@@ -1,7 +1,29 @@
--- Gives a lock to a lease. The library puts this text before the scripts that do so; it only defines functions.
--- KEYS: 1 name (hash: lease id -> hold count), 2 token (fencing counter)
+-- The queue of those who wait for a lock on one server. The library puts this text before the scripts that grant a
+-- lock, and it only defines functions. Over several servers there is no queue: those scripts get no third key.
+-- KEYS: 1 name (hash: lease id -> hold count), 2 token (fencing counter), 3 queue (sorted set: entry -> order of arrival)
 -- ARGV: 5 retention_ms of the counter (0: for ever), 6 grain_us (the time is rounded down to it)
 -- Returns nothing.
+--
+-- An entry is the text `ttl_ms block nonce id`, always the same for one id. An id is `client:uuid`. The mailbox
+-- `leasehold_mailbox:client:nonce` is the channel of the client that waits. It is told:
+--   grant id server_us ttl_ms block_end   the lease holds the lock, from that time of the server on for that long
+--   next id pttl_ms holder                it is the first in the queue now; the holder has the lock for so long still
+--   free id                               it is the first, and the lock is free, but others may take it before
+-- Who is told nothing has timers. So a message may be lost, but none is sent about what was not written before.
+
+-- Who waits behind an entry: mailbox, id, ttl_ms, block. Nothing if nobody hears the mailbox: the client is gone.
+local function waiter(entry)
+  local ttl_ms, block, nonce, id, client = string.match(entry, '^(%d+) (%d+) (%x+) (([^:]*):.*)$')
+  if not id then
+    return nil
+  end
+  local mailbox = string.format('leasehold_mailbox:%s:%s', client, nonce)
+  -- Asked before anything is written. The count of PUBLISH would include those who subscribe to a pattern.
+  if redis.call('PUBSUB', 'NUMSUB', mailbox)[2] == 0 then
+    return nil
+  end
+  return mailbox, id, tonumber(ttl_ms), tonumber(block)
+end
 
 local function set_counter(last)
   if ARGV[5] == '0' then
@@ -10,7 +32,7 @@ local function set_counter(last)
   return redis.call('SET', KEYS[2], last, 'PX', ARGV[5], 'GET')
 end
 
--- Gives the lock to a lease, and returns the end of its token block.
+-- Gives the lock to a lease. Returns the end of its token block, and the server's time before the lease began.
 local function take(id, count, ttl_ms, block)
   -- The server's microseconds, or more where the counter is ahead of them: tokens grow past a lost counter.
   -- A token goes to redis.call as a number: made text by Lua it would lose its last digits.
@@ -33,6 +55,76 @@ local function take(id, count, ttl_ms, block)
     redis.call('PEXPIRE', KEYS[1], ttl_ms)
     return nil
   end
-  return last
+  return last, now
+end
+
+-- Tells the first in the queue that it is the first, and passes over those that are gone.
+local function tell_head()
+  while true do
+    local entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+    if not entry then
+      return
+    end
+    local mailbox, id = waiter(entry)
+    if mailbox then
+      local pttl = redis.call('PTTL', KEYS[1])
+      local message = string.format('free %s', id)
+      if pttl ~= -2 then
+        message = string.format('next %s %d %s', id, pttl, redis.call('HRANDFIELD', KEYS[1]))
+      end
+      redis.pcall('PUBLISH', mailbox, message)
+      return
+    end
+    redis.call('ZREM', KEYS[3], entry)
+  end
+end
+
+-- Grants a free lock to the first in the queue, and passes over those that are gone. Returns the entry that is out of
+-- the queue for it: `mine`, to which it grants nothing, or the one that holds the lock now; nil if the queue is empty.
+local function pump(mine)
+  while true do
+    local entry = redis.call('ZPOPMIN', KEYS[3])[1]
+    if not entry or entry == mine then
+      return entry
+    end
+    local mailbox, id, ttl_ms, block = waiter(entry)
+    if mailbox then
+      -- Short, so that a stopped process at the head costs little. A client that is well renews it in time.
+      ttl_ms = math.min(ttl_ms, 2000)
+      local last, now = take(id, 1, ttl_ms, block)
+      local told =
+        redis.pcall('PUBLISH', mailbox, string.format('grant %s %d %d %d', id, now, ttl_ms, last))
+      if type(told) == 'number' then
+        tell_head()
+        return entry
+      end
+      -- This user may not write to that mailbox: nobody knows of the grant.
+      redis.call('DEL', KEYS[1])
+    end
+  end
+end
+
+-- Takes an entry out of the queue, wherever it is. If it was the first, another one is now.
+local function leave(entry)
+  local place = redis.call('ZRANK', KEYS[3], entry)
+  if place then
+    redis.call('ZREM', KEYS[3], entry)
+  end
+  if place == 0 then
+    tell_head()
+  end
+end
+
+-- The first `show` in the queue as a flat list: the id of each, and the microsecond of its arrival.
+local function waiters(show)
+  local list = {}
+  if show > 0 then
+    local entries = redis.call('ZRANGE', KEYS[3], 0, show - 1, 'WITHSCORES')
+    for i = 1, #entries, 2 do
+      list[i] = string.match(entries[i], '^%d+ %d+ %x+ (.*)$') or entries[i]
+      list[i + 1] = tonumber(entries[i + 1])
+    end
+  end
+  return list
 end
 

@@ -99,7 +99,7 @@ impl Guard {
 
     /// Returns the holder: the text that names this hold on the servers.
     pub fn holder(&self) -> Holder {
-        Holder::new(self.hold().lease.id.0.clone())
+        Holder::new(self.hold().lease.id().0.clone())
     }
 
     /// Returns a future that resolves when the lock is lost: at its deadline if no renewal was confirmed, when a server

@@ -27,9 +27,14 @@ pub(crate) fn channel(name: &str) -> Arc<str> {
 }
 
 /// Returns the key of the queue of those who wait for a lock.
-#[cfg_attr(not(test), expect(dead_code, reason = "nobody queues yet"))]
+///
+/// No two locks share a queue, though `n` and `{n}` share a channel and a counter: a grant would go to the wrong lock.
 pub(crate) fn queue_key(name: &str) -> Arc<str> {
-    prefixed(QUEUE_PREFIX, name)
+    if name.contains('{') {
+        format!("{QUEUE_PREFIX}::{name}").into()
+    } else {
+        prefixed(QUEUE_PREFIX, name)
+    }
 }
 
 /// Returns the channel on which a server writes to one client about its queued requests. `nonce` distinguishes clients

@@ -30,10 +30,10 @@ macro_rules! scripts {
 scripts! {
     LOCK_ACQUIRE = "lock_acquire" after "queue";
     LOCK_RENEW = "lock_renew";
-    LOCK_RELEASE = "lock_release";
-    LOCK_STATUS = "lock_status";
+    LOCK_RELEASE = "lock_release" after "queue";
+    LOCK_STATUS = "lock_status" after "queue";
     FENCE_RAISE = "fence_raise";
-    FORCE_UNLOCK = "force_unlock";
+    FORCE_UNLOCK = "force_unlock" after "queue";
     PREFLIGHT = "preflight";
 }
 

@@ -112,7 +112,7 @@ impl HeldLock {
         Some(Self {
             name: hold.gate.kind.name().clone(),
             owner: hold.owner.clone(),
-            holder: Holder::new(hold.lease.id.0.clone()),
+            holder: Holder::new(hold.lease.id().0.clone()),
             token: hold.token,
             hold_count: hold.depth(),
             held_for,

@@ -66,21 +66,23 @@ async fn ask_or_join(claim: Claim, request: &Request) -> Result<Asked, Error> {
         Until::Once | Until::Ever => Timestamp::NEVER,
     };
     // Its time ends this ask at the latest; then what was asked for is released.
-    let outcome = claim.ask(until).await;
-    let join = || match engine.clock.now() < until {
-        true => claim.join(request).map(Some),
+    let mut attempt = claim.first_attempt();
+    let outcome = claim.ask(&mut attempt, until).await;
+    let join = |attempt| match engine.clock.now() < until {
+        true => claim.join(request, attempt).map(Some),
         false => Ok(None),
     };
     match outcome {
         Ok(Outcome::Granted(grant)) => claim.granted_in_service(grant, request).map(Asked::Granted),
         Ok(Outcome::Refused(refusal, _)) => {
-            let joined = join()?;
+            gate.quorum.open_mailbox();
+            let joined = join(attempt)?;
             claim.refused(refusal.clone());
             let in_vain = || refusal.into_timeout(gate.kind.name(), waited(engine, request));
             joined.map(Asked::Joined).ok_or_else(in_vain)
         }
         Err(fault) if fault.may_pass() => {
-            let joined = join()?;
+            let joined = join(attempt)?;
             claim.failed(&fault, last_moment(engine, request) <= engine.clock.now());
             joined.map(Asked::Joined).ok_or_else(|| gate.error(fault))
         }
@@ -127,7 +129,8 @@ async fn attempt(
 async fn ask_once(claim: Claim, request: &Request) -> Result<Entry, Error> {
     let gate = claim.gate().clone();
     let until = last_moment(&gate.engine, request);
-    match claim.ask(until).await {
+    let mut attempt = claim.attempt();
+    match claim.ask(&mut attempt, until).await {
         Ok(Outcome::Granted(grant)) => claim.granted_in_service(grant, request),
         Ok(Outcome::Refused(refusal, _)) => {
             claim.refused(refusal.clone());

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::key::{Holder, LeaseId};
 use crate::owner::Owner;
 use crate::script::{Call, Reply};
+use crate::waiter::Waiter;
 
 /// One lock of one kind.
 pub(crate) trait Kind: Send + Sync + 'static {
@@ -17,14 +18,14 @@ pub(crate) trait Kind: Send + Sync + 'static {
     /// Where its releases are told.
     fn channel(&self) -> &Arc<str>;
 
-    /// Takes the lock for `id`, with `block` tokens.
-    fn acquire(&self, id: &LeaseId, ttl: Duration, block: u64) -> Call;
+    /// Takes the lock for the ticket's lease, with `block` tokens; or queues it, if it has an entry.
+    fn acquire(&self, ticket: &Ticket, ttl: Duration, block: u64) -> Call;
 
     /// Writes the hold count, and lengthens the lease to `ttl` from now; zero leaves it as it is.
     fn renew(&self, id: &LeaseId, count: u32, ttl: Duration) -> Call;
 
-    /// Frees the lock, or has it end by itself after `keep` at most, if that is not zero.
-    fn release(&self, id: &LeaseId, keep: Duration) -> Call;
+    /// Frees the lock, or has it end by itself after `keep` at most, if that is not zero; or leaves the queue.
+    fn release(&self, ticket: &Ticket, keep: Duration) -> Call;
 
     /// Lifts the fencing counter to `end`, where the lease holds the lock.
     fn raise(&self, id: &LeaseId, end: u64) -> Call;
@@ -35,6 +36,16 @@ pub(crate) trait Kind: Send + Sync + 'static {
     fn read_renew(&self, reply: &Reply) -> Option<bool>;
 
     fn read_release(&self, reply: &Reply) -> Option<Released>;
+}
+
+/// What the servers know a request by, from its first acquire to its release.
+#[derive(Clone, Debug)]
+pub(crate) struct Ticket {
+    pub(crate) id: LeaseId,
+    /// Its entry in the server's queue, if it waits there when the lock is not free.
+    pub(crate) entry: Option<Arc<str>>,
+    /// The lock was granted to it by message, in its turn, and not by the answer to an acquire.
+    pub(crate) by_message: bool,
 }
 
 /// A server's answer to an acquire.
@@ -57,9 +68,31 @@ pub(crate) struct Refusal {
     pub(crate) remaining: Option<Duration>,
     /// How many listen on its channel.
     pub(crate) subscribers: u32,
+    /// What a server with a queue says of it.
+    pub(crate) queue: Option<Box<InQueue>>,
+}
+
+/// A server's queue at the time of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InQueue {
+    /// How many are ahead of the one who asked. `None`: it did not queue.
+    pub(crate) ahead: Option<u32>,
+    /// The server's time, in microseconds.
+    pub(crate) server_us: u64,
+    /// The first of those who wait.
+    pub(crate) waiting: Arc<[Waiter]>,
 }
 
 impl Refusal {
+    pub(crate) fn of(holder: Holder, remaining: Option<Duration>) -> Self {
+        Self { holder, owner: None, remaining, subscribers: 0, queue: None }
+    }
+
+    /// Returns true if the holder is not a client of this library.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.holder.client().is_none()
+    }
+
     pub(crate) fn into_timeout(self, lock: &Arc<str>, waited: Duration) -> Error {
         Error::Timeout {
             lock: lock.clone(),
@@ -67,7 +100,7 @@ impl Refusal {
             owner: self.owner,
             remaining: self.remaining,
             waited,
-            waiting: Arc::default(),
+            waiting: self.queue.map(|queue| queue.waiting).unwrap_or_default(),
         }
     }
 }

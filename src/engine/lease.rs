@@ -17,7 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::kind::Kind;
+use super::kind::{Kind, Ticket};
 use super::quorum::{Foothold, Grant, Heal, Quorum, Release, Renewal};
 use super::round::PerNode;
 use crate::clock::{Clock, Timestamp};
@@ -31,9 +31,9 @@ use crate::script::Call;
 
 /// A grant with an end.
 pub(crate) struct Lease {
-    pub(crate) id: LeaseId,
+    ticket: Ticket,
     pub(crate) kind: Arc<dyn Kind>,
-    /// Read before the acquire was sent.
+    /// A time before the servers granted it.
     pub(crate) acquired_at: Timestamp,
     quorum: Arc<Quorum>,
     clock: Clock,
@@ -52,6 +52,8 @@ struct State {
     deadline: Timestamp,
     /// What every renewal asks for.
     ttl: Duration,
+    /// What the servers confirmed last: less than the TTL until the first renewal, if it was granted by message.
+    lasts: Duration,
     /// The longest end that was ever asked of the servers, confirmed or not.
     ends_by: Timestamp,
     watched: bool,
@@ -129,7 +131,6 @@ pub(crate) struct Due {
 impl Lease {
     pub(crate) fn new(
         grant: Grant,
-        block: u64,
         terms: Terms,
         kind: Arc<dyn Kind>,
         quorum: Arc<Quorum>,
@@ -140,19 +141,20 @@ impl Lease {
         let patience = quorum.patience(grant.ttl);
         quorum.events().lease_began();
         Self {
-            id: grant.id,
+            ticket: grant.ticket,
             kind,
-            acquired_at: grant.sent_at,
+            acquired_at: grant.began_at,
             quorum,
             clock,
             state: Mutex::new(State {
                 phase: Phase::Held,
                 deadline: grant.deadline,
                 ttl: grant.ttl,
-                ends_by: grant.sent_at.plus(grant.ttl),
+                lasts: grant.lasts,
+                ends_by: grant.ends_by,
                 watched,
-                renew_until: end_of_hold(terms.max_hold, grant.sent_at),
-                renew_at: grant.sent_at.plus(grant.ttl / 3),
+                renew_until: end_of_hold(terms.max_hold, grant.began_at),
+                renew_at: grant.began_at.plus(first_renewal(grant.lasts, grant.ttl)),
                 renewing: false,
                 look_at: look_by(&grant.footholds, patience),
                 footholds: grant.footholds,
@@ -161,9 +163,9 @@ impl Lease {
                 count: 1,
                 count_written: 1,
                 count_in_flight: false,
-                next_token: (grant.block_end + 1).saturating_sub(block),
+                next_token: (grant.block_end + 1).saturating_sub(grant.block),
                 block_end: grant.block_end,
-                block,
+                block: grant.block,
                 user: None,
                 news: Vec::new(),
             }),
@@ -171,6 +173,10 @@ impl Lease {
             lost: OnceLock::new(),
             left,
         }
+    }
+
+    pub(crate) fn id(&self) -> &LeaseId {
+        &self.ticket.id
     }
 
     /// Whether it is ours at `now`; from its deadline on it is lost. Tells nobody.
@@ -263,7 +269,7 @@ impl Lease {
     fn used<'a>(&'a self, user: &'a Option<(Owner, u64)>) -> Use<'a> {
         Use {
             lock: self.kind.name(),
-            lease: &self.id,
+            lease: self.id(),
             owner: user.as_ref().map(|(owner, _)| owner),
             token: user.as_ref().map_or(0, |(_, token)| *token),
         }
@@ -285,7 +291,7 @@ impl Lease {
                     events.renewal_failed(self.used(&user), &fault, remaining, now);
                 }
                 News::PutBack { node } => {
-                    events::lease_put_back(&node, self.kind.name(), &self.id);
+                    events::lease_put_back(&node, self.kind.name(), self.id());
                 }
             }
         }
@@ -329,7 +335,7 @@ impl Lease {
             && terms.lease == LeaseTerms::Watched(state.ttl)
             && now.since(self.acquired_at) < window
             && state.phase == Phase::Held
-            && state.deadline.since(now) > state.ttl / 2
+            && state.deadline.since(now) > state.lasts / 2
             && state.ends_by.since(now) <= state.ttl
             && state.keep_until <= now
             && terms.min_hold.is_zero();
@@ -491,7 +497,7 @@ impl Lease {
         Heal {
             quorum: &self.quorum,
             kind: &*self.kind,
-            id: &self.id,
+            ticket: &self.ticket,
             count: state.count,
             ttl,
             block_end: state.block_end,
@@ -596,7 +602,7 @@ impl Lease {
     }
 
     fn send_renewal(&self, state: &mut State, ttl: Duration) -> Result<Renewal, Fault> {
-        let renewal = self.quorum.renew(&*self.kind, &self.id, state.count, ttl)?;
+        let renewal = self.quorum.renew(&*self.kind, self.id(), state.count, ttl)?;
         state.asked_for(ttl, renewal.sent_at());
         Ok(renewal)
     }
@@ -643,7 +649,7 @@ impl Lease {
         let now = self.clock.now();
         let lasts = state.ends_by.since(now).max(state.ttl);
         let keep = state.keep_until.since(now);
-        self.quorum.release(&self.kind, self.id.clone(), lasts, keep, &state.footholds)
+        self.quorum.release(&self.kind, self.ticket.clone(), lasts, keep, &state.footholds)
     }
 
     /// When the watchdog has to look at it first.
@@ -694,6 +700,7 @@ impl State {
     fn confirm(&mut self, renewal: &Renewal) {
         let sent_at = renewal.sent_at();
         self.deadline = self.deadline.max(sent_at.plus(renewal.ttl).minus(drift(renewal.ttl)));
+        self.lasts = self.lasts.max(renewal.ttl).min(self.ttl);
         self.renew_at = sent_at.plus(self.ttl / 3);
         self.confirmed = true;
         self.count_written = renewal.count;
@@ -713,6 +720,12 @@ impl State {
     }
 }
 
+/// Returns how long after its beginning a lease is renewed first. One that was granted for a short time, by message, is
+/// renewed soon, but not before a short hold is likely over.
+fn first_renewal(lasts: Duration, ttl: Duration) -> Duration {
+    if lasts < ttl { FIRST_RENEWAL.min(lasts / 3) } else { ttl / 3 }
+}
+
 fn end_of_hold(max_hold: Option<Duration>, began_at: Timestamp) -> Timestamp {
     max_hold.map_or(Timestamp::NEVER, |max_hold| began_at.plus(max_hold))
 }
@@ -725,4 +738,5 @@ fn look_by(footholds: &[Foothold], patience: Duration) -> Timestamp {
         .unwrap_or(Timestamp::NEVER)
 }
 
+const FIRST_RENEWAL: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ pub(crate) mod tally;
 
 pub(crate) mod round;
 
-pub(crate) mod ballot;
+pub(crate) mod backoff;
 
 pub(crate) mod quorum;
 
@@ -14,7 +14,7 @@ pub(crate) mod lease;
 
 pub(crate) mod watchdog;
 
-pub(crate) mod line;
+pub(crate) mod place;
 
 pub(crate) mod gate;
 

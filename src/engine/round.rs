@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::tally::{Tally, Verdict};
 use crate::clock::{Clock, Timestamp};
 use crate::error::Fault;
-use crate::node::{Generation, Node, Sent};
+use crate::node::{Epoch, Generation, Node, Sent};
 use crate::script::{Call, Reply};
 
 /// As many as there are nodes: one in most clients, and then nothing is allocated.
@@ -37,13 +37,16 @@ pub(crate) struct Vote<T> {
     sent_on: Option<Generation>,
     /// Which run of its server answers it.
     pub(crate) run: u64,
+    /// The mailbox's subscription when it was sent.
+    pub(crate) epoch: Option<Epoch>,
     /// A grant of this server counts.
     pub(crate) counts: bool,
 }
 
 impl<T> Vote<T> {
     pub(crate) fn of(sent: Result<Sent, Fault>, sent_at: Timestamp) -> Self {
-        let mut vote = Self { sent: None, answer: None, sent_on: None, run: 0, counts: false };
+        let mut vote =
+            Self { sent: None, answer: None, sent_on: None, run: 0, epoch: None, counts: false };
         vote.send(sent, sent_at);
         vote
     }
@@ -53,6 +56,7 @@ impl<T> Vote<T> {
             Ok(sent) => {
                 self.sent_on = Some(sent.generation);
                 self.run = sent.run;
+                self.epoch = sent.epoch;
                 self.counts = sent.counts_from <= sent_at;
                 self.sent = Some(sent);
             }
@@ -62,7 +66,14 @@ impl<T> Vote<T> {
 
     /// Answered without being asked.
     pub(crate) fn known(answer: T) -> Self {
-        Self { sent: None, answer: Some(Ok(answer)), sent_on: None, run: 0, counts: true }
+        Self {
+            sent: None,
+            answer: Some(Ok(answer)),
+            sent_on: None,
+            run: 0,
+            epoch: None,
+            counts: true,
+        }
     }
 
     /// What the node answered, if it did.

@@ -63,7 +63,7 @@ impl Schedule {
         }
         self.remove(lease);
         lease.place.set(Some(at));
-        self.events.insert((at, lease.id.clone()), lease.clone());
+        self.events.insert((at, lease.id().clone()), lease.clone());
         let sooner = at < self.looks_at;
         // While nothing is held the task sleeps for good: for the first that is, it plans anew.
         let idle = self.looks_at == Timestamp::NEVER;
@@ -73,7 +73,7 @@ impl Schedule {
 
     fn remove(&mut self, lease: &Arc<Lease>) {
         if let Some(at) = lease.place.take() {
-            self.events.remove(&(at, lease.id.clone()));
+            self.events.remove(&(at, lease.id().clone()));
         }
     }
 

@@ -118,7 +118,6 @@ impl Hub {
         &self.shared.mailbox
     }
 
-    #[allow(dead_code)] // The engine will use it.
     /// Subscribes to the mailbox, unless that was done before. It stays subscribed.
     pub(super) fn open_mailbox(&self) {
         let channel = self.shared.mailbox.channel();

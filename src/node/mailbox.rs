@@ -237,7 +237,8 @@ impl Letters {
 }
 
 impl Letter {
-    fn id(&self) -> Option<&LeaseId> {
+    /// Returns the request that it is about.
+    pub(crate) fn id(&self) -> Option<&LeaseId> {
         match self {
             Self::Subscribed => None,
             Self::Grant(MailedGrant { id, .. }) | Self::Next { id, .. } | Self::Free { id } => {

@@ -15,13 +15,11 @@ mod greeting;
 mod handshake;
 mod hub;
 mod link;
-#[allow(dead_code)] // The engine will use it.
 mod mailbox;
 mod past;
 mod predecessors;
 mod quarantine;
 mod releases;
-#[allow(dead_code)] // The engine will use it.
 mod server_time;
 mod servers;
 mod shared;
@@ -43,7 +41,6 @@ pub(crate) use facts::Facts;
 pub(crate) use farewell::Farewell;
 pub(crate) use hub::{Signal, Subscription};
 pub(crate) use link::{Generation, Sent};
-#[allow(unused_imports)] // The engine will use them.
 pub(crate) use mailbox::{Epoch, Inbox, Letter, Mailbox, MailedGrant, Registration};
 pub(crate) use releases::PendingRelease;
 pub(crate) use server_time::ServerTime;
@@ -276,13 +273,11 @@ impl Node {
         self.shared.hub.mailbox()
     }
 
-    #[allow(dead_code)] // The engine will use it.
     /// Subscribes to the mailbox, unless that was done before. Does not wait: a [`Letter::Subscribed`] follows.
     pub(crate) fn open_mailbox(&self) {
         self.shared.hub.open_mailbox();
     }
 
-    #[allow(dead_code)] // The engine will use it.
     /// Remembers a reading of the server's clock, for [`not_before`](Self::not_before).
     pub(crate) fn note_server_time(&self, read: ServerTime) {
         let mut latest = self.shared.server_time.lock();
@@ -291,7 +286,6 @@ impl Node {
         }
     }
 
-    #[allow(dead_code)] // The engine will use it.
     /// Returns a time at or before the moment of a grant that arrived in the mailbox. `None` if the server's clock was
     /// not read on the present connection since the subscription that delivered the grant was confirmed.
     pub(crate) fn not_before(&self, grant: &MailedGrant) -> Option<Timestamp> {

@@ -148,7 +148,7 @@ impl Handle {
         let held_here = gate
             .as_ref()
             .and_then(|gate| gate.current_hold())
-            .filter(|hold| holder.is_none_or(|holder| *holder.text() == hold.lease.id.0));
+            .filter(|hold| holder.is_none_or(|holder| *holder.text() == hold.lease.id().0));
         // The call frees the lock on all nodes that answer in time, not only on a majority.
         let quorum = &self.engine.quorum;
         let answers = self.ask(call, |_| false).await?;

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::handle::Inspect;
 use super::status::LockStatus;
 use crate::config::Config;
-use crate::engine::kind::{Answer, Kind, Refusal, Released};
+use crate::engine::kind::{Answer, InQueue, Kind, Refusal, Released, Ticket};
 use crate::key::{self, Holder, LeaseId};
 use crate::script::{self, Arg, Call, Reply};
 use crate::waiter::Waiter;
@@ -17,6 +17,8 @@ use crate::waiter::Waiter;
 pub(super) struct Lock {
     name: Arc<str>,
     channel: Arc<str>,
+    /// Those who wait have a queue on one server. Several servers share no order.
+    has_queue: bool,
     redisson_fencing: bool,
     retention_ms: u64,
     grain_us: u64,
@@ -27,6 +29,7 @@ impl Lock {
         Self {
             channel: key::channel(&name),
             name,
+            has_queue: config.nodes == 1,
             redisson_fencing: config.redisson_fencing,
             retention_ms: config.retention_ms(),
             grain_us: config.grain_us(),
@@ -36,6 +39,13 @@ impl Lock {
     /// Returns the token key. It is made for each call, so that a held lock need not keep it.
     fn token_key(&self) -> Arc<str> {
         key::token_key(&self.name, self.redisson_fencing)
+    }
+
+    /// Returns the keys of a script that may grant the lock. The number of keys tells the script whether there is a queue.
+    fn keys(&self) -> Vec<Arc<str>> {
+        let mut keys = vec![self.name.clone(), self.token_key()];
+        keys.extend(self.has_queue.then(|| key::queue_key(&self.name)));
+        keys
     }
 }
 
@@ -48,18 +58,20 @@ impl Kind for Lock {
         &self.channel
     }
 
-    fn acquire(&self, id: &LeaseId, ttl: Duration, block: u64) -> Call {
+    fn acquire(&self, ticket: &Ticket, ttl: Duration, block: u64) -> Call {
         Call {
             script: &script::LOCK_ACQUIRE,
-            keys: vec![self.name.clone(), self.token_key()],
+            keys: self.keys(),
             args: vec![
-                Arg::Text(id.0.clone()),
+                Arg::Text(ticket.id.0.clone()),
                 Arg::Number(1),
                 Arg::Number(ttl_ms(ttl)),
                 Arg::Number(block),
                 Arg::Number(self.retention_ms),
                 Arg::Number(self.grain_us),
                 Arg::Text(self.channel.clone()),
+                entry(ticket),
+                Arg::Number(SHOWN),
             ],
         }
     }
@@ -76,15 +88,19 @@ impl Kind for Lock {
         }
     }
 
-    fn release(&self, id: &LeaseId, keep: Duration) -> Call {
+    fn release(&self, ticket: &Ticket, keep: Duration) -> Call {
         Call {
             script: &script::LOCK_RELEASE,
-            keys: vec![self.name.clone()],
+            keys: self.keys(),
             args: vec![
-                Arg::Text(id.0.clone()),
+                Arg::Text(ticket.id.0.clone()),
                 Arg::Word(PUBLISH),
                 Arg::Text(self.channel.clone()),
                 Arg::Number(ttl_ms(keep)),
+                Arg::Number(self.retention_ms),
+                Arg::Number(self.grain_us),
+                entry(ticket),
+                Arg::Number(ticket.by_message.into()),
             ],
         }
     }
@@ -104,12 +120,15 @@ impl Kind for Lock {
                 // Above that limit Lua's numbers have gaps, and tokens would repeat.
                 (block_end < 1 << 53).then_some(Answer::Granted { block_end })
             }
-            [Reply::Number(0), pttl, holder, subscribers] => Some(Answer::Refused(Refusal {
-                holder: Holder::new(holder.text()?),
-                owner: None,
-                remaining: read_ttl(pttl),
-                subscribers: subscribers.number()?.try_into().ok()?,
-            })),
+            [Reply::Number(0), pttl, holder, subscribers, queue @ ..] => {
+                Some(Answer::Refused(Refusal {
+                    holder: Holder::new(holder.text()?),
+                    owner: None,
+                    remaining: read_ttl(pttl),
+                    subscribers: subscribers.number()?.try_into().ok()?,
+                    queue: read_queue(queue)?,
+                }))
+            }
             _ => None,
         }
     }
@@ -137,8 +156,8 @@ impl Inspect for Lock {
     fn status(&self) -> Call {
         Call {
             script: &script::LOCK_STATUS,
-            keys: vec![self.name.clone(), self.token_key()],
-            args: vec![Arg::Text(self.channel.clone())],
+            keys: self.keys(),
+            args: vec![Arg::Text(self.channel.clone()), Arg::Number(LISTED)],
         }
     }
 
@@ -182,8 +201,15 @@ impl Inspect for Lock {
         };
         Call {
             script: &script::FORCE_UNLOCK,
-            keys: vec![self.name.clone(), self.token_key()],
-            args: vec![id, Arg::Word(PUBLISH), Arg::Text(self.channel.clone()), age],
+            keys: self.keys(),
+            args: vec![
+                id,
+                Arg::Word(PUBLISH),
+                Arg::Text(self.channel.clone()),
+                age,
+                Arg::Number(self.retention_ms),
+                Arg::Number(self.grain_us),
+            ],
         }
     }
 }
@@ -223,8 +249,27 @@ fn client_and_nonce(entry: &str) -> (&str, &str) {
     (id.rsplit_once(':').map_or(id, |(client, _)| client), rest.rsplit(' ').next().unwrap_or(""))
 }
 
+/// Reads what a refusal says of the queue: nothing, if there is none.
+fn read_queue(queue: &[Reply]) -> Option<Option<Box<InQueue>>> {
+    let [ahead, server_us, waiters] = queue else {
+        return queue.is_empty().then_some(None);
+    };
+    let waiting = read_waiters(server_us, waiters)?.into();
+    let server_us = server_us.number()?.try_into().ok()?;
+    let ahead = ahead.number()?.try_into().ok();
+    Some(Some(Box::new(InQueue { ahead, server_us, waiting })))
+}
+
+fn entry(ticket: &Ticket) -> Arg {
+    ticket.entry.clone().map_or(Arg::Word(""), Arg::Text)
+}
+
 /// The command that publishes releases.
 const PUBLISH: &str = "PUBLISH";
+/// A refusal lists so many of those who wait.
+const SHOWN: u64 = 8;
+/// A status lists so many of those who wait.
+const LISTED: u64 = 1000;
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ use redis::Value;
 
 use crate::{
     checks::{LIMIT, setup_with_proxy},
-    support::{Face, Held, Proxy, Server, Spy, eventually, nothing_is_left, subscribers},
+    support::{Face, Held, Proxy, Server, Spy, eventually, nothing_is_left, waiting},
 };
 
 async fn connect(url: &str, ttl_ms: u64) -> Client {
@@ -335,7 +335,6 @@ pub(crate) async fn nothing_stays<F: Face>() {
 /// nothing tells of it, by the safety poll.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_wakes_a_waiter() {
-    const CHANNEL: &str = "redisson_lock__channel:{n}";
     let server = Server::start().await;
     let (holder, waiter) =
         (connect(&server.url(), 30_000).await, connect(&server.url(), 30_000).await);
@@ -349,9 +348,8 @@ async fn a_release_wakes_a_waiter() {
         })
     };
     let waits = async |server: &Server| {
-        let what = "the waiter listens";
-        eventually(Duration::from_secs(5), what, async || subscribers(server, CHANNEL).await == 1)
-            .await;
+        let what = "it waits in the queue";
+        eventually(Duration::from_secs(5), what, async || waiting(server, "n").await == 1).await;
         // It asks once more after it has subscribed.
         tokio::time::sleep(Duration::from_millis(20)).await;
     };

@@ -11,7 +11,7 @@ use crate::{
     checks::{
         AT_ONCE, LIMIT, connect, exists, lock_keys, nothing_left, setup, setup_with_proxy, soon,
     },
-    support::{Server, Spy, eventually, subscribers},
+    support::{Server, Spy, eventually, subscribers, waiting},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -313,8 +313,8 @@ async fn a_crowd_behind_a_released_lock_gets_in_one_by_one() {
         }
         clients.push(client);
     }
-    let all = async || subscribers(&server, CHANNEL).await == 4;
-    eventually(LIMIT, "all listen", all).await;
+    let all = async || waiting(&server, "n").await == 4;
+    eventually(LIMIT, "all clients wait", all).await;
     let freed_at = Instant::now();
     theirs.unlock().await.expect("held");
     for wait in waits {

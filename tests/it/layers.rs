@@ -25,8 +25,9 @@ const LAYERS: [&str; 18] = [
 ];
 
 /// Inside the engine.
-const ENGINE: [&str; 10] =
-    ["kind", "tally", "round", "ballot", "quorum", "lease", "watchdog", "line", "gate", "acquire"];
+const ENGINE: [&str; 10] = [
+    "kind", "tally", "round", "backoff", "quorum", "lease", "watchdog", "place", "gate", "acquire",
+];
 
 /// A file's path below `src/`, and its text.
 fn sources() -> Vec<(String, String)> {

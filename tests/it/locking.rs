@@ -12,7 +12,7 @@ use leasehold::{Client, Error, Guard, Owner};
 
 use crate::{
     checks::{LIMIT, client_is_idle, connect, exists, nothing_left, setup},
-    support::{Server, Spy, eventually, nothing_is_left},
+    support::{Server, Spy, eventually, nothing_is_left, waiting},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -233,8 +233,8 @@ async fn a_name_in_braces_is_another_lock() {
     // Waiters of both listen on the channel, and each hears of its own release.
     let other = connect(&server).await;
     let waits = [other.mutex("n").lock(), other.mutex("{n}").lock()].map(tokio::spawn);
-    let listening = async || other.stats().waiters == 2 && other.stats().subscriptions == 1;
-    eventually(LIMIT, "both wait", listening).await;
+    let both = async || waiting(&server, "n").await == 1 && waiting(&server, "{n}").await == 1;
+    eventually(LIMIT, "both wait", both).await;
     for (guard, wait) in [first, second].into_iter().zip(waits) {
         guard.unlock().await.expect("held");
         let within = tokio::time::timeout(Duration::from_secs(2), wait).await;

@@ -6,7 +6,7 @@ use leasehold::{Client, Error};
 
 use crate::{
     checks::{AT_ONCE, LIMIT, connect, lock_keys, nothing_left},
-    support::{Server, eventually},
+    support::{self, Server, eventually},
 };
 
 async fn prefixed(url: &str, prefix: &str) -> Client {
@@ -39,13 +39,8 @@ async fn a_prefix_begins_the_names_of_all_keys_and_of_the_channel() {
     assert!(plain.mutex("shop:orders:7").try_lock().await.expect("asked").is_none());
     assert!(plain.mutex("orders:7").try_lock().await.expect("asked").is_some(), "another lock");
     let waiting = tokio::spawn(plain.mutex("shop:orders:7").lock_with_timeout(LIMIT));
-    let channel = "redisson_lock__channel:{shop:orders:7}";
-    let listens = async || {
-        let count = server.command(&["PUBSUB", "NUMSUB", channel]).await;
-        let (_, count): (String, u32) = redis::from_redis_value(count).expect("a count");
-        count == 1
-    };
-    eventually(LIMIT, "the waiter listens", listens).await;
+    let waits = async || support::waiting(&server, "shop:orders:7").await == 1;
+    eventually(LIMIT, "it waits in the queue", waits).await;
     guard.unlock().await.expect("held");
     waiting.await.expect("no panic").expect("woken").unlock().await.expect("held");
     nothing_left(&server, &shop).await;
@@ -61,7 +56,10 @@ async fn the_documented_rights_are_enough_for_locks_with_that_prefix_and_for_no_
         let guard = lock.lock().await.expect("allowed");
         assert_eq!(lock.status().await.expect("allowed").holder, Some(guard.holder()));
         let waiting = tokio::spawn(other.mutex(name).lock());
-        eventually(LIMIT, "it waits", async || other.stats().subscriptions == 1).await;
+        eventually(LIMIT, "it waits", async || {
+            support::waiting(&server, &format!("orders:{name}")).await == 1
+        })
+        .await;
         let waits = Duration::from_millis(100);
         assert!(one.mutex(name).try_lock_for(waits).await.expect("allowed").is_none());
         guard.unlock().await.expect("held");

@@ -7,7 +7,7 @@ use redis::Value;
 
 use crate::{
     checks::setup,
-    support::{Server, Worker, eventually, shared_clock_us, subscribers},
+    support::{Server, Worker, eventually, shared_clock_us, waiting},
 };
 
 /// Hundreds of waiters over several processes, thousands of hand-overs, while the connections that bring the
@@ -82,10 +82,9 @@ async fn a_killed_holder_is_succeeded_when_its_key_expires() {
         let token: u64 = held[1].parse().expect("a token");
         let mut successor = Worker::start();
         successor.tell(&format!("hold {} {name} {TTL_MS}", server.url()));
-        let channel = format!("redisson_lock__channel:{{{name}}}");
         let limit = Duration::from_secs(20);
-        let listens = async || subscribers(&server, &channel).await == 1;
-        eventually(limit, "the successor waits", listens).await;
+        let waits = async || waiting(&server, &name).await == 1;
+        eventually(limit, "the successor waits", waits).await;
         // Past the first renewal, so that what ends is a renewed lease.
         tokio::time::sleep(Duration::from_millis(TTL_MS as u64 * 2 / 3)).await;
         holder.kill();

@@ -20,7 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{
     checks::{LIMIT, client_is_idle, connect},
-    support::{Proxy, Server, eventually, subscribers},
+    support::{Proxy, Server, eventually, waiting},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -64,9 +64,9 @@ fn poll_once(future: std::pin::Pin<&mut impl Future>) {
     assert!(future.poll(&mut nobody).is_pending(), "it waits for an answer");
 }
 
-async fn subscribed(server: &Server) {
-    let what = "the waiter listens";
-    eventually(LIMIT, what, async || subscribers(server, CHANNEL).await == 1).await;
+async fn queued(server: &Server) {
+    let what = "it waits in the queue";
+    eventually(LIMIT, what, async || waiting(server, "n").await == 1).await;
 }
 
 type Waiting = tokio::task::JoinHandle<Result<Guard, Error>>;

@@ -9,6 +9,7 @@ mod bench;
 mod fence;
 mod last_millisecond;
 mod preflight;
+mod queue;
 mod redisson;
 mod release;
 mod renew;

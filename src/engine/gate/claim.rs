@@ -1,16 +1,17 @@
 //! The right of one task of this process to ask the servers for a lock.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::effects::Effects;
 use super::hold::Entry;
-use super::state::{Seat, SeenRefusal, State, Trouble};
+use super::state::{Begun, Seat, State, Trouble};
 use super::waiting::Waiting;
-use super::{Gate, Request, Service};
+use super::{Engine, Gate, Request, Service};
 use crate::clock::Timestamp;
 use crate::config::Terms;
-use crate::engine::kind::Refusal;
-use crate::engine::quorum::{Grant, Outcome};
+use crate::engine::kind::{Refusal, Ticket};
+use crate::engine::quorum::{Attempt, Grant, Outcome};
 use crate::error::{Error, Fault};
 use crate::key::LeaseId;
 use crate::owner::Place;
@@ -24,7 +25,9 @@ pub(crate) struct Claim {
     began_at: Timestamp,
     /// What is asked for.
     pub(crate) terms: Terms,
+    /// How many tokens are asked for, at once and in a queue.
     block: u64,
+    queued_block: u64,
     open: bool,
 }
 
@@ -43,6 +46,8 @@ impl Gate {
             began_at: now,
             terms,
             block: state.block(terms, others, window),
+            // More may come to wait here until the request's turn comes.
+            queued_block: state.block(terms, others.max(QUEUED_OTHERS), window),
             open: true,
         }
     }
@@ -60,23 +65,79 @@ impl Gate {
     }
 }
 
-impl Claim {
-    /// Asks the servers once, as soon as a majority is connected, and waits for the answer until `until`, but no
-    /// longer than an answer may take.
-    pub(crate) async fn ask(&self, until: Timestamp) -> Result<Outcome, Fault> {
-        let gate = &self.gate;
-        let (clock, config) = (&gate.engine.clock, &gate.engine.config);
-        let (ttl, block) = (self.terms.ttl(), self.block);
-        let until = until.min(clock.now().plus(config.response_timeout(ttl)));
-        let id = || LeaseId::new(&config.name, clock.uuid(), block);
-        let attempt = match gate.quorum.attempt(&gate.kind, id(), ttl, block) {
-            Err(fault) if fault.may_pass() => {
-                gate.quorum.up(until).await?;
-                gate.quorum.attempt(&gate.kind, id(), ttl, block)?
+impl Gate {
+    /// Seats the first who waits and can use the lease of a grant on `terms`. Without one the lease is released. `close`
+    /// gives back the right by which it was asked for.
+    pub(super) fn seat_first(
+        self: &Arc<Self>,
+        grant: Grant,
+        terms: Terms,
+        close: impl FnOnce(&mut State),
+    ) {
+        let now = self.engine.clock.now();
+        let by_message = grant.ticket.by_message;
+        let (lease, token) = self.lease(grant, terms);
+        let unused = self.update(|state, effects| {
+            close(state);
+            state.answered();
+            let first = state.waiters.first();
+            let fits = first.filter(|(_, waiter)| waiter.terms.lease == terms.lease);
+            let Some((arrival, waiter)) = fits else {
+                return Some(state.release(&lease, now));
+            };
+            if let Some(at) = lease.limit(waiter.terms.max_hold) {
+                self.engine.watchdog.watch(&lease, at);
             }
-            attempt => attempt?,
-        };
-        attempt.outcome(until).await
+            self.seat_waiter(state, effects, &lease, arrival, token, now);
+            None
+        });
+        if let Some(release) = unused {
+            if by_message {
+                self.quorum.events().queue.grants_given_back.fetch_add(1, Ordering::Relaxed);
+            }
+            self.engine.watchdog.forget(&release.lease);
+            self.finish_in_background(release);
+        }
+    }
+}
+
+impl Claim {
+    /// Begins a request that is granted at once or not at all.
+    pub(crate) fn attempt(&self) -> Attempt {
+        self.begin(self.block, |_| None)
+    }
+
+    /// Begins a request that a server with a queue puts there if the lock is not free.
+    pub(crate) fn queueing_attempt(&self) -> Attempt {
+        let quorum = &self.gate.quorum;
+        let (ttl, block) = (self.terms.ttl(), self.queued_block);
+        self.begin(block, |id| quorum.entry(id, ttl, block))
+    }
+
+    /// Begins a request that queues if the client's mailbox is open, which it is from the first contention on.
+    pub(crate) fn first_attempt(&self) -> Attempt {
+        match self.gate.quorum.queue() {
+            Some(node) if node.mailbox().epoch().is_some() => self.queueing_attempt(),
+            _ => self.attempt(),
+        }
+    }
+
+    fn begin(&self, block: u64, entry: impl FnOnce(&LeaseId) -> Option<Arc<str>>) -> Attempt {
+        let Engine { clock, config, .. } = &*self.gate.engine;
+        let id = LeaseId::new(&config.name, clock.uuid(), block);
+        let ticket = Ticket { entry: entry(&id), id, by_message: false };
+        self.gate.quorum.attempt(&self.gate.kind, ticket, self.terms.ttl(), block)
+    }
+
+    /// Asks the servers once, and waits for the answer until `until`, but no longer than an answer may take.
+    pub(crate) async fn ask(
+        &self,
+        attempt: &mut Attempt,
+        until: Timestamp,
+    ) -> Result<Outcome, Fault> {
+        let Engine { clock, config, .. } = &*self.gate.engine;
+        let most = clock.now().plus(config.response_timeout(self.terms.ttl()));
+        attempt.ask(until.min(most)).await
     }
 
     pub(crate) fn gate(&self) -> &Arc<Gate> {
@@ -99,7 +160,7 @@ impl Claim {
     fn granted(mut self, grant: Grant, request: &Request) -> Entry {
         let gate = self.gate.clone();
         let now = gate.engine.clock.now();
-        let (lease, token) = gate.lease(grant, self.block, request.terms);
+        let (lease, token) = gate.lease(grant, request.terms);
         let hold = gate.hold(lease, request.owner.clone(), Place::here(), token, now);
         let entry = Entry::new(&hold);
         gate.update(|state, effects| {
@@ -112,28 +173,8 @@ impl Claim {
 
     /// Seats the first who waits and can use the lease. Without one it is released.
     pub(crate) fn granted_to_waiters(mut self, grant: Grant) {
-        let gate = self.gate.clone();
-        let now = gate.engine.clock.now();
-        let terms = self.terms;
-        let (lease, token) = gate.lease(grant, self.block, terms);
-        let unused = gate.update(|state, effects| {
-            self.close(state);
-            state.answered();
-            let first = state.waiters.first();
-            let fits = first.filter(|(_, waiter)| waiter.terms.lease == terms.lease);
-            let Some((arrival, waiter)) = fits else {
-                return Some(state.release(&lease, now));
-            };
-            if let Some(at) = lease.limit(waiter.terms.max_hold) {
-                gate.engine.watchdog.watch(&lease, at);
-            }
-            gate.seat_waiter(state, effects, &lease, arrival, token, now);
-            None
-        });
-        if let Some(release) = unused {
-            gate.engine.watchdog.forget(&release.lease);
-            gate.finish_in_background(release);
-        }
+        let (gate, terms) = (self.gate.clone(), self.terms);
+        gate.seat_first(grant, terms, |state| self.close(state));
     }
 
     /// Gives the right back: another holds the lock.
@@ -142,10 +183,8 @@ impl Claim {
         let now = gate.engine.clock.now();
         gate.update(|state, _| {
             self.close(state);
-            state.answered();
             state.refused_ask = self.ask;
-            state.met(&refusal, now);
-            state.refusal = Some(Box::new(SeenRefusal { refusal, at: now }));
+            state.refused(refusal, now);
         });
     }
 
@@ -164,10 +203,14 @@ impl Claim {
         });
     }
 
-    /// Joins the waiters, at the place of its arrival, unless the client was shut down meanwhile.
-    pub(crate) fn join(&self, request: &Request) -> Result<Waiting, Error> {
+    /// Joins the waiters, at the place of its arrival, unless the client was shut down meanwhile. The driver takes over a
+    /// request that stands in a server's queue.
+    pub(crate) fn join(&self, request: &Request, attempt: Attempt) -> Result<Waiting, Error> {
+        let terms = self.terms;
+        let mut begun = attempt.may_be_queued().then_some(Begun { attempt, terms });
         self.gate.update(|state, _| {
             self.gate.engine.check_service(Service::Draining)?;
+            std::mem::swap(&mut state.begun, &mut begun);
             Ok(self.gate.queue(state, self.arrival, request))
         })
     }
@@ -186,3 +229,6 @@ impl Drop for Claim {
         }
     }
 }
+
+/// A request in a queue takes tokens for so many hand-offs at least.
+const QUEUED_OTHERS: usize = 15;

@@ -138,7 +138,7 @@ impl Hold {
         if matches!(departure, Departure::HandedOff | Departure::Released(_)) {
             let of = Use {
                 lock: self.gate.kind.name(),
-                lease: &self.lease.id,
+                lease: self.lease.id(),
                 owner: Some(&self.owner),
                 token: self.token,
             };
@@ -149,10 +149,11 @@ impl Hold {
 
     pub(super) fn as_refusal(&self, now: Timestamp) -> Refusal {
         Refusal {
-            holder: Holder::new(self.lease.id.0.clone()),
+            holder: Holder::new(self.lease.id().0.clone()),
             owner: Some(self.owner.clone()),
             remaining: Some(self.lease.remaining(now)),
             subscribers: 0,
+            queue: None,
         }
     }
 }

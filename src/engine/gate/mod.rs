@@ -12,11 +12,13 @@
 //! The state changes in [`Gate::update`] only, which wakes whoever has to learn of it once the mutex is free.
 //! Nothing is awaited under the mutex.
 
+mod backing_off;
 mod claim;
 mod driver;
 mod effects;
 mod engine;
 mod hold;
+mod queueing;
 mod state;
 mod wait_list;
 mod waiting;
@@ -394,11 +396,10 @@ impl Gate {
     }
 
     /// Makes a lease of a grant, watched from here on. Returns it with its first token.
-    fn lease(self: &Arc<Self>, grant: Grant, block: u64, terms: Terms) -> (Arc<Lease>, u64) {
+    fn lease(self: &Arc<Self>, grant: Grant, terms: Terms) -> (Arc<Lease>, u64) {
         let engine = &self.engine;
         let lease = Arc::new(Lease::new(
             grant,
-            block,
             terms,
             self.kind.clone(),
             self.quorum.clone(),

@@ -10,6 +10,7 @@ use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
 use crate::engine::kind::Refusal;
 use crate::engine::lease::{Lease, Standing};
+use crate::engine::quorum::Attempt;
 use crate::error::{Error, Fault, LossReason};
 use crate::key::Holder;
 use crate::owner::Owner;
@@ -29,6 +30,8 @@ pub(super) struct State {
     /// The driver task runs.
     pub(super) driven: bool,
     pub(super) last_release: LastRelease,
+    /// A waiter's request in a server's queue, which the driver has to take over.
+    pub(super) begun: Option<Begun>,
     /// Other clients received the message of the last release whose answer is known.
     pub(super) others_listen: bool,
     pub(super) refusal: Option<Box<SeenRefusal>>,
@@ -69,6 +72,12 @@ impl LastRelease {
     }
 }
 
+/// A request that waits in a server's queue for the waiters of this process.
+pub(super) struct Begun {
+    pub(super) attempt: Attempt,
+    pub(super) terms: Terms,
+}
+
 /// The servers gave no usable answer.
 #[derive(Clone)]
 pub(super) struct Trouble {
@@ -96,6 +105,7 @@ impl Last {
             owner: self.owner.clone(),
             remaining: Some(Duration::ZERO),
             subscribers: 0,
+            queue: None,
         }
     }
 }
@@ -145,7 +155,7 @@ impl State {
             Seat::Held(hold) => Some(hold.owner.clone()),
             Seat::Free => None,
         };
-        self.last = Some(Last { holder: Holder::new(lease.id.0.clone()), owner, at: now });
+        self.last = Some(Last { holder: Holder::new(lease.id().0.clone()), owner, at: now });
         self.arrivals += 1;
         self.last_release = LastRelease::Pending { number: self.arrivals };
         self.seat = Seat::Free;
@@ -215,10 +225,18 @@ impl State {
     }
 
     /// Takes in that another holds the lock. A holder of another library is remembered for a while.
-    pub(super) fn met(&mut self, refusal: &Refusal, now: Timestamp) {
-        if refusal.holder.client().is_none() {
+    pub(super) fn refused(&mut self, refusal: Refusal, now: Timestamp) {
+        self.answered();
+        if refusal.is_foreign() {
             self.mixed_until = now.plus(MEMORY);
         }
+        self.refusal = Some(Box::new(SeenRefusal { refusal, at: now }));
+    }
+
+    /// Takes in that the lock has another holder now. Who waits for it is as good as known from the last refusal.
+    pub(super) fn succeeded_by(&mut self, holder: Refusal, now: Timestamp) {
+        let queue = self.refusal.take().and_then(|seen| seen.refusal.queue);
+        self.refused(Refusal { queue, ..holder }, now);
     }
 
     /// Returns how many tokens an acquire takes with `others` waiting behind it: as many as the hand-offs it may serve.
@@ -270,7 +288,7 @@ mod tests {
 
     fn refused_by(holder: &str) -> Refusal {
         let holder = Holder::new(holder);
-        Refusal { holder, owner: None, remaining: None, subscribers: 0 }
+        Refusal { holder, owner: None, remaining: None, subscribers: 0, queue: None }
     }
 
     #[test]
@@ -304,9 +322,9 @@ mod tests {
     #[test]
     fn a_holder_of_another_library_is_remembered_for_a_while() {
         let mut state = State::default();
-        state.met(&refused_by("client:0b7c1f0a-4f0e-4f5d-9b57-0d7c6a1e2f30"), at(MS));
+        state.refused(refused_by("client:0b7c1f0a-4f0e-4f5d-9b57-0d7c6a1e2f30"), at(MS));
         assert_eq!(state.window(20 * MS, at(2 * MS)), 20 * MS, "it is one of ours");
-        state.met(&refused_by("0b7c1f0a-4f0e-4f5d-9b57-0d7c6a1e2f30:17"), at(MS));
+        state.refused(refused_by("0b7c1f0a-4f0e-4f5d-9b57-0d7c6a1e2f30:17"), at(MS));
         assert_eq!(state.window(20 * MS, at(MEMORY)), Duration::ZERO);
         assert_eq!(state.window(20 * MS, at(MEMORY + MS)), 20 * MS);
     }

@@ -9,22 +9,28 @@ use super::release::Undo;
 use super::{Foothold, Quorum, fence};
 use crate::clock::Timestamp;
 use crate::config::drift;
-use crate::engine::ballot::{Count, Standing};
-use crate::engine::kind::{Answer, Kind, Refusal};
+use crate::engine::backoff::{Count, Standing};
+use crate::engine::kind::{Answer, Kind, Refusal, Ticket};
 use crate::engine::round::{PerNode, Round, Vote};
 use crate::engine::tally::{Election, Verdict};
 use crate::error::Fault;
 use crate::key::LeaseId;
-use crate::node::Node;
+use crate::node::{Epoch, MailedGrant, Node, ServerTime};
 use crate::script::Reply;
 
-/// An acquire on its way. Dropped before a grant is taken from it, it is released.
+/// A request for a lock, from its first acquire to a grant. It may ask again only while it waits in a server's queue.
+/// Dropped before a grant is taken from it, it is released, and so leaves the queue (invariant 5).
 pub(crate) struct Attempt {
-    round: Round<Answer>,
     undo: Undo,
+    block: u64,
+    asks: u32,
+    /// The longest end that was asked of the servers.
+    ends_by: Timestamp,
+    /// The mailbox's subscription when it was asked last.
+    asked_in: Option<Epoch>,
 }
 
-/// What an [`Attempt`] came to.
+/// The answer to an ask.
 pub(crate) enum Outcome {
     Granted(Grant),
     Refused(Refusal, Count),
@@ -32,31 +38,38 @@ pub(crate) enum Outcome {
 
 /// A lease as the servers gave it. Whoever takes it must see to its release.
 pub(crate) struct Grant {
-    pub(crate) id: LeaseId,
+    pub(crate) ticket: Ticket,
+    /// What was asked for, and every renewal asks for.
     pub(crate) ttl: Duration,
-    pub(crate) sent_at: Timestamp,
+    /// What was given at first: less, if the lock was granted by message.
+    pub(crate) lasts: Duration,
+    /// A time before the servers granted it.
+    pub(crate) began_at: Timestamp,
     pub(crate) deadline: Timestamp,
+    /// The longest end that was asked of the servers.
+    pub(crate) ends_by: Timestamp,
+    pub(crate) block: u64,
     pub(crate) block_end: u64,
     pub(crate) footholds: PerNode<Foothold>,
 }
 
 impl Quorum {
-    /// Sends an acquire, if a majority could grant it.
+    /// Begins a request, of which the servers know nothing yet.
     pub(crate) fn attempt(
         self: &Arc<Self>,
         kind: &Arc<dyn Kind>,
-        id: LeaseId,
+        ticket: Ticket,
         ttl: Duration,
         block: u64,
-    ) -> Result<Attempt, Fault> {
-        self.check_electorate()?;
-        let call = kind.acquire(&id, ttl, block);
-        let round = Round::elect(&self.nodes, &self.clock, call);
-        if !round.votes.iter().any(Vote::is_pending) {
-            return Err(self.no_majority(round.faults(&Fault::Closed)));
+    ) -> Attempt {
+        let nowhere = self.nodes.iter().map(|_| Acquires::None).collect();
+        Attempt {
+            undo: Undo::new(self, kind, ticket, ttl, nowhere),
+            block,
+            asks: 0,
+            ends_by: Timestamp::default(),
+            asked_in: None,
         }
-        let undo = Undo::new(self, kind, id, ttl, acquires(&round.votes));
-        Ok(Attempt { round, undo })
     }
 
     /// Whether a majority is connected, and its grants count.
@@ -75,75 +88,163 @@ impl Quorum {
     }
 }
 
-/// On which connections the acquire may run.
-fn acquires(votes: &[Vote<Answer>]) -> PerNode<Acquires> {
-    votes.iter().map(|vote| vote.sent_on().map_or(Acquires::None, Acquires::On)).collect()
-}
-
 impl Attempt {
-    /// The servers' answer, waited for until `until`.
+    pub(crate) fn id(&self) -> &LeaseId {
+        &self.undo.ticket.id
+    }
+
+    /// Returns true if a server's queue may have an entry for it.
+    pub(crate) fn may_be_queued(&self) -> bool {
+        self.undo.ticket.entry.is_some() && self.asks > 0
+    }
+
+    /// Returns the mailbox's subscription at the last ask.
+    pub(crate) fn asked_in(&self) -> Option<Epoch> {
+        self.asked_in
+    }
+
+    /// Asks the servers as soon as a majority is connected, and waits for the answer until `until`.
     ///
-    /// Dropping the future is dropping the attempt: the release goes out behind the acquire.
-    pub(crate) async fn outcome(mut self, until: Timestamp) -> Result<Outcome, Fault> {
+    /// # Cancel safety
+    ///
+    /// The acquire may run although the future was dropped. Dropping the attempt releases what it took.
+    pub(crate) async fn ask(&mut self, until: Timestamp) -> Result<Outcome, Fault> {
         let quorum = self.undo.quorum.clone();
+        let before = self.undo.acquires.clone();
+        let mut round = match self.send() {
+            Err(fault) if fault.may_pass() => {
+                quorum.up(until).await?;
+                self.send()?
+            }
+            sent => sent?,
+        };
         let kind = self.undo.kind.clone();
-        let read = |reply: &Reply| kind.read_acquire(reply);
-        let mut rules = quorum.rules(until, read);
+        let mut rules = quorum.rules(until, |reply: &Reply| kind.read_acquire(reply));
         rules.again = Node::send_vote_whole;
         let elect = |votes: &[Vote<Answer>], over| count(votes).verdict(over);
-        let verdict = self.round.settle(rules, elect).await;
+        let verdict = round.settle(rules, elect).await;
         // A script that was not known may have gone out again on a newer connection.
-        self.undo.acquires = acquires(&self.round.votes);
+        self.note_sent(before, &round);
         match verdict {
-            Some(Verdict::Yes) => self.granted(&quorum, until).await,
-            Some(Verdict::No) => Ok(self.refused(&quorum)),
-            Some(Verdict::Unknown) | None => Err(self.failed(&quorum, until)),
+            Some(Verdict::Yes) => self.granted(round, &quorum, until).await.map(Outcome::Granted),
+            Some(Verdict::No) => Ok(self.refused(&round, &quorum)),
+            Some(Verdict::Unknown) | None => Err(self.failed(&round, &quorum, until)),
         }
     }
 
-    async fn granted(mut self, quorum: &Quorum, until: Timestamp) -> Result<Outcome, Fault> {
-        let block_end = self.fence(quorum, until).await?;
+    /// Sends an acquire, if a majority could grant it.
+    fn send(&mut self) -> Result<Round<Answer>, Fault> {
+        let Undo { quorum, kind, ticket, ttl, .. } = &self.undo;
+        quorum.check_electorate()?;
+        let call = kind.acquire(ticket, *ttl, self.block);
+        let round = Round::elect(&quorum.nodes, &quorum.clock, call);
+        if !round.votes.iter().any(Vote::is_pending) {
+            return Err(quorum.no_majority(round.faults(&Fault::Closed)));
+        }
+        self.ends_by = round.sent_at.plus(*ttl);
+        self.asks += 1;
+        self.note_sent(self.undo.acquires.clone(), &round);
+        Ok(round)
+    }
+
+    /// Notes on which connections the acquires may run: those of the asks before, and those of this one.
+    fn note_sent(&mut self, before: PerNode<Acquires>, round: &Round<Answer>) {
+        let sent = round.votes.iter().map(Vote::sent_on);
+        self.undo.acquires = before.into_iter().zip(sent).map(|(one, on)| one.and(on)).collect();
+        self.asked_in = round.votes.first().and_then(|vote| vote.epoch);
+    }
+
+    /// Takes the lock as a message has granted it. `None`: the grant must be confirmed by another ask before anybody
+    /// uses it, because the time when it began is not known, or too little of it is left.
+    ///
+    /// The deadline counts from a time that is certainly before the grant (invariant 2).
+    pub(crate) fn take_up(&mut self, mailed: &MailedGrant, fixed: bool) -> Option<Grant> {
+        let quorum = self.undo.quorum.clone();
+        let node = quorum.nodes.first()?;
         let now = quorum.clock.now();
-        let (sent_at, ttl) = (self.round.sent_at, self.undo.ttl);
-        let deadline = sent_at.plus(ttl).minus(drift(ttl));
+        let began_at = node.not_before(mailed)?;
+        let (lasts, ttl) = (mailed.ttl, self.undo.ttl);
+        let deadline = began_at.plus(lasts).minus(drift(lasts));
+        // A letter that arrives before it was written shows that the server's clock was set forward.
+        let stepped = mailed.received_at < began_at;
+        let enough = (lasts / 2).max(quorum.config.min_validity);
+        let short = deadline.since(now) < enough || (fixed && lasts < ttl);
+        if stepped || short || node.bar(now).is_some() {
+            return None;
+        }
+        let acquires = std::mem::take(&mut self.undo.acquires);
+        Some(Grant {
+            ticket: Ticket { by_message: true, ..self.undo.ticket.clone() },
+            ttl,
+            lasts,
+            began_at,
+            deadline,
+            ends_by: self.ends_by,
+            block: self.block,
+            block_end: mailed.block_end,
+            footholds: acquires.into_iter().map(Foothold::asked).collect(),
+        })
+    }
+
+    async fn granted(
+        &mut self,
+        round: Round<Answer>,
+        quorum: &Quorum,
+        until: Timestamp,
+    ) -> Result<Grant, Fault> {
+        let ends = round.votes.iter().map(counted_end).collect();
+        let block_end = self.fence(ends, round.sent_at, quorum, until).await?;
+        let now = quorum.clock.now();
+        let (began_at, ttl) = (round.sent_at, self.undo.ttl);
+        let deadline = began_at.plus(ttl).minus(drift(ttl));
         if deadline <= now.plus(quorum.config.min_validity) {
-            let late = Fault::NoAnswer(now.since(sent_at));
+            let late = Fault::NoAnswer(now.since(began_at));
             return Err(
                 quorum.no_majority((0..quorum.nodes.len()).map(|node| (node, late.clone())))
             );
         }
-        self.undo.disarm();
         let alone = quorum.is_one();
-        let foothold = |vote| Foothold::granted(vote, sent_at, ttl, now, alone);
-        Ok(Outcome::Granted(Grant {
-            id: self.undo.id.clone(),
+        let acquires = std::mem::take(&mut self.undo.acquires);
+        let foothold =
+            |(vote, acquires)| Foothold::granted(vote, acquires, began_at, ttl, now, alone);
+        Ok(Grant {
+            ticket: self.undo.ticket.clone(),
             ttl,
-            sent_at,
+            lasts: ttl,
+            began_at,
             deadline,
+            ends_by: self.ends_by,
+            block: self.block,
             block_end,
-            footholds: std::mem::take(&mut self.round.votes).into_iter().map(foothold).collect(),
-        }))
+            footholds: round.votes.into_iter().zip(acquires).map(foothold).collect(),
+        })
     }
 
-    /// The end of the token block, once a majority of the counters has reached it.
-    async fn fence(&mut self, quorum: &Quorum, until: Timestamp) -> Result<u64, Fault> {
-        let (end, times) = fence::highest(self.round.votes.iter().filter_map(counted_end));
+    /// Returns the end of the token block, once a majority of the counters has reached it.
+    async fn fence(
+        &self,
+        ends: PerNode<Option<u64>>,
+        sent_at: Timestamp,
+        quorum: &Quorum,
+        until: Timestamp,
+    ) -> Result<u64, Fault> {
+        let (end, times) = fence::highest(ends.iter().copied().flatten());
         if times >= quorum.majority() {
             return Ok(end);
         }
         quorum.raises.fetch_add(1, Ordering::Relaxed);
         let kind = &self.undo.kind;
-        let known = |node: usize| match counted_end(&self.round.votes[node]) {
+        let known = |node: usize| match ends[node] {
             Some(given) => (given == end).then_some(true),
             None => Some(false),
         };
-        let call = kind.raise(&self.undo.id, end);
+        let call = kind.raise(&self.undo.ticket.id, end);
         let mut raise = Round::send_where(&quorum.nodes, &quorum.clock, call, known);
         let rules = quorum.rules(until, |reply: &Reply| kind.read_renew(reply));
         match raise.verdict(rules, |lifted| *lifted).await {
             Verdict::Yes => Ok(end),
             _ => {
-                let silence = quorum.silence(until.since(self.round.sent_at));
+                let silence = quorum.silence(until.since(sent_at));
                 // A node that let go of the lease meanwhile gave an answer, but none to build on.
                 let gone =
                     Fault::Unexpected("the lease was gone before its token was settled".into());
@@ -156,9 +257,12 @@ impl Attempt {
         }
     }
 
-    fn refused(mut self, quorum: &Quorum) -> Outcome {
+    fn refused(&mut self, round: &Round<Answer>, quorum: &Quorum) -> Outcome {
         let now = quorum.clock.now();
-        let votes = &self.round.votes;
+        let votes = &round.votes;
+        if let ([node], [vote]) = (&*quorum.nodes, &**votes) {
+            note_server_time(node, vote, round.sent_at);
+        }
         let nodes = votes.iter().zip(&quorum.nodes);
         let nodes = nodes.map(|(vote, node)| standing(vote, || node.counts_from(), now)).collect();
         let refusals: PerNode<&Refusal> = votes.iter().filter_map(refusal).collect();
@@ -170,37 +274,46 @@ impl Attempt {
         let split = times(leading) < quorum.majority();
         let subscribers = refusals.iter().map(|refusal| refusal.subscribers).max().unwrap_or(0);
         let refusal = Refusal { subscribers, ..leading.clone() };
-        drop(refusals);
-        self.disarm_if_nowhere();
+        self.disarm_if_nowhere(round);
         Outcome::Refused(refusal, Count { nodes, split })
     }
 
-    fn failed(mut self, quorum: &Quorum, until: Timestamp) -> Fault {
-        let silence = quorum.silence(until.since(self.round.sent_at));
+    fn failed(&mut self, round: &Round<Answer>, quorum: &Quorum, until: Timestamp) -> Fault {
+        let silence = quorum.silence(until.since(round.sent_at));
         let now = quorum.clock.now();
         let void = |(_, vote): &(usize, &Vote<Answer>)| {
             !vote.counts && matches!(vote.value(), Some(Answer::Granted { .. }))
         };
         let left = |index: usize| quorum.nodes[index].counts_from().since(now);
-        let void = self.round.votes.iter().enumerate().filter(void);
+        let void = round.votes.iter().enumerate().filter(void);
         let void = void.map(|(index, _)| (index, Fault::Quarantined(left(index))));
-        let failures = self.round.faults(&silence);
+        let failures = round.faults(&silence);
         let mut failures: PerNode<(usize, Fault)> = failures.chain(void).collect();
         failures.sort_by_key(|(node, _)| *node);
-        self.disarm_if_nowhere();
+        self.disarm_if_nowhere(round);
         quorum.no_majority(failures.into_iter())
     }
 
-    /// Where no node can have taken it there is nothing to release; else it is released on all.
-    fn disarm_if_nowhere(&mut self) {
+    /// If no node can have granted or queued it, there is nothing to release; otherwise it is released on all.
+    fn disarm_if_nowhere(&mut self, round: &Round<Answer>) {
+        let queues = self.undo.ticket.entry.is_some();
         let may_hold = |vote: &Vote<Answer>| match &vote.answer {
             None | Some(Ok(Answer::Granted { .. })) => true,
-            Some(Ok(Answer::Refused(_))) => false,
+            Some(Ok(Answer::Refused(_))) => queues,
             Some(Err(fault)) => fault.may_have_run(),
         };
-        if !self.round.votes.iter().any(may_hold) {
+        if self.asks == 1 && !round.votes.iter().any(may_hold) {
             self.undo.disarm();
         }
+    }
+}
+
+/// Takes in what a refusal says of its server's clock, to date the grants that come by message.
+fn note_server_time(node: &Node, vote: &Vote<Answer>, sent_at: Timestamp) {
+    let queue = refusal(vote).and_then(|refusal| refusal.queue.as_ref());
+    if let (Some(queue), Some(generation), Some(epoch)) = (queue, vote.sent_on(), vote.epoch) {
+        let server_us = queue.server_us;
+        node.note_server_time(ServerTime { sent_at, server_us, generation, epoch });
     }
 }
 
@@ -278,7 +391,7 @@ mod tests {
 
     fn refused(counts: bool, remaining: Option<Duration>) -> Vote<Answer> {
         let holder = Holder::new("another:0");
-        let refusal = Refusal { holder, owner: None, remaining, subscribers: 0 };
+        let refusal = Refusal { holder, owner: None, remaining, subscribers: 0, queue: None };
         answered(counts, Ok(Answer::Refused(refusal)))
     }
 

@@ -10,10 +10,9 @@ use std::time::Duration;
 use super::{Quorum, Renewal, at_hand};
 use crate::clock::Timestamp;
 use crate::config::drift;
-use crate::engine::kind::{Answer, Kind};
+use crate::engine::kind::{Answer, Kind, Ticket};
 use crate::engine::round::{Vote, read};
 use crate::error::Fault;
-use crate::key::LeaseId;
 use crate::node::{Generation, Node, Sent};
 
 /// One node's part of a lease.
@@ -31,6 +30,18 @@ pub(crate) enum Acquires {
     None,
     On(Generation),
     OnSeveral,
+}
+
+impl Acquires {
+    /// Returns where the lease was asked for once another acquire was sent on connection `on`, if it was sent.
+    pub(crate) fn and(self, on: Option<Generation>) -> Self {
+        match (self, on) {
+            (before, None) => before,
+            (Self::None, Some(on)) => Self::On(on),
+            (Self::On(before), Some(on)) if before == on => self,
+            _ => Self::OnSeveral,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -62,25 +73,28 @@ enum Asked {
 pub(crate) struct Heal<'a> {
     pub(crate) quorum: &'a Quorum,
     pub(crate) kind: &'a dyn Kind,
-    pub(crate) id: &'a LeaseId,
+    pub(crate) ticket: &'a Ticket,
     pub(crate) count: u32,
     pub(crate) ttl: Duration,
     pub(crate) block_end: u64,
 }
 
 impl Foothold {
+    /// What is known of a single node, where nothing need be remembered.
+    pub(super) fn asked(acquires: Acquires) -> Self {
+        Self { acquires, memory: None }
+    }
+
     /// What an acquire left on a node.
     pub(super) fn granted(
         vote: Vote<Answer>,
+        acquires: Acquires,
         sent_at: Timestamp,
         ttl: Duration,
         now: Timestamp,
         alone: bool,
     ) -> Self {
-        let mut foothold = Self::default();
-        if let Some(generation) = vote.sent_on() {
-            foothold.acquires = Acquires::On(generation);
-        }
+        let mut foothold = Self::asked(acquires);
         if alone {
             return foothold;
         }
@@ -156,7 +170,7 @@ impl Foothold {
             // It did not run. An acquire is made up for by a heal, which is sent whole.
             (Asked::Acquire, Err(Fault::NoScript)) => true,
             (Asked::Renewal(ttl), Err(Fault::NoScript)) => {
-                let call = heal.kind.renew(heal.id, heal.count, ttl);
+                let call = heal.kind.renew(&heal.ticket.id, heal.count, ttl);
                 if let Ok(sent) = node.send_whole(&call) {
                     let asked = Asked::Renewal(ttl);
                     let again = Late { sent, sent_at: now, asked, _behind: None };
@@ -215,16 +229,12 @@ impl Foothold {
 
     /// Puts the lease back on a node, where it is refused if another holds the lock. Whether it could be sent.
     pub(crate) fn heal(&mut self, node: &Node, heal: &Heal<'_>, now: Timestamp) -> bool {
-        let acquire = heal.kind.acquire(heal.id, heal.ttl, 0);
+        let acquire = heal.kind.acquire(heal.ticket, heal.ttl, 0);
         // Whole: nobody waits for the answer, to send it again if its script is not known.
         let Ok(sent) = node.send_whole(&acquire) else { return false };
-        self.acquires = match self.acquires {
-            Acquires::None => Acquires::On(sent.generation),
-            Acquires::On(generation) if generation == sent.generation => self.acquires,
-            Acquires::On(_) | Acquires::OnSeveral => Acquires::OnSeveral,
-        };
+        self.acquires = self.acquires.and(Some(sent.generation));
         // Of no use where the lease was refused, and then it does nothing.
-        let behind = node.send_whole(&heal.kind.raise(heal.id, heal.block_end)).ok();
+        let behind = node.send_whole(&heal.kind.raise(&heal.ticket.id, heal.block_end)).ok();
         self.memory().late =
             Some(Late { sent, sent_at: now, asked: Asked::Acquire, _behind: behind });
         true

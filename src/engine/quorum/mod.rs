@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-pub(crate) use attempt::{Grant, Outcome};
+pub(crate) use attempt::{Attempt, Grant, Outcome};
 pub(crate) use foothold::{Foothold, Heal};
 pub(crate) use release::Release;
 
@@ -106,8 +106,30 @@ impl Quorum {
         Fault::NoMajority { failures: faults.into_iter().map(failure).collect(), lasting }
     }
 
-    pub(crate) fn subscribe(&self, kind: &dyn Kind) -> Ears {
-        Ears(self.nodes.iter().map(|node| node.subscribe(kind.channel())).collect())
+    pub(crate) fn listen(&self, kind: &dyn Kind) -> ChannelListener {
+        ChannelListener(self.nodes.iter().map(|node| node.subscribe(kind.channel())).collect())
+    }
+
+    /// Returns the server whose queue orders those who wait. Several servers have none: they share no order.
+    pub(crate) fn queue(&self) -> Option<&Node> {
+        match &*self.nodes {
+            [node] => Some(node),
+            _ => None,
+        }
+    }
+
+    /// Returns the entry of a request in the server's queue, which holds all that a grant needs: `ttl_ms block nonce id`.
+    pub(crate) fn entry(&self, id: &LeaseId, ttl: Duration, block: u64) -> Option<Arc<str>> {
+        let nonce = self.queue()?.mailbox().nonce();
+        let ttl_ms = ttl.as_nanos().div_ceil(1_000_000);
+        Some(format!("{ttl_ms} {block} {nonce} {}", id.0).into())
+    }
+
+    /// Subscribes to the mailbox of the server with the queue, if that was not done yet.
+    pub(crate) fn open_mailbox(&self) {
+        if let Some(node) = self.queue() {
+            node.open_mailbox();
+        }
     }
 
     /// The smoothed time in which a majority answers.
@@ -275,9 +297,9 @@ impl Renewal {
 }
 
 /// A lock's channel on every node.
-pub(crate) struct Ears(PerNode<Subscription>);
+pub(crate) struct ChannelListener(PerNode<Subscription>);
 
-impl Ears {
+impl ChannelListener {
     /// The next thing heard, and on which node. Nothing is lost by dropping the future.
     pub(crate) async fn next(&self) -> (usize, Signal) {
         if let [ear] = &*self.0 {

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::foothold::Acquires;
 use super::{Foothold, Quorum};
 use crate::clock::Timestamp;
-use crate::engine::kind::{Kind, Released};
+use crate::engine::kind::{Kind, Released, Ticket};
 use crate::engine::round::{PerNode, Round, Vote, read};
 use crate::engine::tally::Verdict;
 use crate::error::Fault;
@@ -21,7 +21,7 @@ use crate::script::Reply;
 pub(super) struct Undo {
     pub(super) quorum: Arc<Quorum>,
     pub(super) kind: Arc<dyn Kind>,
-    pub(super) id: LeaseId,
+    pub(super) ticket: Ticket,
     pub(super) ttl: Duration,
     /// For how long at most the lock stays taken; zero: it is freed at once.
     keep: Duration,
@@ -33,16 +33,16 @@ impl Undo {
     pub(super) fn new(
         quorum: &Arc<Quorum>,
         kind: &Arc<dyn Kind>,
-        id: LeaseId,
+        ticket: Ticket,
         ttl: Duration,
         acquires: PerNode<Acquires>,
     ) -> Self {
         let (quorum, kind) = (quorum.clone(), kind.clone());
-        Self { quorum, kind, id, ttl, keep: Duration::ZERO, acquires }
+        Self { quorum, kind, ticket, ttl, keep: Duration::ZERO, acquires }
     }
 
     pub(super) fn disarm(&mut self) {
-        self.acquires.clear();
+        self.acquires.fill(Acquires::None);
     }
 
     /// Leaves the release on one node to that node. `sent` is its first sending, if there was one; `first` is told
@@ -55,14 +55,14 @@ impl Undo {
             Acquires::OnSeveral => None,
         };
         let release = PendingRelease {
-            call: self.kind.release(&self.id, self.keep),
+            call: self.kind.release(&self.ticket, self.keep),
             acquired_on,
             ttl: self.ttl,
             until: self.quorum.clock.now().plus(self.ttl),
             repeats: 0,
             first,
         };
-        self.quorum.nodes[index].leave_release(self.id.clone(), release, sent);
+        self.quorum.nodes[index].leave_release(self.ticket.id.clone(), release, sent);
     }
 }
 
@@ -91,19 +91,19 @@ impl Quorum {
     pub(crate) fn release(
         self: &Arc<Self>,
         kind: &Arc<dyn Kind>,
-        id: LeaseId,
+        ticket: Ticket,
         ttl: Duration,
         keep: Duration,
         footholds: &[Foothold],
     ) -> Release {
-        let call = kind.release(&id, keep);
+        let call = kind.release(&ticket, keep);
         let acquires = footholds.iter().map(Foothold::acquires).collect();
         let nowhere = |node: usize| {
             let was_asked = footholds[node].acquires() != Acquires::None;
             (!was_asked).then_some(Released { held: false, receivers: 0 })
         };
         let round = Round::send_where(&self.nodes, &self.clock, call, nowhere);
-        let mut undo = Undo::new(self, kind, id, ttl, acquires);
+        let mut undo = Undo::new(self, kind, ticket, ttl, acquires);
         undo.keep = keep;
         let owe = |(index, vote): (usize, &Vote<Released>)| {
             if vote.sent_on().is_some() {
@@ -154,7 +154,7 @@ impl Release {
 
     /// Waits, until `until`, for nodes that owe the release. Whether a majority had the lease, once that is certain.
     async fn settled(mut self, quorum: &Quorum, until: Timestamp) -> Option<bool> {
-        let id = self.undo.id.clone();
+        let id = self.undo.ticket.id.clone();
         let kind = self.undo.kind.clone();
         let mut tally = Round::tally(&self.round.votes, |released| released.held);
         tally.pending += std::mem::take(&mut tally.failed);

@@ -7,7 +7,7 @@ use leasehold::Error;
 use super::{MS, acquiring_errors, asking_errors, scripts_run};
 use crate::{
     checks::{AT_ONCE, LIMIT, client_is_idle, exists, nothing_left, setup, soon},
-    support::eventually,
+    support::{eventually, waiting},
 };
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn a_waiter_learns_that_the_key_has_become_another_type() {
     let (server, [holder, client]) = setup().await;
     let held = holder.mutex("n").with_lease(400 * MS).lock().await.expect("free");
     let waiter = tokio::spawn(client.mutex("n").lock());
-    eventually(LIMIT, "it waits", async || client.stats().subscriptions == 1).await;
+    eventually(LIMIT, "it waits", async || waiting(&server, "n").await == 1).await;
     server.command(&["SET", "n", "1"]).await;
     let answer = soon("no hang", waiter).await.expect("no panic");
     assert!(matches!(answer, Err(Error::WrongType { .. })), "{answer:?}");

@@ -7,7 +7,7 @@ use leasehold::{Client, Error, FindingKind};
 use super::{MS, somebody_waits, user};
 use crate::{
     checks::{AT_ONCE, LIMIT, connect, exists, no_connection_left, nothing_left, soon},
-    support::{Server, eventually},
+    support::{Server, eventually, waiting},
 };
 
 #[tokio::test]
@@ -18,6 +18,11 @@ async fn each_missing_right_is_named_at_connect() {
         "exists",
         "hdel",
         "hexists",
+        "zadd",
+        "zpopmin",
+        "zrange",
+        "zrank",
+        "zrem",
         "hrandfield",
         "hget",
         "hlen",
@@ -78,6 +83,11 @@ async fn rights_that_only_inform_are_not_needed() {
         "+exists",
         "+hdel",
         "+hexists",
+        "+zadd",
+        "+zpopmin",
+        "+zrange",
+        "+zrank",
+        "+zrem",
         "+hrandfield",
         "+hget",
         "+hlen",
@@ -141,8 +151,7 @@ async fn a_right_taken_away_later_is_named_by_the_call_that_needs_it() {
 #[tokio::test]
 async fn a_key_out_of_bounds_is_denied_when_it_is_asked_for() {
     let server = Server::start().await;
-    let rules =
-        ["~mine:*", "~leasehold_token:{mine:*", "~redisson_lock__channel:{mine:*", "&*", "+@all"];
+    let rules = ["~mine:*", "~leasehold_token:{mine:*", "~leasehold_queue:{mine:*", "&*", "+@all"];
     let client = Client::connect(&user(&server, "u", &rules).await).await.expect("all commands");
     let lock = client.mutex("theirs");
     let started_at = Instant::now();
@@ -176,7 +185,7 @@ async fn without_the_channel_a_release_is_found_by_polling() {
     let (holder, client) = (connect(&server).await, Client::connect(&url).await.expect("rights"));
     let held = holder.mutex("n").lock().await.expect("free");
     let waiter = tokio::spawn(client.mutex("n").lock());
-    eventually(LIMIT, "it waits", async || client.stats().subscriptions == 1).await;
+    eventually(LIMIT, "it waits", async || waiting(&server, "n").await == 1).await;
     held.unlock().await.expect("held");
     let unlocked_at = Instant::now();
     let guard = soon("no hang", waiter).await.expect("no panic");

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use leasehold::{Error, LossReason};
 
-use super::{MS, builder, connect_through, subscribed};
+use super::{MS, builder, connect_through, queued};
 use crate::{
     checks::{LIMIT, connect, exists, nothing_left, setup, setup_with_proxy, soon},
     support::eventually,
@@ -52,7 +52,7 @@ async fn an_unlock_is_no_success_when_another_had_the_lock_before_it_was_sent() 
     let (client, other) = (connect_through(&proxy).await, connect(&server).await);
     let guard = client.mutex("n").with_lease(600 * MS).lock().await.expect("free");
     let waiting = tokio::spawn(other.mutex("n").lock());
-    subscribed(&server).await;
+    queued(&server).await;
     proxy.refuse(true);
     proxy.cut();
     eventually(LIMIT, "it is nearly over", async || guard.remaining() < 50 * MS).await;

@@ -5,7 +5,7 @@ use std::{pin::pin, time::Instant};
 use leasehold::Error;
 
 use super::{
-    CHANNEL, MS, builder, connect_through, on_its_own_runtime, poll_once, runtime, subscribed,
+    CHANNEL, MS, builder, connect_through, on_its_own_runtime, poll_once, queued, runtime,
 };
 use crate::{
     checks::{
@@ -67,7 +67,7 @@ async fn a_drain_ends_with_the_last_wait_and_the_last_hold_that_end_by_time() {
     let began_at = Instant::now();
     let waiting = tokio::spawn(client.mutex("n").lock_with_timeout(400 * MS));
     let guard = client.mutex("m").with_lease(600 * MS).lock().await.expect("free");
-    subscribed(&server).await;
+    queued(&server).await;
     assert!(client.drain(LIMIT).await, "nothing is held");
     let took = began_at.elapsed();
     assert!(took < server.widened(750 * MS), "{took:?}");

@@ -1,5 +1,7 @@
 //! A server, the scripts, and what they answer as text.
 
+use std::fmt;
+
 use futures_util::StreamExt;
 use redis::{
     Client, RedisError, RedisResult, Value,
@@ -13,11 +15,19 @@ pub(crate) const TOKEN: &str = "leasehold_token:{orders}";
 pub(crate) const CHANNEL: &str = "redisson_lock__channel:{orders}";
 
 /// One run of a script.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Call {
     script: &'static str,
     keys: Vec<String>,
     args: Vec<String>,
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = lua::ALL.iter().find(|(_, text)| *text == self.script);
+        let name = known.map_or("a script of Redisson", |(name, _)| name);
+        write!(f, "{name} {:?} {:?}", self.keys, self.args)
+    }
 }
 
 impl Call {
@@ -29,6 +39,13 @@ impl Call {
     /// The same with another token key: Redisson's, say.
     pub(crate) fn with_token_key(mut self, key: &str) -> Self {
         self.keys[1] = key.to_owned();
+        self
+    }
+
+    /// The same with another key and more arguments.
+    pub(crate) fn and(mut self, key: &str, args: &[&str]) -> Self {
+        self.keys.push(key.to_owned());
+        self.args.extend(args.iter().map(ToString::to_string));
         self
     }
 
@@ -73,12 +90,12 @@ pub(crate) fn release(id: &str) -> Call {
 }
 
 pub(crate) fn release_by(id: &str, publish_verb: &str) -> Call {
-    Call::new(lua::LOCK_RELEASE, &[NAME], &[id, publish_verb, CHANNEL, "0"])
+    Call::new(lua::LOCK_RELEASE, &[NAME, TOKEN], &[id, publish_verb, CHANNEL, "0"])
 }
 
 pub(crate) fn release_later(id: &str, keep_ms: u64) -> Call {
     let args = [id, "PUBLISH", CHANNEL, &keep_ms.to_string()];
-    Call::new(lua::LOCK_RELEASE, &[NAME], &args)
+    Call::new(lua::LOCK_RELEASE, &[NAME, TOKEN], &args)
 }
 
 pub(crate) fn force_unlock() -> Call {
@@ -187,10 +204,14 @@ impl Bench {
 
     /// A subscriber of the lock's channel.
     pub(crate) async fn subscriber(&self) -> Subscriber {
+        self.subscriber_of(CHANNEL).await
+    }
+
+    pub(crate) async fn subscriber_of(&self, channel: &str) -> Subscriber {
         let client = Client::open(self.server.url()).expect("the address is valid");
         let mut connection = client.get_async_pubsub().await.expect("the server accepts");
-        connection.subscribe(CHANNEL).await.expect("the server subscribes");
-        Subscriber { connection }
+        connection.subscribe(channel).await.expect("the server subscribes");
+        Subscriber { connection, channel: channel.to_owned() }
     }
 
     /// What the subscriber was told since it was asked last.
@@ -198,7 +219,7 @@ impl Bench {
         // Messages come in order: none is on its way any more when this one is there.
         self.asked += 1;
         let mark = format!("{MARK}{}", self.asked);
-        self.command(&format!("PUBLISH {CHANNEL} {mark}")).await;
+        self.command(&format!("PUBLISH {} {mark}", subscriber.channel)).await;
         let mut told = Vec::new();
         loop {
             let message = subscriber.connection.on_message().next().await;
@@ -217,6 +238,7 @@ impl Bench {
 
 pub(crate) struct Subscriber {
     connection: PubSub,
+    channel: String,
 }
 
 async fn eval(connection: &mut MultiplexedConnection, call: &Call) -> RedisResult<Value> {
@@ -264,7 +286,7 @@ fn text(reply: &Value) -> String {
     }
 }
 
-fn number_text(number: i64) -> String {
+pub(crate) fn number_text(number: i64) -> String {
     if number < 100 {
         return number.to_string();
     }
@@ -275,5 +297,12 @@ fn number_text(number: i64) -> String {
 
 /// How the message begins that ends a list of messages.
 const MARK: &str = "asked-";
-const LEASES: [(i64, &str); 5] =
-    [(5_000, "5s"), (13_500, "13.5s"), (30_000, "30s"), (300_000, "300s"), (86_400_000, "1d")];
+const LEASES: [(i64, &str); 7] = [
+    (2_000, "2s"),
+    (5_000, "5s"),
+    (13_500, "13.5s"),
+    (30_000, "30s"),
+    (60_000, "60s"),
+    (300_000, "300s"),
+    (86_400_000, "1d"),
+];

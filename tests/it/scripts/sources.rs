@@ -57,7 +57,8 @@ pub(super) fn commands() -> BTreeSet<String> {
 #[test]
 fn every_command_is_probed_before_it_is_needed() {
     let preflight = lua::PREFLIGHT;
-    for command in commands() {
+    // It is the publish verb, an argument, that is probed.
+    for command in commands().into_iter().filter(|command| command != "publish") {
         let probe = format!("{{'{}'", command.to_uppercase());
         assert!(preflight.contains(&probe), "preflight.lua does not probe {command}");
     }
@@ -89,16 +90,17 @@ fn every_script_is_headed_by_its_keys_arguments_and_returns() {
     }
 }
 
-/// What runs of a script's file, with what the library puts before it.
-fn with_what_is_before(file: &str, script: &str) -> String {
+/// What runs of a script's file, with what the library puts before it if the script grants the lock.
+fn with_what_it_calls(file: &str, script: &str) -> String {
+    let grants = script.contains("take(") || script.contains("pump(");
     let whole = lua::ALL.iter().find(|(name, _)| file.strip_suffix(".lua") == Some(name));
-    whole.map_or(script, |(_, whole)| whole).to_owned()
+    whole.filter(|_| grants).map_or(script, |(_, whole)| whole).to_owned()
 }
 
 #[test]
 fn every_header_numbers_what_the_script_uses() {
     for (file, script) in scripts() {
-        let whole = with_what_is_before(&file, &script);
+        let whole = with_what_it_calls(&file, &script);
         for array in ["KEYS", "ARGV"] {
             let heading = format!("-- {array}: ");
             let named = script.lines().find_map(|line| line.strip_prefix(&heading)).unwrap_or("");

@@ -9,7 +9,7 @@ use super::{Face, Server};
 /// Tasks of a client that does nothing: the watchdog, the supervisor of the node, its hub.
 pub(crate) const IDLE_TASKS: usize = 3;
 
-/// Waits until nothing of the lock `name` is left: on the server no field and no subscriber, in the client no
+/// Waits until nothing of the lock `name` is left: on the server no field, no subscriber and nobody in the queue, in the client no
 /// gate, waiter, subscription, task or owed release.
 pub(crate) async fn nothing_is_left(server: &Server, client: &impl Face, name: &str) {
     let channel = format!("redisson_lock__channel:{{{name}}}");
@@ -19,15 +19,28 @@ pub(crate) async fn nothing_is_left(server: &Server, client: &impl Face, name: &
         let key = server.command(&["HGETALL", name]).await;
         let listeners = subscribers(server, &channel).await;
         let busy = stats.gates + stats.waiters + stats.subscriptions + stats.owed_releases;
-        let clean = busy == 0 && stats.tasks == IDLE_TASKS && listeners == 0;
+        let waiting = waiting(server, name).await;
+        let clean = busy == 0 && stats.tasks == IDLE_TASKS && listeners == 0 && waiting == 0;
         if clean && key == Value::Array(Vec::new()) {
             return;
         }
         assert!(
             began_at.elapsed() < SOON,
-            "{name} is not left after {SOON:?}: {key:?}, {listeners} listeners, {stats:?}"
+            "{name} is not left after {SOON:?}: {key:?}, {listeners} listeners, {waiting} waiting, {stats:?}"
         );
         tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// How many requests wait in the lock's queue on this server.
+pub(crate) async fn waiting(server: &Server, name: &str) -> i64 {
+    let queue = match name.contains('{') {
+        true => format!("leasehold_queue::{name}"),
+        false => format!("leasehold_queue:{{{name}}}"),
+    };
+    match server.command(&["ZCARD", &queue]).await {
+        Value::Int(count) => count,
+        other => panic!("not a length: {other:?}"),
     }
 }
 

@@ -10,10 +10,10 @@ macro_rules! script {
 pub(crate) const QUEUE: &str = script!("queue");
 pub(crate) const LOCK_ACQUIRE: &str = script!("queue", "lock_acquire");
 pub(crate) const LOCK_RENEW: &str = script!("lock_renew");
-pub(crate) const LOCK_RELEASE: &str = script!("lock_release");
-pub(crate) const LOCK_STATUS: &str = script!("lock_status");
+pub(crate) const LOCK_RELEASE: &str = script!("queue", "lock_release");
+pub(crate) const LOCK_STATUS: &str = script!("queue", "lock_status");
 pub(crate) const FENCE_RAISE: &str = script!("fence_raise");
-pub(crate) const FORCE_UNLOCK: &str = script!("force_unlock");
+pub(crate) const FORCE_UNLOCK: &str = script!("queue", "force_unlock");
 pub(crate) const PREFLIGHT: &str = script!("preflight");
 
 /// All of them by name.

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 pub(crate) use self::{
     face::{Face, Held},
     late::LateNetwork,
-    leftovers::{IDLE_TASKS, nothing_is_left, subscribers},
+    leftovers::{IDLE_TASKS, nothing_is_left, subscribers, waiting},
     ports::next as free_port,
     proxy::Proxy,
     server::Server,

@@ -10,9 +10,9 @@ macro_rules! script {
 pub const SCRIPTS: [(&str, &str); 7] = [
     ("lock_acquire", script!("queue", "lock_acquire")),
     ("lock_renew", script!("lock_renew")),
-    ("lock_release", script!("lock_release")),
-    ("lock_status", script!("lock_status")),
+    ("lock_release", script!("queue", "lock_release")),
+    ("lock_status", script!("queue", "lock_status")),
     ("fence_raise", script!("fence_raise")),
-    ("force_unlock", script!("force_unlock")),
+    ("force_unlock", script!("queue", "force_unlock")),
     ("preflight", script!("preflight")),
 ];

@@ -14,6 +14,8 @@ use leasehold_sim::server::resp::Value;
 struct Real {
     _process: Process,
     stream: TcpStream,
+    /// Listens to a mailbox.
+    _listener: TcpStream,
 }
 
 struct Process(Child);
@@ -40,7 +42,12 @@ impl Real {
         loop {
             if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
                 stream.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
-                return Self { _process: process, stream };
+                let mut listener = TcpStream::connect(("127.0.0.1", port)).expect("connected");
+                let subscribe = format!("SUBSCRIBE {}\r\n", mailbox());
+                listener.write_all(subscribe.as_bytes()).expect("written");
+                let mut confirmation = [0];
+                listener.read_exact(&mut confirmation).expect("it is confirmed");
+                return Self { _process: process, stream, _listener: listener };
             }
             assert!(Instant::now() < until, "the server does not start");
             std::thread::sleep(Duration::from_millis(10));
@@ -93,6 +100,10 @@ impl Real {
     }
 }
 
+fn mailbox() -> String {
+    format!("leasehold_mailbox:c:{LISTENS}")
+}
+
 /// What may differ is made equal: numbers near a time to live or a clock, and where in a script an error was.
 fn normalised(value: &Value) -> Value {
     match value {
@@ -121,10 +132,15 @@ fn words(words: &[&str]) -> Vec<Vec<u8>> {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()
 }
 
+/// The end of the name of a mailbox that somebody listens to, and of one that nobody does.
+const LISTENS: &str = "0123456789abcdef";
+const GONE: &str = "fedcba9876543210";
+
 /// A random call of a script.
 fn script_call(rng: &mut Rng) -> Vec<Vec<u8>> {
     let lock = ["a", "b", "text"][rng.below(3) as usize];
     let (token, channel) = (format!("token:{lock}"), format!("channel:{lock}"));
+    let queue = format!("queue:{lock}");
     let id = ["c:1", "c:2", "c:3"][rng.below(3) as usize];
     let count = ["1", "2", "7"][rng.below(3) as usize];
     let ttl = ["20000", "40000", "0", "-1", "never"]
@@ -134,20 +150,35 @@ fn script_call(rng: &mut Rng) -> Vec<Vec<u8>> {
     let verb = ["PUBLISH", "NOSUCH"][usize::from(rng.chance(100))];
     let keep = ["0", "10000"][usize::from(rng.chance(300))];
     let age = ["", "0", "60000000"][rng.weighted(&[(0, 5), (1, 4), (2, 1)])];
+    let entry = match rng.below(4) {
+        0 => String::new(),
+        1 => format!("30000 3 {LISTENS} {id}"),
+        2 => format!("1000 1 {LISTENS} {id}"),
+        _ => format!("30000 3 {GONE} {id}"),
+    };
+    let granted = ["0", "1"][rng.below(2) as usize];
     let end = ["1", "9007199254740000"][rng.below(2) as usize];
-    let (name, keys, args): (_, Vec<&str>, Vec<&str>) = match rng.below(8) {
+    let (name, mut keys, args): (_, Vec<&str>, Vec<&str>) = match rng.below(8) {
         0..3 => (
             "lock_acquire",
             vec![lock, &token],
-            vec![id, count, ttl, "3", retention, grain, &channel],
+            vec![id, count, ttl, "3", retention, grain, &channel, &entry, "2"],
         ),
         3 => ("lock_renew", vec![lock], vec![id, count, ttl]),
-        4 => ("lock_release", vec![lock], vec![id, verb, &channel, keep]),
-        5 => ("lock_status", vec![lock, &token], vec![&channel]),
+        4 => (
+            "lock_release",
+            vec![lock, &token],
+            vec![id, verb, &channel, keep, retention, grain, &entry, granted],
+        ),
+        5 => ("lock_status", vec![lock, &token], vec![&channel, "3"]),
         6 if rng.chance(500) => ("preflight", vec![], vec!["probe", verb]),
         6 => ("fence_raise", vec![lock, &token], vec![id, end, retention]),
-        _ => ("force_unlock", vec![lock, &token], vec![id, verb, &channel, age]),
+        _ => ("force_unlock", vec![lock, &token], vec![id, verb, &channel, age, retention, grain]),
     };
+    let may_queue = ["lock_acquire", "lock_release", "lock_status", "force_unlock"].contains(&name);
+    if may_queue && rng.chance(800) {
+        keys.push(&queue);
+    }
     let (_, body) = SCRIPTS.iter().find(|(known, _)| *known == name).expect("a script");
     let body = body.as_bytes();
     let mut command = match rng.chance(300) {
@@ -162,10 +193,10 @@ fn script_call(rng: &mut Rng) -> Vec<Vec<u8>> {
 
 /// A random command.
 fn command(rng: &mut Rng) -> Vec<Vec<u8>> {
-    let key = ["a", "b", "text", "token:a", "gone"][rng.below(5) as usize];
+    let key = ["a", "b", "text", "token:a", "queue:a", "gone"][rng.below(6) as usize];
     let field = ["c:1", "c:2"][rng.below(2) as usize];
     let number = ["17000", "40000", "0", "-5", "x", "9223372036854775807"][rng.below(6) as usize];
-    match rng.below(24) {
+    match rng.below(33) {
         0 => words(&["GET", key]),
         1 => words(&["SET", key, "5"]),
         2 => words(&["set", key, "6", "px", number]),
@@ -188,6 +219,15 @@ fn command(rng: &mut Rng) -> Vec<Vec<u8>> {
         20 => words(&["PUBSUB", "NUMSUB", "channel:a"]),
         21 => words(&["PUBLISH", "channel:a", "0"]),
         22 => words(&["SCRIPT", "FLUSH"]),
+        23 => words(&["ZADD", key, "17", "m1", "5", "m2"]),
+        24 => words(&["ZADD", key, "nx", "5", field, "4", "m1"]),
+        25 => words(&["ZADD", key, "NX", "odd", field]),
+        26 => words(&["ZREM", key, field, "m1"]),
+        27 => words(&["ZPOPMIN", key]),
+        28 => words(&["ZRANK", key, field]),
+        29 => words(&["ZRANGE", key, number, "-1", "withscores"]),
+        30 => words(&["ZCARD", key]),
+        31 => words(&["ZRANGE", key, "0", "-2"]),
         _ => words(&["GET"]),
     }
 }
@@ -201,6 +241,8 @@ fn it_answers_as_a_real_one_does() {
         let mut rng = Rng::new(seed);
         let mut fake = Server::new(rng.fork(), EPOCH_US);
         fake.accept(1);
+        fake.accept(2);
+        fake.execute(2, &words(&["SUBSCRIBE", &mailbox()]), EPOCH_US);
         real.ask(&words(&["FLUSHALL"]));
         real.ask(&words(&["SCRIPT", "FLUSH"]));
         let mut log = String::new();

@@ -6,6 +6,7 @@ use super::*;
 use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
 use crate::config::Config;
 use crate::engine::kind::Released;
+use crate::key::LeaseId;
 use crate::script::{Call, LOCK_RENEW, Reply};
 
 const TTL: Duration = Duration::from_secs(10);
@@ -80,7 +81,10 @@ fn only_the_latest_renewal_is_looked_at_later() {
 
 #[test]
 fn an_acquire_leaves_what_was_answered_or_what_is_to_be_looked_at() {
-    let granted = |vote, alone| Foothold::granted(vote, at(1000), TTL, at(1000), alone);
+    let granted = |vote: Vote<Answer>, alone| {
+        let acquires = Acquires::None.and(vote.sent_on());
+        Foothold::granted(vote, acquires, at(1000), TTL, at(1000), alone)
+    };
     let mut yes = sent(at(1000));
     (yes.sent, yes.answer) = (None, Some(Ok(Answer::Granted { block_end: 1 })));
     let foothold = granted(yes, false);
@@ -111,7 +115,7 @@ impl Kind for Plain {
         &self.0
     }
 
-    fn acquire(&self, _: &LeaseId, _: Duration, _: u64) -> Call {
+    fn acquire(&self, _: &Ticket, _: Duration, _: u64) -> Call {
         call()
     }
 
@@ -119,7 +123,7 @@ impl Kind for Plain {
         call()
     }
 
-    fn release(&self, _: &LeaseId, _: Duration) -> Call {
+    fn release(&self, _: &Ticket, _: Duration) -> Call {
         call()
     }
 
@@ -146,11 +150,11 @@ async fn with_node<T>(act: impl FnOnce(&Node, &Heal<'_>) -> T) -> T {
     let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime);
     let node = Node::unconnected(&clock);
     let quorum = Quorum::new(Vec::new(), clock, Arc::new(Config::default()), Arc::default());
-    let id = LeaseId("a:1".into());
+    let ticket = Ticket { id: LeaseId("a:1".into()), entry: None, by_message: false };
     let heal = Heal {
         quorum: &quorum,
         kind: &Plain("n".into()),
-        id: &id,
+        ticket: &ticket,
         count: 1,
         ttl: TTL,
         block_end: 1,

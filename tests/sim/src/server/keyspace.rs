@@ -1,8 +1,9 @@
-//! The keys of a server: strings and hashes that can expire, on the server's own clock.
+//! The keys of a server: strings, hashes and sorted sets that can expire, on the server's own clock.
 
 use std::collections::BTreeMap;
 
 use super::resp::Value;
+use super::sorted::Members;
 
 /// The keys, and the time they live by.
 #[derive(Clone, Debug, Default)]
@@ -22,9 +23,10 @@ struct Entry {
 enum Data {
     Text(Vec<u8>),
     Hash(Fields),
+    Sorted(Members),
 }
 
-type Answer = Result<Value, String>;
+pub(super) type Answer = Result<Value, String>;
 type Run = fn(&mut Keyspace, &[Vec<u8>]) -> Answer;
 type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -52,6 +54,12 @@ impl Keyspace {
             "hlen" => (1, 1, Self::hlen),
             "hgetall" => (1, 1, Self::hgetall),
             "hrandfield" => (1, 1, Self::hrandfield),
+            "zadd" => (3, usize::MAX, Self::zadd),
+            "zrem" => (2, usize::MAX, Self::zrem),
+            "zpopmin" => (1, 1, Self::zpopmin),
+            "zrank" => (2, 2, Self::zrank),
+            "zrange" => (3, 4, Self::zrange),
+            "zcard" => (1, 1, Self::zcard),
             "dbsize" => (0, 0, Self::dbsize),
             "flushall" => (0, 0, Self::flushall),
             "time" => (0, 0, Self::time),
@@ -118,6 +126,29 @@ impl Keyspace {
         }
     }
 
+    pub(super) fn members(&mut self, key: &[u8]) -> Result<Option<&mut Members>, String> {
+        match self.entry(key) {
+            None => Ok(None),
+            Some(Entry { data: Data::Sorted(members), .. }) => Ok(Some(members)),
+            Some(_) => Err(WRONGTYPE.to_owned()),
+        }
+    }
+
+    pub(super) fn members_or_new(&mut self, key: &[u8]) -> Result<&mut Members, String> {
+        if self.members(key)?.is_none() {
+            let entry = Entry { data: Data::Sorted(Members::new()), expires_at_ms: None };
+            self.entries.insert(key.to_vec(), entry);
+        }
+        self.members(key)?.ok_or_else(|| WRONGTYPE.to_owned())
+    }
+
+    /// A sorted set without members is no key.
+    pub(super) fn drop_if_empty(&mut self, key: &[u8]) {
+        if matches!(self.members(key), Ok(Some(members)) if members.is_empty()) {
+            self.entries.remove(key);
+        }
+    }
+
     fn get(&mut self, args: &[Vec<u8>]) -> Answer {
         Ok(self.text(&args[0])?.map_or(Value::Nil, Value::bulk))
     }
@@ -176,6 +207,7 @@ impl Keyspace {
             None => "none",
             Some(Entry { data: Data::Text(_), .. }) => "string",
             Some(Entry { data: Data::Hash(_), .. }) => "hash",
+            Some(Entry { data: Data::Sorted(_), .. }) => "zset",
         };
         Ok(Value::Status(kind.to_owned()))
     }
@@ -285,7 +317,7 @@ pub fn arity(name: &str) -> Value {
     Value::Error(format!("ERR wrong number of arguments for '{name}' command"))
 }
 
-fn integer(text: &[u8]) -> Result<i64, String> {
+pub(super) fn integer(text: &[u8]) -> Result<i64, String> {
     let text = std::str::from_utf8(text).map_err(|_| NOT_AN_INTEGER)?;
     // Rust reads a leading plus, the server does not.
     let number = text.parse().ok().filter(|_| !text.starts_with('+'));
@@ -294,4 +326,4 @@ fn integer(text: &[u8]) -> Result<i64, String> {
 
 const WRONGTYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
-const SYNTAX: &str = "ERR syntax error";
+pub(super) const SYNTAX: &str = "ERR syntax error";

@@ -3,6 +3,7 @@
 pub mod keyspace;
 mod lua;
 pub mod resp;
+mod sorted;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

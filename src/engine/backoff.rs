@@ -33,7 +33,7 @@ pub(crate) struct Count {
 
 /// What a waiter knows of the nodes.
 #[derive(Debug)]
-pub(crate) struct Ballot {
+pub(crate) struct Backoff {
     nodes: PerNode<Standing>,
     /// How many others listen.
     others: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Ballot {
     splits: u32,
 }
 
-impl Ballot {
+impl Backoff {
     /// Nothing is known of any node.
     pub(crate) fn new(nodes: usize) -> Self {
         let unknown = Standing::Away { until: Timestamp::NEVER };
@@ -127,71 +127,71 @@ mod tests {
 
     #[test]
     fn its_own_release_is_no_reason_to_ask() {
-        let mut ballot = Ballot::new(3);
-        ballot.refused(&lost(&[Standing::Free, held(900), held(800)], false), 0);
-        ballot.freed(0, at(0), at(100));
-        assert_eq!(ballot.may_win_at(at(100)), at(800));
-        ballot.freed(2, at(0), at(100));
-        assert_eq!(ballot.may_win_at(at(100)), at(100));
+        let mut backoff = Backoff::new(3);
+        backoff.refused(&lost(&[Standing::Free, held(900), held(800)], false), 0);
+        backoff.freed(0, at(0), at(100));
+        assert_eq!(backoff.may_win_at(at(100)), at(800));
+        backoff.freed(2, at(0), at(100));
+        assert_eq!(backoff.may_win_at(at(100)), at(100));
     }
 
     #[test]
     fn leases_that_end_free_their_nodes_one_by_one() {
-        let mut ballot = Ballot::new(5);
+        let mut backoff = Backoff::new(5);
         let never = Standing::Away { until: Timestamp::NEVER };
-        ballot.refused(&lost(&[held(700), held(500), held(600), never, never], false), 0);
-        assert_eq!(ballot.may_win_at(at(100)), at(700));
-        ballot.freed(3, at(0), at(100));
-        assert_eq!(ballot.may_win_at(at(100)), at(600));
-        assert_eq!(ballot.may_win_at(at(650)), at(650));
+        backoff.refused(&lost(&[held(700), held(500), held(600), never, never], false), 0);
+        assert_eq!(backoff.may_win_at(at(100)), at(700));
+        backoff.freed(3, at(0), at(100));
+        assert_eq!(backoff.may_win_at(at(100)), at(600));
+        assert_eq!(backoff.may_win_at(at(650)), at(650));
     }
 
     #[test]
     fn a_release_on_a_node_in_quarantine_is_no_reason_to_ask_before_its_end() {
-        let mut ballot = Ballot::new(3);
+        let mut backoff = Backoff::new(3);
         let never = Standing::Away { until: Timestamp::NEVER };
-        ballot.refused(&lost(&[Standing::Free, never, held(500)], false), 0);
-        assert!(!ballot.freed(2, at(500), at(100)), "its own release");
-        assert!(!ballot.freed(0, at(100), at(100)), "its own release, at the end of a quarantine");
-        assert_eq!(ballot.may_win_at(at(100)), at(500));
-        assert!(ballot.freed(1, at(0), at(100)));
-        assert_eq!(ballot.may_win_at(at(100)), at(100));
+        backoff.refused(&lost(&[Standing::Free, never, held(500)], false), 0);
+        assert!(!backoff.freed(2, at(500), at(100)), "its own release");
+        assert!(!backoff.freed(0, at(100), at(100)), "its own release, at the end of a quarantine");
+        assert_eq!(backoff.may_win_at(at(100)), at(500));
+        assert!(backoff.freed(1, at(0), at(100)));
+        assert_eq!(backoff.may_win_at(at(100)), at(100));
     }
 
     #[test]
     fn nothing_is_known_at_the_beginning_and_all_after_a_release_of_ours() {
         for nodes in [1, 3] {
-            let mut ballot = Ballot::new(nodes);
-            assert_eq!(ballot.may_win_at(at(5)), Timestamp::NEVER);
-            ballot.released(2);
-            assert_eq!(ballot.may_win_at(at(5)), at(5));
+            let mut backoff = Backoff::new(nodes);
+            assert_eq!(backoff.may_win_at(at(5)), Timestamp::NEVER);
+            backoff.released(2);
+            assert_eq!(backoff.may_win_at(at(5)), at(5));
         }
     }
 
     #[test]
     fn the_pause_grows_with_the_others_and_with_split_votes() {
         const TRIP: Duration = Duration::from_micros(100);
-        let mut ballot = Ballot::new(3);
-        assert_eq!(ballot.spread(TRIP), Duration::ZERO, "it knows of no others");
-        ballot.held(at(9), 4);
-        assert_eq!(ballot.spread(TRIP), Duration::from_millis(4), "no vote was split");
-        assert_eq!(ballot.may_win_at(at(5)), at(9));
+        let mut backoff = Backoff::new(3);
+        assert_eq!(backoff.spread(TRIP), Duration::ZERO, "it knows of no others");
+        backoff.held(at(9), 4);
+        assert_eq!(backoff.spread(TRIP), Duration::from_millis(4), "no vote was split");
+        assert_eq!(backoff.may_win_at(at(5)), at(9));
         let split = lost(&[Standing::Free, held(9), held(9)], true);
         let won = lost(&[held(9), held(9), held(9)], false);
-        ballot.refused(&won, 0);
-        assert_eq!(ballot.spread(TRIP), Duration::ZERO, "alone");
-        ballot.refused(&won, 4);
-        assert_eq!(ballot.spread(TRIP), Duration::from_millis(4));
-        ballot.refused(&split, 4);
-        assert_eq!(ballot.spread(TRIP), Duration::from_millis(8));
-        ballot.refused(&split, 4);
-        assert_eq!(ballot.spread(TRIP), Duration::from_millis(16));
-        ballot.refused(&won, 4);
-        assert_eq!(ballot.spread(TRIP), Duration::from_millis(4));
-        assert_eq!(ballot.spread(TRIP * 100), Duration::from_millis(80));
-        ballot.refused(&split, 1000);
-        assert_eq!(ballot.spread(TRIP), LONGEST_SPREAD);
-        ballot.released(2);
-        assert_eq!(ballot.spread(TRIP), Duration::from_millis(2), "who held it starts afresh");
+        backoff.refused(&won, 0);
+        assert_eq!(backoff.spread(TRIP), Duration::ZERO, "alone");
+        backoff.refused(&won, 4);
+        assert_eq!(backoff.spread(TRIP), Duration::from_millis(4));
+        backoff.refused(&split, 4);
+        assert_eq!(backoff.spread(TRIP), Duration::from_millis(8));
+        backoff.refused(&split, 4);
+        assert_eq!(backoff.spread(TRIP), Duration::from_millis(16));
+        backoff.refused(&won, 4);
+        assert_eq!(backoff.spread(TRIP), Duration::from_millis(4));
+        assert_eq!(backoff.spread(TRIP * 100), Duration::from_millis(80));
+        backoff.refused(&split, 1000);
+        assert_eq!(backoff.spread(TRIP), LONGEST_SPREAD);
+        backoff.released(2);
+        assert_eq!(backoff.spread(TRIP), Duration::from_millis(2), "who held it starts afresh");
     }
 }

@@ -1,0 +1,138 @@
+//! How the waiters of this process contend for a lock over several servers, which share no order.
+//!
+//! They listen on the lock's channel on each server, and ask when a majority can be free, after a random time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Gate;
+use crate::clock::Timestamp;
+use crate::engine::backoff::{self, Backoff, Count};
+use crate::engine::kind::Refusal;
+use crate::engine::quorum::{ChannelListener, Outcome};
+
+pub(super) struct BackingOff {
+    gate: Arc<Gate>,
+    backoff: Backoff,
+    listener: Option<ChannelListener>,
+    ask_at: Timestamp,
+    /// How long after a majority can be free to ask: drawn once for each ask.
+    delay: Duration,
+    /// Asks in a row without a usable answer.
+    failures: u32,
+}
+
+impl BackingOff {
+    pub(super) fn new(gate: Arc<Gate>) -> Self {
+        Self {
+            backoff: Backoff::new(gate.quorum.nodes().len()),
+            gate,
+            listener: None,
+            ask_at: Timestamp::default(),
+            delay: Duration::ZERO,
+            failures: 0,
+        }
+    }
+
+    pub(super) fn rest(&mut self) {
+        self.listener = None;
+        self.ask_at = Timestamp::default();
+    }
+
+    pub(super) fn stand_back(&mut self, others: u32) {
+        let now = self.now();
+        self.ask_at = now.plus(self.gate.poll_pause());
+        self.backoff.released(others);
+        self.draw();
+        self.plan(now.plus(backoff::unit(self.gate.quorum.round_trip())));
+        self.subscribe();
+    }
+
+    /// Somebody asked before there was a driver: listen first, then ask again.
+    pub(super) fn take_over(&mut self, refusal: &Refusal) {
+        if self.listener.is_none() {
+            self.refused(refusal, None);
+        }
+    }
+
+    pub(super) fn ask_at(&self) -> Timestamp {
+        self.ask_at
+    }
+
+    pub(super) async fn ask(&mut self) {
+        let Some(claim) = self.gate.claim_for_waiters() else { return };
+        let mut attempt = claim.attempt();
+        match claim.ask(&mut attempt, Timestamp::NEVER).await {
+            Ok(Outcome::Granted(grant)) => {
+                self.failures = 0;
+                claim.granted_to_waiters(grant);
+                // The new holder comes before the driver's own affairs.
+                tokio::task::yield_now().await;
+            }
+            Ok(Outcome::Refused(refusal, count)) => {
+                self.failures = 0;
+                drop(attempt);
+                self.refused(&refusal, Some(&count));
+                claim.refused(refusal);
+            }
+            Err(fault) if fault.may_pass() => {
+                drop(attempt);
+                self.ask_at = self.now().plus(self.gate.failure_pause(self.failures));
+                self.failures += 1;
+                claim.failed(&fault, true);
+                self.gate.fail_unanswered();
+            }
+            Err(fault) => {
+                drop((claim, attempt));
+                self.gate.fail_all(&fault);
+            }
+        }
+    }
+
+    pub(super) async fn listen(&mut self) {
+        let Some(listener) = &self.listener else { return std::future::pending().await };
+        // A release, or a new subscription, before which a release may have been missed.
+        let (node, _) = listener.next().await;
+        let counts_from = self.gate.quorum.nodes()[node].counts_from();
+        let now = self.now();
+        if self.backoff.freed(node, counts_from, now) {
+            self.plan(now);
+        }
+    }
+
+    /// The lock is held. `count` says how each server stands, if that is known.
+    fn refused(&mut self, refusal: &Refusal, count: Option<&Count>) {
+        let now = self.now();
+        let listening = self.listener.as_ref().is_some_and(ChannelListener::is_listening);
+        let others = refusal.subscribers.saturating_sub(listening.into());
+        let end = refusal.remaining.map_or(Timestamp::NEVER, |left| now.plus(left));
+        match count {
+            Some(count) => self.backoff.refused(count, others),
+            None => self.backoff.held(end.plus(Duration::from_millis(1)), others),
+        }
+        self.ask_at = now.plus(self.gate.poll_pause());
+        self.draw();
+        self.plan(now);
+        self.subscribe();
+    }
+
+    fn subscribe(&mut self) {
+        if self.listener.is_none() {
+            self.listener = Some(self.gate.quorum.listen(&*self.gate.kind));
+        }
+    }
+
+    fn draw(&mut self) {
+        let spread = self.backoff.spread(self.gate.quorum.round_trip());
+        self.delay = self.gate.engine.clock.jitter(Duration::ZERO, spread);
+    }
+
+    /// Asks a random time after a majority can be free, from `from` on, if that is sooner.
+    fn plan(&mut self, from: Timestamp) {
+        self.ask_at = self.ask_at.min(self.backoff.may_win_at(from).plus(self.delay));
+    }
+
+    fn now(&self) -> Timestamp {
+        self.gate.engine.clock.now()
+    }
+}
