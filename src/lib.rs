@@ -145,15 +145,20 @@
 //!
 //! [`Client::holds`], [`Client::stats`] and [`Client::nodes`] return what a health or metrics endpoint needs, and
 //! [`Client::is_ready`] answers a readiness probe; none of them does I/O. [`Mutex::status`] asks the servers who holds a
-//! lock, since when, and how many clients wait.
+//! lock, since when, and which clients wait.
 //!
 //! # Limits
 //!
 //! * A lock is as durable as its key. A failover to a replica that missed the write, a restart without the data,
 //!   eviction, `FLUSHALL` or a jump of the server's clock can give the lock to a second holder; the first one learns
 //!   of it at its next renewal. [`Client::check`] reports such risks as far as the servers' settings show them.
-//! * Waiters of one process are served in order. Between processes no order is guaranteed: a client that is far from the
-//!   server may get few turns, or none, while nearer ones keep the lock busy.
+//! * On one server, clients get a lock in the order in which they asked for it. The tasks of a client share one place, and
+//!   pass the lock among themselves for up to the [`handoff_window`](ClientBuilder::handoff_window). Over several servers,
+//!   and between this library and Redisson, no order is guaranteed.
+//! * A release passes the lock to the first client in the queue by a message. Such a lease lasts 2 s at most, until the
+//!   client renews it to its whole TTL 100 ms later. So a client that is stopped delays those behind it by 2 s. If the
+//!   server's clock jumps while the message is on its way, the client may believe in that lease for too long, by up to the
+//!   length of the jump.
 //! * The library works with one server, or with three or more independent masters ([`ClientBuilder::nodes`]): Redis 6.2 or
 //!   later, or Valkey 7.2 or later. Sentinel and Redis Cluster are not supported.
 //!

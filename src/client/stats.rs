@@ -18,7 +18,8 @@ pub struct Stats {
     pub gates: usize,
     /// The acquisitions that wait for another task of this client, or for another holder.
     pub waiters: usize,
-    /// The channels to which this client listens for releases, on each node.
+    /// The locks' channels to which this client listens, on each node. On one server it listens only while it is the first
+    /// in the queue behind a holder of another library.
     pub subscriptions: usize,
     /// The running tasks: one for an idle client, two for each node, and one for each lock that is being waited for.
     pub tasks: usize,

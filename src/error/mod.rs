@@ -20,8 +20,8 @@ use crate::waiter::{self, Waiter};
 pub enum Error {
     /// Another holder kept the lock for the whole wait. Try again later, or tell the user who holds it.
     ///
-    /// It is returned only if the servers answered that the lock is held. If they did not answer, the error is
-    /// [`Error::Unavailable`].
+    /// It is returned only if the servers answered that the lock is held, or that others come first. If they did not
+    /// answer, the error is [`Error::Unavailable`].
     #[error(
         "timed out after {:?} waiting for lock {lock:?}: {}{}",
         rounded(.waited),
@@ -32,7 +32,7 @@ pub enum Error {
     Timeout {
         /// The lock's name.
         lock: Arc<str>,
-        /// The holder according to the last answer.
+        /// The holder according to the last answer. If the lock was free at that moment, it is the first in the queue.
         holder: Holder,
         /// The owner of the hold, if this client holds the lock.
         owner: Option<Owner>,

@@ -122,9 +122,13 @@ impl Mutex {
 
     /// Takes the lock, and waits for as long as another holder has it.
     ///
-    /// A free lock costs one round trip, and a nested acquisition none. Waiters of one process are served in the order of
-    /// their arrival. Between processes no order is guaranteed: a client that is far from the server may get few turns, or
-    /// none, while nearer ones keep the lock busy.
+    /// A free lock costs one round trip, and a nested acquisition none.
+    ///
+    /// On one server, clients get the lock in the order in which they asked the server for it; a release passes it to the
+    /// first of them by a message. The tasks of a client share one place in this queue. They are served in the order of
+    /// their arrival, and pass the lock among themselves for up to the
+    /// [`handoff_window`](crate::ClientBuilder::handoff_window). Over several servers, and between this library and
+    /// Redisson, no order is guaranteed.
     ///
     /// # Errors
     ///
@@ -165,7 +169,8 @@ impl Mutex {
         self.handle.acquire(timeout, Location::caller())
     }
 
-    /// Takes the lock if it is free now. Returns `None` if another holder has it.
+    /// Takes the lock if it is free now. Returns `None` if another holder has it, or if others wait for it: on one server
+    /// it overtakes nobody.
     ///
     /// # Errors
     ///
@@ -231,7 +236,7 @@ impl Mutex {
         Ok(status.holder.map(|_| status.remaining.unwrap_or(Duration::MAX)))
     }
 
-    /// Asks the servers for all that they know about the lock: its holder and hold count, its age and end, and how many
+    /// Asks the servers for all that they know about the lock: its holder and hold count, its age and end, and which
     /// clients wait for it.
     ///
     /// # Errors
@@ -246,7 +251,7 @@ impl Mutex {
         self.handle.status().await
     }
 
-    /// Frees the lock whoever holds it, and wakes those who wait. Returns true if it was held.
+    /// Frees the lock whoever holds it, so that the next waiter gets it. Returns true if it was held.
     ///
     /// This is a tool for operators: it breaks the guarantee that the holder has. The holder learns of the loss at its
     /// next renewal, and may go on writing until then. Prefer [`force_unlock_if`](Self::force_unlock_if).
