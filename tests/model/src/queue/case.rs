@@ -5,6 +5,8 @@
 pub struct Case {
     /// The process of each waiter, counted from 0.
     pub homes: &'static [u8],
+    /// Whether a waiter reads messages also while an ask is under way. The library reads them behind the answer.
+    pub eager: bool,
     /// Whether the mailboxes are subscribed from the beginning, as after earlier waits.
     pub subscribed: bool,
     /// Clients that follow Redisson's `RLock`.
@@ -125,6 +127,7 @@ impl Case {
     /// Three waiters, no fault, without ticks.
     pub const PLAIN: Case = Case {
         homes: &[0, 1, 2],
+        eager: false,
         subscribed: false,
         javas: 0,
         asks: 3,

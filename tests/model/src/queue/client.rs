@@ -1,8 +1,8 @@
 //! What a waiter does.
 
-use super::case::Bug;
+use super::case::{Bug, Case};
 use super::server::Rules;
-use super::state::{Holder, Hub, Id, Lock, Phase, Timer};
+use super::state::{Holder, Hub, Id, Lock, Phase, State, Timer};
 use super::wire::{Ask, HubRequest, Message, Reply, Request};
 
 impl Rules<'_> {
@@ -14,11 +14,6 @@ impl Rules<'_> {
         own.number += 1;
         own.phase = phase;
         self.ask(waiter);
-    }
-
-    /// Whether this waiter waits and has no ask under way.
-    fn waits(&self, waiter: usize) -> bool {
-        self.state.waiters[waiter].phase == Phase::Waiting
     }
 
     /// Sends an ask for the waiter's newest lease.
@@ -228,10 +223,9 @@ impl Rules<'_> {
     }
 
     fn hear_place(&mut self, waiter: usize, lock: Option<Lock>) {
-        let own = &mut self.state.waiters[waiter];
-        match own.phase {
+        match self.state.waiters[waiter].phase {
             Phase::Waiting => self.watch(waiter, lock),
-            Phase::Asking => own.again = true,
+            Phase::Asking => self.state.waiters[waiter].again = true,
             _ => {}
         }
     }
@@ -259,8 +253,10 @@ impl Rules<'_> {
                 self.hold(waiter, left, token);
             }
             // The answer to an ask under way may confirm it, if that ran behind the grant.
-            None if self.waits(waiter) => self.ask_again(waiter),
-            None => self.state.waiters[waiter].again = true,
+            None if self.state.waiters[waiter].phase == Phase::Asking => {
+                self.state.waiters[waiter].again = true;
+            }
+            None => self.ask_again(waiter),
         }
     }
 
@@ -287,4 +283,15 @@ impl Rules<'_> {
         self.listen(self.case.home(waiter));
         self.note_hold(token);
     }
+}
+
+/// Whether the next message is for a waiter that has an ask under way: it is read behind the answer.
+pub fn must_wait(case: &Case, state: &State, process: usize) -> bool {
+    if case.eager {
+        return false;
+    }
+    let message = state.processes[process].inbox.first();
+    message.and_then(Message::id).is_some_and(|id| {
+        state.wants(id) && state.waiters[usize::from(id.waiter)].phase == Phase::Asking
+    })
 }

@@ -5,6 +5,7 @@ use stateright::{Model, Property};
 use super::action::Action;
 use super::case::{Bug, Case};
 use super::check;
+use super::client::must_wait;
 use super::server::{Keep, Rules};
 use super::state::{Hub, JavaPhase, Life, Phase, State, Timer};
 use super::symmetry::{Names, canonical, renamings, tidy};
@@ -141,7 +142,7 @@ impl Protocol {
         if !process.hub_sent.is_empty() {
             actions.push(Action::Subscribe(p));
         }
-        if !process.inbox.is_empty() {
+        if !process.inbox.is_empty() && !must_wait(&self.case, state, p.into()) {
             actions.push(Action::Receive(p));
         }
         if process.hub == Hub::Broken {
