@@ -26,6 +26,7 @@ mod nesting;
 mod outages;
 mod owners;
 mod processes;
+mod queue;
 mod quorum;
 mod races;
 mod reasons;

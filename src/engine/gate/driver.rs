@@ -129,7 +129,7 @@ struct Driver {
 impl Driver {
     fn new(gate: Arc<Gate>) -> Self {
         let strategy = match gate.quorum.queue() {
-            Some(node) => Strategy::Queueing(Box::new(Queueing::new(gate.clone(), node))),
+            Some(_) => Strategy::Queueing(Box::new(Queueing::new(gate.clone()))),
             None => Strategy::BackingOff(BackingOff::new(gate.clone())),
         };
         Self { gate, strategy, done: false }

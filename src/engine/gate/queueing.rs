@@ -16,11 +16,10 @@ use crate::engine::place::{HeldBy, Place};
 use crate::engine::quorum::{Attempt, ChannelListener, Outcome};
 use crate::error::LossReason;
 use crate::events::QueueCounts;
-use crate::node::{Inbox, Letter, MailedGrant, Node, Registration};
+use crate::node::{Letter, MailedGrant};
 
 pub(super) struct Queueing {
     gate: Arc<Gate>,
-    inbox: Inbox,
     request: Option<Request>,
     /// Hears of the releases of another library's client.
     channel: Option<ChannelListener>,
@@ -37,20 +36,17 @@ struct Request {
     place: Place,
     /// A grant by message has to be confirmed.
     confirming: bool,
-    /// Letters about it come to the inbox.
-    _letters: Registration,
+}
+
+impl Request {
+    fn of(Begun { attempt, terms }: Begun) -> Self {
+        Self { attempt, terms, place: Place::unknown(), confirming: false }
+    }
 }
 
 impl Queueing {
-    pub(super) fn new(gate: Arc<Gate>, node: &Node) -> Self {
-        Self {
-            gate,
-            inbox: node.mailbox().inbox(),
-            request: None,
-            channel: None,
-            pause_until: Timestamp::default(),
-            failures: 0,
-        }
+    pub(super) fn new(gate: Arc<Gate>) -> Self {
+        Self { gate, request: None, channel: None, pause_until: Timestamp::default(), failures: 0 }
     }
 
     pub(super) fn rest(&mut self) {
@@ -64,17 +60,12 @@ impl Queueing {
     }
 
     pub(super) fn take_over(&mut self, begun: Begun, refusal: Option<Refusal>) {
-        let mut request = self.request(begun);
+        let mut request = Request::of(begun);
         match refusal {
             Some(refusal) => self.refused(&mut request, &refusal),
             None => request.place.failed(self.now(), self.gate.failure_pause(self.failures)),
         }
         self.keep(request);
-    }
-
-    fn request(&self, Begun { attempt, terms }: Begun) -> Request {
-        let letters = self.inbox.register(attempt.id());
-        Request { attempt, terms, place: Place::unknown(), confirming: false, _letters: letters }
     }
 
     pub(super) fn ask_at(&self) -> Timestamp {
@@ -91,8 +82,7 @@ impl Queueing {
         // A lease on other terms is of no use to the first waiter: then its request begins anew, at the end.
         let fits = |request: &Request| request.terms.lease == claim.terms.lease;
         let standing = self.request.take().filter(fits);
-        let begin =
-            || self.request(Begun { attempt: claim.queueing_attempt(), terms: claim.terms });
+        let begin = || Request::of(Begun { attempt: claim.queueing_attempt(), terms: claim.terms });
         let mut request = standing.unwrap_or_else(begin);
         match claim.ask(&mut request.attempt, Timestamp::NEVER).await {
             Ok(Outcome::Granted(grant)) => {
@@ -128,6 +118,12 @@ impl Queueing {
     }
 
     pub(super) async fn listen(&mut self) {
+        let letter = async {
+            match &self.request {
+                Some(request) => request.attempt.letter().await,
+                None => std::future::pending().await,
+            }
+        };
         let released = async {
             match &self.channel {
                 Some(channel) => channel.next().await,
@@ -136,7 +132,7 @@ impl Queueing {
         };
         tokio::select! {
             biased;
-            letter = self.inbox.next() => self.read(letter),
+            letter = letter => self.read(letter),
             // A release, or the subscription, before which a release may have been missed.
             _ = released => {
                 if let Some(request) = &mut self.request {
@@ -149,10 +145,9 @@ impl Queueing {
     fn read(&mut self, letter: Letter) {
         let now = self.now();
         let poll = self.gate.poll_pause();
-        // A letter about an older request is for nobody: its release is on the way.
-        let about = |request: &&mut Request| letter.id() == Some(request.attempt.id());
-        let Some(request) = self.request.as_mut().filter(about) else { return };
+        let Some(request) = &mut self.request else { return };
         match letter {
+            // It is asked again at once, see `ask_at`.
             Letter::Subscribed => {}
             Letter::Grant(grant) => self.granted(&grant),
             Letter::Next { remaining, holder, .. } => {

@@ -14,8 +14,7 @@ use crate::engine::kind::{Answer, Kind, Refusal, Ticket};
 use crate::engine::round::{PerNode, Round, Vote};
 use crate::engine::tally::{Election, Verdict};
 use crate::error::Fault;
-use crate::key::LeaseId;
-use crate::node::{Epoch, MailedGrant, Node, ServerTime};
+use crate::node::{Epoch, Inbox, Letter, MailedGrant, Node, Registration, ServerTime};
 use crate::script::Reply;
 
 /// A request for a lock, from its first acquire to a grant. It may ask again only while it waits in a server's queue.
@@ -28,6 +27,8 @@ pub(crate) struct Attempt {
     ends_by: Timestamp,
     /// The mailbox's subscription when it was asked last.
     asked_in: Option<Epoch>,
+    /// Where letters about it arrive, from before the first ask on. `None`: it does not queue.
+    letters: Option<(Inbox, Registration)>,
 }
 
 /// The answer to an ask.
@@ -63,12 +64,19 @@ impl Quorum {
         block: u64,
     ) -> Attempt {
         let nowhere = self.nodes.iter().map(|_| Acquires::None).collect();
+        let queue = self.queue().filter(|_| ticket.entry.is_some());
+        let letters = queue.map(|node| {
+            let inbox = node.mailbox().inbox();
+            let registration = inbox.register(&ticket.id);
+            (inbox, registration)
+        });
         Attempt {
             undo: Undo::new(self, kind, ticket, ttl, nowhere),
             block,
             asks: 0,
             ends_by: Timestamp::default(),
             asked_in: None,
+            letters,
         }
     }
 
@@ -89,8 +97,12 @@ impl Quorum {
 }
 
 impl Attempt {
-    pub(crate) fn id(&self) -> &LeaseId {
-        &self.undo.ticket.id
+    /// Returns the next letter about it. Dropping the future loses none.
+    pub(crate) async fn letter(&self) -> Letter {
+        match &self.letters {
+            Some((inbox, _)) => inbox.next().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Returns true if a server's queue may have an entry for it.

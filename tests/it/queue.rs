@@ -1,0 +1,165 @@
+//! The queue of one server, as a client sees it: what becomes of a grant that arrives by message, and who leaves.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Error, Guard, Mutex, NodeState};
+use redis::FromRedisValue;
+use tokio::task::JoinHandle;
+
+use crate::{
+    checks::{LIMIT, connect, nothing_left, setup_with_proxy, soon},
+    support::{Proxy, Server, eventually, waiting},
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Two clients of a server: one of them reaches it through a proxy, and its mailbox is open.
+struct Scene {
+    server: Server,
+    proxy: Proxy,
+    client: Client,
+    other: Client,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let (server, proxy) = setup_with_proxy().await;
+        let client = Client::connect(&proxy.url()).await.expect("connected");
+        let other = connect(&server).await;
+        // A client opens its mailbox when it first has to wait, and keeps it open.
+        let theirs = other.mutex("n").lock().await.expect("free");
+        let turn = tokio::spawn(client.mutex("n").lock());
+        let open = async || {
+            let mailboxes: Vec<String> =
+                ask(&server, &["PUBSUB", "CHANNELS", "leasehold_mailbox:*"]).await;
+            mailboxes.len() == 1 && waiting(&server, "n").await == 1
+        };
+        eventually(LIMIT, "it waits, and its mailbox is open", open).await;
+        theirs.unlock().await.expect("held");
+        got(turn).await.unlock().await.expect("held");
+        nothing_left(&server, &client).await;
+        Self { server, proxy, client, other }
+    }
+
+    /// The client waits in the queue behind the other one, and knows it.
+    async fn queue(&self, lock: &Mutex) -> (Guard, JoinHandle<Result<Guard, Error>>) {
+        let theirs = self.other.mutex("n").lock().await.expect("free");
+        let turn = tokio::spawn(lock.lock());
+        self.is_queued().await;
+        let waits = async || self.client.stats().waiters == 1;
+        eventually(LIMIT, "it has its answer, and waits", waits).await;
+        (theirs, turn)
+    }
+
+    async fn is_queued(&self) {
+        let queued = async || waiting(&self.server, "n").await == 1;
+        eventually(LIMIT, "it is in the queue", queued).await;
+    }
+
+    /// How many milliseconds are left of the lock at the server.
+    async fn pttl(&self) -> i64 {
+        ask(&self.server, &["PTTL", "n"]).await
+    }
+
+    async fn end(self, guard: Guard) {
+        guard.unlock().await.expect("held");
+        nothing_left(&self.server, &self.client).await;
+    }
+}
+
+async fn ask<T: FromRedisValue>(server: &Server, words: &[&str]) -> T {
+    redis::from_redis_value(server.command(words).await).expect("an answer of that type")
+}
+
+async fn got(turn: JoinHandle<Result<Guard, Error>>) -> Guard {
+    soon("it has its turn", turn).await.expect("no panic").expect("free")
+}
+
+/// The message is late by a quarter of the lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guard_that_a_late_message_grants_ends_before_its_key() {
+    let scene = Scene::set().await;
+    let (theirs, turn) = scene.queue(&scene.client.mutex("n").with_lease(2000 * MS)).await;
+    scene.proxy.hold_replies();
+    theirs.unlock().await.expect("held");
+    tokio::time::sleep(500 * MS).await;
+    scene.proxy.release_replies();
+    let guard = got(turn).await;
+    let (read_at, left) = (Instant::now(), guard.remaining());
+    let key = Duration::from_millis(scene.pttl().await.try_into().expect("it is held"));
+    let most = key + read_at.elapsed();
+    assert!(left <= most, "{left:?} of the guard, {most:?} of the key");
+    scene.end(guard).await;
+}
+
+/// The server grants two seconds at most, and the watchdog makes it the whole lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_was_granted_by_message_is_renewed_before_its_short_time_is_over() {
+    let scene = Scene::set().await;
+    let (theirs, turn) = scene.queue(&scene.client.mutex("n")).await;
+    theirs.unlock().await.expect("held");
+    let guard = got(turn).await;
+    let renewed = async || scene.pttl().await > 2000;
+    eventually(LIMIT, "it is renewed", renewed).await;
+    assert!(guard.is_held());
+    scene.end(guard).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fixed_lease_that_was_granted_by_message_has_its_whole_time() {
+    let scene = Scene::set().await;
+    let (theirs, turn) = scene.queue(&scene.client.mutex("n").with_lease(20_000 * MS)).await;
+    theirs.unlock().await.expect("held");
+    let guard = got(turn).await;
+    assert!(guard.remaining() > 10_000 * MS, "{:?} left", guard.remaining());
+    scene.end(guard).await;
+}
+
+/// What the client knows of the server's clock is from a connection that is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_arrives_after_a_new_connection_is_confirmed_first() {
+    let scene = Scene::set().await;
+    let (theirs, turn) = scene.queue(&scene.client.mutex("n")).await;
+    let before = scene.client.stats();
+    scene.server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+    let again = async || {
+        scene.client.stats().connections_made > before.connections_made
+            && scene.client.nodes()[0].state == NodeState::Up
+    };
+    eventually(LIMIT, "it is connected again", again).await;
+    theirs.unlock().await.expect("held");
+    let guard = got(turn).await;
+    let confirmed = scene.client.stats().grants_confirmed - before.grants_confirmed;
+    assert_eq!(confirmed, 1, "{:?}", scene.client.stats());
+    scene.end(guard).await;
+}
+
+/// The server grants the lock while its answer to the request is on the way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_overtakes_the_answer_to_its_request_is_not_lost() {
+    let scene = Scene::set().await;
+    let theirs = scene.other.mutex("n").lock().await.expect("free");
+    scene.proxy.hold_replies();
+    let turn = tokio::spawn(scene.client.mutex("n").lock());
+    scene.is_queued().await;
+    theirs.unlock().await.expect("held");
+    scene.proxy.release_replies();
+    let arrived_at = Instant::now();
+    let guard = got(turn).await;
+    let took = arrived_at.elapsed();
+    // By its timer it would ask after two seconds at the earliest.
+    assert!(took < scene.server.widened(500 * MS), "{took:?}");
+    scene.end(guard).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_that_is_dropped_leaves_the_queue() {
+    let scene = Scene::set().await;
+    let (theirs, turn) = scene.queue(&scene.client.mutex("n")).await;
+    turn.abort();
+    assert!(turn.await.is_err_and(|error| error.is_cancelled()));
+    let left = async || waiting(&scene.server, "n").await == 0;
+    eventually(LIMIT, "nobody is in the queue", left).await;
+    assert!(theirs.is_held());
+    scene.end(theirs).await;
+}
