@@ -241,6 +241,16 @@ async fn a_lock_that_this_process_holds_survives_a_drop_after_every_poll() {
     }
 }
 
+/// On one thread, so that nothing is written to the connection before the drop.
+#[tokio::test]
+async fn an_unlock_that_is_dropped_before_it_is_written_still_frees_the_lock() {
+    let scene = Scene::set(Duration::ZERO).await;
+    let guard = scene.client.mutex("n").lock().await.expect("free");
+    let polled_once = drop_after(guard.unlock(), 2).await;
+    assert!(polled_once.is_none(), "it waits for an answer");
+    scene.check("n").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unlock_that_is_dropped_half_way_still_frees_the_lock() {
     let scene = Scene::set(Duration::from_millis(2)).await;
