@@ -157,8 +157,8 @@
 //!   and between this library and Redisson, no order is guaranteed.
 //! * A release passes the lock to the first client in the queue by a message. Such a lease lasts 2 s at most, until the
 //!   client renews it to its whole TTL 100 ms later. So a client that is stopped delays those behind it by 2 s. If the
-//!   server's clock jumps while the message is on its way, the client may believe in that lease for too long, by up to the
-//!   length of the jump.
+//!   server's clock jumps while a client waits, and the message then takes longer than the jump, the client may believe in
+//!   that lease for too long.
 //! * The library works with one server, or with three or more independent masters ([`ClientBuilder::nodes`]): Redis 6.2 or
 //!   later, or Valkey 7.2 or later. Sentinel and Redis Cluster are not supported.
 //!

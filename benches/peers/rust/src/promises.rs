@@ -46,8 +46,8 @@ fn answers(peer: Peer) -> [&'static str; QUESTIONS.len()] {
             "yes, without a round trip",
             "on every hold",
             "at the next renewal, and at its end by the local clock where the server does not answer; `lost()`, `run` is cancelled, `unlock` fails",
-            "first come, first served inside a process; not starved among processes",
-            "by message, with the lock's remaining time and a poll every 2 to 4 s behind it",
+            "first come, first served among processes, and among the tasks of each; a stopped process delays those behind it by 2 s",
+            "by a message that grants the lock to the first, with the lock's remaining time and a poll every 2 to 4 s behind it",
             "`lock().await`, `unlock().await`, default settings",
         ],
         Peer::RLock => [
