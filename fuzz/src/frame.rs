@@ -2,6 +2,8 @@
 
 use arbitrary::Arbitrary;
 
+use crate::wire::{bulk, line};
+
 /// One value of RESP2 or RESP3.
 #[derive(Arbitrary, Clone, Debug, PartialEq)]
 pub enum Frame {
@@ -37,26 +39,26 @@ impl Frame {
     fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Nil => out.extend(b"_\r\n"),
-            Self::Int(number) => out.extend(format!(":{number}\r\n").bytes()),
-            Self::Small(number) => out.extend(format!(":{number}\r\n").bytes()),
-            Self::Bulk(bytes) => blob(out, '$', bytes),
-            Self::Digits(number) => blob(out, '$', number.to_string().as_bytes()),
-            Self::Simple(text) => out.extend(format!("+{}\r\n", one_line(text)).bytes()),
-            Self::Error(text) => out.extend(format!("-{}\r\n", one_line(text)).bytes()),
+            Self::Int(number) => line(':', number, out),
+            Self::Small(number) => line(':', number, out),
+            Self::Bulk(bytes) => bulk('$', bytes, out),
+            Self::Digits(number) => bulk('$', number.to_string().as_bytes(), out),
+            Self::Simple(text) => line('+', one_line(text), out),
+            Self::Error(text) => line('-', one_line(text), out),
             Self::Array(items) => many(out, '*', items),
             Self::Set(items) => many(out, '~', items),
             Self::Map(pairs) => {
-                out.extend(format!("%{}\r\n", pairs.len()).bytes());
+                line('%', pairs.len(), out);
                 for (key, value) in pairs {
                     key.write(out);
                     value.write(out);
                 }
             }
             Self::Bool(value) => out.extend(if *value { b"#t\r\n" } else { b"#f\r\n" }),
-            Self::Double(number) => out.extend(format!(",{number}\r\n").bytes()),
-            Self::BigNumber(number) => out.extend(format!("({number}\r\n").bytes()),
-            Self::Verbatim(text) => blob(out, '=', format!("txt:{text}").as_bytes()),
-            Self::BlobError(bytes) => blob(out, '!', bytes),
+            Self::Double(number) => line(',', number, out),
+            Self::BigNumber(number) => line('(', number, out),
+            Self::Verbatim(text) => bulk('=', format!("txt:{text}").as_bytes(), out),
+            Self::BlobError(bytes) => bulk('!', bytes, out),
         }
     }
 
@@ -114,17 +116,9 @@ impl Frame {
     }
 }
 
-fn blob(out: &mut Vec<u8>, sign: char, bytes: &[u8]) {
-    out.extend(format!("{sign}{}\r\n", bytes.len()).bytes());
-    out.extend(bytes);
-    out.extend(b"\r\n");
-}
-
 fn many(out: &mut Vec<u8>, sign: char, items: &[Frame]) {
-    out.extend(format!("{sign}{}\r\n", items.len()).bytes());
-    for item in items {
-        item.write(out);
-    }
+    line(sign, items.len(), out);
+    items.iter().for_each(|item| item.write(out));
 }
 
 fn one_line(text: &str) -> String {

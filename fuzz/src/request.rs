@@ -2,6 +2,8 @@
 
 use std::sync::LazyLock;
 
+use crate::wire;
+
 /// Which of the library's scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Script {
@@ -55,18 +57,7 @@ static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
 impl Request {
     /// Takes the first request off `bytes`, if all of it is there.
     pub fn take(bytes: &mut Vec<u8>) -> Option<Self> {
-        let mut at = 0;
-        let count = number(bytes, &mut at, b'*')?;
-        let mut words = Vec::new();
-        for _ in 0..count {
-            let length = number(bytes, &mut at, b'$')?;
-            words.push(bytes.get(at..at + length)?.to_vec());
-            at += length + 2;
-        }
-        if at > bytes.len() {
-            return None;
-        }
-        bytes.drain(..at);
+        let words = wire::take_command(bytes)?;
         let whole = words[0] == b"EVAL";
         let script = (whole || words[0] == b"EVALSHA").then(|| {
             let text = &words[1][..];
@@ -103,12 +94,4 @@ impl Request {
     fn key_count(&self) -> usize {
         self.word(2).parse().expect("a number of keys")
     }
-}
-
-fn number(bytes: &[u8], at: &mut usize, sign: u8) -> Option<usize> {
-    let rest = bytes.get(*at..)?;
-    let end = rest.windows(2).position(|two| two == b"\r\n")?;
-    assert_eq!(rest[0], sign, "the client sent no command: {:?}", String::from_utf8_lossy(rest));
-    *at += end + 2;
-    Some(std::str::from_utf8(&rest[1..end]).expect("digits").parse().expect("a length"))
 }

@@ -9,6 +9,7 @@ mod leftovers;
 pub(crate) mod lua;
 mod ports;
 mod proxy;
+mod resp;
 mod server;
 mod spy;
 mod twister;

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream, tcp::OwnedReadHalf},
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
     task::JoinSet,
 };
+
+use super::resp::{command, take_command};
 
 /// The words of a command to the error that is to be its answer; `None`: the server answers.
 pub(crate) type Twist = dyn Fn(&[String]) -> Option<String> + Send + Sync;
@@ -51,20 +53,25 @@ impl Twister {
 }
 
 async fn pass(client: TcpStream, server: TcpStream, twist: Arc<Twist>) {
-    let (from_client, mut to_client) = client.into_split();
+    let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let requests = async move {
-        let mut from_client = BufReader::new(from_client);
-        while let Some(words) = command(&mut from_client).await {
-            let words = match twist(&words) {
-                Some(error) => {
-                    // Its brackets are in no error.
-                    let script = format!("return redis.error_reply([==[{error}]==])");
-                    vec!["EVAL".into(), script, "0".into()]
+        let mut received = Vec::new();
+        while let Ok(1..) = from_client.read_buf(&mut received).await {
+            let mut sent = Vec::new();
+            while let Some(words) = take_command(&mut received) {
+                let words = words.into_iter().map(String::from_utf8).collect::<Result<Vec<_>, _>>();
+                let words = words.expect("the tests send text only");
+                match twist(&words) {
+                    Some(error) => {
+                        // Its brackets are in no error.
+                        let script = format!("return redis.error_reply([==[{error}]==])");
+                        command(&["EVAL", &script, "0"], &mut sent);
+                    }
+                    None => command(&words, &mut sent),
                 }
-                None => words,
-            };
-            if to_server.write_all(&packed(&words)).await.is_err() {
+            }
+            if to_server.write_all(&sent).await.is_err() {
                 return;
             }
         }
@@ -76,29 +83,4 @@ async fn pass(client: TcpStream, server: TcpStream, twist: Arc<Twist>) {
         () = requests => {}
         () = replies => {}
     }
-}
-
-/// The next command; `None` at the end.
-async fn command(from: &mut BufReader<OwnedReadHalf>) -> Option<Vec<String>> {
-    let count = number(from).await?;
-    let mut words = Vec::with_capacity(count);
-    for _ in 0..count {
-        let mut word = vec![0; number(from).await? + 2];
-        from.read_exact(&mut word).await.ok()?;
-        word.truncate(word.len() - 2);
-        words.push(String::from_utf8(word).expect("the tests send text only"));
-    }
-    Some(words)
-}
-
-/// The number in a line such as `*3` or `$5`.
-async fn number(from: &mut BufReader<OwnedReadHalf>) -> Option<usize> {
-    let mut line = String::new();
-    from.read_line(&mut line).await.ok()?;
-    line.get(1..)?.trim().parse().ok()
-}
-
-fn packed(words: &[String]) -> Vec<u8> {
-    let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
-    format!("*{}\r\n{}", words.len(), words.collect::<String>()).into_bytes()
 }

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::checker::Rule;
 use crate::history::History;
 use crate::scripts::SCRIPTS;
-use crate::server::resp::{Command, Value};
+use crate::server::resp::Value;
 use crate::server::{Ran, sha1};
+use crate::wire::Command;
 
 pub struct Audit {
     /// The scripts' names, by hash.

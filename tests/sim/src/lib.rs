@@ -21,5 +21,9 @@ pub mod scripts;
 pub mod server;
 pub mod shapes;
 pub mod trace;
+#[path = "../../it/support/resp.rs"]
+// The library's own tests use all of it.
+#[allow(dead_code)]
+mod wire;
 pub mod workload;
 pub mod world;

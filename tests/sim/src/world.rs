@@ -12,8 +12,8 @@ use crate::history::History;
 use crate::host::Host;
 use crate::network::{Pipe, State};
 use crate::rng::Rng;
-use crate::server::resp::{Command, take_command};
 use crate::server::{LinkId, Server};
+use crate::wire::{Command, take_command};
 
 pub struct World {
     pub now: u64,

@@ -11,8 +11,9 @@ use std::rc::Rc;
 
 use self::keyspace::{Keyspace, arity};
 use self::lua::Scripts;
-use self::resp::{Command, Value};
+use self::resp::Value;
 use crate::rng::Rng;
+use crate::wire::Command;
 
 /// A connection, as the world counts them.
 pub type LinkId = u64;
