@@ -5,7 +5,7 @@
 //! came to nothing makes it ask, nor that of another who got no majority either.
 //!
 //! It asks after a random pause, the longer the more others listen and the more votes were split before: so one
-//! of them is likely to be alone. There is no line as on one server, for there is no order that all nodes share.
+//! of them is likely to be alone. There is no queue as on one server, for there is no order that all nodes share.
 
 use std::time::Duration;
 
