@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Gate;
+use super::wait_list::Seeker;
 use crate::clock::Timestamp;
 use crate::engine::backoff::{self, Backoff, Count};
 use crate::engine::kind::Refusal;
@@ -60,12 +61,12 @@ impl BackingOff {
     }
 
     pub(super) async fn ask(&mut self) {
-        let Some(claim) = self.gate.claim_for_waiters() else { return };
+        let Some(claim) = self.gate.claim_for(Seeker::Ordinary) else { return };
         let mut attempt = claim.attempt();
         match claim.ask(&mut attempt, Timestamp::NEVER).await {
             Ok(Outcome::Granted(grant)) => {
                 self.failures = 0;
-                claim.granted_to_waiters(grant);
+                claim.granted_to(Seeker::Ordinary, grant);
                 // The new holder comes before the driver's own affairs.
                 tokio::task::yield_now().await;
             }

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use super::effects::Effects;
 use super::hold::Entry;
-use super::state::{Begun, Seat, State, Trouble};
+use super::state::{Begun, State, Trouble};
+use super::wait_list::Seeker;
 use super::waiting::Waiting;
 use super::{Engine, Gate, Request, Service};
 use crate::clock::Timestamp;
@@ -52,25 +53,31 @@ impl Gate {
         }
     }
 
-    /// Gives out the right to ask for the first waiter, if nobody of this process holds the lock or asks for it.
-    pub(super) fn claim_for_waiters(self: &Arc<Self>) -> Option<Claim> {
+    /// Gives out the right to ask for those who wait, if nobody of this process asks now. Ordinary waiters do not ask
+    /// while somebody here holds the lock: the next of them may get it without the servers.
+    pub(super) fn claim_for(self: &Arc<Self>, seeker: Seeker) -> Option<Claim> {
         self.update(|state, _| {
-            let terms = state.waiters.first()?.1.terms;
-            if !matches!(state.seat, Seat::Free) || state.asking {
+            let terms = state.waiters.of(seeker)?.1.terms;
+            let is_held = seeker == Seeker::Ordinary && state.current_hold().is_some();
+            if is_held || state.asking {
                 return None;
             }
-            let others = state.waiters.len() - 1;
+            let others = match seeker {
+                Seeker::Ordinary => state.waiters.ordinary_len() - 1,
+                Seeker::Fair(_) => 0,
+            };
             Some(self.claim(state, terms, others))
         })
     }
 }
 
 impl Gate {
-    /// Seats the first who waits and can use the lease of a grant on `terms`. Without one the lease is released. `close`
-    /// gives back the right by which it was asked for.
-    pub(super) fn seat_first(
+    /// Seats the one for whom a lease was granted on `terms`, if it still waits and can use that. Otherwise the lease is
+    /// released. `close` gives back the right by which it was asked for.
+    pub(super) fn seat_seeker(
         self: &Arc<Self>,
         grant: Grant,
+        seeker: Seeker,
         terms: Terms,
         close: impl FnOnce(&mut State),
     ) {
@@ -80,8 +87,8 @@ impl Gate {
         let unused = self.update(|state, effects| {
             close(state);
             state.answered();
-            let first = state.waiters.first();
-            let fits = first.filter(|(_, waiter)| waiter.terms.lease == terms.lease);
+            let waiter = state.waiters.of(seeker);
+            let fits = waiter.filter(|(_, waiter)| waiter.terms.lease == terms.lease);
             let Some((arrival, waiter)) = fits else {
                 return Some(state.release(&lease, now));
             };
@@ -171,10 +178,10 @@ impl Claim {
         entry
     }
 
-    /// Seats the first who waits and can use the lease. Without one it is released.
-    pub(crate) fn granted_to_waiters(mut self, grant: Grant) {
+    /// Seats the one for whom it asked. Without one the lease is released.
+    pub(super) fn granted_to(mut self, seeker: Seeker, grant: Grant) {
         let (gate, terms) = (self.gate.clone(), self.terms);
-        gate.seat_first(grant, terms, |state| self.close(state));
+        gate.seat_seeker(grant, seeker, terms, |state| self.close(state));
     }
 
     /// Gives the right back: another holds the lock.
@@ -207,7 +214,8 @@ impl Claim {
     /// request that stands in a server's queue.
     pub(crate) fn join(&self, request: &Request, attempt: Attempt) -> Result<Waiting, Error> {
         let terms = self.terms;
-        let mut begun = attempt.may_be_queued().then_some(Begun { attempt, terms });
+        let seeker = Seeker::of(terms, self.arrival);
+        let mut begun = attempt.may_be_queued().then_some(Begun { attempt, seeker, terms });
         self.gate.update(|state, _| {
             self.gate.engine.check_service(Service::Draining)?;
             std::mem::swap(&mut state.begun, &mut begun);

@@ -11,7 +11,9 @@ use super::Gate;
 use super::backing_off::BackingOff;
 use super::queueing::Queueing;
 use super::state::{Begun, LastRelease, State};
+use super::wait_list::Seeker;
 use crate::clock::Timestamp;
+use crate::config::Terms;
 use crate::engine::kind::Refusal;
 use crate::engine::lease::Lease;
 use crate::error::Fault;
@@ -67,9 +69,20 @@ impl Gate {
 
 impl State {
     fn next_step(&mut self, now: Timestamp) -> Step {
-        if let Some(hold) = self.current_hold() {
-            // The driver stays while somebody here holds the lock: the next waiter is likely soon.
-            return Step::Rest(hold.lease.clone());
+        let held = self.current_hold().map(|hold| hold.lease.clone());
+        if let Some(lease) = held {
+            let seekers: Vec<_> = self.waiters.fair().collect();
+            return match seekers.is_empty() {
+                // The driver stays while somebody here holds the lock: the next waiter is likely soon.
+                true => Step::Rest(lease),
+                false if self.asking => Step::Idle,
+                false => Step::Contend {
+                    held: Some(lease),
+                    seekers,
+                    begun: self.begun.take(),
+                    refusal: None,
+                },
+            };
         }
         if self.waiters.is_empty() {
             self.driven = false;
@@ -86,6 +99,8 @@ impl State {
                 Step::StandBack { others }
             }
             LastRelease::Over | LastRelease::Pending { .. } => Step::Contend {
+                held: None,
+                seekers: self.waiters.seekers(),
                 begun: self.begun.take(),
                 refusal: self.refusal.as_ref().map(|seen| seen.refusal.clone()),
             },
@@ -105,8 +120,11 @@ enum Step {
     AwaitRelease,
     /// Let that many others come first.
     StandBack { others: u32 },
-    /// The lock is not held here, and nobody else asks.
+    /// Get the lock for these: nobody else asks.
     Contend {
+        /// The lease, if it is held here.
+        held: Option<Arc<Lease>>,
+        seekers: Vec<(Seeker, Terms)>,
         /// The request of a waiter that stands in the queue already.
         begun: Option<Begun>,
         /// The answer to the last ask, if it was refused.
@@ -147,14 +165,15 @@ impl Driver {
                 Step::AwaitRelease => self.await_release().await,
                 Step::StandBack { others } => {
                     self.strategy.stand_back(others);
-                    self.linger().await;
+                    self.linger(None).await;
                 }
-                Step::Contend { begun, refusal } => {
+                Step::Contend { held, seekers, begun, refusal } => {
                     self.strategy.take_over(begun, refusal);
+                    self.strategy.serve(seekers);
                     if self.strategy.ask_at() <= self.gate.engine.clock.now() {
                         self.strategy.ask().await;
                     } else {
-                        self.linger().await;
+                        self.linger(held.as_deref()).await;
                     }
                 }
             }
@@ -180,12 +199,19 @@ impl Driver {
         }
     }
 
-    /// Waits until it is time to ask, something is heard, or the gate changes.
-    async fn linger(&mut self) {
+    /// Waits until it is time to ask, something is heard, the gate changes, or the lease that is in use here is lost.
+    async fn linger(&mut self, held: Option<&Lease>) {
         let gate = self.gate.clone();
         let timer = gate.engine.clock.sleep_until(self.strategy.ask_at());
+        let lost = async {
+            match held {
+                Some(lease) => lease.lost().cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
+            () = lost => gate.notice_loss(),
             () = self.strategy.listen() => {}
             () = gate.changed.notified() => {}
             () = timer => {}
@@ -217,6 +243,13 @@ impl Strategy {
             (Self::Queueing(queueing), Some(begun), refusal) => queueing.take_over(begun, refusal),
             (Self::BackingOff(backing_off), _, Some(refusal)) => backing_off.take_over(&refusal),
             _ => {}
+        }
+    }
+
+    /// Learns for whom to ask. Requests for others leave the queue.
+    fn serve(&mut self, seekers: Vec<(Seeker, Terms)>) {
+        if let Self::Queueing(queueing) = self {
+            queueing.serve(seekers);
         }
     }
 

@@ -33,6 +33,8 @@ struct Outline {
     lease: Option<*const Lease>,
     asking: bool,
     waited_for: bool,
+    /// Each waiter of a fair handle needs a request.
+    fair_waiters: usize,
     releasing: bool,
 }
 
@@ -45,6 +47,7 @@ impl Outline {
             },
             asking: state.asking,
             waited_for: !state.waiters.is_empty(),
+            fair_waiters: state.waiters.fair_len(),
             releasing: state.last_release.is_pending(),
         }
     }

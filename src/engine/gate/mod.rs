@@ -247,6 +247,7 @@ impl Gate {
         hold: &Arc<Hold>,
         now: Timestamp,
     ) -> bool {
+        // The lease of a fair handle has one token, so it passes to nobody.
         let Some((arrival, waiter)) = state.waiters.first() else { return false };
         let window = state.window(self.engine.config.handoff_window, now);
         let Some((token, look_at)) = hold.lease.hand_off(now, waiter.terms, window) else {

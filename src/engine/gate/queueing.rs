@@ -1,13 +1,16 @@
 //! How the waiters of this process wait in the queue of one server.
 //!
-//! One request stands there for all of them. A release by anybody grants the lock to the first request of the queue, and
+//! One request stands there for all ordinary waiters, and one for each waiter of a fair handle. A release by anybody grants the lock to the first request of the queue, and
 //! writes so to the mailbox of its client. `place.rs` says when to ask all the same.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 
 use super::Gate;
 use super::state::Begun;
+use super::wait_list::Seeker;
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
 use crate::engine::backoff;
@@ -20,7 +23,9 @@ use crate::node::{Letter, MailedGrant};
 
 pub(super) struct Queueing {
     gate: Arc<Gate>,
-    request: Option<Request>,
+    /// For whom to ask.
+    seekers: Vec<(Seeker, Terms)>,
+    requests: Vec<Request>,
     /// Hears of the releases of another library's client.
     channel: Option<ChannelListener>,
     /// Nothing is asked before.
@@ -29,9 +34,10 @@ pub(super) struct Queueing {
     failures: u32,
 }
 
-/// The request that stands in the queue for the waiters of this process.
+/// A request that stands in the queue, or is about to.
 struct Request {
     attempt: Attempt,
+    seeker: Seeker,
     terms: Terms,
     place: Place,
     /// A grant by message has to be confirmed.
@@ -39,14 +45,21 @@ struct Request {
 }
 
 impl Request {
-    fn of(Begun { attempt, terms }: Begun) -> Self {
-        Self { attempt, terms, place: Place::unknown(), confirming: false }
+    fn of(Begun { attempt, seeker, terms }: Begun) -> Self {
+        Self { attempt, seeker, terms, place: Place::unknown(), confirming: false }
     }
 }
 
 impl Queueing {
     pub(super) fn new(gate: Arc<Gate>) -> Self {
-        Self { gate, request: None, channel: None, pause_until: Timestamp::default(), failures: 0 }
+        Self {
+            gate,
+            seekers: Vec::new(),
+            requests: Vec::new(),
+            channel: None,
+            pause_until: Timestamp::default(),
+            failures: 0,
+        }
     }
 
     pub(super) fn rest(&mut self) {
@@ -68,8 +81,26 @@ impl Queueing {
         self.keep(request);
     }
 
+    /// A request for nobody leaves the queue. So does one on other terms than those of the first ordinary waiter, who
+    /// could not use its lease: it begins anew, at the end.
+    pub(super) fn serve(&mut self, seekers: Vec<(Seeker, Terms)>) {
+        self.requests.retain(|request| {
+            let mut fitting =
+                seekers.iter().filter(|(_, terms)| terms.lease == request.terms.lease);
+            fitting.any(|(seeker, _)| *seeker == request.seeker)
+        });
+        self.seekers = seekers;
+        self.listen_if_foreign();
+    }
+
     pub(super) fn ask_at(&self) -> Timestamp {
-        let Some(request) = &self.request else { return self.pause_until };
+        let times = self.seekers.iter().map(|(seeker, _)| self.asks_for_at(*seeker));
+        times.min().unwrap_or(Timestamp::NEVER)
+    }
+
+    fn asks_for_at(&self, seeker: Seeker) -> Timestamp {
+        let request = self.requests.iter().find(|request| request.seeker == seeker);
+        let Some(request) = request else { return self.pause_until };
         let epoch = self.gate.quorum.queue().and_then(|node| node.mailbox().epoch());
         // What was written before the mailbox was subscribed may be lost, and the request passed over.
         let missed = epoch.is_some() && epoch != request.attempt.asked_in();
@@ -78,20 +109,20 @@ impl Queueing {
     }
 
     pub(super) async fn ask(&mut self) {
-        let Some(claim) = self.gate.claim_for_waiters() else { return };
-        // A lease on other terms is of no use to the first waiter: then its request begins anew, at the end.
-        let fits = |request: &Request| request.terms.lease == claim.terms.lease;
-        let standing = self.request.take().filter(fits);
-        let begin = || Request::of(Begun { attempt: claim.queueing_attempt(), terms: claim.terms });
-        let mut request = standing.unwrap_or_else(begin);
+        let next = self.seekers.iter().map(|(seeker, _)| *seeker);
+        let Some(seeker) = next.min_by_key(|seeker| self.asks_for_at(*seeker)) else { return };
+        let Some(claim) = self.gate.claim_for(seeker) else { return };
+        let mut request = self.take(|request| request.seeker == seeker).unwrap_or_else(|| {
+            let attempt = claim.queueing_attempt();
+            Request::of(Begun { attempt, seeker, terms: claim.terms })
+        });
         match claim.ask(&mut request.attempt, Timestamp::NEVER).await {
             Ok(Outcome::Granted(grant)) => {
                 self.failures = 0;
-                self.channel = None;
                 if request.confirming {
                     self.counts().grants_confirmed.fetch_add(1, Ordering::Relaxed);
                 }
-                claim.granted_to_waiters(grant);
+                claim.granted_to(seeker, grant);
                 // The new holder comes before the driver's own affairs.
                 tokio::task::yield_now().await;
             }
@@ -118,12 +149,7 @@ impl Queueing {
     }
 
     pub(super) async fn listen(&mut self) {
-        let letter = async {
-            match &self.request {
-                Some(request) => request.attempt.letter().await,
-                None => std::future::pending().await,
-            }
-        };
+        let letter = first_letter(&self.requests);
         let released = async {
             match &self.channel {
                 Some(channel) => channel.next().await,
@@ -132,41 +158,41 @@ impl Queueing {
         };
         tokio::select! {
             biased;
-            letter = letter => self.read(letter),
+            (at, letter) = letter => self.read(at, letter),
             // A release, or the subscription, before which a release may have been missed.
             _ = released => {
-                if let Some(request) = &mut self.request {
-                    request.place.ask_now();
-                }
+                let watching = self.requests.iter_mut();
+                watching
+                    .filter(|request| request.place.watches_channel())
+                    .for_each(|request| request.place.ask_now());
             }
         }
     }
 
-    fn read(&mut self, letter: Letter) {
+    /// Takes in a letter about the request at `at`.
+    fn read(&mut self, at: usize, letter: Letter) {
         let now = self.now();
         let poll = self.gate.poll_pause();
-        let Some(request) = &mut self.request else { return };
+        let mut request = self.requests.swap_remove(at);
         match letter {
             // It is asked again at once, see `ask_at`.
             Letter::Subscribed => {}
-            Letter::Grant(grant) => self.granted(&grant),
+            Letter::Grant(grant) => return self.granted(request, &grant),
             Letter::Next { remaining, holder, .. } => {
                 let refusal = Refusal::of(holder, remaining);
                 let foreign = refusal.is_foreign();
                 request.place.first(HeldBy { remaining, foreign }, now, poll);
                 self.gate.update(|state, _| state.succeeded_by(refusal, now));
-                self.listen_if_foreign();
             }
             Letter::Free { .. } => {
                 let moment = backoff::unit(self.gate.quorum.round_trip());
                 request.place.free(now, moment);
-                self.listen_if_foreign();
             }
         }
+        self.keep(request);
     }
 
-    fn granted(&mut self, mailed: &MailedGrant) {
-        let Some(mut request) = self.request.take() else { return };
+    fn granted(&mut self, mut request: Request, mailed: &MailedGrant) {
         let fixed = matches!(request.terms.lease, LeaseTerms::Fixed(_));
         self.counts().grants_by_message.fetch_add(1, Ordering::Relaxed);
         let Some(grant) = request.attempt.take_up(mailed, fixed) else {
@@ -175,13 +201,13 @@ impl Queueing {
             self.keep(request);
             return;
         };
-        self.channel = None;
         // The server gives a lock away only when the last lease has ended there.
         if let Some(hold) = self.gate.current_hold() {
             hold.lease.lose(LossReason::Gone);
             self.gate.notice_loss();
         }
-        self.gate.seat_first(grant, request.terms, |_| ());
+        self.gate.seat_seeker(grant, request.seeker, request.terms, |_| ());
+        self.listen_if_foreign();
     }
 
     fn refused(&self, request: &mut Request, refusal: &Refusal) {
@@ -196,13 +222,18 @@ impl Queueing {
         self.gate.quorum.open_mailbox();
     }
 
+    fn take(&mut self, which: impl Fn(&Request) -> bool) -> Option<Request> {
+        let at = self.requests.iter().position(which)?;
+        Some(self.requests.swap_remove(at))
+    }
+
     fn keep(&mut self, request: Request) {
-        self.request = Some(request);
+        self.requests.push(request);
         self.listen_if_foreign();
     }
 
     fn listen_if_foreign(&mut self) {
-        if !self.request.as_ref().is_some_and(|request| request.place.watches_channel()) {
+        if !self.requests.iter().any(|request| request.place.watches_channel()) {
             self.channel = None;
         } else if self.channel.is_none() {
             self.channel = Some(self.gate.quorum.listen(&*self.gate.kind));
@@ -216,4 +247,19 @@ impl Queueing {
     fn now(&self) -> Timestamp {
         self.gate.engine.clock.now()
     }
+}
+
+/// Waits for a letter about one of the requests, and returns where that is. Dropping the future loses nothing.
+async fn first_letter(requests: &[Request]) -> (usize, Letter) {
+    let mut letters: Vec<_> =
+        requests.iter().map(|request| Box::pin(request.attempt.letter())).collect();
+    poll_fn(|cx| {
+        let polls = letters.iter_mut().map(|letter| letter.as_mut().poll(cx));
+        let mut ready = polls.enumerate().filter(|(_, poll)| poll.is_ready());
+        match ready.next() {
+            Some((at, Poll::Ready(letter))) => Poll::Ready((at, letter)),
+            _ => Poll::Pending,
+        }
+    })
+    .await
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::effects::{Effects, Evicted};
 use super::hold::{Entry, Hold, PendingRelease};
-use super::wait_list::{WaitList, Waiter};
+use super::wait_list::{Seeker, WaitList, Waiter};
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
 use crate::engine::kind::Refusal;
@@ -75,6 +75,7 @@ impl LastRelease {
 /// A request that waits in a server's queue for the waiters of this process.
 pub(super) struct Begun {
     pub(super) attempt: Attempt,
+    pub(super) seeker: Seeker,
     pub(super) terms: Terms,
 }
 
@@ -242,7 +243,7 @@ impl State {
     /// Returns how many tokens an acquire takes with `others` waiting behind it: as many as the hand-offs it may serve.
     pub(super) fn block(&self, terms: Terms, others: usize, window: Duration) -> u64 {
         let others = others as u64;
-        if others == 0 || matches!(terms.lease, LeaseTerms::Fixed(_)) {
+        if others == 0 || terms.fair || matches!(terms.lease, LeaseTerms::Fixed(_)) {
             return 1;
         }
         let most = (window.as_micros() as u64).max(1);

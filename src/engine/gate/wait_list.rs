@@ -14,6 +14,7 @@ use crate::owner::{Owner, Place};
 #[derive(Default)]
 pub(super) struct WaitList {
     by_arrival: BTreeMap<u64, Waiter>,
+    fair: usize,
 }
 
 pub(super) struct Waiter {
@@ -26,17 +27,35 @@ pub(super) struct Waiter {
     pub(super) turn: Turn,
 }
 
+/// For whom a request asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seeker {
+    /// For the ordinary waiters of this process, of whom the first gets the lock.
+    Ordinary,
+    /// For one waiter of a fair handle, by its arrival.
+    Fair(u64),
+}
+
+impl Seeker {
+    pub(super) fn of(terms: Terms, arrival: u64) -> Self {
+        if terms.fair { Self::Fair(arrival) } else { Self::Ordinary }
+    }
+}
+
 /// How a waiter learns that its wait is over.
 pub(super) type Turn = oneshot::Sender<Result<Entry, Error>>;
 
 impl WaitList {
     pub(super) fn join(&mut self, arrival: u64, waiter: Waiter) {
+        self.fair += usize::from(waiter.terms.fair);
         self.by_arrival.insert(arrival, waiter);
     }
 
     /// The one door: whoever stops waiting, for whatever reason, leaves here.
     pub(super) fn take(&mut self, arrival: u64) -> Option<Waiter> {
-        self.by_arrival.remove(&arrival)
+        let waiter = self.by_arrival.remove(&arrival)?;
+        self.fair -= usize::from(waiter.terms.fair);
+        Some(waiter)
     }
 
     /// Takes all that `which` selects, in the order of their arrival.
@@ -46,8 +65,41 @@ impl WaitList {
         arrivals.into_iter().filter_map(|arrival| self.take(arrival)).collect()
     }
 
+    /// Returns the first of the ordinary waiters, which get the lock one after the other in one request.
     pub(super) fn first(&self) -> Option<(u64, &Waiter)> {
-        self.by_arrival.first_key_value().map(|(arrival, waiter)| (*arrival, waiter))
+        self.ordinary().next()
+    }
+
+    /// Returns the waiter for whom a request asks, if it still waits.
+    pub(super) fn of(&self, seeker: Seeker) -> Option<(u64, &Waiter)> {
+        match seeker {
+            Seeker::Ordinary => self.first(),
+            Seeker::Fair(arrival) => self.by_arrival.get(&arrival).map(|waiter| (arrival, waiter)),
+        }
+    }
+
+    /// Returns all for whom a request must ask.
+    pub(super) fn seekers(&self) -> Vec<(Seeker, Terms)> {
+        let ordinary = self.first().map(|(_, waiter)| (Seeker::Ordinary, waiter.terms));
+        ordinary.into_iter().chain(self.fair()).collect()
+    }
+
+    pub(super) fn fair(&self) -> impl Iterator<Item = (Seeker, Terms)> {
+        let fair = self.by_arrival.iter().filter(|(_, waiter)| waiter.terms.fair);
+        fair.map(|(arrival, waiter)| (Seeker::Fair(*arrival), waiter.terms))
+    }
+
+    pub(super) fn fair_len(&self) -> usize {
+        self.fair
+    }
+
+    pub(super) fn ordinary_len(&self) -> usize {
+        self.len() - self.fair
+    }
+
+    fn ordinary(&self) -> impl Iterator<Item = (u64, &Waiter)> {
+        let all = self.by_arrival.iter().map(|(arrival, waiter)| (*arrival, waiter));
+        all.filter(|(_, waiter)| !waiter.terms.fair)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -64,10 +116,14 @@ mod tests {
     use super::*;
     use crate::config::LeaseTerms;
 
-    fn waiter(owner: &Owner) -> Waiter {
+    fn terms(fair: bool) -> Terms {
+        Terms { fair, ..Terms::of(LeaseTerms::Watched(std::time::Duration::from_secs(1))) }
+    }
+
+    fn waiter(owner: &Owner, terms: Terms) -> Waiter {
         Waiter {
             owner: owner.clone(),
-            terms: Terms::of(LeaseTerms::Watched(std::time::Duration::from_secs(1))),
+            terms,
             place: Place::here(),
             joined_at: Timestamp::default(),
             for_ever: true,
@@ -80,11 +136,26 @@ mod tests {
         let (one, other) = (Owner::new(), Owner::new());
         let mut list = WaitList::default();
         for (arrival, owner) in [(5, &one), (3, &other), (4, &one)] {
-            list.join(arrival, waiter(owner));
+            list.join(arrival, waiter(owner, terms(false)));
         }
         assert_eq!(list.first().map(|(arrival, _)| arrival), Some(3));
         let taken = list.take_all(|waiter| waiter.owner == one);
         assert!(taken.len() == 2 && list.len() == 1 && list.take(4).is_none());
         assert!(list.take(3).is_some_and(|waiter| waiter.owner == other) && list.is_empty());
+    }
+
+    #[test]
+    fn a_fair_waiter_has_a_request_of_its_own_and_the_others_share_one() {
+        let owner = Owner::new();
+        let mut list = WaitList::default();
+        for (arrival, fair) in [(1, true), (2, false), (3, false), (4, true)] {
+            list.join(arrival, waiter(&owner, terms(fair)));
+        }
+        let seekers: Vec<_> = list.seekers().into_iter().map(|(seeker, _)| seeker).collect();
+        assert_eq!(seekers, [Seeker::Ordinary, Seeker::Fair(1), Seeker::Fair(4)]);
+        assert_eq!(list.first().map(|(arrival, _)| arrival), Some(2));
+        assert_eq!((list.len(), list.ordinary_len()), (4, 2));
+        assert!(list.of(Seeker::Fair(4)).is_some() && list.take(4).is_some());
+        assert!(list.of(Seeker::Fair(4)).is_none() && list.of(Seeker::Ordinary).is_some());
     }
 }
