@@ -49,7 +49,8 @@
 //! [`Mutex::with_max_hold`] limits how long it is renewed. [`Mutex::with_min_hold`] keeps the lock taken for a minimum
 //! time even if it is released earlier, for jobs that several hosts start at the same time.
 //!
-//! The mutex is the only kind of lock so far.
+//! The mutex is the only kind of lock so far. [`Client::fair_mutex`] returns one whose waiters, in all processes, get it in
+//! strict order of arrival.
 //!
 //! # Owners
 //!
@@ -153,8 +154,8 @@
 //!   eviction, `FLUSHALL` or a jump of the server's clock can give the lock to a second holder; the first one learns
 //!   of it at its next renewal. [`Client::check`] reports such risks as far as the servers' settings show them.
 //! * On one server, clients get a lock in the order in which they asked for it. The tasks of a client share one place, and
-//!   pass the lock among themselves for up to the [`handoff_window`](ClientBuilder::handoff_window). Over several servers,
-//!   and between this library and Redisson, no order is guaranteed.
+//!   pass the lock among themselves for up to the [`handoff_window`](ClientBuilder::handoff_window); with
+//!   [`Client::fair_mutex`] each task has its own. Over several servers, and between this library and Redisson, no order is guaranteed.
 //! * A release passes the lock to the first client in the queue by a message. Such a lease lasts 2 s at most, until the
 //!   client renews it to its whole TTL 100 ms later. So a client that is stopped delays those behind it by 2 s. If the
 //!   server's clock jumps while a client waits, and the message then takes longer than the jump, the client may believe in

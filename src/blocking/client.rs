@@ -59,6 +59,13 @@ impl Client {
         Mutex::new(self.client.mutex(name), Caller::this_thread(&self.runtime))
     }
 
+    /// Returns a handle to the lock called `name` that serves all its waiters in the order of their arrival at the server;
+    /// see [`leasehold::Client::fair_mutex`](crate::Client::fair_mutex).
+    #[doc(alias = "getFairLock")]
+    pub fn fair_mutex(&self, name: impl AsRef<str>) -> Mutex {
+        Mutex::new(self.client.fair_mutex(name), Caller::this_thread(&self.runtime))
+    }
+
     /// Returns a new owner without a name, as [`Owner::new`] does.
     pub fn owner(&self) -> Owner {
         self.client.owner()

@@ -94,6 +94,33 @@ impl Client {
         Mutex::new(&self.engine, self.engine.config.prefixed(name.as_ref()))
     }
 
+    /// Returns a handle to the lock called `name` that serves all its waiters in the order of their arrival at the server,
+    /// without I/O.
+    ///
+    /// It is the same lock as [`mutex`](Self::mutex) returns for that name, so both exclude each other, but each task that
+    /// waits through this handle has a place of its own in the server's queue: the order is strict among all such tasks of
+    /// all processes. Nothing is handed from task to task inside the process, so each turn costs a message through the
+    /// server. A client's tasks that wait through a `mutex` handle have one place together.
+    ///
+    /// Only leasehold's handles keep the order. Programs that use Redisson's `RFairLock` or `RLock` of that name are
+    /// excluded, too, but wait in a queue of their own, or in none.
+    ///
+    /// With [several servers](ClientBuilder::nodes), acquiring fails with [`Error::SingleServerOnly`]: independent servers
+    /// share no order of arrival.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// let printer = client.fair_mutex("printer");
+    /// let guard = printer.lock().await?; // after all who came before
+    /// guard.unlock().await?;
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "getFairLock")]
+    #[doc(alias = "RFairLock")]
+    pub fn fair_mutex(&self, name: impl AsRef<str>) -> Mutex {
+        self.mutex(name).fair()
+    }
+
     /// Returns a new owner without a name, as [`Owner::new`] does.
     pub fn owner(&self) -> Owner {
         Owner::new()

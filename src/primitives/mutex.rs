@@ -37,6 +37,11 @@ impl Mutex {
         Self { handle: Handle::new(engine, lock) }
     }
 
+    /// Returns a handle whose acquisitions each have a place of their own in the server's queue.
+    pub(crate) fn fair(&self) -> Self {
+        self.on_terms(|terms| terms.fair = true)
+    }
+
     /// Returns the lock's name, which is its key on the servers.
     pub fn name(&self) -> &str {
         self.handle.name()
@@ -127,7 +132,8 @@ impl Mutex {
     /// On one server, clients get the lock in the order in which they asked the server for it; a release passes it to the
     /// first of them by a message. The tasks of a client share one place in this queue. They are served in the order of
     /// their arrival, and pass the lock among themselves for up to the
-    /// [`handoff_window`](crate::ClientBuilder::handoff_window). Over several servers, and between this library and
+    /// [`handoff_window`](crate::ClientBuilder::handoff_window); with
+    /// [`Client::fair_mutex`](crate::Client::fair_mutex) each task has its own. Over several servers, and between this library and
     /// Redisson, no order is guaranteed.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ mod counters;
 mod counts;
 mod endings;
 mod events;
+mod fair;
 mod holds;
 mod invariants;
 mod known_failures;
