@@ -169,3 +169,62 @@ async fn over_several_servers_a_fair_lock_is_refused_at_once() {
     }
     client.mutex("n").lock().await.expect("free").unlock().await.expect("held");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fair_and_ordinary_handles_stand_in_one_queue() {
+    let (server, [holder, one, two]) = setup().await;
+    let held = holder.mutex("n").lock().await.expect("free");
+    let order = Order::default();
+    let locks = [one.fair_mutex("n"), two.mutex("n"), one.mutex("n"), two.fair_mutex("n")];
+    let mut tasks = Vec::new();
+    for (number, lock) in locks.iter().enumerate() {
+        tasks.push(queue_up(lock, number, &order).await);
+    }
+    held.unlock().await.expect("held");
+    for task in tasks {
+        soon("all have their turns", task).await.expect("no panic");
+    }
+    assert_eq!(*order.lock(), [0, 1, 2, 3]);
+    nothing_left(&server, &one).await;
+    nothing_left(&server, &two).await;
+}
+
+/// A client that holds the lock has fair waiters of its own. They queue while it holds, and behind those who came before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_handed_on_inside_the_process() {
+    let (server, [one, two]) = setup().await;
+    let held = one.mutex("n").lock().await.expect("free");
+    let order = Order::default();
+    let locks = [two.fair_mutex("n"), one.fair_mutex("n"), two.mutex("n"), one.fair_mutex("n")];
+    let mut tasks = Vec::new();
+    for (number, lock) in locks.iter().enumerate() {
+        tasks.push(queue_up(lock, number, &order).await);
+    }
+    held.unlock().await.expect("held");
+    for task in tasks {
+        soon("all have their turns", task).await.expect("no panic");
+    }
+    assert_eq!(*order.lock(), [0, 1, 2, 3]);
+    nothing_left(&server, &one).await;
+}
+
+/// The waiters of one owner share its hold, though each of them has a place of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_waiters_of_one_owner_get_in_together() {
+    let (server, [holder, client]) = setup().await;
+    let held = holder.mutex("n").lock().await.expect("free");
+    let lock = client.fair_mutex("n").owned_by(&client.owner());
+    let waits = [tokio::spawn(lock.lock()), tokio::spawn(lock.lock())];
+    eventually(LIMIT, "both are in the queue", async || {
+        lock.status().await.is_ok_and(|status| status.waiting.len() == 2)
+    })
+    .await;
+    held.unlock().await.expect("held");
+    let mut guards = Vec::new();
+    for wait in waits {
+        guards.push(soon("it gets in", wait).await.expect("no panic").expect("held"));
+    }
+    assert_eq!(guards[0].token(), guards[1].token());
+    drop(guards);
+    nothing_left(&server, &client).await;
+}

@@ -62,7 +62,9 @@ impl Queueing {
         }
     }
 
+    /// No waiter of a fair handle is left, and the ordinary ones do not ask.
     pub(super) fn rest(&mut self) {
+        self.requests.retain(|request| request.seeker == Seeker::Ordinary);
         self.channel = None;
     }
 
