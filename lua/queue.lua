@@ -115,13 +115,13 @@ local function leave(entry)
   end
 end
 
--- The first `show` in the queue as a flat list: the id of each, and the microsecond of its arrival.
+-- The first `show` in the queue as a flat list: the nonce and the id of each, and the microsecond of its arrival.
 local function waiters(show)
   local list = {}
   if show > 0 then
     local entries = redis.call('ZRANGE', KEYS[3], 0, show - 1, 'WITHSCORES')
     for i = 1, #entries, 2 do
-      list[i] = string.match(entries[i], '^%d+ %d+ %x+ (.*)$') or entries[i]
+      list[i] = string.match(entries[i], '^%d+ %d+ (%x+ .*)$') or entries[i]
       list[i + 1] = tonumber(entries[i + 1])
     end
   end

@@ -242,11 +242,10 @@ fn mailboxes(entries: &Reply) -> u32 {
     clients.len() as u32
 }
 
-/// An entry is the text `ttl_ms block nonce client:uuid`. The nonce distinguishes clients of one name.
+/// The scripts list an entry as the text `nonce client:uuid`. The nonce distinguishes clients of one name.
 fn client_and_nonce(entry: &str) -> (&str, &str) {
-    let (rest, id) = entry.rsplit_once(' ').unwrap_or_default();
-    let id = if id.is_empty() { entry } else { id };
-    (id.rsplit_once(':').map_or(id, |(client, _)| client), rest.rsplit(' ').next().unwrap_or(""))
+    let (nonce, id) = entry.split_once(' ').unwrap_or(("", entry));
+    (id.rsplit_once(':').map_or(id, |(client, _)| client), nonce)
 }
 
 /// Reads what a refusal says of the queue: nothing, if there is none.
@@ -292,9 +291,9 @@ mod tests {
         };
         assert_eq!(read(&[]).expect("without a queue").waiting, []);
         assert_eq!(waiters(&[]), Some((String::new(), 2)));
-        let one = text("30000 1 00000000000000aa web-1:x");
-        let same_name = text("30000 1 00000000000000bb web-1:y");
-        let other = text("30000 1 00000000000000cc web-2:z");
+        let one = text("00000000000000aa web-1:x");
+        let same_name = text("00000000000000bb web-1:y");
+        let other = text("00000000000000cc web-2:z");
         let [early, late] = [text("8000000"), Reply::Number(8_500_000)];
         let entries = [&one, &early, &other, &late].map(Clone::clone);
         assert_eq!(waiters(&entries), Some(("web-1 for 1s, web-2 for 500ms".to_owned(), 4)));
@@ -322,7 +321,7 @@ mod tests {
         };
         let java = || text("0f3a8c1e-5b7d-4e21-9c44-2a6b7d8e9f01:42");
         let ours = || text(OURS);
-        let entry = [text("30000 1 aa a:x"), Reply::Number(1)];
+        let entry = [text("aa a:x"), Reply::Number(1)];
         assert_eq!((waiting(java(), 2, &entry), waiting(java(), 0, &entry)), (2, 1));
         assert_eq!((waiting(java(), 2, &[]), waiting(ours(), 2, &entry)), (2, 3));
     }

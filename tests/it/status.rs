@@ -62,6 +62,26 @@ async fn a_lock_tells_who_holds_it_how_often_since_when_and_for_how_long() {
 }
 
 #[tokio::test]
+async fn clients_of_one_name_that_wait_are_counted_each() {
+    let (server, [holder, one, two]) = setup().await;
+    assert_eq!(one.name(), two.name(), "both have the name of this process");
+    let guard = holder.mutex("n").lock().await.expect("free");
+    let waiting = [&one, &one, &two].map(|client| tokio::spawn(client.mutex("n").lock()));
+    eventually(LIMIT, "both clients wait", async || {
+        let status = holder.mutex("n").status().await;
+        status.is_ok_and(|status| (status.waiting_clients, status.waiting.len()) == (2, 2))
+    })
+    .await;
+    guard.unlock().await.expect("held");
+    for waiting in waiting {
+        let guard =
+            soon("its turn comes", waiting).await.expect("no panic").expect("its turn comes");
+        guard.unlock().await.expect("held");
+    }
+    nothing_left(&server, &one).await;
+}
+
+#[tokio::test]
 async fn a_client_tells_what_it_holds_oldest_first() {
     let (server, [client]) = setup().await;
     assert!(client.holds().is_empty());

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use redis::Value;
 
-use super::{QUEUE, ask, entry, line, listen, look, queued, try_once};
+use super::{NONCE, QUEUE, ask, entry, line, listen, look, queued, try_once};
 use crate::scripts::bench::{Bench, acquire, release};
 
 #[tokio::test]
@@ -69,13 +69,14 @@ async fn a_refusal_and_a_status_list_the_first_that_wait() {
     let _mailboxes = line(&mut bench, ["b", "c", "d"]).await;
     let held = "[a:1, 1] 30s";
     let show = |count: &str| acquire("d:1").and(QUEUE, &[&entry("d:1"), count]);
-    let refused = "[0, 30s, a:1, 0, 2, token, [b:1, token, c:1, token]]";
-    bench.expect(&show("2"), refused, held).await;
-    let all = "[b:1, token, c:1, token, d:1, token]";
+    let [b, c, d] = ["b:1", "c:1", "d:1"].map(|id| format!("{NONCE} {id}, token"));
+    let refused = format!("[0, 30s, a:1, 0, 2, token, [{b}, {c}]]");
+    bench.expect(&show("2"), &refused, held).await;
+    let all = format!("[{b}, {c}, {d}]");
     bench.expect(&show("9"), &format!("[0, 30s, a:1, 0, 2, token, {all}]"), held).await;
 
     bench.expect(&look(9), &format!("[30s, a:1, 1, token, 0, token, {all}]"), held).await;
-    bench.expect(&look(1), "[30s, a:1, 1, token, 0, token, [b:1, token]]", held).await;
+    bench.expect(&look(1), &format!("[30s, a:1, 1, token, 0, token, [{b}]]"), held).await;
     bench.expect(&look(0), "[30s, a:1, 1, token, 0, token, []]", held).await;
 }
 
