@@ -155,7 +155,8 @@
 //!   of it at its next renewal. [`Client::check`] reports such risks as far as the servers' settings show them.
 //! * On one server, clients get a lock in the order in which they asked for it. The tasks of a client share one place, and
 //!   pass the lock among themselves for up to the [`handoff_window`](ClientBuilder::handoff_window); with
-//!   [`Client::fair_mutex`] each task has its own. Over several servers, and between this library and Redisson, no order is guaranteed.
+//!   [`Client::fair_mutex`] each task has its own. Over several servers, and between this library and Redisson, no order is
+//!   guaranteed.
 //! * A release passes the lock to the first client in the queue by a message. Such a lease lasts 2 s at most, until the
 //!   client renews it to its whole TTL 100 ms later. So a client that is stopped delays those behind it by 2 s. If the
 //!   server's clock jumps while a client waits, and the message then takes longer than the jump, the client may believe in

@@ -8,7 +8,8 @@ use crate::text::{Printable, rounded, shortened};
 
 /// A client that waits for a lock: an entry of the lock's queue on its server.
 ///
-/// A client has one entry for all its tasks that wait for a lock. [`LockStatus::waiting`](crate::LockStatus::waiting) and
+/// A client has one entry for all its tasks that wait for a lock, and one for each that waits through a
+/// [`fair_mutex`](crate::Client::fair_mutex). [`LockStatus::waiting`](crate::LockStatus::waiting) and
 /// [`Error::Timeout`](crate::Error::Timeout) list the entries in the order in which they get the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]

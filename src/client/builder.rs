@@ -103,7 +103,8 @@ impl ClientBuilder {
 
     /// Sets how long after its acquisition a lease may pass from one task of this process to the next without a
     /// request to the server: up to 1 s and half the TTL, or zero for never. Other processes may wait that much longer,
-    /// since all waiting tasks of a client share one place in the server's queue. Default: 20 ms.
+    /// since the waiting tasks of a client share one place in the server's queue, except those of a
+    /// [`fair_mutex`](crate::Client::fair_mutex), for which this setting has no effect. Default: 20 ms.
     pub fn handoff_window(mut self, window: Duration) -> Self {
         self.config.handoff_window = window;
         self
