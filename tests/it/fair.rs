@@ -1,14 +1,16 @@
 //! Fair handles: all waiters of all processes get the lock in the order of their arrival at the server.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use leasehold::{Client, Error, Mutex};
+use leasehold::{Client, Error, LossReason, Mutex, SelfWait};
 use parking_lot::Mutex as Shared;
+use redis::Value;
 use tokio::task::JoinHandle;
 
 use crate::{
-    checks::{LIMIT, nothing_left, setup, soon},
+    checks::{LIMIT, connect, nothing_left, setup, soon},
     support::{Server, eventually},
 };
 
@@ -23,6 +25,25 @@ async fn named<const N: usize>(server: &Server) -> [Client; N] {
         clients.push(builder.connect().await.expect("connected"));
     }
     clients.try_into().expect("that many")
+}
+
+/// Returns true if the server can reach so many clients by message. It passes over the others.
+async fn are_heard(server: &Server, clients: usize) -> bool {
+    let mailboxes = server.command(&["PUBSUB", "CHANNELS", "leasehold_mailbox:*"]).await;
+    matches!(mailboxes, Value::Array(mailboxes) if mailboxes.len() == clients)
+}
+
+/// Has all clients wait once, so that the server can reach them by message from here on.
+async fn make_heard(server: &Server, clients: &[&Client]) {
+    let other = connect(server).await;
+    let held = other.mutex("before").lock().await.expect("free");
+    for client in clients {
+        let waits = client.mutex("before").lock_with_timeout(Duration::from_millis(10));
+        assert!(waits.await.expect_err("it is held").is_timeout());
+    }
+    held.unlock().await.expect("held");
+    let heard = async || are_heard(server, clients.len()).await;
+    eventually(LIMIT, "all mailboxes are subscribed", heard).await;
 }
 
 /// Starts a task that takes the lock as number `number`, and returns when it is in the server's queue.
@@ -44,6 +65,7 @@ async fn queue_up(lock: &Mutex, number: usize, order: &Order) -> JoinHandle<()> 
 async fn the_tasks_of_several_clients_get_a_fair_lock_in_order_of_arrival() {
     let server = Server::start().await;
     let [one, two, three] = named(&server).await;
+    make_heard(&server, &[&one, &two, &three]).await;
     let locks = [&one, &two, &three].map(|client| client.fair_mutex("n"));
     let held = locks[0].lock().await.expect("free");
     let order = Order::default();
@@ -68,7 +90,9 @@ async fn the_tasks_of_several_clients_get_a_fair_lock_in_order_of_arrival() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_gives_up_leaves_the_queue_and_the_others_keep_their_order() {
-    let (server, [one, two]) = setup().await;
+    let server = Server::start().await;
+    let [one, two] = named(&server).await;
+    make_heard(&server, &[&one, &two]).await;
     let (here, there) = (one.fair_mutex("n"), two.fair_mutex("n"));
     let held = here.lock().await.expect("free");
     let order = Order::default();
@@ -126,6 +150,79 @@ async fn the_same_owner_nests_and_a_plain_handle_is_excluded() {
     nothing_left(&server, &client).await;
 }
 
+#[tokio::test]
+async fn an_owner_nests_across_fair_and_plain_handles() {
+    let (server, [client]) = setup().await;
+    let (plain, fair) = (client.mutex("n"), client.fair_mutex("n"));
+    for (outer, inner) in [(&plain, &fair), (&fair, &plain)] {
+        let counts = outer.run(async |guard| {
+            let nested = soon("it nests", inner.lock()).await.expect("nested");
+            let tried = inner.try_lock().await.expect("an answer").expect("nested");
+            assert_eq!(nested.token(), guard.token());
+            (nested.hold_count(), tried.hold_count())
+        });
+        assert_eq!(counts.await.expect("held"), (3, 3));
+    }
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_task_that_waits_for_itself_by_another_handle_is_found() {
+    let server = Server::start().await;
+    let builder = Client::builder().nodes([server.url()]).self_wait(SelfWait::Fail);
+    let client = builder.connect().await.expect("connected");
+    let (plain, fair) = (client.mutex("n"), client.fair_mutex("n"));
+    for (first, second) in [(&plain, &fair), (&fair, &plain), (&fair, &fair)] {
+        let guard = first.lock().await.expect("free");
+        let error = soon("it is refused", second.lock()).await.expect_err("it is held");
+        assert!(matches!(error, Error::SelfWait { .. }), "{error:?}");
+        guard.unlock().await.expect("held");
+    }
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_forced_unlock_takes_the_lock_from_its_holder_by_a_fair_handle() {
+    let (server, [client]) = setup().await;
+    let guard = client.fair_mutex("n").lock().await.expect("free");
+    assert!(client.mutex("n").force_unlock_if(&guard.holder()).await.expect("an answer"));
+    assert!(!guard.is_held());
+    assert_eq!(soon("it is lost", guard.lost()).await, LossReason::Gone);
+    drop(guard);
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_exclude_each_other_by_fair_and_plain_handles() {
+    let server = Server::start().await;
+    let clients: [Client; 3] = named(&server).await;
+    let (inside, total) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let tasks: Vec<_> = (0..24)
+        .map(|task| {
+            let client = &clients[task % 3];
+            let lock = if task % 4 == 0 { client.mutex("n") } else { client.fair_mutex("n") };
+            let (inside, total) = (inside.clone(), total.clone());
+            tokio::spawn(async move {
+                for _ in 0..10 {
+                    let guard = lock.lock().await.expect("its turn comes");
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    total.fetch_add(1, Ordering::SeqCst);
+                    guard.unlock().await.expect("held");
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        soon("all have their turns", task).await.expect("no panic");
+    }
+    assert_eq!(total.load(Ordering::SeqCst), 240);
+    for client in &clients {
+        nothing_left(&server, client).await;
+    }
+}
+
 #[test]
 fn threads_get_a_fair_lock_in_order_of_arrival() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -149,6 +246,8 @@ fn threads_get_a_fair_lock_in_order_of_arrival() {
             thread
         })
         .collect();
+    let heard = async || are_heard(&server, 1).await;
+    runtime.block_on(eventually(LIMIT, "the mailbox is subscribed", heard));
     held.unlock().expect("held");
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
     assert_eq!(*order.lock(), [0, 1, 2, 3]);
@@ -171,15 +270,20 @@ async fn over_several_servers_a_fair_lock_is_refused_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fair_and_ordinary_handles_stand_in_one_queue() {
+async fn fair_and_ordinary_handles_wait_in_one_queue() {
     let (server, [holder, one, two]) = setup().await;
+    make_heard(&server, &[&one, &two]).await;
     let held = holder.mutex("n").lock().await.expect("free");
     let order = Order::default();
     let locks = [one.fair_mutex("n"), two.mutex("n"), one.mutex("n"), two.fair_mutex("n")];
+    let began_at = Instant::now();
     let mut tasks = Vec::new();
     for (number, lock) in locks.iter().enumerate() {
         tasks.push(queue_up(lock, number, &order).await);
     }
+    // Each of them queues when it comes, and not when its client asks again for another.
+    let took = began_at.elapsed();
+    assert!(took < server.widened(Duration::from_millis(1500)), "{took:?}");
     held.unlock().await.expect("held");
     for task in tasks {
         soon("all have their turns", task).await.expect("no panic");
@@ -193,6 +297,7 @@ async fn fair_and_ordinary_handles_stand_in_one_queue() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_handed_on_inside_the_process() {
     let (server, [one, two]) = setup().await;
+    make_heard(&server, &[&one, &two]).await;
     let held = one.mutex("n").lock().await.expect("free");
     let order = Order::default();
     let locks = [two.fair_mutex("n"), one.fair_mutex("n"), two.mutex("n"), one.fair_mutex("n")];
@@ -212,6 +317,7 @@ async fn nothing_is_handed_on_inside_the_process() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_waiters_of_one_owner_get_in_together() {
     let (server, [holder, client]) = setup().await;
+    make_heard(&server, &[&client]).await;
     let held = holder.mutex("n").lock().await.expect("free");
     let lock = client.fair_mutex("n").owned_by(&client.owner());
     let waits = [tokio::spawn(lock.lock()), tokio::spawn(lock.lock())];

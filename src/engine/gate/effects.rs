@@ -32,8 +32,8 @@ struct Outline {
     /// A hand-off in the process changes the hold and not the lease: nobody waits for that.
     lease: Option<*const Lease>,
     asking: bool,
-    waited_for: bool,
-    /// Each waiter of a fair handle needs a request.
+    /// All ordinary waiters together need one request, and each waiter of a fair handle needs its own.
+    ordinary_wait: bool,
     fair_waiters: usize,
     releasing: bool,
 }
@@ -46,7 +46,7 @@ impl Outline {
                 Seat::Held(hold) => Some(Arc::as_ptr(&hold.lease)),
             },
             asking: state.asking,
-            waited_for: !state.waiters.is_empty(),
+            ordinary_wait: state.waiters.ordinary_len() > 0,
             fair_waiters: state.waiters.fair_len(),
             releasing: state.last_release.is_pending(),
         }
