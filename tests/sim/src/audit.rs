@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::checker::Rule;
-use crate::history::History;
+use crate::history::{History, Record};
+use crate::lines::{Found, Lines};
 use crate::scripts::SCRIPTS;
 use crate::server::resp::Value;
 use crate::server::{Ran, sha1};
@@ -18,6 +19,7 @@ pub struct Audit {
     granted: BTreeMap<(usize, String), Term>,
     /// Leases that were deleted on a node by hand.
     cleared: BTreeMap<(usize, String), Cleared>,
+    lines: Lines,
     /// Every answer is heard: what was taken away from a node is known, and must not be put back.
     pub all_is_heard: bool,
 }
@@ -44,6 +46,7 @@ impl Default for Audit {
             releasing: BTreeSet::new(),
             granted: BTreeMap::new(),
             cleared: BTreeMap::new(),
+            lines: Lines::default(),
             all_is_heard: false,
         }
     }
@@ -83,8 +86,17 @@ impl Audit {
         Some((self.names.get(&hash)?.clone(), lease))
     }
 
-    /// A node ran a script that a process had sent when its clock showed `sent_local`.
-    pub fn ran(&mut self, history: &History, host: usize, node: usize, ran: &Ran, sent_local: u64) {
+    /// A node ran a script that a process had sent when its clock showed `sent_local`. `clock_of` is what the clock of
+    /// a lease's process shows now, if that process is still there.
+    pub fn ran(
+        &mut self,
+        history: &History,
+        host: usize,
+        node: usize,
+        ran: &Ran,
+        sent_local: u64,
+        clock_of: impl Fn(&str) -> Option<u64>,
+    ) {
         let mut history = history.lock();
         history.count("scripts", 1);
         let Some(name) = self.names.get(&ran.hash) else { return };
@@ -93,6 +105,10 @@ impl Audit {
         let lease = word(0).into_owned();
         let reply = ran.reply.shown();
         history.note(format_args!("n{node} runs {name} {key} {lease} for h{host}: {reply}"));
+        for letter in ran.published.iter().filter_map(|(_, text)| Letter::read(text)) {
+            self.granted_by_letter(&mut history, node, &letter, clock_of(&letter.lease));
+        }
+        let Some(name) = self.names.get(&ran.hash) else { return };
         let key = (node, lease.clone());
         if name == "lock_release" {
             // Whatever it found: nothing is there now.
@@ -110,9 +126,7 @@ impl Audit {
             "lock_acquire" | "lock_renew" => {
                 let ttl_ms: u64 = word(2).parse().unwrap_or(0);
                 if ttl_ms > 0 {
-                    let ttl = ttl_ms * 1_000_000;
-                    let until = sent_local + ttl - (ttl / 100 + 2_000_000).min(ttl);
-                    history.checker.supported(&lease, node, until);
+                    history.checker.supported(&lease, node, end(sent_local, ttl_ms));
                 }
                 let now = history.now;
                 let known = self.granted.get(&key).copied();
@@ -138,6 +152,61 @@ impl Audit {
         }
     }
 
+    /// A node gave a lock to one who waits there. Its process may count from now on, and not from later.
+    fn granted_by_letter(
+        &mut self,
+        history: &mut Record,
+        node: usize,
+        Letter { lease, ttl_ms, .. }: &Letter,
+        clock: Option<u64>,
+    ) {
+        history.note(format_args!("n{node} gives {lease} the lock by letter"));
+        history.count("letters", 1);
+        if let Some(clock) = clock {
+            history.checker.supported(lease, node, end(clock, *ttl_ms));
+        }
+        self.granted.insert((node, lease.clone()), Term { at: history.now, ttl_ms: *ttl_ms });
+    }
+
+    /// A script left a lock's queue on a node with these entries, if it has one. `heard` are the channels that somebody
+    /// listens to.
+    pub fn queued(
+        &mut self,
+        history: &History,
+        node: usize,
+        ran: &Ran,
+        entries: Option<Vec<Vec<u8>>>,
+        heard: &[Vec<u8>],
+    ) {
+        let (Some(queue), Some(entries)) = (ran.keys.get(2), entries) else { return };
+        let hears = |mailbox: &[u8]| heard.iter().any(|channel| channel == mailbox);
+        let mut history = history.lock();
+        match self.lines.changed(node, queue, entries, self.grant(ran), hears) {
+            Found::Nothing => {}
+            Found::InOrder => history.checker.checked(Rule::Order),
+            Found::Disorder(what) => history.violated(Rule::Order, format!("n{node}: {what}")),
+        }
+    }
+
+    /// To whom a script gave the lock, or confirmed it, with the end of its tokens.
+    fn grant(&self, ran: &Ran) -> Option<(String, u64)> {
+        let letter = ran.published.iter().find_map(|(_, text)| Letter::read(text));
+        if let Some(letter) = letter {
+            return Some((letter.lease, letter.block_end));
+        }
+        let asks = self.names.get(&ran.hash).is_some_and(|name| name == "lock_acquire");
+        match &ran.reply {
+            Value::Array(items) if asks => match **items {
+                [Value::Int(1), Value::Int(end)] => {
+                    let lease = String::from_utf8_lossy(ran.args.first()?).into_owned();
+                    Some((lease, end as u64))
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// A lease was deleted on a node by hand.
     pub fn cleared(&mut self, node: usize, lease: &str, at: u64) {
         let key = (node, lease.to_owned());
@@ -160,6 +229,29 @@ impl Audit {
         self.granted.clear();
         self.cleared.clear();
     }
+}
+
+/// A grant as a script writes it to a mailbox: `grant lease server_us ttl_ms block_end`.
+struct Letter {
+    lease: String,
+    ttl_ms: u64,
+    block_end: u64,
+}
+
+impl Letter {
+    fn read(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let words: Vec<&str> = text.split(' ').collect();
+        let ["grant", lease, _, ttl_ms, block_end] = *words else { return None };
+        let (ttl_ms, block_end) = (ttl_ms.parse().ok()?, block_end.parse().ok()?);
+        Some(Self { lease: lease.to_owned(), ttl_ms, block_end })
+    }
+}
+
+/// Until when a process may believe in a lease that a server gave after its clock showed `from`.
+fn end(from: u64, ttl_ms: u64) -> u64 {
+    let ttl = ttl_ms * 1_000_000;
+    from + ttl - (ttl / 100 + 2_000_000).min(ttl)
 }
 
 /// How long a request may be under way that was sent before its sender could know better.

@@ -30,6 +30,8 @@ pub enum Rule {
     Telling,
     /// W4: a renewal made a lock.
     Recreated,
+    /// Somebody got a lock while another waited for it for longer, on one server.
+    Order,
     /// A deadline that no answer of the servers supports.
     Deadline,
     /// T1: a wait that ended early or late.
@@ -54,6 +56,7 @@ impl Rule {
             Self::AfterRelease => "W1",
             Self::Telling => "W2",
             Self::Recreated => "W4",
+            Self::Order => "order",
             Self::Deadline => "deadline",
             Self::Timing => "T1",
             Self::Stuck => "H",
@@ -300,6 +303,13 @@ impl Checker {
         let nodes = self.supports.entry(lease.to_owned()).or_default();
         let known = nodes.entry(node).or_default();
         *known = until.max(*known);
+    }
+
+    /// A server's clock was set back by so much, in nanoseconds: all leases last so much longer there.
+    pub fn set_back(&mut self, node: usize, by: u64) {
+        for until in self.supports.values_mut().filter_map(|nodes| nodes.get_mut(&node)) {
+            *until += by;
+        }
     }
 
     /// Until when a server's answers support a lease.

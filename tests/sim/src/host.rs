@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::history::History;
 use crate::network::Desk;
 use crate::rng::Rng;
+use crate::scenario::client_name;
 
 /// The clock of a process. Each look moves it on by a nanosecond, so that no two moments are the same: what
 /// happens at one moment is told apart by addresses otherwise, which differ from run to run.
@@ -109,6 +110,11 @@ struct Watched {
 impl Process {
     pub fn client(&self) -> Option<Client> {
         self.client.lock().expect("no panic").clone()
+    }
+
+    /// Whether a lease is one of its client's.
+    pub fn is_holder(&self, lease: &str) -> bool {
+        lease.starts_with(&format!("{}:", client_name(self.host, self.generation)))
     }
 
     pub fn forget_client(&self) {
@@ -234,13 +240,23 @@ impl Host {
         self.stopped_until = 0;
     }
 
+    /// What its clock shows at the true time `now`, in nanoseconds, whether it runs or is stopped.
+    pub fn local_nanos(&self, now: u64) -> u64 {
+        let looks = self.process.clock.looks.load(Ordering::Relaxed);
+        BOOT_NANOS + self.local_ms_at(now) * TICK.as_nanos() as u64 + looks
+    }
+
+    fn local_ms_at(&self, now: u64) -> u64 {
+        let elapsed = (now - self.began_at) as i64;
+        (elapsed + elapsed * self.drift_ppm / 1_000_000) as u64
+    }
+
     /// Runs it until the true time is `now`.
     pub fn run_to(&mut self, now: u64) {
         if self.runtime.is_none() || now < self.stopped_until {
             return;
         }
-        let elapsed = (now - self.began_at) as i64;
-        let local = (elapsed + elapsed * self.drift_ppm / 1_000_000) as u64;
+        let local = self.local_ms_at(now);
         let mut missed = local.saturating_sub(self.local_ms);
         if missed == 0 {
             return;

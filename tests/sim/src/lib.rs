@@ -5,12 +5,13 @@
 //! * [`host`]: a process, with a runtime and a clock of its own; it can be stopped, and killed.
 //! * [`nemesis`]: faults. [`workload`]: what the processes do. [`scenario`]: how the two come together.
 //!   [`shapes`]: which scenarios there are. [`scene`]: a small world for a single test.
-//! * [`history`], [`checker`] and [`audit`]: what happened, and whether it may. [`outcome`]: the sum of it.
+//! * [`history`], [`checker`], [`audit`] and [`lines`]: what happened, and whether it may. [`outcome`]: the sum of it.
 
 pub mod audit;
 pub mod checker;
 pub mod history;
 pub mod host;
+pub mod lines;
 pub mod nemesis;
 pub mod network;
 pub mod outcome;

@@ -33,6 +33,10 @@ pub enum Fault {
     Demote,
     /// A server forgets its scripts.
     FlushScripts,
+    /// A server's clock is set back.
+    StepBack,
+    /// A server's clock is set forward: leases end early there.
+    StepForward,
     /// A client's process is stopped for a while.
     StopHost,
     /// A client's host is suspended for a while: its clock goes on, its timers do not.
@@ -65,6 +69,8 @@ impl Fault {
             Self::CrashEmpty => "fault_crash_empty",
             Self::Demote => "fault_demote",
             Self::FlushScripts => "fault_flush_scripts",
+            Self::StepBack => "fault_step_back",
+            Self::StepForward => "fault_step_forward",
             Self::StopHost => "fault_stop_host",
             Self::SuspendHost => "fault_suspend_host",
             Self::EndClient => "fault_end_client",
@@ -169,6 +175,14 @@ impl Nemesis {
             // So short at times that nobody sees it.
             Fault::Demote => world.demote(node, 1 + rng.skewed(1000)),
             Fault::FlushScripts => world.nodes[node].server.flush_scripts(),
+            Fault::StepBack => {
+                let by = rng.skewed(MOST_STEPPED_US);
+                world.nodes[node].step_us -= by as i64;
+                world.history.lock().checker.set_back(node, by * 1000);
+            }
+            Fault::StepForward => {
+                world.nodes[node].step_us += rng.skewed(MOST_STEPPED_US) as i64;
+            }
             Fault::StopHost => world.hosts[host].stop_until(now + rng.skewed(5000)),
             Fault::SuspendHost => world.hosts[host].suspend_until(now + rng.skewed(9000)),
             Fault::EndClient => {
@@ -229,3 +243,6 @@ fn any_link(rng: &mut Rng, world: &World) -> Option<LinkId> {
     let at = rng.below(world.links.len() as u64) as usize;
     world.links.keys().nth(at).copied()
 }
+
+/// How far a server's clock is set at once at most.
+const MOST_STEPPED_US: u64 = 3_000_000;

@@ -10,6 +10,15 @@ pub fn covered() -> Vec<Scenario> {
         one_server(),
         Scenario { name: "quiet", faults: &[], ..one_server() },
         Scenario { name: "one-lock", locks: 1, hosts: 5, workers: 2, ..one_server() },
+        Scenario {
+            name: "stopped-hosts",
+            locks: 1,
+            faults: &[(Fault::StopHost, 1)],
+            every_ms: 300,
+            ..one_server()
+        },
+        // A lease lasts longer then, which breaks nothing.
+        Scenario { name: "clock-set-back", faults: SET_BACK, ..one_server() },
         three_servers(),
         Scenario {
             name: "three-durable-servers",
@@ -55,6 +64,12 @@ pub fn excluded() -> Vec<Scenario> {
             name: "force-unlock",
             force_unlocks: 50,
             expected: &[Rule::Exclusion],
+            ..one_server()
+        },
+        Scenario {
+            name: "clock-set-forward",
+            faults: SET_FORWARD,
+            expected: &[Rule::Exclusion, Rule::Deadline],
             ..one_server()
         },
         cleared_by_hand(),
@@ -160,6 +175,9 @@ macro_rules! faults {
 }
 
 const NETWORK_AND_CRASHES: &[(Fault, u64)] = faults![(Fault::Crash, 5), (Fault::ClearSpare, 5)];
+const SET_BACK: &[(Fault, u64)] = faults![(Fault::Crash, 5), (Fault::StepBack, 20)];
+const SET_FORWARD: &[(Fault, u64)] =
+    faults![(Fault::Crash, 5), (Fault::StepBack, 20), (Fault::StepForward, 20)];
 const LONG_LEASES: &[(Fault, u64)] =
     faults![(Fault::Crash, 5), (Fault::SuspendHost, 25), (Fault::EndClient, 25)];
 const EMPTY_RESTARTS: &[(Fault, u64)] =

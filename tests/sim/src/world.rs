@@ -39,6 +39,8 @@ pub struct Node {
     pub keeps_data: bool,
     /// How its clock leaves the true one: up to that many millionths faster or slower in turn.
     pub drift_ppm: i64,
+    /// By how much it was set away from the true time.
+    pub step_us: i64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -104,6 +106,7 @@ impl World {
                 down: false,
                 keeps_data: true,
                 drift_ppm: 0,
+                step_us: 0,
             })
             .collect();
         Self {
@@ -172,7 +175,7 @@ impl World {
         let phase = true_us % (2 * DRIFT_TURN_US);
         let since_turn = phase.min(2 * DRIFT_TURN_US - phase) as i64;
         let strayed = since_turn * self.nodes[node].drift_ppm / 1_000_000;
-        (EPOCH_US + true_us).saturating_add_signed(strayed)
+        (EPOCH_US + true_us).saturating_add_signed(strayed + self.nodes[node].step_us)
     }
 
     /// Takes what a process wrote, and sends it off.
@@ -315,7 +318,15 @@ impl World {
         let done = server.execute(id, &sent.command, now_us);
         if let Some(ran) = &done.ran {
             let host = self.links[&id].host;
-            self.audit.ran(&self.history, host, node, ran, sent.sent_local);
+            let (hosts, now) = (&self.hosts, self.now);
+            let clock_of = |lease: &str| {
+                let host = hosts.iter().find(|host| host.process.is_holder(lease))?;
+                Some(host.local_nanos(now))
+            };
+            self.audit.ran(&self.history, host, node, ran, sent.sent_local, clock_of);
+            let queue = ran.keys.get(2);
+            let left = queue.map(|key| server.keys(now_us, |keys| keys.ranked(key)));
+            self.audit.queued(&self.history, node, ran, left, &server.channels());
         }
         self.send_down(id, Down::Bytes(done.reply));
         for (link, bytes) in done.pushes {

@@ -108,7 +108,9 @@ fn mailbox() -> String {
 fn normalised(value: &Value) -> Value {
     match value {
         Value::Int(number) if *number > 1_000_000_000_000_000 => Value::Int(-77),
-        // A time to live: some of it has passed on the one or the other.
+        // A time to live, of a lock that was granted from the queue, or longer: some of it has passed on the one or the
+        // other.
+        Value::Int(100..=5_000) => Value::Int(2_000),
         Value::Int(number) if *number > 5_000 => Value::Int((number + 5_000) / 10_000),
         Value::Bulk(bytes) if is_clock(bytes) => Value::bulk("a clock"),
         Value::Error(text) => {
@@ -153,7 +155,7 @@ fn script_call(rng: &mut Rng) -> Vec<Vec<u8>> {
     let entry = match rng.below(4) {
         0 => String::new(),
         1 => format!("30000 3 {LISTENS} {id}"),
-        2 => format!("1000 1 {LISTENS} {id}"),
+        2 => format!("2500 1 {LISTENS} {id}"),
         _ => format!("30000 3 {GONE} {id}"),
     };
     let granted = ["0", "1"][rng.below(2) as usize];

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold::{Client, Error, Guard};
+use leasehold_sim::lines::{id_of, is_mailbox};
 use leasehold_sim::scenario::client_name;
 use leasehold_sim::scene::{Scene, TTL_MS, connect};
 use leasehold_sim::workload::drop_after;
@@ -172,9 +173,14 @@ fn check(scene: &mut Scene, state: State, idle_tasks: Option<usize>, generation:
         let clean = world.nodes.iter().enumerate().all(|(number, node)| {
             let fields =
                 node.server.keys(world.node_us(number), |keys| keys.fields(LOCK.as_bytes()));
+            let queue =
+                node.server.keys(world.node_us(number), |keys| keys.ranked(QUEUE.as_bytes()));
+            let nobody_listens = node.server.channels().iter().all(|channel| is_mailbox(channel));
             fields.iter().all(|(lease, _)| !lease.starts_with(prefix.as_bytes()))
+                && queue.iter().all(|entry| !id_of(entry).starts_with(&prefix))
+                && nobody_listens
         });
-        idle && tasks && clean && world.nodes.iter().all(|node| node.server.channels() == 0)
+        idle && tasks && clean
     });
     let other = scene.client(1);
     let lock = other.mutex(LOCK);
@@ -303,3 +309,4 @@ fn connecting_survives_a_drop_after_every_poll() {
 }
 
 const LOCK: &str = "swept";
+const QUEUE: &str = "leasehold_queue:{swept}";

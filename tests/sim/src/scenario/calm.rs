@@ -5,8 +5,10 @@ use std::sync::atomic::Ordering;
 use super::{CONNECT_MS, Run, client_name};
 use crate::checker::Rule;
 use crate::history::Ask;
+use crate::lines::{id_of, is_mailbox, mailbox_of};
 use crate::nemesis::Fault;
 use crate::workload::{KEPT_MS, lock_name};
+use crate::world::Node;
 
 impl Run<'_> {
     /// All faults end, and nobody begins anything new. False if something did not come to its end.
@@ -154,8 +156,9 @@ impl Run<'_> {
             }
         }
         for (number, node) in self.world.nodes.iter().enumerate() {
-            if node.server.channels() > 0 {
-                left.push(format!("n{number} has subscribers"));
+            left.extend(self.left_to_hear(node).map(|what| format!("n{number} has {what}")));
+            for entry in self.left_in_queues(number) {
+                left.push(format!("n{number} has {entry} in a queue"));
             }
             let fields = node.server.keys(self.world.node_us(number), |keys| {
                 let names = keys.names();
@@ -172,6 +175,34 @@ impl Run<'_> {
             }
         }
         left
+    }
+
+    /// Nobody listens on a lock's channel. A client may keep its mailbox, one on each server.
+    fn left_to_hear(&self, node: &Node) -> Option<String> {
+        let channels = node.server.channels();
+        let (mailboxes, others): (Vec<_>, Vec<_>) =
+            channels.iter().partition(|channel| is_mailbox(channel));
+        if others.is_empty() && mailboxes.len() <= self.world.hosts.len() {
+            return None;
+        }
+        Some(format!("{} mailboxes, and {} channels", mailboxes.len(), others.len()))
+    }
+
+    /// Nobody waits in a queue, except for those whose client has ended: they are passed over when their turn comes.
+    fn left_in_queues(&self, number: usize) -> Vec<String> {
+        let server = &self.world.nodes[number].server;
+        let heard = server.channels();
+        let entries = server.keys(self.world.node_us(number), |keys| {
+            let names = keys.names();
+            names.iter().flat_map(|name| keys.ranked(name)).collect::<Vec<_>>()
+        });
+        let clients_end = self.scenario.faults.iter().any(|(fault, _)| *fault == Fault::EndClient);
+        let ended = |entry: &[u8]| {
+            !heard.contains(&mailbox_of(entry))
+                && (clients_end || self.since_end(&id_of(entry)).is_some())
+        };
+        let left = entries.iter().filter(|entry| !ended(entry));
+        left.map(|entry| String::from_utf8_lossy(entry).into_owned()).collect()
     }
 }
 

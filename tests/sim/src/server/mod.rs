@@ -43,6 +43,8 @@ pub struct Core {
     pub keys: Keyspace,
     subscribers: BTreeMap<Vec<u8>, BTreeSet<LinkId>>,
     pushes: Vec<(LinkId, Vec<u8>)>,
+    /// What was published, to whatever channel.
+    published: Vec<Message>,
     /// The error that ended a script.
     raised: Option<String>,
 }
@@ -64,12 +66,16 @@ pub struct Executed {
     pub ran: Option<Ran>,
 }
 
+/// A message: its channel and its text.
+pub type Message = (Vec<u8>, Vec<u8>);
+
 /// One run of a script.
 pub struct Ran {
     pub hash: String,
     pub keys: Vec<Vec<u8>>,
     pub args: Vec<Vec<u8>>,
     pub reply: Value,
+    pub published: Vec<Message>,
 }
 
 impl Server {
@@ -78,6 +84,7 @@ impl Server {
             keys: Keyspace::new(now_us),
             subscribers: BTreeMap::new(),
             pushes: Vec::new(),
+            published: Vec::new(),
             raised: None,
         }));
         Self {
@@ -161,9 +168,9 @@ impl Server {
         look(&mut core.keys)
     }
 
-    /// How many channels are subscribed to, by anybody.
-    pub fn channels(&self) -> usize {
-        self.core.borrow().subscribers.len()
+    /// The channels that somebody listens to.
+    pub fn channels(&self) -> Vec<Vec<u8>> {
+        self.core.borrow().subscribers.keys().cloned().collect()
     }
 
     /// Runs one command that came on `link`.
@@ -325,9 +332,11 @@ impl Server {
             return Value::error("READONLY You can't write against a read only replica.");
         }
         let (keys, args) = rest.split_at(count);
+        self.core.borrow_mut().published.clear();
         let reply = self.scripts.run(&hash, &body, keys, args);
-        done.ran =
-            Some(Ran { hash, keys: keys.to_vec(), args: args.to_vec(), reply: reply.clone() });
+        let published = std::mem::take(&mut self.core.borrow_mut().published);
+        let (keys, args) = (keys.to_vec(), args.to_vec());
+        done.ran = Some(Ran { hash, keys, args, reply: reply.clone(), published });
         reply
     }
 
@@ -388,6 +397,7 @@ impl Core {
     }
 
     fn publish(&mut self, channel: &[u8], message: &[u8]) -> i64 {
+        self.published.push((channel.to_vec(), message.to_vec()));
         let Some(links) = self.subscribers.get(channel) else {
             return 0;
         };

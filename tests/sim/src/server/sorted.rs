@@ -9,6 +9,12 @@ use super::resp::Value;
 pub(super) type Members = BTreeMap<Vec<u8>, f64>;
 
 impl Keyspace {
+    /// The members of a sorted set, in order.
+    pub fn ranked(&mut self, key: &[u8]) -> Vec<Vec<u8>> {
+        let members = self.in_order(key).unwrap_or_default();
+        members.into_iter().map(|(member, _)| member).collect()
+    }
+
     pub(super) fn zadd(&mut self, args: &[Vec<u8>]) -> Answer {
         let only_new = args[1].eq_ignore_ascii_case(b"nx");
         let pairs = &args[if only_new { 2 } else { 1 }..];
