@@ -1,8 +1,10 @@
-//! Subscriptions: messages with any payload on any channel, floods, values and pushes of any type, raw bytes,
-//! confirmations that are wrong or missing, closed connections; also pushes among the answers to commands.
+//! Subscriptions: messages with any payload on any channel, letters to the client's mailbox, true ones and others,
+//! floods, values and pushes of any type, raw bytes, confirmations that are wrong or missing, closed connections; also
+//! pushes among the answers to commands.
 //!
 //! Checked:
-//! * A waiter is never granted the lock by a message: only after the server's release, by its answer.
+//! * A waiter is never granted the lock but by a server's answer after its release, or by a letter that grants it the lock
+//!   and names its request.
 //! * Once the lock is free, each waiter has it within the safety poll, whatever the subscriptions say.
 //! * Messages make a waiter ask a limited number of times.
 //! * Afterwards the client shuts down in its time.
@@ -25,6 +27,7 @@ enum Channel {
     Probe,
     Empty,
     Other(String),
+    Mailbox,
 }
 
 #[derive(Arbitrary, Clone, Debug)]
@@ -38,6 +41,20 @@ enum Event {
     Raw(Vec<u8>),
     Close,
     Stall(u16),
+    Letter(Letter),
+}
+
+/// What is written to the mailbox about the request that asked last.
+#[derive(Arbitrary, Clone, Debug)]
+enum Letter {
+    /// The lock is granted to it, for so long.
+    Grant(u16),
+    /// The same, but the server knows nothing of it.
+    Lie(i64, i64, i64),
+    Next(i32, String),
+    Free,
+    Broken(String),
+    OfAnother,
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -83,6 +100,8 @@ const CHANNEL: &str = "redisson_lock__channel:{m}";
 
 struct Node {
     holder: Option<String>,
+    /// The lock, and the mailbox, of who asked last in a way that queues.
+    queued: Option<(String, String)>,
     commands: Option<Outlet>,
     subscriptions: Option<Outlet>,
     asks: usize,
@@ -93,6 +112,8 @@ struct Server {
     pttl: i64,
     subscribers: i64,
     release_at: Duration,
+    /// Requests that were told of a grant which the server did not make.
+    lied_to: BTreeSet<String>,
     confirmations: std::vec::IntoIter<Confirmation>,
     /// Messages sent, on any line.
     messages: usize,
@@ -111,15 +132,29 @@ impl Brain for Server {
         let reply = match script {
             Script::Acquire => {
                 node.asks += 1;
-                if !released || (node.holder.is_some() && !ours) {
-                    let holder = node.holder.clone().unwrap_or("other:1".to_owned());
-                    Frame::Array(vec![Frame::Int(0), pttl, Frame::text(&holder), subscribers])
+                if !ours && (!released || node.holder.is_some()) {
+                    let holder = node.holder.clone().unwrap_or(OTHER.to_owned());
+                    let mut refusal = vec![Frame::Int(0), pttl, Frame::text(&holder), subscribers];
+                    if let [_, _, _] = ask.request.keys() {
+                        let entry = ask.request.argv(7);
+                        let place = if entry.is_empty() { -1 } else { 0 };
+                        if let Some(nonce) = entry.split(' ').nth(2) {
+                            node.queued = Some((id, nonce.to_owned()));
+                        }
+                        let now = Frame::Int(server_us(ask.at));
+                        refusal.extend([Frame::Int(place), now, Frame::Array(Vec::new())]);
+                    }
+                    Frame::Array(refusal)
                 } else {
+                    node.queued = None;
                     node.holder = Some(id);
                     willing(Script::Acquire)
                 }
             }
             Script::Release => {
+                if node.queued.as_ref().is_some_and(|(queued, _)| *queued == id) {
+                    node.queued = None;
+                }
                 if ours {
                     node.holder = None;
                 }
@@ -157,9 +192,47 @@ impl Brain for Server {
     }
 }
 
+/// What the clock of the servers shows.
+fn server_us(at: Duration) -> i64 {
+    1_700_000_000_000_000 + at.as_micros() as i64
+}
+
 impl Server {
-    fn happen(&mut self, node: u8, on_commands: bool, event: Event) {
+    /// Writes to the mailbox of who asked last, if there is one.
+    fn write(&mut self, node: usize, now: Duration, letter: Letter) {
+        let Self { nodes, lied_to, .. } = self;
+        let node = &mut nodes[node];
+        let Some((id, nonce)) = &node.queued else { return };
+        let Some(outlet) = &node.subscriptions else { return };
+        let text = match letter {
+            Letter::Grant(_) if node.holder.is_some() => return,
+            Letter::Grant(ttl_ms) => {
+                node.holder = Some(id.clone());
+                format!("grant {id} {} {ttl_ms} {BLOCK_END}", server_us(now))
+            }
+            Letter::Lie(at, ttl_ms, end) => {
+                lied_to.insert(id.clone());
+                format!("grant {id} {at} {ttl_ms} {end}")
+            }
+            Letter::Next(pttl, holder) => format!("next {id} {pttl} {holder}"),
+            Letter::Free => format!("free {id}"),
+            Letter::Broken(text) => format!("grant {id} {text}"),
+            Letter::OfAnother => format!("grant {OTHER} {} 2000 {BLOCK_END}", server_us(now)),
+        };
+        // What is broken may be right by chance.
+        if text.starts_with("grant") && !text.ends_with(&BLOCK_END.to_string()) {
+            lied_to.insert(id.clone());
+        }
+        self.messages += 1;
+        outlet
+            .send(&message(format!("leasehold_mailbox:fuzz:{nonce}").as_bytes(), text.as_bytes()));
+    }
+
+    fn happen(&mut self, node: u8, on_commands: bool, event: Event, now: Duration) {
         let node = usize::from(node) % self.nodes.len();
+        if let Event::Letter(letter) = event {
+            return self.write(node, now, letter);
+        }
         let node = &self.nodes[node];
         let outlet = if on_commands { &node.commands } else { &node.subscriptions };
         let Some(outlet) = outlet.clone() else { return };
@@ -174,6 +247,10 @@ impl Server {
                     Channel::Probe => "leasehold_probe".to_owned(),
                     Channel::Empty => String::new(),
                     Channel::Other(name) => name,
+                    Channel::Mailbox => {
+                        let nonce = node.queued.as_ref().map_or("", |(_, nonce)| nonce);
+                        format!("leasehold_mailbox:fuzz:{nonce}")
+                    }
                 };
                 self.messages += 1;
                 outlet.send(&message(channel.as_bytes(), &payload));
@@ -213,6 +290,7 @@ impl Server {
                 self.harm += 1;
                 outlet.send(&bytes);
             }
+            Event::Letter(_) => {}
             Event::Close => {
                 self.harm += 1;
                 outlet.close();
@@ -225,6 +303,9 @@ impl Server {
     }
 }
 
+/// Who holds the lock, and the end of what is granted by letter.
+const OTHER: &str = "other:01234567-89ab-4def-8123-456789abcdef";
+const BLOCK_END: u64 = 1_700_000_000_500_000;
 /// How long a waiter of a free lock can be kept by what it hears: a poll, and an answer.
 const MOST: Duration = Duration::from_millis(4500);
 const ANSWER: Duration = Duration::from_millis(500);
@@ -234,9 +315,11 @@ async fn wait(world: World<Server>, mutex: Mutex, turns: u32) {
     let limit = release_at + MOST * turns;
     let (taken, _) = bounded("lock", limit, mutex.lock_with_timeout(limit * 2)).await;
     let guard = taken.expect("a free lock");
-    assert!(world.now() >= release_at, "granted before the release");
     let majority = world.brain().nodes.len() / 2 + 1;
     let id = guard.holder().as_str().to_owned();
+    if world.brain().lied_to.contains(&id) {
+        return;
+    }
     let by = world.brain().nodes.iter().filter(|node| node.holder.as_ref() == Some(&id)).count();
     assert!(by >= majority, "granted by {by} nodes");
     tokio::time::sleep(Duration::from_millis(5)).await;
@@ -246,7 +329,8 @@ async fn wait(world: World<Server>, mutex: Mutex, turns: u32) {
 
 async fn play(plan: Plan) {
     let nodes = if plan.three { 3 } else { 1 };
-    let fresh = || Node { holder: None, commands: None, subscriptions: None, asks: 0 };
+    let fresh =
+        || Node { holder: None, queued: None, commands: None, subscriptions: None, asks: 0 };
     let release_at = Duration::from_millis(u64::from(plan.release_ms) % 5000);
     let world = World::new(
         nodes,
@@ -256,6 +340,7 @@ async fn play(plan: Plan) {
             pttl: plan.pttl.map_or(-1, i64::from),
             subscribers: plan.subscribers.into(),
             release_at,
+            lied_to: BTreeSet::new(),
             confirmations: plan.confirmations.into_iter(),
             messages: 0,
             harm: 0,
@@ -272,7 +357,8 @@ async fn play(plan: Plan) {
         let world = world.clone();
         tasks.spawn(async move {
             tokio::time::sleep(Duration::from_millis(u64::from(at) % 6000)).await;
-            world.brain().happen(node, on_commands, event);
+            let now = world.now();
+            world.brain().happen(node, on_commands, event, now);
         });
     }
     if plan.told {
@@ -281,7 +367,7 @@ async fn play(plan: Plan) {
             tokio::time::sleep(release_at).await;
             let mut server = world.brain();
             for node in 0..server.nodes.len() {
-                server.happen(node as u8, false, Event::Released);
+                server.happen(node as u8, false, Event::Released, release_at);
             }
         });
     }

@@ -49,6 +49,13 @@ enum Answer {
     Late(u16),
     /// A push of RESP3 that is no reply, and then the right answer.
     Push(Vec<Frame>),
+    /// Held, by a server with a queue.
+    Queued {
+        pttl: i32,
+        place: i64,
+        server_us: i64,
+        waiting: Vec<(Frame, i64)>,
+    },
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -228,6 +235,17 @@ impl Hostile {
                     Frame::Int(subscribers),
                 ]),
             },
+            Answer::Queued { pttl, place, server_us, waiting } => {
+                let entries = waiting.into_iter().flat_map(|(entry, at)| [entry, Frame::Int(at)]);
+                let queue = [Frame::Int(server_us), Frame::Array(entries.collect())];
+                let (pttl, holder) = (Frame::Int(pttl.into()), text(OTHER));
+                let none = Frame::Int(0);
+                let held = match script {
+                    Some(Script::Status) => vec![pttl, holder, text("1"), text("77"), none],
+                    _ => vec![none.clone(), pttl, holder, none, Frame::Int(place)],
+                };
+                Frame::Array([&held[..], &queue].concat())
+            }
             Answer::Gone if script == Some(Script::Release) => {
                 Frame::Array(vec![Frame::Int(0), Frame::Int(0)])
             }
@@ -311,6 +329,8 @@ struct Case {
     held: Option<Guard>,
 }
 
+/// Who holds the lock otherwise.
+const OTHER: &str = "other:01234567-89ab-4def-8123-456789abcdef";
 const TTL: Duration = Duration::from_millis(900);
 const ANSWER: Duration = Duration::from_millis(200);
 
@@ -459,7 +479,7 @@ impl Case {
 
     fn check_status(&self, from: usize, holder: Option<&str>) {
         self.expect(from, Script::Status, |reply| {
-            reply.list().is_some_and(|items| items.len() == 5)
+            reply.list().is_some_and(|items| matches!(items.len(), 5 | 7))
         });
         if let Some(holder) = holder {
             let named = |reply: &Frame| match reply.list() {

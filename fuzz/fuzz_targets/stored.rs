@@ -1,10 +1,12 @@
-//! Stored state: what may lie at a lock's key and at its counter's when a client comes by, on a real server, so that
-//! the scripts themselves meet it. `REDIS_URL` names the server; `scripts/fuzz` starts a private one.
+//! Stored state: what may lie at a lock's key, at its counter's and at its queue's when a client comes by, on a real
+//! server, so that the scripts themselves meet it. `REDIS_URL` names the server; `scripts/fuzz` starts a private one.
 //!
 //! Checked:
 //! * A key of another type is `WrongType`, a hash with any fields is held by one of them, nothing is free.
 //! * A counter of any content never makes two holds' tokens go back, never leaves a lock behind an error, and
 //!   never makes an attempt hang.
+//! * Entries of a queue that nobody listens for, of any text, keep nobody from the lock. A queue of another type is
+//!   `WrongType` to whoever needs it.
 //! * `status`, `remaining_ttl` and `force_unlock` say what is stored.
 //!
 //! A finding again: `scripts/fuzz stored FILE`, with the file that libFuzzer wrote.
@@ -30,6 +32,7 @@ enum Text {
     Double(f64),
     Ours,
     Javas,
+    Entry,
     Any(Vec<u8>),
 }
 
@@ -45,6 +48,9 @@ impl Text {
             Self::Double(number) => text(&number.to_string()),
             Self::Ours => text("billing-7:01234567-89ab-4def-8123-456789abcdef"),
             Self::Javas => text("01234567-89ab-4def-8123-456789abcdef:77"),
+            Self::Entry => {
+                text("2000 16 00000000000000aa billing-7:01234567-89ab-4def-8123-456789abcdef")
+            }
             Self::Any(bytes) => bytes.clone(),
         }
     }
@@ -58,6 +64,7 @@ enum Stored {
     Set(Text),
     Stream,
     Hash(Text, Text, Vec<(Text, Text)>),
+    Sorted(Text, Vec<(Text, u32)>),
 }
 
 #[derive(Arbitrary, Debug)]
@@ -66,12 +73,14 @@ struct Plan {
     /// Milliseconds beyond a minute; `None`: no end.
     ttl: Option<u32>,
     counter: Stored,
+    queue: Stored,
     force: bool,
     wait: bool,
 }
 
 const LOCK: &str = "fuzz-stored";
 const COUNTER: &str = "leasehold_token:{fuzz-stored}";
+const QUEUE: &str = "leasehold_queue:{fuzz-stored}";
 
 struct Side {
     runtime: Runtime,
@@ -102,6 +111,7 @@ async fn put(redis: &mut MultiplexedConnection, key: &str, stored: &Stored) {
         Stored::Set(_) => redis::cmd("SADD"),
         Stored::Stream => redis::cmd("XADD"),
         Stored::Hash(..) => redis::cmd("HSET"),
+        Stored::Sorted(..) => redis::cmd("ZADD"),
     };
     command.arg(key);
     match stored {
@@ -118,6 +128,12 @@ async fn put(redis: &mut MultiplexedConnection, key: &str, stored: &Stored) {
                 command.arg(field.bytes()).arg(value.bytes());
             }
         }
+        Stored::Sorted(member, more) => {
+            command.arg(7).arg(member.bytes());
+            for (member, score) in more.iter().take(8) {
+                command.arg(*score).arg(member.bytes());
+            }
+        }
     }
     command.exec_async(redis).await.expect("the state");
 }
@@ -129,16 +145,20 @@ async fn exists(redis: &mut MultiplexedConnection, key: &str) -> bool {
 
 async fn play(plan: Plan, client: &Client, mut redis: MultiplexedConnection) {
     let mut clean = redis::cmd("DEL");
-    clean.arg(LOCK).arg(COUNTER);
+    clean.arg(LOCK).arg(COUNTER).arg(QUEUE);
     clean.exec_async(&mut redis).await.expect("an answer");
     put(&mut redis, LOCK, &plan.lock).await;
     put(&mut redis, COUNTER, &plan.counter).await;
+    put(&mut redis, QUEUE, &plan.queue).await;
     let ttl = plan.ttl.map(|ms| 60_000 + u64::from(ms));
     if let Some(ttl) = ttl {
         let mut expire = redis::cmd("PEXPIRE");
         expire.arg(LOCK).arg(ttl).exec_async(&mut redis).await.expect("an answer");
     }
     let mutex = client.mutex(LOCK);
+    if !matches!(plan.queue, Stored::Nothing | Stored::Sorted(..)) {
+        return foreign_queue(&mutex, &mut redis).await;
+    }
     match &plan.lock {
         Stored::Nothing => free(&plan, &mutex, &mut redis).await,
         Stored::Hash(field, _, more) => {
@@ -160,9 +180,23 @@ async fn play(plan: Plan, client: &Client, mut redis: MultiplexedConnection) {
     }
 }
 
-/// Nothing is stored but perhaps the counter.
+/// Somebody else's key lies where the queue should be: nobody gets the lock.
+async fn foreign_queue(mutex: &Mutex, redis: &mut MultiplexedConnection) {
+    let is_wrong_type = |error| matches!(error, Some(Error::WrongType { .. }));
+    assert!(is_wrong_type(mutex.try_lock().await.err()));
+    assert!(is_wrong_type(mutex.lock().await.err()));
+    assert!(is_wrong_type(mutex.status().await.err()));
+    assert!(exists(redis, QUEUE).await, "a foreign key was deleted");
+}
+
+/// Nothing is stored but perhaps the counter, and a queue.
 async fn free(plan: &Plan, mutex: &Mutex, redis: &mut MultiplexedConnection) {
     if let Ok(status) = mutex.status().await {
+        let entries = match &plan.queue {
+            Stored::Sorted(_, more) => 1 + more.len().min(8),
+            _ => 0,
+        };
+        assert!(status.waiting.len() <= entries, "{:?} of {entries}", status.waiting);
         assert!(status.holder.is_none() && status.remaining.is_none() && status.hold_count == 0);
     }
     let mut last = match &plan.counter {

@@ -37,19 +37,18 @@ static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
         let hash = redis::Script::new(body).get_hash().to_owned();
         Known { script, body, hash }
     };
+    macro_rules! queueing {
+        ($name:literal) => {
+            concat!(include_str!("../../lua/queue.lua"), include_str!($name))
+        };
+    }
     vec![
-        known(
-            Script::Acquire,
-            concat!(
-                include_str!("../../lua/queue.lua"),
-                include_str!("../../lua/lock_acquire.lua")
-            ),
-        ),
+        known(Script::Acquire, queueing!("../../lua/lock_acquire.lua")),
         known(Script::Renew, include_str!("../../lua/lock_renew.lua")),
-        known(Script::Release, include_str!("../../lua/lock_release.lua")),
+        known(Script::Release, queueing!("../../lua/lock_release.lua")),
         known(Script::Raise, include_str!("../../lua/fence_raise.lua")),
-        known(Script::Force, include_str!("../../lua/force_unlock.lua")),
-        known(Script::Status, include_str!("../../lua/lock_status.lua")),
+        known(Script::Force, queueing!("../../lua/force_unlock.lua")),
+        known(Script::Status, queueing!("../../lua/lock_status.lua")),
         known(Script::Preflight, include_str!("../../lua/preflight.lua")),
     ]
 });

@@ -167,7 +167,8 @@ impl Inspect for Lock {
         };
         let (waiting, queued) = match queue {
             [server_us, entries] => (read_waiters(server_us, entries)?, mailboxes(entries)),
-            _ => (Vec::new(), 0),
+            [] => (Vec::new(), 0),
+            _ => return None,
         };
         let holder = holder.text().map(Holder::new);
         let last_token = last_token.number().and_then(|token| u64::try_from(token).ok());
