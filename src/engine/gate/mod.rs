@@ -18,6 +18,7 @@ mod driver;
 mod effects;
 mod engine;
 mod hold;
+mod leaving;
 mod queueing;
 mod state;
 mod wait_list;
@@ -25,7 +26,6 @@ mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -35,7 +35,7 @@ pub(crate) use engine::{Engine, Service};
 pub(crate) use hold::{Departure, Entry, Hold};
 pub(crate) use waiting::Waiting;
 
-use super::kind::{Kind, Refusal, Released};
+use super::kind::{Kind, Refusal};
 use super::lease::Lease;
 use super::quorum::{Grant, Quorum};
 use crate::clock::Timestamp;
@@ -44,7 +44,6 @@ use crate::error::{Error, Fault, LossReason};
 use crate::events;
 use crate::owner::{Owner, Place};
 use effects::Effects;
-use hold::PendingRelease;
 use state::State;
 
 /// One lock in one process.
@@ -198,68 +197,6 @@ impl Gate {
         Ok(hold.enter())
     }
 
-    /// Leaves one level of a hold.
-    fn leave(self: &Arc<Self>, hold: &Arc<Hold>) -> Departure {
-        let now = self.engine.clock.now();
-        let departure = self.update(|state, effects| {
-            state.evict_lost(now, effects);
-            self.leave_as(state, effects, hold, now)
-        });
-        if let Departure::Released(release) = &departure {
-            self.engine.watchdog.forget(&release.lease);
-        }
-        departure
-    }
-
-    fn leave_as(
-        self: &Arc<Self>,
-        state: &mut State,
-        effects: &mut Effects,
-        hold: &Arc<Hold>,
-        now: Timestamp,
-    ) -> Departure {
-        let depth = hold.depth() - 1;
-        if !state.current_hold().is_some_and(|seated| Arc::ptr_eq(seated, hold)) {
-            hold.set_depth(depth);
-            if depth == 0 {
-                state.lost.retain(|lost| !Arc::ptr_eq(lost, hold));
-            }
-            return Departure::Lost(hold.lease.loss().unwrap_or(LossReason::NotRenewed));
-        }
-        if depth > 0 {
-            hold.set_depth(depth);
-            return Departure::Nested;
-        }
-        hold.end();
-        if self.hand_off(state, effects, hold, now) {
-            return Departure::HandedOff;
-        }
-        state.tokens_used = hold.lease.tokens_used();
-        state.refusal = None;
-        Departure::Released(state.release(&hold.lease, now))
-    }
-
-    /// Gives the lease of `hold`, whose last guard goes, to the next waiter if it can use it as it is.
-    fn hand_off(
-        self: &Arc<Self>,
-        state: &mut State,
-        effects: &mut Effects,
-        hold: &Arc<Hold>,
-        now: Timestamp,
-    ) -> bool {
-        // The lease of a fair handle has one token, so it passes to nobody.
-        let Some((arrival, waiter)) = state.waiters.first() else { return false };
-        let window = state.window(self.engine.config.handoff_window, now);
-        let Some((token, look_at)) = hold.lease.hand_off(now, waiter.terms, window) else {
-            return false;
-        };
-        if let Some(at) = look_at {
-            self.engine.watchdog.watch(&hold.lease, at);
-        }
-        self.seat_waiter(state, effects, &hold.lease, arrival, token, now);
-        true
-    }
-
     fn seat_waiter(
         self: &Arc<Self>,
         state: &mut State,
@@ -293,45 +230,6 @@ impl Gate {
             depth: AtomicU32::new(1),
             over: AtomicBool::new(false),
         })
-    }
-
-    /// Waits for a release's answer. Without one the release stays pending.
-    pub(crate) async fn finish_release(
-        self: &Arc<Self>,
-        PendingRelease { lease, release, number }: PendingRelease,
-    ) -> Result<Released, Fault> {
-        // After the deadline another may have had the lock: the answer would say nothing any more.
-        let now = self.engine.clock.now();
-        let within = lease.patience(now).min(lease.time_left(now));
-        // Reported to the gate also when this future is dropped half-way.
-        let mut outcome = ReleaseOutcome { gate: self, number, released: None };
-        let answer = release.answer(within).await;
-        outcome.released = answer.as_ref().ok().copied();
-        answer
-    }
-
-    /// Has the watchdog wait for a release's answer.
-    fn finish_in_background(self: &Arc<Self>, release: PendingRelease) {
-        let gate = self.clone();
-        self.engine.watchdog.adopt(Box::pin(async move {
-            let _ = gate.finish_release(release).await;
-        }));
-    }
-
-    /// Takes in what became of a release.
-    fn released(self: &Arc<Self>, number: u64, released: Option<Released>) {
-        let window = self.engine.config.handoff_window;
-        let until = self.engine.clock.now().plus(window);
-        let others = released.map(|released| released.receivers);
-        if !self.update(|state, _| state.released(number, others, until)) {
-            return;
-        }
-        let gate = self.clone();
-        self.engine.watchdog.adopt(Box::pin(async move {
-            // A little longer: timers and the clock need not agree to the last.
-            gate.engine.clock.sleep(window + Duration::from_millis(1)).await;
-            gate.retire_if_idle();
-        }));
     }
 
     /// Takes the gate out of the client's list if nobody needs it (invariant 7).
@@ -410,18 +308,5 @@ impl Gate {
         engine.watchdog.watch(&lease, lease.first_look());
         let token = lease.take_token().expect("BUG: a block has a token at least");
         (lease, token)
-    }
-}
-
-/// Reports to the gate what became of a release, whatever becomes of the future that waits for it.
-struct ReleaseOutcome<'a> {
-    gate: &'a Arc<Gate>,
-    number: u64,
-    released: Option<Released>,
-}
-
-impl Drop for ReleaseOutcome<'_> {
-    fn drop(&mut self) {
-        self.gate.released(self.number, self.released);
     }
 }

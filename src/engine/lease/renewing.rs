@@ -1,0 +1,169 @@
+//! The renewals of a lease, and what their answers say of each node.
+
+use std::time::Duration;
+
+use super::state::{News, Phase, State, look_by};
+use super::{Due, Lease};
+use crate::clock::Timestamp;
+use crate::engine::quorum::{Heal, Renewal};
+use crate::error::{Fault, LossReason};
+use crate::node::Node;
+use crate::script::Call;
+
+impl Lease {
+    /// What the watchdog has to do at `now`. A renewal that is decided here is sent here.
+    pub(crate) fn due(&self, now: Timestamp) -> Due {
+        let over = Due { renewal: None, next_at: None };
+        if self.check(now).is_err() {
+            return over;
+        }
+        let mut state = self.state.lock();
+        if state.phase != Phase::Held {
+            return over;
+        }
+        if now >= state.look_at {
+            self.look(&mut state, now);
+        }
+        let mut renewal = None;
+        if state.renews() && now >= state.renew_at {
+            let ttl = state.ttl;
+            match self.send_renewal(&mut state, ttl) {
+                Ok(sent) => {
+                    state.renewing = true;
+                    renewal = Some(sent);
+                }
+                Err(fault) => self.retry(&mut state, now, fault),
+            }
+        }
+        let next_at = Some(state.next_at());
+        self.tell_news(state);
+        Due { renewal, next_at }
+    }
+
+    /// A server may have forgotten it. A renewal, if there is one to come, comes now; else the servers are asked by an
+    /// update of the count, which changes nothing.
+    pub(crate) fn hurry(&self, now: Timestamp) -> Due {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Held {
+            return Due { renewal: None, next_at: None };
+        }
+        let mut question = None;
+        if state.renews() {
+            state.renew_at = now;
+        } else if !state.renewing && !state.count_in_flight {
+            question = self.send_count(&mut state);
+        }
+        Due { renewal: question, next_at: Some(state.next_at()) }
+    }
+
+    /// The answer to a renewal, an update of the count or a widening.
+    pub(crate) async fn answer(
+        &self,
+        renewal: &mut Renewal,
+        within: Duration,
+    ) -> Result<bool, Fault> {
+        // Not behind a release.
+        let again = |node: &Node, call: &Call| {
+            let state = self.state.lock();
+            match state.phase {
+                Phase::Held => node.send_whole(call),
+                Phase::Lost(_) | Phase::Released => Err(Fault::NoScript),
+            }
+        };
+        self.quorum.renewed(&*self.kind, renewal, within, again).await
+    }
+
+    /// Takes in the answer to a renewal; when the watchdog should look again.
+    pub(crate) fn renewed(
+        &self,
+        renewal: &mut Renewal,
+        answer: Result<bool, Fault>,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        // An answer that comes after the end comes too late.
+        let standing = self.check(now);
+        let mut state = self.state.lock();
+        state.renewing = false;
+        if standing.is_err() || state.phase != Phase::Held {
+            return None;
+        }
+        match answer {
+            Ok(true) => {
+                state.confirm(renewal);
+                self.absorb(&mut state, renewal, now);
+            }
+            Ok(false) => {
+                drop(state);
+                self.lose(LossReason::Gone);
+                return None;
+            }
+            Err(fault) => {
+                state.confirmed = false;
+                self.absorb(&mut state, renewal, now);
+                self.retry(&mut state, now, fault);
+            }
+        }
+        let next_at = state.next_at();
+        self.tell_news(state);
+        Some(next_at)
+    }
+
+    /// Takes in what each node said in a renewal. Where the lease is missing it is put back, if a majority has it.
+    pub(super) fn absorb(&self, state: &mut State, renewal: &mut Renewal, now: Timestamp) {
+        if self.quorum.is_one() {
+            return;
+        }
+        self.look(state, now);
+        let heal = self.heal(state, renewal.ttl.max(state.ttl));
+        let mut healed = false;
+        let State { footholds, news, confirmed, .. } = &mut *state;
+        renewal.leave(footholds, now, |node, foothold| {
+            let node = &self.quorum.nodes()[node];
+            if *confirmed && foothold.heal(node, &heal, now) {
+                news.push(News::PutBack { node: node.address().clone() });
+                healed = true;
+            }
+        });
+        if healed {
+            state.asked_for(heal.ttl, now);
+        }
+        state.look_at = look_by(&state.footholds, self.quorum.patience(state.ttl));
+    }
+
+    /// Takes in answers that were not waited for.
+    pub(super) fn look(&self, state: &mut State, now: Timestamp) {
+        let heal = self.heal(state, state.ttl);
+        let mut healed = false;
+        for (node, foothold) in self.quorum.nodes().iter().zip(&mut state.footholds) {
+            let missing = foothold.look(node, &heal, now) && state.confirmed;
+            if missing && foothold.heal(node, &heal, now) {
+                state.news.push(News::PutBack { node: node.address().clone() });
+                healed = true;
+            }
+        }
+        if healed {
+            state.asked_for(heal.ttl, now);
+        }
+        state.look_at = look_by(&state.footholds, self.quorum.patience(state.ttl));
+    }
+
+    pub(super) fn heal(&self, state: &State, ttl: Duration) -> Heal<'_> {
+        Heal {
+            quorum: &self.quorum,
+            kind: &*self.kind,
+            ticket: &self.ticket,
+            count: state.count,
+            ttl,
+            block_end: state.block_end,
+        }
+    }
+
+    /// Nothing is known: the old deadline stands, and it is tried again before long.
+    pub(super) fn retry(&self, state: &mut State, now: Timestamp, fault: Fault) {
+        let most = (state.ttl / 10).min(LONGEST_RETRY);
+        state.renew_at = now.plus(self.clock.jitter(most / 4, most));
+        state.news.push(News::RenewalFailed { fault, remaining: state.deadline.since(now) });
+    }
+}
+
+const LONGEST_RETRY: Duration = Duration::from_secs(1);

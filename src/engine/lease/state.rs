@@ -1,0 +1,135 @@
+//! What is known of a lease, and what can be decided about it without asking anybody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+use crate::config::drift;
+use crate::engine::quorum::{Foothold, Renewal};
+use crate::engine::round::PerNode;
+use crate::error::{Fault, LossReason};
+use crate::owner::Owner;
+
+pub(super) struct State {
+    pub(super) phase: Phase,
+    /// Never moves back (invariant 2).
+    pub(super) deadline: Timestamp,
+    /// What every renewal asks for.
+    pub(super) ttl: Duration,
+    /// What the servers confirmed last: less than the TTL until the first renewal, if it was granted by message.
+    pub(super) lasts: Duration,
+    /// The longest end that was ever asked of the servers, confirmed or not.
+    pub(super) ends_by: Timestamp,
+    pub(super) watched: bool,
+    /// The longest hold's end: nothing is renewed after it.
+    pub(super) renew_until: Timestamp,
+    /// It stays locked until then, also when its last user leaves before.
+    pub(super) keep_until: Timestamp,
+    pub(super) renew_at: Timestamp,
+    pub(super) renewing: bool,
+    /// What each node has of it, as far as is known, and when to look for answers that were not waited for.
+    pub(super) footholds: PerNode<Foothold>,
+    pub(super) look_at: Timestamp,
+    /// A majority said at its last answer that it is ours.
+    pub(super) confirmed: bool,
+    /// The hold count: as it should be, as the servers have it, and whether an update is on its way.
+    pub(super) count: u32,
+    pub(super) count_written: u32,
+    pub(super) count_in_flight: bool,
+    pub(super) next_token: u64,
+    pub(super) block_end: u64,
+    pub(super) block: u64,
+    /// Who uses it now, and with which token.
+    pub(super) user: Option<(Owner, u64)>,
+    /// What is to be told once the mutex is free.
+    pub(super) news: Vec<News>,
+}
+
+/// What happened to a lease, as a line of the log.
+pub(super) enum News {
+    RenewalFailed { fault: Fault, remaining: Duration },
+    PutBack { node: Arc<str> },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Held,
+    Lost(LossReason),
+    Released,
+}
+
+impl State {
+    /// Ends it if its time is over; why, if that is news.
+    pub(super) fn expire(&mut self, now: Timestamp) -> Option<LossReason> {
+        if self.phase != Phase::Held || now < self.deadline {
+            return None;
+        }
+        let reason = if self.watched && self.renew_until > now {
+            LossReason::NotRenewed
+        } else {
+            LossReason::Ended
+        };
+        self.phase = Phase::Lost(reason);
+        Some(reason)
+    }
+
+    /// The next moment at which something happens of itself.
+    pub(super) fn next_at(&self) -> Timestamp {
+        let renew_at = if self.renews() { self.renew_at } else { Timestamp::NEVER };
+        renew_at.min(self.deadline).min(self.look_at)
+    }
+
+    /// Renews no longer than until then; when the next event is, if that has changed.
+    pub(super) fn limit(&mut self, renew_until: Timestamp) -> Option<Timestamp> {
+        let before = std::mem::replace(&mut self.renew_until, renew_until);
+        (before != renew_until).then(|| self.next_at())
+    }
+
+    /// Whether there is a renewal to come that is not on its way.
+    pub(super) fn renews(&self) -> bool {
+        self.watched && !self.renewing && self.renew_at < self.renew_until
+    }
+
+    /// A renewal that was answered "held": counted from before it was sent (invariant 2).
+    pub(super) fn confirm(&mut self, renewal: &Renewal) {
+        let sent_at = renewal.sent_at();
+        self.deadline = self.deadline.max(sent_at.plus(renewal.ttl).minus(drift(renewal.ttl)));
+        self.lasts = self.lasts.max(renewal.ttl).min(self.ttl);
+        self.renew_at = sent_at.plus(self.ttl / 3);
+        self.confirmed = true;
+        self.count_written = renewal.count;
+    }
+
+    /// The servers were asked at `at` to keep it for `ttl` from then on.
+    pub(super) fn asked_for(&mut self, ttl: Duration, at: Timestamp) {
+        self.ends_by = self.ends_by.max(at.plus(ttl));
+    }
+
+    pub(super) fn take_token(&mut self) -> Option<u64> {
+        if self.next_token > self.block_end {
+            return None;
+        }
+        self.next_token += 1;
+        Some(self.next_token - 1)
+    }
+}
+
+/// Returns how long after its beginning a lease is renewed first. One that was granted for a short time, by message, is
+/// renewed soon, but not before a short hold is likely over.
+pub(super) fn first_renewal(lasts: Duration, ttl: Duration) -> Duration {
+    if lasts < ttl { FIRST_RENEWAL.min(lasts / 3) } else { ttl / 3 }
+}
+
+pub(super) fn end_of_hold(max_hold: Option<Duration>, began_at: Timestamp) -> Timestamp {
+    max_hold.map_or(Timestamp::NEVER, |max_hold| began_at.plus(max_hold))
+}
+
+pub(super) fn look_by(footholds: &[Foothold], patience: Duration) -> Timestamp {
+    footholds
+        .iter()
+        .filter_map(|foothold| foothold.look_by(patience))
+        .min()
+        .unwrap_or(Timestamp::NEVER)
+}
+
+const FIRST_RENEWAL: Duration = Duration::from_millis(100);
