@@ -114,7 +114,7 @@ static SCRIPTS: LazyLock<Vec<(&str, &str, String)>> = LazyLock::new(|| {
     let each = [
         ("lock_acquire", script!("queue", "lock_acquire")),
         ("lock_renew", script!("lock_renew")),
-        ("lock_release", script!("lock_release")),
+        ("lock_release", script!("queue", "lock_release")),
     ];
     let known = |(name, body)| (name, body, redis::Script::new(body).get_hash().to_owned());
     each.into_iter().map(known).collect()

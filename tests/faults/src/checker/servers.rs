@@ -12,12 +12,14 @@ pub(super) fn check(view: &mut View<'_>) {
 
 /// S4: no release and no renewal changes a lock that another lease has.
 ///
-/// A lock is made by the acquire of its one lease, and gone with a `DEL`, or with the `HDEL` of that lease. From one
+/// A lock is made by the acquire of its one lease, or by a release that has freed it for the next lease, and is gone with a `DEL`, or with the `HDEL` of that lease. From one
 /// on, until something may have been missed, it is known whose it is, or was until its time to live was over: then
 /// nobody may change it either.
 fn changed_for_another(view: &mut View<'_>) {
     // The lease of each lock; `None`: it was deleted.
     let mut leases: HashMap<(usize, &str), Option<&str>> = HashMap::new();
+    // The lease whose release granted a lock last: it gives the lock a time to live, too.
+    let mut granted_by = HashMap::new();
     for (_, event) in view.history.events() {
         let (node, script, id, verb, key, field) = match &event.what {
             What::Watched { node } => {
@@ -29,12 +31,19 @@ fn changed_for_another(view: &mut View<'_>) {
             }
             _ => continue,
         };
+        let release = script == "lock_release";
+        let grants = release && verb == "HSET" && field != Some(id);
+        let expires = release && verb == "PEXPIRE" && granted_by.get(&(node, key)) == Some(&id);
+        if grants {
+            granted_by.insert((node, key), id);
+        }
         if script != "lock_acquire"
+            && !expires
             && let Some(lease) = leases.get(&(node, key)).copied()
             && (verb != "HDEL" || (lease.is_some() && lease == field))
         {
             view.checked("S4");
-            if lease != Some(id) {
+            if lease != (!grants).then_some(id) {
                 let (lease, at) = (lease.unwrap_or("nobody"), s(event.at));
                 let what = format!("{verb} of {key} of {lease} by {script} of {id}");
                 view.found("S4", event.at, format!("{what}, at {at} on node {node}"));

@@ -12,7 +12,13 @@ const ACQUIRE: (&str, &str) = (
     ),
 );
 const RENEW: (&str, &str) = ("1", include_str!("../../../../lua/lock_renew.lua"));
-const RELEASE: (&str, &str) = ("1", include_str!("../../../../lua/lock_release.lua"));
+const RELEASE: (&str, &str) = (
+    "1",
+    concat!(
+        include_str!("../../../../lua/queue.lua"),
+        include_str!("../../../../lua/lock_release.lua")
+    ),
+);
 
 /// A server that is watched, and what it tells.
 struct Told {
@@ -73,6 +79,23 @@ fn one_lease_after_the_other_passes() {
     let a = a.releases("a:1").runs("PUBLISH c 0");
     // It comes twice, and finds nothing.
     a.releases("a:1").acquires("b:1").releases("b:1").made.passes(&["S4", "W1"]);
+}
+
+#[test]
+fn a_release_that_grants_the_lock_to_the_next_lease_passes() {
+    let granted = || {
+        let freed = Told::new().acquires("a:1").releases("a:1");
+        freed.runs("ZPOPMIN q").runs("HSET n b:1 1").runs("PEXPIRE n 900").runs("PUBLISH m grant")
+    };
+    granted().script(RENEW, "b:1").runs("PEXPIRE n 900").releases("b:1").made.passes(&["S4", "W1"]);
+    // The lock is b's now.
+    granted().script(RENEW, "c:1").runs("PEXPIRE n 900").made.breaks("S4");
+}
+
+#[test]
+fn s4_a_release_that_grants_what_another_has() {
+    let told = Told::new().acquires("a:1").releases("b:1");
+    told.runs("HSET n c:1 1").runs("PEXPIRE n 900").made.breaks("S4");
 }
 
 #[test]
