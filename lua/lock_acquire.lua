@@ -26,9 +26,12 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local was_queued = false
 if entry then
-  -- Behind all others, also if the clock was set back. A full server may refuse it: then it is not queued.
-  local newest = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
-  was_queued = redis.pcall('ZADD', KEYS[3], 'NX', math.max(now, tonumber(newest or 0) + 1), entry) == 0
+  was_queued = redis.call('ZRANK', KEYS[3], entry) ~= false
+  if not was_queued then
+    -- Behind all others, also if the clock was set back. A full server may refuse it: then it is not queued.
+    local newest = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
+    redis.pcall('ZADD', KEYS[3], math.max(now, tonumber(newest or 0) + 1), entry)
+  end
   redis.call('PEXPIRE', KEYS[3], 60000)
 end
 local pttl = redis.call('PTTL', KEYS[1])

@@ -36,6 +36,17 @@ async fn a_full_server_grants_and_tells_only_what_it_wrote() {
 }
 
 #[tokio::test]
+async fn the_first_takes_a_free_lock_on_a_full_server_also_beside_those_on_the_channel() {
+    let mut bench = Bench::start().await;
+    let [_b, mut c] = line(&mut bench, ["b", "c"]).await;
+    let _redisson = bench.subscriber().await;
+    bench.command(&format!("DEL {NAME}")).await;
+    fill(&mut bench).await;
+    bench.expect(&ask("b:1"), "[1, token]", "[b:1, 1] 30s").await;
+    assert_eq!(told(&mut bench, &mut c).await, ["next c:1 30s b:1"]);
+}
+
+#[tokio::test]
 async fn who_may_not_use_a_key_changes_nothing_and_tells_nothing() {
     for allowed in ["~orders ~leasehold_token:*", "~orders ~leasehold_queue:*"] {
         let mut bench = Bench::start().await;
