@@ -1,5 +1,5 @@
 -- The queue of those who wait for a lock on one server. The library puts this text before the scripts that grant a
--- lock, and it only defines functions. Over several servers there is no queue: those scripts get no third key.
+-- lock, and it only defines functions and a counter. Over several servers there is no queue: those scripts get no third key.
 -- KEYS: 1 name (hash: lease id -> hold count), 2 token (fencing counter), 3 queue (sorted set: entry -> order of arrival)
 -- ARGV: 5 retention_ms of the counter (0: for ever), 6 grain_us (the time is rounded down to it)
 -- Returns nothing.
@@ -10,6 +10,9 @@
 --   next id pttl_ms holder                it is the first in the queue now; the holder has the lock for so long still
 --   free id                               it is the first, and the lock is free, but others may take it before
 -- Who is told nothing has timers. So a message may be lost, but none is sent about what was not written before.
+
+-- How many entries were taken out of the queue because their clients are gone.
+local passed = 0
 
 -- Who waits behind an entry: mailbox, id, ttl_ms, block. Nothing if nobody hears the mailbox: the client is gone.
 local function waiter(entry)
@@ -76,6 +79,7 @@ local function tell_head()
       return
     end
     redis.call('ZREM', KEYS[3], entry)
+    passed = passed + 1
   end
 end
 
@@ -88,7 +92,9 @@ local function pump(mine)
       return entry
     end
     local mailbox, id, ttl_ms, block = waiter(entry)
-    if mailbox then
+    if not mailbox then
+      passed = passed + 1
+    else
       -- Short, so that a stopped process at the head costs little. A client that is well renews it in time.
       ttl_ms = math.min(ttl_ms, 2000)
       local last, now = take(id, 1, ttl_ms, block)

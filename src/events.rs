@@ -49,6 +49,7 @@ pub(crate) struct QueueCounts {
     pub(crate) grants_by_message: AtomicU64,
     pub(crate) grants_confirmed: AtomicU64,
     pub(crate) grants_given_back: AtomicU64,
+    pub(crate) dead_waiters_passed: AtomicU64,
 }
 
 /// The use of a lease: lock, owner and token.

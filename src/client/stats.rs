@@ -36,6 +36,8 @@ pub struct Stats {
     pub grants_confirmed: u64,
     /// The grants by message so far that this client gave back, because nobody waited for them any more.
     pub grants_given_back: u64,
+    /// The waiters so far that were gone when this client released a lock to the next one, and were passed over.
+    pub dead_waiters_passed: u64,
 }
 
 impl Stats {
@@ -54,6 +56,7 @@ impl Stats {
             grants_by_message: queue.grants_by_message.load(Relaxed),
             grants_confirmed: queue.grants_confirmed.load(Relaxed),
             grants_given_back: queue.grants_given_back.load(Relaxed),
+            dead_waiters_passed: queue.dead_waiters_passed.load(Relaxed),
         }
     }
 }

@@ -112,4 +112,6 @@ pub(crate) struct Released {
     pub(crate) held: bool,
     /// How many heard of it.
     pub(crate) receivers: u32,
+    /// How many clients in the queue were gone, and were passed over.
+    pub(crate) passed_over: u32,
 }

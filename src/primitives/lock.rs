@@ -142,12 +142,15 @@ impl Kind for Lock {
     }
 
     fn read_release(&self, reply: &Reply) -> Option<Released> {
-        let [held, receivers] = reply.list()? else {
-            return None;
+        let (held, receivers, passed_over) = match reply.list()? {
+            [held, receivers] => (held, receivers, 0),
+            [held, receivers, passed_over] => (held, receivers, passed_over.number()?),
+            _ => return None,
         };
         Some(Released {
             held: held.number()? == 1,
             receivers: receivers.number()?.try_into().ok()?,
+            passed_over: passed_over.try_into().ok()?,
         })
     }
 }

@@ -62,6 +62,21 @@ async fn a_lock_tells_who_holds_it_how_often_since_when_and_for_how_long() {
 }
 
 #[tokio::test]
+async fn waiters_that_are_gone_are_counted_when_they_are_passed_over() {
+    let (server, [client]) = setup().await;
+    let guard = client.mutex("n").lock().await.expect("free");
+    for (score, id) in [("1", "a:1"), ("2", "b:1")] {
+        let entry = format!("30000 1 0123456789abcdef {id}");
+        server.command(&["ZADD", "leasehold_queue:{n}", score, &entry]).await;
+    }
+    assert_eq!(client.mutex("n").status().await.expect("an answer").waiting_clients, 2);
+    guard.unlock().await.expect("held");
+    assert_eq!(client.stats().dead_waiters_passed, 2);
+    assert_eq!(client.mutex("n").status().await.expect("an answer").waiting_clients, 0);
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
 async fn clients_of_one_name_that_wait_are_counted_each() {
     let (server, [holder, one, two]) = setup().await;
     assert_eq!(one.name(), two.name(), "both have the name of this process");

@@ -1,6 +1,7 @@
 //! The end of a hold: the lease passes to the next waiter of this process, or is released.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::Gate;
@@ -86,6 +87,10 @@ impl Gate {
         let mut outcome = ReleaseOutcome { gate: self, number, released: None };
         let answer = release.answer(within).await;
         outcome.released = answer.as_ref().ok().copied();
+        if let Ok(released) = &answer {
+            let passed = &self.engine.events.queue.dead_waiters_passed;
+            passed.fetch_add(released.passed_over.into(), Relaxed);
+        }
         answer
     }
 

@@ -100,7 +100,7 @@ impl Quorum {
         let acquires = footholds.iter().map(Foothold::acquires).collect();
         let nowhere = |node: usize| {
             let was_asked = footholds[node].acquires() != Acquires::None;
-            (!was_asked).then_some(Released { held: false, receivers: 0 })
+            (!was_asked).then_some(Released { held: false, receivers: 0, passed_over: 0 })
         };
         let round = Round::send_where(&self.nodes, &self.clock, call, nowhere);
         let mut undo = Undo::new(self, kind, ticket, ttl, acquires);
@@ -133,8 +133,11 @@ impl Release {
         } else if verdict == Verdict::Unknown && quorum.clock.now() < until {
             verdict = self.round.verdict(quorum.rules(until, read), |released| released.held).await;
         }
-        let answered = self.round.votes.iter().filter_map(|vote| vote.value());
-        let receivers = answered.map(|released| released.receivers).max().unwrap_or(0);
+        let (mut receivers, mut passed_over) = (0, 0);
+        for released in self.round.votes.iter().filter_map(|vote| vote.value()) {
+            receivers = released.receivers.max(receivers);
+            passed_over += released.passed_over;
+        }
         let held = match verdict {
             Verdict::Yes => true,
             Verdict::No => false,
@@ -149,7 +152,7 @@ impl Release {
                 }
             }
         };
-        Ok(Released { held, receivers })
+        Ok(Released { held, receivers, passed_over })
     }
 
     /// Waits, until `until`, for nodes that owe the release. Whether a majority had the lease, once that is certain.
