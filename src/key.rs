@@ -267,7 +267,8 @@ mod tests {
         assert_eq!(&*channel("n"), "redisson_lock__channel:{n}");
         assert_eq!(&*channel("a:{b}:c"), "redisson_lock__channel:a:{b}:c");
         assert_eq!(&*queue_key("n"), "leasehold_queue:{n}");
-        assert_eq!(&*queue_key("a:{b}:c"), "leasehold_queue:a:{b}:c");
+        assert_eq!(&*queue_key("a:{b}:c"), "leasehold_queue::a:{b}:c");
+        assert_ne!(queue_key("n"), queue_key("{n}"), "no two locks share a queue");
     }
 
     #[test]

@@ -115,7 +115,7 @@ async fn an_entry_that_is_none_of_ours_is_passed_over() {
     let mut b = listen(&bench, "b").await;
     let place = format!("[0, 30s, a:1, 0, {}, token, []]", by_hand.len());
     bench.expect(&ask("b:1"), &place, "[a:1, 1] 30s").await;
-    bench.expect(&leave("a:1"), "[1, 0]", "[b:1, 1] 2s").await;
+    bench.expect(&leave("a:1"), "[1, 0, 6]", "[b:1, 1] 2s").await;
     assert_eq!(told(&mut bench, &mut b).await, ["grant b:1 token 2s token"]);
     assert_eq!(queued(&mut bench).await, "");
 }
