@@ -1,7 +1,7 @@
 //! One call put to all nodes at once, and their answers as they come.
 //!
 //! Nothing is spawned: whoever waits for a round polls it. What has not been answered when the round is decided
-//! goes on by itself, on its connection; see `lease.rs` for what is made of it.
+//! goes on by itself, on its connection; see `lease/` for what is made of it.
 
 use std::future::poll_fn;
 use std::pin::Pin;

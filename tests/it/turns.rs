@@ -6,7 +6,7 @@ use leasehold::{Client, Error, Guard, Mutex};
 use tokio::task::JoinHandle;
 
 use crate::{
-    checks::{LIMIT, nothing_left, soon},
+    checks::{LIMIT, nothing_left, setup, soon},
     support::{Server, eventually, subscribers},
 };
 
@@ -57,5 +57,22 @@ async fn after_a_foreign_holder_the_lock_is_not_handed_on_inside_the_process() {
     let last = got(last).await;
     assert_eq!(last.holder(), lease, "it was handed on");
     last.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// Others receive the message of each release, and never ask. Whoever comes next lets them go first, for a moment only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_behind_a_release_that_others_received_waits_a_moment() {
+    let (server, [client]) = setup().await;
+    let listener = redis::Client::open(server.url()).expect("a valid URL");
+    let mut listener = listener.get_async_pubsub().await.expect("connected");
+    listener.subscribe("redisson_lock__channel:{n}").await.expect("subscribed");
+    for lock in [client.mutex("n"), client.fair_mutex("n")] {
+        for _ in 0..5 {
+            let guard = soon("its turn comes", lock.lock()).await.expect("free");
+            guard.unlock().await.expect("held");
+        }
+    }
+    drop(listener);
     nothing_left(&server, &client).await;
 }

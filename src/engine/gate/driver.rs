@@ -163,10 +163,7 @@ impl Driver {
                 Step::Rest(lease) => self.rest(&lease).await,
                 Step::Idle => self.gate.changed.notified().await,
                 Step::AwaitRelease => self.await_release().await,
-                Step::StandBack { others } => {
-                    self.strategy.stand_back(others);
-                    self.linger(None).await;
-                }
+                Step::StandBack { others } => self.strategy.stand_back(others),
                 Step::Contend { held, seekers, begun, refusal } => {
                     self.strategy.take_over(begun, refusal);
                     self.strategy.serve(seekers);
