@@ -22,6 +22,8 @@ pub struct Workload {
     pub response_timeout: Duration,
     /// Per mille of the turns that break somebody's hold.
     pub force_unlocks: u64,
+    /// Per mille of the turns that wait in order with all other processes.
+    pub fair: u64,
     /// Nobody begins anything new.
     pub resting: Arc<AtomicBool>,
     /// Per mille of the lost holds whose guards are kept for long.
@@ -87,7 +89,11 @@ impl Worker {
     async fn turn(&mut self) {
         let lock = self.rng.below(self.workload.locks) as usize;
         let owner = Owner::new();
-        let plain = self.client.mutex(lock_name(lock)).owned_by(&owner);
+        let plain = match self.rng.chance(self.workload.fair) {
+            true => self.client.fair_mutex(lock_name(lock)),
+            false => self.client.mutex(lock_name(lock)),
+        };
+        let plain = plain.owned_by(&owner);
         if self.rng.chance(self.workload.force_unlocks) {
             self.force(&plain).await;
             return;

@@ -102,6 +102,8 @@ impl<'a> Run<'a> {
             ttl,
             response_timeout: (ttl / 4).min(LONGEST_ANSWER),
             force_unlocks: scenario.force_unlocks,
+            // Several servers share no order.
+            fair: if scenario.nodes == 1 { 200 } else { 0 },
             keepers: scenario.keepers,
             longer: scenario.longer,
             resting: Arc::default(),
