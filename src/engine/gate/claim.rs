@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::config::Terms;
 use crate::engine::kind::{Refusal, Ticket};
 use crate::engine::quorum::{Attempt, Grant, Outcome};
-use crate::error::{Error, Fault};
+use crate::error::{Error, Fault, LossReason};
 use crate::key::LeaseId;
 use crate::owner::Place;
 
@@ -83,6 +83,11 @@ impl Gate {
     ) {
         let now = self.engine.clock.now();
         let by_message = grant.ticket.by_message;
+        // The server gives a lock away only when the last lease has ended there.
+        if let Some(hold) = self.current_hold() {
+            hold.lease.lose(LossReason::Gone);
+            self.notice_loss();
+        }
         let (lease, token) = self.lease(grant, terms);
         let unused = self.update(|state, effects| {
             close(state);

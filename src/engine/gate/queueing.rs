@@ -17,7 +17,6 @@ use crate::engine::backoff;
 use crate::engine::kind::Refusal;
 use crate::engine::place::{HeldBy, Place};
 use crate::engine::quorum::{Attempt, ChannelListener, Outcome};
-use crate::error::LossReason;
 use crate::events::QueueCounts;
 use crate::node::{Letter, MailedGrant};
 
@@ -203,11 +202,6 @@ impl Queueing {
             self.keep(request);
             return;
         };
-        // The server gives a lock away only when the last lease has ended there.
-        if let Some(hold) = self.gate.current_hold() {
-            hold.lease.lose(LossReason::Gone);
-            self.gate.notice_loss();
-        }
         self.gate.seat_seeker(grant, request.seeker, request.terms, |_| ());
         self.listen_if_foreign();
     }
