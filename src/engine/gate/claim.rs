@@ -83,11 +83,7 @@ impl Gate {
     ) {
         let now = self.engine.clock.now();
         let by_message = grant.ticket.by_message;
-        // The server gives a lock away only when the last lease has ended there.
-        if let Some(hold) = self.current_hold() {
-            hold.lease.lose(LossReason::Gone);
-            self.notice_loss();
-        }
+        self.lose_what_is_held();
         let (lease, token) = self.lease(grant, terms);
         let unused = self.update(|state, effects| {
             close(state);
@@ -109,6 +105,17 @@ impl Gate {
             }
             self.engine.watchdog.forget(&release.lease);
             self.finish_in_background(release);
+        }
+    }
+}
+
+impl Gate {
+    /// Ends the hold of this process, if there is one: the server has granted the lock to another request of ours, which it
+    /// does only when the last lease has ended there.
+    fn lose_what_is_held(self: &Arc<Self>) {
+        if let Some(hold) = self.current_hold() {
+            hold.lease.lose(LossReason::Gone);
+            self.notice_loss();
         }
     }
 }
@@ -172,6 +179,7 @@ impl Claim {
     fn granted(mut self, grant: Grant, request: &Request) -> Entry {
         let gate = self.gate.clone();
         let now = gate.engine.clock.now();
+        gate.lose_what_is_held();
         let (lease, token) = gate.lease(grant, request.terms);
         let hold = gate.hold(lease, request.owner.clone(), Place::here(), token, now);
         let entry = Entry::new(&hold);
