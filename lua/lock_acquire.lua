@@ -48,7 +48,7 @@ if pttl == -2 then
     end
     pttl, holder = redis.call('PTTL', KEYS[1]), redis.call('HRANDFIELD', KEYS[1])
   else
-    pttl, holder = 0, waiters(1)[1]
+    pttl, holder = 0, string.match(waiters(1)[1], '[^ ]+$')
   end
 end
 local refusal = {0, pttl, holder, subscribers}

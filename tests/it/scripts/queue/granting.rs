@@ -176,7 +176,8 @@ async fn a_newcomer_does_not_end_the_moment_of_those_who_listen_on_the_channel()
         let _redisson = bench.subscriber().await;
         bench.command(&format!("DEL {NAME}")).await;
         let refusal = bench.run(&newcomer).await.expect("the script runs");
-        assert!(format!("{refusal:?}").contains("b:1"), "the first comes before it: {refusal:?}");
+        let redis::Value::Array(refusal) = refusal else { panic!("{refusal:?}") };
+        assert_eq!(refusal[2], redis::Value::BulkString(b"b:1".to_vec()), "the first is named");
         assert_eq!(queued(&mut bench).await, queue);
         assert!(told(&mut bench, &mut b).await.is_empty());
         bench.acquired(&ask("b:1")).await;
