@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// One Lua file, with what it needs before it.
 pub(crate) struct Script {
@@ -57,6 +58,11 @@ pub(crate) struct Call {
     pub(crate) script: &'static Script,
     pub(crate) keys: Vec<Arc<str>>,
     pub(crate) args: Vec<Arg>,
+}
+
+/// Returns a time to live as the scripts take it. It is rounded up: the servers never end a lease before we do.
+pub(crate) fn ttl_ms(ttl: Duration) -> u64 {
+    ttl.as_nanos().div_ceil(1_000_000) as u64
 }
 
 /// The value that a script returned.

@@ -10,7 +10,7 @@ use super::status::LockStatus;
 use crate::config::Config;
 use crate::engine::kind::{Answer, InQueue, Kind, Refusal, Released, Ticket};
 use crate::key::{self, Holder, LeaseId};
-use crate::script::{self, Arg, Call, Reply};
+use crate::script::{self, Arg, Call, Reply, ttl_ms};
 use crate::waiter::Waiter;
 
 /// The lock as the engine sees it.
@@ -216,11 +216,6 @@ impl Inspect for Lock {
             ],
         }
     }
-}
-
-/// Rounded up: the servers never end a lease before we do.
-fn ttl_ms(ttl: Duration) -> u64 {
-    ttl.as_nanos().div_ceil(1_000_000) as u64
 }
 
 /// A PTTL: negative where there is no key or no end.

@@ -69,9 +69,7 @@ impl Gate {
             Some(self.claim(state, terms, others))
         })
     }
-}
 
-impl Gate {
     /// Seats the one for whom a lease was granted on `terms`, if it still waits and can use that. Otherwise the lease is
     /// released. `close` gives back the right by which it was asked for.
     pub(super) fn seat_seeker(
@@ -107,9 +105,7 @@ impl Gate {
             self.finish_in_background(release);
         }
     }
-}
 
-impl Gate {
     /// Ends the hold of this process, if there is one: the server has granted the lock to another request of ours, which it
     /// does only when the last lease has ended there.
     fn lose_what_is_held(self: &Arc<Self>) {

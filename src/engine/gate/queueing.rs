@@ -1,12 +1,11 @@
 //! How the waiters of this process wait in the queue of one server.
 //!
-//! One request stands there for all ordinary waiters, and one for each waiter of a fair handle. A release by anybody grants the lock to the first request of the queue, and
-//! writes so to the mailbox of its client. `place.rs` says when to ask all the same.
+//! One request stands there for all ordinary waiters, and one for each waiter of a fair handle. A release by anybody
+//! grants the lock to the first request of the queue, and writes so to the mailbox of its client. `place.rs` says when to
+//! ask all the same.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 
 use super::Gate;
 use super::state::Begun;
@@ -16,7 +15,7 @@ use crate::config::{LeaseTerms, Terms};
 use crate::engine::backoff;
 use crate::engine::kind::Refusal;
 use crate::engine::place::{HeldBy, Place};
-use crate::engine::quorum::{Attempt, ChannelListener, Outcome};
+use crate::engine::quorum::{Attempt, ChannelListener, Outcome, first_of};
 use crate::events::QueueCounts;
 use crate::node::{Letter, MailedGrant};
 
@@ -150,7 +149,7 @@ impl Queueing {
     }
 
     pub(super) async fn listen(&mut self) {
-        let letter = first_letter(&self.requests);
+        let letter = first_of(self.requests.iter().map(|request| request.attempt.letter()));
         let released = async {
             match &self.channel {
                 Some(channel) => channel.next().await,
@@ -243,19 +242,4 @@ impl Queueing {
     fn now(&self) -> Timestamp {
         self.gate.engine.clock.now()
     }
-}
-
-/// Waits for a letter about one of the requests, and returns where that is. Dropping the future loses nothing.
-async fn first_letter(requests: &[Request]) -> (usize, Letter) {
-    let mut letters: Vec<_> =
-        requests.iter().map(|request| Box::pin(request.attempt.letter())).collect();
-    poll_fn(|cx| {
-        let polls = letters.iter_mut().map(|letter| letter.as_mut().poll(cx));
-        let mut ready = polls.enumerate().filter(|(_, poll)| poll.is_ready());
-        match ready.next() {
-            Some((at, Poll::Ready(letter))) => Poll::Ready((at, letter)),
-            _ => Poll::Pending,
-        }
-    })
-    .await
 }

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use futures_util::future::select_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 pub(crate) use attempt::{Attempt, Grant, Outcome};
@@ -33,7 +34,7 @@ use crate::error::{Error, Fault, NodeFailure};
 use crate::events::Events;
 use crate::key::LeaseId;
 use crate::node::{Node, Sent, Signal, Subscription};
-use crate::script::{Call, Reply};
+use crate::script::{Call, Reply, ttl_ms};
 
 /// The servers of a client.
 pub(crate) struct Quorum {
@@ -121,8 +122,7 @@ impl Quorum {
     /// Returns the entry of a request in the server's queue, which holds all that a grant needs: `ttl_ms block nonce id`.
     pub(crate) fn entry(&self, id: &LeaseId, ttl: Duration, block: u64) -> Option<Arc<str>> {
         let nonce = self.queue()?.mailbox().nonce();
-        let ttl_ms = ttl.as_nanos().div_ceil(1_000_000);
-        Some(format!("{ttl_ms} {block} {nonce} {}", id.0).into())
+        Some(format!("{} {block} {nonce} {}", ttl_ms(ttl), id.0).into())
     }
 
     /// Subscribes to the mailbox of the server with the queue, if that was not done yet.
@@ -305,22 +305,23 @@ impl ChannelListener {
         if let [ear] = &*self.0 {
             return (0, ear.next().await);
         }
-        let mut nexts: PerNode<_> = self.0.iter().map(|ear| Box::pin(ear.next())).collect();
-        std::future::poll_fn(|cx| {
-            for (node, next) in nexts.iter_mut().enumerate() {
-                if let Poll::Ready(signal) = next.as_mut().poll(cx) {
-                    return Poll::Ready((node, signal));
-                }
-            }
-            Poll::Pending
-        })
-        .await
+        first_of(self.0.iter().map(Subscription::next)).await
     }
 
     /// Whether messages of some node arrive, as far as is known here.
     pub(crate) fn is_listening(&self) -> bool {
         self.0.iter().any(Subscription::is_listening)
     }
+}
+
+/// Waits for the first of some futures, which lose nothing when they are dropped, and returns its number and its output.
+pub(crate) async fn first_of<F: Future>(all: impl Iterator<Item = F>) -> (usize, F::Output) {
+    let all: Vec<_> = all.map(Box::pin).collect();
+    if all.is_empty() {
+        return std::future::pending().await;
+    }
+    let (output, index, _) = select_all(all).await;
+    (index, output)
 }
 
 /// An answer that is there already.
