@@ -1,9 +1,10 @@
 //! What a server was told, in its order: every run of a script, read with MONITOR.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use super::{Server, lua};
 
@@ -30,63 +31,136 @@ impl Run {
     }
 }
 
-/// Listens until dropped.
+/// Listens until dropped, on a thread of its own.
+///
+/// What it tells is complete: `runs` and `count` first send the server a mark and wait until the mark has come back
+/// through MONITOR, behind everything that the server ran before.
 pub(crate) struct Spy {
-    runs: Arc<Mutex<Vec<Run>>>,
-    task: tokio::task::JoinHandle<()>,
+    heard: Arc<Heard>,
+    /// Sends the marks: their number, and the connection.
+    marks: Mutex<(u64, redis::Connection)>,
+}
+
+#[derive(Default)]
+struct Heard {
+    so_far: Mutex<SoFar>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct SoFar {
+    runs: Vec<Run>,
+    mark: u64,
+    /// The server is gone, or the spy.
+    ended: bool,
 }
 
 impl Spy {
     pub(crate) async fn on(server: &Server) -> Self {
         let client = redis::Client::open(server.url()).expect("a valid URL");
-        let monitor = client.get_async_monitor().await.expect("connected");
-        let runs = Arc::new(Mutex::new(Vec::new()));
-        let task = tokio::spawn({
-            let runs = runs.clone();
-            async move {
-                let mut lines = monitor.into_on_message::<String>();
-                while let Some(line) = lines.next().await {
-                    runs.lock().extend(parse(&line));
-                }
-            }
+        let connect = || client.get_connection().expect("connected");
+        let (mut monitor, mut marks) = (connect(), connect());
+        redis::cmd("MONITOR").exec(&mut monitor).expect("a monitor");
+        let off = redis::cmd("CLIENT").arg("REPLY").arg("OFF").get_packed_command();
+        marks.send_packed_command(&off).expect("connected");
+        let heard = Arc::new(Heard::default());
+        std::thread::spawn({
+            let heard = heard.clone();
+            move || heard.listen(monitor)
         });
-        Self { runs, task }
+        Self { heard, marks: Mutex::new((0, marks)) }
     }
 
+    /// Every run so far.
     pub(crate) fn runs(&self) -> Vec<Run> {
-        self.runs.lock().clone()
+        self.so_far(|runs| runs.to_vec())
     }
 
-    /// How many runs of a script there were.
+    /// How many runs of a script there were so far.
     pub(crate) fn count(&self, script: &str) -> usize {
-        self.runs.lock().iter().filter(|run| run.script == script).count()
+        self.so_far(|runs| runs.iter().filter(|run| run.script == script).count())
+    }
+
+    fn so_far<T>(&self, look: impl FnOnce(&[Run]) -> T) -> T {
+        let mark = self.mark();
+        let mut so_far = self.heard.so_far.lock();
+        let by = Instant::now() + SOON;
+        while so_far.mark < mark && !so_far.ended {
+            let late = self.heard.more.wait_until(&mut so_far, by).timed_out();
+            assert!(!late, "the server has not answered the spy after {SOON:?}");
+        }
+        look(&so_far.runs)
+    }
+
+    /// A server that is gone is sent nothing: it has said all that it had to say.
+    fn mark(&self) -> u64 {
+        let mut marks = self.marks.lock();
+        let (number, connection) = &mut *marks;
+        *number += 1;
+        let echo = redis::cmd("ECHO").arg(format!("{MARK}{number}")).get_packed_command();
+        let _ = connection.send_packed_command(&echo);
+        *number
     }
 }
 
 impl Drop for Spy {
+    /// The mark wakes the thread, which then sees that nobody listens any more.
     fn drop(&mut self) {
-        self.task.abort();
+        self.heard.so_far.lock().ended = true;
+        self.mark();
     }
 }
+
+impl Heard {
+    fn listen(&self, mut monitor: redis::Connection) {
+        while let Ok(line) = monitor.recv_response() {
+            let line: String = redis::from_redis_value(line).expect("a line");
+            let run = parse(&line);
+            let mut so_far = self.so_far.lock();
+            if so_far.ended {
+                return;
+            }
+            so_far.runs.extend(run);
+            if let Some((_, mark)) = line.split_once(MARK) {
+                so_far.mark = mark.trim_end_matches('"').parse().expect("a number");
+                self.more.notify_all();
+            }
+        }
+        self.so_far.lock().ended = true;
+        self.more.notify_all();
+    }
+}
+
+const SOON: Duration = Duration::from_secs(10);
+
+const MARK: &str = "spy-mark-";
 
 /// `1700000000.000000 [0 127.0.0.1:1234] "EVALSHA" "<hash>" "3" "name" ..`
 fn parse(line: &str) -> Option<Run> {
     let words: Vec<String> = line.split('"').skip(1).step_by(2).map(str::to_owned).collect();
     let (command, script) = (words.first()?, words.get(1)?);
-    let by = match command.as_str() {
-        "EVALSHA" => {
-            |(_, body): &&(&str, &str), script: &str| redis::Script::new(body).get_hash() == script
-        }
+    let name = match command.as_str() {
+        "EVALSHA" => hashes().get(script)?,
         // The whole text has quotes and line ends of its own: its name is in none of its words.
-        "EVAL" => |(name, _): &&(&str, &str), script: &str| script.contains(first_line(name)),
+        "EVAL" => {
+            lua::ALL.iter().map(|(name, _)| name).find(|name| script.contains(first_line(name)))?
+        }
         _ => return None,
     };
-    let (name, _) = lua::ALL.iter().find(|known| by(known, script))?;
     if !ABOUT_A_LEASE.contains(name) {
         return None;
     }
     let keys = words[2].parse().ok()?;
     Some(Run { script: name, keys, words: words[3..].to_vec() })
+}
+
+/// The scripts' names by their hashes.
+fn hashes() -> &'static HashMap<String, &'static str> {
+    static HASHES: LazyLock<HashMap<String, &'static str>> = LazyLock::new(|| {
+        let hash = |body: &str| redis::Script::new(body).get_hash().to_owned();
+        lua::ALL.iter().map(|(name, body)| (hash(body), *name)).collect()
+    });
+    &HASHES
 }
 
 fn first_line(name: &str) -> &'static str {
