@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{Client, Finding};
 use crate::clock::{Clock, Entropy, SystemEntropy, SystemTimeSource, TimeSource};
-use crate::config::{Address, Config, SelfWait};
+use crate::config::{Address, Config, Deployment, SelfWait};
 use crate::engine::gate::Engine;
 use crate::engine::quorum::Quorum;
 use crate::error::{Error, Fault};
@@ -206,7 +206,8 @@ impl ClientBuilder {
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn connect(self) -> Result<Client, Error> {
-        let config = Config { nodes: self.urls.len(), ..self.config };
+        let deployment = Deployment::of_servers(self.urls.len());
+        let config = Config { deployment, ..self.config };
         config.check()?;
         if config.handoff_window > config.ttl / 2 {
             return Err(Error::config(format!(

@@ -1,12 +1,14 @@
 //! The settings of a client and of a lock, and their checks.
 
 mod address;
+mod deployment;
 mod terms;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use address::Address;
+pub(crate) use deployment::Deployment;
 pub(crate) use terms::{LeaseTerms, Terms, drift};
 
 use crate::error::Error;
@@ -40,17 +42,16 @@ pub(crate) struct Config {
     pub(crate) self_wait: SelfWait,
     /// A grant with less time left than this is released again.
     pub(crate) min_validity: Duration,
-    /// `None` means the default for this number of nodes.
+    /// `None` means the default for this deployment.
     pub(crate) restart_quarantine: Option<Duration>,
-    /// The number of nodes.
-    pub(crate) nodes: usize,
+    pub(crate) deployment: Deployment,
 }
 
 impl Config {
     pub(crate) fn check(&self) -> Result<(), Error> {
         Error::check_name(&self.name, key::client_name_problem(&self.name))?;
         Error::check_name(&self.name_prefix, key::name_prefix_problem(&self.name_prefix))?;
-        check_nodes(self.nodes)?;
+        self.deployment.check()?;
         check_range("restart_quarantine", self.quarantine(), Duration::ZERO, LONGEST_TTL)?;
         self.check_lease("ttl", self.ttl)?;
         check_range("min_validity", self.min_validity, Duration::ZERO, self.ttl / 2)?;
@@ -72,7 +73,7 @@ impl Config {
 
     /// Checks the terms of an acquisition.
     pub(crate) fn check_terms(&self, terms: &Terms) -> Result<(), Error> {
-        if terms.fair && self.nodes > 1 {
+        if terms.fair && self.deployment.is_quorum() {
             return Err(Error::SingleServerOnly {
                 what: "a fair mutex",
                 why: "independent servers share no order of arrival",
@@ -112,8 +113,7 @@ impl Config {
 
     /// Returns the time for which the grants of a restarted server do not count.
     pub(crate) fn quarantine(&self) -> Duration {
-        let usual = if self.nodes > 1 { USUAL_QUARANTINE } else { Duration::ZERO };
-        self.restart_quarantine.unwrap_or(usual)
+        self.restart_quarantine.unwrap_or(self.deployment.usual_quarantine())
     }
 
     /// Returns the number of microseconds to which tokens round the servers' clocks: with several nodes, the rounded
@@ -123,7 +123,7 @@ impl Config {
     /// rounded down, must be above the last token.
     pub(crate) fn grain_us(&self) -> u64 {
         match self.quarantine() {
-            _ if self.nodes == 1 => 1,
+            _ if !self.deployment.is_quorum() => 1,
             Duration::ZERO => USUAL_GRAIN.as_micros() as u64,
             quarantine => ((quarantine / 2).min(USUAL_GRAIN).as_micros() as u64).max(1),
         }
@@ -155,27 +155,13 @@ impl Default for Config {
             self_wait: SelfWait::Warn,
             min_validity: Duration::ZERO,
             restart_quarantine: None,
-            nodes: 1,
+            deployment: Deployment::Server,
         }
     }
 }
 
 fn check_ttl(what: &str, ttl: Duration) -> Result<(), Error> {
     check_range(what, ttl, SHORTEST_TTL, LONGEST_TTL)
-}
-
-/// Checks the number of nodes. Two nodes stop when either fails, so they are less available than one.
-fn check_nodes(nodes: usize) -> Result<(), Error> {
-    let problem = match nodes {
-        0 => "no server was named: call `nodes`",
-        2 => {
-            "two servers were named: a majority needs both, so the locks would be unavailable if either \
-             fails; name one, or three"
-        }
-        3.. if nodes > MOST_NODES => "more than 31 servers were named",
-        _ => return Ok(()),
-    };
-    Err(Error::config(problem))
 }
 
 fn check_range(what: &str, value: Duration, least: Duration, most: Duration) -> Result<(), Error> {
@@ -185,11 +171,7 @@ fn check_range(what: &str, value: Duration, least: Duration, most: Duration) -> 
     Err(Error::config(format!("{what} is {value:?}; it must be from {least:?} to {most:?}")))
 }
 
-/// Twice the default TTL.
-const USUAL_QUARANTINE: Duration = Duration::from_secs(60);
 const USUAL_GRAIN: Duration = Duration::from_secs(10);
-/// The highest number of nodes: more would only be slower.
-const MOST_NODES: usize = 31;
 const MILLISECOND: Duration = Duration::from_millis(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -253,7 +235,7 @@ mod tests {
         assert_eq!(config.handoff_window, Duration::from_millis(20));
         assert_eq!((config.token_retention, config.redisson_fencing), (DAY, false));
         assert_eq!((config.min_validity, &*config.name_prefix), (Duration::ZERO, ""));
-        assert_eq!(Config { nodes: 3, ..config }.quarantine(), MINUTE);
+        assert_eq!(Config { deployment: Deployment::Masters(3), ..config }.quarantine(), MINUTE);
     }
 
     #[test]
@@ -266,21 +248,11 @@ mod tests {
     }
 
     #[test]
-    fn one_server_or_three_to_31_can_be_named() {
-        let with = |nodes| problem(Config { nodes, ..Config::default() });
-        for nodes in [1, 3, 4, 31] {
-            assert_eq!(with(nodes), "");
-        }
-        for (nodes, why) in [(0, "no server"), (2, "two servers"), (32, "more than 31")] {
-            assert!(with(nodes).contains(why), "{nodes}: {}", with(nodes));
-        }
-    }
-
-    #[test]
     fn no_lease_is_longer_than_the_quarantine() {
         let checked = |nodes, quarantine: Option<u64>, ttl: u64| {
             let restart_quarantine = quarantine.map(Duration::from_secs);
-            let config = Config { nodes, restart_quarantine, ..Config::default() };
+            let deployment = Deployment::of_servers(nodes);
+            let config = Config { deployment, restart_quarantine, ..Config::default() };
             config.check_lease("ttl", Duration::from_secs(ttl)).is_ok()
         };
         for (nodes, quarantine, longest) in [(3, None, 60), (3, Some(90), 90), (1, Some(40), 40)] {
@@ -314,7 +286,8 @@ mod tests {
     fn a_fair_lock_is_on_one_server() {
         let checked = |nodes| {
             let lease = LeaseTerms::Watched(Duration::from_secs(30));
-            let config = Config { nodes, ..Config::default() };
+            let deployment = Deployment::of_servers(nodes);
+            let config = Config { deployment, ..Config::default() };
             config.check_terms(&Terms { fair: true, ..Terms::of(lease) })
         };
         assert!(checked(1).is_ok());
@@ -335,7 +308,8 @@ mod tests {
     fn tokens_round_clocks_to_less_than_a_quarantine() {
         let grain = |nodes, seconds| {
             let restart_quarantine = Some(Duration::from_secs_f64(seconds));
-            Config { nodes, restart_quarantine, ..Config::default() }.grain_us()
+            let deployment = Deployment::of_servers(nodes);
+            Config { deployment, restart_quarantine, ..Config::default() }.grain_us()
         };
         assert_eq!(grain(1, 60.0), 1);
         for (quarantine, us) in

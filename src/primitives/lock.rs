@@ -29,7 +29,7 @@ impl Lock {
         Self {
             channel: key::channel(&name),
             name,
-            has_queue: config.nodes == 1,
+            has_queue: !config.deployment.is_quorum(),
             redisson_fencing: config.redisson_fencing,
             retention_ms: config.retention_ms(),
             grain_us: config.grain_us(),

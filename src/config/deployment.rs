@@ -1,0 +1,95 @@
+//! The kinds of deployments that keep locks, and what differs between them.
+
+use std::time::Duration;
+
+use crate::error::Error;
+
+/// What keeps the locks of a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Deployment {
+    /// One server, at the address that the user names.
+    #[default]
+    Server,
+    /// Several independent masters, each at its address (Redlock). There are never one or two.
+    Masters(usize),
+    /// The master of a replicated deployment, which its Sentinels name.
+    #[allow(dead_code, reason = "the builder does not offer it yet")]
+    Sentinel,
+}
+
+impl Deployment {
+    /// Returns the deployment of the servers that a user named one by one.
+    pub(crate) fn of_servers(count: usize) -> Self {
+        if count == 1 { Self::Server } else { Self::Masters(count) }
+    }
+
+    /// Returns the number of nodes that vote on each lock.
+    pub(crate) fn voters(self) -> usize {
+        match self {
+            Self::Server | Self::Sentinel => 1,
+            Self::Masters(count) => count,
+        }
+    }
+
+    /// Returns true if several nodes vote, so that they must agree.
+    pub(crate) fn is_quorum(self) -> bool {
+        self.voters() > 1
+    }
+
+    /// Returns the default for the time during which grants of a server that may have forgotten others do not count.
+    pub(super) fn usual_quarantine(self) -> Duration {
+        match self {
+            Self::Server | Self::Sentinel => Duration::ZERO,
+            Self::Masters(_) => USUAL_QUARANTINE,
+        }
+    }
+
+    /// Checks the number of nodes. Two nodes stop when either fails, so they are less available than one.
+    pub(super) fn check(self) -> Result<(), Error> {
+        let problem = match self {
+            Self::Masters(0) => "no server was named: call `nodes`",
+            Self::Masters(2) => {
+                "two servers were named: a majority needs both, so the locks would be unavailable if either \
+                 fails; name one, or three"
+            }
+            Self::Masters(count) if count > MOST_NODES => "more than 31 servers were named",
+            _ => return Ok(()),
+        };
+        Err(Error::config(problem))
+    }
+}
+
+/// Twice the default TTL.
+const USUAL_QUARANTINE: Duration = Duration::from_secs(60);
+/// The highest number of nodes: more would only be slower.
+const MOST_NODES: usize = 31;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_server_or_three_to_31_can_be_named() {
+        let problem = |count| {
+            let checked = Deployment::of_servers(count).check();
+            checked.map_or_else(|error| error.to_string(), |()| String::new())
+        };
+        for count in [1, 3, 4, 31] {
+            assert_eq!(problem(count), "");
+        }
+        for (count, why) in [(0, "no server"), (2, "two servers"), (32, "more than 31")] {
+            assert!(problem(count).contains(why), "{count}: {}", problem(count));
+        }
+    }
+
+    #[test]
+    fn one_node_votes_unless_several_masters_were_named() {
+        for (deployment, voters) in [
+            (Deployment::of_servers(1), 1),
+            (Deployment::of_servers(3), 3),
+            (Deployment::Sentinel, 1),
+        ] {
+            assert_eq!((deployment.voters(), deployment.is_quorum()), (voters, voters > 1));
+        }
+    }
+}
