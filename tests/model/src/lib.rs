@@ -1,5 +1,5 @@
 //! Models of leasehold's protocol, whose states are gone through to the last one: here that over several servers; in
-//! [`queue`] the queue on one.
+//! [`queue`] the queue on one; in [`failover`] one deployment whose master changes.
 //!
 //! `scripts/model` runs it, `README.md` has what came out. [`state`] says what there is and what may happen, [`rules`]
 //! what servers and clients do, [`model`] what must hold, [`case`] how far it goes and which rule is broken on purpose,
@@ -28,7 +28,7 @@
 //! * What happens inside a client: gate, hand-off, re-entry, several locks. A client is one contender for one name.
 //! * When a client asks again, and that it gets the lock in the end: any client may ask, give up, renew and unlock at any
 //!   moment. So what is proven does not rest on schedules, and nothing is proven of waiting or of progress.
-//! * Replication, eviction, a step of a server's wall clock: the lock does not survive them.
+//! * Replication (see [`failover`]); eviction and a step of a server's wall clock, which the lock does not survive.
 //! * The code. That the library keeps to these rules is for its own tests to show.
 //!
 //! # How far it goes
@@ -41,6 +41,7 @@
 //! there and cannot get there), and states that differ only in the order of servers or clients count as one.
 
 pub mod case;
+pub mod failover;
 pub mod model;
 pub mod queue;
 pub mod report;

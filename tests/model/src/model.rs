@@ -347,7 +347,7 @@ impl<const N: usize, const C: usize> Model for Protocol<N, C> {
     }
 }
 
-fn permutations<const C: usize>() -> Vec<[usize; C]> {
+pub(crate) fn permutations<const C: usize>() -> Vec<[usize; C]> {
     let mut all = vec![vec![]];
     for client in 0..C {
         all = all

@@ -1,0 +1,75 @@
+//! A case: how far the model goes, and which rule is broken in it, if one is.
+
+/// The bounds and the rules of one run. Times are in ticks; counts are over the whole run.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// The time to live of every lease.
+    pub ttl: u8,
+    /// For how long the grants of a server do not count that may have forgotten others; zero: there is no grace.
+    pub grace: u8,
+    /// Acquires, over all clients.
+    pub asks: u8,
+    /// Promotions.
+    pub promotions: u8,
+    /// Whether the old master stops to grant before the other server is promoted.
+    pub fenced: bool,
+    /// Restarts of the current master without data.
+    pub restarts: u8,
+    /// Marks that the server loses, by eviction for example.
+    pub lost_marks: u8,
+    /// Whether this user may write the mark.
+    pub may_mark: bool,
+    /// Whether client 0 knows no grace.
+    pub stranger: bool,
+    /// The rule that is broken.
+    pub wrong: Option<Wrong>,
+}
+
+/// A rule of the protocol, broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// A client that meets a promoted server for the first time trusts it for its uptime.
+    MarkIgnored,
+    /// The mark is compared by the run only.
+    MarkOfRunOnly,
+    /// The mark counts whatever run and history it names.
+    AnyMark,
+    /// A promoted server that the client knows by its run is the same server, whatever its history.
+    HistoryIgnored,
+    /// A grant counts although the server's history has changed since the client connected.
+    VoteUnchecked,
+    /// A lease is put back also when the grace is over.
+    LateReclaim,
+    /// A lease is put back although another holds the lock.
+    ReclaimOverAnother,
+    /// A lease is put back in the run and the history in which it was confirmed: somebody removed it.
+    ReclaimInSameHistory,
+    /// A lease that was put back counts although the server's history has changed since the client connected.
+    ReclaimUnchecked,
+}
+
+impl Case {
+    /// A promotion behind a fenced master.
+    pub const PLAIN: Case = Case {
+        ttl: 2,
+        grace: 2,
+        asks: 2,
+        promotions: 1,
+        fenced: true,
+        restarts: 0,
+        lost_marks: 0,
+        may_mark: true,
+        stranger: false,
+        wrong: None,
+    };
+
+    /// The same with a rule broken.
+    pub const fn with(self, wrong: Wrong) -> Case {
+        Case { wrong: Some(wrong), ..self }
+    }
+
+    /// Whether this rule is broken.
+    pub fn is(&self, wrong: Wrong) -> bool {
+        self.wrong == Some(wrong)
+    }
+}

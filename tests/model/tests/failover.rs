@@ -1,0 +1,69 @@
+//! One deployment whose master changes, in the short form.
+//!
+//! A test that `holds` has gone through every state; one that `fails` found the violation that its name speaks of.
+
+use leasehold_model::failover::case::{Case, Wrong};
+use leasehold_model::failover::protocol::{
+    EXCLUSION, Protocol, RECLAIM, RECLAIM_IN_TIME, RECLAIM_OF_FREE, SECOND, TRUSTED,
+};
+use leasehold_model::report;
+
+const SAFE: &[&str] = &[EXCLUSION, RECLAIM_IN_TIME, RECLAIM_OF_FREE];
+
+/// The follower is promoted, behind a master that was fenced before.
+const FENCED: Case = Case::PLAIN;
+/// The old master lives on.
+const UNFENCED: Case = Case { fenced: false, ..FENCED };
+/// The old master follows, and is promoted again.
+const BACK: Case = Case { promotions: 2, ..FENCED };
+/// Client 0 counts every grant.
+const STRANGER: Case = Case { stranger: true, ..FENCED };
+/// The master starts again without data.
+const RESTART: Case = Case { promotions: 0, restarts: 1, ..FENCED };
+
+/// Tests named like the cases of the table: each gives its name to the row.
+macro_rules! checks {
+    ($($name:ident: $check:ident($case:expr, $properties:expr);)*) => {$(
+        #[test]
+        fn $name() {
+            let properties: &[&'static str] = &$properties[..];
+            report::$check(stringify!($name), "2", Protocol::<2>::new($case, properties));
+        }
+    )*};
+}
+
+// That the model moves at all.
+checks! {
+    a_lease_is_put_back_and_the_lock_changes_hands: happens(FENCED, [RECLAIM, SECOND, TRUSTED]);
+}
+
+// With the rules.
+checks! {
+    no_double_grant_with_a_promotion: holds(FENCED, SAFE);
+    no_double_grant_with_two_promotions: holds(BACK, SAFE);
+    no_double_grant_with_a_restart: holds(RESTART, SAFE);
+    no_double_grant_with_a_promotion_and_a_restart: holds(Case { restarts: 1, ..FENCED }, SAFE);
+    no_double_grant_when_the_mark_is_lost: holds(Case { lost_marks: 1, ..FENCED }, SAFE);
+    no_double_grant_where_nobody_may_write_the_mark: holds(Case { may_mark: false, ..BACK }, SAFE);
+}
+
+// What the promise rests on.
+checks! {
+    an_old_master_that_lives_on_gives_a_double_grant: fails(UNFENCED, [EXCLUSION]);
+    a_promotion_without_grace_gives_a_double_grant: fails(Case { grace: 0, ..FENCED }, [EXCLUSION]);
+    a_grace_shorter_than_the_ttl_gives_a_double_grant: fails(Case { grace: 1, ..FENCED }, [EXCLUSION]);
+    a_client_without_grace_gives_a_double_grant: fails(STRANGER, [EXCLUSION]);
+}
+
+// The rules, each broken once.
+checks! {
+    a_promoted_server_trusted_for_its_uptime: fails(FENCED.with(Wrong::MarkIgnored), [EXCLUSION]);
+    a_mark_of_another_run_trusted: fails(FENCED.with(Wrong::AnyMark), [EXCLUSION]);
+    a_mark_compared_by_the_run_only: fails(BACK.with(Wrong::MarkOfRunOnly), [EXCLUSION]);
+    a_server_known_by_its_run_only: fails(BACK.with(Wrong::HistoryIgnored), [EXCLUSION]);
+    a_grant_of_another_history_that_counts: fails(BACK.with(Wrong::VoteUnchecked), [EXCLUSION]);
+    a_lease_put_back_over_another: fails(STRANGER.with(Wrong::ReclaimOverAnother), [RECLAIM_OF_FREE]);
+    a_lease_is_not_put_back_over_another: holds(STRANGER, [RECLAIM_OF_FREE]);
+    a_lease_put_back_when_the_grace_is_over: fails(UNFENCED.with(Wrong::LateReclaim), [RECLAIM_IN_TIME]);
+    a_lease_put_back_in_time_behind_a_master_that_lives_on: holds(UNFENCED, [RECLAIM_IN_TIME]);
+}
