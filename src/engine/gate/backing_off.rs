@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Gate;
+use super::driver::Heard;
 use super::wait_list::Seeker;
 use crate::clock::Timestamp;
 use crate::engine::backoff::{self, Backoff, Count};
@@ -90,10 +91,13 @@ impl BackingOff {
         }
     }
 
-    pub(super) async fn listen(&mut self) {
+    pub(super) async fn listen(&self) -> Heard {
         let Some(listener) = &self.listener else { return std::future::pending().await };
-        // A release, or a new subscription, before which a release may have been missed.
         let (node, _) = listener.next().await;
+        Heard::Release { node }
+    }
+
+    pub(super) fn released(&mut self, node: usize) {
         let counts_from = self.gate.quorum.nodes()[node].counts_from();
         let now = self.now();
         if self.backoff.freed(node, counts_from, now) {

@@ -17,6 +17,7 @@ use crate::config::Terms;
 use crate::engine::kind::Refusal;
 use crate::engine::lease::Lease;
 use crate::error::Fault;
+use crate::node::Letter;
 
 impl Gate {
     pub(super) fn spawn_driver(self: &Arc<Self>) {
@@ -138,6 +139,14 @@ enum Strategy {
     BackingOff(BackingOff),
 }
 
+/// What those who wait may learn while nobody asks.
+pub(super) enum Heard {
+    /// A letter about the request at this place.
+    Letter { about: usize, letter: Letter },
+    /// A release on this node, or the subscription, before which a release may have been missed.
+    Release { node: usize },
+}
+
 struct Driver {
     gate: Arc<Gate>,
     strategy: Strategy,
@@ -206,12 +215,17 @@ impl Driver {
                 None => std::future::pending().await,
             }
         };
+        let mut heard = None;
         tokio::select! {
             biased;
             () = lost => gate.notice_loss(),
-            () = self.strategy.listen() => {}
+            what = self.strategy.listen() => heard = Some(what),
             () = gate.changed.notified() => {}
             () = timer => {}
+        }
+        // Only now: what changes by it would wake this task, and a thread for it, if it still listened for changes.
+        if let Some(heard) = heard {
+            self.strategy.take_in(heard);
         }
         gate.fail_unanswered();
     }
@@ -265,11 +279,22 @@ impl Strategy {
         }
     }
 
-    /// Waits until something is heard, and takes it in. Dropping the future loses nothing.
-    async fn listen(&mut self) {
+    /// Waits until something is heard. Dropping the future loses nothing.
+    async fn listen(&self) -> Heard {
         match self {
             Self::Queueing(queueing) => queueing.listen().await,
             Self::BackingOff(backing_off) => backing_off.listen().await,
+        }
+    }
+
+    fn take_in(&mut self, heard: Heard) {
+        match (self, heard) {
+            (Self::Queueing(queueing), Heard::Letter { about, letter }) => {
+                queueing.read(about, letter);
+            }
+            (Self::Queueing(queueing), Heard::Release { .. }) => queueing.released(),
+            (Self::BackingOff(backing_off), Heard::Release { node }) => backing_off.released(node),
+            (Self::BackingOff(_), Heard::Letter { .. }) => {}
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Gate;
+use super::driver::Heard;
 use super::state::Begun;
 use super::wait_list::Seeker;
 use crate::clock::Timestamp;
@@ -148,7 +149,7 @@ impl Queueing {
         }
     }
 
-    pub(super) async fn listen(&mut self) {
+    pub(super) async fn listen(&self) -> Heard {
         let letter = first_of(self.requests.iter().map(|request| request.attempt.letter()));
         let released = async {
             match &self.channel {
@@ -158,19 +159,18 @@ impl Queueing {
         };
         tokio::select! {
             biased;
-            (at, letter) = letter => self.read(at, letter),
-            // A release, or the subscription, before which a release may have been missed.
-            _ = released => {
-                let watching = self.requests.iter_mut();
-                watching
-                    .filter(|request| request.place.watches_channel())
-                    .for_each(|request| request.place.ask_now());
-            }
+            (about, letter) = letter => Heard::Letter { about, letter },
+            (node, _) = released => Heard::Release { node },
         }
     }
 
+    pub(super) fn released(&mut self) {
+        let watching = self.requests.iter_mut().filter(|request| request.place.watches_channel());
+        watching.for_each(|request| request.place.ask_now());
+    }
+
     /// Takes in a letter about the request at `at`.
-    fn read(&mut self, at: usize, letter: Letter) {
+    pub(super) fn read(&mut self, at: usize, letter: Letter) {
         let now = self.now();
         let poll = self.gate.poll_pause();
         let mut request = self.requests.swap_remove(at);
