@@ -1,7 +1,7 @@
 -- Frees the lock whoever holds it, or only if the given lease does, and gives it to the first in the queue, or tells
 -- those who wait.
 -- KEYS: 1 name, 2 token (fencing counter), 3 queue (optional)
--- ARGV: 1 id, 2 publish verb, 3 channel of the lock, 4 age_us (only if this lease has held it for so long; empty: whoever holds it), 5 retention_ms of the counter (0: for ever), 6 grain_us (the time is rounded down to it)
+-- ARGV: 1 id, 2 publish verb, 3 channel of the lock, 4 age_us (only if this lease has held it for so long; empty: whoever holds it), 5 retention_ms of the counter (0: for ever)
 -- Returns 1, or 0 when there was nothing to free.
 if ARGV[4] ~= '' then
   if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
@@ -19,6 +19,7 @@ elseif redis.call('HLEN', KEYS[1]) == 0 then
   return 0
 end
 redis.call('DEL', KEYS[1])
+local pump = queue()
 if not (KEYS[3] and pump()) then
   redis.pcall(ARGV[2], ARGV[3], '0')
 end

@@ -1,12 +1,13 @@
 -- Takes the lock if it is free and nobody is ahead in the queue. Sent again for the same lease it confirms the lease and
 -- takes nothing new. Otherwise it queues, if it has an entry; it does so once, however often it is sent.
 -- KEYS: 1 name (hash: lease id -> hold count), 2 token (fencing counter), 3 queue (optional)
--- ARGV: 1 id, 2 count, 3 ttl_ms, 4 block (how many tokens), 5 retention_ms of the counter (0: for ever), 6 grain_us (the time is rounded down to it), 7 channel of the lock, 8 entry (empty: does not queue), 9 show (how many of those who wait are listed); 8 and 9 only with a queue
+-- ARGV: 1 id, 2 count, 3 ttl_ms, 4 block (how many tokens), 5 retention_ms of the counter (0: for ever), 6 grain_us (the time is rounded down to it), 7 channel of the lock, 8 entry (optional; without it or empty: does not queue), 9 show (optional; how many of those who wait are listed, eight if it is not said)
 -- Returns {1, end of the token block} when it is held, {0, pttl, holder, subscribers of the channel} when another holds it, or is the first to get it. With a queue a refusal goes on: place (-1: not queued, 0: the first), server_us, list of those who wait.
 if redis.call('EXISTS', KEYS[1], KEYS[3] or KEYS[1]) == 0 then
-  return {1, (take(ARGV[1], ARGV[2], ARGV[3], ARGV[4]))}
+  return {1, (take(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6]))}
 end
 
+local pump, tell_head, leave, waiters = queue()
 local entry = KEYS[3] and ARGV[8] ~= '' and ARGV[8]
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
   local last = redis.call('GET', KEYS[2])
@@ -14,7 +15,7 @@ if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
     redis.call('PEXPIRE', KEYS[1], ARGV[3])
     redis.pcall('HSET', KEYS[1], ARGV[1], ARGV[2])
   else
-    last = take(ARGV[1], ARGV[2], ARGV[3], ARGV[4])
+    last = take(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6])
   end
   if entry then
     leave(entry)
@@ -42,8 +43,8 @@ if pttl == -2 then
   if was_queued or subscribers == 0 then
     local first = pump(entry)
     if not first or first == entry then
-      local last = take(ARGV[1], ARGV[2], ARGV[3], ARGV[4])
-      tell_head()
+      local last = take(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6])
+      tell_head(ARGV[1], ARGV[3])
       return {1, last}
     end
     pttl, holder = redis.call('PTTL', KEYS[1]), redis.call('HRANDFIELD', KEYS[1])
@@ -55,6 +56,6 @@ local refusal = {0, pttl, holder, subscribers}
 if KEYS[3] then
   refusal[5] = entry and redis.call('ZRANK', KEYS[3], entry) or -1
   refusal[6] = now
-  refusal[7] = waiters(tonumber(ARGV[9]))
+  refusal[7] = waiters(tonumber(ARGV[9] or 8))
 end
 return refusal

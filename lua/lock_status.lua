@@ -10,6 +10,7 @@ local status = {pttl, holder, count, redis.call('GET', KEYS[2]), subscribers[2]}
 if KEYS[3] then
   local time = redis.call('TIME')
   status[6] = time[1] * 1000000 + time[2]
+  local _, _, _, waiters = queue()
   status[7] = waiters(tonumber(ARGV[2]))
 end
 return status

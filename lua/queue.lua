@@ -1,7 +1,8 @@
 -- The queue of those who wait for a lock on one server. The library puts this text before the scripts that grant a
--- lock, and it only defines functions and a counter. Over several servers there is no queue: those scripts get no third key.
+-- lock, and it only defines functions: few, since each of them costs every run. Over several servers there is no queue:
+-- those scripts get no third key.
 -- KEYS: 1 name (hash: lease id -> hold count), 2 token (fencing counter), 3 queue (sorted set: entry -> order of arrival)
--- ARGV: 5 retention_ms of the counter (0: for ever), 6 grain_us (the time is rounded down to it)
+-- ARGV: 5 retention_ms of the counter (0: for ever)
 -- Returns nothing.
 --
 -- An entry is the text `ttl_ms block nonce id`, always the same for one id. An id is `client:uuid`. The mailbox
@@ -11,42 +12,23 @@
 --   free id                               it is the first, and the lock is free, but others may take it before
 -- Who is told nothing has timers. So a message may be lost, but none is sent about what was not written before.
 
--- How many entries were taken out of the queue because their clients are gone.
-local passed = 0
-
--- Who waits behind an entry: mailbox, id, ttl_ms, block. Nothing if nobody hears the mailbox: the client is gone.
-local function waiter(entry)
-  local ttl_ms, block, nonce, id, client = string.match(entry, '^(%d+) (%d+) (%x+) (([^:]*):.*)$')
-  if not id then
-    return nil
-  end
-  local mailbox = string.format('leasehold_mailbox:%s:%s', client, nonce)
-  -- Asked before anything is written. The count of PUBLISH would include those who subscribe to a pattern.
-  if redis.call('PUBSUB', 'NUMSUB', mailbox)[2] == 0 then
-    return nil
-  end
-  return mailbox, id, tonumber(ttl_ms), tonumber(block)
-end
-
-local function set_counter(last)
-  if ARGV[5] == '0' then
-    return redis.call('SET', KEYS[2], last, 'GET')
-  end
-  return redis.call('SET', KEYS[2], last, 'PX', ARGV[5], 'GET')
-end
-
 -- Gives the lock to a lease. Returns the end of its token block, and the server's time before the lease began.
-local function take(id, count, ttl_ms, block)
+local function take(id, count, ttl_ms, block, grain_us)
   -- The server's microseconds, or more where the counter is ahead of them: tokens grow past a lost counter.
   -- A token goes to redis.call as a number: made text by Lua it would lose its last digits.
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
-  local start = now - now % tonumber(ARGV[6])
+  local start = now - now % grain_us
   local last = start + block
-  local before = tonumber(set_counter(last) or 0)
-  if before > start then
+  local before
+  if ARGV[5] == '0' then
+    before = redis.call('SET', KEYS[2], last, 'GET')
+  else
+    before = redis.call('SET', KEYS[2], last, 'PX', ARGV[5], 'GET')
+  end
+  if before and tonumber(before) > start then
     last = before + block
-    set_counter(last)
+    redis.call('SET', KEYS[2], last, 'KEEPTTL')
   end
 
   redis.call('HSET', KEYS[1], id, count)
@@ -61,76 +43,101 @@ local function take(id, count, ttl_ms, block)
   return last, now
 end
 
--- Tells the first in the queue that it is the first, and passes over those that are gone.
-local function tell_head()
-  while true do
-    local entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
-    if not entry then
-      return
-    end
-    local mailbox, id = waiter(entry)
-    if mailbox then
-      local pttl = redis.call('PTTL', KEYS[1])
-      local message = string.format('free %s', id)
-      if pttl ~= -2 then
-        message = string.format('next %s %d %s', id, pttl, redis.call('HRANDFIELD', KEYS[1]))
-      end
-      redis.pcall('PUBLISH', mailbox, message)
-      return
-    end
-    redis.call('ZREM', KEYS[3], entry)
-    passed = passed + 1
-  end
-end
+-- How many entries were taken out of the queue because their clients are gone.
+local passed = 0
 
--- Grants a free lock to the first in the queue, and passes over those that are gone. Returns the entry that is out of
--- the queue for it: `mine`, to which it grants nothing, or the one that holds the lock now; nil if the queue is empty.
-local function pump(mine)
-  while true do
-    local entry = redis.call('ZPOPMIN', KEYS[3])[1]
-    if not entry or entry == mine then
-      return entry
+-- Returns the functions of the queue. Most runs need none of them.
+local function queue()
+  -- Who waits behind an entry: mailbox, id, ttl_ms, block. Nothing if nobody hears the mailbox: the client is gone.
+  local function waiter(entry)
+    local ttl_ms, block, nonce, id, client = string.match(entry, '^(%d+) (%d+) (%x+) (([^:]*):.*)$')
+    if not id then
+      return nil
     end
-    local mailbox, id, ttl_ms, block = waiter(entry)
-    if not mailbox then
+    local mailbox = string.format('leasehold_mailbox:%s:%s', client, nonce)
+    -- Asked before anything is written. The count of PUBLISH would include those who subscribe to a pattern.
+    if redis.call('PUBSUB', 'NUMSUB', mailbox)[2] == 0 then
+      return nil
+    end
+    return mailbox, id, tonumber(ttl_ms), tonumber(block)
+  end
+
+  -- Tells the first in the queue that it is the first, and passes over those that are gone. The caller may say who
+  -- holds the lock, and for how long still.
+  local function tell_head(holder, pttl)
+    while true do
+      local entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+      if not entry then
+        return
+      end
+      local mailbox, id = waiter(entry)
+      if mailbox then
+        pttl = pttl or redis.call('PTTL', KEYS[1])
+        local message = string.format('free %s', id)
+        if pttl ~= -2 then
+          holder = holder or redis.call('HRANDFIELD', KEYS[1])
+          message = string.format('next %s %d %s', id, pttl, holder)
+        end
+        redis.pcall('PUBLISH', mailbox, message)
+        return
+      end
+      redis.call('ZREM', KEYS[3], entry)
       passed = passed + 1
-    else
-      -- Short, so that a stopped process at the head costs little. A client that is well renews it in time.
-      ttl_ms = math.min(ttl_ms, 2000)
-      local last, now = take(id, 1, ttl_ms, block)
-      local told =
-        redis.pcall('PUBLISH', mailbox, string.format('grant %s %d %d %d', id, now, ttl_ms, last))
-      if type(told) == 'number' then
-        tell_head()
+    end
+  end
+
+  -- Grants a free lock to the first in the queue, and passes over those that are gone. Returns the entry that is out of
+  -- the queue for it: `mine`, to which it grants nothing, or the one that holds the lock now; nil if the queue is empty.
+  local function pump(mine)
+    while true do
+      local entry = redis.call('ZPOPMIN', KEYS[3])[1]
+      if not entry or entry == mine then
         return entry
       end
-      -- This user may not write to that mailbox: nobody knows of the grant.
-      redis.call('DEL', KEYS[1])
+      local mailbox, id, ttl_ms, block = waiter(entry)
+      if not mailbox then
+        passed = passed + 1
+      else
+        -- Short, so that a stopped process at the head costs little. A client that is well renews it in time.
+        ttl_ms = math.min(ttl_ms, 2000)
+        local last, now = take(id, 1, ttl_ms, block, 1)
+        -- The server sends first what was published last, and the new holder should not have to wait.
+        tell_head(id, ttl_ms)
+        local told =
+          redis.pcall('PUBLISH', mailbox, string.format('grant %s %d %d %d', id, now, ttl_ms, last))
+        if type(told) == 'number' then
+          return entry
+        end
+        -- This user may not write to that mailbox: nobody knows of the grant. It goes on to whoever was told to be next.
+        redis.call('DEL', KEYS[1])
+      end
     end
   end
-end
 
--- Takes an entry out of the queue, wherever it is. If it was the first, another one is now.
-local function leave(entry)
-  local place = redis.call('ZRANK', KEYS[3], entry)
-  if place then
-    redis.call('ZREM', KEYS[3], entry)
-  end
-  if place == 0 then
-    tell_head()
-  end
-end
-
--- The first `show` in the queue as a flat list: the nonce and the id of each, and the microsecond of its arrival.
-local function waiters(show)
-  local list = {}
-  if show > 0 then
-    local entries = redis.call('ZRANGE', KEYS[3], 0, show - 1, 'WITHSCORES')
-    for i = 1, #entries, 2 do
-      list[i] = string.match(entries[i], '^%d+ %d+ (%x+ .*)$') or entries[i]
-      list[i + 1] = tonumber(entries[i + 1])
+  -- Takes an entry out of the queue, wherever it is. If it was the first, another one is now.
+  local function leave(entry)
+    local place = redis.call('ZRANK', KEYS[3], entry)
+    if place then
+      redis.call('ZREM', KEYS[3], entry)
+    end
+    if place == 0 then
+      tell_head()
     end
   end
-  return list
+
+  -- The first `show` in the queue as a flat list: the nonce and the id of each, and the microsecond of its arrival.
+  local function waiters(show)
+    local list = {}
+    if show > 0 then
+      local entries = redis.call('ZRANGE', KEYS[3], 0, show - 1, 'WITHSCORES')
+      for i = 1, #entries, 2 do
+        list[i] = string.match(entries[i], '^%d+ %d+ (%x+ .*)$') or entries[i]
+        list[i + 1] = tonumber(entries[i + 1])
+      end
+    end
+    return list
+  end
+
+  return pump, tell_head, leave, waiters
 end
 

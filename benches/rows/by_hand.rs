@@ -25,6 +25,7 @@ pub(crate) struct ByHand {
 pub(crate) struct Keys {
     name: String,
     token: String,
+    queue: String,
     channel: String,
 }
 
@@ -33,6 +34,7 @@ impl Keys {
         Self {
             name: name.to_owned(),
             token: format!("leasehold_token:{{{name}}}"),
+            queue: format!("leasehold_queue:{{{name}}}"),
             channel: channel(name),
         }
     }
@@ -56,7 +58,10 @@ impl ByHand {
                 include_str!("../../lua/lock_acquire.lua")
             ),
             include_str!("../../lua/lock_renew.lua"),
-            include_str!("../../lua/lock_release.lua"),
+            concat!(
+                include_str!("../../lua/queue.lua"),
+                include_str!("../../lua/lock_release.lua")
+            ),
         ] {
             let mut load = redis::cmd("SCRIPT");
             load.arg("LOAD").arg(body);
@@ -78,9 +83,10 @@ impl ByHand {
         let mut command = redis::cmd("EVALSHA");
         command
             .arg(&self.acquire)
-            .arg(2)
+            .arg(3)
             .arg(&keys.name)
             .arg(&keys.token)
+            .arg(&keys.queue)
             .arg(&self.id)
             .arg(1)
             .arg(ttl_ms)
@@ -108,12 +114,15 @@ impl ByHand {
         let mut command = redis::cmd("EVALSHA");
         command
             .arg(&self.release)
-            .arg(1)
+            .arg(3)
             .arg(&keys.name)
+            .arg(&keys.token)
+            .arg(&keys.queue)
             .arg(&self.id)
             .arg("PUBLISH")
             .arg(&keys.channel)
-            .arg(0);
+            .arg(0)
+            .arg(RETENTION_MS);
         command
     }
 

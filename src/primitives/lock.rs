@@ -59,21 +59,17 @@ impl Kind for Lock {
     }
 
     fn acquire(&self, ticket: &Ticket, ttl: Duration, block: u64) -> Call {
-        Call {
-            script: &script::LOCK_ACQUIRE,
-            keys: self.keys(),
-            args: vec![
-                Arg::Text(ticket.id.0.clone()),
-                Arg::Number(1),
-                Arg::Number(ttl_ms(ttl)),
-                Arg::Number(block),
-                Arg::Number(self.retention_ms),
-                Arg::Number(self.grain_us),
-                Arg::Text(self.channel.clone()),
-                entry(ticket),
-                Arg::Number(SHOWN),
-            ],
-        }
+        let mut args = vec![
+            Arg::Text(ticket.id.0.clone()),
+            Arg::Number(1),
+            Arg::Number(ttl_ms(ttl)),
+            Arg::Number(block),
+            Arg::Number(self.retention_ms),
+            Arg::Number(self.grain_us),
+            Arg::Text(self.channel.clone()),
+        ];
+        args.extend(ticket.entry.clone().map(Arg::Text));
+        Call { script: &script::LOCK_ACQUIRE, keys: self.keys(), args }
     }
 
     fn renew(&self, id: &LeaseId, count: u32, ttl: Duration) -> Call {
@@ -89,20 +85,18 @@ impl Kind for Lock {
     }
 
     fn release(&self, ticket: &Ticket, keep: Duration) -> Call {
-        Call {
-            script: &script::LOCK_RELEASE,
-            keys: self.keys(),
-            args: vec![
-                Arg::Text(ticket.id.0.clone()),
-                Arg::Word(PUBLISH),
-                Arg::Text(self.channel.clone()),
-                Arg::Number(ttl_ms(keep)),
-                Arg::Number(self.retention_ms),
-                Arg::Number(self.grain_us),
-                entry(ticket),
-                Arg::Number(ticket.by_message.into()),
-            ],
+        let mut args = vec![
+            Arg::Text(ticket.id.0.clone()),
+            Arg::Word(PUBLISH),
+            Arg::Text(self.channel.clone()),
+            Arg::Number(ttl_ms(keep)),
+            Arg::Number(self.retention_ms),
+        ];
+        if let Some(entry) = &ticket.entry {
+            args.push(Arg::Text(entry.clone()));
+            args.extend(ticket.by_message.then_some(Arg::Number(1)));
         }
+        Call { script: &script::LOCK_RELEASE, keys: self.keys(), args }
     }
 
     fn raise(&self, id: &LeaseId, end: u64) -> Call {
@@ -212,7 +206,6 @@ impl Inspect for Lock {
                 Arg::Text(self.channel.clone()),
                 age,
                 Arg::Number(self.retention_ms),
-                Arg::Number(self.grain_us),
             ],
         }
     }
@@ -258,14 +251,8 @@ fn read_queue(queue: &[Reply]) -> Option<Option<Box<InQueue>>> {
     Some(Some(Box::new(InQueue { ahead, server_us, waiting })))
 }
 
-fn entry(ticket: &Ticket) -> Arg {
-    ticket.entry.clone().map_or(Arg::Word(""), Arg::Text)
-}
-
 /// The command that publishes releases.
 const PUBLISH: &str = "PUBLISH";
-/// A refusal lists so many of those who wait.
-const SHOWN: u64 = 8;
 /// A status lists so many of those who wait.
 const LISTED: u64 = 1000;
 

@@ -33,24 +33,24 @@ fn try_once(id: &str) -> Call {
 
 /// A release of a lease that has queued. It came by an answer.
 fn leave(id: &str) -> Call {
-    release(id).and(QUEUE, &["86400000", "1", &entry(id), "0"])
+    release(id).and(QUEUE, &["86400000", &entry(id)])
 }
 
 /// A release of a lease that came by message.
 fn leave_granted(id: &str) -> Call {
-    release(id).and(QUEUE, &["86400000", "1", &entry(id), "1"])
+    release(id).and(QUEUE, &["86400000", &entry(id), "1"])
 }
 
 fn leave_later(id: &str, keep_ms: u64) -> Call {
-    release_later(id, keep_ms).and(QUEUE, &["86400000", "1", &entry(id), "0"])
+    release_later(id, keep_ms).and(QUEUE, &["86400000", &entry(id)])
 }
 
 fn force() -> Call {
-    force_unlock().and(QUEUE, &["86400000", "1"])
+    force_unlock().and(QUEUE, &["86400000"])
 }
 
 fn force_if(id: &str) -> Call {
-    force_unlock_if(id).and(QUEUE, &["86400000", "1"])
+    force_unlock_if(id).and(QUEUE, &["86400000"])
 }
 
 fn look(show: u32) -> Call {

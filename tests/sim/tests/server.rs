@@ -158,24 +158,26 @@ fn script_call(rng: &mut Rng) -> Vec<Vec<u8>> {
         2 => format!("2500 1 {LISTENS} {id}"),
         _ => format!("30000 3 {GONE} {id}"),
     };
-    let granted = ["0", "1"][rng.below(2) as usize];
+    let show: &[&str] = if !entry.is_empty() && rng.chance(500) { &["2"] } else { &[] };
+    let queueing: &[&str] = if entry.is_empty() { &[] } else { &[&entry] };
+    let granted: &[&str] = if !entry.is_empty() && rng.chance(500) { &["1"] } else { &[] };
     let end = ["1", "9007199254740000"][rng.below(2) as usize];
     let (name, mut keys, args): (_, Vec<&str>, Vec<&str>) = match rng.below(8) {
         0..3 => (
             "lock_acquire",
             vec![lock, &token],
-            vec![id, count, ttl, "3", retention, grain, &channel, &entry, "2"],
+            [&[id, count, ttl, "3", retention, grain, &channel], &queueing[..], show].concat(),
         ),
         3 => ("lock_renew", vec![lock], vec![id, count, ttl]),
         4 => (
             "lock_release",
             vec![lock, &token],
-            vec![id, verb, &channel, keep, retention, grain, &entry, granted],
+            [&[id, verb, &channel, keep, retention], &queueing[..], granted].concat(),
         ),
         5 => ("lock_status", vec![lock, &token], vec![&channel, "3"]),
         6 if rng.chance(500) => ("preflight", vec![], vec!["probe", verb]),
         6 => ("fence_raise", vec![lock, &token], vec![id, end, retention]),
-        _ => ("force_unlock", vec![lock, &token], vec![id, verb, &channel, age, retention, grain]),
+        _ => ("force_unlock", vec![lock, &token], vec![id, verb, &channel, age, retention]),
     };
     let may_queue = ["lock_acquire", "lock_release", "lock_status", "force_unlock"].contains(&name);
     if may_queue && rng.chance(800) {
@@ -203,7 +205,7 @@ fn command(rng: &mut Rng) -> Vec<Vec<u8>> {
         1 => words(&["SET", key, "5"]),
         2 => words(&["set", key, "6", "px", number]),
         3 => words(&["SET", key, "7", "PX", number, "GET"]),
-        4 => words(&["SET", key, "8", "NOSUCH"]),
+        4 => words(&["SET", key, "8", ["NOSUCH", "KEEPTTL"][rng.below(2) as usize]]),
         5 => words(&["INCR", key]),
         6 => words(&["DEL", key, "gone"]),
         7 => words(&["EXISTS", key, key]),

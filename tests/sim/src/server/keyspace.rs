@@ -155,10 +155,11 @@ impl Keyspace {
 
     fn set(&mut self, args: &[Vec<u8>]) -> Answer {
         let mut options = args[2..].iter();
-        let (mut expires_at_ms, mut gives_old) = (None, false);
+        let (mut expires_at_ms, mut gives_old, mut keeps_end) = (None, false, false);
         while let Some(option) = options.next() {
             match &*option.to_ascii_lowercase() {
                 b"get" => gives_old = true,
+                b"keepttl" => keeps_end = true,
                 b"px" => {
                     let duration = integer(options.next().ok_or(SYNTAX)?)?;
                     let at = self.now_ms().checked_add(duration).filter(|_| duration > 0);
@@ -168,6 +169,9 @@ impl Keyspace {
             }
         }
         let old = if gives_old { self.get(&args[..1])? } else { Value::ok() };
+        if keeps_end {
+            expires_at_ms = self.entry(&args[0]).and_then(|entry| entry.expires_at_ms);
+        }
         let data = Data::Text(args[1].clone());
         self.entries.insert(args[0].clone(), Entry { data, expires_at_ms });
         Ok(old)
