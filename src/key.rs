@@ -14,6 +14,7 @@ const REDISSON_TOKEN_PREFIX: &str = "redisson_lock_token";
 const CHANNEL_PREFIX: &str = "redisson_lock__channel";
 const QUEUE_PREFIX: &str = "leasehold_queue";
 const MAILBOX_PREFIX: &str = "leasehold_mailbox";
+const WITNESS_PREFIX: &str = "leasehold_synced";
 
 /// Returns the key of a lock's fencing counter; with `redisson`, that of the counter of Redisson's FencedLock.
 pub(crate) fn token_key(name: &str, redisson: bool) -> Arc<str> {
@@ -43,6 +44,11 @@ pub(crate) fn mailbox(client: &str, nonce: &str) -> Arc<str> {
     format!("{MAILBOX_PREFIX}:{client}:{nonce}").into()
 }
 
+/// Returns the key of the write that asks a server's replicas how far they are. It lives for a millisecond.
+pub(crate) fn witness_key(name: &str) -> Arc<str> {
+    prefixed(WITNESS_PREFIX, name)
+}
+
 /// Follows Redisson's rule: braces keep all keys of a lock in one slot, unless the name contains braces.
 fn prefixed(prefix: &str, name: &str) -> Arc<str> {
     if name.contains('{') {
@@ -64,6 +70,8 @@ pub(crate) fn lock_name_problem(name: &str) -> Option<&'static str> {
         Some("it is the key of another lock's fencing counter")
     } else if begins_with(&QUEUE_PREFIX) {
         Some("it is the key of another lock's queue")
+    } else if begins_with(&WITNESS_PREFIX) {
+        Some("it is a key that the client overwrites")
     } else {
         None
     }

@@ -75,6 +75,12 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
+    /// Returns true if a script granted, renewed or raised something: it says so by a 1, alone or in the first place.
+    pub(crate) fn is_yes(&self) -> bool {
+        let first = self.list().map_or(Some(self), <[Reply]>::first);
+        first.and_then(Reply::number) == Some(1)
+    }
+
     pub(crate) fn number(&self) -> Option<i64> {
         match self {
             Self::Number(number) => Some(*number),
@@ -146,5 +152,8 @@ mod tests {
         assert_eq!(replies.map(Reply::text), [Some("x"), Some("-8"), None, None, None]);
         let items = &[Reply::Nil][..];
         assert_eq!(replies.map(Reply::list), [None, None, None, Some(items), None]);
+        let lists = [vec![], vec![Reply::Number(0)], vec![Reply::Number(1), Reply::Nil]];
+        assert_eq!(lists.map(|items| Reply::List(items).is_yes()), [false, false, true]);
+        assert_eq!([0, 1].map(|number| Reply::Number(number).is_yes()), [false, true]);
     }
 }

@@ -22,6 +22,7 @@ struct Settings {
     redisson_fencing: Option<bool>,
     restart_quarantine: Option<Seconds>,
     min_validity: Option<Seconds>,
+    synced: Option<u32>,
     self_wait: Option<SelfWait>,
     log_findings: Option<bool>,
 }
@@ -42,7 +43,7 @@ impl<'de> Deserialize<'de> for ClientBuilder {
         let mut builder = Client::builder();
         apply!(
             builder, settings:
-            nodes name name_prefix redisson_fencing self_wait log_findings;
+            nodes name name_prefix redisson_fencing synced self_wait log_findings;
             ttl response_timeout connect_timeout unavailable_after handoff_window token_retention
             restart_quarantine min_validity
         );

@@ -153,6 +153,19 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets how many replicas must have a grant or a renewal before it counts. The client waits for them with `WAIT` on a
+    /// second connection, for at most a third of the [`response_timeout`](Self::response_timeout). What too few of them
+    /// have in that time is given back, and the call fails with [`Error::Unavailable`] or tries again; a lease that is
+    /// not renewed in this way is lost at its end. Default: zero, which waits for none.
+    ///
+    /// A lock outlives a failover only if the replica that is promoted has it. So this protects from the loss of locks
+    /// only if every replica that can be promoted is counted, and then one dead replica stops all locks. It is for one
+    /// server or one deployment of Sentinel or Cluster: several masters have no replicas.
+    pub fn synced(mut self, replicas: u32) -> Self {
+        self.config.synced = replicas;
+        self
+    }
+
     /// Sets how the client reacts to a task that waits for a lock that it holds itself. Default: [`SelfWait::Warn`].
     pub fn self_wait(mut self, reaction: SelfWait) -> Self {
         self.config.self_wait = reaction;

@@ -45,6 +45,8 @@ pub(crate) struct Config {
     /// `None` means the default for this deployment.
     pub(crate) restart_quarantine: Option<Duration>,
     pub(crate) deployment: Deployment,
+    /// The number of replicas that must have a grant or a renewal before it counts.
+    pub(crate) synced: u32,
 }
 
 impl Config {
@@ -52,6 +54,12 @@ impl Config {
         Error::check_name(&self.name, key::client_name_problem(&self.name))?;
         Error::check_name(&self.name_prefix, key::name_prefix_problem(&self.name_prefix))?;
         self.deployment.check()?;
+        if self.synced > 0 && self.deployment.is_quorum() {
+            return Err(Error::SingleServerOnly {
+                what: "`synced`",
+                why: "the servers of a quorum have no replicas, and a majority of them must grant anyway",
+            });
+        }
         check_range("restart_quarantine", self.quarantine(), Duration::ZERO, LONGEST_TTL)?;
         self.check_lease("ttl", self.ttl)?;
         check_range("min_validity", self.min_validity, Duration::ZERO, self.ttl / 2)?;
@@ -134,6 +142,12 @@ impl Config {
         self.response_timeout.min(ttl / 3)
     }
 
+    /// Returns the time for which a server waits for its replicas. A call that is answered in time may have to wait for
+    /// the `WAIT` of others before its own.
+    pub(crate) fn sync_timeout(&self) -> Duration {
+        self.response_timeout / 3
+    }
+
     /// Returns the milliseconds for which a counter is kept after its last use; 0 means forever, as in Redisson.
     pub(crate) fn retention_ms(&self) -> u64 {
         if self.redisson_fencing { 0 } else { self.token_retention.as_millis() as u64 }
@@ -156,6 +170,7 @@ impl Default for Config {
             min_validity: Duration::ZERO,
             restart_quarantine: None,
             deployment: Deployment::Server,
+            synced: 0,
         }
     }
 }

@@ -108,6 +108,11 @@ impl<T> Round<T> {
         Self::send_where(nodes, clock, call, |_| None)
     }
 
+    /// Puts `call` to all nodes: it lengthens what they granted.
+    pub(crate) fn renew(nodes: &[Node], clock: &Clock, call: Call) -> Self {
+        Self::send_with(nodes, clock, call, |_| None, Node::send_durable)
+    }
+
     /// Puts `call` to all nodes, for their votes: it may grant something.
     pub(crate) fn elect(nodes: &[Node], clock: &Clock, call: Call) -> Self {
         Self::send_with(nodes, clock, call, |_| None, Node::send_vote)

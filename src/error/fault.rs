@@ -78,6 +78,11 @@ pub(crate) enum Fault {
     /// The server's data was replaced since the client connected, so the call ran on other data.
     #[error("it was a replica in the meantime, so this grant does not count")]
     Replaced,
+    /// The call ran, but too few replicas have what it wrote.
+    #[error(
+        "only {acked} of the {wanted} replicas that `synced` asks for have it after {within:?}"
+    )]
+    NotSynced { acked: u32, wanted: u32, within: Duration },
     /// No majority of the nodes gave a usable answer. Each failure has its own cause.
     #[error("no majority: {}", listed(.failures))]
     NoMajority {
@@ -104,6 +109,7 @@ impl Fault {
             | Self::Broken(_)
             | Self::Unexpected(_)
             | Self::Replaced
+            | Self::NotSynced { .. }
             | Self::Closed => true,
             Self::NoMajority { failures, .. } => {
                 failures.iter().any(|node| node.fault.may_have_run())

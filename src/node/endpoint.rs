@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::connector::Connector;
 use super::greeting::Greeting;
+use super::witness::Synced;
 use crate::clock::{Clock, Timestamp};
 use crate::error::Fault;
 
@@ -23,6 +24,8 @@ pub(super) struct Endpoint {
     pub(super) response_timeout: Duration,
     pub(super) connect_timeout: Duration,
     pub(super) connections_made: AtomicU64,
+    /// Grants count only once so many replicas have them.
+    pub(super) synced: Option<Synced>,
 }
 
 impl Endpoint {

@@ -129,6 +129,19 @@ impl Handshake<'_> {
         Ok(optional(self.ask(kill).await)?.is_some())
     }
 
+    /// Checks a connection for a [`Witness`](super::witness::Witness): it must lead to the same run of a server, and its
+    /// user must be allowed to wait for replicas.
+    pub(super) async fn check_witness(&self, run: &Run) -> Result<(), Fault> {
+        let met = info(self, "server").await?.remove("run_id");
+        if met.is_none() || met != run.id {
+            let why = "a second connection to it led to another server";
+            return Err(Fault::Down(why.into()));
+        }
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(0).arg(1);
+        self.ask(wait).await.map(|_| ())
+    }
+
     async fn check_rights(&self) -> Result<(), Fault> {
         let call = Call {
             script: &PREFLIGHT,

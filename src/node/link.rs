@@ -16,6 +16,7 @@ use super::mailbox::Epoch;
 use super::past::Past;
 use super::releases::PendingRelease;
 use super::wire;
+use super::witness::Witness;
 use crate::clock::Timestamp;
 use crate::error::Fault;
 use crate::key::LeaseId;
@@ -68,6 +69,8 @@ pub(super) struct Connection {
     pub(super) counts_from: Timestamp,
     /// The past on which `counts_from` depends, if it does.
     pub(super) past: Option<Arc<Past>>,
+    /// Waits for the replicas, if grants count only once replicas have them.
+    pub(super) witness: Option<Arc<Witness>>,
 }
 
 impl Connection {
@@ -83,17 +86,28 @@ impl Connection {
         self.sent(self.commands.call(call, with_body))
     }
 
+    /// Sends a call whose success counts only once enough replicas have what it wrote.
+    pub(super) fn send_durable(&self, call: &Call, with_body: bool) -> Sent {
+        let Some(witness) = self.witness.clone() else { return self.send(call, with_body) };
+        let (answer, name) = (self.commands.call(call, with_body), call.keys[0].clone());
+        self.sent(InFlight::start(async move { witness.confirmed(answer.await?, &name).await }))
+    }
+
     /// Sends a call that may grant something. After it, the server is asked whether it is still the master that the
     /// client met, because a demotion need not break the connection.
     pub(super) fn send_vote(&self, call: &Call, with_body: bool) -> Sent {
+        let Some(past) = self.past.clone() else { return self.send_durable(call, with_body) };
         let granting = self.commands.call(call, with_body);
-        let Some(past) = self.past.clone() else { return self.sent(granting) };
         let asking = self.commands.send(info_command("replication"));
+        let (witness, name) = (self.witness.clone(), call.keys[0].clone());
         self.sent(InFlight::start(async move {
             let reply = granting.await?;
-            match past.goes_on_in(&Past::read(&fields(&asking.await?))) {
-                true => Ok(reply),
-                false => Err(Fault::Replaced),
+            if !past.goes_on_in(&Past::read(&fields(&asking.await?))) {
+                return Err(Fault::Replaced);
+            }
+            match witness {
+                Some(witness) => witness.confirmed(reply, &name).await,
+                None => Ok(reply),
             }
         }))
     }

@@ -26,6 +26,7 @@ mod shared;
 mod status;
 mod supervisor;
 mod wire;
+mod witness;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,6 +63,7 @@ use link::{Connection, LinkState};
 use releases::Sending;
 use shared::Shared;
 use supervisor::Supervisor;
+use witness::Synced;
 
 /// One Redis deployment. Clones are the same.
 #[derive(Clone)]
@@ -104,6 +106,8 @@ impl Node {
             response_timeout: config.response_timeout,
             connect_timeout: config.connect_timeout,
             connections_made: AtomicU64::new(0),
+            synced: (config.synced > 0)
+                .then(|| Synced { replicas: config.synced, within: config.sync_timeout() }),
         });
         let mailbox = Mailbox::new(&config.name, clock.nonce());
         let hub = Hub::start(endpoint.clone(), mailbox, tasks);
@@ -147,7 +151,17 @@ impl Node {
         self.send_by(|connection| connection.send(call, true))
     }
 
-    /// Like [`send`](Self::send), for a call that may grant something: it fails if the server no longer has the data
+    /// Like [`send`](Self::send), for a call whose success counts only once enough replicas have what it wrote.
+    pub(crate) fn send_durable(&self, call: &Call) -> Result<Sent, Fault> {
+        self.send_by(|connection| connection.send_durable(call, false))
+    }
+
+    /// Like [`send_durable`](Self::send_durable), with the script's text.
+    pub(crate) fn send_durable_whole(&self, call: &Call) -> Result<Sent, Fault> {
+        self.send_by(|connection| connection.send_durable(call, true))
+    }
+
+    /// Like [`send_durable`](Self::send_durable), for a call that may grant something: it fails if the server no longer has the data
     /// that it had when the client met it.
     pub(crate) fn send_vote(&self, call: &Call) -> Result<Sent, Fault> {
         self.send_by(|connection| connection.send_vote(call, false))

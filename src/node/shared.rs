@@ -153,9 +153,10 @@ impl Shared {
         }
     }
 
-    /// Returns true if the node's answers are votes, or if its restarts matter: then its server must be identified.
+    /// Returns true if the node's answers are votes, if its restarts matter, or if replicas are waited for on
+    /// a second connection: then its server must be identified.
     pub(super) fn votes(&self) -> bool {
-        self.servers.is_some() || self.quarantine.lock().is_on()
+        self.servers.is_some() || self.quarantine.lock().is_on() || self.endpoint.synced.is_some()
     }
 }
 

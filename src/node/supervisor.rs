@@ -13,6 +13,7 @@ use super::predecessors::Predecessors;
 use super::quarantine::Run;
 use super::releases::{Releases, Sending};
 use super::shared::Shared;
+use super::witness::Witness;
 use crate::clock::Timestamp;
 use crate::error::Fault;
 use crate::events::{self, Burst, Events, Outage};
@@ -236,7 +237,8 @@ impl Supervisor {
             shared.hub.probe(until).await?;
             self.may_listen = true;
         }
-        let (connection, is_another) = self.meet(commands, &run);
+        let witness = witness(&shared, &run, until).await?;
+        let (connection, is_another) = self.meet(commands, &run, witness);
         self.predecessors.follow(identity);
         self.lost = lost;
         self.put_in_use(connection, is_another);
@@ -245,7 +247,12 @@ impl Supervisor {
 
     /// Returns the connection with what follows from the run of its server, and whether that is another run than the
     /// last one, or another history.
-    fn meet(&self, commands: Commands, run: &Run) -> (Connection, bool) {
+    fn meet(
+        &self,
+        commands: Commands,
+        run: &Run,
+        witness: Option<Arc<Witness>>,
+    ) -> (Connection, bool) {
         let made_at = self.shared.endpoint.clock.now();
         let mut quarantine = self.shared.quarantine.lock();
         let is_another = quarantine.meet(run);
@@ -257,6 +264,7 @@ impl Supervisor {
             run: quarantine.run,
             counts_from: quarantine.until,
             past: quarantine.is_on().then(|| Arc::new(run.past.clone())),
+            witness,
         };
         (connection, is_another)
     }
@@ -293,6 +301,21 @@ impl Supervisor {
             self.events.connected_again(&shared.endpoint.address, &outage, clock.now());
         }
     }
+}
+
+/// Makes the second connection, on which the client waits for replicas, if it must. It must lead to the same server.
+async fn witness(
+    shared: &Shared,
+    run: &Run,
+    until: Timestamp,
+) -> Result<Option<Arc<Witness>>, Fault> {
+    let endpoint = &shared.endpoint;
+    let Some(synced) = endpoint.synced else { return Ok(None) };
+    let made = endpoint.connect(&Arc::default(), until).await?;
+    let commands = Commands::new(made, endpoint.greeting.secrets.clone());
+    let limit = endpoint.connect_timeout;
+    Handshake { shared, commands: &commands, limit, until }.check_witness(run).await?;
+    Ok(Some(Arc::new(Witness::new(commands, synced))))
 }
 
 /// The supervisor ends when nothing is left to do, or is dropped with its runtime: then only a farewell can be sent.

@@ -41,6 +41,7 @@ mod settings;
 mod shutting_down;
 mod status;
 mod support;
+mod synced;
 mod terms;
 mod turns;
 mod wrong_addresses;

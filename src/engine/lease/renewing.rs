@@ -66,7 +66,7 @@ impl Lease {
         let again = |node: &Node, call: &Call| {
             let state = self.state.lock();
             match state.phase {
-                Phase::Held => node.send_whole(call),
+                Phase::Held => node.send_durable_whole(call),
                 Phase::Lost(_) | Phase::Released => Err(Fault::NoScript),
             }
         };

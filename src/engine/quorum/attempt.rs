@@ -181,7 +181,8 @@ impl Attempt {
         let stepped = mailed.received_at < began_at;
         let enough = (lasts / 2).max(quorum.config.min_validity);
         let short = deadline.since(now) < enough || (fixed && lasts < ttl);
-        if stepped || short || node.bar(now).is_some() {
+        // What a message grants is known to the replicas only once an ask was confirmed by them.
+        if stepped || short || node.bar(now).is_some() || quorum.config.synced > 0 {
             return None;
         }
         let acquires = std::mem::take(&mut self.undo.acquires);

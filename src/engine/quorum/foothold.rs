@@ -171,7 +171,7 @@ impl Foothold {
             (Asked::Acquire, Err(Fault::NoScript)) => true,
             (Asked::Renewal(ttl), Err(Fault::NoScript)) => {
                 let call = heal.kind.renew(&heal.ticket.id, heal.count, ttl);
-                if let Ok(sent) = node.send_whole(&call) {
+                if let Ok(sent) = node.send_durable_whole(&call) {
                     let asked = Asked::Renewal(ttl);
                     let again = Late { sent, sent_at: now, asked, _behind: None };
                     self.memory().late = Some(again);
@@ -231,7 +231,7 @@ impl Foothold {
     pub(crate) fn heal(&mut self, node: &Node, heal: &Heal<'_>, now: Timestamp) -> bool {
         let acquire = heal.kind.acquire(heal.ticket, heal.ttl, 0);
         // Whole: nobody waits for the answer, to send it again if its script is not known.
-        let Ok(sent) = node.send_whole(&acquire) else { return false };
+        let Ok(sent) = node.send_durable_whole(&acquire) else { return false };
         self.acquires = self.acquires.and(Some(sent.generation));
         // Of no use where the lease was refused, and then it does nothing.
         let behind = node.send_whole(&heal.kind.raise(&heal.ticket.id, heal.block_end)).ok();

@@ -205,7 +205,7 @@ impl Quorum {
         count: u32,
         ttl: Duration,
     ) -> Result<Renewal, Fault> {
-        let round = Round::send(&self.nodes, &self.clock, kind.renew(id, count, ttl));
+        let round = Round::renew(&self.nodes, &self.clock, kind.renew(id, count, ttl));
         if round.votes.iter().any(|vote| vote.is_pending()) {
             return Ok(Renewal { round, count, ttl });
         }

@@ -117,6 +117,7 @@ fn endpoint(server: &Server) -> Arc<Endpoint> {
         response_timeout: Duration::from_secs(1),
         connect_timeout: Duration::from_secs(1),
         connections_made: AtomicU64::new(0),
+        synced: None,
     })
 }
 

@@ -1,0 +1,188 @@
+//! `synced(n)`: a grant or a renewal counts once n replicas have it.
+
+use std::time::Duration;
+
+use leasehold::{Client, ClientBuilder, Error};
+use redis::Value;
+
+use crate::{
+    checks::{LIMIT, exists, nothing_left, soon},
+    support::{Server, eventually},
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A master with a replica that follows it.
+async fn replicated() -> (Server, Server) {
+    let master = Server::with(&["--repl-diskless-sync-delay", "0"]).await;
+    let of = format!("127.0.0.1 {}", master.port());
+    let replica = Server::with(&["--replicaof", &of]).await;
+    eventually(LIMIT, "the replica follows", async || {
+        let info = master.command(&["INFO", "replication"]).await;
+        let info: String = redis::from_redis_value(info).expect("a text");
+        info.contains("state=online")
+    })
+    .await;
+    (master, replica)
+}
+
+fn synced(master: &Server) -> ClientBuilder {
+    Client::builder().nodes([master.url()]).synced(1)
+}
+
+async fn connect(builder: ClientBuilder) -> Client {
+    builder.connect().await.expect("the server accepts the client")
+}
+
+async fn owner_on(server: &Server, name: &str) -> String {
+    let fields = server.command(&["HKEYS", name]).await;
+    let fields: Vec<String> = redis::from_redis_value(fields).expect("a list");
+    fields.concat()
+}
+
+#[tokio::test]
+async fn what_was_granted_is_on_areplica() {
+    let (master, replica) = replicated().await;
+    let client = connect(synced(&master)).await;
+    for round in 0..50 {
+        let guard = client.mutex("n").lock().await.expect("free");
+        assert!(exists(&replica, "n").await, "round {round}");
+        guard.unlock().await.expect("held");
+    }
+    nothing_left(&master, &client).await;
+}
+
+#[tokio::test]
+async fn what_no_replica_has_is_given_back_and_the_error_says_why() {
+    let (master, replica) = replicated().await;
+    let client = connect(synced(&master)).await;
+    replica.pause();
+    let error = client.mutex("n").try_lock().await.expect_err("no replica has it");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(error.to_string().contains("only 0 of the 1 replicas"), "{error}");
+    nothing_left(&master, &client).await;
+
+    replica.resume();
+    let guard = soon("the replica goes on", client.mutex("n").lock()).await.expect("free");
+    assert!(guard.is_held() && exists(&replica, "n").await);
+}
+
+#[tokio::test]
+async fn a_lease_whose_renewals_no_replica_has_ends_when_the_replicas_lease_does() {
+    let (master, replica) = replicated().await;
+    let client = connect(synced(&master).ttl(1500 * MS)).await;
+    let guard = client.mutex("n").lock().await.expect("free");
+    replica.pause();
+    soon("it is lost", guard.lost()).await;
+    assert!(exists(&master, "n").await, "the server had renewed it");
+    replica.resume();
+    drop(guard);
+    nothing_left(&master, &client).await;
+}
+
+#[tokio::test]
+async fn a_renewal_that_a_replica_has_counts() {
+    let (master, replica) = replicated().await;
+    let client = connect(synced(&master).ttl(900 * MS)).await;
+    let guard = client.mutex("n").lock().await.expect("free");
+    let first_end = std::time::Instant::now() + guard.remaining();
+    let renewed = async || std::time::Instant::now() > first_end || !guard.is_held();
+    eventually(LIMIT, "the first lease would be over", renewed).await;
+    assert!(guard.is_held() && exists(&replica, "n").await);
+    guard.unlock().await.expect("held");
+}
+
+#[tokio::test]
+async fn nothing_waits_behind_a_replica_that_hangs_but_what_needs_it() {
+    let (master, replica) = replicated().await;
+    let client = connect(synced(&master)).await;
+    let guard = client.mutex("held").lock().await.expect("free");
+    replica.pause();
+    let taking = tokio::spawn({
+        let lock = client.mutex("other");
+        async move { lock.try_lock().await }
+    });
+    eventually(LIMIT, "it was granted", async || exists(&master, "other").await).await;
+    guard.unlock().await.expect("held");
+    let status = client.mutex("other").status().await.expect("asked");
+    assert!(status.holder.is_some() && !taking.is_finished(), "they waited for the replica");
+    soon("it ends", taking).await.expect("no panic").expect_err("no replica has it");
+    replica.resume();
+    nothing_left(&master, &client).await;
+}
+
+#[tokio::test]
+async fn a_lock_that_passes_by_message_is_on_a_replica_before_it_is_used() {
+    let (master, replica) = replicated().await;
+    let [first, second] = [connect(synced(&master)).await, connect(synced(&master)).await];
+    for round in 0..20 {
+        let guard = first.mutex("n").lock().await.expect("free");
+        let waiting = tokio::spawn({
+            let lock = second.mutex("n");
+            async move { lock.lock().await }
+        });
+        eventually(LIMIT, "it waits", async || {
+            let status = first.mutex("n").status().await.expect("asked");
+            !status.waiting.is_empty()
+        })
+        .await;
+        let before = owner_on(&replica, "n").await;
+        guard.unlock().await.expect("held");
+        let guard = soon("its turn", waiting).await.expect("no panic").expect("granted");
+        assert_ne!(owner_on(&replica, "n").await, before, "round {round}");
+        guard.unlock().await.expect("held");
+    }
+    let guard = first.mutex("n").lock().await.expect("free");
+    let waiting = tokio::spawn({
+        let lock = second.mutex("n");
+        async move { lock.lock_with_timeout(1500 * MS).await }
+    });
+    eventually(LIMIT, "it waits", async || {
+        !first.mutex("n").status().await.expect("asked").waiting.is_empty()
+    })
+    .await;
+    replica.pause();
+    guard.unlock().await.expect("held");
+    soon("its time is over", waiting).await.expect("no panic").expect_err("no replica has it");
+    replica.resume();
+    nothing_left(&master, &first).await;
+    nothing_left(&master, &second).await;
+}
+
+#[tokio::test]
+async fn one_wait_serves_all_grants_that_came_before_it() {
+    let (master, replica) = replicated().await;
+    let client = connect(synced(&master)).await;
+    let waits = async || {
+        let stats = master.command(&["INFO", "commandstats"]).await;
+        let stats: String = redis::from_redis_value(stats).expect("a text");
+        let line = stats.lines().find(|line| line.starts_with("cmdstat_wait:")).map(str::to_owned);
+        let calls = line.and_then(|line| line.split(['=', ',']).nth(1).map(str::to_owned));
+        calls.map_or(0, |calls| calls.parse::<u32>().expect("a number"))
+    };
+    let before = waits().await;
+    // Each acquire is answered by the master, which then waits in vain for the same replica.
+    replica.pause();
+    let names: Vec<String> = (0..64).map(|n| format!("n{n}")).collect();
+    let locks: Vec<_> = names.iter().map(|name| client.mutex(name)).collect();
+    let taken = futures_util::future::join_all(locks.iter().map(|lock| lock.try_lock())).await;
+    assert!(taken.iter().all(Result::is_err));
+    let waited = waits().await - before;
+    assert!((1..=8).contains(&waited), "{waited} WAITs for 64 grants");
+    replica.resume();
+    nothing_left(&master, &client).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_synced_is_refused_at_once() {
+    let (master, _replica) = replicated().await;
+    let three = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"];
+    let quorum = Client::builder().nodes(three).synced(1).connect().await;
+    assert!(matches!(quorum, Err(Error::SingleServerOnly { .. })), "{quorum:?}");
+
+    let rights = ["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-wait"];
+    assert_eq!(master.command(&rights).await, Value::Okay);
+    let denied = Client::builder().nodes([master.url_as("u", "p")]).synced(1).connect().await;
+    let error = denied.expect_err("it may not wait");
+    assert!(matches!(error, Error::Denied { .. }) && error.to_string().contains("wait"), "{error}");
+}
