@@ -1,7 +1,7 @@
 -- Reads who holds the lock, and who waits for it. Changes nothing.
 -- KEYS: 1 name, 2 token, 3 queue (optional)
 -- ARGV: 1 channel of the lock, 2 show (how many of those who wait are listed; only with a queue)
--- Returns {pttl, holder, hold count, last token taken, subscribers}; pttl -2 and nils where there is nothing. With a queue it goes on: server_us, list of those who wait (nonce and id, and microsecond of the arrival, of each).
+-- Returns {pttl, holder, hold count, last token taken, subscribers}; pttl -2 and nils where there is nothing. With a queue it goes on: server_us, list of those who wait (entry, and microsecond of the arrival, of each).
 local pttl = redis.call('PTTL', KEYS[1])
 local holder = redis.call('HRANDFIELD', KEYS[1])
 local count = holder and redis.call('HGET', KEYS[1], holder)

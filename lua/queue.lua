@@ -125,17 +125,9 @@ local function queue()
     end
   end
 
-  -- The first `show` in the queue as a flat list: the nonce and the id of each, and the microsecond of its arrival.
+  -- The first `show` in the queue as a flat list: the entry and the microsecond of the arrival of each.
   local function waiters(show)
-    local list = {}
-    if show > 0 then
-      local entries = redis.call('ZRANGE', KEYS[3], 0, show - 1, 'WITHSCORES')
-      for i = 1, #entries, 2 do
-        list[i] = string.match(entries[i], '^%d+ %d+ (%x+ .*)$') or entries[i]
-        list[i + 1] = tonumber(entries[i + 1])
-      end
-    end
-    return list
+    return show > 0 and redis.call('ZRANGE', KEYS[3], 0, show - 1, 'WITHSCORES') or {}
   end
 
   return pump, tell_head, leave, waiters

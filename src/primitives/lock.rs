@@ -218,11 +218,12 @@ fn read_ttl(pttl: &Reply) -> Option<Duration> {
 
 /// Reads the list of a queue's first entries, each with the time of its arrival. `server_us` is the server's time.
 fn read_waiters(server_us: &Reply, entries: &Reply) -> Option<Vec<Waiter>> {
-    let number = |reply: &Reply| u64::try_from(reply.number()?).ok();
-    let now_us = number(server_us)?;
+    let now_us = u64::try_from(server_us.number()?).ok()?;
     let read = |entry: &[Reply]| {
         let [entry, since_us] = entry else { return None };
-        Some(Waiter::new(client_and_nonce(entry.text()?).0, number(since_us)?, now_us))
+        // An entry that is none of ours may have any number.
+        let since_us: f64 = since_us.text()?.parse().ok()?;
+        Some(Waiter::new(client_and_nonce(entry.text()?).0, since_us as u64, now_us))
     };
     entries.list()?.chunks(2).map(read).collect()
 }
@@ -234,9 +235,10 @@ fn mailboxes(entries: &Reply) -> u32 {
     clients.len() as u32
 }
 
-/// The scripts list an entry as the text `nonce client:uuid`. The nonce distinguishes clients of one name.
+/// An entry is the text `ttl_ms block nonce client:uuid`. The nonce distinguishes clients of one name.
 fn client_and_nonce(entry: &str) -> (&str, &str) {
-    let (nonce, id) = entry.split_once(' ').unwrap_or(("", entry));
+    let mut words = entry.splitn(4, ' ').skip(2);
+    let (nonce, id) = words.next().zip(words.next()).unwrap_or(("", entry));
     (id.rsplit_once(':').map_or(id, |(client, _)| client), nonce)
 }
 
@@ -277,12 +279,15 @@ mod tests {
         };
         assert_eq!(read(&[]).expect("without a queue").waiting, []);
         assert_eq!(waiters(&[]), Some((String::new(), 2)));
-        let one = text("00000000000000aa web-1:x");
-        let same_name = text("00000000000000bb web-1:y");
-        let other = text("00000000000000cc web-2:z");
-        let [early, late] = [text("8000000"), Reply::Number(8_500_000)];
+        let one = text("30000 1 00000000000000aa web-1:x");
+        let same_name = text("30000 1 00000000000000bb web-1:y");
+        let other = text("30000 16 00000000000000cc web-2:z");
+        let [early, late] = [text("8000000"), text("8500000")];
         let entries = [&one, &early, &other, &late].map(Clone::clone);
         assert_eq!(waiters(&entries), Some(("web-1 for 1s, web-2 for 500ms".to_owned(), 4)));
+        let foreign = [text("by hand"), text("1.5"), other.clone(), text("inf")];
+        let ages = "by hand for 9s, web-2 for 0ns";
+        assert_eq!(waiters(&foreign), Some((ages.to_owned(), 4)));
         for odd in [&entries[..3], &entries[1..3], &[one.clone(), text("soon")][..]] {
             assert_eq!(waiters(odd), None);
         }
@@ -307,7 +312,7 @@ mod tests {
         };
         let java = || text("0f3a8c1e-5b7d-4e21-9c44-2a6b7d8e9f01:42");
         let ours = || text(OURS);
-        let entry = [text("aa a:x"), Reply::Number(1)];
+        let entry = [text("30000 1 aa a:x"), text("1")];
         assert_eq!((waiting(java(), 2, &entry), waiting(java(), 0, &entry)), (2, 1));
         assert_eq!((waiting(java(), 2, &[]), waiting(ours(), 2, &entry)), (2, 3));
     }

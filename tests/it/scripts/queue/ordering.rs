@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use redis::Value;
 
-use super::{NONCE, QUEUE, ask, entry, line, listen, look, queued, try_once};
+use super::{QUEUE, ask, entry, line, listen, look, queued, try_once};
 use crate::scripts::bench::{Bench, acquire, release};
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn a_refusal_and_a_status_list_the_first_that_wait() {
     let _mailboxes = line(&mut bench, ["b", "c", "d"]).await;
     let held = "[a:1, 1] 30s";
     let show = |count: &str| acquire("d:1").and(QUEUE, &[&entry("d:1"), count]);
-    let [b, c, d] = ["b:1", "c:1", "d:1"].map(|id| format!("{NONCE} {id}, token"));
+    let [b, c, d] = ["b:1", "c:1", "d:1"].map(|id| format!("{}, token", entry(id)));
     let refused = format!("[0, 30s, a:1, 0, 2, token, [{b}, {c}]]");
     bench.expect(&show("2"), &refused, held).await;
     let all = format!("[{b}, {c}, {d}]");
@@ -87,7 +87,8 @@ async fn a_status_shows_the_arrivals_and_the_time_exactly() {
     let _mailboxes = line(&mut bench, ["b"]).await;
     let Ok(Value::Array(status)) = bench.run(&look(1)).await else { panic!("not a list") };
     let [.., Value::Int(now), Value::Array(waiting)] = &status[..] else { panic!("{status:?}") };
-    let [_, Value::Int(since)] = waiting[..] else { panic!("{waiting:?}") };
+    let [_, Value::BulkString(since)] = &waiting[..] else { panic!("{waiting:?}") };
+    let since: i64 = String::from_utf8_lossy(since).parse().expect("whole microseconds");
     assert!(before <= since && since < *now && *now <= now_us() as i64, "{since} {now}");
 }
 
