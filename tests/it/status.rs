@@ -81,7 +81,10 @@ async fn clients_of_one_name_that_wait_are_counted_each() {
     let (server, [holder, one, two]) = setup().await;
     assert_eq!(one.name(), two.name(), "both have the name of this process");
     let guard = holder.mutex("n").lock().await.expect("free");
-    let waiting = [&one, &one, &two].map(|client| tokio::spawn(client.mutex("n").lock()));
+    let waiting = [&one, &one, &two].map(|client| {
+        let turn = client.mutex("n").lock();
+        tokio::spawn(async move { turn.await?.unlock().await })
+    });
     eventually(LIMIT, "both clients wait", async || {
         let status = holder.mutex("n").status().await;
         status.is_ok_and(|status| (status.waiting_clients, status.waiting.len()) == (2, 2))
@@ -89,9 +92,7 @@ async fn clients_of_one_name_that_wait_are_counted_each() {
     .await;
     guard.unlock().await.expect("held");
     for waiting in waiting {
-        let guard =
-            soon("its turn comes", waiting).await.expect("no panic").expect("its turn comes");
-        guard.unlock().await.expect("held");
+        soon("its turn comes", waiting).await.expect("no panic").expect("held");
     }
     nothing_left(&server, &one).await;
 }
