@@ -98,6 +98,8 @@ mod tests {
         }
         place.free(NOW, Duration::from_millis(2));
         assert_eq!(place.ask_at(), after_ms(2));
+        place.failed(NOW, Duration::from_millis(7));
+        assert_eq!(place.ask_at(), after_ms(7));
         place.ask_now();
         assert!(place.ask_at() <= NOW);
     }
@@ -114,6 +116,9 @@ mod tests {
         assert!(!place.watches_channel());
         place.first(HeldBy { remaining: None, foreign: true }, NOW, POLL);
         place.first(HeldBy { remaining: None, foreign: false }, NOW, POLL);
+        assert!(!place.watches_channel());
+        place.first(HeldBy { remaining: None, foreign: true }, NOW, POLL);
+        place.free(NOW, POLL);
         assert!(!place.watches_channel());
     }
 }
