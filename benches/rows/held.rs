@@ -30,7 +30,8 @@ pub(crate) async fn held(bench: &Bench, round: u32) -> Outcome<Vec<Figure>> {
         )
         .floor(floor.renewals_per_second),
         Figure::new("our processor time per renewal", Unit::Seconds, ours.cpu_per_renewal)
-            .floor(floor.cpu_per_renewal),
+            .floor(floor.cpu_per_renewal)
+            .aim(Aim::RatioUnder(1.5)),
     ];
     if ours.bytes_per_lock > 0.0 {
         figures.push(

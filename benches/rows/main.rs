@@ -7,7 +7,9 @@
 //! The server is private and ends with the run. Rows with several processes start this program again.
 
 mod by_hand;
+mod bystanders;
 mod clock;
+mod far;
 mod figures;
 mod free;
 mod held;
@@ -15,9 +17,11 @@ mod inside;
 mod processes;
 mod quorum;
 mod relay;
+mod runners;
 mod server;
 mod slow;
 mod table;
+mod waits;
 mod worker;
 
 use std::error::Error;
@@ -104,7 +108,7 @@ impl Settings {
                 _ if arg == "--quick" || arg == "--bench" => {}
                 _ => {
                     return Err(format!(
-                        "usage: scripts/bench [--quick] [rows, 1 to 13], not {arg:?}"
+                        "usage: scripts/bench [--quick] [rows, 1 to 16], not {arg:?}"
                     )
                     .into());
                 }
@@ -139,7 +143,10 @@ impl Bench {
             10 => quorum::pair(self, 3, Last::Healthy).await,
             11 => quorum::pair(self, 5, Last::Healthy).await,
             12 => quorum::pair(self, 5, Last::Hanging).await,
-            _ => quorum::pair(self, 3, Last::Slow).await,
+            13 => quorum::pair(self, 3, Last::Slow).await,
+            14 => far::far(self, round).await,
+            15 => waits::stopped_head(self, round).await,
+            _ => waits::in_line(self, round).await,
         }
     }
 
@@ -174,4 +181,4 @@ fn machine() -> String {
     )
 }
 
-const ROWS: std::ops::RangeInclusive<u8> = 1..=13;
+const ROWS: std::ops::RangeInclusive<u8> = 1..=16;

@@ -44,7 +44,7 @@ pub(crate) async fn contend(bench: &Bench, round: u32) -> Outcome<Vec<Figure>> {
             .floor(2.0)
             .aim(Aim::Under(0.01)),
         Figure::new("fewest / most per process", Unit::Number, fewest_to_most(counts.iter().map(|turns| *turns as f64)))
-            .aim(Aim::Over(0.6)),
+            .aim(Aim::Over(0.9)),
     ])
 }
 

@@ -2,20 +2,14 @@
 
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use leasehold::{Client, Error, Mutex};
-use tokio::task::{AbortHandle, JoinSet};
-
-use crate::by_hand::{ByHand, Keys, TTL_MS, channel};
-use crate::clock::{self, Window};
+use crate::bystanders::Bystander;
+use crate::clock::Window;
 use crate::figures::{Unit, fewest_to_most, percentile};
+use crate::runners::{self, Hold};
 use crate::server::SCRIPTS;
 use crate::table::{Aim, Figure};
-use crate::worker::{self, Worker};
+use crate::worker::Worker;
 use crate::{Bench, Outcome};
-
-pub(crate) const RELAY: &str = "relay";
-pub(crate) const BY_HAND: &str = "relay-by-hand";
 
 /// Who takes part in a relay.
 struct Relay {
@@ -23,38 +17,65 @@ struct Relay {
     processes: u32,
     /// How many clients each process has.
     clients: u32,
-    /// Subscribers of the lock's channel that never ask for it.
+    /// Subscribers of the lock's channel that never ask for it, as Redisson's waiters are for a moment.
     listeners: u32,
+    /// Waiters that are gone: their places in the queue are taken again and again.
+    dead: usize,
     /// Clients besides that wait for a few milliseconds, give up and come again.
     impatient: u32,
+    /// Whether each holds the lock for a millisecond; otherwise nothing is done inside.
+    holds: bool,
     span: Duration,
-    aims: bool,
+    aims: Aims,
 }
 
-const RELAYS: [Relay; 6] = [
+/// What the figures of a relay should be.
+#[derive(Clone, Copy)]
+struct Aims {
+    p50: Option<Aim>,
+    p99: Option<Aim>,
+    scripts: Option<Aim>,
+    subscribing: Option<Aim>,
+    evenness: Option<Aim>,
+    turns: Option<Aim>,
+}
+
+const RELAYS: [Relay; 8] = [
     Relay { what: "2 processes", processes: 2, ..PLAIN },
     Relay { what: "4 processes", processes: 4, ..PLAIN },
-    Relay { what: "8 processes", processes: 8, ..PLAIN },
     Relay {
-        what: "64 clients in one process",
-        processes: 1,
-        clients: 64,
-        span: Duration::from_secs(4),
-        aims: false,
+        what: "8 processes",
+        processes: 8,
+        aims: Aims { turns: Some(Aim::Over(800.0)), ..PLAIN.aims },
         ..PLAIN
     },
+    Relay { what: "64 clients in one process", clients: 64, span: Duration::from_secs(4), ..PLAIN },
     Relay {
         what: "8 processes and 2 subscribers that never ask",
         processes: 8,
         listeners: 2,
-        aims: false,
+        aims: NO_AIMS,
+        ..PLAIN
+    },
+    Relay {
+        what: "8 processes and 2 dead waiters",
+        processes: 8,
+        dead: 2,
+        aims: Aims { p99: Some(Aim::RatioUnder(1.2)), ..NO_AIMS },
         ..PLAIN
     },
     Relay {
         what: "8 processes and 4 clients that give up after 3 ms",
         processes: 8,
         impatient: 4,
-        aims: false,
+        aims: Aims { p99: Some(Aim::RatioUnder(1.2)), ..NO_AIMS },
+        ..PLAIN
+    },
+    Relay {
+        what: "4 processes, nothing done inside",
+        processes: 4,
+        span: Duration::from_secs(1),
+        aims: Aims { evenness: Some(Aim::Over(0.95)), turns: Some(Aim::Over(9000.0)), ..NO_AIMS },
         ..PLAIN
     },
 ];
@@ -64,22 +85,34 @@ const PLAIN: Relay = Relay {
     processes: 1,
     clients: 1,
     listeners: 0,
+    dead: 0,
     impatient: 0,
+    holds: true,
     span: Duration::from_millis(1500),
-    aims: true,
+    aims: Aims {
+        p50: Some(Aim::RatioUnder(0.8)),
+        p99: None,
+        scripts: Some(Aim::AtMost(2.1)),
+        subscribing: Some(Aim::AtMost(0.0)),
+        evenness: Some(Aim::Over(0.95)),
+        turns: None,
+    },
 };
 
+const NO_AIMS: Aims =
+    Aims { p50: None, p99: None, scripts: None, subscribing: None, evenness: None, turns: None };
+
 /// What a relay came to.
-struct Run {
+pub(crate) struct Run {
     /// Seconds from the call of one holder's unlock until the next one holds the lock.
     hand_overs: Vec<f64>,
     /// How often each client had the lock.
-    turns: Vec<u64>,
+    pub(crate) turns: Vec<u64>,
     scripts: f64,
+    /// Commands about subscriptions.
+    subscribing: f64,
+    pub(crate) seconds: f64,
 }
-
-/// A hold: from when until when.
-type Hold = (Duration, Duration);
 
 /// Row 6. In the floor just as many clients send the scripts by hand, and each knows when its turn is.
 pub(crate) async fn relays(bench: &Bench, round: u32) -> Outcome<Vec<Figure>> {
@@ -95,19 +128,22 @@ pub(crate) async fn relays(bench: &Bench, round: u32) -> Outcome<Vec<Figure>> {
 impl Relay {
     async fn run(&self, bench: &Bench, name: &str) -> Outcome<Run> {
         let mut workers = Vec::new();
-        let clients = self.clients.to_string();
+        let (clients, holds) = (self.clients.to_string(), self.holds.to_string());
         for _ in 0..self.processes {
-            let args = [RELAY, bench.url(), name, &clients, FOR_EVER_MS];
+            let args = [runners::RELAY, bench.url(), name, &clients, FOR_EVER_MS, &holds];
             workers.push(Worker::start(&args).await?);
         }
         if self.impatient > 0 {
             let clients = self.impatient.to_string();
-            let args = [RELAY, bench.url(), name, &clients, IMPATIENT_MS];
+            let args = [runners::RELAY, bench.url(), name, &clients, IMPATIENT_MS, &holds];
             workers.push(Worker::start(&args).await?);
         }
-        let mut listeners = Vec::new();
+        let mut bystanders = Vec::new();
         for _ in 0..self.listeners {
-            listeners.push(Listener::start(bench.url(), name).await?);
+            bystanders.push(Bystander::listener(bench.url(), name).await?);
+        }
+        for number in 0..self.dead {
+            bystanders.push(Bystander::dead_waiter(bench.url(), name, number).await?);
         }
         let mut run = run(bench, workers, self.span).await?;
         // The impatient come last, and are not expected to get as many turns.
@@ -117,63 +153,71 @@ impl Relay {
 
     async fn floor(&self, bench: &Bench, name: &str) -> Outcome<Run> {
         let mut workers = Vec::new();
-        let clients = self.clients.to_string();
+        let (clients, holds) = (self.clients.to_string(), self.holds.to_string());
         let all = (self.processes * self.clients).to_string();
         for number in 0..self.processes {
             let first = (number * self.clients).to_string();
-            let args = [BY_HAND, bench.url(), name, &first, &clients, &all];
+            let args = [runners::BY_HAND, bench.url(), name, &first, &clients, &all, &holds];
             workers.push(Worker::start(&args).await?);
         }
         run(bench, workers, FLOOR_SPAN).await
     }
 
     fn figures(&self, run: &Run, floor: &Run) -> Vec<Figure> {
-        let what = |part: &str| format!("relay, {}: {part}", self.what);
-        let (p50, p99) = quantiles(run);
-        let (floor_p50, floor_p99) = quantiles(floor);
-        let aim = |figure: Figure, aim: Aim| if self.aims { figure.aim(aim) } else { figure };
+        let figure = |part: &str, unit: Unit, ours: f64, aim: Option<Aim>| {
+            Figure::new(format!("relay, {}: {part}", self.what), unit, ours).aim(aim)
+        };
+        let aims = &self.aims;
+        let (p50, p99) = run.quantiles();
+        let (floor_p50, floor_p99) = floor.quantiles();
         vec![
-            aim(
-                Figure::new(what("hand-over above the hold, p50"), Unit::Seconds, p50)
-                    .floor(floor_p50),
-                Aim::Under(250e-6),
+            figure("hand-over above the hold, p50", Unit::Seconds, p50, aims.p50).floor(floor_p50),
+            figure("hand-over above the hold, p99", Unit::Seconds, p99, aims.p99).floor(floor_p99),
+            figure("turns of all", Unit::PerSecond, run.rate(), aims.turns).floor(floor.rate()),
+            figure("scripts per turn", Unit::Number, run.per_turn(run.scripts), aims.scripts)
+                .floor(floor.per_turn(floor.scripts)),
+            figure(
+                "SUBSCRIBE and UNSUBSCRIBE per turn",
+                Unit::Number,
+                run.per_turn(run.subscribing),
+                aims.subscribing,
             ),
-            Figure::new(what("hand-over above the hold, p99"), Unit::Seconds, p99).floor(floor_p99),
-            aim(
-                Figure::new(what("scripts per acquisition"), Unit::Number, run.scripts_per_turn())
-                    .floor(floor.scripts_per_turn()),
-                Aim::Under(7.0),
-            ),
-            aim(
-                Figure::new(
-                    what("fewest / most"),
-                    Unit::Number,
-                    fewest_to_most(run.turns.iter().map(|turns| *turns as f64)),
-                ),
-                Aim::Over(0.8),
-            ),
+            figure("fewest / most", Unit::Number, run.evenness(), aims.evenness),
         ]
     }
 }
 
 impl Run {
-    fn scripts_per_turn(&self) -> f64 {
-        self.scripts / (self.hand_overs.len() + 1) as f64
+    fn per_turn(&self, commands: f64) -> f64 {
+        commands / self.all_turns()
+    }
+
+    fn rate(&self) -> f64 {
+        self.all_turns() / self.seconds
+    }
+
+    /// With those of clients that are not expected to get as many.
+    fn all_turns(&self) -> f64 {
+        (self.hand_overs.len() + 1) as f64
+    }
+
+    fn evenness(&self) -> f64 {
+        fewest_to_most(self.turns.iter().map(|turns| *turns as f64))
+    }
+
+    fn quantiles(&self) -> (f64, f64) {
+        let at = |share| percentile(&self.hand_overs, share).unwrap_or(f64::NAN);
+        (at(0.5), at(0.99))
     }
 }
 
-fn quantiles(run: &Run) -> (f64, f64) {
-    let at = |share| percentile(&run.hand_overs, share).unwrap_or(f64::NAN);
-    (at(0.5), at(0.99))
-}
-
 /// Lets the workers run, and puts together what they measured.
-async fn run(bench: &Bench, mut workers: Vec<Worker>, span: Duration) -> Outcome<Run> {
+pub(crate) async fn run(bench: &Bench, mut workers: Vec<Worker>, span: Duration) -> Outcome<Run> {
     let window = Window::soon(bench.span(span));
     for worker in &mut workers {
         worker.go(window).await?;
     }
-    let scripts = bench.server.work_in(window).await?.calls(&SCRIPTS);
+    let work = bench.server.work_in(window).await?;
 
     let mut holds: Vec<Hold> = Vec::new();
     let mut turns = Vec::new();
@@ -197,147 +241,12 @@ async fn run(bench: &Bench, mut workers: Vec<Worker>, span: Duration) -> Outcome
         let gap = gap.ok_or("two clients held the lock at the same time")?;
         hand_overs.push(gap.as_secs_f64());
     }
-    Ok(Run { hand_overs, turns, scripts })
+    let (scripts, subscribing) = (work.calls(&SCRIPTS), work.calls(&SUBSCRIBING));
+    Ok(Run { hand_overs, turns, scripts, subscribing, seconds: window.seconds() })
 }
 
-/// One of the processes, with one or more clients. Patience 0: for ever.
-pub(crate) async fn runner(url: &str, name: &str, clients: u32, patience_ms: u64) -> Outcome<()> {
-    let mut connected = Vec::new();
-    for number in 0..clients {
-        let client = Client::builder()
-            .nodes([url])
-            .name(format!("runner-{}-{number}", std::process::id()))
-            .connect()
-            .await?;
-        connected.push(client);
-    }
-    let window = worker::ready().await?;
-    let mut runners = JoinSet::new();
-    for client in connected {
-        let lock = client.mutex(name);
-        runners.spawn(async move {
-            let holds = take_turns(&lock, window, patience_ms).await?;
-            client.shutdown().await;
-            Outcome::Ok(holds)
-        });
-    }
-    let mut all = Vec::new();
-    while let Some(holds) = runners.join_next().await {
-        all.push(holds??);
-    }
-    report(&all);
-    Ok(())
-}
-
-async fn take_turns(lock: &Mutex, window: Window, patience_ms: u64) -> Outcome<Vec<Hold>> {
-    let mut holds = Vec::new();
-    while clock::now() < window.until {
-        let guard = if patience_ms == 0 {
-            lock.lock().await?
-        } else {
-            match lock.try_lock_for(Duration::from_millis(patience_ms)).await {
-                Ok(Some(guard)) => guard,
-                // So short a wait may also end before the first answer.
-                Ok(None) | Err(Error::Unavailable { .. }) => continue,
-                Err(error) => return Err(error.into()),
-            }
-        };
-        let held_at = clock::now();
-        clock::hold().await?;
-        let left_at = clock::now();
-        guard.unlock().await?;
-        if window.contains(held_at) {
-            holds.push((held_at, left_at));
-        }
-    }
-    Ok(holds)
-}
-
-/// One of the processes of the floor, with the clients from number `first` on, of `all`.
-pub(crate) async fn by_hand(
-    url: &str,
-    name: &str,
-    first: u64,
-    clients: u64,
-    all: u64,
-) -> Outcome<()> {
-    let mut connected = Vec::new();
-    for number in first..first + clients {
-        let mut subscriber = redis::Client::open(url)?.get_async_pubsub().await?;
-        subscriber.subscribe(channel(name)).await?;
-        connected.push((number, ByHand::connect(url).await?, subscriber.into_on_message()));
-    }
-    let keys = Keys::of(name);
-    let window = worker::ready().await?;
-    let mut runners = JoinSet::new();
-    for (number, by_hand, mut messages) in connected {
-        let keys = keys.clone();
-        runners.spawn(async move {
-            let mut holds = Vec::new();
-            // Every release is heard by everybody: after n of them it is the turn of number n modulo all.
-            let mut releases = 0;
-            while clock::now() < window.until {
-                if releases % all == number {
-                    if !by_hand.acquire(&keys, TTL_MS).await? {
-                        return Err("it was not this client's turn".into());
-                    }
-                    let held_at = clock::now();
-                    clock::hold().await?;
-                    let left_at = clock::now();
-                    by_hand.release(&keys).await?;
-                    if window.contains(held_at) {
-                        holds.push((held_at, left_at));
-                    }
-                }
-                // At the end somebody stops first.
-                if tokio::time::timeout(TURN_LIMIT, messages.next()).await.is_ok() {
-                    releases += 1;
-                }
-            }
-            Outcome::Ok(holds)
-        });
-    }
-    let mut all = Vec::new();
-    while let Some(holds) = runners.join_next().await {
-        all.push(holds??);
-    }
-    report(&all);
-    Ok(())
-}
-
-fn report(clients: &[Vec<Hold>]) {
-    let mut figures = Vec::new();
-    for holds in clients {
-        figures.push(holds.len() as u128);
-        for (from, until) in holds {
-            figures.extend([from.as_nanos(), until.as_nanos()]);
-        }
-    }
-    worker::report(figures);
-}
-
-/// Hears what is said about a lock, and does nothing. Dropped it stops.
-struct Listener {
-    task: AbortHandle,
-}
-
-impl Listener {
-    async fn start(url: &str, name: &str) -> Outcome<Self> {
-        let mut subscriber = redis::Client::open(url)?.get_async_pubsub().await?;
-        subscriber.subscribe(channel(name)).await?;
-        let mut messages = subscriber.into_on_message();
-        let listen = async move { while messages.next().await.is_some() {} };
-        Ok(Self { task: tokio::spawn(listen).abort_handle() })
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-const FOR_EVER_MS: &str = "0";
+pub(crate) const FOR_EVER_MS: &str = "0";
 const IMPATIENT_MS: &str = "3";
 const FLOOR_SPAN: Duration = Duration::from_millis(700);
-const TURN_LIMIT: Duration = Duration::from_millis(50);
+/// The server counts each as one, whatever the number of its channels.
+const SUBSCRIBING: [&str; 4] = ["subscribe", "unsubscribe", "psubscribe", "punsubscribe"];

@@ -17,6 +17,7 @@ pub(crate) struct Figure {
 #[derive(Clone, Copy)]
 pub(crate) enum Aim {
     Under(f64),
+    AtMost(f64),
     Over(f64),
     RatioUnder(f64),
     RatioOver(f64),
@@ -32,8 +33,8 @@ impl Figure {
         self
     }
 
-    pub(crate) fn aim(mut self, aim: Aim) -> Self {
-        self.aim = Some(aim);
+    pub(crate) fn aim(mut self, aim: impl Into<Option<Aim>>) -> Self {
+        self.aim = aim.into();
         self
     }
 }
@@ -123,6 +124,7 @@ impl Aim {
     fn is_met(self, ours: Option<f64>, ratio: Option<f64>) -> bool {
         match self {
             Self::Under(most) => ours.is_some_and(|ours| ours < most),
+            Self::AtMost(most) => ours.is_some_and(|ours| ours <= most),
             Self::Over(least) => ours.is_some_and(|ours| ours > least),
             Self::RatioUnder(most) => ratio.is_some_and(|ratio| ratio < most),
             Self::RatioOver(least) => ratio.is_some_and(|ratio| ratio > least),
@@ -132,6 +134,7 @@ impl Aim {
     fn show(self, unit: Unit) -> String {
         match self {
             Self::Under(most) => format!("under {}", unit.show(most)),
+            Self::AtMost(most) => format!("at most {}", unit.show(most)),
             Self::Over(least) => format!("over {}", unit.show(least)),
             Self::RatioUnder(most) => format!("ratio under {most}"),
             Self::RatioOver(least) => format!("ratio over {least}"),

@@ -6,11 +6,12 @@ use std::process::Stdio;
 use std::str::FromStr;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::clock::Window;
-use crate::{Outcome, held, processes, relay};
+use crate::{Outcome, held, processes, runners};
 
 /// The first argument of a worker.
 pub(crate) const COMMAND: &str = "worker";
@@ -19,7 +20,7 @@ pub(crate) const COMMAND: &str = "worker";
 pub(crate) struct Worker {
     orders: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
-    _process: Child,
+    process: Child,
 }
 
 impl Worker {
@@ -34,7 +35,7 @@ impl Worker {
             .spawn()?;
         let orders = process.stdin.take().ok_or("a worker has no input")?;
         let output = process.stdout.take().ok_or("a worker has no output")?;
-        let mut worker = Self { orders, lines: BufReader::new(output).lines(), _process: process };
+        let mut worker = Self { orders, lines: BufReader::new(output).lines(), process };
         match worker.line(LIMIT).await?.as_str() {
             READY => Ok(worker),
             other => Err(format!("a worker said {other:?} instead of being ready").into()),
@@ -60,6 +61,20 @@ impl Worker {
         Ok(report)
     }
 
+    /// Stops the process as a frozen machine does: its connections stay, and it does nothing.
+    pub(crate) async fn stop(&mut self) -> Outcome<()> {
+        let id = self.process.id().ok_or("a worker ended early")?;
+        let pid = Pid::from_raw(id.try_into()?).ok_or("a worker has no process id")?;
+        kill_process(pid, Signal::STOP)?;
+        // The signal takes effect a little later. Where the system shows it, wait for that.
+        while std::fs::read_to_string(format!("/proc/{id}/stat"))
+            .is_ok_and(|stat| !stat.contains(") T "))
+        {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
     async fn line(&mut self, limit: Duration) -> Outcome<String> {
         tokio::time::timeout(limit, self.lines.next_line())
             .await??
@@ -72,12 +87,15 @@ pub(crate) async fn serve(order: &[String]) -> Outcome<()> {
     let order: Vec<&str> = order.iter().map(String::as_str).collect();
     match order[..] {
         [processes::CONTEND, url, name] => processes::contender(url, name).await,
-        [relay::RELAY, url, name, clients, patience_ms] => {
-            relay::runner(url, name, clients.parse()?, patience_ms.parse()?).await
+        [runners::RELAY, url, name, clients, patience_ms, holds] => {
+            let (clients, patience_ms) = (clients.parse()?, patience_ms.parse()?);
+            runners::runner(url, name, clients, patience_ms, holds.parse()?).await
         }
-        [relay::BY_HAND, url, name, first, clients, all] => {
-            relay::by_hand(url, name, first.parse()?, clients.parse()?, all.parse()?).await
+        [runners::BY_HAND, url, name, first, clients, all, holds] => {
+            let (first, clients, all) = (first.parse()?, clients.parse()?, all.parse()?);
+            runners::by_hand(url, name, first, clients, all, holds.parse()?).await
         }
+        [runners::IN_ORDER, url, list] => runners::in_order(url, list).await,
         [held::OURS, url, name, locks] => held::ours(url, name, locks.parse()?).await,
         [held::BY_HAND, url, name, locks] => held::by_hand(url, name, locks.parse()?).await,
         _ => Err(format!("not an order for a worker: {order:?}").into()),
