@@ -4,6 +4,7 @@
 //! helper in `java/` is built for each of the versions below, and every case is run with each of them.
 
 mod exclusion;
+mod fairness;
 mod fencing;
 mod forcing;
 mod java;

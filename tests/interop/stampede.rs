@@ -342,7 +342,7 @@ impl Crew {
     }
 }
 
-const NAME: &str = "stampede";
+pub(crate) const NAME: &str = "stampede";
 const TTL: Duration = Duration::from_secs(30);
 /// What a process of ours is told in its environment: the total, how many tasks and threads, its settings.
 const TASK: &str = "LEASEHOLD_INTEROP_STAMPEDE";

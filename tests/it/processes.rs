@@ -1,12 +1,12 @@
 //! Several processes on one lock: woken by each other, taking over from one that was killed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::{Client, Error};
 use redis::Value;
 
 use crate::{
-    checks::setup,
+    checks::{LIMIT, setup, soon},
     support::{Server, Worker, eventually, shared_clock_us, waiting},
 };
 
@@ -100,6 +100,53 @@ async fn a_killed_holder_is_succeeded_when_its_key_expires() {
         assert!(succeeded[1].parse::<u64>().expect("a token") > token);
     }
 }
+
+/// The server grants the lock to a process that is stopped: it is passed over when its first lease ends, once. When it
+/// runs again it has not got the lock, and waits for its next turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_process_at_the_head_of_the_queue_is_passed_over_once() {
+    let (server, [client, other]) = setup().await;
+    let lock = client.mutex("n");
+    let in_queue = async |count| {
+        let queued = async || waiting(&server, "n").await == count;
+        eventually(LIMIT, "so many are in the queue", queued).await;
+    };
+    let held = lock.lock().await.expect("free");
+    let mut head = Worker::start();
+    head.tell(&format!("hold {} n {}", server.url(), HOLD.as_millis()));
+    in_queue(1).await;
+    head.pause();
+    let waiter = tokio::spawn(other.mutex("n").lock());
+    in_queue(2).await;
+    let released_at = Instant::now();
+    held.unlock().await.expect("held");
+    let guard = soon("the waiter has its turn", waiter).await.expect("no panic").expect("free");
+    let passed_after = released_at.elapsed();
+    println!("passed over after {passed_after:.1?}");
+    let limit = server.widened(SHORT_LEASE + Duration::from_millis(500));
+    assert!(passed_after < limit, "passed over after {passed_after:?}");
+
+    let waiter = tokio::spawn(lock.lock());
+    in_queue(1).await;
+    let first_token = guard.token();
+    head.resume();
+    // It queues again, behind who came meanwhile.
+    in_queue(2).await;
+    guard.unlock().await.expect("held by one only");
+    let guard = soon("the next has its turn", waiter).await.expect("no panic").expect("free");
+    assert!(guard.token() > first_token);
+    let last_token = guard.token();
+    guard.unlock().await.expect("held by one only");
+    let answer = tokio::task::spawn_blocking(move || (head.answer(), head));
+    let (held, _head) = soon("the process has its turn", answer).await.expect("no panic");
+    assert_eq!(held[0], "held");
+    assert!(held[1].parse::<u64>().expect("a token") > last_token);
+}
+
+/// For how long a process holds the lock that stopped for a while.
+const HOLD: Duration = Duration::from_secs(30);
+/// The most that a grant by message lasts before it is renewed.
+const SHORT_LEASE: Duration = Duration::from_secs(2);
 
 /// When a key ends, in microseconds of the server's clock, which is this host's.
 async fn expiry_us(server: &Server, name: &str) -> i64 {

@@ -11,6 +11,7 @@ mod ports;
 mod proxy;
 mod resp;
 mod server;
+mod signals;
 mod spy;
 mod twister;
 mod watch;

@@ -14,7 +14,11 @@ use redis::{
     AsyncConnectionConfig, Client, InfoDict, RedisResult, Value, aio::MultiplexedConnection,
 };
 
-use super::{ports, watch::Watch};
+use super::{
+    ports,
+    signals::{pause, resume},
+    watch::Watch,
+};
 
 /// A server on a private port of 127.0.0.1, with a directory of its own; nothing of it outlives this value, and the
 /// server does not outlive this process, however that ends.
@@ -187,22 +191,12 @@ impl Server {
 
     /// Stops the process as a frozen machine does: connections stay, nothing is answered.
     pub(crate) fn pause(&self) {
-        signal(self.pid(), "STOP");
-        // The signal takes effect a little later. Where the system shows it, wait for that.
-        let stat = format!("/proc/{}/stat", self.pid());
-        let started_at = Instant::now();
-        while let Ok(stat) = fs::read_to_string(&stat) {
-            if stat.contains(") T ") {
-                return;
-            }
-            assert!(started_at.elapsed() < START_LIMIT, "the server did not stop");
-            std::thread::yield_now();
-        }
+        pause(self.pid());
     }
 
     /// Lets a paused server go on.
     pub(crate) fn resume(&self) {
-        signal(self.pid(), "CONT");
+        resume(self.pid());
     }
 
     /// Starts the process and waits until it answers. False if its port is taken.
@@ -313,12 +307,6 @@ fn program() -> &'static str {
             "the tests need a Redis or Valkey server, none of {programs:?} is installed: run scripts/setup"
         );
     })
-}
-
-fn signal(pid: u32, name: &str) {
-    // The shell has a `kill` of its own where the program is not installed.
-    let status = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();
-    assert!(status.is_ok_and(|status| status.success()), "signal {name} was not sent to {pid}");
 }
 
 const LOG: &str = "server.log";

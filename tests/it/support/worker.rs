@@ -13,7 +13,10 @@ use std::{
 use leasehold::{Client, blocking};
 use parking_lot::Mutex;
 
-use super::{Server, Watch};
+use super::{
+    Server, Watch,
+    signals::{pause, resume},
+};
 
 /// A process of ours that was started for a test; killed when dropped.
 pub(crate) struct Worker {
@@ -81,6 +84,16 @@ impl Worker {
 }
 
 impl Worker {
+    /// Stops the process as a frozen machine does: its connections stay, and it does nothing.
+    pub(crate) fn pause(&self) {
+        pause(self.process.id());
+    }
+
+    /// Lets a paused process go on.
+    pub(crate) fn resume(&self) {
+        resume(self.process.id());
+    }
+
     /// Waits until it has ended by itself.
     pub(crate) fn wait(&mut self) {
         self.process.wait().expect("it was ours");

@@ -1,0 +1,35 @@
+//! Processes that are stopped for a while.
+
+use std::{
+    fs,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+/// Stops a process, and returns once it has stopped.
+pub(super) fn pause(pid: u32) {
+    signal(pid, "STOP");
+    // The signal takes effect a little later. Where the system shows it, wait for that.
+    let stat = format!("/proc/{pid}/stat");
+    let started_at = Instant::now();
+    while let Ok(stat) = fs::read_to_string(&stat) {
+        if stat.contains(") T ") {
+            return;
+        }
+        assert!(started_at.elapsed() < LIMIT, "process {pid} did not stop");
+        std::thread::yield_now();
+    }
+}
+
+/// Lets a process go on.
+pub(super) fn resume(pid: u32) {
+    signal(pid, "CONT");
+}
+
+fn signal(pid: u32, name: &str) {
+    // The shell has a `kill` of its own where the program is not installed.
+    let status = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();
+    assert!(status.is_ok_and(|status| status.success()), "signal {name} was not sent to {pid}");
+}
+
+const LIMIT: Duration = Duration::from_secs(20);
