@@ -19,10 +19,12 @@ pub(crate) enum Row {
     Drain,
     /// Between so many processes.
     Relay(usize),
+    /// The same, with nothing done inside.
+    Empty(usize),
 }
 
 impl Row {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Free,
         Self::Nested,
         Self::Crowd,
@@ -31,6 +33,7 @@ impl Row {
         Self::Relay(2),
         Self::Relay(4),
         Self::Relay(8),
+        Self::Empty(4),
     ];
 
     pub(crate) fn what(self) -> String {
@@ -41,6 +44,7 @@ impl Row {
             Self::Own => format!("{TASKS} locks, one each"),
             Self::Drain => format!("{WAITERS} waiters, 1 ms each"),
             Self::Relay(processes) => format!("relay, {processes} processes"),
+            Self::Empty(processes) => format!("{processes} processes, nothing done inside"),
         }
     }
 
@@ -53,7 +57,7 @@ impl Row {
         let (full, short) = match self {
             Self::Free | Self::Nested => (400, 250),
             Self::Crowd => (700, 200),
-            Self::Own => (500, 200),
+            Self::Own | Self::Empty(_) => (500, 200),
             Self::Drain | Self::Relay(_) => (1500, 400),
         };
         Duration::from_millis(if quick { short } else { full })
@@ -61,7 +65,7 @@ impl Row {
 
     fn processes(self) -> usize {
         match self {
-            Self::Relay(processes) => processes,
+            Self::Relay(processes) | Self::Empty(processes) => processes,
             _ => 1,
         }
     }
@@ -90,7 +94,7 @@ struct Cell {
 impl Cell {
     /// An order for each of the row's processes.
     fn orders(&self, word: &str, tasks: usize) -> Vec<String> {
-        vec![order(word, self.peer, &self.name, tasks, self.window); self.row.processes()]
+        vec![order(word, self.peer.word(), &self.name, tasks, self.window); self.row.processes()]
     }
 }
 
@@ -107,7 +111,8 @@ impl Bench {
             Row::Crowd => self.rush(&cell, "crowd").await,
             Row::Own => self.rush(&cell, "own").await,
             Row::Drain => self.drain(&cell).await,
-            Row::Relay(_) => self.relay(&cell).await,
+            Row::Relay(_) => self.relay(&cell, "relay").await,
+            Row::Empty(_) => self.relay(&cell, "empty").await,
         }
     }
 
@@ -125,7 +130,7 @@ impl Bench {
     /// Two round trips of a script that does nothing, from the same process.
     async fn floor(&mut self, peer: Peer) -> Outcome<Figure> {
         let window = Window::soon(Row::Free.span(self.quick) / 2);
-        let orders = [order("floor", peer, "-", 1, window)];
+        let orders = [order("floor", peer.word(), "-", 1, window)];
         let mut reports = self.workers.ask(peer.program(), &orders, limit(window)).await?;
         let (_, p50) = count_and_p50(&mut reports)?;
         Ok(Figure::new("floor: two empty EVALSHA, p50", Unit::Seconds, p50).alone())
@@ -159,8 +164,8 @@ impl Bench {
         Ok(figures)
     }
 
-    async fn relay(&mut self, cell: &Cell) -> Outcome<Vec<Figure>> {
-        let (reports, work) = self.in_window(cell, &cell.orders("relay", 1)).await?;
+    async fn relay(&mut self, cell: &Cell, word: &str) -> Outcome<Vec<Figure>> {
+        let (reports, work) = self.in_window(cell, &cell.orders(word, 1)).await?;
         let relay = Relay::of(&reports)?;
         let mut figures = relay.figures(cell.window);
         figures.extend(cost(cell.peer, &work, relay.turns.iter().sum()));
@@ -179,7 +184,7 @@ impl Bench {
 }
 
 /// How long a row in this window may take from now on, before it is given up.
-fn limit(window: Window) -> Duration {
+pub(crate) fn limit(window: Window) -> Duration {
     window.until.saturating_sub(clock::now()) + PATIENCE
 }
 
@@ -268,7 +273,7 @@ const WAITERS: usize = 16;
 /// How much longer than its window a row may take. Locks whose waiters poll need some of it to come to an end.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// In a second.
-const NANOS: f64 = 1e9;
+pub(crate) const NANOS: f64 = 1e9;
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! Locks of other libraries beside ours, on one server and in one run: `scripts/bench-peers`.
 //!
-//! This program starts a server of its own and two kinds of workers: itself, for the locks in Rust, and the
-//! Java program beside it, for Redisson. Workers do one row of one lock at a time, as they are told on their
+//! This program starts a server of its own and three kinds of workers: itself, for the locks in Rust, and the
+//! programs in Java and Go beside it. Workers do one row of one lock at a time, as they are told on their
 //! standard input. The rows go round robin over the locks, for several rounds; the table has the medians. The
 //! modules with a path are those of `scripts/bench`, which uses more of them.
 
@@ -12,6 +12,7 @@ mod clock;
 #[allow(dead_code)]
 mod figures;
 mod locks;
+mod mixed;
 mod peer;
 mod promises;
 mod run;

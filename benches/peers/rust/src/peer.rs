@@ -11,6 +11,8 @@ pub(crate) enum Peer {
     RFencedLock,
     Rslock,
     Rlock,
+    Rueidislock,
+    Redsync,
 }
 
 /// The program that has a lock.
@@ -18,23 +20,31 @@ pub(crate) enum Peer {
 pub(crate) enum Program {
     Rust,
     Java,
+    Go,
+}
+
+impl Program {
+    pub(crate) const ALL: [Self; 3] = [Self::Rust, Self::Java, Self::Go];
 }
 
 impl Peer {
     /// In the order of the table's columns.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Leasehold,
         Self::RLock,
         Self::RFairLock,
         Self::RFencedLock,
         Self::Rslock,
         Self::Rlock,
+        Self::Rueidislock,
+        Self::Redsync,
     ];
 
     pub(crate) fn program(self) -> Program {
         match self {
             Self::Leasehold | Self::Rslock | Self::Rlock => Program::Rust,
             Self::RLock | Self::RFairLock | Self::RFencedLock => Program::Java,
+            Self::Rueidislock | Self::Redsync => Program::Go,
         }
     }
 
@@ -47,6 +57,8 @@ impl Peer {
             Self::RFencedLock => "fenced",
             Self::Rslock => "rslock",
             Self::Rlock => "rlock",
+            Self::Rueidislock => "rueidislock",
+            Self::Redsync => "redsync",
         }
     }
 
@@ -58,15 +70,15 @@ impl Peer {
     pub(crate) fn sends(self) -> &'static [&'static str] {
         match self {
             Self::Leasehold => &["evalsha", "eval", "subscribe", "unsubscribe"],
-            Self::RLock | Self::RFairLock | Self::RFencedLock | Self::Rslock | Self::Rlock => {
-                &["evalsha", "eval", "subscribe", "unsubscribe", "set"]
-            }
+            // It waits for messages about its keys, which it does not subscribe to.
+            Self::Rueidislock => &["evalsha", "eval"],
+            _ => &["evalsha", "eval", "subscribe", "unsubscribe", "set"],
         }
     }
 
     /// Whether its owner may take it again.
     pub(crate) fn is_reentrant(self) -> bool {
-        !matches!(self, Self::Rslock | Self::Rlock)
+        !matches!(self, Self::Rslock | Self::Rlock | Self::Rueidislock | Self::Redsync)
     }
 }
 
@@ -79,6 +91,8 @@ impl fmt::Display for Peer {
             Self::RFencedLock => "Redisson RFencedLock",
             Self::Rslock => "rslock",
             Self::Rlock => "rlock",
+            Self::Rueidislock => "rueidislock",
+            Self::Redsync => "redsync",
         })
     }
 }

@@ -7,6 +7,8 @@ const LEASEHOLD: &str = "0.1.0";
 const REDISSON: &str = "4.7.0";
 const RSLOCK: &str = "0.10.0";
 const RLOCK: &str = "0.2.0";
+const RUEIDISLOCK: &str = "1.0.79";
+const REDSYNC: &str = "4.18.1";
 
 /// What is asked of each lock, and its answers.
 const QUESTIONS: [&str; 8] = [
@@ -35,6 +37,8 @@ fn version(peer: Peer) -> &'static str {
         Peer::RLock | Peer::RFairLock | Peer::RFencedLock => REDISSON,
         Peer::Rslock => RSLOCK,
         Peer::Rlock => RLOCK,
+        Peer::Rueidislock => RUEIDISLOCK,
+        Peer::Redsync => REDSYNC,
     }
 }
 
@@ -100,6 +104,26 @@ fn answers(peer: Peer) -> [&'static str; QUESTIONS.len()] {
             "by polling: every 100 ms",
             "`acquire_mutex`, `release().await`, default options",
         ],
+        Peer::Rueidislock => [
+            "yes, by 24 random bytes of the acquisition",
+            "every 2.5 s, for 5 s",
+            "no",
+            "no",
+            "at once if its key is removed or changed, at the next renewal, and at its end by the local clock: the context is cancelled; the function that releases it tells nothing",
+            "none",
+            "by the server's message about the key to all processes that were refused, one goroutine of each; no timer behind it",
+            "`WithContext`, `cancel()`, one key, `NoLoopTracking`, and 1 s for a request instead of 20 ms, after which a goroutine may wait for ever",
+        ],
+        Peer::Redsync => [
+            "yes, by 16 random bytes of the acquisition",
+            "none: 8 s, which `Extend` lengthens",
+            "no",
+            "no",
+            "no; `Unlock` gives an error",
+            "none",
+            "by polling: after a random 50 to 250 ms, 32 times, then it fails; each refused attempt sends a release too",
+            "`Lock`, `Unlock`, default options, with go-redis",
+        ],
     }
 }
 
@@ -113,6 +137,12 @@ mod tests {
         for (name, version) in [("leasehold", LEASEHOLD), ("rslock", RSLOCK), ("rlock", RLOCK)] {
             let entry = format!("name = \"{name}\"\nversion = \"{version}\"\n");
             assert!(locked.contains(&entry), "{name} {version} is not what runs");
+        }
+        let go = include_str!("../../go/go.mod");
+        let required = [("redis/rueidis", RUEIDISLOCK), ("go-redsync/redsync/v4", REDSYNC)];
+        for (module, version) in required {
+            let line = format!("\tgithub.com/{module} v{version}\n");
+            assert!(go.contains(&line), "{module} {version} is not what runs");
         }
         let pom = include_str!("../../java/pom.xml");
         let property = format!("<redisson.version>{REDISSON}</redisson.version>");

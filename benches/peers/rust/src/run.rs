@@ -4,33 +4,35 @@ use std::time::{Duration, Instant};
 
 use crate::Outcome;
 use crate::cell::{Bench, Row};
+use crate::mixed::{self, Together};
 use crate::peer::{Peer, Program};
 use crate::promises;
 use crate::server::Server;
 use crate::table::Table;
-use crate::workers::Workers;
+use crate::workers::{Programs, Workers};
 
 pub(crate) struct Settings {
     quick: bool,
-    /// Where the Java program's classes are.
-    class_path: String,
+    programs: Programs,
 }
 
 impl Settings {
     pub(crate) fn parse(args: &[String]) -> Outcome<Self> {
         let mut quick = false;
-        let mut class_path = None;
+        let (mut class_path, mut go) = (None, None);
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--quick" => quick = true,
                 "--class-path" => class_path = args.next().cloned(),
+                "--go" => go = args.next().cloned(),
                 _ => {
                     return Err(format!("usage: scripts/bench-peers [--quick], not {arg:?}").into());
                 }
             }
         }
-        Ok(Self { quick, class_path: class_path.ok_or("scripts/bench-peers runs this program")? })
+        let (class_path, go) = class_path.zip(go).ok_or("scripts/bench-peers runs this program")?;
+        Ok(Self { quick, programs: Programs { class_path, go } })
     }
 
     fn rounds(&self) -> u32 {
@@ -45,11 +47,12 @@ impl Settings {
 pub(crate) async fn bench(settings: &Settings) -> Outcome<()> {
     let began_at = Instant::now();
     let server = Server::start().await?;
-    let workers = Workers::new(server.url(), &settings.class_path, settings.warm_up());
+    let workers = Workers::new(server.url(), settings.programs.clone(), settings.warm_up());
     let mut bench = Bench { server, workers, quick: settings.quick };
     let mut table = Table::default();
+    let mut together = Together::default();
     eprintln!("starting the workers");
-    for program in [Program::Rust, Program::Java] {
+    for program in Program::ALL {
         bench.workers.need(program, Row::most_processes()).await?;
     }
     if !settings.quick {
@@ -66,6 +69,7 @@ pub(crate) async fn bench(settings: &Settings) -> Outcome<()> {
         // Whoever comes first after another row should not always be the same.
         peers.rotate_left(rounds as usize % Peer::ALL.len());
         round(&mut bench, &mut table, rounds, peers, began_at).await;
+        mixed::round(&mut bench, &mut together, rounds).await;
         longest = longest.max(round_began_at.elapsed());
     }
     println!("{table}");
@@ -82,8 +86,9 @@ pub(crate) async fn bench(settings: &Settings) -> Outcome<()> {
         "{}; {}, on the same machine; {}.\n",
         machine(),
         bench.server.version().await?,
-        bench.workers.java_says()
+        bench.workers.say()
     );
+    println!("{together}");
     print!("{}", promises::text());
     Ok(())
 }
@@ -130,4 +135,4 @@ fn machine() -> String {
 }
 
 /// A run ends with the round that fits in here.
-const LIMIT: Duration = Duration::from_secs(540);
+const LIMIT: Duration = Duration::from_secs(720);

@@ -13,6 +13,8 @@ use crate::locks::{Clients, Lock, Rlock, Rslock};
 use crate::peer::Peer;
 use crate::{Outcome, work};
 
+/// Our lock by a fair handle, which has no column of its own.
+pub(crate) const FAIR: &str = "leasehold-fair";
 /// The first argument of a worker.
 pub(crate) const COMMAND: &str = "worker";
 
@@ -80,6 +82,8 @@ impl Worker {
         }
         if is(Peer::Leasehold) {
             locked(row, |name| clients.leasehold.mutex(name), name, tasks, window).await
+        } else if peer == FAIR {
+            locked(row, |name| clients.leasehold.fair_mutex(name), name, tasks, window).await
         } else if is(Peer::Rslock) {
             let lock = |name: String| Rslock { manager: clients.rslock.clone(), name };
             locked(row, lock, name, tasks, window).await
@@ -107,7 +111,8 @@ async fn locked<L: Lock>(
                 .await
         }
         "drain" => work::drain(&lock(name.to_owned()), tasks, window).await,
-        "relay" => work::relay(&lock(name.to_owned()), window).await,
+        "relay" => work::relay(&lock(name.to_owned()), window, true).await,
+        "empty" => work::relay(&lock(name.to_owned()), window, false).await,
         _ => Err(format!("not a row: {row}").into()),
     }
 }

@@ -14,29 +14,40 @@ use crate::worker;
 /// All workers. They are started when they are needed first, and live until they fail.
 pub(crate) struct Workers {
     url: String,
-    class_path: String,
+    programs: Programs,
     /// For how long a new one of Java takes a free lock of each kind, so that its code is compiled.
     warm_up: Duration,
     rust: Vec<Worker>,
     java: Vec<Worker>,
-    java_says: String,
+    go: Vec<Worker>,
+    /// The versions that they said they run.
+    says: Vec<String>,
+}
+
+/// Where the programs are that are not this one.
+#[derive(Clone)]
+pub(crate) struct Programs {
+    /// The Java program's classes.
+    pub(crate) class_path: String,
+    pub(crate) go: String,
 }
 
 impl Workers {
-    pub(crate) fn new(url: &str, class_path: &str, warm_up: Duration) -> Self {
+    pub(crate) fn new(url: &str, programs: Programs, warm_up: Duration) -> Self {
         Self {
             url: url.to_owned(),
-            class_path: class_path.to_owned(),
+            programs,
             warm_up,
             rust: Vec::new(),
             java: Vec::new(),
-            java_says: String::new(),
+            go: Vec::new(),
+            says: Vec::new(),
         }
     }
 
-    /// The versions that Java said it runs.
-    pub(crate) fn java_says(&self) -> &str {
-        &self.java_says
+    /// The versions that the programs said they run.
+    pub(crate) fn say(&self) -> String {
+        self.says.join("; ")
     }
 
     /// Makes sure that there are `count` of a program.
@@ -47,8 +58,8 @@ impl Workers {
         }
         for worker in &mut new {
             let says = worker.is_ready().await?;
-            if program == Program::Java {
-                self.java_says = says;
+            if !says.is_empty() && !self.says.contains(&says) {
+                self.says.push(says);
             }
         }
         let connect = vec![format!("connect {}", self.url); new.len()];
@@ -57,7 +68,9 @@ impl Workers {
             if program == Program::Java && peer.program() == program {
                 let window = Window::soon(self.warm_up);
                 let orders: Vec<String> = (0..new.len())
-                    .map(|number| order("pairs", peer, &format!("warm-up:{number}"), 1, window))
+                    .map(|number| {
+                        order("pairs", peer.word(), &format!("warm-up:{number}"), 1, window)
+                    })
                     .collect();
                 ask_all(&mut new, &orders, self.warm_up + START_LIMIT).await?;
             }
@@ -82,10 +95,29 @@ impl Workers {
         figures
     }
 
+    /// The same for two programs at once.
+    pub(crate) async fn ask_together(
+        &mut self,
+        rust: &[String],
+        java: &[String],
+        limit: Duration,
+    ) -> Outcome<(Vec<Vec<f64>>, Vec<Vec<f64>>)> {
+        let figures = tokio::try_join!(
+            ask_all(&mut self.rust[..rust.len()], rust, limit),
+            ask_all(&mut self.java[..java.len()], java, limit),
+        );
+        if figures.is_err() {
+            self.rust.clear();
+            self.java.clear();
+        }
+        figures
+    }
+
     fn of(&mut self, program: Program) -> &mut Vec<Worker> {
         match program {
             Program::Rust => &mut self.rust,
             Program::Java => &mut self.java,
+            Program::Go => &mut self.go,
         }
     }
 
@@ -100,17 +132,18 @@ impl Workers {
                 command = Command::new("java");
                 // Eight of them run at once; else as Java comes.
                 command.args(["-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]);
-                command.args(["-cp", &self.class_path, "leasehold.peers.Worker"]);
+                command.args(["-cp", &self.programs.class_path, "leasehold.peers.Worker"]);
             }
+            Program::Go => command = Command::new(&self.programs.go),
         }
         Ok(command)
     }
 }
 
 /// An order for a row.
-pub(crate) fn order(row: &str, peer: Peer, name: &str, tasks: usize, window: Window) -> String {
+pub(crate) fn order(row: &str, lock: &str, name: &str, tasks: usize, window: Window) -> String {
     let (from, until) = (window.from.as_nanos(), window.until.as_nanos());
-    format!("{row} {} {name} {tasks} {from} {until}", peer.word())
+    format!("{row} {lock} {name} {tasks} {from} {until}")
 }
 
 async fn ask_all(

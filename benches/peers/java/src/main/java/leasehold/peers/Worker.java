@@ -75,7 +75,9 @@ public final class Worker {
             case "drain":
                 return Work.drain(lock, tasks, window);
             case "relay":
-                return Work.relay(lock, window);
+                return Work.relay(lock, window, true);
+            case "empty":
+                return Work.relay(lock, window, false);
             default:
                 throw new IllegalArgumentException("not a row: " + order[0]);
         }
