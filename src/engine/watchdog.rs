@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
@@ -208,7 +209,13 @@ impl Round {
             }
             tokio::select! {
                 biased;
-                Some(answered) = self.renewals.next() => self.answered(answered),
+                Some(answered) = self.renewals.next() => {
+                    self.answered(answered);
+                    // Those sent together are answered together: one look is enough for all.
+                    while let Some(Some(another)) = self.renewals.next().now_or_never() {
+                        self.answered(another);
+                    }
+                }
                 work = self.work.recv(), if !self.closing => match work {
                     Some(Work::Errand(errand)) => self.errands.push(errand),
                     Some(Work::Count(lease, update)) => self.await_renewal(lease, *update, true),
