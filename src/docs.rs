@@ -13,6 +13,7 @@ macro_rules! links {
 [compatibility]: crate::docs::redisson_compatibility
 [contributing]: crate::docs::contributing
 [cookbook]: crate::docs::cookbook
+[deployments]: crate::docs::deployments
 [ex-cron]: crate::docs::cookbook::cron
 [ex-fencing-in-sql]: crate::docs::cookbook::fencing_in_sql
 [ex-health]: crate::docs::cookbook::health
@@ -60,6 +61,10 @@ pub mod cookbook {
 #[doc = links!()]
 #[doc = include_str!("../docs/settings.md")]
 pub mod settings {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/deployments.md")]
+pub mod deployments {}
 
 #[doc = links!()]
 #[doc = include_str!("../docs/logs.md")]

@@ -187,6 +187,18 @@ pub(crate) fn lease_put_back(node: &str, lock: &str, lease: &LeaseId) {
     tracing::debug!(target: LOCK, node, lock, %lease, "lease put back");
 }
 
+pub(crate) fn master_moved(master: &str, from: &str, to: &str) {
+    tracing::info!(target: NODE, master, from, to, "another server is the master");
+}
+
+pub(crate) fn sentinel_failed(master: &str, sentinel: &str, fault: &Fault) {
+    tracing::debug!(target: NODE, master, sentinel, %fault, "a Sentinel does not answer");
+}
+
+pub(crate) fn sentinel_answers(master: &str, sentinel: &str) {
+    tracing::debug!(target: NODE, master, sentinel, "a Sentinel answers again");
+}
+
 pub(crate) fn node_not_used(node: &str, problem: &str) {
     tracing::error!(target: NODE, node, problem, "node not used");
 }

@@ -28,17 +28,17 @@ impl Certificates {
     }
 
     /// Sets these certificates for all addresses that use TLS.
-    pub(crate) fn apply(&self, addresses: &mut [Address]) -> Result<(), Error> {
+    pub(crate) fn apply<'a>(
+        &self,
+        addresses: impl Iterator<Item = &'a mut Address>,
+    ) -> Result<(), Error> {
         if self.roots.is_none() && self.identity.is_none() {
             return Ok(());
         }
         self.check()?;
-        let mut over_tls =
-            addresses.iter_mut().filter(|address| address.shown.starts_with("rediss:")).peekable();
+        let mut over_tls = addresses.filter(|address| address.is_tls()).peekable();
         if over_tls.peek().is_none() {
-            return Err(Error::config(
-                "certificates were given, but no server's URL begins with rediss://",
-            ));
+            return Err(Error::config("certificates were given, but no URL begins with rediss://"));
         }
         for address in over_tls {
             let client_tls = self

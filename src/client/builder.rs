@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{Client, Finding};
 use crate::clock::{Clock, Entropy, SystemEntropy, SystemTimeSource, TimeSource};
-use crate::config::{Address, Config, Deployment, SelfWait};
+use crate::config::{AddressMap, Config, Named, Place, SelfWait};
 use crate::engine::gate::Engine;
 use crate::engine::quorum::Quorum;
 use crate::error::{Error, Fault};
@@ -20,7 +20,7 @@ use crate::node::{Common, Farewell, Network, Node, Servers};
 #[derive(Clone, Default)]
 #[must_use = "a builder does nothing until it connects"]
 pub struct ClientBuilder {
-    urls: Vec<String>,
+    named: Named,
     config: Config,
     #[cfg(feature = "tls")]
     certificates: crate::tls::Certificates,
@@ -50,7 +50,83 @@ impl ClientBuilder {
     #[doc(alias = "RedissonRedLock")]
     #[doc(alias = "RedissonMultiLock")]
     pub fn nodes<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
-        self.urls = urls.into_iter().map(Into::into).collect();
+        self.named.nodes = Some(urls.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets the master of a replicated deployment: its name, and the URLs of the Sentinels that watch it. Without a port, a
+    /// Sentinel's is 26379.
+    ///
+    /// The client asks all the Sentinels and listens to them all. When one of them reports that another server is the
+    /// master, the client leaves the old one at once, even if that still answers, and asks the new one about everything that
+    /// it holds. Name all Sentinels: one that is dead, hangs or is behind delays nothing, and if none answers, the client
+    /// stays with the master that it knows. [The page on deployments](crate::docs::deployments) says what a failover means
+    /// for locks, and what to set on the servers.
+    ///
+    /// A URL may contain the login for that Sentinel, and `rediss://` for TLS. The servers have a login and TLS of their
+    /// own: [`server_login`](Self::server_login), [`server_tls`](Self::server_tls).
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), leasehold::Error> {
+    /// let client = leasehold::Client::builder()
+    ///     .sentinel("mymaster", ["redis://sentinel-1", "redis://sentinel-2", "redis://sentinel-3"])
+    ///     .server_login("locks", "secret")
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "useSentinelServers")]
+    pub fn sentinel<U: Into<String>>(
+        mut self,
+        master: impl Into<Arc<str>>,
+        urls: impl IntoIterator<Item = U>,
+    ) -> Self {
+        self.named.sentinel = Some((master.into(), urls.into_iter().map(Into::into).collect()));
+        self
+    }
+
+    /// Sets the login for the servers that the [Sentinels](Self::sentinel) name. The user of a server with `requirepass` is
+    /// `default`. Default: none.
+    pub fn server_login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.named.access().login = Some((user.into(), password.into()));
+        self
+    }
+
+    /// Sets whether the servers that the [Sentinels](Self::sentinel) name are reached over TLS; this needs the feature
+    /// `tls`. Their certificates must be for the addresses that the Sentinels announce, or for what the
+    /// [`address_map`](Self::address_map) makes of them. Default: off.
+    pub fn server_tls(mut self, on: bool) -> Self {
+        self.named.access().tls = on;
+        self
+    }
+
+    /// Sets the number of the database on the servers that the [Sentinels](Self::sentinel) name. Default: 0.
+    pub fn server_database(mut self, database: u32) -> Self {
+        self.named.access().database = database;
+        self
+    }
+
+    /// Sets the translation of the servers' addresses, for a network in which clients reach the servers at other addresses
+    /// than those that the [Sentinels](Self::sentinel) announce (NAT, port forwarding). It gets the host and the port that
+    /// were announced, and must not block. Default: none.
+    ///
+    /// ```no_run
+    /// # fn example() -> leasehold::ClientBuilder {
+    /// leasehold::Client::builder()
+    ///     .sentinel("mymaster", ["redis://gateway:26379"])
+    ///     .address_map(|host, port| match host {
+    ///         "10.0.0.1" => ("gateway".to_owned(), 7001),
+    ///         "10.0.0.2" => ("gateway".to_owned(), 7002),
+    ///         host => (host.to_owned(), port),
+    ///     })
+    /// # }
+    /// ```
+    #[doc(alias = "natMapper")]
+    pub fn address_map(
+        mut self,
+        translation: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static,
+    ) -> Self {
+        self.named.address_map = Some(AddressMap::new(translation));
         self
     }
 
@@ -219,7 +295,8 @@ impl ClientBuilder {
     ///
     /// Dropping the future leaves nothing behind.
     pub async fn connect(self) -> Result<Client, Error> {
-        let deployment = Deployment::of_servers(self.urls.len());
+        #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "certificates are added"))]
+        let (deployment, mut places) = self.named.places()?;
         let config = Config { deployment, ..self.config };
         config.check()?;
         if config.handoff_window > config.ttl / 2 {
@@ -228,10 +305,8 @@ impl ClientBuilder {
                 config.handoff_window, config.ttl
             )));
         }
-        #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "certificates are added"))]
-        let mut addresses = Address::parse_all(&self.urls)?;
         #[cfg(feature = "tls")]
-        self.certificates.apply(&mut addresses)?;
+        self.certificates.apply(places.iter_mut().flat_map(Place::addresses))?;
         let Ok(runtime) = self.runtime.map_or_else(Handle::try_current, Ok) else {
             return Err(Error::config(
                 "there is no tokio runtime here: connect inside one, or set one with `runtime`",
@@ -243,7 +318,7 @@ impl ClientBuilder {
             entropy.unwrap_or_else(|| Arc::new(SystemEntropy)),
             runtime,
         );
-        let engine = start(Arc::new(config), clock, &addresses, network.as_ref()).await?;
+        let engine = start(Arc::new(config), clock, &places, network.as_ref()).await?;
         if self.findings_at_connect != Some(false) {
             Finding::log_all(&engine);
         }
@@ -255,13 +330,13 @@ impl ClientBuilder {
 async fn start(
     config: Arc<Config>,
     clock: Clock,
-    addresses: &[Address],
+    places: &[Place],
     network: Option<&Arc<dyn Network>>,
 ) -> Result<Arc<Engine>, Error> {
     let tasks = TaskTracker::new();
     let events = Arc::<Events>::default();
     let farewell = Arc::<Farewell>::default();
-    let servers = (addresses.len() > 1).then(Arc::<Servers>::default);
+    let servers = (places.len() > 1).then(Arc::<Servers>::default);
     let common = Common {
         network,
         config: &config,
@@ -272,8 +347,8 @@ async fn start(
         farewell: &farewell,
     };
     let (mut nodes, mut firsts) = (Nodes::default(), Vec::new());
-    for address in addresses {
-        let (node, first) = Node::start(address, &common)?;
+    for place in places {
+        let (node, first) = Node::start(place, &common)?;
         nodes.0.push(node);
         firsts.push(async move { first.await.unwrap_or(Err(Fault::Closed)) });
     }

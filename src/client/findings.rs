@@ -77,7 +77,7 @@ impl Finding {
         let (mut findings, mut faults) = (Vec::new(), Vec::new());
         for (index, (node, facts)) in nodes.iter().zip(facts).enumerate() {
             match facts {
-                Ok(facts) => findings.extend(Self::of(node.address(), &facts, restarts_matter)),
+                Ok(facts) => findings.extend(Self::of(&node.address(), &facts, restarts_matter)),
                 Err(fault) => faults.push((index, fault)),
             }
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
+use super::place::Access;
 use crate::error::Error;
 use crate::secret::Secrets;
 
@@ -21,15 +22,69 @@ pub(crate) struct Address {
 impl Address {
     /// Parses all URLs. No two may be the same, since they would be one vote.
     pub(crate) fn parse_all(urls: &[String]) -> Result<Vec<Self>, Error> {
-        let mut addresses: Vec<Self> = Vec::new();
-        for url in urls {
-            let address = Self::parse(url)?;
-            if addresses.iter().any(|other| other.shown == address.shown) {
+        let addresses: Vec<Self> =
+            urls.iter().map(|url| Self::parse(url)).collect::<Result<_, _>>()?;
+        Self::check_unique(&addresses)?;
+        Ok(addresses)
+    }
+
+    fn check_unique(addresses: &[Self]) -> Result<(), Error> {
+        for (index, address) in addresses.iter().enumerate() {
+            if addresses[..index].iter().any(|other| other.shown == address.shown) {
                 return Err(Error::config(format!("{} is named twice", address.shown)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Parses the URLs of Sentinels.
+    pub(crate) fn parse_sentinels(urls: &[String]) -> Result<Vec<Self>, Error> {
+        let mut addresses = Vec::new();
+        for url in urls {
+            let mut address = Self::parse(url)?;
+            if let (false, ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) =
+                (names_port(url), address.info.addr())
+            {
+                address = address.at(&host.clone(), SENTINEL_PORT);
+            }
+            if address.info.redis_settings().db() != 0 {
+                return Err(Error::config(format!(
+                    "{}: Sentinels have no databases: call `server_database`",
+                    address.shown
+                )));
             }
             addresses.push(address);
         }
+        Self::check_unique(&addresses)?;
         Ok(addresses)
+    }
+
+    /// Returns an address with everything but the host and the port, for [`at`](Self::at).
+    pub(crate) fn of_servers(access: &Access) -> Result<Self, Error> {
+        let Access { login, tls, database } = access;
+        let scheme = if *tls { "rediss" } else { "redis" };
+        let mut address = Self::parse(&format!("{scheme}://server/{database}"))?;
+        if let Some((user, password)) = login {
+            let settings = address.info.redis_settings().clone();
+            let settings = settings.set_password(password);
+            let settings = if user.is_empty() { settings } else { settings.set_username(user) };
+            address.info = address.info.set_redis_settings(settings);
+            address.secrets = Secrets::of("", Some(password));
+        }
+        Ok(address)
+    }
+
+    /// Returns the same address with another host and port.
+    pub(crate) fn at(&self, host: &str, port: u16) -> Self {
+        let mut addr = self.info.addr().clone();
+        if let ConnectionAddr::Tcp(its_host, its_port)
+        | ConnectionAddr::TcpTls { host: its_host, port: its_port, .. } = &mut addr
+        {
+            (*its_host, *its_port) = (host.to_owned(), port);
+        }
+        let shown = shown(&addr).into();
+        let info = self.info.clone().set_addr(addr);
+        Self { info, shown, secrets: self.secrets.clone() }
     }
 
     /// Parses a URL. No error message repeats the URL, or a part of it that could belong to a password.
@@ -40,14 +95,7 @@ impl Address {
             return Err(not_valid(problem));
         }
         let info = url.into_connection_info().map_err(|error| not_valid(parse_problem(&error)))?;
-        let shown = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => format!("redis://{}:{port}", bracketed(host)),
-            ConnectionAddr::TcpTls { host, port, .. } => {
-                format!("rediss://{}:{port}", bracketed(host))
-            }
-            ConnectionAddr::Unix(path) => format!("unix://{}", path.display()),
-            _ => "a server".to_owned(),
-        };
+        let shown = shown(info.addr());
         if !info.addr().is_supported() {
             return Err(Error::config(format!(
                 "{shown}: such addresses are not supported on this platform"
@@ -62,8 +110,31 @@ impl Address {
     }
 }
 
+/// Returns an address as a URL without a login.
+fn shown(addr: &ConnectionAddr) -> String {
+    match addr {
+        ConnectionAddr::Tcp(host, port) => format!("redis://{}:{port}", bracketed(host)),
+        ConnectionAddr::TcpTls { host, port, .. } => {
+            format!("rediss://{}:{port}", bracketed(host))
+        }
+        ConnectionAddr::Unix(path) => format!("unix://{}", path.display()),
+        _ => "a server".to_owned(),
+    }
+}
+
 fn bracketed(host: &str) -> Cow<'_, str> {
     if host.contains(':') { format!("[{host}]").into() } else { host.into() }
+}
+
+/// Returns the host and the port of a URL, as they stand there.
+fn host_in(rest: &str) -> &str {
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    host.rsplit('@').next().unwrap_or_default()
+}
+
+fn names_port(url: &str) -> bool {
+    let host = host_in(url.split_once("://").map_or(url, |(_, rest)| rest));
+    host.rsplit(']').next().is_some_and(|end| end.contains(':'))
 }
 
 /// Returns a common problem of a URL, and its correction.
@@ -79,9 +150,7 @@ fn url_problem(url: &str) -> Option<&'static str> {
         return Some("this build does not support rediss:// addresses: enable the feature \"tls\"");
     }
     if scheme.contains("sentinel") {
-        return Some(
-            "Sentinels are not supported: name the master that they watch, as in redis://host:6379",
-        );
+        return Some("name Sentinels with `ClientBuilder::sentinel`, each as redis://host:26379");
     }
     if scheme.contains("cluster") {
         return Some(
@@ -93,8 +162,7 @@ fn url_problem(url: &str) -> Option<&'static str> {
             "its scheme is none of redis, rediss and unix: write `redis://`, as in redis://localhost:6379",
         );
     }
-    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = host.rsplit('@').next().unwrap_or_default();
+    let host = host_in(rest);
     let is_bare_ipv6 =
         !scheme.contains("unix") && !host.contains('[') && host.matches(':').count() > 1;
     is_bare_ipv6.then_some("an IPv6 address needs brackets in a URL, as in redis://[::1]:6379")
@@ -129,6 +197,7 @@ impl fmt::Debug for Address {
     }
 }
 
+const SENTINEL_PORT: u16 = 26379;
 const SCHEMES: [&str; 7] =
     ["redis", "rediss", "valkey", "valkeys", "unix", "redis+unix", "valkey+unix"];
 
@@ -160,6 +229,44 @@ mod tests {
         assert_eq!(all(&["redis://a", "redis://b", "redis://a:1"]).expect("three").len(), 3);
         let error = all(&["redis://a", "redis://b", "redis://u:canary@a/1"]).expect_err("twice");
         assert!(error.to_string().contains("redis://a:6379 is named twice"), "{error}");
+    }
+
+    #[test]
+    fn a_sentinel_has_a_port_of_its_own_and_no_database() {
+        let one = |url: &str| Address::parse_sentinels(&[url.to_owned()]);
+        for (url, shown) in [
+            ("redis://a", "redis://a:26379"),
+            ("redis://u:p%3A1@a", "redis://a:26379"),
+            ("redis://a:6379", "redis://a:6379"),
+            ("redis://[::1]", "redis://[::1]:26379"),
+            ("redis://[::1]:1", "redis://[::1]:1"),
+            ("unix:///run/sentinel.sock", "unix:///run/sentinel.sock"),
+        ] {
+            assert_eq!(&*one(url).expect("a valid URL")[0].shown, shown, "{url}");
+        }
+        let error = one("redis://u:canary@a/3").expect_err("a database").to_string();
+        assert!(error.contains("no databases") && !error.contains("canary"), "{error}");
+    }
+
+    #[test]
+    fn a_server_without_an_address_in_the_settings_gets_their_login_and_database() {
+        let login = Some(("u".to_owned(), "canary".to_owned()));
+        let access = Access { login, tls: false, database: 7 };
+        let address = Address::of_servers(&access).expect("valid settings").at("::1", 5);
+        assert_eq!((&*address.shown, address.is_tls()), ("redis://[::1]:5", false));
+        let settings = address.info.redis_settings();
+        assert_eq!((settings.username(), settings.db()), (Some("u"), 7));
+        assert_eq!(settings.password(), Some("canary"));
+        assert!(address.secrets.are_in("the canary"));
+        let access = Access { tls: true, ..Access::default() };
+        match (cfg!(feature = "tls"), Address::of_servers(&access)) {
+            (true, Ok(address)) => {
+                let address = address.at("a", 5);
+                assert_eq!((&*address.shown, address.is_tls()), ("rediss://a:5", true));
+            }
+            (false, Err(error)) => assert!(error.to_string().contains("feature"), "{error}"),
+            (_, other) => panic!("{other:?}"),
+        }
     }
 
     #[test]

@@ -13,7 +13,6 @@ pub(crate) enum Deployment {
     /// Several independent masters, each at its address (Redlock). There are never one or two.
     Masters(usize),
     /// The master of a replicated deployment, which its Sentinels name.
-    #[allow(dead_code, reason = "the builder does not offer it yet")]
     Sentinel,
 }
 

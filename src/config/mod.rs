@@ -2,6 +2,7 @@
 
 mod address;
 mod deployment;
+mod place;
 mod terms;
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 pub(crate) use address::Address;
 pub(crate) use deployment::Deployment;
+pub(crate) use place::{AddressMap, Named, Place, Watched};
 pub(crate) use terms::{LeaseTerms, Terms, drift};
 
 use crate::error::Error;

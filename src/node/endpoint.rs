@@ -1,24 +1,70 @@
-//! A server's address, and how connections to it are made.
+//! A node's way to its server: which server that is now, and how connections to it are made.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::RedisResult;
 use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
 use tokio::sync::Notify;
 
 use super::connector::Connector;
 use super::greeting::Greeting;
+use super::guide::Guide;
 use super::witness::Synced;
-use crate::clock::{Clock, Timestamp};
+use crate::clock::{Clock, Sleep, Timestamp};
 use crate::error::Fault;
 
-/// One server, as its URL names it.
-pub(super) struct Endpoint {
-    /// Without credentials.
+/// A server, and how connections to it are made.
+pub(super) struct Target {
+    /// Its address, without credentials.
     pub(super) address: Arc<str>,
     pub(super) connector: Arc<dyn Connector>,
+    pub(super) greeting: Greeting,
+}
+
+impl Target {
+    /// Makes a connection for commands within `limit`, which ends at `until`. It notifies `lost` when the server closes
+    /// it.
+    pub(super) async fn commands(
+        &self,
+        clock: &Clock,
+        lost: &Arc<Notify>,
+        limit: Duration,
+        until: Timestamp,
+    ) -> Result<MultiplexedConnection, Fault> {
+        let made = clock.until(until, self.connector.commands(lost.clone())).await;
+        self.made(made, limit)
+    }
+
+    /// Makes a connection for subscriptions within `limit`, which ends at `until`.
+    pub(super) async fn subscriptions(
+        &self,
+        clock: &Clock,
+        limit: Duration,
+        until: Timestamp,
+    ) -> Result<(PubSubSink, PubSubStream), Fault> {
+        let made = clock.until(until, self.connector.subscriptions()).await;
+        self.made(made, limit).map(redis::aio::PubSub::split)
+    }
+
+    /// `None`: the time limit was over.
+    fn made<C>(&self, made: Option<RedisResult<C>>, limit: Duration) -> Result<C, Fault> {
+        match made {
+            Some(Ok(connection)) => Ok(connection),
+            Some(Err(error)) => Err(self.greeting.fault(&error)),
+            None => Err(self.greeting.silence(limit)),
+        }
+    }
+}
+
+/// The server of one node, which may be another one after a while.
+pub(super) struct Endpoint {
+    /// What the node is called: the address in its URL, or the name by which Sentinels know its master.
+    pub(super) name: Arc<str>,
+    pub(super) guide: Guide,
+    /// How connections to all its servers begin.
     pub(super) greeting: Greeting,
     pub(super) clock: Clock,
     pub(super) response_timeout: Duration,
@@ -26,17 +72,74 @@ pub(super) struct Endpoint {
     pub(super) connections_made: AtomicU64,
     /// Grants count only once so many replicas have them.
     pub(super) synced: Option<Synced>,
+    /// The server that its connections lead to. `None` before the guide has named one.
+    target: Mutex<Option<Arc<Target>>>,
 }
 
 impl Endpoint {
-    /// Makes a connection for commands by `until`. It notifies `lost` when the server closes it.
+    pub(super) fn new(
+        name: Arc<str>,
+        guide: Guide,
+        greeting: Greeting,
+        clock: Clock,
+        [response_timeout, connect_timeout]: [Duration; 2],
+        synced: Option<Synced>,
+    ) -> Self {
+        let target = Mutex::new(guide.at_hand());
+        let connections_made = AtomicU64::new(0);
+        Self {
+            name,
+            guide,
+            greeting,
+            clock,
+            response_timeout,
+            connect_timeout,
+            connections_made,
+            synced,
+            target,
+        }
+    }
+
+    /// Returns the server that its connections lead to, if it is known.
+    pub(super) fn target(&self) -> Option<Arc<Target>> {
+        self.target.lock().clone()
+    }
+
+    /// Returns the address of its server, without credentials, or the node's name if the server is not known.
+    pub(super) fn address(&self) -> Arc<str> {
+        let target = self.target.lock();
+        target.as_ref().map_or_else(|| self.name.clone(), |target| target.address.clone())
+    }
+
+    /// Connections lead to `target` from now on. Returns the server to which they have led, if that is another one.
+    pub(super) fn turn_to(&self, target: &Arc<Target>) -> Option<Arc<Target>> {
+        let before = self.target.lock().replace(target.clone());
+        before.filter(|before| !Arc::ptr_eq(before, target))
+    }
+
+    /// Waits until the guide names another server than the one that its connections lead to.
+    pub(super) async fn moved(&self) {
+        let target = self.target();
+        self.guide.moved(target.as_ref()).await;
+    }
+
+    /// Waits until `pause` is over. Returns true earlier if the server is another one by then.
+    pub(super) async fn moved_during(&self, pause: Sleep) -> bool {
+        tokio::select! {
+            () = self.moved() => true,
+            () = pause => false,
+        }
+    }
+
+    /// Makes a connection for commands to `target` by `until`. It notifies `lost` when the server closes it.
     pub(super) async fn connect(
         &self,
+        target: &Target,
         lost: &Arc<Notify>,
         until: Timestamp,
     ) -> Result<MultiplexedConnection, Fault> {
-        let made = self.clock.until(until, self.connector.commands(lost.clone())).await;
-        self.made(made)
+        let made = target.commands(&self.clock, lost, self.connect_timeout, until).await;
+        self.count(made)
     }
 
     /// Makes a connection for subscriptions by `until`.
@@ -44,19 +147,17 @@ impl Endpoint {
         &self,
         until: Timestamp,
     ) -> Result<(PubSubSink, PubSubStream), Fault> {
-        let made = self.clock.until(until, self.connector.subscriptions()).await;
-        self.made(made).map(redis::aio::PubSub::split)
+        let Some(target) = self.target() else {
+            return Err(Fault::Down("no server is known".into()));
+        };
+        let made = target.subscriptions(&self.clock, self.connect_timeout, until).await;
+        self.count(made)
     }
 
-    /// `None`: the time limit was over.
-    fn made<C>(&self, made: Option<RedisResult<C>>) -> Result<C, Fault> {
-        match made {
-            Some(Ok(connection)) => {
-                self.connections_made.fetch_add(1, Ordering::Relaxed);
-                Ok(connection)
-            }
-            Some(Err(error)) => Err(self.greeting.fault(&error)),
-            None => Err(self.greeting.silence(self.connect_timeout)),
+    fn count<C>(&self, made: Result<C, Fault>) -> Result<C, Fault> {
+        if made.is_ok() {
+            self.connections_made.fetch_add(1, Ordering::Relaxed);
         }
+        made
     }
 }

@@ -131,7 +131,7 @@ impl LastConnection {
             Err(error) => {
                 self.over = true;
                 let fault = node.endpoint.greeting.fault(&error);
-                events::farewell_failed(&node.endpoint.address, &fault);
+                events::farewell_failed(&node.endpoint.address(), &fault);
             }
         }
         opens && !self.over
@@ -139,7 +139,9 @@ impl LastConnection {
 
     /// Connects, and ensures that no command of the last connection can run any more.
     fn connect(&mut self, node: &Shared, until: Instant) -> RedisResult<Connection> {
-        let mut connection = node.endpoint.connector.farewell(left(until)?)?;
+        let nowhere = || RedisError::from((ErrorKind::Io, "no server is known"));
+        let target = node.endpoint.target().ok_or_else(nowhere)?;
+        let mut connection = target.connector.farewell(left(until)?)?;
         limit(&connection, until)?;
         let info = connection.req_command(redis::cmd("INFO").arg("server"));
         let run_id = match &info {

@@ -78,7 +78,7 @@ impl Handshake<'_> {
         }
         let lapse = self.shared.endpoint.response_timeout;
         if let (Some(servers), Some(id)) = (&self.shared.servers, &id)
-            && let Err(other) = servers.claim(&self.shared.endpoint.address, id, heard_at, lapse)
+            && let Err(other) = servers.claim(&self.shared.endpoint.name, id, heard_at, lapse)
         {
             let problem = format!("it is the same server as {other}, so it is not used");
             return Err(Fault::SameServer(problem.into()));
@@ -97,7 +97,7 @@ impl Handshake<'_> {
             |info: &HashMap<String, String>| MODES.iter().find_map(|name| info.get(*name).cloned());
         match server.and_then(mode).as_deref() {
             Some("sentinel") => Err(Fault::WrongServer(
-                "it is a Sentinel, which keeps no data: name the master that it watches".into(),
+                "it is a Sentinel, which keeps no data: name it with `ClientBuilder::sentinel`".into(),
             )),
             Some("cluster") => match self.shards().await? {
                 None | Some(1) => Ok(()),

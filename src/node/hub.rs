@@ -171,7 +171,7 @@ impl Shared {
         if channel == &**self.mailbox.channel() {
             let (payload, now) = (message.get_payload_bytes(), self.endpoint.clock.now());
             if let Err(NotUnderstood) = self.mailbox.deliver(payload, now) {
-                events::letter_not_understood(&self.endpoint.address, payload.len());
+                events::letter_not_understood(&self.endpoint.address(), payload.len());
             }
             return;
         }

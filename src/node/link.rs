@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -71,6 +72,8 @@ pub(super) struct Connection {
     pub(super) past: Option<Arc<Past>>,
     /// Waits for the replicas, if grants count only once replicas have them.
     pub(super) witness: Option<Arc<Witness>>,
+    /// True once the client has left this server for another; `None` if it never does.
+    pub(super) left: Option<Arc<AtomicBool>>,
 }
 
 impl Connection {
@@ -96,20 +99,36 @@ impl Connection {
     /// Sends a call that may grant something. After it, the server is asked whether it is still the master that the
     /// client met, because a demotion need not break the connection.
     pub(super) fn send_vote(&self, call: &Call, with_body: bool) -> Sent {
-        let Some(past) = self.past.clone() else { return self.send_durable(call, with_body) };
+        if self.past.is_none() && self.left.is_none() {
+            return self.send_durable(call, with_body);
+        }
         let granting = self.commands.call(call, with_body);
-        let asking = self.commands.send(info_command("replication"));
-        let (witness, name) = (self.witness.clone(), call.keys[0].clone());
+        let asking =
+            self.past.clone().map(|past| (past, self.commands.send(info_command("replication"))));
+        let (left, witness, name) = (self.left.clone(), self.witness.clone(), call.keys[0].clone());
         self.sent(InFlight::start(async move {
             let reply = granting.await?;
-            if !past.goes_on_in(&Past::read(&fields(&asking.await?))) {
+            let goes_on = match asking {
+                Some((past, asking)) => past.goes_on_in(&Past::read(&fields(&asking.await?))),
+                None => true,
+            };
+            if !goes_on {
                 return Err(Fault::Replaced);
             }
-            match witness {
-                Some(witness) => witness.confirmed(reply, &name).await,
-                None => Ok(reply),
-            }
+            let reply = match witness {
+                Some(witness) => witness.confirmed(reply, &name).await?,
+                None => reply,
+            };
+            let is_left = left.is_some_and(|left| left.load(Ordering::Acquire));
+            if is_left { Err(Fault::Replaced) } else { Ok(reply) }
         }))
+    }
+
+    /// The client leaves the server: grants that are still to come do not count.
+    pub(super) fn leave(&self) {
+        if let Some(left) = &self.left {
+            left.store(true, Ordering::Release);
+        }
     }
 
     fn sent(&self, reply: InFlight) -> Sent {

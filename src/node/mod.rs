@@ -12,6 +12,7 @@ mod endpoint;
 mod facts;
 mod farewell;
 mod greeting;
+mod guide;
 mod handshake;
 mod hub;
 mod link;
@@ -20,6 +21,7 @@ mod past;
 mod predecessors;
 mod quarantine;
 mod releases;
+mod sentinel;
 mod server_time;
 mod servers;
 mod shared;
@@ -29,7 +31,7 @@ mod wire;
 mod witness;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -50,17 +52,21 @@ pub use status::{NodeState, NodeStatus};
 pub(crate) use supervisor::First;
 
 use crate::clock::{Clock, Timestamp};
-use crate::config::{Address, Config};
+#[cfg(test)]
+use crate::config::Address;
+use crate::config::{Config, Place};
 use crate::error::{Error, Fault};
 use crate::events::Events;
 use crate::key::LeaseId;
 use crate::script::{Call, Reply};
-use connector::Sockets;
+use connector::Dial;
 use endpoint::Endpoint;
 use greeting::Greeting;
+use guide::Guide;
 use hub::Hub;
 use link::{Connection, LinkState};
 use releases::Sending;
+use sentinel::Sentinels;
 use shared::Shared;
 use supervisor::Supervisor;
 use witness::Synced;
@@ -86,29 +92,23 @@ pub(crate) struct Common<'a> {
 impl Node {
     /// Starts to keep a connection. The second value is the result of the first attempt, which lasts at most for the
     /// connect timeout. If it fails, only a node of several keeps trying.
-    pub(crate) fn start(address: &Address, common: &Common<'_>) -> Result<(Self, First), Error> {
+    pub(crate) fn start(place: &Place, common: &Common<'_>) -> Result<(Self, First), Error> {
         let Common { network, config, clock, tasks, events, servers, farewell } = *common;
-        let connector = match network {
-            Some(network) => network.connector(&address.shown),
-            None => {
-                let sockets = Sockets::new(address, patience(config.ttl)).map_err(|error| {
-                    let fault = Fault::from_redis(&error, &address.secrets);
-                    Error::from_fault(&address.shown, None, fault)
-                })?;
-                Arc::new(sockets)
-            }
+        let dial = Dial { network: network.cloned(), patience: patience(config.ttl) };
+        let limits = [config.response_timeout, config.connect_timeout];
+        let failed = |fault| Error::from_fault(place.name(), None, fault);
+        let guide = match place {
+            Place::At(address) => Guide::Fixed(Arc::new(dial.target(address).map_err(failed)?)),
+            Place::Watched(watched) => Guide::Sentinels(
+                Sentinels::start(watched, dial, clock, limits, tasks).map_err(failed)?,
+            ),
         };
-        let endpoint = Arc::new(Endpoint {
-            address: address.shown.clone(),
-            connector,
-            greeting: Greeting::of(address),
-            clock: clock.clone(),
-            response_timeout: config.response_timeout,
-            connect_timeout: config.connect_timeout,
-            connections_made: AtomicU64::new(0),
-            synced: (config.synced > 0)
-                .then(|| Synced { replicas: config.synced, within: config.sync_timeout() }),
-        });
+        let greeting = Greeting::of(place.server());
+        let name = place.name().clone();
+        let synced = (config.synced > 0)
+            .then(|| Synced { replicas: config.synced, within: config.sync_timeout() });
+        let endpoint = Endpoint::new(name, guide, greeting, clock.clone(), limits, synced);
+        let endpoint = Arc::new(endpoint);
         let mailbox = Mailbox::new(&config.name, clock.nonce());
         let hub = Hub::start(endpoint.clone(), mailbox, tasks);
         let (left, received) = mpsc::unbounded_channel();
@@ -133,12 +133,12 @@ impl Node {
             farewell: &Arc::default(),
         };
         let address = Address::parse("redis://nowhere").expect("a valid URL");
-        Self::start(&address, &common).expect("it connects to nothing").0
+        Self::start(&Place::At(address), &common).expect("it connects to nothing").0
     }
 
-    /// Returns the server's address, without credentials.
-    pub(crate) fn address(&self) -> &Arc<str> {
-        &self.shared.endpoint.address
+    /// Returns the server's address, without credentials, or the node's name if its server is not known yet.
+    pub(crate) fn address(&self) -> Arc<str> {
+        self.shared.endpoint.address()
     }
 
     /// Sends a call after all that were sent before. Does not wait.

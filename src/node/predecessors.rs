@@ -2,12 +2,17 @@
 //!
 //! | what is known about an older connection | what follows                                       |
 //! |-----------------------------------------|----------------------------------------------------|
-//! | it led to another run of the server     | none of its commands can run                       |
+//! | it led to another run of the server     | none of its commands can run there                 |
 //! | it was killed on the server             | none of its commands can run                       |
 //! | neither                                 | it may linger until that run of the server ends    |
 //!
 //! The last connection is remembered by its client id, and all others by one flag, however many there were. So a
 //! handshake kills at most one connection.
+//!
+//! A node that follows its master from server to server may come back to a run that it has left. What is known about the
+//! connections to that run is kept until then, for the last few runs.
+
+use std::collections::VecDeque;
 
 use super::handshake::Identity;
 
@@ -16,6 +21,8 @@ pub(super) struct Predecessors {
     /// The last connection that was in use, until it is known whether it has ended.
     last: Option<Identity>,
     lingering: Option<Lingering>,
+    /// What was left behind at other runs, the latest first.
+    elsewhere: VecDeque<Behind>,
 }
 
 /// Connections that could not be killed.
@@ -25,26 +32,64 @@ struct Lingering {
     run_id: Option<String>,
 }
 
+/// What the node left behind at a run of a server.
+#[derive(Debug)]
+struct Behind {
+    run_id: String,
+    /// The client id of the last connection there.
+    client_id: Option<i64>,
+    /// There were others before it that could not be killed.
+    others: bool,
+}
+
 impl Predecessors {
     /// Returns the client id of the connection to kill on the server of `new`, if there is one.
     pub(super) fn to_kill(&self, new: &Identity) -> Option<i64> {
-        let last = self.last.as_ref()?;
+        let new = new.run_id.as_ref()?;
+        let last = self.last.as_ref().filter(|last| last.run_id.as_ref() == Some(new));
         // In another run, that id belongs to a stranger.
-        let same_run = last.run_id.is_some() && last.run_id == new.run_id;
-        last.client_id.filter(|_| same_run)
+        match last {
+            Some(last) => last.client_id,
+            None => self.elsewhere.iter().find(|behind| behind.run_id == *new)?.client_id,
+        }
     }
 
     /// A new connection leads to the run of `new`. `killed`: the connection [`to_kill`](Self::to_kill) has ended.
     pub(super) fn met(&mut self, new: &Identity, killed: bool) {
-        let ended = |run_id: &Option<String>| matches!((run_id, &new.run_id), (Some(before), Some(now)) if before != now);
-        self.lingering.take_if(|lingering| ended(&lingering.run_id));
-        let Some(last) = self.last.take().filter(|last| !killed && !ended(&last.run_id)) else {
+        self.leave_behind(new);
+        let returned =
+            self.elsewhere.iter().position(|behind| Some(&behind.run_id) == new.run_id.as_ref());
+        if let Some(behind) = returned.and_then(|index| self.elsewhere.remove(index))
+            && (behind.others || !killed)
+        {
+            self.linger(Some(behind.run_id));
+        }
+        if let Some(last) = self.last.take_if(|_| !killed) {
+            self.linger(last.run_id);
+        }
+        self.last = None;
+    }
+
+    /// Puts aside what is known about the connections to another run than that of `new`.
+    fn leave_behind(&mut self, new: &Identity) {
+        let is_another = |run_id: &Option<String>| matches!((run_id, &new.run_id), (Some(before), Some(now)) if before != now);
+        let last = self.last.take_if(|last| is_another(&last.run_id));
+        let lingering = self.lingering.take_if(|lingering| is_another(&lingering.run_id));
+        let others = lingering.is_some();
+        let run_id = lingering.and_then(|lingering| lingering.run_id);
+        let Some(run_id) = last.as_ref().and_then(|last| last.run_id.clone()).or(run_id) else {
             return;
         };
+        let client_id = last.and_then(|last| last.client_id);
+        self.elsewhere.push_front(Behind { run_id, client_id, others });
+        self.elsewhere.truncate(RUNS);
+    }
+
+    fn linger(&mut self, run_id: Option<String>) {
         // If the run of one of them is not known, no single run describes them all.
         match &mut self.lingering {
             Some(Lingering { run_id: None }) => {}
-            lingering => *lingering = Some(Lingering { run_id: last.run_id }),
+            lingering => *lingering = Some(Lingering { run_id }),
         }
     }
 
@@ -58,6 +103,9 @@ impl Predecessors {
         self.lingering.is_some()
     }
 }
+
+/// For this many other runs it is remembered what was left behind there.
+const RUNS: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -116,5 +164,40 @@ mod tests {
         before.met(&b, false);
         before.met(&identity(Some("c"), Some(7)), false);
         assert!(before.may_linger(), "nobody knows the run of all");
+    }
+
+    #[test]
+    fn who_comes_back_to_a_run_kills_what_it_left_there() {
+        let known = |run, id| identity(Some(run), Some(id));
+        let mut before = Predecessors::default();
+        before.follow(known("a", 7));
+        before.met(&known("b", 3), false);
+        assert!(!before.may_linger(), "it is elsewhere");
+        before.follow(known("b", 3));
+        assert_eq!(before.to_kill(&known("a", 9)), Some(7));
+        before.met(&known("a", 9), true);
+        assert!(!before.may_linger());
+        before.follow(known("a", 9));
+        assert_eq!(before.to_kill(&known("b", 5)), Some(3), "and the other way round");
+        before.met(&known("b", 5), false);
+        assert!(before.may_linger(), "it could not be killed");
+        before.follow(known("b", 5));
+        before.met(&known("a", 11), true);
+        assert!(!before.may_linger());
+        before.follow(known("a", 11));
+        before.met(&known("b", 6), true);
+        assert!(before.may_linger(), "the first of two is still there");
+    }
+
+    #[test]
+    fn only_the_last_few_runs_are_remembered() {
+        let mut before = Predecessors::default();
+        for run in 0..100 {
+            let new = identity(Some(&run.to_string()), Some(run));
+            before.met(&new, false);
+            before.follow(new);
+        }
+        let to_kill = |run: i64| before.to_kill(&identity(Some(&run.to_string()), Some(0)));
+        assert_eq!([99, 98, 95, 94].map(to_kill), [Some(99), Some(98), Some(95), None]);
     }
 }

@@ -126,10 +126,22 @@ impl Shared {
             drop(link);
             *self.last_fault.lock() = Some(Fault::Down(why.into()));
             if let Some(servers) = &self.servers {
-                servers.leave(&self.endpoint.address, self.endpoint.clock.now());
+                servers.leave(&self.endpoint.name, self.endpoint.clock.now());
             }
             self.abandoned.notify_one();
         }
+    }
+
+    /// Takes the connection out of use since its server is no longer the node's. What it still grants does not count.
+    pub(super) fn leave(&self, why: &str) {
+        let generation = match &self.link.lock().state {
+            LinkState::Up(connection) => {
+                connection.leave();
+                connection.generation
+            }
+            LinkState::Down(_) | LinkState::Ended => return,
+        };
+        self.abandon(generation, why);
     }
 
     pub(super) fn note_round_trip(&self, took: Duration) {

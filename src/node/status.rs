@@ -11,8 +11,10 @@ use crate::error::Fault;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct NodeStatus {
-    /// Its address, without credentials.
+    /// The address of its server, without credentials. If it is not known yet where the master is, it is the master's name.
     pub address: Arc<str>,
+    /// The name of the master whose address the Sentinels tell; `None` for a server with an address of its own.
+    pub master: Option<Arc<str>>,
     /// The node's state.
     pub state: NodeState,
     /// The server's run id at the last connection; it changes with every start of the server. It is `None` if there was
@@ -51,7 +53,8 @@ pub(super) fn of(shared: &Shared) -> NodeStatus {
     let quarantine = shared.quarantine.lock();
     let left = quarantine.until.since(now);
     NodeStatus {
-        address: shared.endpoint.address.clone(),
+        address: shared.endpoint.address(),
+        master: shared.endpoint.guide.is_dynamic().then(|| shared.endpoint.name.clone()),
         state: state(is_up, left, fault.as_ref()),
         run_id: quarantine.run_id.clone(),
         quarantined_until: end(left),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
+use super::endpoint::Target;
 use super::farewell::Farewell;
 use super::handshake::{Handshake, Met};
 use super::link::{Commands, Connection, LinkState};
@@ -35,6 +36,8 @@ pub(super) struct Supervisor {
     losses: Burst,
     /// There was a connection, and there is none now.
     outage: Option<Outage>,
+    /// The node's server is another one than that of the last connection.
+    has_moved: bool,
     /// The task has nothing left to do.
     done: bool,
     _farewell: Arc<Farewell>,
@@ -57,6 +60,7 @@ impl Supervisor {
             events: events.clone(),
             losses: Burst::default(),
             outage: None,
+            has_moved: false,
             done: false,
             _farewell: farewell.clone(),
         };
@@ -98,14 +102,14 @@ impl Supervisor {
                 (Err(Fault::NoAnswer(_)), Some(before)) => before,
                 (Err(fault), _) => fault,
             };
-            events::connecting_failed(&self.shared.endpoint.address, &fault, attempt);
+            events::connecting_failed(&self.shared.endpoint.address(), &fault, attempt);
             let next_at = clock.now().plus(clock.back_off(attempt, LONGEST_PAUSE_AT_START));
             if !fault.may_pass_at_start() || next_at >= until || clock.is_stopped() {
                 return Err(fault);
             }
             self.failed(&fault);
             before = Some(fault);
-            clock.sleep_until(next_at).await;
+            self.shared.endpoint.moved_during(clock.sleep_until(next_at)).await;
             attempt += 1;
         }
     }
@@ -114,7 +118,7 @@ impl Supervisor {
     fn failed(&self, fault: &Fault) {
         let endpoint = &self.shared.endpoint;
         if let Some(servers) = &self.shared.servers {
-            servers.leave(&endpoint.address, endpoint.clock.now());
+            servers.leave(&endpoint.name, endpoint.clock.now());
         }
         *self.shared.last_fault.lock() = Some(fault.clone());
         self.shared.link.lock().state = LinkState::Down(match fault {
@@ -160,6 +164,7 @@ impl Supervisor {
                     shared.abandon(generation, "the server closed the connection");
                 }
                 () = shared.abandoned.notified() => {}
+                () = shared.endpoint.moved() => shared.leave("another server is the master now"),
                 () = self.releases.step() => {}
                 () = shared.closing.cancelled(), if !closing => closing = true,
             }
@@ -175,7 +180,7 @@ impl Supervisor {
             _ => "the connection was abandoned".into(),
         };
         let (losses, now) = (&mut self.losses, shared.endpoint.clock.now());
-        let outage = self.events.connection_lost(&shared.endpoint.address, &reason, losses, now);
+        let outage = self.events.connection_lost(&shared.endpoint.address(), &reason, losses, now);
         self.outage.get_or_insert(outage);
     }
 
@@ -191,7 +196,11 @@ impl Supervisor {
                 return false;
             }
             if *attempt > 0 {
-                shared.while_needed(clock.sleep(clock.back_off(*attempt, LONGEST_PAUSE))).await;
+                let pause = clock.sleep(clock.back_off(*attempt, LONGEST_PAUSE));
+                let moved = shared.endpoint.moved_during(pause);
+                if shared.while_needed(moved).await == Some(true) {
+                    *attempt = 0;
+                }
             }
             *attempt = attempt.saturating_add(1);
             if shared.closing.is_cancelled() && self.drop_old_releases() {
@@ -204,9 +213,9 @@ impl Supervisor {
                 None => continue,
             };
             if let (Fault::SameServer(problem), true) = (&fault, std::mem::take(&mut first)) {
-                events::node_not_used(&shared.endpoint.address, problem);
+                events::node_not_used(&shared.endpoint.address(), problem);
             }
-            events::connecting_failed(&shared.endpoint.address, &fault, *attempt);
+            events::connecting_failed(&shared.endpoint.address(), &fault, *attempt);
             self.failed(&fault);
         }
     }
@@ -222,22 +231,41 @@ impl Supervisor {
         nothing_pending
     }
 
-    /// Makes a connection, checks its server and puts it in use.
+    /// Connects to where the server is now.
     async fn connect(&mut self, until: Timestamp) -> Result<(), Fault> {
         let shared = self.shared.clone();
         let endpoint = &shared.endpoint;
+        let target = endpoint.guide.target(&endpoint.clock, until).await?;
+        if let Some(before) = endpoint.turn_to(&target) {
+            self.has_moved = true;
+            events::master_moved(&endpoint.name, &before.address, &target.address);
+        }
+        tokio::select! {
+            biased;
+            // A server that hangs must not delay the connection to the one that has replaced it.
+            () = endpoint.moved() => Err(Fault::Down("another server is the master now".into())),
+            connected = self.connect_to(&target, until) => {
+                connected.map_err(|fault| endpoint.guide.refused(&target, fault))
+            }
+        }
+    }
+
+    /// Makes a connection, checks its server and puts it in use.
+    async fn connect_to(&mut self, target: &Target, until: Timestamp) -> Result<(), Fault> {
+        let shared = self.shared.clone();
+        let endpoint = &shared.endpoint;
         let lost = Arc::new(Notify::new());
-        let made = endpoint.connect(&lost, until).await?;
+        let made = endpoint.connect(target, &lost, until).await?;
         let commands = Commands::new(made, endpoint.greeting.secrets.clone());
         let limit = endpoint.connect_timeout;
         let handshake = Handshake { shared: &shared, commands: &commands, limit, until };
         let Met { identity, run } = handshake.run(&mut self.predecessors).await?;
-        events::server_met(&endpoint.address, &run.past);
+        events::server_met(&target.address, &run.past);
         if !self.may_listen {
             shared.hub.probe(until).await?;
             self.may_listen = true;
         }
-        let witness = witness(&shared, &run, until).await?;
+        let witness = witness(&shared, target, &run, until).await?;
         let (connection, is_another) = self.meet(commands, &run, witness);
         self.predecessors.follow(identity);
         self.lost = lost;
@@ -265,6 +293,7 @@ impl Supervisor {
             counts_from: quarantine.until,
             past: quarantine.is_on().then(|| Arc::new(run.past.clone())),
             witness,
+            left: self.shared.endpoint.guide.is_dynamic().then(Arc::default),
         };
         (connection, is_another)
     }
@@ -273,7 +302,7 @@ impl Supervisor {
     fn put_in_use(&mut self, connection: Connection, is_another: bool) {
         let shared = self.shared.clone();
         let (clock, generation) = (&shared.endpoint.clock, connection.generation);
-        if is_another {
+        if is_another || std::mem::take(&mut self.has_moved) {
             // Messages come from the other server from now on. This is done before the connection is used, so that no
             // reading of this server's clock is compared with a grant of the old one.
             shared.hub.restart();
@@ -298,7 +327,7 @@ impl Supervisor {
             shared.forgot.notify_one();
         }
         if let Some(outage) = self.outage.take() {
-            self.events.connected_again(&shared.endpoint.address, &outage, clock.now());
+            self.events.connected_again(&shared.endpoint.address(), &outage, clock.now());
         }
     }
 }
@@ -306,12 +335,13 @@ impl Supervisor {
 /// Makes the second connection, on which the client waits for replicas, if it must. It must lead to the same server.
 async fn witness(
     shared: &Shared,
+    target: &Target,
     run: &Run,
     until: Timestamp,
 ) -> Result<Option<Arc<Witness>>, Fault> {
     let endpoint = &shared.endpoint;
     let Some(synced) = endpoint.synced else { return Ok(None) };
-    let made = endpoint.connect(&Arc::default(), until).await?;
+    let made = endpoint.connect(target, &Arc::default(), until).await?;
     let commands = Commands::new(made, endpoint.greeting.secrets.clone());
     let limit = endpoint.connect_timeout;
     Handshake { shared, commands: &commands, limit, until }.check_witness(run).await?;
@@ -324,6 +354,7 @@ impl Drop for Supervisor {
         if !self.done {
             self.shared.endpoint.clock.stop();
         }
+        self.shared.endpoint.guide.close();
         self.shared.last_connection.lock().predecessors = std::mem::take(&mut self.predecessors);
         self.shared.link.lock().state = LinkState::Ended;
         // Wakes those who wait for a connection, because there will be none.

@@ -145,7 +145,7 @@ mod tls {
             (tls().client_certificate(pem.clone(), pem.clone()), "there must be a private key"),
             (
                 Client::builder().nodes(["redis://127.0.0.1:1"]).root_certificates(pem.clone()),
-                "no server's URL begins with rediss://",
+                "no URL begins with rediss://",
             ),
         ] {
             let error = builder.connect().await.expect_err("refused");

@@ -35,6 +35,7 @@ mod reconnecting;
 mod runs;
 mod scripts;
 mod secrets;
+mod sentinel;
 #[cfg(feature = "serde")]
 mod serde;
 mod settings;

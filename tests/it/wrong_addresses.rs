@@ -1,20 +1,16 @@
 //! Addresses that lead nowhere, or to what keeps no locks: the message says what was met, and what to write instead.
 
-use std::{
-    process::Stdio,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use leasehold::{Client, Error, FindingKind};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
-    process::{Child, Command},
 };
 
 use crate::{
     checks::{AT_ONCE, LIMIT, connect, nothing_left, told},
-    support::{Server, Twister, eventually, free_port},
+    support::{Server, Twister, eventually},
 };
 
 /// What a client that is patient for a short time says of an address, and how long it took.
@@ -43,7 +39,7 @@ async fn an_address_that_is_no_url_of_redis_is_corrected() {
         ("http://localhost:6379", ["scheme is none of", "redis://localhost:6379"]),
         (
             "redis-sentinel://localhost:26379/mymaster",
-            ["Sentinels are not supported", "the master"],
+            ["ClientBuilder::sentinel", "redis://host:26379"],
         ),
         ("redis+cluster://localhost:7000", ["Cluster is not supported", "in no cluster"]),
         ("redis://::1:6379", ["brackets", "redis://[::1]:6379"]),
@@ -86,28 +82,12 @@ async fn a_replica_is_refused_and_its_master_named() {
     .await;
 }
 
-/// A Sentinel on a port of its own, ended on drop.
-async fn sentinel(master: &Server) -> (Child, u16) {
-    let port = free_port();
-    let conf = master.dir().join("sentinel.conf");
-    let lines = format!("port {port}\nsentinel monitor mymaster 127.0.0.1 {} 1\n", master.port());
-    std::fs::write(&conf, lines).expect("written");
-    let program = std::env::var("LEASEHOLD_TEST_SERVER").unwrap_or("redis-server".to_owned());
-    let mut command = Command::new(program);
-    command.arg(conf).arg("--sentinel").current_dir(master.dir()).kill_on_drop(true);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    eventually(LIMIT, "the Sentinel listens", async || {
-        tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()
-    })
-    .await;
-    (child, port)
-}
-
 #[tokio::test]
 async fn a_sentinel_is_refused_and_named() {
     let master = Server::start().await;
-    let (_sentinel, port) = sentinel(&master).await;
-    refused_at_once(&format!("redis://127.0.0.1:{port}"), &["Sentinel", "name the master"]).await;
+    let lines = format!("sentinel monitor mymaster 127.0.0.1 {} 1\n", master.port());
+    let sentinel = Server::sentinel(&lines).await;
+    refused_at_once(&sentinel.url(), &["Sentinel", "ClientBuilder::sentinel"]).await;
 }
 
 #[tokio::test]

@@ -120,7 +120,7 @@ impl Lease {
         renewal.leave(footholds, now, |node, foothold| {
             let node = &self.quorum.nodes()[node];
             if *confirmed && foothold.heal(node, &heal, now) {
-                news.push(News::PutBack { node: node.address().clone() });
+                news.push(News::PutBack { node: node.address() });
                 healed = true;
             }
         });
@@ -137,7 +137,7 @@ impl Lease {
         for (node, foothold) in self.quorum.nodes().iter().zip(&mut state.footholds) {
             let missing = foothold.look(node, &heal, now) && state.confirmed;
             if missing && foothold.heal(node, &heal, now) {
-                state.news.push(News::PutBack { node: node.address().clone() });
+                state.news.push(News::PutBack { node: node.address() });
                 healed = true;
             }
         }

@@ -87,7 +87,7 @@ impl Quorum {
             }
             fault => fault,
         };
-        Error::from_fault(self.nodes[0].address(), lock, fault)
+        Error::from_fault(&self.nodes[0].address(), lock, fault)
     }
 
     /// What it comes to that these nodes failed, so that the others are no majority.
@@ -103,7 +103,7 @@ impl Quorum {
         }
         let lasting = faults.iter().filter(|(_, fault)| !fault.may_pass()).count() > spare;
         let failure =
-            |(node, fault): (usize, Fault)| NodeFailure::new(self.nodes[node].address(), fault);
+            |(node, fault): (usize, Fault)| NodeFailure::new(&self.nodes[node].address(), fault);
         Fault::NoMajority { failures: faults.into_iter().map(failure).collect(), lasting }
     }
 

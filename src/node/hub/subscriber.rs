@@ -83,7 +83,7 @@ impl Subscriber {
                         attempt = 0;
                     }
                 }
-                Err(fault) => events::no_connection_for_subscriptions(&endpoint.address, &fault),
+                Err(fault) => events::no_connection_for_subscriptions(&endpoint.address(), &fault),
             }
             if !self.shared.channels.lock().is_empty() {
                 clock.sleep(clock.back_off(attempt, longest)).await;
@@ -144,7 +144,7 @@ impl Subscriber {
     fn refused(&mut self, channel: &str, fault: &Fault) {
         let endpoint = &self.shared.endpoint;
         let now = endpoint.clock.now();
-        events::cannot_subscribe(&endpoint.address, channel, fault, &mut self.refused, now);
+        events::cannot_subscribe(&endpoint.address(), channel, fault, &mut self.refused, now);
     }
 
     fn is_idle(&self, since: &mut Option<Timestamp>) -> bool {

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -9,7 +9,9 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::super::connector::{Connecting, Connector};
+use super::super::endpoint::Target;
 use super::super::greeting::Greeting;
+use super::super::guide::Guide;
 use super::super::mailbox::{Inbox, Letter, Registration};
 use super::*;
 use crate::clock::{Clock, SystemEntropy, TimeSource};
@@ -109,16 +111,11 @@ fn endpoint(server: &Server) -> Arc<Endpoint> {
     let time = Arc::new(TokioTime(tokio::time::Instant::now()));
     let clock = Clock::new(time, Arc::new(SystemEntropy), tokio::runtime::Handle::current());
     let address = Address::parse("redis://nowhere").expect("a valid URL");
-    Arc::new(Endpoint {
-        address: address.shown.clone(),
-        connector: Arc::new(server.clone()),
-        greeting: Greeting::of(&address),
-        clock,
-        response_timeout: Duration::from_secs(1),
-        connect_timeout: Duration::from_secs(1),
-        connections_made: AtomicU64::new(0),
-        synced: None,
-    })
+    let (name, greeting) = (address.shown.clone(), Greeting::of(&address));
+    let connector = Arc::new(server.clone());
+    let target = Target { address: name.clone(), connector, greeting: greeting.clone() };
+    let guide = Guide::Fixed(Arc::new(target));
+    Arc::new(Endpoint::new(name, guide, greeting, clock, [Duration::from_secs(1); 2], None))
 }
 
 /// A hub with its server, and an inbox for the letters about the request `a:1`.

@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 mod face;
+mod failover;
 mod late;
 mod leftovers;
 pub(crate) mod lua;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 #[allow(unused_imports)]
 pub(crate) use self::{
     face::{Face, Held},
+    failover::{DOWN_AFTER_MS, Deployment, MASTER, Pretender},
     late::LateNetwork,
     leftovers::{IDLE_TASKS, nothing_is_left, subscribers, waiting},
     ports::next as free_port,

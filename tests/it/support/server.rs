@@ -28,6 +28,8 @@ use super::{
 pub(crate) struct Server {
     port: u16,
     dir: PathBuf,
+    /// What its configuration file says at first, if it is a Sentinel.
+    sentinel: Option<String>,
     args: Vec<String>,
     /// Variables of its environment besides those of this process.
     environment: Vec<(String, String)>,
@@ -52,14 +54,35 @@ impl Server {
     pub(crate) async fn in_environment(environment: &[(&str, &str)], args: &[&str]) -> Self {
         let environment =
             environment.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-        let environment: Vec<_> = environment.collect();
+        Self::of(None, environment.collect(), args).await
+    }
+
+    /// Starts a Sentinel whose configuration file contains `lines`.
+    pub(crate) async fn sentinel(lines: &str) -> Self {
+        Self::of(Some(lines.to_owned()), Vec::new(), &[]).await
+    }
+
+    /// Starts a Sentinel that requires a password.
+    pub(crate) async fn sentinel_with_password(lines: &str, password: &str) -> Self {
+        Self::of(Some(lines.to_owned()), Vec::new(), &["--requirepass", password]).await
+    }
+
+    async fn of(
+        sentinel: Option<String>,
+        environment: Vec<(String, String)>,
+        args: &[&str],
+    ) -> Self {
         for _ in 0..PORTS_TRIED {
             let port = ports::next();
             let dir = env::temp_dir().join(format!("leasehold-test-{}-{port}", std::process::id()));
             fs::create_dir_all(&dir).expect("a directory for the server can be made");
+            if let Some(lines) = &sentinel {
+                fs::write(dir.join(CONF), lines).expect("the configuration can be written");
+            }
             let server = Self {
                 port,
                 dir,
+                sentinel: sentinel.clone(),
                 args: args.iter().map(ToString::to_string).collect(),
                 environment: environment.clone(),
                 process: Mutex::new(None),
@@ -202,7 +225,9 @@ impl Server {
     /// Starts the process and waits until it answers. False if its port is taken.
     async fn launch(&self, more: &[&str]) -> bool {
         let log = File::create(self.dir.join(LOG)).expect("the server's log can be made");
+        let first: &[&str] = if self.sentinel.is_some() { &[CONF, "--sentinel"] } else { &[] };
         let process = tied(program())
+            .args(first)
             .args(["--bind", "127.0.0.1", "--port", &self.port.to_string()])
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
             .args(["--loglevel", "warning"])
@@ -244,7 +269,8 @@ impl Server {
         };
         let info: RedisResult<InfoDict> = redis::cmd("INFO").query_async(&mut connection).await;
         info.is_ok_and(|info| {
-            info.get("process_id") == Some(pid) && info.get("loading") == Some(0_u8)
+            // A Sentinel does not know of loading.
+            info.get("process_id") == Some(pid) && info.get("loading").unwrap_or(0) == 0
         })
     }
 
@@ -310,6 +336,7 @@ fn program() -> &'static str {
 }
 
 const LOG: &str = "server.log";
+const CONF: &str = "sentinel.conf";
 const PORTS_TRIED: usize = 20;
 const START_LIMIT: Duration = Duration::from_secs(20);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -375,6 +402,7 @@ async fn a_taken_port_is_passed_over() {
     let second = Server {
         port: first.port(),
         dir: first.dir().join("second"),
+        sentinel: None,
         args: Vec::new(),
         environment: Vec::new(),
         process: Mutex::new(None),

@@ -1,0 +1,214 @@
+//! Where the servers are, as the user names them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Address, Deployment};
+use crate::error::Error;
+
+/// Where the server of one node is.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    At(Address),
+    /// Where its Sentinels say.
+    Watched(Watched),
+}
+
+/// The master of a replicated deployment, and who knows where it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Watched {
+    /// The name by which the Sentinels know the master.
+    pub(crate) master: Arc<str>,
+    pub(crate) sentinels: Vec<Address>,
+    /// How the servers are reached that the Sentinels name: everything but the host and the port.
+    pub(crate) servers: Address,
+    pub(crate) address_map: Option<AddressMap>,
+}
+
+impl Place {
+    /// Returns what the node is called before its server is known.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        match self {
+            Self::At(address) => &address.shown,
+            Self::Watched(watched) => &watched.master,
+        }
+    }
+
+    /// Returns the address of its server, or one without host and port.
+    pub(crate) fn server(&self) -> &Address {
+        match self {
+            Self::At(address) => address,
+            Self::Watched(watched) => &watched.servers,
+        }
+    }
+
+    /// Returns all addresses that it contains.
+    #[cfg(feature = "tls")]
+    pub(crate) fn addresses(&mut self) -> Vec<&mut Address> {
+        match self {
+            Self::At(address) => vec![address],
+            Self::Watched(watched) => {
+                watched.sentinels.iter_mut().chain([&mut watched.servers]).collect()
+            }
+        }
+    }
+}
+
+/// How servers are reached whose addresses are not in the settings.
+#[derive(Clone, Default)]
+pub(crate) struct Access {
+    /// User and password.
+    pub(crate) login: Option<(String, String)>,
+    pub(crate) tls: bool,
+    pub(crate) database: u32,
+}
+
+/// The user's translation of an address that a server announces into one that the client can reach.
+#[derive(Clone)]
+pub(crate) struct AddressMap(Arc<Translation>);
+
+type Translation = dyn Fn(&str, u16) -> (String, u16) + Send + Sync;
+
+impl AddressMap {
+    pub(crate) fn new(
+        translation: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(translation))
+    }
+
+    pub(crate) fn of(&self, host: &str, port: u16) -> (String, u16) {
+        (self.0)(host, port)
+    }
+}
+
+impl fmt::Debug for AddressMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AddressMap")
+    }
+}
+
+/// What the user has said about where the servers are. It contains passwords, so it is never shown.
+#[derive(Clone, Default)]
+pub(crate) struct Named {
+    /// The servers' URLs.
+    pub(crate) nodes: Option<Vec<String>>,
+    /// The name of the master, and the URLs of the Sentinels that watch it.
+    pub(crate) sentinel: Option<(Arc<str>, Vec<String>)>,
+    pub(crate) access: Option<Access>,
+    pub(crate) address_map: Option<AddressMap>,
+}
+
+impl Named {
+    /// Returns the settings of the servers without addresses, to change them.
+    pub(crate) fn access(&mut self) -> &mut Access {
+        self.access.get_or_insert_default()
+    }
+
+    /// Checks everything, and returns the places of the nodes.
+    pub(crate) fn places(&self) -> Result<(Deployment, Vec<Place>), Error> {
+        match (&self.nodes, &self.sentinel) {
+            (Some(_), Some(_)) => {
+                Err(Error::config("call either `nodes` or `sentinel`, and not both"))
+            }
+            (_, Some((master, urls))) => {
+                Ok((Deployment::Sentinel, vec![Place::Watched(self.watched(master, urls)?)]))
+            }
+            (nodes, None) => {
+                let urls = nodes.as_deref().unwrap_or_default();
+                let deployment = Deployment::of_servers(urls.len());
+                deployment.check()?;
+                self.check_unused()?;
+                let addresses = Address::parse_all(urls)?;
+                Ok((deployment, addresses.into_iter().map(Place::At).collect()))
+            }
+        }
+    }
+
+    fn watched(&self, master: &Arc<str>, urls: &[String]) -> Result<Watched, Error> {
+        if master.is_empty() || master.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            return Err(Error::config(
+                "sentinel: the first argument must be the master's name, as in `sentinel monitor mymaster ..`",
+            ));
+        }
+        if urls.is_empty() {
+            return Err(Error::config("sentinel: no Sentinel was named"));
+        }
+        Ok(Watched {
+            master: master.clone(),
+            sentinels: Address::parse_sentinels(urls)?,
+            servers: Address::of_servers(&self.access.clone().unwrap_or_default())?,
+            address_map: self.address_map.clone(),
+        })
+    }
+
+    /// Settings that would have no effect are mistakes.
+    fn check_unused(&self) -> Result<(), Error> {
+        if self.access.is_some() {
+            return Err(Error::config(
+                "server_login, server_tls and server_database are for servers that Sentinels name: put the login, \
+                 `rediss://` and the database into the server's URL",
+            ));
+        }
+        if self.address_map.is_some() {
+            return Err(Error::config(
+                "address_map is for servers that Sentinels name: put the right address into the server's URL",
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(master: &str, urls: &[&str]) -> Named {
+        let urls = urls.iter().map(|url| (*url).to_owned()).collect();
+        Named { sentinel: Some((master.into(), urls)), ..Named::default() }
+    }
+
+    fn problem(named: &Named) -> String {
+        named.places().map_or_else(|error| error.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn sentinels_and_the_masters_name_make_one_node() {
+        let named = named("m", &["redis://a", "redis://b:1"]);
+        let (deployment, places) = named.places().expect("valid settings");
+        assert_eq!((deployment, places.len()), (Deployment::Sentinel, 1));
+        let Place::Watched(watched) = &places[0] else { panic!("{places:?}") };
+        assert_eq!((&**places[0].name(), &*watched.master), ("m", "m"));
+        assert_eq!(format!("{:?}", watched.sentinels), "[redis://a:26379, redis://b:1]");
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_at_once() {
+        let one = &["redis://a"][..];
+        assert_eq!(problem(&named("m", one)), "");
+        for (named, why) in [
+            (named("", one), "master's name"),
+            (named("a b", one), "master's name"),
+            (named("m", &[]), "no Sentinel"),
+            (named("m", &["redis://a", "redis://a:26379"]), "named twice"),
+            (named("m", &["redis://a/1"]), "no databases"),
+            (named("m", &["a:26379"]), "no scheme"),
+            (Named { nodes: Some(vec!["redis://a".into()]), ..named("m", one) }, "not both"),
+        ] {
+            assert!(problem(&named).contains(why), "{why}: {:?}", problem(&named));
+        }
+    }
+
+    #[test]
+    fn settings_that_would_have_no_effect_are_refused() {
+        let plain = || Named { nodes: Some(vec!["redis://a".into()]), ..Named::default() };
+        assert_eq!(problem(&plain()), "");
+        let mut with_login = plain();
+        with_login.access().login = Some(("u".into(), "canary".into()));
+        let map = AddressMap::new(|host, port| (host.to_owned(), port));
+        let with_map = Named { address_map: Some(map), ..plain() };
+        for named in [with_login, with_map] {
+            let problem = problem(&named);
+            assert!(problem.contains("Sentinel") && !problem.contains("canary"), "{problem}");
+        }
+    }
+}

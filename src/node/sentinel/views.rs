@@ -1,0 +1,308 @@
+//! What the Sentinels say, and which of them is believed. Pure: it takes the time as an argument and asks nothing.
+//!
+//! Each failover has a number, the *epoch* of the master's configuration. A Sentinel that knows of no later failover names
+//! an old master, in good faith.
+//!
+//! * A higher epoch wins, from whichever Sentinel, once.
+//! * A user may be allowed to ask for the address only, without its epoch. Then a Sentinel that names another master than
+//!   before knows something new, and one that still names the same does not.
+//! * If nothing is known yet, and there are no epochs, more voices win.
+//! * An epoch can start again from zero: somebody removed the master from the Sentinels, and added another by that name.
+//!   Then the lower epoch wins, once no Sentinel names the old one any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+
+/// A server's address in the words of a Sentinel, before it is mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Announced {
+    pub(super) host: Arc<str>,
+    pub(super) port: u16,
+}
+
+impl Announced {
+    /// Returns `None` if that is no address.
+    pub(super) fn read(host: &str, port: i64) -> Option<Self> {
+        let is_odd = |c: char| c.is_whitespace() || c.is_control() || "/@?#".contains(c);
+        let usable = !host.is_empty() && host.len() <= LONGEST_HOST && !host.contains(is_odd);
+        let port = u16::try_from(port).ok().filter(|port| *port > 0 && usable)?;
+        Some(Self { host: host.into(), port })
+    }
+}
+
+/// What all Sentinels of a master said last, and the conclusion.
+#[derive(Debug)]
+pub(super) struct Views {
+    /// `None` for one that has not answered yet.
+    views: Vec<Option<View>>,
+    chosen: Option<Chosen>,
+    /// How often a Sentinel has named another master than before.
+    changes: u64,
+    /// It said itself that it is a replica.
+    replica: Option<Announced>,
+}
+
+/// What one Sentinel said last.
+#[derive(Debug)]
+struct View {
+    at: Announced,
+    /// `None` if the user may not ask for it.
+    epoch: Option<u64>,
+    /// The number of the change by which it came to say so; zero if it never said otherwise.
+    change: u64,
+    heard_at: Timestamp,
+}
+
+/// The master that is believed in.
+#[derive(Debug)]
+struct Chosen {
+    at: Announced,
+    /// The highest epoch in which a Sentinel named it.
+    epoch: Option<u64>,
+    /// How many changes had been heard by then.
+    changes: u64,
+}
+
+impl Views {
+    pub(super) fn of(sentinels: usize) -> Self {
+        let views = (0..sentinels).map(|_| None).collect();
+        Self { views, chosen: None, changes: 0, replica: None }
+    }
+
+    /// Returns the master that is believed in.
+    pub(super) fn chosen(&self) -> Option<&Announced> {
+        self.chosen.as_ref().map(|chosen| &chosen.at)
+    }
+
+    /// Returns true if the Sentinel `index` has ever named a master.
+    pub(super) fn is_known(&self, index: usize) -> bool {
+        self.views[index].is_some()
+    }
+
+    /// The Sentinel `index` answered that the master is `at`, in `epoch` or a later one.
+    pub(super) fn told(&mut self, index: usize, at: Announced, epoch: Option<u64>, now: Timestamp) {
+        let before = self.views[index].as_ref();
+        let change = match before {
+            Some(before) if before.at != at => {
+                self.changes += 1;
+                self.changes
+            }
+            Some(before) => before.change,
+            None => 0,
+        };
+        if let Some(chosen) = self.chosen.as_mut().filter(|chosen| chosen.at == at) {
+            chosen.epoch = chosen.epoch.max(epoch);
+        }
+        self.views[index] = Some(View { at, epoch, change, heard_at: now });
+    }
+
+    /// The Sentinel `index` reported by itself that the master is no longer `from` but `to`.
+    ///
+    /// The message has no epoch, but the failover from the master that is believed in is certainly a later one than its.
+    /// What else it may mean is left to the Sentinel's answer to a question.
+    pub(super) fn switched(
+        &mut self,
+        index: usize,
+        from: &Announced,
+        to: Announced,
+        now: Timestamp,
+    ) {
+        if let Some(chosen) = self.chosen.as_ref().filter(|chosen| chosen.at == *from) {
+            let epoch = chosen.epoch.map(|epoch| epoch + 1);
+            self.told(index, to, epoch, now);
+        }
+    }
+
+    /// The server at `at` said itself that it is a replica.
+    pub(super) fn is_replica(&mut self, at: &Announced) {
+        self.replica = Some(at.clone());
+    }
+
+    /// Draws the conclusion. Returns the master if it is another one than before.
+    pub(super) fn choose(&mut self) -> Option<&Announced> {
+        let best = self.best()?;
+        let chosen = Chosen { at: best.at.clone(), epoch: best.epoch, changes: self.changes };
+        self.replica = None;
+        Some(&self.chosen.insert(chosen).at)
+    }
+
+    /// Returns the view that is better than the master that is believed in.
+    fn best(&self) -> Option<&View> {
+        let best = self.fresh().rev().max_by_key(|view| self.rank(view))?;
+        let Some(chosen) = &self.chosen else { return Some(best) };
+        if best.at == chosen.at {
+            return None;
+        }
+        let is_news = best.change > chosen.changes;
+        let is_better = match (best.epoch, chosen.epoch) {
+            (Some(new), Some(old)) if new > old => true,
+            (Some(new), Some(old)) if new < old => {
+                is_news && !self.fresh().any(|view| view.at == chosen.at)
+            }
+            (Some(_), Some(_)) => is_news,
+            _ => is_news || self.replica.as_ref() == Some(&chosen.at),
+        };
+        is_better.then_some(best)
+    }
+
+    /// Returns what is compared of a view, the most important first.
+    fn rank(&self, view: &View) -> impl Ord {
+        let all_have_epochs = self.fresh().all(|view| view.epoch.is_some());
+        let voices = self.fresh().filter(|other| other.at == view.at).count();
+        let is_replica = self.replica.as_ref() == Some(&view.at);
+        (view.epoch.filter(|_| all_have_epochs), !is_replica, view.change, voices)
+    }
+
+    /// Returns the views of those that have answered lately: the others may be dead.
+    fn fresh(&self) -> impl DoubleEndedIterator<Item = &View> {
+        let views = || self.views.iter().flatten();
+        let latest = views().map(|view| view.heard_at).max().unwrap_or_default();
+        views().filter(move |view| latest.since(view.heard_at) < LASTS)
+    }
+}
+
+/// A view counts for this long if others are newer.
+const LASTS: Duration = Duration::from_secs(10);
+const LONGEST_HOST: usize = 255;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_origin(Duration::from_secs(seconds))
+    }
+
+    fn server(name: &str) -> Announced {
+        Announced { host: name.into(), port: 6379 }
+    }
+
+    /// Tells what one Sentinel says, and returns the name of the master that is believed in after that.
+    fn hear(views: &mut Views, index: usize, name: &str, epoch: Option<u64>, now: u64) -> String {
+        views.told(index, server(name), epoch, at(now));
+        views.choose();
+        views.chosen().expect("one was named").host.to_string()
+    }
+
+    #[test]
+    fn what_cannot_be_an_address_is_none() {
+        let long = "a".repeat(256);
+        for host in ["", "a b", "a\n", "user@a", "a/1", "a?b", "a#b", &*long] {
+            assert_eq!(Announced::read(host, 1), None, "{host:?}");
+        }
+        for port in [i64::MIN, -1, 0, 65_536] {
+            assert_eq!(Announced::read("a", port), None, "{port}");
+        }
+        for host in ["a", "10.0.0.1", "::1", &long[1..]] {
+            assert_eq!(&*Announced::read(host, 6379).expect("an address").host, host);
+        }
+    }
+
+    #[test]
+    fn the_highest_epoch_wins_whoever_names_it() {
+        let mut views = Views::of(3);
+        assert_eq!(hear(&mut views, 0, "old", Some(4), 0), "old");
+        assert_eq!(hear(&mut views, 1, "new", Some(5), 0), "new");
+        assert_eq!(hear(&mut views, 2, "old", Some(4), 0), "new", "it has not heard yet");
+        assert_eq!(hear(&mut views, 0, "old", Some(4), 5), "new");
+        assert_eq!(hear(&mut views, 0, "new", Some(5), 6), "new");
+        assert_eq!(hear(&mut views, 2, "third", Some(6), 7), "third");
+    }
+
+    #[test]
+    fn one_that_lies_does_not_win_when_it_is_the_last_that_answers() {
+        let mut views = Views::of(2);
+        hear(&mut views, 0, "new", Some(5), 0);
+        for now in 0..60 {
+            assert_eq!(hear(&mut views, 1, "old", Some(4), now), "new");
+        }
+        let mut views = Views::of(2);
+        hear(&mut views, 0, "new", None, 0);
+        for now in 0..60 {
+            assert_eq!(hear(&mut views, 1, "old", None, now), "new", "without an epoch");
+        }
+    }
+
+    #[test]
+    fn a_message_counts_at_once_if_it_is_about_the_master_that_is_believed_in() {
+        for epoch in [Some(4), None] {
+            let mut views = Views::of(3);
+            for index in 0..3 {
+                hear(&mut views, index, "old", epoch, 0);
+            }
+            views.switched(1, &server("other"), server("third"), at(1));
+            assert_eq!(views.choose(), None, "about another");
+            views.switched(1, &server("old"), server("new"), at(1));
+            assert_eq!(views.choose(), Some(&server("new")));
+            assert_eq!(hear(&mut views, 0, "old", epoch, 2), "new", "it has not heard yet");
+            assert_eq!(hear(&mut views, 1, "new", epoch.map(|epoch| epoch + 1), 2), "new");
+            views.switched(2, &server("old"), server("new"), at(3));
+            assert_eq!(views.choose(), None, "known already");
+            assert_eq!(hear(&mut views, 0, "new", epoch.map(|epoch| epoch + 1), 4), "new");
+            views.switched(0, &server("new"), server("old"), at(5));
+            assert_eq!(views.choose(), Some(&server("old")), "and back");
+        }
+    }
+
+    #[test]
+    fn without_epochs_who_names_another_than_before_is_believed() {
+        let mut views = Views::of(3);
+        for index in 0..3 {
+            assert_eq!(hear(&mut views, index, "old", None, 0), "old");
+        }
+        assert_eq!(hear(&mut views, 2, "new", None, 1), "new");
+        assert_eq!(hear(&mut views, 0, "old", None, 2), "new");
+        assert_eq!(hear(&mut views, 0, "new", None, 3), "new");
+        assert_eq!(hear(&mut views, 1, "new", None, 3), "new");
+    }
+
+    #[test]
+    fn at_first_and_without_epochs_most_voices_win_and_a_replica_loses() {
+        let first = |names: &[&str], epoch: Option<u64>| {
+            let mut views = Views::of(names.len());
+            for (index, name) in names.iter().enumerate() {
+                views.told(index, server(name), epoch, at(0));
+            }
+            views.choose();
+            views
+        };
+        assert_eq!(first(&["a", "b", "b"], None).chosen(), Some(&server("b")));
+        assert_eq!(first(&["a", "b", "b"], Some(1)).chosen(), Some(&server("b")));
+        let mut views = first(&["a", "b"], None);
+        assert_eq!(views.chosen(), Some(&server("a")), "the first in the list");
+        views.is_replica(&server("a"));
+        assert_eq!(views.choose(), Some(&server("b")));
+        let mut views = first(&["a"], None);
+        views.is_replica(&server("a"));
+        assert_eq!(views.choose(), None, "nobody names another");
+        let mut views = Views::of(2);
+        hear(&mut views, 0, "a", Some(5), 0);
+        hear(&mut views, 1, "b", Some(4), 0);
+        views.is_replica(&server("a"));
+        assert_eq!(views.choose(), None, "it is about to be the master, and b was");
+    }
+
+    #[test]
+    fn a_master_that_was_added_anew_is_believed_once_nobody_names_the_old_one() {
+        let mut views = Views::of(3);
+        for index in 0..3 {
+            hear(&mut views, index, "old", Some(7), 0);
+        }
+        assert_eq!(hear(&mut views, 0, "new", Some(0), 1), "old");
+        assert_eq!(hear(&mut views, 1, "new", Some(0), 2), "old");
+        assert_eq!(hear(&mut views, 1, "new", Some(0), 9), "old", "the third may be right");
+        assert_eq!(hear(&mut views, 1, "new", Some(0), 10), "new", "the third is dead");
+        assert_eq!(hear(&mut views, 0, "third", Some(1), 11), "third");
+    }
+
+    #[test]
+    fn nobody_is_believed_because_the_others_have_died() {
+        let mut views = Views::of(2);
+        hear(&mut views, 0, "new", Some(5), 0);
+        hear(&mut views, 1, "old", Some(4), 0);
+        assert_eq!(hear(&mut views, 1, "old", Some(4), 60), "new");
+        assert!(views.is_known(0) && !Views::of(1).is_known(0));
+    }
+}

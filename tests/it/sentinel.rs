@@ -1,0 +1,5 @@
+//! Locks on a replicated deployment whose master the Sentinels name.
+
+mod connecting;
+mod failover;
+mod guidance;

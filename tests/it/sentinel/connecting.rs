@@ -1,0 +1,152 @@
+//! How a client finds the master, and what it says if it does not.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Error, blocking};
+
+use crate::{
+    checks::{LIMIT, exists, soon, told},
+    support::{Deployment, MASTER, Pretender, Proxy, Server, eventually, free_port},
+};
+
+/// Why a client cannot connect, and how long it took to say so.
+async fn refused(master: &str, urls: &[String]) -> (Error, Duration) {
+    let builder = Client::builder().sentinel(master, urls).connect_timeout(Duration::from_secs(2));
+    let began_at = Instant::now();
+    let error = builder.connect().await.expect_err("it must not connect");
+    (error, began_at.elapsed())
+}
+
+#[tokio::test]
+async fn a_lock_is_taken_on_the_master_that_the_sentinels_name() {
+    let deployment = Deployment::with(1, 1, &[]).await;
+    let client = deployment.connect().await;
+    let [node] = &client.nodes()[..] else { panic!("one node") };
+    assert_eq!(
+        (&*node.address, node.master.as_deref()),
+        (&*deployment.master().url(), Some(MASTER))
+    );
+    let guard = soon("the lock", client.mutex("n").lock()).await.expect("free");
+    assert!(exists(deployment.master(), "n").await);
+    guard.unlock().await.expect("held");
+    let fair = client.fair_mutex("n");
+    soon("the fair lock", fair.lock()).await.expect("free").unlock().await.expect("held");
+    client.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_client_for_threads_finds_the_master_too() {
+    let server = Server::start().await;
+    let sentinel = Pretender::start(server.port(), None).await;
+    let url = sentinel.url();
+    let used = tokio::task::spawn_blocking(move || {
+        let builder = blocking::Client::builder().sentinel(MASTER, [url]);
+        let client = builder.connect_blocking().expect("connected");
+        client.mutex("n").lock().expect("free").unlock().expect("held");
+        client.nodes().remove(0).address
+    });
+    assert_eq!(*soon("it is used", used).await.expect("no panic"), *server.url());
+}
+
+#[tokio::test]
+async fn sentinels_and_servers_have_logins_and_a_database_of_their_own() {
+    let server = Server::with(&["--requirepass", "of-the-servers"]).await;
+    let auth = format!("sentinel auth-pass {MASTER} of-the-servers\n");
+    let lines = format!("sentinel monitor {MASTER} 127.0.0.1 {} 1\n{auth}", server.port());
+    let sentinel = Server::sentinel_with_password(&lines, "of-the-sentinels").await;
+    let builder = |url: String| Client::builder().sentinel(MASTER, [url]);
+    let right = builder(sentinel.url()).server_login("default", "of-the-servers");
+    let client = right.clone().server_database(3).connect().await.expect("both are right");
+    let guard = soon("the lock", client.mutex("n").lock()).await.expect("free");
+    let keyspace = server.command(&["INFO", "keyspace"]).await;
+    let keyspace: String = redis::from_redis_value(keyspace).expect("a text");
+    assert!(keyspace.contains("db3:"), "{keyspace}");
+    guard.unlock().await.expect("held");
+
+    let no_sentinel_login = format!("redis://127.0.0.1:{}", sentinel.port());
+    for (builder, at_the_sentinel) in [
+        (builder(no_sentinel_login.clone()).server_login("default", "of-the-servers"), true),
+        (builder(sentinel.url_as("default", "of-the-servers")), true),
+        (builder(sentinel.url()), false),
+        (builder(sentinel.url()).server_login("default", "of-the-sentinels"), false),
+    ] {
+        let error = builder.connect().await.expect_err("a login is wrong");
+        assert!(matches!(error, Error::Denied { .. }), "{error:?}");
+        assert_eq!(error.to_string().contains("Sentinel"), at_the_sentinel, "{error}");
+        assert!(!told(&error).contains("of-the"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn servers_are_reached_where_the_map_says() {
+    let deployment = Deployment::with(1, 1, &[]).await;
+    let [master, replica] = [&deployment.servers[0], &deployment.servers[1]];
+    let proxies = [Proxy::start(master.port()).await, Proxy::start(replica.port()).await];
+    let ports = [(master.port(), proxies[0].port()), (replica.port(), proxies[1].port())];
+    let builder = deployment.builder().address_map(move |host, port| {
+        assert_eq!(host, "127.0.0.1");
+        let mapped = ports.iter().find(|(announced, _)| *announced == port);
+        ("localhost".to_owned(), mapped.expect("a port of the deployment").1)
+    });
+    let client = builder.connect().await.expect("the proxy leads to the master");
+    let behind = |proxy: &Proxy| format!("redis://localhost:{}", proxy.port());
+    assert_eq!(*client.nodes()[0].address, behind(&proxies[0]));
+    deployment.fail_over().await;
+    eventually(LIMIT, "it is connected to the other", async || {
+        *client.nodes()[0].address == behind(&proxies[1]) && client.is_ready()
+    })
+    .await;
+    let _guard = soon("the lock", client.mutex("n").lock()).await.expect("free");
+    assert!(exists(replica, "n").await);
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_at_once() {
+    let server = Server::start().await;
+    let lines = format!("sentinel monitor {MASTER} 127.0.0.1 {} 1\n", server.port());
+    let sentinel = Server::sentinel(&lines).await;
+    for (master, url, words) in [
+        ("other", sentinel.url(), ["watches no master called \"other\"", &sentinel.url()]),
+        (MASTER, server.url(), ["not a Sentinel", &server.url()]),
+    ] {
+        let (error, took) = refused(master, &[url]).await;
+        for word in words {
+            assert!(error.to_string().contains(word), "no {word:?} in {error}");
+        }
+        assert!(took < server.widened(Duration::from_secs(1)), "{took:?}");
+    }
+    for builder in [
+        Client::builder().sentinel("", [sentinel.url()]),
+        Client::builder().sentinel(MASTER, [""; 0]),
+        Client::builder().sentinel(MASTER, ["localhost:26379"]),
+        Client::builder().sentinel(MASTER, [sentinel.url()]).nodes([server.url()]),
+        Client::builder().nodes([server.url()]).server_login("u", "p"),
+    ] {
+        let error = builder.connect().await.expect_err("it cannot be");
+        assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn without_an_answer_each_sentinel_is_named_with_its_reason() {
+    let urls = [free_port(), free_port()].map(|port| format!("redis://127.0.0.1:{port}"));
+    let builder = Client::builder().sentinel(MASTER, &urls);
+    let builder = builder.connect_timeout(Duration::from_millis(300));
+    let error = builder.connect().await.expect_err("there is none");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    for word in [MASTER, &*urls[0], &*urls[1], "no Sentinel says"] {
+        assert!(error.to_string().contains(word), "no {word:?} in {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_sentinel_that_is_still_starting_is_waited_for() {
+    let server = Server::start().await;
+    let lines = format!("sentinel monitor {MASTER} 127.0.0.1 {} 1\n", server.port());
+    let sentinel = Server::sentinel(&lines).await;
+    sentinel.kill();
+    let connecting = tokio::spawn(Client::builder().sentinel(MASTER, [sentinel.url()]).connect());
+    sentinel.restart().await;
+    let client = soon("it connects", connecting).await.expect("no panic").expect("it is there");
+    soon("the lock", client.mutex("n").lock()).await.expect("free").unlock().await.expect("held");
+}
