@@ -141,8 +141,8 @@ impl Rules<'_> {
             if self.state.processes[home].is_reached() || self.case.is(Bug::DeadNotPassedOver) {
                 self.state.queue.remove(0);
                 self.take(id, self.case.short, false);
-                self.deliver(home, Message::Grant { id, age: 0, late: 0, token: 0 });
                 self.tell_head();
+                self.deliver(home, Message::Grant { id, age: 0, late: 0, token: 0 });
                 return Pumped::Another;
             }
             self.skip();
