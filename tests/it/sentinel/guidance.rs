@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     checks::{LIMIT, exists, no_connection_left, soon},
-    support::{MASTER, Pretender, Server, eventually, free_port},
+    support::{MASTER, Pretender, Proxy, Server, eventually, free_port},
 };
 
 const TTL: Duration = Duration::from_secs(10);
@@ -181,4 +181,23 @@ async fn who_comes_back_to_a_server_kills_what_it_left_there() {
     }
     let stats = client.stats();
     assert_eq!(stats.owed_releases, 0, "{stats:?}");
+}
+
+#[tokio::test]
+async fn a_grant_that_the_old_master_answers_later_does_not_count() {
+    let [old, new] = servers().await;
+    let proxy = Proxy::start(old.port()).await;
+    let sentinel = Pretender::start(proxy.port(), Some(3)).await;
+    let client = builder([&sentinel]).connect().await.expect("connected");
+    hold(&client, "n").await.unlock().await.expect("held");
+    eventually(LIMIT, "it listens", async || sentinel.subscriptions() > 0).await;
+    proxy.hold_replies();
+    let asking = tokio::spawn(client.mutex("n").lock());
+    eventually(LIMIT, "the old master has granted it", async || exists(&old, "n").await).await;
+    sentinel.reports(proxy.port(), new.port());
+    goes_to(&client, &new).await;
+    proxy.release_replies();
+    let guard = soon("the lock", asking).await.expect("no panic").expect("free on the new master");
+    assert!(guard.is_held() && exists(&new, "n").await);
+    guard.unlock().await.expect("held");
 }

@@ -5,10 +5,10 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use futures_util::future::join_all;
+use futures_util::{future::join_all, stream::StreamExt};
 use leasehold::{Client, ClientBuilder};
 use redis::{Value, from_redis_value};
 use tokio::{
@@ -48,10 +48,12 @@ impl Deployment {
 
     /// As [`with`](Self::with), with a Sentinel for each text, which stands in its configuration.
     pub(crate) async fn watched_by(replicas: usize, more: Vec<String>, args: &[&str]) -> Self {
-        let master = Server::with(args).await;
+        // Replicas need not wait for others before they get the data.
+        let args = [&["--repl-diskless-sync-delay", "0"], args].concat();
+        let master = Server::with(&args).await;
         let port = master.port();
         let of = ["--replicaof", &format!("127.0.0.1 {port}")];
-        let args = [&of, args].concat();
+        let args = [&of[..], &args].concat();
         let mut servers = vec![master];
         servers.extend(join_all((0..replicas).map(|_| Server::with(&args))).await);
         let quorum = more.len() / 2 + 1;
@@ -144,6 +146,34 @@ impl Deployment {
             self.has_role(server, "master").await
         })
         .await;
+    }
+
+    /// Waits until the replicas have everything.
+    pub(crate) async fn is_synced(&self) {
+        let replicas = self.servers.len() as u64 - 1;
+        eventually(SETTLE_LIMIT, "the replicas have everything", async || {
+            let mut raw = self.master().raw().await;
+            let mut pipeline = redis::pipe();
+            pipeline.cmd("SET").arg("mark").arg(1).ignore().cmd("WAIT").arg(replicas).arg(100);
+            let (acked,): (u64,) = pipeline.query_async(&mut raw).await.expect("answered");
+            acked == replicas
+        })
+        .await;
+    }
+
+    /// Waits for the first of the Sentinels that reports a switch, from the time of this call on.
+    pub(crate) async fn first_report(&self) -> impl Future<Output = Instant> + use<> {
+        let mut listening = JoinSet::new();
+        for sentinel in &self.sentinels {
+            let client = redis::Client::open(sentinel.url()).expect("a URL");
+            let mut reports = client.get_async_pubsub().await.expect("the Sentinel accepts it");
+            reports.subscribe("+switch-master").await.expect("subscribed");
+            listening.spawn(async move {
+                reports.on_message().next().await.expect("it still runs");
+                Instant::now()
+            });
+        }
+        async move { listening.join_next().await.expect("a Sentinel").expect("no panic") }
     }
 
     /// Waits until `server` follows another one.
