@@ -74,6 +74,7 @@ const RELAYS: [Relay; 8] = [
     Relay {
         what: "4 processes, nothing done inside",
         processes: 4,
+        holds: false,
         span: Duration::from_secs(1),
         aims: Aims { evenness: Some(Aim::Over(0.95)), turns: Some(Aim::Over(9000.0)), ..NO_AIMS },
         ..PLAIN
