@@ -220,6 +220,11 @@ pub(crate) fn no_connection_for_subscriptions(node: &str, fault: &Fault) {
     tracing::debug!(target: NODE, node, %fault, "no connection for subscriptions");
 }
 
+/// No node of a cluster says where its slots are.
+pub(crate) fn no_map(node: &str, fault: &Fault) {
+    tracing::debug!(target: NODE, node, %fault, "no map of the cluster's slots");
+}
+
 pub(crate) fn cannot_subscribe(
     node: &str,
     channel: &str,

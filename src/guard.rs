@@ -222,7 +222,7 @@ impl Guard {
             Departure::Released(parting) => match Box::pin(gate.finish_release(parting)).await {
                 Ok(released) if released.held => Ok(()),
                 Ok(_) => lost(LossReason::Gone),
-                Err(fault) => Err(gate.engine.quorum.error(Some(lock), fault)),
+                Err(fault) => Err(gate.quorum.error(Some(lock), fault)),
             },
         }
     }

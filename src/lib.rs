@@ -205,6 +205,8 @@ mod events;
 
 mod node;
 
+mod fleet;
+
 mod engine;
 
 mod guard;

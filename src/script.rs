@@ -60,6 +60,13 @@ pub(crate) struct Call {
     pub(crate) args: Vec<Arg>,
 }
 
+impl Call {
+    /// Returns true if the call also does its part with its first key alone, and leaves the rest for later.
+    pub(crate) fn works_with_one_key(&self) -> bool {
+        std::ptr::eq(self.script, &LOCK_RELEASE)
+    }
+}
+
 /// Returns a time to live as the scripts take it. It is rounded up: the servers never end a lease before we do.
 pub(crate) fn ttl_ms(ttl: Duration) -> u64 {
     ttl.as_nanos().div_ceil(1_000_000) as u64

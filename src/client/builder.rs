@@ -9,11 +9,11 @@ use tokio_util::task::TaskTracker;
 
 use super::{Client, Finding};
 use crate::clock::{Clock, Entropy, SystemEntropy, SystemTimeSource, TimeSource};
-use crate::config::{AddressMap, Config, Named, Place, SelfWait};
+use crate::config::{AddressMap, Config, Deployment, Named, Place, SelfWait};
 use crate::engine::gate::Engine;
-use crate::engine::quorum::Quorum;
 use crate::error::{Error, Fault};
 use crate::events::Events;
+use crate::fleet::{Cluster, Fleet};
 use crate::node::{Common, Farewell, Network, Node, Servers};
 
 /// Collects the settings of a [`Client`], and connects it.
@@ -127,6 +127,13 @@ impl ClientBuilder {
         translation: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static,
     ) -> Self {
         self.named.address_map = Some(AddressMap::new(translation));
+        self
+    }
+
+    /// Sets the URLs of some nodes of a Redis Cluster, with the login and TLS of all its nodes.
+    #[doc(hidden)]
+    pub fn cluster<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
+        self.named.cluster = Some(urls.into_iter().map(Into::into).collect());
         self
     }
 
@@ -318,7 +325,8 @@ impl ClientBuilder {
             entropy.unwrap_or_else(|| Arc::new(SystemEntropy)),
             runtime,
         );
-        let engine = start(Arc::new(config), clock, &places, network.as_ref()).await?;
+        let translation = self.named.address_map;
+        let engine = start(Arc::new(config), clock, &places, translation, network.as_ref()).await?;
         if self.findings_at_connect != Some(false) {
             Finding::log_all(&engine);
         }
@@ -331,6 +339,7 @@ async fn start(
     config: Arc<Config>,
     clock: Clock,
     places: &[Place],
+    translation: Option<AddressMap>,
     network: Option<&Arc<dyn Network>>,
 ) -> Result<Arc<Engine>, Error> {
     let tasks = TaskTracker::new();
@@ -344,29 +353,29 @@ async fn start(
         tasks: &tasks,
         events: &events,
         servers: servers.as_ref(),
+        membership: None,
         farewell: &farewell,
     };
-    let (mut nodes, mut firsts) = (Nodes::default(), Vec::new());
+    if config.deployment == Deployment::Cluster {
+        let seeds = places.iter().map(|place| place.server().clone()).collect();
+        let Some((cluster, first)) = Cluster::start(seeds, translation, &common) else {
+            return Err(Error::config("no node of the cluster was named"));
+        };
+        let engine = Engine::new(config, clock, Fleet::Cluster(cluster), events, tasks, farewell);
+        let found = first.await.unwrap_or(Err(Fault::Closed));
+        let error = |fault| Error::from_fault(places[0].name(), None, fault);
+        return found.map(|()| engine).map_err(error);
+    }
+    let (mut nodes, mut firsts) = (Vec::new(), Vec::new());
     for place in places {
         let (node, first) = Node::start(place, &common)?;
-        nodes.0.push(node);
+        nodes.push(node);
         firsts.push(async move { first.await.unwrap_or(Err(Fault::Closed)) });
     }
-    let quorum =
-        Arc::new(Quorum::new(nodes.0.clone(), clock.clone(), config.clone(), events.clone()));
-    quorum.majority_of(firsts.into_iter()).await.map_err(|fault| quorum.error(None, fault))?;
-    nodes.0.clear();
-    Ok(Engine::new(config, clock, quorum, events, tasks, farewell))
-}
-
-/// The nodes of a client that is being connected. Dropping this closes them.
-#[derive(Default)]
-struct Nodes(Vec<Node>);
-
-impl Drop for Nodes {
-    fn drop(&mut self) {
-        self.0.iter().for_each(Node::close);
-    }
+    // Dropped without having been returned, it closes the nodes.
+    let engine = Engine::new(config, clock, Fleet::Nodes(nodes.into()), events, tasks, farewell);
+    engine.connected(firsts.into_iter()).await?;
+    Ok(engine)
 }
 
 impl fmt::Debug for ClientBuilder {

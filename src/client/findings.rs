@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
+use crate::config::{Config, Deployment};
 use crate::engine::gate::Engine;
-use crate::engine::quorum::Quorum;
 use crate::error::{Error, Fault};
 use crate::events;
-use crate::node::Facts;
+use crate::node::{Facts, Node};
 
 /// A property of a server that can break a lock's guarantees; see [`Client::check`](crate::Client::check).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,42 +49,37 @@ pub enum FindingKind {
 impl Finding {
     /// Asks the servers, and fails if no majority of them answers.
     pub(super) async fn ask(engine: &Engine) -> Result<Vec<Self>, Error> {
-        let quorum = &engine.quorum;
         let until = engine.clock.now().plus(engine.config.response_timeout);
-        quorum.up(until).await.map_err(|fault| quorum.error(None, fault))?;
-        let (findings, faults) = Self::of_all(quorum, restarts_matter(engine)).await;
-        if faults.len() > quorum.nodes().len() - quorum.majority() {
-            return Err(quorum.error(None, quorum.no_majority(faults.into_iter())));
-        }
-        Ok(findings)
+        let nodes = engine.all_up(until).await?;
+        let (findings, faults) = Self::of_all(&nodes, engine.config.clone()).await;
+        engine.check_failures(faults).map(|()| findings)
     }
 
     /// Logs the findings, in the background.
     pub(super) fn log_all(engine: &Engine) {
-        let quorum = engine.quorum.clone();
-        let restarts_matter = restarts_matter(engine);
+        // Those of a cluster that no lock was on yet are not asked.
+        let (nodes, config) = (engine.fleet.nodes(), engine.config.clone());
         engine.watchdog.adopt(Box::pin(async move {
-            for finding in Self::of_all(&quorum, restarts_matter).await.0 {
+            for finding in Self::of_all(&nodes, config).await.0 {
                 events::finding(&finding);
             }
         }));
     }
 
     /// Returns the findings on all nodes, and the faults of those that did not answer.
-    async fn of_all(quorum: &Quorum, restarts_matter: bool) -> (Vec<Self>, Vec<(usize, Fault)>) {
-        let nodes = quorum.nodes();
+    async fn of_all(nodes: &[Node], config: Arc<Config>) -> (Vec<Self>, Vec<(usize, Fault)>) {
         let facts = join_all(nodes.iter().map(|node| node.facts(CHECK_LIMIT))).await;
         let (mut findings, mut faults) = (Vec::new(), Vec::new());
         for (index, (node, facts)) in nodes.iter().zip(facts).enumerate() {
             match facts {
-                Ok(facts) => findings.extend(Self::of(&node.address(), &facts, restarts_matter)),
+                Ok(facts) => findings.extend(Self::of(&node.address(), &facts, &config)),
                 Err(fault) => faults.push((index, fault)),
             }
         }
         (findings, faults)
     }
 
-    fn of(node: &Arc<str>, facts: &Facts, restarts_matter: bool) -> Vec<Self> {
+    fn of(node: &Arc<str>, facts: &Facts, config: &Config) -> Vec<Self> {
         let mut kinds = Vec::new();
         match (&facts.eviction_policy, facts.max_memory) {
             (Some(policy), Some(1..)) if policy != "noeviction" => {
@@ -94,7 +89,8 @@ impl Finding {
             _ => {}
         }
         match (facts.append_only, facts.fsync_always) {
-            _ if !restarts_matter => {}
+            // The quarantine makes up for a restart.
+            _ if !config.quarantine().is_zero() => {}
             (Some(false), _) => kinds.push(FindingKind::NotPersistent),
             (Some(true), Some(false)) => kinds.push(FindingKind::NotWrittenThrough),
             (Some(true), Some(true)) => {}
@@ -108,7 +104,7 @@ impl Finding {
         if let Some(ahead) = facts.clock_ahead_ms.filter(|ms| ms.unsigned_abs() >= FAR_OFF_MS) {
             kinds.push(FindingKind::ClockAhead(ahead));
         }
-        if facts.is_cluster {
+        if facts.is_cluster && config.deployment != Deployment::Cluster {
             kinds.push(FindingKind::OneShard);
         }
         if let Some(version) = facts.version.as_ref().filter(|version| is_old(version)) {
@@ -150,11 +146,6 @@ impl fmt::Display for Finding {
             FindingKind::Unknown(what) => write!(f, "this user cannot read {what}"),
         }
     }
-}
-
-/// Returns true if there is no quarantine, so that a server must not forget anything.
-fn restarts_matter(engine: &Engine) -> bool {
-    engine.config.quarantine().is_zero()
 }
 
 fn is_old(version: &str) -> bool {

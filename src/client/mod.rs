@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{FutureExt, join_all};
+use futures_util::future::FutureExt;
 use tokio_util::task::TaskTracker;
 
 pub use builder::ClientBuilder;
@@ -143,7 +143,7 @@ impl Client {
 
     /// Reports the state of each server, in the order in which they were named, without I/O.
     pub fn nodes(&self) -> Vec<NodeStatus> {
-        self.engine.quorum.nodes().iter().map(Node::status).collect()
+        self.engine.fleet.status()
     }
 
     /// Asks the servers about settings that can break a lock's guarantees, and returns the findings. It changes nothing.
@@ -160,11 +160,8 @@ impl Client {
     /// grants count. It does no I/O, so a readiness probe may call it as often as it likes. If it returns false,
     /// [`nodes`](Self::nodes) shows which servers are missing.
     pub fn is_ready(&self) -> bool {
-        let quorum = &self.engine.quorum;
-        let now = self.engine.clock.now();
-        let counts = |node: &&Node| node.bar(now).is_none();
         self.engine.check_service(Service::Open).is_ok()
-            && quorum.nodes().iter().filter(counts).count() >= quorum.majority()
+            && self.engine.fleet.is_ready(self.engine.clock.now())
     }
 
     /// Returns the tracker of the client's tasks.
@@ -222,8 +219,7 @@ impl Client {
                 }
             }
             self.engine.watchdog.idle().await;
-            let quorum = &self.engine.quorum;
-            join_all(quorum.nodes().iter().map(|node| node.all_released(!quorum.is_one()))).await;
+            self.engine.fleet.all_released().await;
         };
         self.engine.clock.until(until, released).await;
     }
@@ -264,7 +260,7 @@ impl fmt::Debug for Client {
             .field("name", &self.engine.config.name)
             .field(
                 "servers",
-                &self.engine.quorum.nodes().iter().map(Node::address).collect::<Vec<_>>(),
+                &self.engine.fleet.nodes().iter().map(Node::address).collect::<Vec<_>>(),
             )
             .finish_non_exhaustive()
     }

@@ -21,7 +21,8 @@ pub struct Stats {
     /// The locks' channels to which this client listens, on each node. On one server it listens only while it is the first
     /// in the queue behind a holder of another library.
     pub subscriptions: usize,
-    /// The running tasks: one for an idle client, two for each node, and one for each lock that is being waited for.
+    /// The running tasks: one for an idle client, another for a cluster, two for each node, and one for each lock that is
+    /// being waited for.
     pub tasks: usize,
     /// The releases that no server has confirmed yet.
     pub owed_releases: usize,
@@ -43,7 +44,7 @@ pub struct Stats {
 impl Stats {
     pub(super) fn of(engine: &Engine) -> Self {
         let gates = engine.gates();
-        let nodes = engine.quorum.nodes();
+        let nodes = engine.fleet.nodes();
         let queue = &engine.events.queue;
         Stats {
             gates: gates.len(),
@@ -52,7 +53,7 @@ impl Stats {
             tasks: engine.tasks.len(),
             owed_releases: nodes.iter().map(Node::pending_releases).sum(),
             connections_made: nodes.iter().map(Node::connections_made).sum(),
-            token_raises: engine.quorum.raises(),
+            token_raises: engine.raises(),
             grants_by_message: queue.grants_by_message.load(Relaxed),
             grants_confirmed: queue.grants_confirmed.load(Relaxed),
             grants_given_back: queue.grants_given_back.load(Relaxed),

@@ -59,6 +59,32 @@ impl Address {
         Ok(addresses)
     }
 
+    /// Parses the URLs of some nodes of a cluster, which say how all its nodes are reached.
+    pub(crate) fn parse_seeds(urls: &[String]) -> Result<Vec<Self>, Error> {
+        let seeds = Self::parse_all(urls)?;
+        let Some(first) = seeds.first() else {
+            return Err(Error::config("cluster: no node was named"));
+        };
+        let login = |seed: &Self| {
+            let settings = seed.info.redis_settings();
+            (settings.username().map(str::to_owned), settings.password().map(str::to_owned))
+        };
+        for seed in &seeds {
+            let shown = &seed.shown;
+            let problem = if seed.host_and_port().is_none() {
+                "a node of a cluster has a host and a port"
+            } else if seed.info.redis_settings().db() != 0 {
+                "a cluster has no databases"
+            } else if login(seed) != login(first) || seed.is_tls() != first.is_tls() {
+                "all nodes of a cluster have the same login and TLS"
+            } else {
+                continue;
+            };
+            return Err(Error::config(format!("cluster: {shown}: {problem}")));
+        }
+        Ok(seeds)
+    }
+
     /// Returns an address with everything but the host and the port, for [`at`](Self::at).
     pub(crate) fn of_servers(access: &Access) -> Result<Self, Error> {
         let Access { login, tls, database } = access;
@@ -103,6 +129,16 @@ impl Address {
         }
         let secrets = Secrets::of(url, info.redis_settings().password());
         Ok(Self { info, shown: shown.into(), secrets })
+    }
+
+    /// Returns the host and the port, if it is not the path of a socket.
+    pub(crate) fn host_and_port(&self) -> Option<(&str, u16)> {
+        match self.info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Some((host, *port))
+            }
+            _ => None,
+        }
     }
 
     pub(crate) fn is_tls(&self) -> bool {
@@ -154,7 +190,7 @@ fn url_problem(url: &str) -> Option<&'static str> {
     }
     if scheme.contains("cluster") {
         return Some(
-            "Redis Cluster is not supported: name a server that is in no cluster, as in redis://host:6379",
+            "name nodes of a cluster with `ClientBuilder::cluster`, each as redis://host:6379",
         );
     }
     if !SCHEMES.contains(&&*scheme) {
@@ -267,6 +303,22 @@ mod tests {
             (false, Err(error)) => assert!(error.to_string().contains("feature"), "{error}"),
             (_, other) => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn another_server_has_the_same_login_and_the_same_kind_of_connection() {
+        let seed = Address::parse("redis://user:canary@localhost:7000").expect("a valid URL");
+        let other = seed.at("::1", 7001);
+        assert_eq!(
+            (&*other.shown, other.host_and_port()),
+            ("redis://[::1]:7001", Some(("::1", 7001)))
+        );
+        assert_eq!(other.info.redis_settings().password(), Some("canary"));
+        assert_eq!(other.info.redis_settings().username(), Some("user"));
+        #[cfg(feature = "tls")]
+        assert!(Address::parse("rediss://a").expect("a valid URL").at("b", 1).is_tls());
+        let socket = Address::parse("unix:///a").expect("a valid URL");
+        assert_eq!(socket.host_and_port(), None);
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub(crate) enum Deployment {
     Server,
     /// Several independent masters, each at its address (Redlock). There are never one or two.
     Masters(usize),
+    /// The masters of a Redis Cluster: each lock is on one of them, which may change.
+    Cluster,
     /// The master of a replicated deployment, which its Sentinels name.
     Sentinel,
 }
@@ -25,7 +27,7 @@ impl Deployment {
     /// Returns the number of nodes that vote on each lock.
     pub(crate) fn voters(self) -> usize {
         match self {
-            Self::Server | Self::Sentinel => 1,
+            Self::Server | Self::Sentinel | Self::Cluster => 1,
             Self::Masters(count) => count,
         }
     }
@@ -38,7 +40,7 @@ impl Deployment {
     /// Returns the default for the time during which grants of a server that may have forgotten others do not count.
     pub(super) fn usual_quarantine(self) -> Duration {
         match self {
-            Self::Server | Self::Sentinel => Duration::ZERO,
+            Self::Server | Self::Sentinel | Self::Cluster => Duration::ZERO,
             Self::Masters(_) => USUAL_QUARANTINE,
         }
     }
@@ -87,6 +89,7 @@ mod tests {
             (Deployment::of_servers(1), 1),
             (Deployment::of_servers(3), 3),
             (Deployment::Sentinel, 1),
+            (Deployment::Cluster, 1),
         ] {
             assert_eq!((deployment.voters(), deployment.is_quorum()), (voters, voters > 1));
         }

@@ -94,6 +94,8 @@ pub(crate) struct Named {
     pub(crate) nodes: Option<Vec<String>>,
     /// The name of the master, and the URLs of the Sentinels that watch it.
     pub(crate) sentinel: Option<(Arc<str>, Vec<String>)>,
+    /// The URLs of some nodes of a cluster.
+    pub(crate) cluster: Option<Vec<String>>,
     pub(crate) access: Option<Access>,
     pub(crate) address_map: Option<AddressMap>,
 }
@@ -106,14 +108,19 @@ impl Named {
 
     /// Checks everything, and returns the places of the nodes.
     pub(crate) fn places(&self) -> Result<(Deployment, Vec<Place>), Error> {
-        match (&self.nodes, &self.sentinel) {
-            (Some(_), Some(_)) => {
-                Err(Error::config("call either `nodes` or `sentinel`, and not both"))
+        match (&self.nodes, &self.sentinel, &self.cluster) {
+            (Some(_), Some(_), _) | (Some(_), _, Some(_)) | (_, Some(_), Some(_)) => {
+                Err(Error::config("call one of `nodes`, `sentinel` and `cluster`, and not two"))
             }
-            (_, Some((master, urls))) => {
+            (_, Some((master, urls)), _) => {
                 Ok((Deployment::Sentinel, vec![Place::Watched(self.watched(master, urls)?)]))
             }
-            (nodes, None) => {
+            (.., Some(urls)) => {
+                self.check_no_access()?;
+                let seeds = Address::parse_seeds(urls)?.into_iter().map(Place::At).collect();
+                Ok((Deployment::Cluster, seeds))
+            }
+            (nodes, None, None) => {
                 let urls = nodes.as_deref().unwrap_or_default();
                 let deployment = Deployment::of_servers(urls.len());
                 deployment.check()?;
@@ -141,17 +148,22 @@ impl Named {
         })
     }
 
-    /// Settings that would have no effect are mistakes.
-    fn check_unused(&self) -> Result<(), Error> {
-        if self.access.is_some() {
-            return Err(Error::config(
+    fn check_no_access(&self) -> Result<(), Error> {
+        match &self.access {
+            None => Ok(()),
+            Some(_) => Err(Error::config(
                 "server_login, server_tls and server_database are for servers that Sentinels name: put the login, \
                  `rediss://` and the database into the server's URL",
-            ));
+            )),
         }
+    }
+
+    /// Settings that would have no effect are mistakes.
+    fn check_unused(&self) -> Result<(), Error> {
+        self.check_no_access()?;
         if self.address_map.is_some() {
             return Err(Error::config(
-                "address_map is for servers that Sentinels name: put the right address into the server's URL",
+                "address_map is for servers that Sentinels or a cluster name: put the right address into the server's URL",
             ));
         }
         Ok(())
@@ -192,10 +204,36 @@ mod tests {
             (named("m", &["redis://a", "redis://a:26379"]), "named twice"),
             (named("m", &["redis://a/1"]), "no databases"),
             (named("m", &["a:26379"]), "no scheme"),
-            (Named { nodes: Some(vec!["redis://a".into()]), ..named("m", one) }, "not both"),
+            (Named { nodes: Some(vec!["redis://a".into()]), ..named("m", one) }, "not two"),
         ] {
             assert!(problem(&named).contains(why), "{why}: {:?}", problem(&named));
         }
+    }
+
+    #[test]
+    fn the_nodes_of_a_cluster_have_one_login_and_no_databases() {
+        let seeds = |urls: &[&str]| {
+            let urls = urls.iter().map(|url| (*url).to_owned()).collect();
+            Named { cluster: Some(urls), ..Named::default() }
+        };
+        let named = seeds(&["redis://u:canary@a", "redis://u:canary@b:1"]);
+        let (deployment, places) = named.places().expect("valid settings");
+        assert_eq!((deployment, places.len()), (Deployment::Cluster, 2));
+        for (named, why) in [
+            (seeds(&[]), "no node"),
+            (seeds(&["redis://a/1"]), "no databases"),
+            (seeds(&["unix:///a"]), "unix"),
+            (seeds(&["redis://a", "redis://a"]), "named twice"),
+            (seeds(&["redis://u:canary@a", "redis://b"]), "same login"),
+            (seeds(&["redis://v:canary@a", "redis://u:canary@b"]), "same login"),
+            (Named { nodes: Some(vec!["redis://a".into()]), ..seeds(&["redis://b"]) }, "not two"),
+        ] {
+            let problem = problem(&named);
+            assert!(problem.contains(why) && !problem.contains("canary"), "{why}: {problem:?}");
+        }
+        let mut with_login = seeds(&["redis://a"]);
+        with_login.access().login = Some(("u".into(), "canary".into()));
+        assert!(problem(&with_login).contains("URL"));
     }
 
     #[test]

@@ -12,7 +12,8 @@ use smallvec::SmallVec;
 use super::tally::{Tally, Verdict};
 use crate::clock::{Clock, Timestamp};
 use crate::error::Fault;
-use crate::node::{Epoch, Generation, Node, Sent};
+use crate::fleet::{Path, Site, Step};
+use crate::node::{Epoch, Form, Generation, Sent};
 use crate::script::{Call, Reply};
 
 /// As many as there are nodes: one in most clients, and then nothing is allocated.
@@ -32,6 +33,10 @@ pub(crate) struct Round<T> {
 pub(crate) struct Vote<T> {
     /// Until it is answered.
     pub(crate) sent: Option<Sent>,
+    /// How it was sent last.
+    path: Path,
+    /// When it is sent again, because the last sending did not run, and why not.
+    waiting: Option<(Timestamp, Fault)>,
     pub(crate) answer: Option<Result<T, Fault>>,
     /// The connection it was sent on last, if it was sent.
     sent_on: Option<Generation>,
@@ -44,9 +49,18 @@ pub(crate) struct Vote<T> {
 }
 
 impl<T> Vote<T> {
-    pub(crate) fn of(sent: Result<Sent, Fault>, sent_at: Timestamp) -> Self {
-        let mut vote =
-            Self { sent: None, answer: None, sent_on: None, run: 0, epoch: None, counts: false };
+    pub(crate) fn of(sent: Result<Sent, Fault>, form: Form, sent_at: Timestamp) -> Self {
+        let path = Path::of(form);
+        let mut vote = Self {
+            sent: None,
+            path,
+            waiting: None,
+            answer: None,
+            sent_on: None,
+            run: 0,
+            epoch: None,
+            counts: false,
+        };
         vote.send(sent, sent_at);
         vote
     }
@@ -68,6 +82,8 @@ impl<T> Vote<T> {
     pub(crate) fn known(answer: T) -> Self {
         Self {
             sent: None,
+            path: Path::default(),
+            waiting: None,
             answer: Some(Ok(answer)),
             sent_on: None,
             run: 0,
@@ -87,61 +103,90 @@ impl<T> Vote<T> {
     }
 
     pub(crate) fn is_pending(&self) -> bool {
-        self.sent.is_some()
+        self.sent.is_some() || self.waiting.is_some()
+    }
+
+    /// Sends it on its path.
+    fn send_again<R, A>(&mut self, site: &Site, call: &Call, rules: &Rules<'_, R, A>)
+    where
+        A: Fn(&Site, &Call, &Path) -> Result<Sent, Fault>,
+    {
+        let now = rules.clock.now();
+        match (rules.again)(site, call, &self.path) {
+            // Without a connection it may be sent later.
+            Err(fault @ Fault::Down(_)) => drop(self.came_to(fault, site, call, now)),
+            sent => self.send(sent, now),
+        }
+    }
+
+    /// The last sending had no usable answer. Returns true if it is to be sent again at once.
+    fn came_to(&mut self, fault: Fault, site: &Site, call: &Call, now: Timestamp) -> bool {
+        match site.after(&fault, &self.path, call) {
+            Step::Send(path) => {
+                self.path = path;
+                return true;
+            }
+            Step::Wait(path, pause) => {
+                self.path = path;
+                self.waiting = Some((now.plus(pause), fault));
+            }
+            Step::Stop => self.answer = Some(Err(fault)),
+        }
+        false
     }
 }
 
 /// How a round is conducted.
 pub(crate) struct Rules<'a, R, A> {
-    pub(crate) nodes: &'a [Node],
+    pub(crate) sites: &'a [Site],
     pub(crate) clock: &'a Clock,
     /// When the rest is not waited for any more.
     pub(crate) until: Timestamp,
     pub(crate) read: R,
-    /// Sends the call whole where the server does not know the script, if that is wanted still.
+    /// Sends a call again that did not run, if that is wanted still.
     pub(crate) again: A,
 }
 
 impl<T> Round<T> {
-    /// Puts `call` to all nodes.
-    pub(crate) fn send(nodes: &[Node], clock: &Clock, call: Call) -> Self {
-        Self::send_where(nodes, clock, call, |_| None)
+    /// Puts `call` to all sites.
+    pub(crate) fn send(sites: &[Site], clock: &Clock, call: Call) -> Self {
+        Self::send_where(sites, clock, call, |_| None)
     }
 
-    /// Puts `call` to all nodes: it lengthens what they granted.
-    pub(crate) fn renew(nodes: &[Node], clock: &Clock, call: Call) -> Self {
-        Self::send_with(nodes, clock, call, |_| None, Node::send_durable)
+    /// Puts `call` to all sites: it lengthens what they granted.
+    pub(crate) fn renew(sites: &[Site], clock: &Clock, call: Call) -> Self {
+        Self::send_with(sites, clock, call, |_| None, Form::DURABLE)
     }
 
-    /// Puts `call` to all nodes, for their votes: it may grant something.
-    pub(crate) fn elect(nodes: &[Node], clock: &Clock, call: Call) -> Self {
-        Self::send_with(nodes, clock, call, |_| None, Node::send_vote)
+    /// Puts `call` to all sites, for their votes: it may grant something.
+    pub(crate) fn elect(sites: &[Site], clock: &Clock, call: Call) -> Self {
+        Self::send_with(sites, clock, call, |_| None, Form::VOTE)
     }
 
-    /// Puts `call` to the nodes whose answer is not known.
+    /// Puts `call` to the sites whose answer is not known.
     pub(crate) fn send_where(
-        nodes: &[Node],
+        sites: &[Site],
         clock: &Clock,
         call: Call,
         known: impl Fn(usize) -> Option<T>,
     ) -> Self {
-        Self::send_with(nodes, clock, call, known, Node::send)
+        Self::send_with(sites, clock, call, known, Form::PLAIN)
     }
 
     fn send_with(
-        nodes: &[Node],
+        sites: &[Site],
         clock: &Clock,
         call: Call,
         known: impl Fn(usize) -> Option<T>,
-        send: fn(&Node, &Call) -> Result<Sent, Fault>,
+        form: Form,
     ) -> Self {
         let sent_at = clock.now();
-        let vote = |(index, node): (usize, &Node)| match known(index) {
+        let vote = |(index, site): (usize, &Site)| match known(index) {
             Some(answer) => Vote::known(answer),
-            None => Vote::of(send(node, &call), sent_at),
+            None => Vote::of(site.send_as(&call, form), form, sent_at),
         };
         Self {
-            votes: nodes.iter().enumerate().map(vote).collect(),
+            votes: sites.iter().enumerate().map(vote).collect(),
             call,
             sent_at,
             timed_out: false,
@@ -168,47 +213,70 @@ impl<T> Round<T> {
     ) -> Option<V>
     where
         R: Fn(&Reply) -> Option<T>,
-        A: Fn(&Node, &Call) -> Result<Sent, Fault>,
+        A: Fn(&Site, &Call, &Path) -> Result<Sent, Fault>,
     {
-        let decided = poll_fn(|cx| {
-            self.poll(cx, &rules);
-            match decide(&self.votes, !self.votes.iter().any(Vote::is_pending)) {
-                Some(verdict) => Poll::Ready(verdict),
-                None => Poll::Pending,
+        loop {
+            let due_at = self.due_at();
+            let decided = poll_fn(|cx| {
+                self.poll(cx, &rules);
+                match decide(&self.votes, !self.votes.iter().any(Vote::is_pending)) {
+                    Some(verdict) => Poll::Ready(Some(verdict)),
+                    // The timer must be set to another time.
+                    None if self.due_at() != due_at => Poll::Ready(None),
+                    None => Poll::Pending,
+                }
+            });
+            match rules.clock.until(due_at.min(rules.until), decided).await {
+                Some(Some(verdict)) => return Some(verdict),
+                None if rules.clock.now() >= rules.until || rules.clock.is_stopped() => break,
+                _ => {}
             }
-        });
-        if let Some(verdict) = rules.clock.until(rules.until, decided).await {
-            return Some(verdict);
         }
         self.timed_out = true;
-        for (node, vote) in rules.nodes.iter().zip(&self.votes) {
+        for (site, vote) in rules.sites.iter().zip(&mut self.votes) {
             if let Some(sent) = &vote.sent {
-                node.unanswered(sent.generation, self.sent_at);
+                site.unanswered(sent.generation, self.sent_at);
+            }
+            if let Some((_, fault)) = vote.waiting.take() {
+                vote.answer = Some(Err(fault));
             }
         }
         decide(&self.votes, true)
     }
 
+    /// When a call is sent again that did not run.
+    fn due_at(&self) -> Timestamp {
+        let waiting = self.votes.iter().filter_map(|vote| Some(vote.waiting.as_ref()?.0));
+        waiting.min().unwrap_or(Timestamp::NEVER)
+    }
+
     fn poll<R, A>(&mut self, cx: &mut Context<'_>, rules: &Rules<'_, R, A>)
     where
         R: Fn(&Reply) -> Option<T>,
-        A: Fn(&Node, &Call) -> Result<Sent, Fault>,
+        A: Fn(&Site, &Call, &Path) -> Result<Sent, Fault>,
     {
-        for (node, vote) in rules.nodes.iter().zip(&mut self.votes) {
+        for (site, vote) in rules.sites.iter().zip(&mut self.votes) {
+            if vote.waiting.as_ref().is_some_and(|(at, _)| *at <= rules.clock.now()) {
+                vote.waiting = None;
+                vote.send_again(site, &self.call, rules);
+            }
             while let Some(sent) = &mut vote.sent {
                 let Poll::Ready(answer) = Pin::new(&mut *sent).poll(cx) else { break };
-                let now = rules.clock.now();
-                node.note_answer(sent.generation, &answer);
+                let (now, generation) = (rules.clock.now(), sent.generation);
+                site.note_answer(generation, &answer);
                 vote.sent = None;
-                if matches!(answer, Err(Fault::NoScript)) {
+                match answer {
+                    Ok(reply) => {
+                        site.note_round_trip(generation, self.sent_at, now);
+                        vote.answer = Some(read(&reply, &rules.read));
+                    }
                     // It did not run. The time of the first sending stays: it is the earlier one.
-                    vote.send((rules.again)(node, &self.call), now);
-                    continue;
+                    Err(fault) => {
+                        if vote.came_to(fault, site, &self.call, now) {
+                            vote.send_again(site, &self.call, rules);
+                        }
+                    }
                 }
-                if answer.is_ok() {
-                    node.note_round_trip(self.sent_at, now);
-                }
-                vote.answer = Some(answer.and_then(|reply| read(&reply, &rules.read)));
             }
         }
     }
@@ -237,7 +305,7 @@ impl<T> Round<T> {
     ) -> Verdict
     where
         R: Fn(&Reply) -> Option<T>,
-        A: Fn(&Node, &Call) -> Result<Sent, Fault>,
+        A: Fn(&Site, &Call, &Path) -> Result<Sent, Fault>,
     {
         let decide = |votes: &[Vote<T>], over| Self::tally(votes, &yes).verdict(over);
         self.settle(rules, decide).await.unwrap_or(Verdict::Unknown)
@@ -262,11 +330,11 @@ mod tests {
     }
 
     fn sent(counts_from: u64) -> Vote<bool> {
-        Vote::of(Ok(Sent::in_vain(7, 3, at(counts_from))), at(5))
+        Vote::of(Ok(Sent::in_vain(7, 3, at(counts_from))), Form::PLAIN, at(5))
     }
 
     fn failed() -> Vote<bool> {
-        Vote::of(Err(Fault::Closed), at(5))
+        Vote::of(Err(Fault::Closed), Form::PLAIN, at(5))
     }
 
     #[test]
@@ -307,11 +375,11 @@ mod tests {
         };
         assert_eq!(causes(&round), [(1, false)]);
         let rules = Rules {
-            nodes: &[],
+            sites: &[],
             clock: &clock,
             until: clock.now(),
             read: |_: &Reply| None,
-            again: Node::send_whole,
+            again: Site::send_on,
         };
         let over = round.settle(rules, |_, over| over.then_some(())).await;
         assert_eq!((over, causes(&round)), (Some(()), vec![(0, true), (1, false)]));

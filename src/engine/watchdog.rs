@@ -16,10 +16,11 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::task::TaskTracker;
 
 use super::lease::Lease;
-use super::quorum::{Quorum, Renewal};
+use super::quorum::Renewal;
 use crate::clock::{Clock, Timestamp};
 use crate::error::Fault;
 use crate::events::Events;
+use crate::fleet::Fleet;
 use crate::key::LeaseId;
 use crate::node::Farewell;
 
@@ -111,7 +112,7 @@ impl Watchdog {
         clock: Clock,
         events: Arc<Events>,
         tasks: &TaskTracker,
-        quorum: Arc<Quorum>,
+        fleet: Fleet,
         farewell: Arc<Farewell>,
     ) -> Self {
         let (work, received) = mpsc::unbounded_channel();
@@ -125,7 +126,7 @@ impl Watchdog {
             shared: shared.clone(),
             clock: clock.clone(),
             events,
-            quorum,
+            fleet,
             work: received,
             errands: FuturesUnordered::new(),
             renewals: FuturesUnordered::new(),
@@ -178,7 +179,7 @@ struct Round {
     shared: Arc<Shared>,
     clock: Clock,
     events: Arc<Events>,
-    quorum: Arc<Quorum>,
+    fleet: Fleet,
     work: mpsc::UnboundedReceiver<Work>,
     errands: FuturesUnordered<Errand>,
     renewals: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
@@ -198,7 +199,7 @@ impl Round {
     async fn run(mut self) {
         let shared = self.shared.clone();
         let clock = self.clock.clone();
-        let quorum = self.quorum.clone();
+        let fleet = self.fleet.clone();
         let mut timer = clock.sleep_until(Timestamp::NEVER);
         let mut timer_at = Timestamp::NEVER;
         while !clock.is_stopped() && (!self.closing || !self.errands.is_empty()) {
@@ -227,7 +228,7 @@ impl Round {
                     }
                 }
                 () = shared.sooner.notified() => {}
-                () = quorum.forgets() => self.ask_about_all(),
+                () = fleet.forgets() => self.ask_about_all(),
                 // Replaced at once: it is ready for ever.
                 () = &mut timer => {
                     timer = clock.sleep_until(Timestamp::NEVER);

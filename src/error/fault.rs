@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::cause::{Cause, State};
 use crate::secret::Secrets;
 use crate::text::{Printable, rounded};
 
@@ -60,6 +61,12 @@ pub(crate) enum Fault {
     /// The server does not know the script's hash, so the call did not run.
     #[error("the script is not loaded")]
     NoScript,
+    /// Another node of the cluster keeps the lock's slot, so the call did not run.
+    #[error("it is a node of a Redis Cluster, and another one keeps this lock (MOVED {0})")]
+    Moved(Redirect),
+    /// The lock's slot is being moved to another node, which may have the lock already. The call did not run.
+    #[error("the lock is being moved to another node of the cluster (ASK {0})")]
+    Ask(Redirect),
     /// The node's address leads to the server of another node.
     #[error("{0}")]
     SameServer(Arc<str>),
@@ -173,9 +180,10 @@ impl Fault {
         if text.contains("WRONGTYPE") {
             return Self::WrongType;
         }
-        if error.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::Moved) {
-            let problem = "it is a node of a Redis Cluster, and another one keeps this lock";
-            return Self::Refused(Cause::new(format!("{problem} ({shown})"), None));
+        if let Some((to, slot)) = error.redirect_node() {
+            let redirect = Redirect { slot, to: secrets.clean(to) };
+            let is_ask = error.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::Ask);
+            return if is_ask { Self::Ask(redirect) } else { Self::Moved(redirect) };
         }
         Self::Refused(Cause::new(shown, State::of(error.code(), &text)))
     }
@@ -187,9 +195,47 @@ impl Fault {
             Self::Refused(cause) => {
                 !matches!(cause.state, Some(State::Loading | State::Busy | State::MasterDown))
             }
-            Self::NoScript | Self::WrongType => true,
+            Self::NoScript | Self::WrongType | Self::Moved(_) | Self::Ask(_) => true,
             _ => false,
         }
+    }
+
+    /// Returns true if the server refused the call because the slot is being moved and it has some of the keys only.
+    pub(crate) fn is_try_again(&self) -> bool {
+        self.state() == Some(State::TryAgain)
+    }
+
+    /// Returns true if the server does not serve the call because of the place of its slot in the cluster.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        matches!(self, Self::Moved(_) | Self::Ask(_))
+            || self.is_try_again()
+            || self.is_cluster_down()
+    }
+
+    /// Returns true if the server cannot serve now because its cluster, or its own part in it, is not in order.
+    pub(crate) fn is_cluster_down(&self) -> bool {
+        matches!(self.state(), Some(State::ClusterDown | State::MasterDown | State::ReadOnly))
+    }
+
+    fn state(&self) -> Option<State> {
+        match self {
+            Self::Refused(cause) => cause.state,
+            _ => None,
+        }
+    }
+}
+
+/// Where a node of a cluster says that a slot is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Redirect {
+    pub(crate) slot: u16,
+    /// `host:port`. Without a host it is the one of the node that answered.
+    pub(crate) to: Arc<str>,
+}
+
+impl fmt::Display for Redirect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.slot, Printable(&self.to))
     }
 }
 
@@ -209,74 +255,6 @@ fn denied(message: &str) -> Option<&str> {
     }
     (message.contains("NOPERM") || message.contains("No permissions")).then_some("access")
 }
-
-/// The message of the server or the operating system. This is not the error of the redis crate, which may show secrets and
-/// is not part of this crate's interface.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{}", Printable(.text))]
-pub(crate) struct Cause {
-    text: Arc<str>,
-    /// The state of the server that the message reports.
-    state: Option<State>,
-}
-
-impl Cause {
-    /// `text` must not contain secrets.
-    pub(crate) fn new(text: impl Into<Arc<str>>, state: Option<State>) -> Self {
-        Self { text: text.into(), state }
-    }
-
-    /// The server does not offer the command.
-    pub(crate) fn is_unknown_command(&self) -> bool {
-        self.text.to_lowercase().contains("unknown command")
-    }
-
-    /// The server was demoted, or is cut off, so the address may lead to another server by now.
-    pub(crate) fn takes_no_writes(&self) -> bool {
-        matches!(self.state, Some(State::ReadOnly | State::MasterDown | State::NoReplicas))
-    }
-}
-
-/// A state in which a server refuses calls that it otherwise accepts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    Loading,
-    Busy,
-    Full,
-    MasterDown,
-    ReadOnly,
-    NoReplicas,
-    TryAgain,
-    ClusterDown,
-    CannotSave,
-    NoMemory,
-}
-
-impl State {
-    /// Returns the state that an error with this code and text reports. Before Redis 7, an error inside a script has the
-    /// code of scripts, and its own code follows a dash in the text.
-    pub(crate) fn of(code: Option<&str>, text: &str) -> Option<Self> {
-        let of_script = |word: &str| {
-            text.split_once(&format!("-{word} ")).is_some_and(|(before, _)| before.ends_with(' '))
-        };
-        STATES
-            .iter()
-            .find(|(word, _)| code == Some(*word) || of_script(word))
-            .map(|(_, state)| *state)
-    }
-}
-
-const STATES: [(&str, State); 9] = [
-    ("LOADING", State::Loading),
-    ("BUSY", State::Busy),
-    ("MASTERDOWN", State::MasterDown),
-    ("READONLY", State::ReadOnly),
-    ("NOREPLICAS", State::NoReplicas),
-    ("TRYAGAIN", State::TryAgain),
-    ("CLUSTERDOWN", State::ClusterDown),
-    ("MISCONF", State::CannotSave),
-    ("OOM", State::NoMemory),
-];
 
 const LOGIN: &str = "the login";
 
@@ -309,28 +287,37 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_found_in_the_error_of_a_script_too() {
-        let state = |text: &str| State::of(text.split(' ').next(), text);
-        // As Redis 6.2 wraps what a script was refused.
-        let wrapped = |inner: &str| {
-            state(&format!(
-                "ERR Error running script (call to f_4a2b): @user_script:12: @user_script: 12: -{inner}"
-            ))
+    fn a_redirect_names_the_slot_and_the_node_and_did_not_run() {
+        let fault = |wire: &str| {
+            let value = redis::parse_redis_value(wire.as_bytes()).expect("a whole value");
+            let error = value.extract_error().expect_err("an error");
+            Fault::from_redis(&error, &Secrets::default())
         };
-        for (text, expected) in [
-            ("READONLY You can't write against a read only replica.", State::ReadOnly),
-            ("NOREPLICAS Not enough good replicas to write.", State::NoReplicas),
-            ("MASTERDOWN Link with MASTER is down", State::MasterDown),
-            ("LOADING Redis is loading the dataset in memory", State::Loading),
-            ("BUSY Redis is busy running a script.", State::Busy),
+        let to = |slot, to: &str| Redirect { slot, to: to.into() };
+        for (wire, redirect) in [
+            ("-MOVED 3999 127.0.0.1:6381\r\n", to(3999, "127.0.0.1:6381")),
+            ("-MOVED 0 :6381\r\n", to(0, ":6381")),
+            ("-MOVED 16383 a:b::c:6381\r\n", to(16383, "a:b::c:6381")),
         ] {
-            assert_eq!(state(text), Some(expected));
-            assert_eq!(wrapped(text), Some(expected));
+            let moved = fault(wire);
+            assert!(matches!(&moved, Fault::Moved(is) if *is == redirect), "{wire}: {moved:?}");
+            assert!(!moved.may_have_run() && moved.is_answer() && moved.may_pass());
+            let ask = fault(&wire.replace("MOVED", "ASK"));
+            assert!(matches!(&ask, Fault::Ask(is) if *is == redirect), "{ask:?}");
+            assert!(!ask.may_have_run() && ask.is_answer() && ask.may_pass());
         }
-        for text in
-            ["ERR unknown command 'X'", "ERR lock 'NON-READONLY lock' is odd", "BUSYGROUP no"]
-        {
-            assert_eq!(state(text), None, "{text}");
+        let odd = fault("-MOVED\r\n");
+        assert!(matches!(odd, Fault::Refused(_)), "{odd:?}");
+        for (text, is_try_again, is_cluster_down) in [
+            ("TRYAGAIN Multiple keys request during rehashing of slot", true, false),
+            ("ERR Script attempted to access a non local key in a cluster node", true, false),
+            ("CLUSTERDOWN The cluster is down", false, true),
+            ("ERR no", false, false),
+        ] {
+            let fault = fault(&format!("-{text}\r\n"));
+            let is = (fault.is_try_again(), fault.is_cluster_down());
+            assert_eq!(is, (is_try_again, is_cluster_down), "{text}");
+            assert!(!fault.may_have_run() && fault.may_pass(), "{text}");
         }
     }
 }

@@ -1,13 +1,15 @@
 //! The error type, with one variant for each way a caller can react.
 
+mod cause;
 mod fault;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use cause::{Cause, State};
 pub use fault::NodeFailure;
-pub(crate) use fault::{Cause, Fault, State};
+pub(crate) use fault::{Fault, Redirect};
 
 use crate::key::Holder;
 use crate::owner::Owner;

@@ -71,6 +71,11 @@ pub(super) struct Dial {
 }
 
 impl Dial {
+    pub(super) fn of(network: Option<&Arc<dyn Network>>, ttl: Duration) -> Self {
+        let patience = (ttl / 3).clamp(Duration::from_secs(1), Duration::from_secs(5));
+        Self { network: network.cloned(), patience }
+    }
+
     pub(super) fn target(&self, address: &Address) -> Result<Target, Fault> {
         let connector = match &self.network {
             Some(network) => network.connector(&address.shown),

@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use redis::{Connection, ConnectionLike, ErrorKind, RedisError, RedisResult, Value};
 
 use super::handshake::Identity;
+use super::link::Form;
 use super::predecessors::Predecessors;
 use super::releases::PendingRelease;
 use super::shared::Shared;
@@ -41,6 +42,11 @@ pub(crate) struct Farewell {
 impl Farewell {
     pub(super) fn join(&self, node: &Arc<Shared>) {
         self.nodes.lock().push(node.clone());
+    }
+
+    /// The node owes nothing, and is not used any more.
+    pub(super) fn leave(&self, node: &Arc<Shared>) {
+        self.nodes.lock().retain(|other| !Arc::ptr_eq(other, node));
     }
 }
 
@@ -171,7 +177,7 @@ fn release(
         let mut pipeline = redis::pipe();
         for PendingRelease { call, .. } in pending.by_ref().take(AT_ONCE) {
             // With the script's text, because there is no time for a second round trip if its hash is not known.
-            pipeline.add_command(wire::command(&call, true));
+            pipeline.add_command(wire::command(&call, Form::WHOLE));
         }
         limit(&connection, until)?;
         let packed = pipeline.get_packed_pipeline();

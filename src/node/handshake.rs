@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::link::{Commands, InFlight};
+use super::link::{Commands, Form, InFlight};
 use super::past::{Past, Role};
 use super::predecessors::Predecessors;
 use super::quarantine::Run;
@@ -95,16 +95,21 @@ impl Handshake<'_> {
     async fn check_kind(&self, server: Option<&HashMap<String, String>>) -> Result<(), Fault> {
         let mode =
             |info: &HashMap<String, String>| MODES.iter().find_map(|name| info.get(*name).cloned());
+        let in_cluster = self.shared.membership.is_some();
         match server.and_then(mode).as_deref() {
             Some("sentinel") => Err(Fault::WrongServer(
                 "it is a Sentinel, which keeps no data: name it with `ClientBuilder::sentinel`".into(),
+            )),
+            Some("cluster") if in_cluster => Ok(()),
+            Some(_) if in_cluster => Err(Fault::WrongServer(
+                "it is a node of no Redis Cluster: name it with `nodes`, not with `cluster`".into(),
             )),
             Some("cluster") => match self.shards().await? {
                 None | Some(1) => Ok(()),
                 Some(shards) => Err(Fault::WrongServer(
                     format!(
                         "it is a node of a Redis Cluster with {shards} shards, and keeps some of the locks only: \
-                         name a server that is in no cluster, or three of them"
+                         connect with `Client::builder().cluster(..)`, or name a server that is in no cluster"
                     )
                     .into(),
                 )),
@@ -149,7 +154,7 @@ impl Handshake<'_> {
             args: vec![Arg::Word(PROBE), Arg::Word("PUBLISH")],
         };
         // In both ways, so that it fails here if the user may run only one of EVALSHA and EVAL.
-        match self.answer(self.commands.call(&call, false)).await {
+        match self.answer(self.commands.call(&call, Form::PLAIN)).await {
             Ok(_) | Err(Fault::NoScript) => {}
             Err(Fault::Refused(cause)) if cause.is_unknown_command() => {
                 let problem = format!(
@@ -159,7 +164,7 @@ impl Handshake<'_> {
             }
             Err(fault) => return Err(fault),
         }
-        let reply = self.answer(self.commands.call(&call, true)).await;
+        let reply = self.answer(self.commands.call(&call, Form::WHOLE)).await;
         let denied: Vec<String> = reply?
             .list()
             .unwrap_or_default()

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use redis::Cmd;
 use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Value};
 use tokio::task::coop::unconstrained;
 
 use super::handshake::{fields, info_command};
@@ -24,8 +24,41 @@ use crate::key::LeaseId;
 use crate::script::{Call, Reply};
 use crate::secret::Secrets;
 
-/// The number of a connection of a node; the first has 1.
+/// The number of a connection of a node; the first has 1. In a cluster no two connections of a client have the same: the
+/// upper half is the number of the node.
 pub(crate) type Generation = u64;
+
+/// The form in which a call is sent. It depends on the answers to earlier sendings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Form {
+    /// With the script's text, because the server does not know its hash.
+    pub(crate) whole: bool,
+    pub(crate) effect: Effect,
+    /// After ASKING, because the slot is still on its way to the server.
+    pub(crate) asking: bool,
+    /// With the first of its keys only, because the server does not have all of them.
+    pub(crate) one_key: bool,
+}
+
+impl Form {
+    pub(crate) const WHOLE: Self = Self { whole: true, ..Self::PLAIN };
+    pub(crate) const DURABLE: Self = Self { effect: Effect::Renewal, ..Self::PLAIN };
+    pub(crate) const VOTE: Self = Self { effect: Effect::Grant, ..Self::PLAIN };
+    pub(crate) const PLAIN: Self =
+        Self { whole: false, effect: Effect::None, asking: false, one_key: false };
+}
+
+/// What a call may do that counts only under a condition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Effect {
+    #[default]
+    None,
+    /// It lengthens what was granted: that counts once enough replicas have it.
+    Renewal,
+    /// It may grant something: that counts once enough replicas have it, and if the server still has the data that it had
+    /// when the client met it.
+    Grant,
+}
 
 /// The connection, and what must be sent on it or on a later one.
 pub(super) struct Link {
@@ -85,24 +118,28 @@ impl Connection {
         !self.older_may_run || now > self.made_at.plus(ttl)
     }
 
-    pub(super) fn send(&self, call: &Call, with_body: bool) -> Sent {
-        self.sent(self.commands.call(call, with_body))
+    pub(super) fn send(&self, call: &Call, form: Form) -> Sent {
+        let sent = self.commands.call(call, form);
+        match form.effect {
+            Effect::None => self.sent(sent),
+            Effect::Renewal => self.durable(sent, call),
+            Effect::Grant => self.vote(sent, call),
+        }
     }
 
-    /// Sends a call whose success counts only once enough replicas have what it wrote.
-    pub(super) fn send_durable(&self, call: &Call, with_body: bool) -> Sent {
-        let Some(witness) = self.witness.clone() else { return self.send(call, with_body) };
-        let (answer, name) = (self.commands.call(call, with_body), call.keys[0].clone());
+    /// A call whose success counts only once enough replicas have what it wrote.
+    fn durable(&self, answer: InFlight, call: &Call) -> Sent {
+        let Some(witness) = self.witness.clone() else { return self.sent(answer) };
+        let name = call.keys[0].clone();
         self.sent(InFlight::start(async move { witness.confirmed(answer.await?, &name).await }))
     }
 
-    /// Sends a call that may grant something. After it, the server is asked whether it is still the master that the
-    /// client met, because a demotion need not break the connection.
-    pub(super) fn send_vote(&self, call: &Call, with_body: bool) -> Sent {
+    /// A call that may grant something. After it, the server is asked whether it is still the master that the client met,
+    /// because a demotion need not break the connection.
+    fn vote(&self, granting: InFlight, call: &Call) -> Sent {
         if self.past.is_none() && self.left.is_none() {
-            return self.send_durable(call, with_body);
+            return self.durable(granting, call);
         }
-        let granting = self.commands.call(call, with_body);
         let asking =
             self.past.clone().map(|past| (past, self.commands.send(info_command("replication"))));
         let (left, witness, name) = (self.left.clone(), self.witness.clone(), call.keys[0].clone());
@@ -150,8 +187,22 @@ impl Commands {
         Self { connection, secrets }
     }
 
-    pub(super) fn call(&self, call: &Call, with_body: bool) -> InFlight {
-        self.send(wire::command(call, with_body))
+    pub(super) fn call(&self, call: &Call, form: Form) -> InFlight {
+        let command = wire::command(call, form);
+        if form.asking { self.send_asking(command) } else { self.send(command) }
+    }
+
+    /// Sends ASKING and a command in one write: a command of another task in between would be the one that it is for.
+    fn send_asking(&self, command: Cmd) -> InFlight {
+        let mut connection = self.connection.clone();
+        let secrets = self.secrets.clone();
+        let mut both = redis::pipe();
+        both.cmd("ASKING").ignore().add_command(command);
+        InFlight::start(async move {
+            let mut answers = connection.send_packed_commands(&both, 1, 1).await;
+            let answer = answers.as_mut().map(|values| values.pop().unwrap_or(Value::Nil));
+            wire::reply(answer.map_err(|error| error.clone()), &secrets)
+        })
     }
 
     pub(super) fn send(&self, command: Cmd) -> InFlight {

@@ -7,6 +7,7 @@
 //! * Every call ends by its own deadline, whatever the connection does. If the server is silent for the response
 //!   timeout, the connection is abandoned.
 
+mod chart;
 mod connector;
 mod endpoint;
 mod facts;
@@ -17,6 +18,7 @@ mod handshake;
 mod hub;
 mod link;
 mod mailbox;
+mod membership;
 mod past;
 mod predecessors;
 mod quarantine;
@@ -37,15 +39,17 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
+pub(crate) use chart::Chart;
 #[cfg(leasehold_sim)]
 pub use connector::{Connecting, command_config};
 pub use connector::{Connector, Network};
 pub(crate) use facts::Facts;
 pub(crate) use farewell::Farewell;
 pub(crate) use hub::{Signal, Subscription};
-pub(crate) use link::{Generation, Sent};
+pub(crate) use link::{Form, Generation, Sent};
 pub(crate) use mailbox::{Epoch, Inbox, Letter, Mailbox, MailedGrant, Registration};
-pub(crate) use releases::PendingRelease;
+pub(crate) use membership::{Membership, Reports, member_of};
+pub(crate) use releases::{Detour, PendingRelease};
 pub(crate) use server_time::ServerTime;
 pub(crate) use servers::Servers;
 pub use status::{NodeState, NodeStatus};
@@ -64,7 +68,7 @@ use endpoint::Endpoint;
 use greeting::Greeting;
 use guide::Guide;
 use hub::Hub;
-use link::{Connection, LinkState};
+use link::LinkState;
 use releases::Sending;
 use sentinel::Sentinels;
 use shared::Shared;
@@ -86,6 +90,8 @@ pub(crate) struct Common<'a> {
     pub(crate) tasks: &'a TaskTracker,
     pub(crate) events: &'a Arc<Events>,
     pub(crate) servers: Option<&'a Arc<Servers>>,
+    /// The place of the node in its cluster.
+    pub(crate) membership: Option<&'a Membership>,
     pub(crate) farewell: &'a Arc<Farewell>,
 }
 
@@ -93,8 +99,9 @@ impl Node {
     /// Starts to keep a connection. The second value is the result of the first attempt, which lasts at most for the
     /// connect timeout. If it fails, only a node of several keeps trying.
     pub(crate) fn start(place: &Place, common: &Common<'_>) -> Result<(Self, First), Error> {
-        let Common { network, config, clock, tasks, events, servers, farewell } = *common;
-        let dial = Dial { network: network.cloned(), patience: patience(config.ttl) };
+        let Common { network, config, clock, tasks, events, servers, .. } = *common;
+        let Common { membership, farewell, .. } = *common;
+        let dial = Dial::of(network, config.ttl);
         let limits = [config.response_timeout, config.connect_timeout];
         let failed = |fault| Error::from_fault(place.name(), None, fault);
         let guide = match place {
@@ -112,9 +119,10 @@ impl Node {
         let mailbox = Mailbox::new(&config.name, clock.nonce());
         let hub = Hub::start(endpoint.clone(), mailbox, tasks);
         let (left, received) = mpsc::unbounded_channel();
-        let (servers, quarantine) = (servers.cloned(), config.quarantine());
-        let patience = farewell.patience.clone();
-        let shared = Arc::new(Shared::new(endpoint, servers, quarantine, left, hub, patience));
+        let (servers, membership) = (servers.cloned(), membership.cloned());
+        let (quarantine, patience) = (config.quarantine(), farewell.patience.clone());
+        let shared = Shared::new(endpoint, servers, membership, quarantine, left, hub, patience);
+        let shared = Arc::new(shared);
         farewell.join(&shared);
         let first = Supervisor::start(&shared, received, events, farewell, tasks);
         Ok((Self { shared }, first))
@@ -130,6 +138,7 @@ impl Node {
             tasks: &TaskTracker::new(),
             events: &Arc::default(),
             servers: None,
+            membership: None,
             farewell: &Arc::default(),
         };
         let address = Address::parse("redis://nowhere").expect("a valid URL");
@@ -142,40 +151,10 @@ impl Node {
     }
 
     /// Sends a call after all that were sent before. Does not wait.
-    pub(crate) fn send(&self, call: &Call) -> Result<Sent, Fault> {
-        self.send_by(|connection| connection.send(call, false))
-    }
-
-    /// Sends a call with the script's text, after the server did not know the script's hash.
-    pub(crate) fn send_whole(&self, call: &Call) -> Result<Sent, Fault> {
-        self.send_by(|connection| connection.send(call, true))
-    }
-
-    /// Like [`send`](Self::send), for a call whose success counts only once enough replicas have what it wrote.
-    pub(crate) fn send_durable(&self, call: &Call) -> Result<Sent, Fault> {
-        self.send_by(|connection| connection.send_durable(call, false))
-    }
-
-    /// Like [`send_durable`](Self::send_durable), with the script's text.
-    pub(crate) fn send_durable_whole(&self, call: &Call) -> Result<Sent, Fault> {
-        self.send_by(|connection| connection.send_durable(call, true))
-    }
-
-    /// Like [`send_durable`](Self::send_durable), for a call that may grant something: it fails if the server no longer has the data
-    /// that it had when the client met it.
-    pub(crate) fn send_vote(&self, call: &Call) -> Result<Sent, Fault> {
-        self.send_by(|connection| connection.send_vote(call, false))
-    }
-
-    /// Like [`send_vote`](Self::send_vote), with the script's text.
-    pub(crate) fn send_vote_whole(&self, call: &Call) -> Result<Sent, Fault> {
-        self.send_by(|connection| connection.send_vote(call, true))
-    }
-
-    fn send_by(&self, send: impl FnOnce(&Connection) -> Sent) -> Result<Sent, Fault> {
+    pub(crate) fn send(&self, call: &Call, form: Form) -> Result<Sent, Fault> {
         // Read before the call is sent: the answer then comes after that subscription was confirmed.
         let epoch = self.mailbox().epoch();
-        let mut sent = self.shared.link.lock().state.connection().map(send)?;
+        let mut sent = self.shared.link.lock().state.connection()?.send(call, form);
         sent.epoch = epoch;
         Ok(sent)
     }
@@ -200,8 +179,8 @@ impl Node {
     ) {
         let mut link = self.shared.link.lock();
         let sending = match (sent, &link.state) {
-            (Some(sent), _) => Some(Sending { sent, first: None }),
-            (None, LinkState::Up(connection)) => Some(release.send(connection, false)),
+            (Some(sent), _) => Some(Sending { sent, form: release.form(), first: None }),
+            (None, LinkState::Up(connection)) => Some(release.send(connection, release.form())),
             (None, LinkState::Down(_) | LinkState::Ended) => None,
         };
         link.pending.insert(id.clone(), release);
@@ -362,9 +341,4 @@ impl Node {
         self.shared.closing.cancel();
         self.shared.hub.closing().cancel();
     }
-}
-
-/// Returns how long the kernel waits for an acknowledgement before it gives a connection up.
-fn patience(ttl: Duration) -> Duration {
-    (ttl / 3).clamp(Duration::from_secs(1), Duration::from_secs(5))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 
-use super::link::{Connection, Generation, Link, Sent};
+use super::link::{Connection, Form, Generation, Link, Sent};
 use super::shared::Shared;
 use crate::clock::{Clock, Timestamp};
 use crate::error::Fault;
@@ -30,11 +30,25 @@ pub(crate) struct PendingRelease {
     /// Receives the reply to the first sending, if that did not come yet: only that one says whether the lease was
     /// there.
     pub(crate) first: Option<oneshot::Sender<Reply>>,
+    /// What is different in a cluster.
+    pub(crate) detour: Detour,
+}
+
+/// How a release got to a node of a cluster.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Detour {
+    /// Acquires of the lease may have been sent to other nodes.
+    pub(crate) from_elsewhere: bool,
+    /// The slot is still on its way to this node.
+    pub(crate) asking: bool,
+    /// How often it was redirected without a pause.
+    pub(crate) hops: u8,
 }
 
 /// A release on its way, and who receives the reply.
 pub(super) struct Sending {
     pub(super) sent: Sent,
+    pub(super) form: Form,
     pub(super) first: Option<oneshot::Sender<Reply>>,
 }
 
@@ -42,15 +56,22 @@ pub(super) struct Sending {
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Done,
-    /// Send it with the script's text, which the server does not have.
-    SendWhole,
+    /// Send it in another form, at once.
+    Send(Form),
+    /// Send it to another node of the cluster.
+    Redirect,
     /// Send it again after a pause.
     Repeat,
 }
 
 impl PendingRelease {
-    pub(super) fn send(&mut self, connection: &Connection, with_body: bool) -> Sending {
-        Sending { sent: connection.send(&self.call, with_body), first: self.first.take() }
+    /// The form in which it is sent first.
+    pub(super) fn form(&self) -> Form {
+        Form { asking: self.detour.asking, ..Form::PLAIN }
+    }
+
+    pub(super) fn send(&mut self, connection: &Connection, form: Form) -> Sending {
+        Sending { sent: connection.send(&self.call, form), form, first: self.first.take() }
     }
 
     /// There is a new connection: the lease's acquire may have run until now.
@@ -60,10 +81,26 @@ impl PendingRelease {
     }
 
     /// `is_last_word`: no acquire of the lease can run after what was answered.
-    fn next(&self, answer: &Result<Reply, Fault>, is_last_word: bool, now: Timestamp) -> Next {
+    fn next(
+        &self,
+        answer: &Result<Reply, Fault>,
+        form: Form,
+        is_last_word: bool,
+        now: Timestamp,
+    ) -> Next {
         let is_over = now > self.until;
         match answer {
-            Err(Fault::NoScript) => Next::SendWhole,
+            Err(Fault::NoScript) => Next::Send(Form { whole: true, ..form }),
+            Err(Fault::Moved(_) | Fault::Ask(_)) if self.detour.hops < MOST_HOPS => Next::Redirect,
+            // The slot is being moved, and some of the keys are elsewhere. With one key it frees the lock. It stays
+            // pending, because it may have to leave the queue, too.
+            Err(fault)
+                if fault.is_try_again() && !form.one_key && self.call.works_with_one_key() =>
+            {
+                Next::Send(Form { one_key: true, ..form })
+            }
+            // A lease that held the lock was in no queue.
+            Ok(reply) if form.one_key && !held(reply) => Next::Repeat,
             Err(Fault::Denied { .. } | Fault::WrongType | Fault::Closed) => Next::Done,
             Ok(_) if is_last_word || is_over => Next::Done,
             // The lease is over, and a server that still refuses may refuse for ever.
@@ -97,6 +134,7 @@ enum Waited {
     Answer {
         id: LeaseId,
         generation: Generation,
+        form: Form,
         answer: Result<Reply, Fault>,
         first: Option<oneshot::Sender<Reply>>,
     },
@@ -121,10 +159,10 @@ impl Releases {
         tokio::select! {
             biased;
             Some(waited) = self.waits.next() => match waited {
-                Waited::Answer { id, generation, answer, first } => {
-                    self.answered(id, generation, answer, first);
+                Waited::Answer { id, generation, form, answer, first } => {
+                    self.answered(id, generation, form, answer, first);
                 }
-                Waited::Pause { id } => self.send_again(id, false),
+                Waited::Pause { id } => self.send_again(id, None),
             },
             Some((id, sending)) = self.left.recv() => self.await_answer(id, sending),
             else => std::future::pending().await,
@@ -136,7 +174,8 @@ impl Releases {
         self.waits.clear();
     }
 
-    pub(super) fn await_answer(&mut self, id: LeaseId, Sending { mut sent, first }: Sending) {
+    pub(super) fn await_answer(&mut self, id: LeaseId, sending: Sending) {
+        let Sending { mut sent, form, first } = sending;
         let shared = self.shared.clone();
         self.waits.push(Box::pin(async move {
             let (generation, began_at) = (sent.generation, shared.endpoint.clock.now());
@@ -145,15 +184,17 @@ impl Releases {
             if shared.servers.is_some() && answer.is_ok() {
                 shared.note_round_trip(shared.endpoint.clock.now().since(began_at));
             }
-            Waited::Answer { id, generation, answer, first }
+            Waited::Answer { id, generation, form, answer, first }
         }));
     }
 
-    fn send_again(&mut self, id: LeaseId, with_body: bool) {
+    /// Sends a pending release again, in `form` or else in its first one.
+    fn send_again(&mut self, id: LeaseId, form: Option<Form>) {
         let mut link = self.shared.link.lock();
         let Link { state, pending } = &mut *link;
         if let (Some(release), Ok(connection)) = (pending.get_mut(&id), state.connection()) {
-            let sending = release.send(connection, with_body);
+            let form = form.unwrap_or(release.form());
+            let sending = release.send(connection, form);
             drop(link);
             self.await_answer(id, sending);
         }
@@ -163,6 +204,7 @@ impl Releases {
         &mut self,
         id: LeaseId,
         generation: Generation,
+        form: Form,
         answer: Result<Reply, Fault>,
         first: Option<oneshot::Sender<Reply>>,
     ) {
@@ -171,41 +213,69 @@ impl Releases {
         let (Some(release), Ok(connection)) = (pending.get_mut(&id), state.connection()) else {
             return;
         };
+        let clock = &self.shared.endpoint.clock;
+        let now = clock.now();
+        let alone = connection.is_alone(now, release.ttl) && !release.detour.from_elsewhere;
+        let is_last_word = Some(generation) == release.acquired_on
+            || (generation == connection.generation && alone);
+        let next = release.next(&answer, form, is_last_word, now);
         match (&answer, first) {
             // Sent before the release stops being pending, because an unlock looks for the reply then. This wakes
             // nobody, and the unlock may be gone.
             (Ok(reply), Some(first)) => drop(first.send(reply.clone())),
             // It did not run, so the next sending is the first.
-            (Err(Fault::NoScript), first) => release.first = first,
+            (Err(_), first) if matches!(next, Next::Send(_) | Next::Redirect) => {
+                release.first = first;
+            }
             _ => {}
         }
-        let clock = &self.shared.endpoint.clock;
-        let now = clock.now();
-        let is_last_word = Some(generation) == release.acquired_on
-            || (generation == connection.generation && connection.is_alone(now, release.ttl));
-        match release.next(&answer, is_last_word, now) {
+        match next {
             Next::Done => {
                 pending.remove(&id);
                 drop(link);
                 self.shared.released.notify_waiters();
             }
-            Next::SendWhole => {
+            Next::Send(form) => {
                 drop(link);
-                self.send_again(id, true);
+                self.send_again(id, Some(form));
+            }
+            Next::Redirect => {
+                drop(link);
+                if let Err(fault) = &answer
+                    && !self.shared.redirect(&id, fault)
+                {
+                    self.put_off(id, false);
+                }
             }
             Next::Repeat => {
-                let pause = release.pause(clock, now, answer.is_ok());
                 drop(link);
-                let pause = clock.sleep(pause);
-                self.waits.push(Box::pin(async move {
-                    pause.await;
-                    Waited::Pause { id }
-                }));
+                self.put_off(id, answer.is_ok());
             }
         }
     }
+
+    /// Has a pending release sent again after a pause.
+    fn put_off(&mut self, id: LeaseId, was_answered: bool) {
+        let clock = &self.shared.endpoint.clock;
+        let mut link = self.shared.link.lock();
+        let Some(release) = link.pending.get_mut(&id) else { return };
+        release.detour.hops = 0;
+        let pause = clock.sleep(release.pause(clock, clock.now(), was_answered));
+        drop(link);
+        self.waits.push(Box::pin(async move {
+            pause.await;
+            Waited::Pause { id }
+        }));
+    }
 }
 
+/// Returns true if a release's reply says that the lease held the lock.
+fn held(reply: &Reply) -> bool {
+    reply.list().and_then(<[Reply]>::first).and_then(Reply::number) == Some(1)
+}
+
+/// How often a release is redirected before it pauses.
+const MOST_HOPS: u8 = 5;
 /// The first pauses before a release is sent again are up to 20 ms times two to the power of this.
 const FIRST_REPEAT: u32 = 3;
 const LONGEST_PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(1);
@@ -213,13 +283,14 @@ const LONGEST_PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Cause;
+    use crate::error::{Cause, Redirect, State};
     use crate::script::LOCK_RELEASE;
 
     fn release(until: Timestamp) -> PendingRelease {
         let call = Call { script: &LOCK_RELEASE, keys: Vec::new(), args: Vec::new() };
         let ttl = Duration::from_secs(1);
-        PendingRelease { call, acquired_on: None, ttl, until, repeats: 7, first: None }
+        let detour = Detour::default();
+        PendingRelease { call, acquired_on: None, ttl, until, repeats: 7, first: None, detour }
     }
 
     fn at(seconds: u64) -> Timestamp {
@@ -240,11 +311,38 @@ mod tests {
             (refused(), false, at(11), Next::Done),
             (silent(), true, at(11), Next::Repeat),
             (denied(), false, at(1), Next::Done),
-            (Err(Fault::NoScript), true, at(11), Next::SendWhole),
+            (Err(Fault::NoScript), true, at(11), Next::Send(Form::WHOLE)),
         ] {
-            let is = release.next(&answer, is_last_word, now);
+            let is = release.next(&answer, Form::PLAIN, is_last_word, now);
             assert_eq!(is, next, "{answer:?} {is_last_word} {now:?}");
         }
+    }
+
+    #[test]
+    fn a_release_is_redirected_a_few_times_and_then_pauses() {
+        let moved = || Err(Fault::Moved(Redirect { slot: 0, to: "a:1".into() }));
+        let mut release = release(at(10));
+        assert_eq!(release.next(&moved(), Form::PLAIN, true, at(1)), Next::Redirect);
+        release.detour.hops = MOST_HOPS;
+        assert_eq!(release.next(&moved(), Form::PLAIN, true, at(1)), Next::Repeat);
+        assert_eq!(release.next(&moved(), Form::PLAIN, true, at(11)), Next::Done, "for ever");
+    }
+
+    #[test]
+    fn a_release_that_lacks_a_key_frees_the_lock_with_one_and_is_repeated_unless_it_held_it() {
+        let text = "TRYAGAIN Multiple keys request during rehashing of slot";
+        let state = State::of(Some("TRYAGAIN"), text);
+        let try_again = || Err(Fault::Refused(Cause::new(text, state)));
+        let replied = |held| Ok(Reply::List(vec![Reply::Number(held), Reply::Number(0)]));
+        let release = release(at(10));
+        let one_key = Form { one_key: true, ..Form::PLAIN };
+        let next = |answer, form, is_last_word| release.next(&answer, form, is_last_word, at(1));
+        assert_eq!(next(try_again(), Form::PLAIN, true), Next::Send(one_key));
+        assert_eq!(next(try_again(), one_key, true), Next::Repeat);
+        assert_eq!(next(replied(1), one_key, true), Next::Done);
+        assert_eq!(next(replied(1), one_key, false), Next::Repeat);
+        assert_eq!(next(replied(0), one_key, true), Next::Repeat, "it may stand in the queue");
+        assert_eq!(next(replied(0), Form::PLAIN, true), Next::Done);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::endpoint::Endpoint;
 use super::farewell::{LastConnection, Patience};
 use super::hub::Hub;
 use super::link::{Generation, Link, LinkState, Sent};
+use super::membership::{Membership, Reports};
 use super::quarantine::Quarantine;
 use super::releases::Sending;
 use super::server_time::ServerTime;
@@ -25,6 +26,8 @@ pub(super) struct Shared {
     pub(super) endpoint: Arc<Endpoint>,
     /// Which servers the nodes of a quorum speak to, if the node is one of several.
     pub(super) servers: Option<Arc<Servers>>,
+    /// Its place in a cluster, if it has one.
+    pub(super) membership: Option<Membership>,
     pub(super) quarantine: Mutex<Quarantine>,
     pub(super) link: Mutex<Link>,
     /// How many connections there have been: the newest one's generation. It changes when a connection is up.
@@ -57,20 +60,23 @@ impl Shared {
     pub(super) fn new(
         endpoint: Arc<Endpoint>,
         servers: Option<Arc<Servers>>,
+        membership: Option<Membership>,
         quarantine: Duration,
         left: mpsc::UnboundedSender<(LeaseId, Sending)>,
         hub: Hub,
         patience: Arc<Patience>,
     ) -> Self {
+        let generation = membership.as_ref().map_or(0, Membership::first_generation);
         Self {
             endpoint,
             servers,
+            membership,
             quarantine: Mutex::new(Quarantine::new(quarantine)),
             link: Mutex::new(Link {
                 state: LinkState::Down(Fault::Down("not connected yet".into())),
                 pending: Default::default(),
             }),
-            generation: watch::Sender::new(0),
+            generation: watch::Sender::new(generation),
             abandoned: Notify::new(),
             released: Notify::new(),
             forgot: Notify::new(),
@@ -107,6 +113,32 @@ impl Shared {
             Err(fault @ Fault::Replaced) => self.abandon(generation, &fault.to_string()),
             _ => self.silence.end(),
         }
+        match answer {
+            Err(Fault::Moved(to)) => self.report(|number, cluster| cluster.moved(number, to)),
+            Err(fault) if fault.is_cluster_down() => self.report(|_, cluster| cluster.troubled()),
+            _ => {}
+        }
+    }
+
+    /// The server may have forgotten leases: holders learn at once whether they still hold anything there.
+    pub(super) fn forgot(&self) {
+        self.forgot.notify_one();
+        self.report(|_, cluster| cluster.forgot());
+    }
+
+    /// Tells the cluster something, with the number of this node, if it is in one.
+    pub(super) fn report(&self, report: impl FnOnce(u32, &dyn Reports)) {
+        if let Some(membership) = &self.membership {
+            membership.report(|cluster| report(membership.number, cluster));
+        }
+    }
+
+    /// Hands a pending release over to the node that `fault` names. Returns false if that is not possible now.
+    pub(super) fn redirect(&self, id: &LeaseId, fault: &Fault) -> bool {
+        let membership = self.membership.as_ref();
+        membership.is_some_and(|it| {
+            it.report(|cluster| cluster.redirected(it.number, id, fault)) == Some(true)
+        })
     }
 
     /// A call that was sent at `sent_at` was not answered in its time. If the server has been silent for the response
@@ -129,6 +161,7 @@ impl Shared {
                 servers.leave(&self.endpoint.name, self.endpoint.clock.now());
             }
             self.abandoned.notify_one();
+            self.report(|_, cluster| cluster.troubled());
         }
     }
 

@@ -42,8 +42,25 @@ pub enum NodeState {
     Quarantined,
     /// There is no connection; the client keeps trying to reconnect.
     Down,
+    /// There is no connection, because no lock of this client was on this node of the cluster.
+    Unused,
     /// The node's address leads to the server of another node, so the client does not use it.
     SameServer,
+}
+
+impl NodeStatus {
+    /// The status of a node of a cluster that this client has not needed.
+    pub(crate) fn unused(address: Arc<str>) -> Self {
+        Self {
+            address,
+            master: None,
+            state: NodeState::Unused,
+            run_id: None,
+            quarantined_until: None,
+            last_error: None,
+            round_trip: Duration::ZERO,
+        }
+    }
 }
 
 pub(super) fn of(shared: &Shared) -> NodeStatus {

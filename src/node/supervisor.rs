@@ -80,7 +80,7 @@ impl Supervisor {
         if let Err(fault) = &first {
             self.failed(fault);
             // The client has no other node to go on with.
-            self.done = shared.servers.is_none();
+            self.done = shared.servers.is_none() && shared.membership.is_none();
         }
         // If the client was dropped meanwhile, nobody receives this, and the node is closed.
         let _ = result.send(first);
@@ -125,6 +125,7 @@ impl Supervisor {
             Fault::Denied { .. } | Fault::Down(_) => fault.clone(),
             fault => Fault::Down(fault.to_string().into()),
         });
+        self.shared.report(|_, cluster| cluster.troubled());
     }
 
     async fn keep_connected(mut self) {
@@ -312,7 +313,8 @@ impl Supervisor {
         let mut sent = Vec::new();
         for (id, release) in &mut link.pending {
             release.renew(now);
-            sent.push((id.clone(), release.send(&connection, false)));
+            let form = release.form();
+            sent.push((id.clone(), release.send(&connection, form)));
         }
         link.state = LinkState::Up(connection);
         drop(link);
@@ -323,8 +325,7 @@ impl Supervisor {
         shared.last_fault.lock().take();
         shared.generation.send_replace(generation);
         if is_another {
-            // Holders learn at once whether they still hold anything there.
-            shared.forgot.notify_one();
+            shared.forgot();
         }
         if let Some(outage) = self.outage.take() {
             self.events.connected_again(&shared.endpoint.address(), &outage, clock.now());

@@ -2,13 +2,14 @@
 
 use redis::{Cmd, Value};
 
+use super::link::Form;
 use crate::error::Fault;
 use crate::script::{Arg, Call, Reply, Script};
 use crate::secret::Secrets;
 
 /// Returns the command that runs the script by its hash, or by its text for a server that does not know the hash.
-pub(super) fn command(call: &Call, with_body: bool) -> Cmd {
-    let mut command = if with_body {
+pub(super) fn command(call: &Call, form: Form) -> Cmd {
+    let mut command = if form.whole {
         let mut command = redis::cmd("EVAL");
         command.arg(call.script.body);
         command
@@ -17,8 +18,9 @@ pub(super) fn command(call: &Call, with_body: bool) -> Cmd {
         command.arg(hash(call.script));
         command
     };
-    command.arg(call.keys.len());
-    for key in &call.keys {
+    let keys = if form.one_key { &call.keys[..1] } else { &call.keys };
+    command.arg(keys.len());
+    for key in keys {
         command.arg(&**key);
     }
     for arg in &call.args {
@@ -78,8 +80,8 @@ mod tests {
     fn a_call_is_its_script_the_number_of_keys_the_keys_and_the_arguments() {
         let args = vec![Arg::Text("t".into()), Arg::Word("w"), Arg::Number(7)];
         let call = Call { script: &LOCK_RENEW, keys: vec!["a".into(), "b".into()], args };
-        let words = |with_body| -> Vec<String> {
-            let command = command(&call, with_body);
+        let words = |form| -> Vec<String> {
+            let command = command(&call, form);
             let words = command.args_iter().map(|word| match word {
                 redis::Arg::Simple(word) => String::from_utf8_lossy(word).into_owned(),
                 _ => "another".to_owned(),
@@ -88,8 +90,11 @@ mod tests {
         };
         let rest = ["2", "a", "b", "t", "w", "7"];
         let hash = redis::Script::new(LOCK_RENEW.body);
-        assert_eq!(words(false), [&["EVALSHA", hash.get_hash()][..], &rest].concat());
-        assert_eq!(words(true), [&["EVAL", LOCK_RENEW.body][..], &rest].concat());
+        let by_hash = ["EVALSHA", hash.get_hash()];
+        assert_eq!(words(Form::PLAIN), [&by_hash[..], &rest].concat());
+        assert_eq!(words(Form::WHOLE), [&["EVAL", LOCK_RENEW.body][..], &rest].concat());
+        let one_key = Form { one_key: true, ..Form::PLAIN };
+        assert_eq!(words(one_key), [&by_hash[..], &["1", "a", "t", "w", "7"]].concat());
     }
 
     #[test]

@@ -83,8 +83,13 @@ impl Witness {
         let mut wait = redis::cmd("WAIT");
         wait.arg(self.synced.replicas).arg(self.synced.within.as_millis().max(1) as u64);
         let wait = self.commands.send(wait);
-        write.await?;
-        let reply = wait.await?;
+        let reply = match write.await {
+            Ok(_) => wait.await?,
+            // The lock's slot has just moved, and with it what the call wrote. It did run, so this must not look as if it
+            // had not.
+            Err(fault) if fault.is_elsewhere() => return Ok(0),
+            Err(fault) => return Err(fault),
+        };
         let replicas = reply.number().and_then(|replicas| u32::try_from(replicas).ok());
         replicas.ok_or_else(|| Fault::Unexpected(format!("{reply:?}").into()))
     }

@@ -14,7 +14,7 @@ use crate::config::{LeaseTerms, Terms};
 use crate::engine::acquire::{self, Acquired};
 use crate::engine::gate::{Engine, Request, Until};
 use crate::engine::kind::Kind;
-use crate::engine::quorum::Answers;
+use crate::engine::quorum::{Answers, Quorum};
 use crate::error::{Error, Fault, LossReason};
 use crate::events;
 use crate::guard::Guard;
@@ -123,8 +123,8 @@ impl Handle {
 
     /// Asks the servers for all that they know about the lock.
     pub(super) async fn status(&self) -> Result<LockStatus, Error> {
-        let quorum = &self.engine.quorum;
-        let (nodes, majority) = (quorum.nodes().len(), quorum.majority());
+        let quorum = self.quorum();
+        let (nodes, majority) = (quorum.sites().len(), quorum.majority());
         let read = |reply: &Reply| self.lock.read_status(reply, nodes == 1);
         let agree = |replies: &[&Reply]| {
             let answers: Vec<_> = replies.iter().filter_map(|reply| read(reply)).collect();
@@ -150,13 +150,13 @@ impl Handle {
             .and_then(|gate| gate.current_hold())
             .filter(|hold| holder.is_none_or(|holder| *holder.text() == hold.lease.id().0));
         // The call frees the lock on all nodes that answer in time, not only on a majority.
-        let quorum = &self.engine.quorum;
+        let quorum = self.quorum();
         let answers = self.ask(call, |_| false).await?;
         let mut freed = 0;
         for reply in &answers.replies {
             freed += usize::from(reply.number().ok_or_else(|| self.unexpected(reply))? == 1);
         }
-        let missing = quorum.nodes().len() - answers.replies.len();
+        let missing = quorum.sites().len() - answers.replies.len();
         if (1..quorum.majority()).contains(&freed) && freed + missing >= quorum.majority() {
             return Err(quorum.error(Some(self.name()), answers.missing));
         }
@@ -172,13 +172,17 @@ impl Handle {
     async fn ask(&self, call: Call, enough: impl Fn(&[&Reply]) -> bool) -> Result<Answers, Error> {
         let name = self.name();
         Error::check_name(name, key::lock_name_problem(name))?;
-        let quorum = &self.engine.quorum;
+        let quorum = self.quorum();
         quorum.ask(call, enough).await.map_err(|fault| quorum.error(Some(name), fault))
     }
 
     fn unexpected(&self, reply: &Reply) -> Error {
         let fault = Fault::Unexpected(format!("{reply:?}").into());
-        self.engine.quorum.error(Some(self.name()), fault)
+        self.quorum().error(Some(self.name()), fault)
+    }
+
+    fn quorum(&self) -> Arc<Quorum> {
+        self.engine.quorum_of(&*self.lock)
     }
 
     /// Formats a public handle of the type called `type_name`.

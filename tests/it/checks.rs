@@ -58,12 +58,15 @@ pub(crate) async fn nothing_left(server: &Server, client: &Client) {
 }
 
 pub(crate) async fn client_is_idle(client: &Client) {
+    client_is_idle_with(client, 1 + 2 * client.nodes().len()).await;
+}
+
+/// Waits until the client has nothing left of any lock, and at most so many tasks.
+pub(crate) async fn client_is_idle_with(client: &Client, most_tasks: usize) {
     let idle = async || {
         let stats = client.stats();
         let busy = (stats.gates, stats.waiters, stats.subscriptions, stats.owed_releases);
-        busy == (0, 0, 0, 0)
-            && stats.tasks <= 1 + 2 * client.nodes().len()
-            && client.holds().is_empty()
+        busy == (0, 0, 0, 0) && stats.tasks <= most_tasks && client.holds().is_empty()
     };
     let started_at = std::time::Instant::now();
     while !idle().await {

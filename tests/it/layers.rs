@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// From the top to the bottom, as in `src/lib.rs` and in `ARCHITECTURE.md`.
-const LAYERS: [&str; 18] = [
+const LAYERS: [&str; 19] = [
     "clock",
     "serial",
     "text",
@@ -17,6 +17,7 @@ const LAYERS: [&str; 18] = [
     "script",
     "events",
     "node",
+    "fleet",
     "engine",
     "guard",
     "primitives",

@@ -7,6 +7,7 @@ mod bad_servers;
 mod blocking;
 mod cancellation;
 mod checks;
+mod cluster;
 mod counters;
 mod counts;
 mod endings;

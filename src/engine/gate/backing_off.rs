@@ -27,7 +27,7 @@ pub(super) struct BackingOff {
 impl BackingOff {
     pub(super) fn new(gate: Arc<Gate>) -> Self {
         Self {
-            backoff: Backoff::new(gate.quorum.nodes().len()),
+            backoff: Backoff::new(gate.quorum.sites().len()),
             gate,
             listener: None,
             ask_at: Timestamp::default(),
@@ -98,7 +98,7 @@ impl BackingOff {
     }
 
     pub(super) fn released(&mut self, node: usize) {
-        let counts_from = self.gate.quorum.nodes()[node].counts_from();
+        let counts_from = self.gate.quorum.sites()[node].counts_from();
         let now = self.now();
         if self.backoff.freed(node, counts_from, now) {
             self.plan(now);

@@ -11,7 +11,7 @@ use super::waiting::Waiting;
 use super::{Engine, Gate, Request, Service};
 use crate::clock::Timestamp;
 use crate::config::Terms;
-use crate::engine::kind::{Refusal, Ticket};
+use crate::engine::kind::Refusal;
 use crate::engine::quorum::{Attempt, Grant, Outcome};
 use crate::error::{Error, Fault, LossReason};
 use crate::key::LeaseId;
@@ -119,14 +119,12 @@ impl Gate {
 impl Claim {
     /// Begins a request that is granted at once or not at all.
     pub(crate) fn attempt(&self) -> Attempt {
-        self.begin(self.block, |_| None)
+        self.begin(self.block, false)
     }
 
     /// Begins a request that a server with a queue puts there if the lock is not free.
     pub(crate) fn queueing_attempt(&self) -> Attempt {
-        let quorum = &self.gate.quorum;
-        let (ttl, block) = (self.terms.ttl(), self.queued_block);
-        self.begin(block, |id| quorum.entry(id, ttl, block))
+        self.begin(self.queued_block, true)
     }
 
     /// Begins a request that queues if the client's mailbox is open, which it is from the first contention on.
@@ -137,11 +135,10 @@ impl Claim {
         }
     }
 
-    fn begin(&self, block: u64, entry: impl FnOnce(&LeaseId) -> Option<Arc<str>>) -> Attempt {
+    fn begin(&self, block: u64, queues: bool) -> Attempt {
         let Engine { clock, config, .. } = &*self.gate.engine;
         let id = LeaseId::new(&config.name, clock.uuid(), block);
-        let ticket = Ticket { entry: entry(&id), id, by_message: false };
-        self.gate.quorum.attempt(&self.gate.kind, ticket, self.terms.ttl(), block)
+        self.gate.quorum.attempt(&self.gate.kind, id, self.terms.ttl(), block, queues)
     }
 
     /// Asks the servers once, and waits for the answer until `until`, but no longer than an answer may take.

@@ -145,6 +145,8 @@ pub(super) enum Heard {
     Letter { about: usize, letter: Letter },
     /// A release on this node, or the subscription, before which a release may have been missed.
     Release { node: usize },
+    /// The queue is on another server.
+    Moved,
 }
 
 struct Driver {
@@ -155,9 +157,9 @@ struct Driver {
 
 impl Driver {
     fn new(gate: Arc<Gate>) -> Self {
-        let strategy = match gate.quorum.queue() {
-            Some(_) => Strategy::Queueing(Box::new(Queueing::new(gate.clone()))),
-            None => Strategy::BackingOff(BackingOff::new(gate.clone())),
+        let strategy = match gate.quorum.has_queue() {
+            true => Strategy::Queueing(Box::new(Queueing::new(gate.clone()))),
+            false => Strategy::BackingOff(BackingOff::new(gate.clone())),
         };
         Self { gate, strategy, done: false }
     }
@@ -294,7 +296,8 @@ impl Strategy {
             }
             (Self::Queueing(queueing), Heard::Release { .. }) => queueing.released(),
             (Self::BackingOff(backing_off), Heard::Release { node }) => backing_off.released(node),
-            (Self::BackingOff(_), Heard::Letter { .. }) => {}
+            // A request in the old queue is dropped when it is next looked for whom to ask.
+            (_, Heard::Moved) | (Self::BackingOff(_), Heard::Letter { .. }) => {}
         }
     }
 }

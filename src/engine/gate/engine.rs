@@ -9,20 +9,23 @@ use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use super::Gate;
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
 use crate::engine::kind::Kind;
 use crate::engine::quorum::Quorum;
 use crate::engine::watchdog::Watchdog;
-use crate::error::Error;
+use crate::error::{Error, Fault};
 use crate::events::Events;
+use crate::fleet::{Fleet, Site, Slot, slot_of};
 use crate::node::{Farewell, Node};
 
 /// What all locks of one client share.
 pub(crate) struct Engine {
     pub(crate) config: Arc<Config>,
     pub(crate) clock: Clock,
-    pub(crate) quorum: Arc<Quorum>,
+    pub(crate) fleet: Fleet,
+    /// The servers of each lock, if all locks are on all servers.
+    quorum: Option<Arc<Quorum>>,
     pub(crate) watchdog: Watchdog,
     pub(crate) events: Arc<Events>,
     pub(crate) tasks: TaskTracker,
@@ -47,21 +50,26 @@ impl Engine {
     pub(crate) fn new(
         config: Arc<Config>,
         clock: Clock,
-        quorum: Arc<Quorum>,
+        fleet: Fleet,
         events: Arc<Events>,
         tasks: TaskTracker,
         farewell: Arc<Farewell>,
     ) -> Arc<Self> {
+        let watchdog =
+            Watchdog::start(clock.clone(), events.clone(), &tasks, fleet.clone(), farewell);
+        let quorum = match &fleet {
+            Fleet::Nodes(nodes) => {
+                let sites = nodes.iter().cloned().map(Site::Node).collect();
+                let (clock, config, events) = (clock.clone(), config.clone(), events.clone());
+                Some(Arc::new(Quorum::new(sites, clock, config, events)))
+            }
+            Fleet::Cluster(_) => None,
+        };
         Arc::new(Self {
-            watchdog: Watchdog::start(
-                clock.clone(),
-                events.clone(),
-                &tasks,
-                quorum.clone(),
-                farewell,
-            ),
+            watchdog,
             config,
             clock,
+            fleet,
             quorum,
             events,
             tasks,
@@ -87,9 +95,69 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the servers that a lock lives on: today all locks of a client live on all of its servers.
-    pub(crate) fn quorum_of(&self, _lock: &dyn Kind) -> &Arc<Quorum> {
-        &self.quorum
+    /// Returns the servers that a lock lives on: all of the client's, or the owner of its slot.
+    pub(crate) fn quorum_of(&self, lock: &dyn Kind) -> Arc<Quorum> {
+        match (&self.quorum, &self.fleet) {
+            (Some(quorum), _) => quorum.clone(),
+            (None, Fleet::Cluster(cluster)) => {
+                let site = Site::Slot(Slot::of(cluster, slot_of(lock.name())));
+                let (clock, config) = (self.clock.clone(), self.config.clone());
+                Arc::new(Quorum::new(vec![site], clock, config, self.events.clone()))
+            }
+            (None, Fleet::Nodes(_)) => unreachable!("BUG: such a fleet has a quorum"),
+        }
+    }
+
+    /// Waits until so many of the servers are connected for the first time as must be. `firsts` are the first attempts.
+    pub(crate) async fn connected(
+        &self,
+        firsts: impl Iterator<Item = impl Future<Output = Result<(), Fault>>>,
+    ) -> Result<(), Error> {
+        match &self.quorum {
+            Some(quorum) => {
+                let connected = quorum.majority_of(firsts).await;
+                connected.map_err(|fault| quorum.error(None, fault))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until all servers that are needed for all locks can be asked, and returns them.
+    pub(crate) async fn all_up(&self, until: Timestamp) -> Result<Vec<Node>, Error> {
+        match (&self.quorum, &self.fleet) {
+            (Some(quorum), fleet) => {
+                quorum.up(until).await.map_err(|fault| quorum.error(None, fault))?;
+                Ok(fleet.nodes())
+            }
+            (None, Fleet::Cluster(cluster)) => {
+                let masters = cluster.masters();
+                for node in &masters {
+                    let error = |fault| Error::from_fault(&node.address(), None, fault);
+                    node.up(until).await.map_err(error)?;
+                }
+                Ok(masters)
+            }
+            (None, Fleet::Nodes(nodes)) => Ok(nodes.to_vec()),
+        }
+    }
+
+    /// Fails if so many of the servers failed that no lock, or not every lock, can be had.
+    pub(crate) fn check_failures(&self, faults: Vec<(usize, Fault)>) -> Result<(), Error> {
+        match &self.quorum {
+            Some(quorum) if faults.len() > quorum.sites().len() - quorum.majority() => {
+                Err(quorum.error(None, quorum.no_majority(faults.into_iter())))
+            }
+            Some(_) => Ok(()),
+            None => faults.into_iter().next().map_or(Ok(()), |(node, fault)| {
+                let address = self.fleet.nodes().get(node).map(|node| node.address().clone());
+                Err(Error::from_fault(&address.unwrap_or_default(), None, fault))
+            }),
+        }
+    }
+
+    /// How many grants needed a second round to settle their token.
+    pub(crate) fn raises(&self) -> u64 {
+        self.quorum.as_ref().map_or(0, |quorum| quorum.raises())
     }
 
     /// All gates, by name: what is done to all is done in an order that a simulation can repeat.
@@ -107,7 +175,7 @@ impl Engine {
         let gate = Arc::new(Gate {
             engine: self.clone(),
             kind: kind.clone(),
-            quorum: self.quorum_of(&**kind).clone(),
+            quorum: self.quorum_of(&**kind),
             state: Mutex::default(),
             changed: Notify::new(),
             asked: Notify::new(),
@@ -124,6 +192,6 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.quorum.nodes().iter().for_each(Node::close);
+        self.fleet.close();
     }
 }

@@ -22,6 +22,8 @@ use crate::node::{Letter, MailedGrant};
 
 pub(super) struct Queueing {
     gate: Arc<Gate>,
+    /// The number of the node with the queue, in its cluster.
+    at: Option<u32>,
     /// For whom to ask.
     seekers: Vec<(Seeker, Terms)>,
     requests: Vec<Request>,
@@ -53,6 +55,7 @@ impl Queueing {
     pub(super) fn new(gate: Arc<Gate>) -> Self {
         Self {
             gate,
+            at: None,
             seekers: Vec::new(),
             requests: Vec::new(),
             channel: None,
@@ -83,9 +86,18 @@ impl Queueing {
     }
 
     /// A request for nobody leaves the queue. So does one on other terms than those of the first ordinary waiter, who
-    /// could not use its lease: it begins anew, at the end.
+    /// could not use its lease: it begins anew, at the end. And so does one in the queue of a node that had the lock
+    /// before: its entry names a mailbox there.
     pub(super) fn serve(&mut self, seekers: Vec<(Seeker, Terms)>) {
+        let at = self.gate.quorum.queue().map(|node| node.number());
+        if at != self.at {
+            self.at = at;
+            self.channel = None;
+        }
         self.requests.retain(|request| {
+            if request.attempt.queued_at() != at {
+                return false;
+            }
             let mut fitting =
                 seekers.iter().filter(|(_, terms)| terms.lease == request.terms.lease);
             fitting.any(|(seeker, _)| *seeker == request.seeker)
@@ -161,6 +173,7 @@ impl Queueing {
             biased;
             (about, letter) = letter => Heard::Letter { about, letter },
             (node, _) = released => Heard::Release { node },
+            () = self.gate.quorum.queue_moved_from(self.at.unwrap_or(0)) => Heard::Moved,
         }
     }
 

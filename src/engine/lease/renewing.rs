@@ -7,7 +7,7 @@ use super::{Due, Lease};
 use crate::clock::Timestamp;
 use crate::engine::quorum::{Heal, Renewal};
 use crate::error::{Fault, LossReason};
-use crate::node::Node;
+use crate::fleet::{Path, Site};
 use crate::script::Call;
 
 impl Lease {
@@ -63,10 +63,10 @@ impl Lease {
         within: Duration,
     ) -> Result<bool, Fault> {
         // Not behind a release.
-        let again = |node: &Node, call: &Call| {
+        let again = |site: &Site, call: &Call, path: &Path| {
             let state = self.state.lock();
             match state.phase {
-                Phase::Held => node.send_durable_whole(call),
+                Phase::Held => site.send_on(call, path),
                 Phase::Lost(_) | Phase::Released => Err(Fault::NoScript),
             }
         };
@@ -118,7 +118,7 @@ impl Lease {
         let mut healed = false;
         let State { footholds, news, confirmed, .. } = &mut *state;
         renewal.leave(footholds, now, |node, foothold| {
-            let node = &self.quorum.nodes()[node];
+            let node = &self.quorum.sites()[node];
             if *confirmed && foothold.heal(node, &heal, now) {
                 news.push(News::PutBack { node: node.address() });
                 healed = true;
@@ -134,7 +134,7 @@ impl Lease {
     pub(super) fn look(&self, state: &mut State, now: Timestamp) {
         let heal = self.heal(state, state.ttl);
         let mut healed = false;
-        for (node, foothold) in self.quorum.nodes().iter().zip(&mut state.footholds) {
+        for (node, foothold) in self.quorum.sites().iter().zip(&mut state.footholds) {
             let missing = foothold.look(node, &heal, now) && state.confirmed;
             if missing && foothold.heal(node, &heal, now) {
                 state.news.push(News::PutBack { node: node.address() });

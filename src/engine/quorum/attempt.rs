@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::foothold::Acquires;
+use super::queued::Queued;
 use super::release::Undo;
 use super::{Foothold, Quorum, fence};
 use crate::clock::Timestamp;
@@ -14,7 +15,9 @@ use crate::engine::kind::{Answer, Kind, Refusal, Ticket};
 use crate::engine::round::{PerNode, Round, Vote};
 use crate::engine::tally::{Election, Verdict};
 use crate::error::Fault;
-use crate::node::{Epoch, Inbox, Letter, MailedGrant, Node, Registration, ServerTime};
+use crate::fleet::Site;
+use crate::key::LeaseId;
+use crate::node::{Epoch, Letter, MailedGrant, ServerTime};
 use crate::script::Reply;
 
 /// A request for a lock, from its first acquire to a grant. It may ask again only while it waits in a server's queue.
@@ -27,8 +30,8 @@ pub(crate) struct Attempt {
     ends_by: Timestamp,
     /// The mailbox's subscription when it was asked last.
     asked_in: Option<Epoch>,
-    /// Where letters about it arrive, from before the first ask on. `None`: it does not queue.
-    letters: Option<(Inbox, Registration)>,
+    /// `None`: it does not queue.
+    queued: Option<Queued>,
 }
 
 /// The answer to an ask.
@@ -55,41 +58,40 @@ pub(crate) struct Grant {
 }
 
 impl Quorum {
-    /// Begins a request, of which the servers know nothing yet.
+    /// Begins a request, of which the servers know nothing yet. If it `queues`, the server puts it into its queue if the
+    /// lock is not free.
     pub(crate) fn attempt(
         self: &Arc<Self>,
         kind: &Arc<dyn Kind>,
-        ticket: Ticket,
+        id: LeaseId,
         ttl: Duration,
         block: u64,
+        queues: bool,
     ) -> Attempt {
-        let nowhere = self.nodes.iter().map(|_| Acquires::None).collect();
-        let queue = self.queue().filter(|_| ticket.entry.is_some());
-        let letters = queue.map(|node| {
-            let inbox = node.mailbox().inbox();
-            let registration = inbox.register(&ticket.id);
-            (inbox, registration)
-        });
+        let nowhere = self.sites.iter().map(|_| Acquires::None).collect();
+        let queued = self.queue().filter(|_| queues).map(|node| Queued::at(node, &id));
+        let entry = queued.as_ref().map(|queued| queued.entry(&id, ttl, block));
+        let ticket = Ticket { id, entry, by_message: false };
         Attempt {
             undo: Undo::new(self, kind, ticket, ttl, nowhere),
             block,
             asks: 0,
             ends_by: Timestamp::default(),
             asked_in: None,
-            letters,
+            queued,
         }
     }
 
     /// Whether a majority is connected, and its grants count.
     fn check_electorate(&self) -> Result<(), Fault> {
         let now = self.clock.now();
-        let barred = |(index, node): (usize, &Node)| Some((index, node.bar(now)?));
-        let mut barred = self.nodes.iter().enumerate().filter_map(barred).peekable();
+        let barred = |(index, site): (usize, &Site)| Some((index, site.bar(now)?));
+        let mut barred = self.sites.iter().enumerate().filter_map(barred).peekable();
         if barred.peek().is_none() {
             return Ok(());
         }
         let barred: PerNode<(usize, Fault)> = barred.collect();
-        if self.nodes.len() - barred.len() >= self.majority() {
+        if self.sites.len() - barred.len() >= self.majority() {
             return Ok(());
         }
         Err(self.no_majority(barred.into_iter()))
@@ -99,10 +101,15 @@ impl Quorum {
 impl Attempt {
     /// Returns the next letter about it. Dropping the future loses none.
     pub(crate) async fn letter(&self) -> Letter {
-        match &self.letters {
-            Some((inbox, _)) => inbox.next().await,
+        match &self.queued {
+            Some(queued) => queued.inbox.next().await,
             None => std::future::pending().await,
         }
+    }
+
+    /// Returns the number of the node, in its cluster, whose queue it is for.
+    pub(crate) fn queued_at(&self) -> Option<u32> {
+        self.queued.as_ref().map(|queued| queued.node.number())
     }
 
     /// Returns true if a server's queue may have an entry for it.
@@ -131,8 +138,7 @@ impl Attempt {
             sent => sent?,
         };
         let kind = self.undo.kind.clone();
-        let mut rules = quorum.rules(until, |reply: &Reply| kind.read_acquire(reply));
-        rules.again = Node::send_vote_whole;
+        let rules = quorum.rules(until, |reply: &Reply| kind.read_acquire(reply));
         let elect = |votes: &[Vote<Answer>], over| count(votes).verdict(over);
         let verdict = round.settle(rules, elect).await;
         // A script that was not known may have gone out again on a newer connection.
@@ -149,11 +155,14 @@ impl Attempt {
         let Undo { quorum, kind, ticket, ttl, .. } = &self.undo;
         quorum.check_electorate()?;
         let call = kind.acquire(ticket, *ttl, self.block);
-        let round = Round::elect(&quorum.nodes, &quorum.clock, call);
+        // Read before the call is sent: the answer then comes after that subscription was confirmed.
+        let epoch = self.queued.as_ref().and_then(|queued| queued.node.mailbox().epoch());
+        let round = Round::elect(&quorum.sites, &quorum.clock, call);
         if !round.votes.iter().any(Vote::is_pending) {
             return Err(quorum.no_majority(round.faults(&Fault::Closed)));
         }
         self.ends_by = round.sent_at.plus(*ttl);
+        self.asked_in = epoch;
         self.asks += 1;
         self.note_sent(self.undo.acquires.clone(), &round);
         Ok(round)
@@ -163,7 +172,6 @@ impl Attempt {
     fn note_sent(&mut self, before: PerNode<Acquires>, round: &Round<Answer>) {
         let sent = round.votes.iter().map(Vote::sent_on);
         self.undo.acquires = before.into_iter().zip(sent).map(|(one, on)| one.and(on)).collect();
-        self.asked_in = round.votes.first().and_then(|vote| vote.epoch);
     }
 
     /// Takes the lock as a message has granted it. `None`: the grant must be confirmed by another ask before anybody
@@ -172,7 +180,7 @@ impl Attempt {
     /// The deadline counts from a time that is certainly before the grant (invariant 2).
     pub(crate) fn take_up(&mut self, mailed: &MailedGrant, fixed: bool) -> Option<Grant> {
         let quorum = self.undo.quorum.clone();
-        let node = quorum.nodes.first()?;
+        let node = &self.queued.as_ref()?.node;
         let now = quorum.clock.now();
         let began_at = node.not_before(mailed)?;
         let (lasts, ttl) = (mailed.ttl, self.undo.ttl);
@@ -213,7 +221,7 @@ impl Attempt {
         if deadline <= now.plus(quorum.config.min_validity) {
             let late = Fault::NoAnswer(now.since(began_at));
             return Err(
-                quorum.no_majority((0..quorum.nodes.len()).map(|node| (node, late.clone())))
+                quorum.no_majority((0..quorum.sites.len()).map(|node| (node, late.clone())))
             );
         }
         let alone = quorum.is_one();
@@ -252,7 +260,7 @@ impl Attempt {
             None => Some(false),
         };
         let call = kind.raise(&self.undo.ticket.id, end);
-        let mut raise = Round::send_where(&quorum.nodes, &quorum.clock, call, known);
+        let mut raise = Round::send_where(&quorum.sites, &quorum.clock, call, known);
         let rules = quorum.rules(until, |reply: &Reply| kind.read_renew(reply));
         match raise.verdict(rules, |lifted| *lifted).await {
             Verdict::Yes => Ok(end),
@@ -273,11 +281,11 @@ impl Attempt {
     fn refused(&mut self, round: &Round<Answer>, quorum: &Quorum) -> Outcome {
         let now = quorum.clock.now();
         let votes = &round.votes;
-        if let ([node], [vote]) = (&*quorum.nodes, &**votes) {
-            note_server_time(node, vote, round.sent_at);
+        if let ([site], [vote]) = (&*quorum.sites, &**votes) {
+            note_server_time(site, vote, round.sent_at);
         }
-        let nodes = votes.iter().zip(&quorum.nodes);
-        let nodes = nodes.map(|(vote, node)| standing(vote, || node.counts_from(), now)).collect();
+        let nodes = votes.iter().zip(&quorum.sites);
+        let nodes = nodes.map(|(vote, site)| standing(vote, || site.counts_from(), now)).collect();
         let refusals: PerNode<&Refusal> = votes.iter().filter_map(refusal).collect();
         let times = |one: &Refusal| {
             refusals.iter().filter(|other| other.holder.is_one_with(&one.holder)).count()
@@ -297,7 +305,7 @@ impl Attempt {
         let void = |(_, vote): &(usize, &Vote<Answer>)| {
             !vote.counts && matches!(vote.value(), Some(Answer::Granted { .. }))
         };
-        let left = |index: usize| quorum.nodes[index].counts_from().since(now);
+        let left = |index: usize| quorum.sites[index].counts_from().since(now);
         let void = round.votes.iter().enumerate().filter(void);
         let void = void.map(|(index, _)| (index, Fault::Quarantined(left(index))));
         let failures = round.faults(&silence);
@@ -322,11 +330,11 @@ impl Attempt {
 }
 
 /// Takes in what a refusal says of its server's clock, to date the grants that come by message.
-fn note_server_time(node: &Node, vote: &Vote<Answer>, sent_at: Timestamp) {
+fn note_server_time(site: &Site, vote: &Vote<Answer>, sent_at: Timestamp) {
     let queue = refusal(vote).and_then(|refusal| refusal.queue.as_ref());
     if let (Some(queue), Some(generation), Some(epoch)) = (queue, vote.sent_on(), vote.epoch) {
         let server_us = queue.server_us;
-        node.note_server_time(ServerTime { sent_at, server_us, generation, epoch });
+        site.note_server_time(ServerTime { sent_at, server_us, generation, epoch });
     }
 }
 

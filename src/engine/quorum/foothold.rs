@@ -13,7 +13,8 @@ use crate::config::drift;
 use crate::engine::kind::{Answer, Kind, Ticket};
 use crate::engine::round::{Vote, read};
 use crate::error::Fault;
-use crate::node::{Generation, Node, Sent};
+use crate::fleet::Site;
+use crate::node::{Generation, Sent};
 
 /// One node's part of a lease.
 #[derive(Default)]
@@ -135,7 +136,7 @@ impl Foothold {
     }
 
     /// Takes in a late answer, if it is there. Whether the lease is missing and to be put back.
-    pub(crate) fn look(&mut self, node: &Node, heal: &Heal<'_>, now: Timestamp) -> bool {
+    pub(crate) fn look(&mut self, node: &Site, heal: &Heal<'_>, now: Timestamp) -> bool {
         self.look_at_acquire(heal, now);
         let Some(mut late) = self.memory.as_mut().and_then(|memory| memory.late.take()) else {
             return false;
@@ -228,7 +229,7 @@ impl Foothold {
     }
 
     /// Puts the lease back on a node, where it is refused if another holds the lock. Whether it could be sent.
-    pub(crate) fn heal(&mut self, node: &Node, heal: &Heal<'_>, now: Timestamp) -> bool {
+    pub(crate) fn heal(&mut self, node: &Site, heal: &Heal<'_>, now: Timestamp) -> bool {
         let acquire = heal.kind.acquire(heal.ticket, heal.ttl, 0);
         // Whole: nobody waits for the answer, to send it again if its script is not known.
         let Ok(sent) = node.send_durable_whole(&acquire) else { return false };

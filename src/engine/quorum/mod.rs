@@ -11,6 +11,7 @@
 mod attempt;
 mod fence;
 mod foothold;
+mod queued;
 mod release;
 
 use std::sync::Arc;
@@ -32,13 +33,14 @@ use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
 use crate::error::{Error, Fault, NodeFailure};
 use crate::events::Events;
+use crate::fleet::{Path, Site};
 use crate::key::LeaseId;
 use crate::node::{Node, Sent, Signal, Subscription};
-use crate::script::{Call, Reply, ttl_ms};
+use crate::script::{Call, Reply};
 
 /// The servers of a client.
 pub(crate) struct Quorum {
-    nodes: Vec<Node>,
+    sites: Vec<Site>,
     clock: Clock,
     config: Arc<Config>,
     events: Arc<Events>,
@@ -48,12 +50,12 @@ pub(crate) struct Quorum {
 
 impl Quorum {
     pub(crate) fn new(
-        nodes: Vec<Node>,
+        sites: Vec<Site>,
         clock: Clock,
         config: Arc<Config>,
         events: Arc<Events>,
     ) -> Self {
-        Self { nodes, clock, config, events, raises: AtomicU64::new(0) }
+        Self { sites, clock, config, events, raises: AtomicU64::new(0) }
     }
 
     /// What its client has to tell.
@@ -61,17 +63,17 @@ impl Quorum {
         &self.events
     }
 
-    pub(crate) fn nodes(&self) -> &[Node] {
-        &self.nodes
+    pub(crate) fn sites(&self) -> &[Site] {
+        &self.sites
     }
 
-    /// Whether there is one node only, and nothing to count.
+    /// Whether there is one site only, and nothing to count.
     pub(crate) fn is_one(&self) -> bool {
-        self.nodes.len() == 1
+        self.sites.len() == 1
     }
 
     pub(crate) fn majority(&self) -> usize {
-        majority(self.nodes.len())
+        majority(self.sites.len())
     }
 
     /// How many grants needed a second round to settle their token.
@@ -83,17 +85,17 @@ impl Quorum {
     pub(crate) fn error(&self, lock: Option<&Arc<str>>, fault: Fault) -> Error {
         let fault = match fault {
             Fault::NoAnswer(_) if !self.is_one() => {
-                self.no_majority((0..self.nodes.len()).map(|node| (node, fault.clone())))
+                self.no_majority((0..self.sites.len()).map(|node| (node, fault.clone())))
             }
             fault => fault,
         };
-        Error::from_fault(&self.nodes[0].address(), lock, fault)
+        Error::from_fault(&self.sites[0].address(), lock, fault)
     }
 
     /// What it comes to that these nodes failed, so that the others are no majority.
     pub(crate) fn no_majority(&self, faults: impl Iterator<Item = (usize, Fault)>) -> Fault {
         let faults: PerNode<(usize, Fault)> = faults.collect();
-        let spare = self.nodes.len() - self.majority();
+        let spare = self.sites.len() - self.majority();
         let finally = |fault: &Fault| {
             matches!(fault, Fault::Denied { .. } | Fault::WrongType | Fault::Closed)
         };
@@ -103,26 +105,34 @@ impl Quorum {
         }
         let lasting = faults.iter().filter(|(_, fault)| !fault.may_pass()).count() > spare;
         let failure =
-            |(node, fault): (usize, Fault)| NodeFailure::new(&self.nodes[node].address(), fault);
+            |(node, fault): (usize, Fault)| NodeFailure::new(&self.sites[node].address(), fault);
         Fault::NoMajority { failures: faults.into_iter().map(failure).collect(), lasting }
     }
 
     pub(crate) fn listen(&self, kind: &dyn Kind) -> ChannelListener {
-        ChannelListener(self.nodes.iter().map(|node| node.subscribe(kind.channel())).collect())
+        let heard = self.sites.iter().filter_map(|site| site.subscribe(kind.channel()));
+        ChannelListener(heard.collect())
     }
 
-    /// Returns the server whose queue orders those who wait. Several servers have none: they share no order.
-    pub(crate) fn queue(&self) -> Option<&Node> {
-        match &*self.nodes {
-            [node] => Some(node),
+    /// Returns true if those who wait stand in a queue. Several servers have none: they share no order.
+    pub(crate) fn has_queue(&self) -> bool {
+        self.is_one()
+    }
+
+    /// Returns the server whose queue orders those who wait. A queue may move to another server.
+    pub(crate) fn queue(&self) -> Option<Node> {
+        match &*self.sites {
+            [site] => site.node(),
             _ => None,
         }
     }
 
-    /// Returns the entry of a request in the server's queue, which holds all that a grant needs: `ttl_ms block nonce id`.
-    pub(crate) fn entry(&self, id: &LeaseId, ttl: Duration, block: u64) -> Option<Arc<str>> {
-        let nonce = self.queue()?.mailbox().nonce();
-        Some(format!("{} {block} {nonce} {}", ttl_ms(ttl), id.0).into())
+    /// Waits until the queue is on another server than node number `member`. Dropping the future loses nothing.
+    pub(crate) async fn queue_moved_from(&self, member: u32) {
+        match &*self.sites {
+            [site] => site.moved_from(member).await,
+            _ => std::future::pending().await,
+        }
     }
 
     /// Subscribes to the mailbox of the server with the queue, if that was not done yet.
@@ -134,36 +144,22 @@ impl Quorum {
 
     /// The smoothed time in which a majority answers.
     pub(crate) fn round_trip(&self) -> Duration {
-        let trips = self.nodes.iter().map(Node::round_trip);
+        let trips = self.sites.iter().map(Site::round_trip);
         let mut known: PerNode<Duration> = trips.filter(|trip| !trip.is_zero()).collect();
         known.sort_unstable();
         known.get(self.majority() - 1).or(known.last()).copied().unwrap_or_default()
     }
 
-    /// Waits until some server may have forgotten leases. For one who waits; nothing is lost by dropping the future.
-    pub(crate) async fn forgets(&self) {
-        if let [node] = &*self.nodes {
-            return node.forgets().await;
-        }
-        let mut any: PerNode<_> = self.nodes.iter().map(|node| Box::pin(node.forgets())).collect();
-        std::future::poll_fn(|cx| {
-            // All of them: each must be waited for.
-            let polls = any.iter_mut().map(|one| one.as_mut().poll(cx));
-            polls.fold(Poll::Pending, |before, now| if now.is_ready() { now } else { before })
-        })
-        .await;
-    }
-
     /// Waits until a majority can be asked.
     pub(crate) async fn up(&self, until: Timestamp) -> Result<(), Fault> {
-        if let [node] = &*self.nodes {
-            return node.up(until).await;
+        if let [site] = &*self.sites {
+            return site.up(until).await;
         }
-        let up = |node: &Node| {
-            let node = node.clone();
-            async move { node.up(until).await }
+        let up = |site: &Site| {
+            let site = site.clone();
+            async move { site.up(until).await }
         };
-        self.majority_of(self.nodes.iter().map(up)).await
+        self.majority_of(self.sites.iter().map(up)).await
     }
 
     /// Waits until a majority of what is done on the nodes has succeeded, or cannot succeed.
@@ -185,7 +181,7 @@ impl Quorum {
             if done >= self.majority() {
                 return Ok(());
             }
-            if faults.len() > self.nodes.len() - self.majority() {
+            if faults.len() > self.sites.len() - self.majority() {
                 break;
             }
         }
@@ -205,24 +201,24 @@ impl Quorum {
         count: u32,
         ttl: Duration,
     ) -> Result<Renewal, Fault> {
-        let round = Round::renew(&self.nodes, &self.clock, kind.renew(id, count, ttl));
+        let round = Round::renew(&self.sites, &self.clock, kind.renew(id, count, ttl));
         if round.votes.iter().any(|vote| vote.is_pending()) {
             return Ok(Renewal { round, count, ttl });
         }
         Err(self.no_majority(round.faults(&Fault::Closed)))
     }
 
-    /// Whether the lease is held still; a fault where that is not known. `again` sends the call whole to a node
-    /// that does not know the script, unless it is not wanted any more.
+    /// Whether the lease is held still; a fault where that is not known. `again` sends the call again
+    /// where it did not run, unless it is not wanted any more.
     pub(crate) async fn renewed(
         &self,
         kind: &dyn Kind,
         renewal: &mut Renewal,
         within: Duration,
-        again: impl Fn(&Node, &Call) -> Result<Sent, Fault>,
+        again: impl Fn(&Site, &Call, &Path) -> Result<Sent, Fault>,
     ) -> Result<bool, Fault> {
         let rules = Rules {
-            nodes: &self.nodes,
+            sites: &self.sites,
             clock: &self.clock,
             until: renewal.round.sent_at.plus(within),
             read: |reply: &Reply| kind.read_renew(reply),
@@ -245,7 +241,7 @@ impl Quorum {
         let within = self.config.response_timeout;
         let until = self.clock.now().plus(within);
         self.up(until).await?;
-        let mut round = Round::send(&self.nodes, &self.clock, call);
+        let mut round = Round::send(&self.sites, &self.clock, call);
         let rules = self.rules(until, |reply: &Reply| Some(reply.clone()));
         let decide = |votes: &[super::round::Vote<Reply>], over: bool| {
             let replies: PerNode<&Reply> = votes.iter().filter_map(|vote| vote.value()).collect();
@@ -268,12 +264,12 @@ impl Quorum {
     }
 
     fn rules<R>(&self, until: Timestamp, read: R) -> Rules<'_, R, Again> {
-        Rules { nodes: &self.nodes, clock: &self.clock, until, read, again: Node::send_whole }
+        Rules { sites: &self.sites, clock: &self.clock, until, read, again: Site::send_on }
     }
 }
 
-/// How a call is sent again, whole.
-type Again = fn(&Node, &Call) -> Result<Sent, Fault>;
+/// How a call is sent again.
+type Again = fn(&Site, &Call, &Path) -> Result<Sent, Fault>;
 
 /// The answers of a majority or more.
 pub(crate) struct Answers {

@@ -13,8 +13,9 @@ use crate::engine::kind::{Kind, Released, Ticket};
 use crate::engine::round::{PerNode, Round, Vote, read};
 use crate::engine::tally::Verdict;
 use crate::error::Fault;
+use crate::fleet::Site;
 use crate::key::LeaseId;
-use crate::node::{Node, PendingRelease, Sent};
+use crate::node::{Detour, PendingRelease, Sent};
 use crate::script::Reply;
 
 /// What must be released on the nodes, unless it is disarmed.
@@ -61,8 +62,9 @@ impl Undo {
             until: self.quorum.clock.now().plus(self.ttl),
             repeats: 0,
             first,
+            detour: Detour::default(),
         };
-        self.quorum.nodes[index].leave_release(self.ticket.id.clone(), release, sent);
+        self.quorum.sites[index].leave_release(self.ticket.id.clone(), release, sent);
     }
 }
 
@@ -71,7 +73,7 @@ impl Drop for Undo {
         for index in 0..self.acquires.len() {
             self.owe(index, None, None);
         }
-        Node::say_farewell(&self.quorum.nodes);
+        Site::say_farewell(&self.quorum.sites);
     }
 }
 
@@ -102,7 +104,7 @@ impl Quorum {
             let was_asked = footholds[node].acquires() != Acquires::None;
             (!was_asked).then_some(Released { held: false, receivers: 0, passed_over: 0 })
         };
-        let round = Round::send_where(&self.nodes, &self.clock, call, nowhere);
+        let round = Round::send_where(&self.sites, &self.clock, call, nowhere);
         let mut undo = Undo::new(self, kind, ticket, ttl, acquires);
         undo.keep = keep;
         let owe = |(index, vote): (usize, &Vote<Released>)| {
@@ -162,13 +164,13 @@ impl Release {
         let mut tally = Round::tally(&self.round.votes, |released| released.held);
         tally.pending += std::mem::take(&mut tally.failed);
         let mut settling = FuturesUnordered::new();
-        for (index, node) in quorum.nodes.iter().enumerate() {
+        for (index, site) in quorum.sites.iter().enumerate() {
             if self.round.votes[index].value().is_none() {
                 let first = self.first[index].take();
                 let may_lack = !quorum.is_one() && !self.had[index];
                 let (id, kind) = (&id, &*kind);
                 settling.push(async move {
-                    let had = settled(node, first, id, kind, until).await?;
+                    let had = settled(site, first, id, kind, until).await?;
                     Some(had || may_lack)
                 });
             }
@@ -222,15 +224,15 @@ fn grace(round_trip: Duration) -> Duration {
     (round_trip * 10).max(Duration::from_millis(5))
 }
 
-/// Waits until the node owes the release of `id` no more. Whether it had the lease; `None` if it still owes it.
+/// Waits until the site owes the release of `id` no more. Whether it had the lease; `None` if it still owes it.
 async fn settled(
-    node: &Node,
+    site: &Site,
     first: Option<oneshot::Receiver<Reply>>,
     id: &LeaseId,
     kind: &dyn Kind,
     until: Timestamp,
 ) -> Option<bool> {
-    if !node.released(id, until).await {
+    if !site.released(id, until).await {
         return None;
     }
     // The lease had not ended when the release was first asked for. If it was sent more than once, which one freed the lock

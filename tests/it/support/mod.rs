@@ -3,6 +3,7 @@
 // Not every helper has a user in every build of the tests.
 #![allow(dead_code)]
 
+mod cluster;
 mod face;
 mod failover;
 mod late;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 
 #[allow(unused_imports)]
 pub(crate) use self::{
+    cluster::{Cluster, slot_of},
     face::{Face, Held},
     failover::{DOWN_AFTER_MS, Deployment, MASTER, Pretender},
     late::LateNetwork,

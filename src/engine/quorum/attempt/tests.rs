@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::key::Holder;
-use crate::node::Sent;
+use crate::node::{Form, Sent};
 
 const NOW: Timestamp = Timestamp::from_origin(Duration::from_secs(9));
 const TRUSTED_AT: Timestamp = Timestamp::from_origin(Duration::from_secs(60));
@@ -10,7 +10,7 @@ const TRUSTED_AT: Timestamp = Timestamp::from_origin(Duration::from_secs(60));
 /// Not answered yet by a server that counts, or by one in quarantine.
 fn pending(counts: bool) -> Vote<Answer> {
     let counts_from = if counts { Timestamp::default() } else { TRUSTED_AT };
-    Vote::of(Ok(Sent::in_vain(1, 1, counts_from)), NOW)
+    Vote::of(Ok(Sent::in_vain(1, 1, counts_from)), Form::VOTE, NOW)
 }
 
 fn answered(counts: bool, answer: Result<Answer, Fault>) -> Vote<Answer> {

@@ -7,6 +7,7 @@ use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
 use crate::config::Config;
 use crate::engine::kind::Released;
 use crate::key::LeaseId;
+use crate::node::{Form, Node};
 use crate::script::{Call, LOCK_RENEW, Reply};
 
 const TTL: Duration = Duration::from_secs(10);
@@ -16,7 +17,7 @@ fn at(ms: u64) -> Timestamp {
 }
 
 fn sent<T>(sent_at: Timestamp) -> Vote<T> {
-    Vote::of(Ok(Sent::in_vain(7, 1, at(0))), sent_at)
+    Vote::of(Ok(Sent::in_vain(7, 1, at(0))), Form::PLAIN, sent_at)
 }
 
 /// It has the lease in its run 1, asked at 0.
@@ -145,10 +146,10 @@ impl Kind for Plain {
 }
 
 /// Does something with a node that has no connection.
-async fn with_node<T>(act: impl FnOnce(&Node, &Heal<'_>) -> T) -> T {
+async fn with_node<T>(act: impl FnOnce(&Site, &Heal<'_>) -> T) -> T {
     let runtime = tokio::runtime::Handle::current();
     let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime);
-    let node = Node::unconnected(&clock);
+    let node = Site::Node(Node::unconnected(&clock));
     let quorum = Quorum::new(Vec::new(), clock, Arc::new(Config::default()), Arc::default());
     let ticket = Ticket { id: LeaseId("a:1".into()), entry: None, by_message: false };
     let heal = Heal {

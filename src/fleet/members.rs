@@ -1,0 +1,261 @@
+//! The nodes of a cluster that a client uses: made when first needed, and dropped when they own no slot and owe nothing.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio_util::task::TaskTracker;
+
+use super::slots::{Location, SlotMap, slot_of};
+use crate::clock::{Clock, Timestamp};
+use crate::config::{Address, AddressMap, Config, Place};
+use crate::error::{Error, Fault};
+use crate::events::Events;
+use crate::key::LeaseId;
+use crate::node::{
+    Chart, Common, Detour, Farewell, First, Membership, Network, Node, PendingRelease, Reports,
+    Sent, member_of,
+};
+
+/// What nodes are made of.
+pub(super) struct Kit {
+    /// How the addresses that the cluster announces are reached.
+    pub(super) translation: Option<AddressMap>,
+    pub(super) network: Option<Arc<dyn Network>>,
+    pub(super) config: Arc<Config>,
+    pub(super) clock: Clock,
+    pub(super) tasks: TaskTracker,
+    pub(super) events: Arc<Events>,
+    /// The tasks hold it: it must be dropped with the last of them.
+    pub(super) farewell: Weak<Farewell>,
+}
+
+impl Kit {
+    fn start(&self, address: &Address, membership: &Membership) -> Result<(Node, First), Fault> {
+        let Some(farewell) = self.farewell.upgrade() else { return Err(Fault::Closed) };
+        let problem = |error: Error| Fault::Down(error.to_string().into());
+        Node::start(&Place::At(address.clone()), &self.common(&farewell, Some(membership)))
+            .map_err(problem)
+    }
+
+    /// Asks the server at `address` for its view of the cluster. `None`: the client's tasks are gone.
+    pub(super) fn chart(
+        &self,
+        address: &Address,
+        until: Timestamp,
+    ) -> Option<impl Future<Output = Result<Chart, Fault>> + Send + use<>> {
+        let farewell = self.farewell.upgrade()?;
+        Some(Chart::of(address, &self.common(&farewell, None), until))
+    }
+
+    fn common<'a>(
+        &'a self,
+        farewell: &'a Arc<Farewell>,
+        membership: Option<&'a Membership>,
+    ) -> Common<'a> {
+        Common {
+            network: self.network.as_ref(),
+            config: &self.config,
+            clock: &self.clock,
+            tasks: &self.tasks,
+            events: &self.events,
+            servers: None,
+            membership,
+            farewell,
+        }
+    }
+}
+
+/// The map of the slots, and the nodes that were needed so far.
+pub(super) struct Members {
+    pub(super) map: SlotMap,
+    nodes: BTreeMap<Location, Member>,
+    /// How many there have been.
+    made: u32,
+    /// The client is gone: a node is only needed for the releases that it owes.
+    pub(super) closed: bool,
+    /// Login, TLS and database of all nodes.
+    template: Address,
+    cluster: Weak<dyn Reports>,
+}
+
+struct Member {
+    node: Node,
+    number: u32,
+    used_at: Timestamp,
+}
+
+/// A node that was made just now, and the result of its first attempt to connect.
+pub(super) type Made = Option<First>;
+
+impl Members {
+    pub(super) fn new(template: Address, cluster: Weak<dyn Reports>) -> Self {
+        Self {
+            map: SlotMap::default(),
+            nodes: BTreeMap::new(),
+            made: 0,
+            closed: false,
+            template,
+            cluster,
+        }
+    }
+
+    pub(super) fn address_of(&self, location: &Location, kit: &Kit) -> Address {
+        match &kit.translation {
+            Some(translation) => {
+                let (host, port) = translation.of(&location.host, location.port);
+                self.template.at(&host, port)
+            }
+            None => self.template.at(&location.host, location.port),
+        }
+    }
+
+    /// Returns the node at `location`, which is made if there is none.
+    pub(super) fn at(&mut self, location: &Location, kit: &Kit) -> Result<(Node, Made), Fault> {
+        let now = kit.clock.now();
+        if let Some(member) = self.nodes.get_mut(location) {
+            member.used_at = now;
+            return Ok((member.node.clone(), None));
+        }
+        let membership = Membership { number: self.made + 1, cluster: self.cluster.clone() };
+        let (node, first) = kit.start(&self.address_of(location, kit), &membership)?;
+        self.made += 1;
+        let member = Member { node: node.clone(), number: self.made, used_at: now };
+        self.nodes.insert(location.clone(), member);
+        if self.closed {
+            node.close();
+        }
+        Ok((node, Some(first)))
+    }
+
+    /// Returns the node that owns a slot.
+    pub(super) fn owner(&mut self, slot: u16, kit: &Kit) -> Result<(Node, Made), Fault> {
+        let Some(location) = self.map.owner(slot).cloned() else {
+            return Err(Fault::Down(format!("no node of the cluster owns slot {slot}").into()));
+        };
+        self.at(&location, kit)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Location, &Node)> {
+        self.nodes.iter().map(|(location, member)| (location, &member.node))
+    }
+
+    pub(super) fn get(&self, location: &Location) -> Option<&Node> {
+        self.nodes.get(location).map(|member| &member.node)
+    }
+
+    /// Returns the node with this number, and where it is.
+    pub(super) fn numbered(&self, number: u32) -> Option<(&Location, &Node)> {
+        let member = self.nodes.iter().find(|(_, member)| member.number == number)?;
+        Some((member.0, &member.1.node))
+    }
+
+    /// Leaves a release of a lock in `slot` to the node that it was sent on, or else to the owner.
+    pub(super) fn leave(
+        &mut self,
+        slot: u16,
+        id: LeaseId,
+        mut release: PendingRelease,
+        sent: Option<Sent>,
+        kit: &Kit,
+    ) -> Made {
+        let sent_on = sent.as_ref().and_then(|sent| self.numbered(member_of(sent.generation)));
+        let (node, made) = match sent_on {
+            Some((_, node)) => (node.clone(), None),
+            // A node that is not the owner says who is.
+            None => self.owner(slot, kit).ok().or(self.any())?,
+        };
+        let own = release.acquired_on.map(member_of);
+        release.detour.from_elsewhere |= own != Some(node.number());
+        node.leave_release(
+            id,
+            release,
+            sent.filter(|sent| member_of(sent.generation) == node.number()),
+        );
+        made
+    }
+
+    fn any(&self) -> Option<(Node, Made)> {
+        self.nodes.values().next().map(|member| (member.node.clone(), None))
+    }
+
+    /// Hands the releases of locks that have another owner over to it.
+    pub(super) fn hand_over(&mut self, kit: &Kit) -> Vec<First> {
+        let mut moved = Vec::new();
+        for (location, member) in &self.nodes {
+            let map = &self.map;
+            let misplaced = |release: &PendingRelease| {
+                let owner = map.owner(slot_of(&release.call.keys[0]));
+                !release.detour.asking && owner.is_some_and(|owner| owner != location)
+            };
+            moved.extend(member.node.take_releases(misplaced));
+        }
+        let leave = |(id, release): (LeaseId, PendingRelease)| {
+            let slot = slot_of(&release.call.keys[0]);
+            let detour = Detour { from_elsewhere: true, ..release.detour };
+            self.leave(slot, id, PendingRelease { detour, ..release }, None, kit)
+        };
+        moved.into_iter().filter_map(leave).collect()
+    }
+
+    /// Hands one release over that node `number` was told to send elsewhere. `None`: it is not possible now.
+    pub(super) fn redirect(
+        &mut self,
+        number: u32,
+        id: &LeaseId,
+        fault: &Fault,
+        kit: &Kit,
+    ) -> Option<Made> {
+        let (from, node) = self.numbered(number).map(|(at, node)| (at.clone(), node.clone()))?;
+        let (redirect, asking) = match fault {
+            Fault::Moved(redirect) => (redirect, false),
+            Fault::Ask(redirect) => (redirect, true),
+            _ => return None,
+        };
+        let to = Location::of_redirect(&redirect.to, &from).filter(|to| *to != from)?;
+        let (target, made) = self.at(&to, kit).ok()?;
+        let mut release = node.take_release(id)?;
+        release.detour.asking = asking;
+        release.detour.from_elsewhere = true;
+        release.detour.hops = release.detour.hops.saturating_add(1);
+        target.leave_release(id.clone(), release, None);
+        Some(made)
+    }
+
+    /// Drops the nodes that own no slot, owe nothing and were not used for a while.
+    pub(super) fn drop_unused(&mut self, kit: &Kit) {
+        let masters = self.map.masters();
+        let now = kit.clock.now();
+        self.nodes.retain(|location, member| {
+            let node = &member.node;
+            let is_used = masters.contains(location)
+                || node.pending_releases() > 0
+                || now.since(member.used_at) < UNUSED;
+            if !is_used {
+                node.close();
+                if let Some(farewell) = kit.farewell.upgrade() {
+                    node.leave_farewell(&farewell);
+                }
+            }
+            is_used
+        });
+    }
+
+    /// Sends a call to the node of which `asked` says that the slot is on its way there.
+    pub(super) fn asked(
+        &mut self,
+        slot: u16,
+        redirect: &str,
+        kit: &Kit,
+    ) -> Result<(Node, Made), Fault> {
+        let from = self.map.owner(slot).cloned();
+        let to = from.and_then(|from| Location::of_redirect(redirect, &from));
+        match to {
+            Some(to) => self.at(&to, kit),
+            None => Err(Fault::Down("the cluster does not say where the slot goes".into())),
+        }
+    }
+}
+
+/// How long a node is kept that owns no slot: one may be on its way to it.
+const UNUSED: Duration = Duration::from_secs(10);

@@ -1,0 +1,310 @@
+//! Which master of a cluster keeps which keys: slots, and the map of their owners. Pure.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::script::Reply;
+
+/// How many slots a cluster has.
+const SLOTS: usize = 16384;
+
+/// Returns the slot of a key. A key with a hash tag has the slot of that tag, which is what stands between its first `{`
+/// and the next `}`.
+pub(crate) fn slot_of(key: &str) -> u16 {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+    let hashed = tag.map(|(tag, _)| tag).filter(|tag| !tag.is_empty()).unwrap_or(key);
+    crc16(hashed.as_bytes()) % SLOTS as u16
+}
+
+/// CRC16 as XMODEM has it.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc: u16, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
+    })
+}
+
+/// Where a node of a cluster is reached.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Location {
+    pub(crate) host: Arc<str>,
+    pub(crate) port: u16,
+}
+
+impl Location {
+    /// Reads `host:port` as it stands in MOVED and ASK. Without a host, it is the one of the node that answered, `from`.
+    /// `None`: that node does not know it.
+    pub(crate) fn of_redirect(text: &str, from: &Location) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        Self::of(host, port.parse().ok()?, from)
+    }
+
+    fn of(host: &str, port: u16, from: &Location) -> Option<Self> {
+        let host = match host {
+            "" => from.host.clone(),
+            "?" => return None,
+            host => host.into(),
+        };
+        (port != 0).then_some(Self { host, port })
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// Which master owns each slot.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct SlotMap {
+    masters: Vec<Location>,
+    /// By slot: the place of its owner in `masters`, or [`NOBODY`].
+    owners: Vec<u16>,
+}
+
+const NOBODY: u16 = u16::MAX;
+
+impl Default for SlotMap {
+    fn default() -> Self {
+        Self { masters: Vec::new(), owners: vec![NOBODY; SLOTS] }
+    }
+}
+
+impl SlotMap {
+    /// Reads the reply of the node at `from` to CLUSTER SLOTS: a list of ranges, each with its first and last slot, its
+    /// master and then the replicas. A server is a list that begins with its host and its port.
+    pub(crate) fn read(reply: &Reply, from: &Location) -> Option<Self> {
+        let mut map = Self::default();
+        for range in reply.list()? {
+            let [first, last, master, ..] = range.list()? else { return None };
+            let [host, port, ..] = master.list()? else { return None };
+            let slots =
+                usize::try_from(first.number()?).ok()?..=usize::try_from(last.number()?).ok()?;
+            let host = match host {
+                Reply::Nil => "",
+                host => host.text()?,
+            };
+            let owners = map.owners.get_mut(slots)?;
+            let Some(location) = Location::of(host, port.number()?.try_into().ok()?, from) else {
+                continue;
+            };
+            let place = map.masters.iter().position(|known| *known == location);
+            let place = place.unwrap_or_else(|| {
+                map.masters.push(location);
+                map.masters.len() - 1
+            });
+            owners.fill(u16::try_from(place).ok()?);
+        }
+        Some(map)
+    }
+
+    pub(crate) fn owner(&self, slot: u16) -> Option<&Location> {
+        self.masters.get(usize::from(*self.owners.get(usize::from(slot))?))
+    }
+
+    /// Returns the masters that own a slot.
+    pub(crate) fn masters(&self) -> BTreeSet<&Location> {
+        let places: BTreeSet<u16> = self.owners.iter().copied().collect();
+        places.into_iter().filter_map(|place| self.masters.get(usize::from(place))).collect()
+    }
+
+    /// Returns true if every slot has an owner.
+    pub(crate) fn is_covered(&self) -> bool {
+        !self.owners.contains(&NOBODY)
+    }
+
+    /// A node said that this slot is at `location`. Returns true if that is news.
+    pub(crate) fn learn(&mut self, slot: u16, location: &Location) -> bool {
+        if self.owner(slot) == Some(location) || usize::from(slot) >= SLOTS {
+            return false;
+        }
+        let place = self.masters.iter().position(|known| known == location);
+        let place = place.unwrap_or_else(|| {
+            self.masters.push(location.clone());
+            self.masters.len() - 1
+        });
+        self.owners[usize::from(slot)] = place as u16;
+        true
+    }
+
+    /// Takes in a newer map. A slot that has no owner now keeps the last one, which may come back. Returns true if a
+    /// slot has another owner.
+    pub(crate) fn renew(&mut self, newer: &Self) -> bool {
+        let mut renewed = newer.clone();
+        let mut changed = false;
+        for slot in 0..SLOTS as u16 {
+            match (self.owner(slot), newer.owner(slot)) {
+                (Some(before), None) => drop(renewed.learn(slot, before)),
+                (before, now) => changed |= before != now,
+            }
+        }
+        *self = renewed;
+        changed
+    }
+}
+
+/// What one node says about the cluster.
+pub(crate) struct View {
+    pub(crate) map: SlotMap,
+    /// It finds the cluster in order.
+    pub(crate) is_ok: bool,
+    /// The number of the last change that it knows of; zero if it does not say.
+    pub(crate) epoch: u64,
+}
+
+/// Chooses the map to follow: one of a node that finds the cluster in order rather than another's, then the one with the
+/// most recent change, then the one that most have. A node that is cut off does not know of the changes since.
+pub(crate) fn best(views: &[View]) -> Option<&SlotMap> {
+    let agreeing = |view: &View| views.iter().filter(|other| other.map == view.map).count();
+    let best = views.iter().max_by_key(|view| (view.is_ok, view.epoch, agreeing(view)));
+    best.map(|view| &view.map)
+}
+
+#[cfg(test)]
+impl fmt::Debug for SlotMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.masters()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key;
+
+    fn at(host: &str, port: u16) -> Location {
+        Location { host: host.into(), port }
+    }
+
+    #[test]
+    fn a_key_has_the_slot_of_its_hash_tag() {
+        // As CLUSTER KEYSLOT answers.
+        for (key, slot) in [
+            ("123456789", 0x31c3),
+            ("foo", 12182),
+            ("{foo}", 12182),
+            ("a{foo}b", 12182),
+            ("a{foo}{bar}", 12182),
+            ("{}foo", 9500),
+            ("foo{}{bar}", 8363),
+            ("foo{{bar}}", 4015),
+            ("", 0),
+        ] {
+            assert_eq!(slot_of(key), slot, "{key}");
+        }
+        assert_eq!(slot_of("foo{{bar}}"), slot_of("{{bar}"), "the tag is `{{bar`");
+    }
+
+    #[test]
+    fn the_keys_of_a_lock_are_in_one_slot() {
+        for name in ["n", "a:{b}:c", "ä b"] {
+            let slot = slot_of(name);
+            assert_eq!(slot_of(&key::token_key(name, false)), slot);
+            assert_eq!(slot_of(&key::queue_key(name)), slot);
+            assert_eq!(slot_of(&key::channel(name)), slot);
+        }
+    }
+
+    fn read(wire: &str) -> Option<SlotMap> {
+        fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Reply {
+            match words.next().expect("a whole text") {
+                "(" => {
+                    let mut list = Vec::new();
+                    loop {
+                        match parse(words) {
+                            Reply::Text(end) if end == ")" => return Reply::List(list),
+                            item => list.push(item),
+                        }
+                    }
+                }
+                "nil" => Reply::Nil,
+                "''" => Reply::Text(String::new()),
+                word => word.parse().map_or_else(|_| Reply::Text(word.to_owned()), Reply::Number),
+            }
+        }
+        SlotMap::read(&parse(&mut wire.split(' ')), &at("here", 7))
+    }
+
+    #[test]
+    fn a_map_is_read_from_the_ranges_of_the_masters() {
+        let map =
+            "( ( 0 99 ( a 1 id ( hostname x ) ) ( replica 2 id ) ) ( 100 16383 ( b 1 id ) ) )";
+        let map = read(map).expect("well formed");
+        let owners = [0, 99, 100, 16383].map(|slot| map.owner(slot).expect("covered").to_string());
+        assert_eq!(owners, ["a:1", "a:1", "b:1", "b:1"]);
+        assert!(map.is_covered() && map.owner(16384).is_none());
+        let masters: Vec<_> = map.masters().into_iter().map(Location::to_string).collect();
+        assert_eq!(masters, ["a:1", "b:1"]);
+        let gaps = "( ( 0 0 ( nil 1 ) ) ( 1 1 ( '' 2 ) ) ( 2 2 ( ? 3 ) ) ( 3 3 ( a 0 ) ) )";
+        let gaps = read(gaps).expect("well formed");
+        assert_eq!(
+            gaps.owner(0),
+            Some(&at("here", 1)),
+            "without a host it is the one that answered"
+        );
+        assert_eq!(gaps.owner(1), Some(&at("here", 2)));
+        assert_eq!((gaps.owner(2), gaps.owner(3)), (None, None), "it does not know");
+        assert!(!gaps.is_covered());
+        assert_eq!(read("( )"), Some(SlotMap::default()));
+        for odd in ["x", "( x )", "( ( 0 1 ) )", "( ( 0 16384 ( a 1 ) ) )", "( ( 9 1 ( a 1 ) ) )"] {
+            assert_eq!(read(odd), None, "{odd}");
+        }
+        for odd in ["( ( 0 1 ( a ) ) )", "( ( x 1 ( a 1 ) ) )", "( ( 0 1 ( a 70000 ) ) )"] {
+            assert_eq!(read(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_redirect_without_a_host_leads_to_the_host_that_answered() {
+        let from = at("here", 7);
+        for (text, to) in [
+            ("a:1", Some(at("a", 1))),
+            (":1", Some(at("here", 1))),
+            ("::1:6379", Some(at("::1", 6379))),
+            ("?:1", None),
+            ("a", None),
+            ("a:x", None),
+        ] {
+            assert_eq!(Location::of_redirect(text, &from), to, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_map_is_corrected_slot_by_slot_and_replaced_by_a_newer_one() {
+        let mut map = read("( ( 0 16383 ( a 1 ) ) )").expect("well formed");
+        assert!(!map.learn(5, &at("a", 1)) && !map.learn(16384, &at("b", 1)));
+        assert!(map.learn(5, &at("b", 1)));
+        assert_eq!((map.owner(5), map.owner(6)), (Some(&at("b", 1)), Some(&at("a", 1))));
+        let same = read("( ( 0 4 ( a 1 ) ) ( 5 5 ( b 1 ) ) ( 6 16383 ( a 1 ) ) )");
+        assert!(!map.renew(&same.expect("well formed")));
+        let without = read("( ( 0 4 ( c 1 ) ) ( 6 16383 ( a 1 ) ) )").expect("well formed");
+        assert!(map.renew(&without));
+        assert_eq!((map.owner(0), map.owner(5)), (Some(&at("c", 1)), Some(&at("b", 1))));
+        assert!(!map.renew(&without) && map.is_covered(), "it keeps who owned the slot last");
+        assert!(SlotMap::default().renew(&map));
+    }
+
+    #[test]
+    fn the_map_of_a_node_that_is_cut_off_is_not_followed() {
+        let view = |host: &str, is_ok, epoch| {
+            let map = read(&format!("( ( 0 16383 ( {host} 1 ) ) )")).expect("well formed");
+            View { map, is_ok, epoch }
+        };
+        let best_of =
+            |views: &[View]| best(views).map(|map| map.owner(0).expect("covered").host.to_string());
+        assert_eq!(best_of(&[]), None);
+        let [a, b] = ["a", "b"];
+        for (views, expected) in [
+            (vec![view(a, true, 3), view(b, false, 9)], a),
+            (vec![view(a, true, 3), view(a, true, 3), view(b, true, 4)], b),
+            (vec![view(b, true, 3), view(a, true, 3), view(b, true, 3)], b),
+            (vec![view(b, true, 0), view(a, true, 0), view(a, true, 0)], a),
+            (vec![view(a, false, 1)], a),
+        ] {
+            assert_eq!(best_of(&views).as_deref(), Some(expected));
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! A Redis Cluster: locks over all slots, failovers, and slots that move.
+
+mod locks;
+
+use leasehold::{Client, ClientBuilder};
+
+use crate::checks::client_is_idle_with;
+use crate::support::Cluster;
+
+fn builder(cluster: &Cluster) -> ClientBuilder {
+    Client::builder().cluster(cluster.urls())
+}
+
+/// Waits until the client has nothing left of any lock. One task looks after the map of the slots.
+async fn is_idle(client: &Client) {
+    client_is_idle_with(client, 2 + 2 * client.nodes().len()).await;
+}
+
+async fn connect(cluster: &Cluster) -> Client {
+    builder(cluster).connect().await.expect("the cluster accepts the client")
+}

@@ -1,0 +1,201 @@
+//! A real Redis Cluster, owned by the test that started it.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::{Value, from_redis_value};
+
+use super::{Server, eventually};
+
+/// Three masters, each with a replica.
+pub(crate) struct Cluster {
+    /// The masters at first, and then the replica of each.
+    servers: Vec<Server>,
+}
+
+/// As many as the masters at first.
+const SHARDS: usize = 3;
+const LIMIT: Duration = Duration::from_secs(30);
+
+impl Cluster {
+    /// Starts three masters with a replica each, and waits until all of them know it.
+    pub(crate) async fn start() -> Self {
+        Self::with(&[]).await
+    }
+
+    /// Starts a cluster with options besides the usual ones.
+    pub(crate) async fn with(args: &[&str]) -> Self {
+        let usual = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+        let args = [&usual[..], args].concat();
+        let servers = join_all((0..SHARDS * 2).map(|_| Server::with(&args))).await;
+        let cluster = Self { servers };
+        cluster.join().await;
+        cluster
+    }
+
+    async fn join(&self) {
+        let [first, others @ ..] = &*self.servers else { unreachable!() };
+        for (shard, master) in self.servers[..SHARDS].iter().enumerate() {
+            let (from, to) = (shard * 16384 / SHARDS, (shard + 1) * 16384 / SHARDS - 1);
+            let range = [from.to_string(), to.to_string()];
+            master.command(&["CLUSTER", "ADDSLOTSRANGE", &range[0], &range[1]]).await;
+            let epoch = (shard + 1).to_string();
+            master.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]).await;
+        }
+        for other in others {
+            first.command(&["CLUSTER", "MEET", "127.0.0.1", &other.port().to_string()]).await;
+        }
+        self.agree("every node knows all others", |info| {
+            info.contains("cluster_known_nodes:6") && info.contains("cluster_state:ok")
+        })
+        .await;
+        for (master, replica) in self.servers.iter().zip(&self.servers[SHARDS..]) {
+            let id = id_of(master).await;
+            eventually(LIMIT, "the replica knows its master", async || {
+                replica.try_command(&["CLUSTER", "REPLICATE", &id]).await.is_ok()
+            })
+            .await;
+        }
+        // Without this, a failover may not find the replica.
+        for server in &self.servers {
+            eventually(LIMIT, "every node knows the replicas", async || {
+                let slots = server.command(&["CLUSTER", "SLOTS"]).await;
+                let shards = slots.as_sequence().expect("a list of ranges");
+                shards.iter().all(|shard| shard.as_sequence().is_some_and(|it| it.len() == 4))
+            })
+            .await;
+        }
+        for replica in &self.servers[SHARDS..] {
+            eventually(LIMIT, "the replicas follow", async || {
+                info(replica, "replication").await.contains("master_link_status:up")
+            })
+            .await;
+        }
+    }
+
+    async fn agree(&self, what: &str, meets: impl Fn(&str) -> bool) {
+        for server in &self.servers {
+            eventually(LIMIT, what, async || {
+                let info = server.command(&["CLUSTER", "INFO"]).await;
+                meets(&from_redis_value::<String>(info).expect("a text"))
+            })
+            .await;
+        }
+    }
+
+    /// The URLs of all nodes.
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.servers.iter().map(Server::url).collect()
+    }
+
+    /// The master of a shard at first.
+    pub(crate) fn master(&self, shard: usize) -> &Server {
+        &self.servers[shard]
+    }
+
+    /// The replica of a shard at first.
+    pub(crate) fn replica(&self, shard: usize) -> &Server {
+        &self.servers[SHARDS + shard]
+    }
+
+    pub(crate) fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// A name of a lock that is on this shard at first.
+    pub(crate) fn name_on(&self, shard: usize, stem: &str) -> String {
+        let names = (0..).map(|number| format!("{stem}:{number}"));
+        let shard_of = |name: &str| {
+            let slot = usize::from(slot_of(name));
+            (0..SHARDS).find(|shard| slot < (shard + 1) * 16384 / SHARDS).expect("a shard")
+        };
+        names.into_iter().find(|name| shard_of(name) == shard).expect("there are many names")
+    }
+
+    /// Asks every node to add a new master, which has no slots at first.
+    pub(crate) async fn add(&mut self) -> usize {
+        let args = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+        let new = Server::with(&args).await;
+        let first = &self.servers[0];
+        first.command(&["CLUSTER", "MEET", "127.0.0.1", &new.port().to_string()]).await;
+        self.servers.push(new);
+        let all = format!("cluster_known_nodes:{}", self.servers.len());
+        self.agree("every node knows the new one", |info| info.contains(&all)).await;
+        self.servers.len() - 1
+    }
+
+    /// Begins to move a slot: the target imports it, the source migrates it.
+    pub(crate) async fn open(&self, slot: u16, source: &Server, target: &Server) {
+        let slot = slot.to_string();
+        let (source_id, target_id) = (id_of(source).await, id_of(target).await);
+        target.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]).await;
+        source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]).await;
+    }
+
+    /// Moves some keys of an open slot; those that are not there are passed over.
+    pub(crate) async fn migrate(&self, keys: &[&str], source: &Server, target: &Server) {
+        let port = target.port().to_string();
+        let words = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        source.command(&[&words, keys].concat()).await;
+    }
+
+    /// Moves all keys of an open slot.
+    pub(crate) async fn migrate_all(&self, slot: u16, source: &Server, target: &Server) {
+        let number = slot.to_string();
+        loop {
+            let keys = source.command(&["CLUSTER", "GETKEYSINSLOT", &number, "100"]).await;
+            let keys: Vec<String> = from_redis_value(keys).expect("a list of keys");
+            if keys.is_empty() {
+                return;
+            }
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            self.migrate(&keys, source, target).await;
+        }
+    }
+
+    /// Ends the move of a slot: it is the target's from now on.
+    pub(crate) async fn close(&self, slot: u16, source: &Server, target: &Server) {
+        let (slot, id) = (slot.to_string(), id_of(target).await);
+        for server in [target, source] {
+            server.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]).await;
+        }
+    }
+
+    /// Moves a slot with all its keys.
+    pub(crate) async fn move_slot(&self, slot: u16, source: &Server, target: &Server) {
+        self.open(slot, source, target).await;
+        self.migrate_all(slot, source, target).await;
+        self.close(slot, source, target).await;
+    }
+
+    /// Makes a replica the master of its shard, as an operator does, and waits until it is.
+    pub(crate) async fn fail_over(&self, shard: usize) {
+        let replica = self.replica(shard);
+        replica.command(&["CLUSTER", "FAILOVER"]).await;
+        eventually(LIMIT, "the replica is the master", async || {
+            info(replica, "replication").await.contains("role:master")
+        })
+        .await;
+    }
+}
+
+/// The slot of a key, which has no hash tag.
+pub(crate) fn slot_of(key: &str) -> u16 {
+    let crc = key.bytes().fold(0, |crc: u16, byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
+    });
+    crc % 16384
+}
+
+async fn id_of(server: &Server) -> String {
+    from_redis_value(server.command(&["CLUSTER", "MYID"]).await).expect("a text")
+}
+
+async fn info(server: &Server, section: &str) -> String {
+    match server.command(&["INFO", section]).await {
+        Value::Nil => String::new(),
+        info => from_redis_value(info).expect("a text"),
+    }
+}
