@@ -10,7 +10,7 @@ use crate::config::{Config, Deployment};
 use crate::engine::gate::Engine;
 use crate::error::{Error, Fault};
 use crate::events;
-use crate::node::{Facts, Node};
+use crate::node::{Facts, FailoverFacts, Node};
 
 /// A property of a server that can break a lock's guarantees; see [`Client::check`](crate::Client::check).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,26 @@ pub enum FindingKind {
     OldVersion(String),
     /// The server is a Redis Cluster of one shard: if another shard is added, the server refuses some of the locks.
     OneShard,
+    /// A master that has lost its replicas goes on granting locks, beside the one that has replaced it: its
+    /// `min-replicas-to-write` is 0. Only clients of [Sentinels](crate::ClientBuilder::sentinel) report this.
+    Unfenced,
+    /// A master that has lost its replicas goes on granting locks for longer than the Sentinels wait before they replace
+    /// it.
+    #[non_exhaustive]
+    FencedLate {
+        /// The server's `min-replicas-max-lag`, in seconds.
+        max_lag: u64,
+        /// The Sentinels' `down-after-milliseconds`.
+        down_after_ms: u64,
+    },
+    /// The replicas differ in their `replica-priority`, which is the value: the Sentinels promote the one with the lowest
+    /// number, even if another one has more of the latest locks.
+    ReplicaPriority(Vec<u64>),
+    /// The server does not report whether it is a master, so an old master is recognised only when it refuses a write.
+    RoleUnknown,
+    /// The user may not end connections (`CLIENT KILL`), so a request that is still on its way to a server may run after
+    /// the client has left that server and come back.
+    NoKill,
     /// The user lacks the rights to read a setting, which the value names.
     Unknown(&'static str),
 }
@@ -97,12 +117,17 @@ impl Finding {
             _ => kinds.push(FindingKind::Unknown("the persistence")),
         }
         match facts.replicas {
+            // Holders put back what a failover loses.
+            _ if facts.failover.is_some() && !config.quarantine().is_zero() => {}
             Some(0) => {}
             Some(replicas) => kinds.push(FindingKind::Replicas(replicas)),
             None => kinds.push(FindingKind::Unknown("the replicas")),
         }
         if let Some(ahead) = facts.clock_ahead_ms.filter(|ms| ms.unsigned_abs() >= FAR_OFF_MS) {
             kinds.push(FindingKind::ClockAhead(ahead));
+        }
+        if let Some(failover) = &facts.failover {
+            kinds.extend(of_failover(failover));
         }
         if facts.is_cluster && config.deployment != Deployment::Cluster {
             kinds.push(FindingKind::OneShard);
@@ -143,9 +168,61 @@ impl fmt::Display for Finding {
             FindingKind::OneShard => f.write_str(
                 "it is a Redis Cluster of one shard: if a shard is added, it refuses the locks in that shard's slots (MOVED)",
             ),
+            FindingKind::Unfenced => f.write_str(
+                "min-replicas-to-write is 0: a master that is cut off from its replicas goes on granting locks beside the new \
+                 one; set it to 1 on all servers",
+            ),
+            FindingKind::FencedLate { max_lag, down_after_ms } => write!(
+                f,
+                "min-replicas-max-lag is {max_lag} s, and the Sentinels replace the master after {down_after_ms} ms: both may \
+                 grant locks meanwhile; set min-replicas-max-lag below down-after-milliseconds"
+            ),
+            FindingKind::ReplicaPriority(priorities) => write!(
+                f,
+                "the replicas' replica-priority differs ({priorities:?}): a failover may promote one that lacks the latest \
+                 locks; set the same on all"
+            ),
+            FindingKind::RoleUnknown => f.write_str(
+                "it does not report its role: an old master is recognised only when it refuses a write; allow INFO",
+            ),
+            FindingKind::NoKill => f.write_str(
+                "this user may not end connections: what is late on an old one may run after a failover; allow CLIENT ID and \
+                 CLIENT KILL",
+            ),
             FindingKind::Unknown(what) => write!(f, "this user cannot read {what}"),
         }
     }
+}
+
+/// Returns what can break the promises at a failover.
+fn of_failover(facts: &FailoverFacts) -> Vec<FindingKind> {
+    let mut kinds = Vec::new();
+    let down_after = facts.watch.as_ref().and_then(|watch| watch.down_after);
+    match (facts.min_replicas, facts.max_lag, down_after) {
+        (Some(0), ..) => kinds.push(FindingKind::Unfenced),
+        (Some(_), Some(max_lag), Some(down_after)) if max_lag >= down_after => {
+            kinds.push(FindingKind::FencedLate {
+                max_lag: max_lag.as_secs(),
+                down_after_ms: down_after.as_millis() as u64,
+            });
+        }
+        (None, ..) | (_, None, _) => kinds.push(FindingKind::Unknown("min-replicas-to-write")),
+        _ => {}
+    }
+    match &facts.watch {
+        Some(watch) if watch.priorities.windows(2).any(|pair| pair[0] != pair[1]) => {
+            kinds.push(FindingKind::ReplicaPriority(watch.priorities.clone()));
+        }
+        Some(_) => {}
+        None => kinds.push(FindingKind::Unknown("the Sentinels' settings")),
+    }
+    if !facts.tells_role {
+        kinds.push(FindingKind::RoleUnknown);
+    }
+    if !facts.may_kill {
+        kinds.push(FindingKind::NoKill);
+    }
+    kinds
 }
 
 fn is_old(version: &str) -> bool {
@@ -158,3 +235,44 @@ fn is_old(version: &str) -> bool {
 const CHECK_LIMIT: Duration = Duration::from_secs(5);
 /// A clock that is this far off is reported. The round trip alone does not cause such a difference.
 const FAR_OFF_MS: u64 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::WatchFacts;
+
+    fn safe() -> FailoverFacts {
+        FailoverFacts {
+            tells_role: true,
+            may_kill: true,
+            min_replicas: Some(1),
+            max_lag: Some(Duration::from_secs(1)),
+            watch: Some(WatchFacts {
+                down_after: Some(Duration::from_millis(1001)),
+                priorities: vec![100, 100],
+            }),
+        }
+    }
+
+    #[test]
+    fn what_lets_two_masters_grant_is_found() {
+        assert_eq!(of_failover(&safe()), []);
+        let unfenced = FailoverFacts { min_replicas: Some(0), ..safe() };
+        assert_eq!(of_failover(&unfenced), [FindingKind::Unfenced]);
+        let late = |down_after_ms| {
+            let down_after = Some(Duration::from_millis(down_after_ms));
+            let watch = Some(WatchFacts { down_after, priorities: Vec::new() });
+            of_failover(&FailoverFacts { watch, ..safe() })
+        };
+        assert_eq!(late(1000), [FindingKind::FencedLate { max_lag: 1, down_after_ms: 1000 }]);
+        assert_eq!(late(1001), []);
+        let watch = Some(WatchFacts { down_after: None, priorities: vec![100, 50] });
+        let unequal = of_failover(&FailoverFacts { watch, ..safe() });
+        assert_eq!(unequal, [FindingKind::ReplicaPriority(vec![100, 50])]);
+        let blind = FailoverFacts { tells_role: false, may_kill: false, ..safe() };
+        assert_eq!(of_failover(&blind), [FindingKind::RoleUnknown, FindingKind::NoKill]);
+        let unknown = of_failover(&FailoverFacts { min_replicas: None, watch: None, ..safe() });
+        let setting = FindingKind::Unknown("min-replicas-to-write");
+        assert_eq!(unknown, [setting, FindingKind::Unknown("the Sentinels' settings")]);
+    }
+}

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::handshake::{Handshake, MODES, fields, info_command, optional};
 use super::link::{Commands, InFlight};
+use super::sentinel::WatchFacts;
 use super::shared::Shared;
 use crate::error::Fault;
 use crate::script::Reply;
@@ -20,8 +21,25 @@ pub(crate) struct Facts {
     pub(crate) max_memory: Option<u64>,
     pub(crate) append_only: Option<bool>,
     pub(crate) fsync_always: Option<bool>,
+    /// What matters for a failover, if the server is one of a replicated deployment.
+    pub(crate) failover: Option<FailoverFacts>,
     /// How far the server's wall clock is ahead of this host's, give or take half a round trip.
     pub(crate) clock_ahead_ms: Option<i64>,
+}
+
+/// What decides whether an old master goes on granting beside the new one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FailoverFacts {
+    /// It says whether it is a master.
+    pub(crate) tells_role: bool,
+    /// The user may end older connections.
+    pub(crate) may_kill: bool,
+    /// With fewer replicas it refuses writes.
+    pub(crate) min_replicas: Option<u64>,
+    /// A replica counts if it was heard of within this time.
+    pub(crate) max_lag: Option<Duration>,
+    /// What the Sentinels report.
+    pub(crate) watch: Option<WatchFacts>,
 }
 
 /// Asks for everything at once, in one round trip of at most `limit`.
@@ -47,7 +65,12 @@ pub(super) async fn ask(
     let append_only = setting_of(&handshake, append_only).await?;
     let fsync = setting_of(&handshake, fsync).await?;
     let time = optional(handshake.answer(time).await)?;
+    let failover = match shared.endpoint.guide.is_dynamic() {
+        true => Some(failover(&handshake, &replication).await?),
+        false => None,
+    };
     Ok(Facts {
+        failover,
         is_cluster: MODES
             .iter()
             .any(|name| server.get(*name).is_some_and(|mode| mode == "cluster")),
@@ -58,6 +81,30 @@ pub(super) async fn ask(
         append_only: append_only.map(|value| value == "yes"),
         fsync_always: fsync.map(|value| value == "always"),
         clock_ahead_ms: time.and_then(|time| clock_ahead_ms(&time, asked_at, since_epoch())),
+    })
+}
+
+async fn failover(
+    handshake: &Handshake<'_>,
+    replication: &HashMap<String, String>,
+) -> Result<FailoverFacts, Fault> {
+    let settings = ["min-replicas-to-write", "min-replicas-max-lag"];
+    let settings = settings.map(|setting| handshake.commands.send(config_command(setting)));
+    let mut kill = redis::cmd("CLIENT");
+    // No connection has this id.
+    kill.arg("KILL").arg("ID").arg(i64::MAX);
+    let kill = handshake.commands.send(kill);
+    let watch = handshake.shared.endpoint.guide.facts(handshake.limit).await;
+    let [min_replicas, max_lag] = settings;
+    let min_replicas = setting_of(handshake, min_replicas).await?;
+    let max_lag = setting_of(handshake, max_lag).await?;
+    let number = |setting: Option<String>| setting.and_then(|value| value.parse().ok());
+    Ok(FailoverFacts {
+        tells_role: replication.contains_key("role"),
+        may_kill: optional(handshake.answer(kill).await)?.is_some(),
+        min_replicas: number(min_replicas),
+        max_lag: number(max_lag).map(Duration::from_secs),
+        watch,
     })
 }
 

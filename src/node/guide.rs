@@ -1,9 +1,10 @@
 //! Where the server of a node is now.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::endpoint::Target;
-use super::sentinel::Sentinels;
+use super::sentinel::{Sentinels, WatchFacts};
 use crate::clock::{Clock, Timestamp};
 use crate::error::Fault;
 
@@ -53,6 +54,14 @@ impl Guide {
                 Fault::Down(problem.into())
             }
             (_, fault) => fault,
+        }
+    }
+
+    /// Returns what the Sentinels report within `limit`, if there are any.
+    pub(super) async fn facts(&self, limit: Duration) -> Option<WatchFacts> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Sentinels(sentinels) => sentinels.facts(limit).await,
         }
     }
 

@@ -43,13 +43,15 @@ pub(crate) use chart::Chart;
 #[cfg(leasehold_sim)]
 pub use connector::{Connecting, command_config};
 pub use connector::{Connector, Network};
-pub(crate) use facts::Facts;
+pub(crate) use facts::{Facts, FailoverFacts};
 pub(crate) use farewell::Farewell;
 pub(crate) use hub::{Signal, Subscription};
 pub(crate) use link::{Form, Generation, Sent};
 pub(crate) use mailbox::{Epoch, Inbox, Letter, Mailbox, MailedGrant, Registration};
 pub(crate) use membership::{Membership, Reports, member_of};
 pub(crate) use releases::{Detour, PendingRelease};
+#[cfg(test)]
+pub(crate) use sentinel::WatchFacts;
 pub(crate) use server_time::ServerTime;
 pub(crate) use servers::Servers;
 pub use status::{NodeState, NodeStatus};

@@ -6,6 +6,7 @@
 //!
 //! If no Sentinel answers, the master that they named last is still used.
 
+mod facts;
 mod views;
 
 use std::convert::Infallible;
@@ -30,6 +31,8 @@ use crate::config::{Address, AddressMap, Watched};
 use crate::error::Fault;
 use crate::events;
 use crate::script::Reply;
+pub(crate) use facts::WatchFacts;
+use facts::number_in;
 use views::{Announced, Views};
 
 /// The Sentinels of a master.
@@ -213,19 +216,14 @@ impl Sentinels {
 
     /// Asks a Sentinel for the master's address, and for its epoch if the user may.
     async fn ask(&self, index: usize, commands: &Commands) -> Result<(), Fault> {
-        let command = |verb: &str| {
-            let mut command = redis::cmd("SENTINEL");
-            command.arg(verb).arg(&*self.master);
-            command
-        };
         // In this order: the epoch is then that of the address, or an earlier one.
-        let about = commands.send(command("MASTER"));
-        let address = commands.send(command("GET-MASTER-ADDR-BY-NAME"));
+        let about = commands.send(self.about("MASTER"));
+        let address = commands.send(self.about("GET-MASTER-ADDR-BY-NAME"));
         let until = self.clock.now().plus(self.response_timeout);
         let silence = || Err(Fault::NoAnswer(self.response_timeout));
         let about = self.clock.until(until, about).await.unwrap_or_else(silence);
         let address = self.clock.until(until, address).await.unwrap_or_else(silence);
-        let epoch = optional(about)?.and_then(|about| epoch(&about));
+        let epoch = optional(about)?.and_then(|about| number_in(&about, "config-epoch"));
         let at = match address {
             Ok(Reply::Nil) => {
                 let problem = format!("it watches no master called {:?}", self.master);
@@ -251,6 +249,13 @@ impl Sentinels {
             events::sentinel_answers(&self.master, &self.sentinels[index].address);
         }
         Ok(())
+    }
+
+    /// Returns a question about the master.
+    fn about(&self, verb: &str) -> redis::Cmd {
+        let mut command = redis::cmd("SENTINEL");
+        command.arg(verb).arg(&*self.master);
+        command
     }
 
     /// A Sentinel reported a switch: `master from-host from-port to-host to-port`.
@@ -346,13 +351,6 @@ async fn next(listening: &mut Listening) -> Result<String, Fault> {
 fn announced(reply: &Reply) -> Option<Announced> {
     let Some([host, port]) = reply.list() else { return None };
     Announced::read(host.text()?, port.number()?)
-}
-
-/// Reads the epoch of a master's configuration in the answer to MASTER, a list of names and values.
-fn epoch(reply: &Reply) -> Option<u64> {
-    let pairs = reply.list()?.chunks_exact(2);
-    let mut named = pairs.filter(|pair| pair[0].text() == Some("config-epoch"));
-    named.next()?[1].number()?.try_into().ok()
 }
 
 const SWITCH: &str = "+switch-master";

@@ -16,7 +16,7 @@ use tracing::subscriber::DefaultGuard;
 
 use crate::{
     checks::{LIMIT, soon, told},
-    support::{Proxy, Server, Twister, eventually},
+    support::{MASTER, Pretender, Proxy, Server, Twister, eventually},
 };
 
 /// As it is, and as it stands in a URL.
@@ -70,7 +70,10 @@ impl Shown {
 
     /// Connects if that works, uses the client, and takes down what that shows.
     async fn use_of(&mut self, url: String) {
-        let builder = builder(url);
+        self.use_of_client(builder(url)).await;
+    }
+
+    async fn use_of_client(&mut self, builder: ClientBuilder) {
         self.text(format!("{builder:?}"));
         let client = match builder.connect().await {
             Ok(client) => client,
@@ -120,7 +123,11 @@ impl io::Write for Writer {
 }
 
 fn builder(url: String) -> ClientBuilder {
-    let builder = Client::builder().nodes([url]).connect_timeout(Duration::from_millis(400));
+    impatient(Client::builder().nodes([url]))
+}
+
+fn impatient(builder: ClientBuilder) -> ClientBuilder {
+    let builder = builder.connect_timeout(Duration::from_millis(400));
     builder.response_timeout(Duration::from_millis(200))
 }
 
@@ -172,23 +179,23 @@ fn flat(read: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
+/// Answers that repeat what was asked, with the password.
+const STRANGERS: [fn(&str) -> String; 9] = [
+    str::to_owned,
+    |read| format!("-ERR unknown command 'HELLO', with args beginning with: {}\r\n", flat(read)),
+    |read| format!("-{}\r\n", flat(read)),
+    |read| format!("-WRONGPASS {}\r\n-NOAUTH {}\r\n", flat(read), flat(read)),
+    |read| format!("-NOPERM User x has no permissions to run the '{}' command\r\n", flat(read)),
+    |read| format!("-LOADING {}\r\n", flat(read)),
+    |read| format!("+{}\r\n", flat(read)),
+    |read| format!("HTTP/1.1 400 Bad Request\r\n\r\n{read}"),
+    |read| format!("!{}\r\n{read}\r\n", read.len()),
+];
+
 #[tokio::test]
 async fn the_password_is_never_shown_whatever_answers() {
     let (mut shown, _listening) = Shown::listen();
-    let strangers: [fn(&str) -> String; 9] = [
-        str::to_owned,
-        |read| {
-            format!("-ERR unknown command 'HELLO', with args beginning with: {}\r\n", flat(read))
-        },
-        |read| format!("-{}\r\n", flat(read)),
-        |read| format!("-WRONGPASS {}\r\n-NOAUTH {}\r\n", flat(read), flat(read)),
-        |read| format!("-NOPERM User x has no permissions to run the '{}' command\r\n", flat(read)),
-        |read| format!("-LOADING {}\r\n", flat(read)),
-        |read| format!("+{}\r\n", flat(read)),
-        |read| format!("HTTP/1.1 400 Bad Request\r\n\r\n{read}"),
-        |read| format!("!{}\r\n{read}\r\n", read.len()),
-    ];
-    for stranger in strangers {
+    for stranger in STRANGERS {
         let stranger = Stranger::start(stranger).await;
         for url in urls(stranger.port) {
             shown.use_of(url).await;
@@ -258,6 +265,33 @@ async fn the_password_is_never_shown_whatever_comes_after_the_login() {
             }
         }
     }
+    shown.has_no_secret();
+}
+
+#[tokio::test]
+async fn the_passwords_of_sentinels_and_their_servers_are_never_shown_whatever_answers() {
+    let (mut shown, _listening) = Shown::listen();
+    for stranger in STRANGERS {
+        let stranger = Stranger::start(stranger).await;
+        for url in urls(stranger.port) {
+            // A Sentinel has no databases, and is not asked to be one if the URL names one.
+            shown.use_of_client(impatient(Client::builder().sentinel(MASTER, [url]))).await;
+        }
+        let sentinel = Pretender::start(stranger.port, None).await;
+        for tls in [false, true] {
+            let builder = Client::builder().sentinel(MASTER, [sentinel.url()]);
+            let builder = builder.server_login("default", PASSWORD).server_tls(tls);
+            shown.use_of_client(impatient(builder)).await;
+        }
+    }
+    let server = Server::start().await;
+    server.command(&["CONFIG", "SET", "requirepass", PASSWORD]).await;
+    let sentinel = Pretender::start(server.port(), Some(1)).await;
+    let url = sentinel.url().replace("redis://", &format!("redis://default:{ENCODED}@"));
+    let builder = Client::builder().sentinel(MASTER, [url]).server_login("default", PASSWORD);
+    let mapped = builder.clone().address_map(|_, port| (PASSWORD.to_owned(), port));
+    shown.text(format!("{mapped:?}"));
+    shown.use_of_client(impatient(builder)).await;
     shown.has_no_secret();
 }
 

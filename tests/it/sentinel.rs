@@ -2,4 +2,5 @@
 
 mod connecting;
 mod failover;
+mod findings;
 mod guidance;

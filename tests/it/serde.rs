@@ -5,7 +5,10 @@ use std::time::Duration;
 use leasehold::{Client, ClientBuilder, Error};
 use serde_json::{Value, json};
 
-use crate::{checks::setup, support::Server};
+use crate::{
+    checks::setup,
+    support::{MASTER, Pretender, Server},
+};
 
 fn value(of: impl serde::Serialize) -> Value {
     serde_json::to_value(of).expect("a value")
@@ -62,6 +65,25 @@ async fn every_setting_can_come_from_a_configuration() {
     let counter = server.command(&["PTTL", "redisson_lock_token:{shop:n}"]).await;
     assert_eq!(counter, redis::Value::Int(-1), "the counter that never expires");
     assert!(matches!(lock.lock().await, Err(Error::SelfWait { .. })));
+}
+
+#[tokio::test]
+async fn sentinels_can_come_from_a_configuration() {
+    let server = Server::with(&["--requirepass", "secret"]).await;
+    let sentinel = Pretender::start(server.port(), None).await;
+    let settings = json!({
+        "sentinel": { "master": MASTER, "urls": [sentinel.url()] },
+        "server_login": { "user": "default", "password": "secret" },
+        "server_tls": false, "server_database": 2,
+    });
+    let builder: ClientBuilder = serde_json::from_value(settings).expect("settings");
+    let client = builder.connect().await.expect("connected");
+    assert_eq!(client.nodes()[0].master.as_deref(), Some(MASTER));
+    let read = |text: &str| serde_json::from_str::<ClientBuilder>(text).map(|_| ());
+    for text in [r#"{"sentinel": "m"}"#, r#"{"sentinel": {"urls": []}}"#, r#"{"server_login": 7}"#]
+    {
+        assert!(read(text).is_err(), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,88 @@
+//! What `check` finds on a replicated deployment, and which rights the client needs there.
+
+use leasehold::{Client, FindingKind};
+
+use crate::{
+    checks::{LIMIT, soon},
+    support::{Deployment, MASTER, Server, eventually},
+};
+
+/// The findings that are about failovers.
+async fn found(client: &Client) -> Vec<FindingKind> {
+    let findings = client.check().await.expect("answered").into_iter().map(|found| found.kind);
+    let about_disks = [FindingKind::NotPersistent, FindingKind::NotWrittenThrough];
+    findings.filter(|kind| !about_disks.contains(kind)).collect()
+}
+
+#[tokio::test]
+async fn what_lets_an_old_master_grant_beside_the_new_one_is_found() {
+    let deployment = Deployment::with(2, 1, &[]).await;
+    let client = deployment.connect().await;
+    let [master, sentinel] = [deployment.master(), &deployment.sentinels[0]];
+    assert!(found(&client).await.contains(&FindingKind::Unfenced));
+    master.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    master.command(&["CONFIG", "SET", "min-replicas-max-lag", "2"]).await;
+    let kinds = found(&client).await;
+    assert!(!kinds.contains(&FindingKind::Unfenced), "{kinds:?}");
+    let is_late = |kind: &FindingKind| {
+        matches!(kind, FindingKind::FencedLate { max_lag: 2, down_after_ms: 500, .. })
+    };
+    assert!(kinds.iter().any(is_late), "{kinds:?}");
+    let set = ["SENTINEL", "SET", MASTER, "down-after-milliseconds", "3000"];
+    sentinel.command(&set).await;
+    let kinds = found(&client).await;
+    assert!(!kinds.iter().any(|kind| matches!(kind, FindingKind::FencedLate { .. })), "{kinds:?}");
+    deployment.servers[2].command(&["CONFIG", "SET", "replica-priority", "50"]).await;
+    eventually(LIMIT, "the Sentinel has asked the replica", async || {
+        let unequal = |kind: &FindingKind| {
+            matches!(kind, FindingKind::ReplicaPriority(all) if all.contains(&50) && all.contains(&100))
+        };
+        found(&client).await.iter().any(unequal)
+    })
+    .await;
+}
+
+/// The rights of `SECURITY.md`.
+const LEAST: &str = "reset on >p +hello +sentinel|get-master-addr-by-name";
+const USUAL: &str = "reset on >p +hello +subscribe &+switch-master \
+                     +sentinel|get-master-addr-by-name +sentinel|master +sentinel|slaves";
+
+#[tokio::test]
+async fn a_user_of_the_sentinels_needs_few_rights() {
+    let deployment = Deployment::with(1, 1, &[]).await;
+    let [sentinel] = &deployment.sentinels[..] else { panic!("one") };
+    for (user, rules) in [("least", LEAST), ("usual", USUAL), ("none", "reset on >p +hello")] {
+        let words: Vec<&str> =
+            ["ACL", "SETUSER", user].into_iter().chain(rules.split(' ')).collect();
+        sentinel.command(&words).await;
+    }
+    let builder = |user| Client::builder().sentinel(MASTER, [sentinel.url_as(user, "p")]);
+    let error = builder("none").connect().await.expect_err("it may ask nothing").to_string();
+    for word in ["sentinel|get-master-addr-by-name", "Sentinel redis://"] {
+        assert!(error.contains(word), "no {word:?} in {error}");
+    }
+    let least = builder("least").connect().await.expect("that is enough");
+    let usual = builder("usual").connect().await.expect("that is enough");
+    let unknown = FindingKind::Unknown("the Sentinels' settings");
+    assert!(found(&least).await.contains(&unknown));
+    assert!(!found(&usual).await.contains(&unknown));
+    deployment.fail_over().await;
+    let new: &Server = &deployment.servers[1];
+    for client in [&least, &usual] {
+        eventually(LIMIT, "it is at the new master", async || {
+            *client.nodes()[0].address == *new.url() && client.is_ready()
+        })
+        .await;
+        soon("a lock", client.mutex("n").lock()).await.expect("free").unlock().await.expect("held");
+    }
+}
+
+#[tokio::test]
+async fn a_user_of_the_servers_that_may_not_end_connections_is_told() {
+    let deployment = Deployment::with(0, 1, &[]).await;
+    let rules = ["ACL", "SETUSER", "u", "reset", "on", ">p", "~*", "&*", "+@all", "-client|kill"];
+    deployment.master().command(&rules).await;
+    let limited = deployment.builder().server_login("u", "p").connect().await.expect("connected");
+    assert!(found(&limited).await.contains(&FindingKind::NoKill));
+    assert!(!found(&deployment.connect().await).await.contains(&FindingKind::NoKill));
+}
