@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"strconv"
 	"time"
 
@@ -37,6 +38,19 @@ func parseWindow(from, until string) (window, error) {
 	last, err := strconv.ParseInt(until, 10, 64)
 	return window{first, last}, err
 }
+
+// patience is for waits that are not over at the end of the window. Nobody else takes the lock any more then, so a
+// wait for a message that was missed would last for ever.
+func (window window) patience() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	timer := time.AfterFunc(time.Duration(window.until-now())+patience, cancel)
+	return ctx, func() {
+		timer.Stop()
+		cancel()
+	}
+}
+
+const patience = 2 * time.Second
 
 func (window window) contains(at int64) bool {
 	return window.from <= at && at < window.until

@@ -16,7 +16,8 @@ import (
 
 // lock is a lock of some name, as one goroutine uses it.
 type lock interface {
-	take() error
+	// take waits until the context is cancelled.
+	take(ctx context.Context) error
 	giveBack() error
 }
 
@@ -69,9 +70,9 @@ type rueidisLock struct {
 	cancel context.CancelFunc
 }
 
-func (lock *rueidisLock) take() error {
+func (lock *rueidisLock) take(ctx context.Context) error {
 	var err error
-	_, lock.cancel, err = lock.locker.WithContext(context.Background(), lock.name)
+	_, lock.cancel, err = lock.locker.WithContext(ctx, lock.name)
 	return err
 }
 
@@ -84,8 +85,8 @@ type redsyncLock struct {
 	mutex *redsync.Mutex
 }
 
-func (lock *redsyncLock) take() error {
-	return lock.mutex.Lock()
+func (lock *redsyncLock) take(ctx context.Context) error {
+	return lock.mutex.LockContext(ctx)
 }
 
 func (lock *redsyncLock) giveBack() error {

@@ -4,6 +4,7 @@ package main
 // nanoseconds.
 
 import (
+	"context"
 	"sort"
 	"strconv"
 	"time"
@@ -17,7 +18,7 @@ const (
 func pairs(lock lock, window window) ([]string, error) {
 	times := newTimes(window)
 	for times.goOn() {
-		if err := lock.take(); err != nil {
+		if err := lock.take(context.Background()); err != nil {
 			return nil, err
 		}
 		if err := lock.giveBack(); err != nil {
@@ -46,10 +47,15 @@ func floor(lockers *lockers, kind string, window window) ([]string, error) {
 }
 
 func rush(locks func(task int) lock, tasks int, window window) ([]string, error) {
+	ctx, cancel := window.patience()
+	defer cancel()
 	return inParallel(tasks, func(task int) ([]int64, error) {
 		lock, turns := locks(task), int64(0)
 		for now() < window.until {
-			if err := lock.take(); err != nil {
+			if err := lock.take(ctx); err != nil {
+				if ctx.Err() != nil {
+					break
+				}
 				return nil, err
 			}
 			if window.contains(now()) {
@@ -67,7 +73,7 @@ func drain(newLock func() lock, waiters int, window window) ([]string, error) {
 	first, taken := newLock(), 0
 	var gaps []string
 	for len(gaps) == 0 || now() < window.until {
-		if err := first.take(); err != nil {
+		if err := first.take(context.Background()); err != nil {
 			return nil, err
 		}
 		turns := make(chan [2]int64, waiters)
@@ -75,7 +81,7 @@ func drain(newLock func() lock, waiters int, window window) ([]string, error) {
 		for range waiters {
 			go func() {
 				lock := newLock()
-				if err := lock.take(); err != nil {
+				if err := lock.take(context.Background()); err != nil {
 					failed <- err
 					return
 				}
@@ -121,9 +127,14 @@ func empty(lock lock, window window) ([]string, error) {
 
 // turns are the beginnings and the ends of the holds.
 func turns(lock lock, window window, inside func()) ([]string, error) {
+	ctx, cancel := window.patience()
+	defer cancel()
 	var holds []string
 	for now() < window.until {
-		if err := lock.take(); err != nil {
+		if err := lock.take(ctx); err != nil {
+			if ctx.Err() != nil {
+				break
+			}
 			return nil, err
 		}
 		heldAt := now()

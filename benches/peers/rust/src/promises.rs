@@ -111,8 +111,8 @@ fn answers(peer: Peer) -> [&'static str; QUESTIONS.len()] {
             "no",
             "at once if its key is removed or changed, at the next renewal, and at its end by the local clock: the context is cancelled; the function that releases it tells nothing",
             "none",
-            "by the server's message about the key to all processes that were refused, one goroutine of each; no timer behind it",
-            "`WithContext`, `cancel()`, one key, `NoLoopTracking`, and 1 s for a request instead of 20 ms, after which a goroutine may wait for ever",
+            "by the server's message about the key to all processes that were refused, one goroutine of each; no timer behind it, so one that misses a message waits for the next",
+            "`WithContext`, `cancel()`, `KeyMajority` of 1 and `NoLoopTracking` as documented for one server, `TryNextAfter` of 1 s instead of 20 ms",
         ],
         Peer::Redsync => [
             "yes, by 16 random bytes of the acquisition",
