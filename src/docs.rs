@@ -1,6 +1,7 @@
 //! The guides and reference documents of the repository.
 //!
-//! Start with the [front page](crate). The [cookbook] has recipes for common programs, [settings] lists every setting, and
+//! Start with the [front page](crate). The [cookbook] has recipes for common programs, [settings] lists every setting,
+//! [deployments] says what is promised on which servers, and
 //! [from_redisson] helps those who know Redisson.
 
 /// Defines the targets of the documents' links in this documentation. The files define the same names for readers of the
