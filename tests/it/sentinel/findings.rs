@@ -56,7 +56,7 @@ async fn a_user_of_the_sentinels_needs_few_rights() {
             ["ACL", "SETUSER", user].into_iter().chain(rules.split(' ')).collect();
         sentinel.command(&words).await;
     }
-    let builder = |user| Client::builder().sentinel(MASTER, [sentinel.url_as(user, "p")]);
+    let builder = |user| deployment.builder().sentinel(MASTER, [sentinel.url_as(user, "p")]);
     let error = builder("none").connect().await.expect_err("it may ask nothing").to_string();
     for word in ["sentinel|get-master-addr-by-name", "Sentinel redis://"] {
         assert!(error.contains(word), "no {word:?} in {error}");

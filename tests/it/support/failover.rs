@@ -110,9 +110,10 @@ impl Deployment {
         pairs.find(|pair| pair[0] == name).map(|pair| pair[1].clone()).unwrap_or_default()
     }
 
-    /// The settings of a client of it.
+    /// The settings of a client of it, whose servers have just started.
     pub(crate) fn builder(&self) -> ClientBuilder {
-        Client::builder().sentinel(MASTER, self.sentinel_urls())
+        let builder = Client::builder().sentinel(MASTER, self.sentinel_urls());
+        builder.restart_quarantine(Duration::ZERO)
     }
 
     pub(crate) async fn connect(&self) -> Client {
