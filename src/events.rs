@@ -38,6 +38,8 @@ pub(crate) struct Events {
     holds: AtomicUsize,
     renewals_failed: AtomicU64,
     locks_lost: AtomicU64,
+    pub(crate) locks_reclaimed: AtomicU64,
+    pub(crate) locks_lost_in_failovers: AtomicU64,
     renewals: Mutex<Burst>,
     losses: Mutex<Burst>,
     pub(crate) queue: QueueCounts,
@@ -72,10 +74,20 @@ impl Events {
 
     pub(crate) fn lock_lost(&self, lost: Use<'_>, reason: LossReason, now: Timestamp) {
         self.locks_lost.fetch_add(1, Ordering::Relaxed);
+        if reason == LossReason::Failover {
+            self.locks_lost_in_failovers.fetch_add(1, Ordering::Relaxed);
+        }
         let loud = self.losses.lock().admits(now, LOSSES_IN_FULL);
         let Use { lock, lease, owner, token } = lost;
         let owner = owner.map(tracing::field::display);
         warn_if!(loud, target: LOCK, lock, owner, token, %lease, %reason, "lock lost");
+    }
+
+    pub(crate) fn lock_reclaimed(&self, put_back: Use<'_>) {
+        self.locks_reclaimed.fetch_add(1, Ordering::Relaxed);
+        let Use { lock, lease, owner, token } = put_back;
+        let owner = owner.map(tracing::field::display);
+        tracing::debug!(target: LOCK, lock, owner, token, %lease, "lock put back");
     }
 
     pub(crate) fn renewal_failed(
@@ -181,6 +193,11 @@ pub(crate) fn self_wait(lock: &str, owner: &Owner) {
 pub(crate) fn force_unlocked(lock: &str, holder: Option<&Holder>, freed: bool) {
     let holder = holder.map(tracing::field::display);
     tracing::warn!(target: LOCK, lock, holder, freed, "force-unlocked");
+}
+
+/// Reports that the server's mark was neither read nor left, so that its grants do not count for longer than necessary.
+pub(crate) fn mark_refused(node: &str, fault: &Fault) {
+    tracing::debug!(target: NODE, node, %fault, "mark refused");
 }
 
 pub(crate) fn lease_put_back(node: &str, lock: &str, lease: &LeaseId) {

@@ -221,7 +221,7 @@ impl Guard {
             Departure::Lost(reason) => lost(reason),
             Departure::Released(parting) => match Box::pin(gate.finish_release(parting)).await {
                 Ok(released) if released.held => Ok(()),
-                Ok(_) => lost(LossReason::Gone),
+                Ok(_) => lost(hold.lease.why_missing()),
                 Err(fault) => Err(gate.quorum.error(Some(lock), fault)),
             },
         }

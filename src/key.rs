@@ -15,6 +15,7 @@ const CHANNEL_PREFIX: &str = "redisson_lock__channel";
 const QUEUE_PREFIX: &str = "leasehold_queue";
 const MAILBOX_PREFIX: &str = "leasehold_mailbox";
 const WITNESS_PREFIX: &str = "leasehold_synced";
+const MARK: &str = "leasehold_mark";
 
 /// Returns the key of a lock's fencing counter; with `redisson`, that of the counter of Redisson's FencedLock.
 pub(crate) fn token_key(name: &str, redisson: bool) -> Arc<str> {
@@ -49,6 +50,11 @@ pub(crate) fn witness_key(name: &str) -> Arc<str> {
     prefixed(WITNESS_PREFIX, name)
 }
 
+/// Returns the key of a server's mark, which says since when clients have known its present history.
+pub(crate) fn mark_key() -> Arc<str> {
+    MARK.into()
+}
+
 /// Follows Redisson's rule: braces keep all keys of a lock in one slot, unless the name contains braces.
 fn prefixed(prefix: &str, name: &str) -> Arc<str> {
     if name.contains('{') {
@@ -72,6 +78,8 @@ pub(crate) fn lock_name_problem(name: &str) -> Option<&'static str> {
         Some("it is the key of another lock's queue")
     } else if begins_with(&WITNESS_PREFIX) {
         Some("it is a key that the client overwrites")
+    } else if name == MARK || begins_with(&MARK) {
+        Some("it is the key of a server's mark")
     } else {
         None
     }

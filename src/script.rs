@@ -33,8 +33,10 @@ scripts! {
     LOCK_RENEW = "lock_renew";
     LOCK_RELEASE = "lock_release" after "queue";
     LOCK_STATUS = "lock_status" after "queue";
+    LOCK_RECLAIM = "lock_reclaim";
     FENCE_RAISE = "fence_raise";
     FORCE_UNLOCK = "force_unlock" after "queue";
+    GRACE_MARK = "grace_mark";
     PREFLIGHT = "preflight";
 }
 

@@ -128,11 +128,12 @@ pub fn willing(script: Script) -> Frame {
     let zero = Frame::Int(0);
     match script {
         Script::Acquire => Frame::Array(vec![Frame::Int(1), Frame::Int(1_700_000_000_000_000)]),
-        Script::Renew | Script::Raise | Script::Force => Frame::Int(1),
+        Script::Renew | Script::Raise | Script::Reclaim | Script::Force => Frame::Int(1),
         Script::Release => Frame::Array(vec![Frame::Int(1), zero]),
         Script::Status => {
             Frame::Array(vec![Frame::Int(-2), Frame::Nil, Frame::Nil, Frame::Nil, zero])
         }
+        Script::Mark => zero,
         Script::Preflight => Frame::Array(Vec::new()),
     }
 }

@@ -11,8 +11,10 @@ pub enum Script {
     Renew,
     Release,
     Raise,
+    Reclaim,
     Force,
     Status,
+    Mark,
     Preflight,
 }
 
@@ -47,8 +49,10 @@ static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
         known(Script::Renew, include_str!("../../lua/lock_renew.lua")),
         known(Script::Release, queueing!("../../lua/lock_release.lua")),
         known(Script::Raise, include_str!("../../lua/fence_raise.lua")),
+        known(Script::Reclaim, include_str!("../../lua/lock_reclaim.lua")),
         known(Script::Force, queueing!("../../lua/force_unlock.lua")),
         known(Script::Status, queueing!("../../lua/lock_status.lua")),
+        known(Script::Mark, include_str!("../../lua/grace_mark.lua")),
         known(Script::Preflight, include_str!("../../lua/preflight.lua")),
     ]
 });

@@ -208,22 +208,23 @@ impl ClientBuilder {
 
     /// Sets how long a server's grants do not count once it may have forgotten earlier ones, zero (they always count) to
     /// 30 days. It must be the same in all clients of these servers, and no TTL or lease may be longer. Default: 60 s
-    /// with several servers, zero with one.
+    /// with several servers, 33 s with Sentinel, zero with one server.
     ///
-    /// A server may have forgotten grants if it restarted, or if it was a replica of another. The client detects both
-    /// from what `INFO` reports about its run, its uptime and its replication, even while it stays connected. A server
-    /// that gets its first replica, or has had none for `repl-backlog-ttl`, looks the same. A server that followed
-    /// another at any time since its start is quarantined by every client that meets it for the first time. Until a
-    /// majority is out of quarantine, acquiring fails with [`Error::Unavailable`].
+    /// A server may have forgotten grants if it restarted, or took over from the master that it followed. The client
+    /// sees both in `INFO`. A server that gets its first replica, or has had none for `repl-backlog-ttl`, looks the same.
     ///
-    /// A server's report that it has an append-only file does not shorten this: the file may have been switched on
-    /// since, or the server may have restarted with another disk. With zero you vouch for the servers yourself: each
-    /// keeps every answer on a disk that outlives it (`appendonly yes`, `appendfsync always`,
-    /// `no-appendfsync-on-rewrite no`, a volume of its own), and none is ever replaced by a replica. Zero is also right
-    /// for connecting to servers that are started for the first time.
+    /// **With one server, or Sentinel,** this is a grace, in which locks survive a failover: holders put leases back that
+    /// the server does not have. New acquisitions wait for its end; a wait that ends before, and
+    /// [`try_lock`](crate::Mutex::try_lock), fail with [`Error::Unavailable`], which says how long it still lasts.
+    /// `docs/deployments.md` says what this requires, and what happens without it.
     ///
-    /// This is Redlock's delayed restart (<https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>),
-    /// done by the client.
+    /// **With several servers** it is Redlock's delayed restart, done by the client: acquiring fails with
+    /// [`Error::Unavailable`] until a majority is out of quarantine.
+    ///
+    /// A server's append-only file does not shorten this: the file may have been switched on since, or the server may have
+    /// another disk. With zero you vouch for the servers: each keeps every answer on a disk that outlives it (`appendonly
+    /// yes`, `appendfsync always`, `no-appendfsync-on-rewrite no`, a volume of its own), and none is ever replaced by a
+    /// replica; or you accept that a lock can be lost. Zero is also right for servers that are started for the first time.
     pub fn restart_quarantine(mut self, quarantine: Duration) -> Self {
         self.config.restart_quarantine = Some(quarantine);
         self

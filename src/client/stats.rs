@@ -37,6 +37,10 @@ pub struct Stats {
     pub grants_confirmed: u64,
     /// The grants by message so far that this client gave back, because nobody waited for them any more.
     pub grants_given_back: u64,
+    /// The leases so far that this client put back on the server that took over, or that restarted, and had lost them.
+    pub reclaimed: u64,
+    /// The locks so far that were lost with [`LossReason::Failover`](crate::LossReason::Failover).
+    pub lost_in_failovers: u64,
     /// The waiters so far that were gone when this client released a lock to the next one, and were passed over.
     pub dead_waiters_passed: u64,
 }
@@ -57,6 +61,8 @@ impl Stats {
             grants_by_message: queue.grants_by_message.load(Relaxed),
             grants_confirmed: queue.grants_confirmed.load(Relaxed),
             grants_given_back: queue.grants_given_back.load(Relaxed),
+            reclaimed: engine.events.locks_reclaimed.load(Relaxed),
+            lost_in_failovers: engine.events.locks_lost_in_failovers.load(Relaxed),
             dead_waiters_passed: queue.dead_waiters_passed.load(Relaxed),
         }
     }

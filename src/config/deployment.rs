@@ -40,8 +40,9 @@ impl Deployment {
     /// Returns the default for the time during which grants of a server that may have forgotten others do not count.
     pub(super) fn usual_quarantine(self) -> Duration {
         match self {
-            Self::Server | Self::Sentinel | Self::Cluster => Duration::ZERO,
+            Self::Server | Self::Cluster => Duration::ZERO,
             Self::Masters(_) => USUAL_QUARANTINE,
+            Self::Sentinel => USUAL_GRACE,
         }
     }
 
@@ -60,6 +61,8 @@ impl Deployment {
     }
 }
 
+/// The default TTL, and as long as clients take at most to leave an old master that lives on, if all is well.
+const USUAL_GRACE: Duration = Duration::from_secs(33);
 /// Twice the default TTL.
 const USUAL_QUARANTINE: Duration = Duration::from_secs(60);
 /// The highest number of nodes: more would only be slower.

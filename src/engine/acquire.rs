@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::gate::{Arrived, Attempted, Claim, Engine, Entry, Gate, Request, Until, Waiting};
 use super::kind::Kind;
+use super::lease::Missing;
 use super::quorum::{Outcome, Renewal};
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
-use crate::error::{Error, Fault, LossReason};
+use crate::error::{Error, Fault};
 
 /// What a successful acquisition says of itself.
 pub(crate) struct Acquired {
@@ -186,19 +187,23 @@ async fn confirm(entry: &Entry, sent: Result<Renewal, Fault>, terms: Terms) -> R
     // For as long as an answer about the new lease may take, and no longer than the old one lasts.
     let within = quorum.patience(renewal.ttl).max(lease.patience(renewal.sent_at()));
     let within = within.min(lease.time_left(renewal.sent_at()));
-    match lease.answer(&mut renewal, within).await {
-        Ok(true) => {
-            let at = lease.widened(&mut renewal, terms, engine.clock.now()).map_err(lost)?;
-            engine.watchdog.watch(lease, at);
-            Ok(())
-        }
-        Ok(false) => {
-            lease.lose(LossReason::Gone);
-            Err(lost(LossReason::Gone))
-        }
-        Err(fault) => {
-            lease.check(engine.clock.now()).map_err(lost)?;
-            Err(quorum.error(Some(lock), fault))
+    let failed = |fault| {
+        lease.check(engine.clock.now()).map_err(lost)?;
+        Err(quorum.error(Some(lock), fault))
+    };
+    loop {
+        match lease.answer(&mut renewal, within).await {
+            Ok(true) => {
+                let at = lease.widened(&mut renewal, terms, engine.clock.now()).map_err(lost)?;
+                engine.watchdog.watch(lease, at);
+                return Ok(());
+            }
+            Ok(false) => match lease.not_widened(&renewal, engine.clock.now()) {
+                Missing::Reclaiming(reclaim) => renewal = *reclaim,
+                Missing::Unknown(fault) => return failed(fault),
+                Missing::Lost(reason) => return Err(lost(reason)),
+            },
+            Err(fault) => return failed(fault),
         }
     }
 }

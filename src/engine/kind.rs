@@ -1,6 +1,7 @@
 //! All that differs from one kind of lock to another: what is asked of the servers, and how to read
 //! their answers. The rest of the engine is the same for all kinds.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,15 @@ pub(crate) trait Kind: Send + Sync + 'static {
     /// Writes the hold count, and lengthens the lease to `ttl` from now; zero leaves it as it is.
     fn renew(&self, id: &LeaseId, count: u32, ttl: Duration) -> Call;
 
+    /// Puts the lease back where it is missing, with the same tokens, unless another holds the lock.
+    fn reclaim(
+        &self,
+        ticket: &Ticket,
+        count: u32,
+        ttl: Duration,
+        tokens: RangeInclusive<u64>,
+    ) -> Call;
+
     /// Frees the lock, or has it end by itself after `keep` at most, if that is not zero; or leaves the queue.
     fn release(&self, ticket: &Ticket, keep: Duration) -> Call;
 
@@ -32,7 +42,7 @@ pub(crate) trait Kind: Send + Sync + 'static {
 
     fn read_acquire(&self, reply: &Reply) -> Option<Answer>;
 
-    /// Whether the lease still holds the lock; also of a raise.
+    /// Whether the lease still holds the lock; also of a raise, and of a reclaim.
     fn read_renew(&self, reply: &Reply) -> Option<bool>;
 
     fn read_release(&self, reply: &Reply) -> Option<Released>;

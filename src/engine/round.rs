@@ -13,7 +13,7 @@ use super::tally::{Tally, Verdict};
 use crate::clock::{Clock, Timestamp};
 use crate::error::Fault;
 use crate::fleet::{Path, Site, Step};
-use crate::node::{Epoch, Form, Generation, Sent};
+use crate::node::{Epoch, Form, Generation, Sent, Source, member_of};
 use crate::script::{Call, Reply};
 
 /// As many as there are nodes: one in most clients, and then nothing is allocated.
@@ -102,6 +102,11 @@ impl<T> Vote<T> {
         self.sent_on
     }
 
+    /// Returns the server that it was sent to last.
+    pub(crate) fn source(&self) -> Source {
+        Source { member: self.sent_on.map_or(0, member_of), run: self.run }
+    }
+
     pub(crate) fn is_pending(&self) -> bool {
         self.sent.is_some() || self.waiting.is_some()
     }
@@ -156,6 +161,11 @@ impl<T> Round<T> {
     /// Puts `call` to all sites: it lengthens what they granted.
     pub(crate) fn renew(sites: &[Site], clock: &Clock, call: Call) -> Self {
         Self::send_with(sites, clock, call, |_| None, Form::DURABLE)
+    }
+
+    /// Puts `call` to all sites: it puts back what they granted.
+    pub(crate) fn reclaim(sites: &[Site], clock: &Clock, call: Call) -> Self {
+        Self::send_with(sites, clock, call, |_| None, Form { whole: true, ..Form::VOTE })
     }
 
     /// Puts `call` to all sites, for their votes: it may grant something.

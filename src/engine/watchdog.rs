@@ -281,12 +281,17 @@ impl Round {
     fn answered(&self, Answered { lease, mut renewal, answer, only_count }: Answered) {
         if only_count {
             if let Some(next) = lease.count_written(&mut renewal, answer) {
-                self.await_renewal(lease, next, true);
+                let only_count = !next.reclaims;
+                self.await_renewal(lease, next, only_count);
             }
             return;
         }
-        if let Some(at) = lease.renewed(&mut renewal, answer, self.clock.now()) {
+        let due = lease.renewed(&mut renewal, answer, self.clock.now());
+        if let Some(at) = due.next_at {
             self.shared.schedule.lock().put(&lease, at);
+        }
+        if let Some(reclaim) = due.renewal {
+            self.await_renewal(lease, reclaim, false);
         }
     }
 }

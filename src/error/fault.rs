@@ -141,10 +141,18 @@ impl Fault {
         !matches!(self, Self::Down(_) | Self::NoAnswer(_) | Self::Broken(_) | Self::Closed)
     }
 
-    /// Returns true if the same call could succeed soon.
+    /// Returns the time for which the server's grants do not count yet, if that is the only reason.
+    pub(crate) fn quarantine(&self) -> Option<Duration> {
+        match self {
+            Self::Quarantined(left) => Some(*left),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the same call could succeed soon, or at a known time.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
-            Self::Denied { .. } | Self::WrongType | Self::Closed | Self::Quarantined(_) => false,
+            Self::Denied { .. } | Self::WrongType | Self::Closed => false,
             Self::NoMajority { lasting, .. } => !lasting,
             _ => true,
         }

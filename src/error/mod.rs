@@ -227,8 +227,12 @@ fn about(lock: &Option<Arc<str>>) -> String {
 pub enum LossReason {
     /// No renewal was confirmed in time: the servers were unreachable, or this process was paused.
     NotRenewed,
-    /// The servers no longer hold the lease: it was force-unlocked, evicted, flushed or lost with its server.
+    /// The servers no longer hold the lease: it was force-unlocked, evicted or flushed.
     Gone,
+    /// The server that answers now does not have the lease: it restarted, or another one took its place, and the last
+    /// writes were lost. The lease could not be put back, because another client holds the lock by now, or because
+    /// [`restart_quarantine`](crate::ClientBuilder::restart_quarantine) is zero or over.
+    Failover,
     /// A fixed lease ended, or the hold reached the limit set by `with_max_hold`.
     Ended,
     /// The client was shut down.
@@ -240,6 +244,7 @@ impl fmt::Display for LossReason {
         f.write_str(match self {
             Self::NotRenewed => "no renewal was confirmed in time",
             Self::Gone => "the server no longer holds it",
+            Self::Failover => "another server took over, or it restarted, and does not hold it",
             Self::Ended => "its lease ended",
             Self::Shutdown => "the client was shut down",
         })

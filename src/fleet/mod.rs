@@ -276,6 +276,13 @@ impl Site {
         self.on_node(|node| node.bar(now)).unwrap_or_else(Some)
     }
 
+    /// Returns true if a lease that the server behind this connection does not have in this run may be put back at `now`.
+    pub(crate) fn reclaims(&self, generation: Generation, run: u64, now: Timestamp) -> bool {
+        let mut reclaims = false;
+        self.on_maker(generation, |node| reclaims = node.reclaims(run, now));
+        reclaims
+    }
+
     /// Returns the time from which on its grants count, as far as the client knows.
     pub(crate) fn counts_from(&self) -> Timestamp {
         self.on_node(Node::counts_from).unwrap_or(Timestamp::NEVER)

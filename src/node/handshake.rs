@@ -7,11 +7,13 @@ use std::time::Duration;
 use super::link::{Commands, Form, InFlight};
 use super::past::{Past, Role};
 use super::predecessors::Predecessors;
-use super::quarantine::Run;
+use super::quarantine::{Mark, Run};
 use super::shared::Shared;
 use crate::clock::Timestamp;
 use crate::error::Fault;
-use crate::script::{Arg, Call, PREFLIGHT, Reply};
+use crate::events;
+use crate::key;
+use crate::script::{Arg, Call, GRACE_MARK, PREFLIGHT, Reply};
 
 /// The server of a connection, and the connection's id there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,10 +45,11 @@ impl Handshake<'_> {
         let mut client_id = redis::cmd("CLIENT");
         client_id.arg("ID");
         let client_id = self.commands.send(client_id);
-        let run = self.meet().await?;
+        let mut run = self.meet().await?;
         let client_id = optional(self.answer(client_id).await)?.and_then(|reply| reply.number());
         let identity = Identity { client_id, run_id: run.id.clone() };
         self.check_rights().await?;
+        run.mark = self.mark(&run).await?;
 
         let killed = match predecessors.to_kill(&identity) {
             Some(client_id) => self.kill(client_id).await?,
@@ -88,7 +91,29 @@ impl Handshake<'_> {
             let of = if master.is_empty() { String::new() } else { format!(" of {master}") };
             return Err(Fault::Replica(of.into()));
         }
-        Ok(Run { id, uptime: uptime.map(Duration::from_secs), past, heard_at })
+        Ok(Run { id, uptime: uptime.map(Duration::from_secs), past, heard_at, mark: None })
+    }
+
+    /// Reads the server's mark, or leaves it, if this run with this history is news. Without it, the quarantine is longer.
+    async fn mark(&self, run: &Run) -> Result<Option<Mark>, Fault> {
+        let (Some(id), Some(history)) = (&run.id, &run.past.history) else { return Ok(None) };
+        let needed = {
+            let quarantine = self.shared.quarantine.lock();
+            quarantine.is_on() && !quarantine.is_known(run)
+        };
+        if !needed {
+            return Ok(None);
+        }
+        let args = [id, history].map(|text| Arg::Text(text.as_str().into())).into();
+        let call = Call { script: &GRACE_MARK, keys: vec![key::mark_key()], args };
+        let asked_at = self.shared.endpoint.clock.now();
+        let answer = self.answer(self.commands.call(&call, Form::WHOLE)).await;
+        if let Err(fault) = &answer {
+            events::mark_refused(&self.shared.endpoint.address(), fault);
+        }
+        let age_us = optional(answer)?.and_then(|reply| u64::try_from(reply.number()?).ok());
+        let heard_at = self.shared.endpoint.clock.now();
+        Ok(age_us.map(|us| Mark { age: Duration::from_micros(us), asked_at, heard_at }))
     }
 
     /// Refuses a server that keeps no locks, or only some of them.

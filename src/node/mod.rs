@@ -49,6 +49,7 @@ pub(crate) use hub::{Signal, Subscription};
 pub(crate) use link::{Form, Generation, Sent};
 pub(crate) use mailbox::{Epoch, Inbox, Letter, Mailbox, MailedGrant, Registration};
 pub(crate) use membership::{Membership, Reports, member_of};
+pub(crate) use quarantine::Source;
 pub(crate) use releases::{Detour, PendingRelease};
 #[cfg(test)]
 pub(crate) use sentinel::WatchFacts;
@@ -316,6 +317,21 @@ impl Node {
     /// Returns the time from which on its grants count, as far as the client knows.
     pub(crate) fn counts_from(&self) -> Timestamp {
         self.shared.quarantine.lock().until
+    }
+
+    /// Returns the last run of its server that the client met.
+    pub(crate) fn source(&self) -> Source {
+        Source { member: self.number(), run: self.shared.quarantine.lock().run }
+    }
+
+    /// Returns true if a lease that this run of its server does not have may be put back at `now`.
+    pub(crate) fn reclaims(&self, run: u64, now: Timestamp) -> bool {
+        self.shared.quarantine.lock().reclaims(run, now)
+    }
+
+    /// Returns true if a grant of its server counts only if the server confirms afterwards that it is still the same.
+    pub(crate) fn checks_grants(&self) -> bool {
+        self.shared.quarantine.lock().is_on()
     }
 
     pub(crate) fn status(&self) -> NodeStatus {

@@ -1,14 +1,23 @@
 //! Redlock's delayed restart, done by the client: if a server may have forgotten its locks, its grants do not count
-//! until every lease that it may have granted before is over. Pure: it takes the time as an argument and asks nothing.
+//! until every lease that it, or the server before it, may have granted is over. Pure: it takes the time as an argument
+//! and asks nothing.
 //!
 //! | the server that was met                     | when its grants count                                          |
 //! |---------------------------------------------|----------------------------------------------------------------|
-//! | is met for the first time                   | when it has been up for the quarantine and a second            |
-//! | the same, and it has followed another       | a quarantine from now: it does not say when it stopped         |
+//! | is met for the first time                   | when it has been up for the quarantine and a second, or a quarantine after its mark, whichever is earlier |
+//! | the same, and it has followed another       | a quarantine after its mark: it does not say when it stopped   |
 //! | is the same run with the same history       | when they did before                                           |
 //! | is another run, or has another history      | a quarantine from now                                          |
 //!
 //! The history is that of its data, see `past.rs`: a server that received the data of another has forgotten its own.
+//!
+//! The *mark* is a key on the server, which says when a client first met this run with this history (`grace_mark.lua`). It
+//! comes with the data of another server, and then names that one. So the first client after a promotion begins the
+//! quarantine for all, and a client that comes long after does not wait. A client that knew another server waits in full
+//! nevertheless, because its address may lead elsewhere.
+//!
+//! During the quarantine, the *grace*, holders put leases back that the server does not have. They may do so only until
+//! others' grants may count, which is a quarantine after the mark.
 //!
 //! What a server reports about its disk has no influence. Even if it writes an append-only file through now, the
 //! previous run may not have done so, or may have had another disk. A user who knows better sets the quarantine to
@@ -29,6 +38,38 @@ pub(super) struct Run {
     pub(super) past: Past,
     /// When this was reported.
     pub(super) heard_at: Timestamp,
+    /// `None` if it was not asked for, or if the server refused.
+    pub(super) mark: Option<Mark>,
+}
+
+/// What the mark says: how long a client has known this run with this history.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    pub(super) age: Duration,
+    /// The server read its clock between these times.
+    pub(super) asked_at: Timestamp,
+    pub(super) heard_at: Timestamp,
+}
+
+impl Mark {
+    /// Returns a time at or after the end of what began with the mark and lasts for `length`, if the server's clock and
+    /// this client's differ by at most 1 % in rate.
+    fn over_by(&self, length: Duration) -> Timestamp {
+        self.heard_at.plus(length.saturating_sub(self.age - self.age / 100))
+    }
+
+    /// Returns a time at or before that.
+    fn lasts_until(&self, length: Duration) -> Timestamp {
+        self.asked_at.plus(length.saturating_sub(self.age + self.age / 50))
+    }
+}
+
+/// One run of one server, with one history of its data, as this client has met it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Source {
+    /// The number of the node, of a cluster.
+    pub(crate) member: u32,
+    pub(crate) run: u64,
 }
 
 /// The time from which on the grants of a node count.
@@ -40,39 +81,63 @@ pub(super) struct Quarantine {
     pub(super) run: u64,
     history: Option<String>,
     pub(super) until: Timestamp,
+    /// Until then a lease that the last run does not have may be put back.
+    reclaims_until: Timestamp,
 }
 
 impl Quarantine {
     /// If `length` is zero, grants always count.
     pub(super) fn new(length: Duration) -> Self {
-        Self { length, run_id: None, run: 0, history: None, until: Timestamp::default() }
+        let never = Timestamp::default();
+        Self { length, run_id: None, run: 0, history: None, until: never, reclaims_until: never }
     }
 
     pub(super) fn is_on(&self) -> bool {
         !self.length.is_zero()
     }
 
-    /// A new connection leads to `run`. Returns true if that is not the run of the last connection.
-    pub(super) fn meet(&mut self, run: &Run) -> bool {
+    /// Returns true if `run` is the run of the last connection, with the same history.
+    pub(super) fn is_known(&self, run: &Run) -> bool {
         let first = self.run == 0;
         let history = &run.past.history;
         // If grants may not count, an unknown history is always another one.
         let same_history = self.history == *history && (history.is_some() || !self.is_on());
-        if !first && run.id.is_some() && run.id == self.run_id && same_history {
+        !first && run.id.is_some() && run.id == self.run_id && same_history
+    }
+
+    /// A new connection leads to `run`. Returns true if that is not the run of the last connection.
+    pub(super) fn meet(&mut self, run: &Run) -> bool {
+        if self.is_known(run) {
             return false;
         }
+        let first = self.run == 0;
         self.run += 1;
         self.run_id.clone_from(&run.id);
-        self.history.clone_from(history);
+        self.history.clone_from(&run.past.history);
         if self.is_on() {
-            self.until = match run.uptime {
-                Some(uptime) if first && !run.past.had_another => {
-                    run.heard_at.plus((self.length + ROUNDING).saturating_sub(uptime))
-                }
-                _ => run.heard_at.plus(self.length),
-            };
+            self.until = self.counts_from(run, first);
+            let others_count_from = run.mark.map(|mark| mark.lasts_until(self.length));
+            self.reclaims_until = others_count_from.map_or(self.until, |at| at.min(self.until));
         }
         !first
+    }
+
+    fn counts_from(&self, run: &Run, first: bool) -> Timestamp {
+        let in_full = run.heard_at.plus(self.length);
+        if !first {
+            return in_full;
+        }
+        let by_uptime = run
+            .uptime
+            .filter(|_| !run.past.had_another)
+            .map(|uptime| run.heard_at.plus((self.length + ROUNDING).saturating_sub(uptime)));
+        let by_mark = run.mark.map(|mark| mark.over_by(self.length));
+        by_uptime.into_iter().chain(by_mark).min().unwrap_or(in_full)
+    }
+
+    /// Returns true if a lease that this run does not have may be put back at `now`.
+    pub(super) fn reclaims(&self, run: u64, now: Timestamp) -> bool {
+        self.run == run && now < self.reclaims_until
     }
 }
 
@@ -92,7 +157,7 @@ mod tests {
     fn run(id: &str, uptime: u64, heard: u64) -> Run {
         let past = Past { history: Some("h".into()), ..Past::default() };
         let uptime = Some(Duration::from_secs(uptime));
-        Run { id: Some(id.into()), uptime, past, heard_at: at(heard) }
+        Run { id: Some(id.into()), uptime, past, heard_at: at(heard), mark: None }
     }
 
     fn of_history(history: Option<&str>, run: Run) -> Run {
@@ -144,6 +209,66 @@ mod tests {
         assert_eq!(quarantine.until, at(1060));
         quarantine.meet(&Run { heard_at: at(1030), ..met });
         assert_eq!(quarantine.until, at(1060));
+    }
+
+    fn marked(age: u64, run: Run) -> Run {
+        let Run { heard_at, .. } = run;
+        let asked_at = heard_at.minus(Duration::from_secs(1));
+        Run { mark: Some(Mark { age: Duration::from_secs(age), asked_at, heard_at }), ..run }
+    }
+
+    #[test]
+    fn a_promoted_server_seen_first_counts_from_its_mark() {
+        for (age, until) in [(0, 60.0), (10, 50.1), (60, 0.6), (61, 0.0), (100_000, 0.0)] {
+            let mut met = marked(age, run("a", 500, 1000));
+            met.past.had_another = true;
+            let mut quarantine = Quarantine::new(MINUTE);
+            assert!(!quarantine.meet(&met));
+            let after = quarantine.until.since(at(1000)).as_secs_f64();
+            assert!(quarantine.until >= at(1000) && (after - until).abs() < 0.01, "{age}: {after}");
+        }
+        let mut met = marked(10, run("a", 30, 1000));
+        for (had_another, until) in [(false, 1031), (true, 1051)] {
+            met.past.had_another = had_another;
+            let mut quarantine = Quarantine::new(MINUTE);
+            quarantine.meet(&met);
+            assert!(quarantine.until <= at(until), "the earlier of both: {:?}", quarantine.until);
+            assert!(quarantine.until >= at(until - 1));
+        }
+    }
+
+    #[test]
+    fn a_client_that_knew_another_server_waits_in_full_whatever_the_mark_says() {
+        let mut quarantine = Quarantine::new(MINUTE);
+        quarantine.meet(&run("a", 500, 1000));
+        let mut met = marked(50, run("b", 5000, 1020));
+        met.past.had_another = true;
+        assert!(quarantine.meet(&met));
+        assert_eq!(quarantine.until, at(1080));
+    }
+
+    #[test]
+    fn leases_are_put_back_until_grants_to_others_may_count() {
+        let reclaims = |quarantine: &Quarantine, run, second| quarantine.reclaims(run, at(second));
+        let mut quarantine = Quarantine::new(MINUTE);
+        quarantine.meet(&run("a", 500, 1000));
+        assert!(!reclaims(&quarantine, 1, 1000), "it has been up for long");
+        quarantine.meet(&marked(0, run("b", 500, 1010)));
+        assert!(reclaims(&quarantine, 2, 1010) && reclaims(&quarantine, 2, 1068));
+        assert!(!reclaims(&quarantine, 2, 1069), "from before the request on");
+        assert!(!reclaims(&quarantine, 1, 1010) && !reclaims(&quarantine, 3, 1010), "another run");
+        quarantine.meet(&marked(50, run("c", 500, 1020)));
+        assert!(reclaims(&quarantine, 3, 1027));
+        assert!(!reclaims(&quarantine, 3, 1028), "the server's clock may be slow");
+        assert_eq!(quarantine.until, at(1080));
+        quarantine.meet(&run("d", 500, 1030));
+        assert!(reclaims(&quarantine, 4, 1089), "without a mark, by its own time");
+        assert!(!reclaims(&quarantine, 4, 1090));
+        let mut off = Quarantine::new(Duration::ZERO);
+        for id in ["a", "b"] {
+            off.meet(&marked(0, run(id, 0, 1000)));
+        }
+        assert!(!reclaims(&off, 2, 1000));
     }
 
     #[test]

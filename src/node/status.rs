@@ -20,8 +20,8 @@ pub struct NodeStatus {
     /// The server's run id at the last connection; it changes with every start of the server. It is `None` if there was
     /// no connection yet, or if the server does not report it.
     pub run_id: Option<String>,
-    /// The time until which its grants do not count, by this host's clock; `None` if they count. See
-    /// [`restart_quarantine`](crate::ClientBuilder::restart_quarantine).
+    /// The time until which its grants do not count, by this host's clock; `None` if they count. After a failover this is
+    /// the end of the grace, until which waiters wait. See [`restart_quarantine`](crate::ClientBuilder::restart_quarantine).
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::maybe_time"))]
     pub quarantined_until: Option<SystemTime>,
     /// The reason why there is no connection.
@@ -38,7 +38,8 @@ pub struct NodeStatus {
 pub enum NodeState {
     /// The node is connected, and its grants count.
     Up,
-    /// The node is connected, but may have forgotten earlier grants, so its new grants do not count for a while.
+    /// The node is connected, but may have forgotten earlier grants, because it restarted or took over from another
+    /// server. Its new grants do not count for a while, and leases that it lost are put back.
     Quarantined,
     /// There is no connection; the client keeps trying to reconnect.
     Down,

@@ -2,6 +2,7 @@
 //! answers.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -82,6 +83,25 @@ impl Kind for Lock {
                 Arg::Number(ttl_ms(ttl)),
             ],
         }
+    }
+
+    fn reclaim(
+        &self,
+        ticket: &Ticket,
+        count: u32,
+        ttl: Duration,
+        tokens: RangeInclusive<u64>,
+    ) -> Call {
+        let mut args = vec![
+            Arg::Text(ticket.id.0.clone()),
+            Arg::Number(count.into()),
+            Arg::Number(ttl_ms(ttl)),
+            Arg::Number(*tokens.start()),
+            Arg::Number(*tokens.end()),
+            Arg::Number(self.retention_ms),
+        ];
+        args.extend(ticket.entry.clone().map(Arg::Text));
+        Call { script: &script::LOCK_RECLAIM, keys: self.keys(), args }
     }
 
     fn release(&self, ticket: &Ticket, keep: Duration) -> Call {

@@ -39,11 +39,13 @@ pub(crate) async fn connect(server: &Server) -> Client {
     Client::connect(&server.url()).await.expect("the server accepts the client")
 }
 
-/// The keys of the server, but for the fencing counters, which outlive their locks.
+/// The keys of the server, but for the fencing counters, which outlive their locks, and the mark.
 pub(crate) async fn lock_keys(server: &Server) -> Vec<String> {
     let keys = server.command(&["KEYS", "*"]).await;
     let keys: Vec<String> = redis::from_redis_value(keys).expect("a list of names");
-    keys.into_iter().filter(|key| !key.starts_with("leasehold_token:")).collect()
+    keys.into_iter()
+        .filter(|key| !key.starts_with("leasehold_token:") && key != "leasehold_mark")
+        .collect()
 }
 
 pub(crate) async fn exists(server: &Server, name: &str) -> bool {

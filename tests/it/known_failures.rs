@@ -162,7 +162,7 @@ async fn a_lock_is_renewed_whose_last_renewal_failed() {
     assert!(guard.is_held(), "its time is not over");
     server.restart().await;
     let reason = soon("it is told", guard.lost()).await;
-    assert!(matches!(reason, LossReason::Gone | LossReason::NotRenewed), "{reason:?}");
+    assert!(matches!(reason, LossReason::Failover | LossReason::NotRenewed), "{reason:?}");
     let answer = guard.unlock().await;
     assert!(matches!(answer, Err(Error::Lost { .. })), "{answer:?}");
     let guard = lock.lock_with_timeout(LIMIT).await.expect("free");

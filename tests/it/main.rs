@@ -12,6 +12,7 @@ mod counters;
 mod counts;
 mod endings;
 mod events;
+mod failover;
 mod fair;
 mod holds;
 mod invariants;

@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::config::Terms;
 use crate::engine::kind::Refusal;
 use crate::engine::quorum::{Attempt, Grant, Outcome};
-use crate::error::{Error, Fault, LossReason};
+use crate::error::{Error, Fault};
 use crate::key::LeaseId;
 use crate::owner::Place;
 
@@ -110,7 +110,7 @@ impl Gate {
     /// does only when the last lease has ended there.
     fn lose_what_is_held(self: &Arc<Self>) {
         if let Some(hold) = self.current_hold() {
-            hold.lease.lose(LossReason::Gone);
+            hold.lease.lose(hold.lease.why_missing());
             self.notice_loss();
         }
     }
@@ -211,7 +211,11 @@ impl Claim {
         let gate = self.gate.clone();
         gate.update(|state, _| {
             self.close(state);
-            let since = state.trouble.as_ref().map_or(self.began_at, |trouble| trouble.since);
+            let since = match fault.quarantine() {
+                // The server answers. A failure counts from the end on.
+                Some(left) => gate.engine.clock.now().plus(left),
+                None => state.trouble.as_ref().map_or(self.began_at, |trouble| trouble.since),
+            };
             state.trouble = Some(Box::new(Trouble { since, fault: fault.clone() }));
         });
     }

@@ -146,7 +146,9 @@ impl Queueing {
                 claim.refused(refusal);
             }
             Err(fault) if fault.may_pass() => {
-                self.pause_until = self.now().plus(self.gate.failure_pause(self.failures));
+                // Nothing is granted before the end of a quarantine, and everything may be from then on.
+                let pause = || self.gate.failure_pause(self.failures);
+                self.pause_until = self.now().plus(fault.quarantine().unwrap_or_else(pause));
                 self.failures += 1;
                 if request.attempt.may_be_queued() {
                     self.keep(request);

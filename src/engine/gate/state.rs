@@ -82,8 +82,19 @@ pub(super) struct Begun {
 /// The servers gave no usable answer.
 #[derive(Clone)]
 pub(super) struct Trouble {
+    /// The end of the quarantine, if it is one.
     pub(super) since: Timestamp,
     pub(super) fault: Fault,
+}
+
+impl Trouble {
+    /// Returns the fault as it is at `now`.
+    pub(super) fn fault_at(&self, now: Timestamp) -> Fault {
+        match self.fault.quarantine() {
+            Some(_) => Fault::Quarantined(self.since.since(now)),
+            None => self.fault.clone(),
+        }
+    }
 }
 
 pub(super) struct SeenRefusal {

@@ -48,7 +48,7 @@ impl Gate {
         let lock = self.kind.name();
         let refusal = match (state.current_hold(), &state.trouble, &state.refusal, &state.last) {
             (Some(hold), ..) => hold.as_refusal(now),
-            (_, Some(trouble), ..) => return self.error(trouble.fault.clone()),
+            (_, Some(trouble), ..) => return self.error(trouble.fault_at(now)),
             (.., Some(seen), _) => Refusal {
                 remaining: seen
                     .refusal

@@ -9,6 +9,7 @@
 //! What is decided about a lease and the request that follows from it are one step under its mutex: nothing
 //! is renewed or counted behind its release.
 
+mod reclaiming;
 mod renewing;
 mod state;
 mod writing;
@@ -21,6 +22,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use reclaiming::Missing;
 use state::{News, Phase, State, end_of_hold, first_renewal, look_by};
 
 use super::kind::{Kind, Ticket};
@@ -111,6 +113,7 @@ impl Lease {
                 renew_until: end_of_hold(terms.max_hold, grant.began_at),
                 renew_at: grant.began_at.plus(first_renewal(grant.lasts, grant.ttl)),
                 renewing: false,
+                hurried: false,
                 look_at: look_by(&grant.footholds, patience),
                 footholds: grant.footholds,
                 confirmed: true,
@@ -245,6 +248,7 @@ impl Lease {
                     let now = self.clock.now();
                     events.renewal_failed(self.used(&user), &fault, remaining, now);
                 }
+                News::Reclaimed => events.lock_reclaimed(self.used(&user)),
                 News::PutBack { node } => {
                     events::lease_put_back(&node, self.kind.name(), self.id());
                 }

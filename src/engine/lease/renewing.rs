@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::reclaiming::Missing;
 use super::state::{News, Phase, State, look_by};
 use super::{Due, Lease};
 use crate::clock::Timestamp;
@@ -48,6 +49,7 @@ impl Lease {
             return Due { renewal: None, next_at: None };
         }
         let mut question = None;
+        state.hurried = state.renewing;
         if state.renews() {
             state.renew_at = now;
         } else if !state.renewing && !state.count_in_flight {
@@ -73,39 +75,54 @@ impl Lease {
         self.quorum.renewed(&*self.kind, renewal, within, again).await
     }
 
-    /// Takes in the answer to a renewal; when the watchdog should look again.
+    /// Takes in the answer to a renewal. What follows is what puts the lease back, if that can be.
     pub(crate) fn renewed(
         &self,
         renewal: &mut Renewal,
         answer: Result<bool, Fault>,
         now: Timestamp,
-    ) -> Option<Timestamp> {
+    ) -> Due {
+        let over = Due { renewal: None, next_at: None };
         // An answer that comes after the end comes too late.
         let standing = self.check(now);
         let mut state = self.state.lock();
         state.renewing = false;
         if standing.is_err() || state.phase != Phase::Held {
-            return None;
+            return over;
         }
+        let mut reclaim = None;
         match answer {
+            Ok(true) if self.is_late(renewal, now) => {
+                drop(state);
+                self.lose(LossReason::Failover);
+                return over;
+            }
             Ok(true) => {
                 state.confirm(renewal);
+                self.noted(&mut state, renewal);
                 self.absorb(&mut state, renewal, now);
             }
-            Ok(false) => {
-                drop(state);
-                self.lose(LossReason::Gone);
-                return None;
-            }
+            Ok(false) => match self.missing(&mut state, renewal, now) {
+                Missing::Reclaiming(sent) => {
+                    state.renewing = true;
+                    reclaim = Some(*sent);
+                }
+                Missing::Unknown(fault) => self.retry(&mut state, now, fault),
+                Missing::Lost(reason) => {
+                    drop(state);
+                    self.lose(reason);
+                    return over;
+                }
+            },
             Err(fault) => {
                 state.confirmed = false;
                 self.absorb(&mut state, renewal, now);
                 self.retry(&mut state, now, fault);
             }
         }
-        let next_at = state.next_at();
+        let next_at = Some(state.next_at());
         self.tell_news(state);
-        Some(next_at)
+        Due { renewal: reclaim, next_at }
     }
 
     /// Takes in what each node said in a renewal. Where the lease is missing it is put back, if a majority has it.
@@ -161,7 +178,8 @@ impl Lease {
     /// Nothing is known: the old deadline stands, and it is tried again before long.
     pub(super) fn retry(&self, state: &mut State, now: Timestamp, fault: Fault) {
         let most = (state.ttl / 10).min(LONGEST_RETRY);
-        state.renew_at = now.plus(self.clock.jitter(most / 4, most));
+        let hurried = std::mem::take(&mut state.hurried);
+        state.renew_at = if hurried { now } else { now.plus(self.clock.jitter(most / 4, most)) };
         state.news.push(News::RenewalFailed { fault, remaining: state.deadline.since(now) });
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct State {
     pub(super) keep_until: Timestamp,
     pub(super) renew_at: Timestamp,
     pub(super) renewing: bool,
+    /// Another renewal follows at once if the one on its way has no usable answer.
+    pub(super) hurried: bool,
     /// What each node has of it, as far as is known, and when to look for answers that were not waited for.
     pub(super) footholds: PerNode<Foothold>,
     pub(super) look_at: Timestamp,
@@ -49,6 +51,7 @@ pub(super) struct State {
 pub(super) enum News {
     RenewalFailed { fault: Fault, remaining: Duration },
     PutBack { node: Arc<str> },
+    Reclaimed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +101,7 @@ impl State {
         self.renew_at = sent_at.plus(self.ttl / 3);
         self.confirmed = true;
         self.count_written = renewal.count;
+        self.hurried = false;
     }
 
     /// The servers were asked at `at` to keep it for `ttl` from then on.

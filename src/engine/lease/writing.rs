@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Lease;
+use super::reclaiming::Missing;
 use super::state::{Phase, State, end_of_hold};
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms, drift};
@@ -17,7 +18,8 @@ impl Lease {
         self.write_count(&mut state)
     }
 
-    /// Takes in the answer to an update of the count; the next one, if the count has changed meanwhile.
+    /// Takes in the answer to an update of the count. Returns the next one, if the count has changed meanwhile, or what
+    /// puts the lease back.
     pub(crate) fn count_written(
         &self,
         update: &mut Renewal,
@@ -29,17 +31,26 @@ impl Lease {
             Ok(true) => {
                 state.count_written = update.count;
                 if state.phase == Phase::Held {
+                    self.noted(&mut state, update);
                     self.absorb(&mut state, update, self.clock.now());
                 }
                 let next = self.write_count(&mut state);
                 self.tell_news(state);
                 next
             }
-            Ok(false) => {
-                drop(state);
-                self.lose(LossReason::Gone);
-                None
-            }
+            Ok(false) if state.phase != Phase::Held => None,
+            Ok(false) => match self.missing(&mut state, update, self.clock.now()) {
+                Missing::Reclaiming(reclaim) => {
+                    state.renewing = true;
+                    Some(*reclaim)
+                }
+                Missing::Unknown(_) => None,
+                Missing::Lost(reason) => {
+                    drop(state);
+                    self.lose(reason);
+                    None
+                }
+            },
             // The next renewal writes it.
             Err(_) => None,
         }
@@ -106,6 +117,21 @@ impl Lease {
         Ok(renewal)
     }
 
+    /// Takes in that the server does not have the lease that a widening asked about.
+    pub(crate) fn not_widened(&self, renewal: &Renewal, now: Timestamp) -> Missing {
+        let mut state = self.state.lock();
+        let missing = match state.phase {
+            Phase::Held => self.missing(&mut state, renewal, now),
+            Phase::Lost(reason) => Missing::Lost(reason),
+            Phase::Released => Missing::Lost(LossReason::Ended),
+        };
+        drop(state);
+        if let Missing::Lost(reason) = missing {
+            self.lose(reason);
+        }
+        missing
+    }
+
     /// Takes in the answer to a widening: the lease lasts as `terms` ask from now on.
     pub(crate) fn widened(
         &self,
@@ -121,7 +147,13 @@ impl Lease {
             Phase::Lost(reason) => return Err(reason),
             Phase::Released => return Err(LossReason::Ended),
         }
+        if self.is_late(renewal, now) {
+            drop(state);
+            self.lose(LossReason::Failover);
+            return Err(LossReason::Failover);
+        }
         state.confirm(renewal);
+        self.noted(&mut state, renewal);
         self.absorb(&mut state, renewal, now);
         if let LeaseTerms::Watched(ttl) = terms.lease {
             if !state.watched {

@@ -175,7 +175,8 @@ impl Attempt {
     }
 
     /// Takes the lock as a message has granted it. `None`: the grant must be confirmed by another ask before anybody
-    /// uses it, because the time when it began is not known, or too little of it is left.
+    /// uses it, because the time when it began is not known, too little of it is left, or more must be
+    /// true of the server for a grant to count.
     ///
     /// The deadline counts from a time that is certainly before the grant (invariant 2).
     pub(crate) fn take_up(&mut self, mailed: &MailedGrant, fixed: bool) -> Option<Grant> {
@@ -189,8 +190,10 @@ impl Attempt {
         let stepped = mailed.received_at < began_at;
         let enough = (lasts / 2).max(quorum.config.min_validity);
         let short = deadline.since(now) < enough || (fixed && lasts < ttl);
-        // What a message grants is known to the replicas only once an ask was confirmed by them.
-        if stepped || short || node.bar(now).is_some() || quorum.config.synced > 0 {
+        // A message does not say whether the server was demoted and promoted since the last ask, nor whether its replicas
+        // know of the grant.
+        let counts = node.bar(now).is_none() && !node.checks_grants() && quorum.config.synced == 0;
+        if stepped || short || !counts {
             return None;
         }
         let acquires = std::mem::take(&mut self.undo.acquires);
@@ -203,7 +206,10 @@ impl Attempt {
             ends_by: self.ends_by,
             block: self.block,
             block_end: mailed.block_end,
-            footholds: acquires.into_iter().map(Foothold::asked).collect(),
+            footholds: acquires
+                .into_iter()
+                .map(|one| Foothold::asked(one, node.source()))
+                .collect(),
         })
     }
 

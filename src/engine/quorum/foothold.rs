@@ -14,12 +14,14 @@ use crate::engine::kind::{Answer, Kind, Ticket};
 use crate::engine::round::{Vote, read};
 use crate::error::Fault;
 use crate::fleet::Site;
-use crate::node::{Generation, Sent};
+use crate::node::{Generation, Sent, Source};
 
 /// One node's part of a lease.
 #[derive(Default)]
 pub(crate) struct Foothold {
     acquires: Acquires,
+    /// The server that confirmed it last. Of use where there is only one for the lock.
+    source: Source,
     /// `None` until there is something to remember, and always where there is one node only.
     memory: Option<Box<Memory>>,
 }
@@ -82,8 +84,8 @@ pub(crate) struct Heal<'a> {
 
 impl Foothold {
     /// What is known of a single node, where nothing need be remembered.
-    pub(super) fn asked(acquires: Acquires) -> Self {
-        Self { acquires, memory: None }
+    pub(super) fn asked(acquires: Acquires, source: Source) -> Self {
+        Self { acquires, source, memory: None }
     }
 
     /// What an acquire left on a node.
@@ -95,7 +97,7 @@ impl Foothold {
         now: Timestamp,
         alone: bool,
     ) -> Self {
-        let mut foothold = Self::asked(acquires);
+        let mut foothold = Self::asked(acquires, vote.source());
         if alone {
             return foothold;
         }
@@ -115,6 +117,22 @@ impl Foothold {
 
     pub(crate) fn acquires(&self) -> Acquires {
         self.acquires
+    }
+
+    /// Takes in the only node's answer to a renewal: it has the lease.
+    pub(crate) fn confirmed(&mut self, renewal: &Renewal) {
+        self.source = renewal.source();
+    }
+
+    /// Returns the only server, in the run and with the history in which it confirmed the lease last.
+    pub(crate) fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Takes in that the lease is put back on the only node.
+    pub(crate) fn reclaimed(&mut self, reclaim: &Renewal) {
+        let sent_on = reclaim.round.votes.first().and_then(Vote::sent_on);
+        self.acquires = self.acquires.and(sent_on);
     }
 
     fn memory(&mut self) -> &mut Memory {

@@ -27,7 +27,7 @@ pub(crate) use foothold::{Foothold, Heal};
 pub(crate) use release::Release;
 
 use super::kind::Kind;
-use super::round::{PerNode, Round, Rules};
+use super::round::{PerNode, Round, Rules, Vote};
 use super::tally::{Verdict, majority};
 use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
@@ -35,7 +35,7 @@ use crate::error::{Error, Fault, NodeFailure};
 use crate::events::Events;
 use crate::fleet::{Path, Site};
 use crate::key::LeaseId;
-use crate::node::{Node, Sent, Signal, Subscription};
+use crate::node::{Node, Sent, Signal, Source, Subscription};
 use crate::script::{Call, Reply};
 
 /// The servers of a client.
@@ -103,7 +103,8 @@ impl Quorum {
         if let Some((_, fault)) = in_vain.nth(spare) {
             return fault.clone();
         }
-        let lasting = faults.iter().filter(|(_, fault)| !fault.may_pass()).count() > spare;
+        let lasts = |fault: &Fault| !fault.may_pass() || fault.quarantine().is_some();
+        let lasting = faults.iter().filter(|(_, fault)| lasts(fault)).count() > spare;
         let failure =
             |(node, fault): (usize, Fault)| NodeFailure::new(&self.sites[node].address(), fault);
         Fault::NoMajority { failures: faults.into_iter().map(failure).collect(), lasting }
@@ -202,10 +203,35 @@ impl Quorum {
         ttl: Duration,
     ) -> Result<Renewal, Fault> {
         let round = Round::renew(&self.sites, &self.clock, kind.renew(id, count, ttl));
-        if round.votes.iter().any(|vote| vote.is_pending()) {
-            return Ok(Renewal { round, count, ttl });
+        self.pending(Renewal { round, count, ttl, reclaims: false })
+    }
+
+    /// Sends what puts a lease back on the only server, which has lost it. Like an acquire, it must be followed by a
+    /// release. Its answer is read like that of a renewal, which it also is.
+    pub(crate) fn reclaim(&self, call: Call, count: u32, ttl: Duration) -> Result<Renewal, Fault> {
+        let round = Round::reclaim(&self.sites, &self.clock, call);
+        self.pending(Renewal { round, count, ttl, reclaims: true })
+    }
+
+    /// Returns true if a lease that the server that answered `renewal` does not have may be put back there now.
+    pub(crate) fn may_reclaim(&self, renewal: &Renewal, now: Timestamp) -> bool {
+        let ([site], Some(vote)) = (&*self.sites, renewal.round.votes.first()) else {
+            return false;
+        };
+        vote.sent_on().is_some_and(|on| site.reclaims(on, vote.run, now))
+    }
+
+    /// Returns the server that has the lock now, if there is only one for it.
+    pub(crate) fn source(&self) -> Option<Source> {
+        let [site] = &*self.sites else { return None };
+        Some(site.node()?.source())
+    }
+
+    fn pending(&self, renewal: Renewal) -> Result<Renewal, Fault> {
+        if renewal.round.votes.iter().any(|vote| vote.is_pending()) {
+            return Ok(renewal);
         }
-        Err(self.no_majority(round.faults(&Fault::Closed)))
+        Err(self.no_majority(renewal.round.faults(&Fault::Closed)))
     }
 
     /// Whether the lease is held still; a fault where that is not known. `again` sends the call again
@@ -283,12 +309,19 @@ pub(crate) struct Renewal {
     pub(super) round: Round<bool>,
     pub(crate) count: u32,
     pub(crate) ttl: Duration,
+    /// It puts the lease back.
+    pub(crate) reclaims: bool,
 }
 
 impl Renewal {
     /// Before its sending.
     pub(crate) fn sent_at(&self) -> Timestamp {
         self.round.sent_at
+    }
+
+    /// Returns the only server that it was sent to.
+    pub(crate) fn source(&self) -> Source {
+        self.round.votes.first().map_or(Source::default(), Vote::source)
     }
 }
 

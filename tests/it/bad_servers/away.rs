@@ -49,7 +49,7 @@ async fn a_server_that_dies_and_comes_back_empty_costs_the_holder_the_lock() {
     server.restart().await;
     let back_at = Instant::now();
     let reason = soon("it is told", guard.lost()).await;
-    assert!(matches!(reason, LossReason::Gone | LossReason::NotRenewed), "{reason:?}");
+    assert!(matches!(reason, LossReason::Failover | LossReason::NotRenewed), "{reason:?}");
     assert!(back_at.elapsed() < server.widened(950 * MS), "{:?}", back_at.elapsed());
     let error = guard.unlock().await.expect_err("lost");
     assert!(matches!(error, Error::Lost { .. }), "{error:?}");

@@ -41,6 +41,7 @@ async fn a_client_for_threads_finds_the_master_too() {
     let url = sentinel.url();
     let used = tokio::task::spawn_blocking(move || {
         let builder = blocking::Client::builder().sentinel(MASTER, [url]);
+        let builder = builder.restart_quarantine(Duration::ZERO);
         let client = builder.connect_blocking().expect("connected");
         client.mutex("n").lock().expect("free").unlock().expect("held");
         client.nodes().remove(0).address
@@ -54,7 +55,8 @@ async fn sentinels_and_servers_have_logins_and_a_database_of_their_own() {
     let auth = format!("sentinel auth-pass {MASTER} of-the-servers\n");
     let lines = format!("sentinel monitor {MASTER} 127.0.0.1 {} 1\n{auth}", server.port());
     let sentinel = Server::sentinel_with_password(&lines, "of-the-sentinels").await;
-    let builder = |url: String| Client::builder().sentinel(MASTER, [url]);
+    let builder =
+        |url: String| Client::builder().sentinel(MASTER, [url]).restart_quarantine(Duration::ZERO);
     let right = builder(sentinel.url()).server_login("default", "of-the-servers");
     let client = right.clone().server_database(3).connect().await.expect("both are right");
     let guard = soon("the lock", client.mutex("n").lock()).await.expect("free");
@@ -145,7 +147,10 @@ async fn a_sentinel_that_is_still_starting_is_waited_for() {
     let lines = format!("sentinel monitor {MASTER} 127.0.0.1 {} 1\n", server.port());
     let sentinel = Server::sentinel(&lines).await;
     sentinel.kill();
-    let connecting = tokio::spawn(Client::builder().sentinel(MASTER, [sentinel.url()]).connect());
+    let connecting = {
+        let builder = Client::builder().sentinel(MASTER, [sentinel.url()]);
+        tokio::spawn(builder.restart_quarantine(Duration::ZERO).connect())
+    };
     sentinel.restart().await;
     let client = soon("it connects", connecting).await.expect("no panic").expect("it is there");
     soon("the lock", client.mutex("n").lock()).await.expect("free").unlock().await.expect("held");

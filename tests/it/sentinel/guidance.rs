@@ -47,7 +47,7 @@ async fn the_first_report_is_followed_although_the_old_master_still_answers() {
     let reported_at = Instant::now();
     let lost = soon("the holder is told", guard.lost()).await;
     let took = reported_at.elapsed();
-    assert_eq!(lost, LossReason::Gone);
+    assert_eq!(lost, LossReason::Failover);
     // A renewal would have told after a third of the TTL.
     assert!(took < old.widened(Duration::from_millis(500)), "{took:?}");
     let next = soon("the next one", waiting).await.expect("no panic").expect("free there");

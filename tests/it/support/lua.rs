@@ -12,17 +12,21 @@ pub(crate) const LOCK_ACQUIRE: &str = script!("queue", "lock_acquire");
 pub(crate) const LOCK_RENEW: &str = script!("lock_renew");
 pub(crate) const LOCK_RELEASE: &str = script!("queue", "lock_release");
 pub(crate) const LOCK_STATUS: &str = script!("queue", "lock_status");
+pub(crate) const LOCK_RECLAIM: &str = script!("lock_reclaim");
 pub(crate) const FENCE_RAISE: &str = script!("fence_raise");
 pub(crate) const FORCE_UNLOCK: &str = script!("queue", "force_unlock");
+pub(crate) const GRACE_MARK: &str = script!("grace_mark");
 pub(crate) const PREFLIGHT: &str = script!("preflight");
 
 /// All of them by name.
-pub(crate) const ALL: [(&str, &str); 7] = [
+pub(crate) const ALL: [(&str, &str); 9] = [
     ("lock_acquire", LOCK_ACQUIRE),
     ("lock_renew", LOCK_RENEW),
     ("lock_release", LOCK_RELEASE),
     ("lock_status", LOCK_STATUS),
+    ("lock_reclaim", LOCK_RECLAIM),
     ("fence_raise", FENCE_RAISE),
     ("force_unlock", FORCE_UNLOCK),
+    ("grace_mark", GRACE_MARK),
     ("preflight", PREFLIGHT),
 ];

@@ -169,4 +169,5 @@ fn first_line(name: &str) -> &'static str {
     own.lines().next().expect("a first line")
 }
 
-const ABOUT_A_LEASE: [&str; 4] = ["lock_acquire", "lock_renew", "lock_release", "fence_raise"];
+const ABOUT_A_LEASE: [&str; 5] =
+    ["lock_acquire", "lock_renew", "lock_reclaim", "lock_release", "fence_raise"];

@@ -1,5 +1,6 @@
 //! What a node answered in time, late, or not at all.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::*;
@@ -121,6 +122,10 @@ impl Kind for Plain {
     }
 
     fn renew(&self, _: &LeaseId, _: u32, _: Duration) -> Call {
+        call()
+    }
+
+    fn reclaim(&self, _: &Ticket, _: u32, _: Duration, _: RangeInclusive<u64>) -> Call {
         call()
     }
 

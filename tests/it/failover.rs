@@ -1,0 +1,360 @@
+//! One deployment whose server changes: restarts without data, promotions that lost the last writes, an address that leads
+//! elsewhere. Holders put their leases back, and nobody else gets the lock before the grace is over.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use leasehold::{Client, ClientBuilder, Error, Guard, LossReason, Mutex, NodeState};
+use redis::Value;
+
+use crate::{
+    checks::{AT_ONCE, LIMIT, exists, soon},
+    support::{Proxy, Server, eventually, subscribers},
+};
+
+const MS: Duration = Duration::from_millis(1);
+const TTL: Duration = Duration::from_secs(3);
+const GRACE: Duration = Duration::from_secs(4);
+const QUEUE: &str = "leasehold_queue:{n}";
+
+/// A master, a replica that follows it, and an address that leads to one of them.
+struct Pair {
+    master: Server,
+    replica: Server,
+    address: Proxy,
+}
+
+impl Pair {
+    async fn start() -> Self {
+        let master = Server::with(&["--repl-diskless-sync-delay", "0"]).await;
+        let replica = Server::start().await;
+        let address = Proxy::start(master.port()).await;
+        let pair = Self { master, replica, address };
+        follow(&pair.replica, &pair.master).await;
+        // A master that gets its first replica begins another history. Nobody has met it before.
+        pair.season().await;
+        pair
+    }
+
+    /// Waits until a first client is not kept waiting by the master's short life, or by its first replica.
+    async fn season(&self) {
+        let client = self.client().await;
+        eventually(LIMIT, "its grants count", async || client.is_ready()).await;
+        client.shutdown().await;
+    }
+
+    fn builder(&self) -> ClientBuilder {
+        Client::builder().nodes([self.address.url()]).ttl(TTL).restart_quarantine(GRACE)
+    }
+
+    async fn client(&self) -> Client {
+        connected(self.builder()).await
+    }
+
+    /// What is written from now on does not reach the replica.
+    async fn cut_replication(&self) {
+        self.replica.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
+        eventually(LIMIT, "it is not followed", async || {
+            info(&self.master).await.contains("connected_slaves:0")
+        })
+        .await;
+    }
+
+    /// The master is dead, and then its replica is promoted.
+    async fn promote(&self) {
+        self.master.kill();
+        self.replica.command(&["REPLICAOF", "NO", "ONE"]).await;
+    }
+
+    fn switch(&self) {
+        self.address.lead_to(self.replica.port());
+    }
+}
+
+async fn connected(builder: ClientBuilder) -> Client {
+    builder.connect().await.expect("the server accepts the client")
+}
+
+async fn follow(replica: &Server, master: &Server) {
+    replica.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]).await;
+    eventually(LIMIT, "it follows", async || {
+        info(replica).await.contains("master_link_status:up")
+            && info(master).await.contains("state=online")
+    })
+    .await;
+}
+
+async fn info(server: &Server) -> String {
+    redis::from_redis_value(server.command(&["INFO", "replication"]).await).expect("a text")
+}
+
+async fn holder_on(server: &Server, name: &str) -> String {
+    let fields = server.command(&["HKEYS", name]).await;
+    let fields: Vec<String> = redis::from_redis_value(fields).expect("a list");
+    fields.concat()
+}
+
+/// The time until which the grants of its only server do not count.
+fn grace_of(client: &Client) -> Option<SystemTime> {
+    client.nodes()[0].quarantined_until
+}
+
+async fn in_grace(client: &Client) {
+    let quarantined = async || client.nodes()[0].state == NodeState::Quarantined;
+    eventually(LIMIT, "it has met the server", quarantined).await;
+}
+
+/// The lease was put back with the same id, and the guard never noticed.
+async fn keeps(guard: &Guard, client: &Client, server: &Server, leases: u64) {
+    let put_back = async || {
+        assert!(guard.is_held(), "it is never lost");
+        client.stats().reclaimed == leases
+    };
+    eventually(LIMIT, "it is put back", put_back).await;
+    assert!(is_on(guard, server).await);
+}
+
+async fn is_on(guard: &Guard, server: &Server) -> bool {
+    holder_on(server, guard.name()).await == *guard.holder().as_str()
+}
+
+fn waiting(lock: Mutex) -> tokio::task::JoinHandle<(Result<Guard, Error>, SystemTime)> {
+    tokio::spawn(async move {
+        let guard = lock.lock().await;
+        (guard, SystemTime::now())
+    })
+}
+
+#[tokio::test]
+async fn a_holder_keeps_its_lock_over_a_promotion_that_lost_it_and_nobody_else_gets_it() {
+    let pair = Pair::start().await;
+    let (holder, other) = (pair.client().await, pair.client().await);
+    pair.cut_replication().await;
+    let guard = holder.mutex("n").lock().await.expect("free");
+    let token = guard.token();
+    let waiter = waiting(other.mutex("n"));
+    eventually(LIMIT, "it waits", async || other.stats().waiters == 1).await;
+
+    pair.promote().await;
+    assert!(!exists(&pair.replica, "n").await, "the write was lost");
+    pair.switch();
+    keeps(&guard, &holder, &pair.replica, 1).await;
+    assert_eq!(guard.token(), token);
+    in_grace(&other).await;
+    let until = grace_of(&other).expect("seen just now");
+    let error = other.mutex("m").try_lock().await.expect_err("its grants do not count");
+    assert!(error.to_string().contains("do not count for another"), "{error}");
+    assert!(matches!(error, Error::Unavailable { .. }) && error.is_retryable());
+
+    soon("it is held", guard.unlock()).await.expect("held");
+    let (next, at) = soon("the grace ends", waiter).await.expect("it runs");
+    let next = next.expect("free");
+    assert!(at >= until, "not before its end");
+    assert!(at.duration_since(until).expect("after it") < AT_ONCE, "woken at its end");
+    assert!(next.token() > token, "{} after {token}", next.token());
+    next.unlock().await.expect("held");
+    assert_eq!(holder.stats().lost_in_failovers, 0);
+}
+
+#[tokio::test]
+async fn a_restart_without_data_takes_no_lock_away() {
+    let server = Server::start().await;
+    let client =
+        connected(Client::builder().nodes([server.url()]).ttl(TTL).restart_quarantine(GRACE));
+    let client = client.await;
+    eventually(LIMIT, "its grants count", async || client.is_ready()).await;
+    let me = client.owner();
+    let lock = client.mutex("watched").owned_by(&me);
+    let watched = lock.lock().await.expect("free");
+    let fixed = client.mutex("fixed").with_lease(GRACE).lock().await.expect("free");
+    let nested = lock.lock().await.expect("its own");
+    server.kill();
+    server.restart().await;
+    let both_back = async || client.stats().reclaimed == 2;
+    eventually(LIMIT, "both are put back", both_back).await;
+    for guard in [&watched, &fixed] {
+        assert!(guard.is_held());
+        assert!(is_on(guard, &server).await);
+    }
+    assert_eq!(
+        server.command(&["HVALS", "watched"]).await,
+        Value::Array(vec![Value::BulkString(b"2".into())])
+    );
+    let left = server.command(&["PTTL", "fixed"]).await;
+    assert!(matches!(left, Value::Int(ms) if ms < GRACE.as_millis() as i64), "{left:?}");
+    soon("its lease ends", fixed.lost()).await;
+    assert_eq!(fixed.lost().await, LossReason::Ended);
+    drop((nested, fixed));
+    watched.unlock().await.expect("held");
+    eventually(LIMIT, "it is free", async || !exists(&server, "watched").await).await;
+}
+
+/// The data of the new master is from before the last release and the last grant, which were one write.
+#[tokio::test]
+async fn the_lease_before_it_does_not_keep_a_holder_from_its_lock() {
+    let pair = Pair::start().await;
+    let (first, second) = (pair.client().await, pair.client().await);
+    let before = first.mutex("n").lock().await.expect("free");
+    eventually(LIMIT, "the replica has it", async || is_on(&before, &pair.replica).await).await;
+    let stale = holder_on(&pair.replica, "n").await;
+    pair.cut_replication().await;
+    let waiter = waiting(second.mutex("n"));
+    eventually(LIMIT, "it waits", async || second.stats().waiters == 1).await;
+    before.unlock().await.expect("held");
+    let guard = soon("its turn", waiter).await.expect("it runs").0.expect("free");
+
+    pair.promote().await;
+    assert_eq!(holder_on(&pair.replica, "n").await, stale);
+    pair.switch();
+    keeps(&guard, &second, &pair.replica, 1).await;
+    guard.unlock().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_client_that_comes_long_after_a_promotion_does_not_wait() {
+    let pair = Pair::start().await;
+    pair.promote().await;
+    pair.switch();
+    let first = connected(pair.builder()).await;
+    assert!(!first.is_ready(), "it cannot know when the server was promoted");
+    let until = grace_of(&first).expect("it waits");
+    let second = connected(pair.builder()).await;
+    let also_until = grace_of(&second).expect("it waits, too");
+    assert!(also_until < until + 500 * MS, "the first began the grace for all");
+    eventually(LIMIT, "the grace is over", async || first.is_ready()).await;
+    // The clocks of the client and the server may differ in rate.
+    let over = async || SystemTime::now() > until + GRACE / 50;
+    eventually(LIMIT, "it is over by any clock", over).await;
+
+    let late = connected(pair.builder()).await;
+    assert!(late.is_ready() && grace_of(&late).is_none());
+    let guard = late.mutex("n").try_lock().await.expect("it counts at once").expect("free");
+    guard.unlock().await.expect("held");
+
+    // A mark that was lost costs a grace, and no more.
+    pair.replica.command(&["DEL", "leasehold_mark"]).await;
+    let late = connected(pair.builder()).await;
+    assert!(grace_of(&late).is_some());
+}
+
+#[tokio::test]
+async fn who_finds_another_holder_loses_the_lock_at_once() {
+    const REDISSON: &str = "0f3a8c1e-5b7d-4e21-9c44-2a6b7d8e9f03:42";
+    let pair = Pair::start().await;
+    let holder = pair.client().await;
+    pair.cut_replication().await;
+    let guard = holder.mutex("n").lock().await.expect("free");
+    pair.promote().await;
+    pair.replica.command(&["HSET", "n", REDISSON, "1"]).await;
+    pair.replica.command(&["PEXPIRE", "n", "30000"]).await;
+    let switched_at = Instant::now();
+    pair.switch();
+    assert_eq!(soon("it is told", guard.lost()).await, LossReason::Failover);
+    assert!(switched_at.elapsed() < TTL / 3, "it did not wait for the next renewal");
+    assert_eq!((holder.stats().reclaimed, holder.stats().lost_in_failovers), (0, 1));
+    let error = guard.unlock().await.expect_err("it is lost");
+    assert!(matches!(error, Error::Lost { reason: LossReason::Failover, .. }), "{error:?}");
+    assert_eq!(holder_on(&pair.replica, "n").await, REDISSON);
+}
+
+#[tokio::test]
+async fn without_a_grace_a_lost_lock_is_told_at_once() {
+    let pair = Pair::start().await;
+    let holder = connected(pair.builder().restart_quarantine(Duration::ZERO)).await;
+    pair.cut_replication().await;
+    let guard = holder.mutex("n").lock().await.expect("free");
+    let mark = pair.replica.command(&["GET", "leasehold_mark"]).await;
+    pair.promote().await;
+    pair.switch();
+    assert_eq!(soon("it is told", guard.lost()).await, LossReason::Failover);
+    assert_eq!(holder.stats().reclaimed, 0);
+    let again = holder.mutex("n").try_lock().await.expect("its grants count").expect("free");
+    again.unlock().await.expect("held");
+    assert_eq!(pair.replica.command(&["GET", "leasehold_mark"]).await, mark, "it leaves none");
+}
+
+/// What somebody removed stays removed, before a promotion and in the grace after it.
+#[tokio::test]
+async fn a_lease_that_was_removed_is_not_put_back() {
+    let pair = Pair::start().await;
+    let holder = pair.client().await;
+    let guard = holder.mutex("n").lock().await.expect("free");
+    pair.master.command(&["DEL", "n"]).await;
+    assert_eq!(soon("it is told", guard.lost()).await, LossReason::Gone);
+    drop(guard);
+
+    pair.cut_replication().await;
+    let guard = holder.mutex("n").lock().await.expect("free");
+    pair.promote().await;
+    pair.switch();
+    keeps(&guard, &holder, &pair.replica, 1).await;
+    pair.replica.command(&["DEL", "n"]).await;
+    assert_eq!(soon("it is told", guard.lost()).await, LossReason::Gone);
+    assert_eq!(holder.stats().reclaimed, 1);
+}
+
+/// Connections and subscriptions stay open on the old master, which is a replica from then on.
+#[tokio::test]
+async fn a_coordinated_failover_is_noticed_by_no_holder() {
+    let pair = Pair::start().await;
+    let (holder, other) = (pair.client().await, pair.client().await);
+    let guard = holder.mutex("n").lock().await.expect("free");
+    let token = guard.token();
+    let waiter = waiting(other.mutex("n"));
+    eventually(LIMIT, "it waits", async || other.stats().waiters == 1).await;
+    pair.master.command(&["FAILOVER"]).await;
+    let over = async || info(&pair.replica).await.contains("role:master");
+    eventually(LIMIT, "the replica is the master", over).await;
+    pair.address.lead_new_ones_to(pair.replica.port());
+    in_grace(&holder).await;
+    eventually(LIMIT, "the other has left, too", async || grace_of(&other).is_some()).await;
+    assert!(guard.is_held());
+    assert_eq!((guard.token(), holder.stats().reclaimed), (token, 0), "it was there");
+    assert!(is_on(&guard, &pair.replica).await);
+    guard.unlock().await.expect("held");
+    let next = soon("the grace ends", waiter).await.expect("it runs").0.expect("free");
+    assert!(next.token() > token);
+}
+
+/// A release on the new master hands the lock to the next in the queue, by a message: it does not count in the grace.
+#[tokio::test]
+async fn a_grant_by_message_in_the_grace_does_not_count() {
+    let pair = Pair::start().await;
+    let (holder, other) = (pair.client().await, pair.client().await);
+    let guard = holder.mutex("n").lock().await.expect("free");
+    let waiter = waiting(other.mutex("n"));
+    let queued = async || pair.replica.command(&["ZCARD", QUEUE]).await == Value::Int(1);
+    eventually(LIMIT, "it stands in the queue, also on the replica", queued).await;
+    pair.promote().await;
+    pair.switch();
+    in_grace(&other).await;
+    in_grace(&holder).await;
+    let until = grace_of(&other).expect("seen just now");
+    let entry = pair.replica.command(&["ZRANGE", QUEUE, "0", "0"]).await;
+    let entry: Vec<String> = redis::from_redis_value(entry).expect("a list");
+    let mut words = entry[0].split(' ');
+    let nonce = words.nth(2).expect("a nonce");
+    let client = words.next().expect("an id").split_once(':').expect("client:uuid").0;
+    let mailbox = format!("leasehold_mailbox:{client}:{nonce}");
+    let listens = async || subscribers(&pair.replica, &mailbox).await == 1;
+    eventually(LIMIT, "it hears its mailbox there", listens).await;
+    guard.unlock().await.expect("held");
+    let granted = async || other.stats().grants_by_message == 1;
+    eventually(LIMIT, "it is granted the lock", granted).await;
+    let (next, at) = soon("the grace ends", waiter).await.expect("it runs");
+    next.expect("free").unlock().await.expect("held");
+    assert!(at >= until, "not before its end");
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_in_the_grace_says_how_long_that_lasts() {
+    let pair = Pair::start().await;
+    pair.promote().await;
+    pair.switch();
+    let client = connected(pair.builder()).await;
+    let began_at = Instant::now();
+    let error = client.mutex("n").lock_with_timeout(500 * MS).await.expect_err("in the grace");
+    assert!((500 * MS..500 * MS + AT_ONCE).contains(&began_at.elapsed()));
+    let text = error.to_string();
+    assert!(matches!(error, Error::Unavailable { .. }) && text.contains("do not count"), "{text}");
+    assert!(!text.contains("another 4s"), "the time that is left: {text}");
+}
