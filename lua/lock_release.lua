@@ -11,9 +11,9 @@ if keeps then
 else
   held = redis.pcall('HDEL', KEYS[1], ARGV[1])
 end
--- The name counts twice: one is the queue alone.
-local left = held == 1 and not keeps and redis.call('EXISTS', KEYS[1], KEYS[1], KEYS[3] or KEYS[1])
-if left == 0 then
+-- The name counts twice: one is the queue alone. While a cluster moves the slot, it refuses to look for what is gone.
+local left = held == 1 and not keeps and redis.pcall('EXISTS', KEYS[1], KEYS[1], KEYS[3] or KEYS[1])
+if left == 0 or type(left) == 'table' then
   -- The lock is free whatever becomes of the message: waiters have their timers.
   local receivers = redis.pcall(ARGV[2], ARGV[3], '0')
   return {1, type(receivers) == 'number' and receivers or 0}

@@ -46,6 +46,8 @@ pub(crate) enum State {
     ReadOnly,
     NoReplicas,
     TryAgain,
+    /// A script met a key that is not there while the slot is on its way to another node. What it did before stays done.
+    NonLocalKey,
     ClusterDown,
     CannotSave,
     NoMemory,
@@ -59,7 +61,7 @@ impl State {
             text.split_once(&format!("-{word} ")).is_some_and(|(before, _)| before.ends_with(' '))
         };
         if text.contains(NON_LOCAL_KEY) {
-            return Some(State::TryAgain);
+            return Some(State::NonLocalKey);
         }
         STATES
             .iter()
@@ -80,8 +82,6 @@ const STATES: [(&str, State); 9] = [
     ("OOM", State::NoMemory),
 ];
 
-/// What a node of a cluster says if a slot moved while a script ran. Our scripts read before they write, so they did
-/// nothing.
 const NON_LOCAL_KEY: &str = "attempted to access a non local key";
 
 #[cfg(test)]

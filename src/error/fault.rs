@@ -118,6 +118,7 @@ impl Fault {
             | Self::Replaced
             | Self::NotSynced { .. }
             | Self::Closed => true,
+            Self::Refused(cause) => cause.state == Some(State::NonLocalKey),
             Self::NoMajority { failures, .. } => {
                 failures.iter().any(|node| node.fault.may_have_run())
             }
@@ -210,7 +211,7 @@ impl Fault {
 
     /// Returns true if the server refused the call because the slot is being moved and it has some of the keys only.
     pub(crate) fn is_try_again(&self) -> bool {
-        self.state() == Some(State::TryAgain)
+        matches!(self.state(), Some(State::TryAgain | State::NonLocalKey))
     }
 
     /// Returns true if the server does not serve the call because of the place of its slot in the cluster.
@@ -325,7 +326,8 @@ mod tests {
             let fault = fault(&format!("-{text}\r\n"));
             let is = (fault.is_try_again(), fault.is_cluster_down());
             assert_eq!(is, (is_try_again, is_cluster_down), "{text}");
-            assert!(!fault.may_have_run() && fault.may_pass(), "{text}");
+            assert_eq!(fault.may_have_run(), text.contains("non local"), "{text}");
+            assert!(fault.may_pass(), "{text}");
         }
     }
 }

@@ -258,4 +258,4 @@ impl Members {
 }
 
 /// How long a node is kept that owns no slot: one may be on its way to it.
-const UNUSED: Duration = Duration::from_secs(10);
+const UNUSED: Duration = Duration::from_secs(3);

@@ -1,6 +1,10 @@
 //! A Redis Cluster: locks over all slots, failovers, and slots that move.
 
+mod failovers;
 mod locks;
+mod moves;
+mod nodes;
+mod waiting;
 
 use leasehold::{Client, ClientBuilder};
 

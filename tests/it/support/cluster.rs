@@ -114,14 +114,29 @@ impl Cluster {
 
     /// Asks every node to add a new master, which has no slots at first.
     pub(crate) async fn add(&mut self) -> usize {
+        // It stays a master when it has lost its last slot.
+        let stays = ["--cluster-allow-replica-migration", "no"];
         let args = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
-        let new = Server::with(&args).await;
+        let new = Server::with(&[&args[..], &stays].concat()).await;
         let first = &self.servers[0];
         first.command(&["CLUSTER", "MEET", "127.0.0.1", &new.port().to_string()]).await;
         self.servers.push(new);
         let all = format!("cluster_known_nodes:{}", self.servers.len());
-        self.agree("every node knows the new one", |info| info.contains(&all)).await;
+        self.agree("every node knows the new one", |info| {
+            info.contains(&all) && info.contains("cluster_state:ok")
+        })
+        .await;
         self.servers.len() - 1
+    }
+
+    /// Has all others forget a node that owns no slot any more.
+    pub(crate) async fn forget(&self, node: usize) {
+        let id = id_of(&self.servers[node]).await;
+        for (index, server) in self.servers.iter().enumerate() {
+            if index != node {
+                server.command(&["CLUSTER", "FORGET", &id]).await;
+            }
+        }
     }
 
     /// Begins to move a slot: the target imports it, the source migrates it.

@@ -1,0 +1,161 @@
+//! Slots that move from one master to another while their locks are held, free and waited for.
+
+use std::time::{Duration, Instant};
+
+use leasehold::Client;
+
+use super::{builder, is_idle};
+use crate::checks::soon;
+use crate::support::{Cluster, eventually, slot_of};
+
+const TTL: Duration = Duration::from_millis(1500);
+/// After the end of a move, waiters look at the map before they poll.
+const WOKEN: Duration = Duration::from_secs(2);
+
+async fn connect(cluster: &Cluster) -> Client {
+    builder(cluster).ttl(TTL).connect().await.expect("the cluster accepts the client")
+}
+
+#[tokio::test]
+async fn locks_are_held_freed_and_taken_while_their_slots_move() {
+    let cluster = Cluster::start().await;
+    let [one, two] = [connect(&cluster).await, connect(&cluster).await];
+    held(&cluster, &one, &two).await;
+    free(&cluster, &one).await;
+    waited_for(&cluster, &one, &two).await;
+    back_and_forth(&cluster, &one, &two).await;
+    for client in [&one, &two] {
+        is_idle(client).await;
+    }
+}
+
+/// A held lock is renewed, refused to others and released, however far its keys have moved.
+async fn held(cluster: &Cluster, one: &Client, two: &Client) {
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    for stage in 0..3 {
+        let name = cluster.name_on(0, &format!("held:{stage}"));
+        let slot = slot_of(&name);
+        let lock = one.mutex(&name);
+        let guard = soon("the lock", lock.lock()).await.expect("free");
+        cluster.open(slot, source, target).await;
+        match stage {
+            0 => {}
+            1 => cluster.migrate(&[&name], source, target).await,
+            _ => cluster.migrate_all(slot, source, target).await,
+        }
+        // It lasts for longer than it would without renewals.
+        let until = Instant::now() + TTL * 2;
+        while Instant::now() < until {
+            assert!(guard.is_held(), "lost at stage {stage}");
+            let taken = two.mutex(&name).try_lock_for(Duration::from_millis(50)).await;
+            assert!(!taken.is_ok_and(|taken| taken.is_some()), "two holders at stage {stage}");
+        }
+        soon("unlocking", guard.unlock()).await.expect("a release never fails");
+        cluster.migrate_all(slot, source, target).await;
+        cluster.close(slot, source, target).await;
+        let guard = soon("the lock", lock.lock()).await.expect("free at the new owner");
+        soon("unlocking", guard.unlock()).await.expect("held");
+        eventually(TTL * 5, "no release is owed", async || one.stats().owed_releases == 0).await;
+    }
+}
+
+/// A free lock is taken as soon as its slot has an owner again.
+async fn free(cluster: &Cluster, one: &Client) {
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    let name = cluster.name_on(0, "free");
+    let slot = slot_of(&name);
+    cluster.open(slot, source, target).await;
+    let lock = one.mutex(&name);
+    let taking = tokio::spawn(async move { lock.lock().await });
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert!(!taking.is_finished(), "nobody can grant it now");
+    cluster.close(slot, source, target).await;
+    let closed_at = Instant::now();
+    let guard = soon("the lock", taking).await.expect("no panic").expect("free");
+    let took = closed_at.elapsed();
+    assert!(took < cluster.master(0).widened(WOKEN), "{took:?}");
+    soon("unlocking", guard.unlock()).await.expect("held");
+}
+
+/// Who waits in a queue that moves gets the lock there.
+async fn waited_for(cluster: &Cluster, one: &Client, two: &Client) {
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    for freed_while_open in [false, true] {
+        let name = cluster.name_on(0, &format!("waited:{freed_while_open}"));
+        let slot = slot_of(&name);
+        let guard = soon("the lock", one.mutex(&name).lock()).await.expect("free");
+        let lock = two.mutex(&name);
+        let taking = tokio::spawn(async move { lock.lock().await });
+        eventually(Duration::from_secs(5), "it waits", async || {
+            one.mutex(&name).status().await.is_ok_and(|status| status.waiting.len() == 1)
+        })
+        .await;
+        cluster.open(slot, source, target).await;
+        cluster.migrate_all(slot, source, target).await;
+        let freed_at = if freed_while_open {
+            soon("unlocking", guard.unlock()).await.expect("a release never fails");
+            // What those who wait have written meanwhile moves, too.
+            cluster.migrate_all(slot, source, target).await;
+            cluster.close(slot, source, target).await;
+            Instant::now()
+        } else {
+            cluster.migrate_all(slot, source, target).await;
+            cluster.close(slot, source, target).await;
+            eventually(Duration::from_secs(5), "it waits there", async || {
+                two.stats().waiters == 1 && crate::support::waiting(target, &name).await > 0
+            })
+            .await;
+            soon("unlocking", guard.unlock()).await.expect("held");
+            Instant::now()
+        };
+        let guard = soon("its turn", taking).await.expect("no panic").expect("the lock");
+        let took = freed_at.elapsed();
+        assert!(took < cluster.master(0).widened(WOKEN), "{took:?}, open: {freed_while_open}");
+        soon("unlocking", guard.unlock()).await.expect("held");
+    }
+}
+
+/// Nobody sees an error while slots move in both directions, and no two hold a lock at once.
+async fn back_and_forth(cluster: &Cluster, one: &Client, two: &Client) {
+    let name = cluster.name_on(0, "forth");
+    let slot = slot_of(&name);
+    let held = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let mut tasks = Vec::new();
+    for client in [one, two] {
+        let (lock, held, stopped) = (client.mutex(&name), held.clone(), stopped.clone());
+        tasks.push(tokio::spawn(async move {
+            let mut turns = 0;
+            while !*stopped.borrow() {
+                let guard = lock.lock().await.expect("no error is seen");
+                assert_eq!(held.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                tokio::task::yield_now().await;
+                held.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                guard.unlock().await.expect("held");
+                turns += 1;
+            }
+            turns
+        }));
+    }
+    for round in 0..8 {
+        let [source, target] = match round % 2 {
+            0 => [cluster.master(0), cluster.master(1)],
+            _ => [cluster.master(1), cluster.master(0)],
+        };
+        cluster.open(slot, source, target).await;
+        // Keys are written until the slot is the target's: an operator's tool would repeat this, too.
+        loop {
+            cluster.migrate_all(slot, source, target).await;
+            let count = ["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()];
+            if source.command(&count).await == redis::Value::Int(0) {
+                break;
+            }
+        }
+        cluster.close(slot, source, target).await;
+    }
+    stop.send_replace(true);
+    for task in tasks {
+        let turns: i32 = soon("the end", task).await.expect("no panic");
+        assert!(turns > 0);
+    }
+}

@@ -1,0 +1,91 @@
+//! Nodes that are added and removed, and addresses that clients cannot reach.
+
+use std::time::Duration;
+
+use leasehold::Client;
+use redis::from_redis_value;
+
+use super::{builder, is_idle};
+use crate::checks::soon;
+use crate::support::{Cluster, Proxy, eventually, slot_of};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn a_lock_follows_its_slot_to_a_new_node_and_back_and_no_connection_stays() {
+    let mut cluster = Cluster::start().await;
+    // A release that was sent to another node than the acquire is repeated for a TTL.
+    let client = builder(&cluster).ttl(Duration::from_secs(2)).connect().await;
+    let client = client.expect("the cluster accepts the client");
+    let name = cluster.name_on(0, "kept");
+    let slot = slot_of(&name);
+    let guard = soon("the lock", client.mutex(&name).lock()).await.expect("free");
+    let added = cluster.add().await;
+    let (old, new) = (cluster.master(0), &cluster.servers()[added]);
+    cluster.move_slot(slot, old, new).await;
+    eventually(LIMIT, "the new node is known", async || client.nodes().len() == 4).await;
+    let other = client.mutex(format!("{{{name}}}:other"));
+    let other = soon("another lock", other.lock()).await.expect("free at the new node");
+    assert!(guard.is_held());
+    cluster.move_slot(slot, new, old).await;
+    eventually(LIMIT, "the old one has them", async || {
+        client.mutex(&name).status().await.is_ok_and(|status| status.holder.is_some())
+    })
+    .await;
+    soon("unlocking", other.unlock()).await.expect("held");
+    soon("unlocking", guard.unlock()).await.expect("held");
+    cluster.forget(added).await;
+    let clients = async || {
+        let clients = new.command(&["CLIENT", "LIST", "TYPE", "NORMAL"]).await;
+        from_redis_value::<String>(clients).expect("a list").lines().count()
+    };
+    eventually(LIMIT, "no connection to it is left", async || {
+        client.nodes().len() == 3 && clients().await == 1
+    })
+    .await;
+    is_idle(&client).await;
+    behind_other_addresses(&cluster).await;
+}
+
+/// The cluster announces addresses that the client must translate.
+async fn behind_other_addresses(cluster: &Cluster) {
+    let mut ports = Vec::new();
+    for server in &cluster.servers()[..6] {
+        ports.push((server.port(), Proxy::start(server.port()).await));
+    }
+    let seed = format!("redis://127.0.0.1:{}", ports[0].1.port());
+    let table: Vec<(u16, u16)> =
+        ports.iter().map(|(inside, outside)| (*inside, outside.port())).collect();
+    let client = Client::builder()
+        .cluster([seed])
+        .address_map(move |host, port| {
+            let outside = table.iter().find(|(inside, _)| *inside == port);
+            (host.to_owned(), outside.map_or(port, |(_, outside)| *outside))
+        })
+        .connect()
+        .await
+        .expect("the cluster accepts the client");
+    for shard in 0..3 {
+        let lock = client.mutex(cluster.name_on(shard, "mapped"));
+        soon("the lock", lock.lock()).await.expect("free").unlock().await.expect("held");
+    }
+    let addresses: Vec<_> = client.nodes().iter().map(|node| node.address.to_string()).collect();
+    for (inside, _) in &ports {
+        let inside = format!("redis://127.0.0.1:{inside}");
+        assert!(!addresses.contains(&inside), "{inside} is in {addresses:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_cluster_is_refused_at_once() {
+    let server = crate::support::Server::start().await;
+    let connecting = Client::builder().cluster([server.url()]).connect();
+    let error = soon("an answer", connecting).await.expect_err("it is in no cluster").to_string();
+    assert!(error.contains("no Redis Cluster") && error.contains("`nodes`"), "{error}");
+    let nowhere = Client::builder()
+        .cluster(["redis://127.0.0.1:1"])
+        .connect_timeout(Duration::from_millis(300))
+        .connect();
+    let error = soon("an answer", nowhere).await.expect_err("nobody is there");
+    assert!(matches!(error, leasehold::Error::Unavailable { .. }), "{error:?}");
+}
