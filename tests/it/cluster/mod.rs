@@ -4,6 +4,7 @@ mod failovers;
 mod locks;
 mod moves;
 mod nodes;
+mod redirects;
 mod waiting;
 
 use leasehold::{Client, ClientBuilder};
