@@ -1,6 +1,6 @@
 //! The child processes of the demo.
 
-use leasehold::{Guard, Mutex, Owner};
+use leasehold::{Client, Guard, Mutex, NodeState, Owner};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 
@@ -9,7 +9,10 @@ use crate::{Outcome, TURNS, check, connect};
 
 pub(crate) async fn actor(url: &str, name: &str, lock: &str) -> Outcome<()> {
     let actor = match connect(url, name).await {
-        Ok(client) => Actor { name: name.to_owned(), lock: client.mutex(lock) },
+        Ok(client) => {
+            tokio::spawn(follow(name.to_owned(), client.clone()));
+            Actor { name: name.to_owned(), lock: client.mutex(lock) }
+        }
         Err(error) => {
             report(name, What::Failed(error.to_string()));
             return Ok(());
@@ -31,6 +34,20 @@ pub(crate) async fn actor(url: &str, name: &str, lock: &str) -> Outcome<()> {
         });
     }
     Ok(())
+}
+
+/// Reports when the client uses another server.
+async fn follow(name: String, client: Client) {
+    let address = || client.nodes()[0].address.clone();
+    let mut before = address();
+    loop {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let now = address();
+        if now != before && client.nodes()[0].state != NodeState::Down {
+            report(&name, What::Moves { to: now.to_string() });
+            before = now;
+        }
+    }
 }
 
 struct Actor {

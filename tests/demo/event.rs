@@ -28,6 +28,16 @@ pub(crate) enum What {
     /// The process is about to release the lock.
     Leaves,
     Lost,
+    /// The process uses another master.
+    Moves {
+        to: String,
+    },
+    /// A Sentinel reports something.
+    Reported {
+        sentinel: usize,
+        channel: String,
+        text: String,
+    },
     /// The process has finished its command.
     Done,
     Failed(String),
@@ -46,6 +56,15 @@ impl Event {
         }
     }
 
+    /// Returns true if the process uses another master from now on.
+    pub(crate) fn is_move(&self) -> bool {
+        matches!(self.what, What::Moves { .. })
+    }
+
+    pub(crate) fn is_report(&self, of: &str) -> bool {
+        matches!(&self.what, What::Reported { channel, .. } if channel == of)
+    }
+
     /// Returns the line with which a process reports the event.
     pub(crate) fn line(&self) -> String {
         let Self { at_us, process, what } = self;
@@ -56,6 +75,8 @@ impl Event {
             What::Unnests { level } => format!("unnests {level}"),
             What::Leaves => "leaves".to_owned(),
             What::Lost => "lost".to_owned(),
+            What::Moves { to } => format!("moves {to}"),
+            What::Reported { channel, text, .. } => format!("reported {channel} {text}"),
             What::Done => "done".to_owned(),
             What::Failed(message) => format!("failed {message}"),
         };
@@ -77,6 +98,7 @@ impl Event {
             ["unnests", level] => What::Unnests { level: level.parse().ok()? },
             ["leaves"] => What::Leaves,
             ["lost"] => What::Lost,
+            ["moves", to] => What::Moves { to: (*to).to_owned() },
             ["done"] => What::Done,
             ["failed", ..] => What::Failed(rest["failed ".len()..].to_owned()),
             _ => return None,
@@ -96,6 +118,10 @@ impl fmt::Display for What {
             Self::Unnests { level } => write!(f, "is back at level {level}"),
             Self::Leaves => f.write_str("releases it"),
             Self::Lost => f.write_str("learns that the lock is lost, and stops"),
+            Self::Moves { to } => write!(f, "is connected to the new master, {to}"),
+            Self::Reported { sentinel, channel, text } => {
+                write!(f, "Sentinel {sentinel} reports {channel} {text}")
+            }
             Self::Done => f.write_str("is done"),
             Self::Failed(message) => f.write_str(message),
         }

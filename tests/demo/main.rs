@@ -1,11 +1,14 @@
 //! The demo: a tour in four acts. Processes take turns, one nests its lock, one is killed while it holds the lock, and
 //! one is paused for too long. It prints a timeline, and fails if the library breaks a promise. `scripts/demo` runs it.
+//! `scripts/demo --sentinel` shows failovers instead.
 //!
 //! The processes are this same program, started again with a name and a lock. Their parent sends them commands on
 //! their standard input, one word per line, and reads their events from their standard output.
 
 mod actor;
+mod deployment;
 mod event;
+mod failover;
 mod stage;
 
 use std::error::Error;
@@ -24,6 +27,9 @@ const TTL: Duration = Duration::from_millis(1500);
 /// How late an event may be on a busy machine.
 const SLACK: Duration = Duration::from_millis(250);
 const LIMIT: Duration = Duration::from_secs(20);
+/// The TTL in the demo of failovers, where it is also the time for which new locks wait after one.
+const FAILOVER_TTL: Duration = Duration::from_secs(6);
+const FAILOVER_LIMIT: Duration = Duration::from_secs(120);
 const TURNS: usize = 3;
 
 #[tokio::main]
@@ -31,12 +37,10 @@ async fn main() -> ExitCode {
     let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match &*arguments {
-        [] => match tokio::time::timeout(LIMIT, tour(&url)).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(format!("the demo has not ended after {LIMIT:?}").into()),
-        },
+        [] => within(LIMIT, tour(&url)).await,
+        [which] if which == "sentinel" => within(FAILOVER_LIMIT, failover::tour()).await,
         [name, lock] => actor::actor(&url, name, lock).await,
-        _ => Err("usage: demo (it takes no arguments; REDIS_URL names the server)".into()),
+        _ => Err("usage: demo [sentinel] (REDIS_URL names the server)".into()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -47,13 +51,20 @@ async fn main() -> ExitCode {
     }
 }
 
+async fn within(limit: Duration, tour: impl Future<Output = Outcome<()>>) -> Outcome<()> {
+    match tokio::time::timeout(limit, tour).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(format!("the demo has not ended after {limit:?}").into()),
+    }
+}
+
 async fn tour(url: &str) -> Outcome<()> {
     let client = connect(url, "parent").await?;
     let lock = client.mutex(format!("leasehold-tour:{}", std::process::id()));
     println!("The lock is {:?} on {url_shown}.", lock.name(), url_shown = shown(url));
     println!("Times are in ms. A token is the number of a hold, and never decreases.\n");
 
-    let mut stage = Stage::new(&lock);
+    let mut stage = Stage::new(&lock, url);
     for name in ["alice", "bob", "carol", "dave"] {
         stage.enter(name).await?;
     }
@@ -223,5 +234,10 @@ fn shown(url: &str) -> String {
 
 async fn connect(url: &str, name: &str) -> Result<Client, leasehold::Error> {
     let keep_tokens = Duration::from_secs(60);
-    Client::builder().nodes([url]).name(name).ttl(TTL).token_retention(keep_tokens).connect().await
+    let builder = Client::builder().nodes([url]).name(name).token_retention(keep_tokens);
+    let builder = match url.contains("+sentinel") {
+        true => builder.ttl(FAILOVER_TTL).restart_quarantine(FAILOVER_TTL),
+        false => builder.ttl(TTL),
+    };
+    builder.connect().await
 }

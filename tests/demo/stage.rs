@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use futures_util::StreamExt;
 use leasehold::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin};
@@ -14,6 +16,7 @@ use crate::{Outcome, check};
 /// The processes, and what has happened so far.
 pub(crate) struct Stage {
     lock: String,
+    url: String,
     began_at_us: u64,
     actors: BTreeMap<String, (Child, ChildStdin)>,
     heard: mpsc::UnboundedReceiver<Event>,
@@ -24,17 +27,18 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    pub(crate) fn new(lock: &Mutex) -> Self {
+    pub(crate) fn new(lock: &Mutex, url: &str) -> Self {
         let (reports, heard) = mpsc::unbounded_channel();
         let (actors, events) = Default::default();
-        let lock = lock.name().to_owned();
-        Self { lock, began_at_us: now_us(), actors, heard, reports, events, act: 0 }
+        let (lock, url) = (lock.name().to_owned(), url.to_owned());
+        Self { lock, url, began_at_us: now_us(), actors, heard, reports, events, act: 0 }
     }
 
     /// Starts a process and waits until it is connected.
     pub(crate) async fn enter(&mut self, name: &str) -> Outcome<()> {
         let mut child = tokio::process::Command::new(std::env::current_exe()?)
             .args([name, &self.lock])
+            .env("REDIS_URL", &self.url)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -53,6 +57,20 @@ impl Stage {
         self.actors.insert(name.to_owned(), (child, commands));
         self.until(|event| event.by(name) && matches!(event.what, What::Done)).await?;
         Ok(())
+    }
+
+    /// Puts what a Sentinel reports among the events.
+    pub(crate) fn listen(&self, sentinel: usize, mut reports: redis::aio::PubSub) {
+        let events = self.reports.clone();
+        tokio::spawn(async move {
+            let mut messages = reports.on_message();
+            while let Some(message) = messages.next().await {
+                let text = String::from_utf8_lossy(message.get_payload_bytes()).into_owned();
+                let channel = message.get_channel_name().to_owned();
+                let what = What::Reported { sentinel, channel, text };
+                let _ = events.send(Event { at_us: now_us(), process: String::new(), what });
+            }
+        });
     }
 
     pub(crate) async fn tell(&mut self, name: &str, command: &str) -> Outcome<()> {
@@ -75,6 +93,14 @@ impl Stage {
             if wanted(&event) {
                 return Ok(event);
             }
+        }
+    }
+
+    /// Receives and prints events for `time`.
+    pub(crate) async fn pass(&mut self, time: Duration) -> Outcome<()> {
+        match tokio::time::timeout(time, self.until(|_| false)).await {
+            Ok(Err(error)) => Err(error),
+            _ => Ok(()),
         }
     }
 

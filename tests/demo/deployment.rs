@@ -1,0 +1,161 @@
+//! A master with three replicas and three Sentinels, for the demo of a failover. They end with this process.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use redis::{FromRedisValue, Value};
+use tokio::process::{Child, Command};
+
+use crate::Outcome;
+
+/// The name by which the Sentinels know the master.
+const MASTER: &str = "mymaster";
+const SENTINELS: usize = 3;
+const REPLICAS: usize = 3;
+
+pub(crate) struct Deployment {
+    dir: PathBuf,
+    sentinels: Vec<Server>,
+    pub(crate) servers: Vec<Server>,
+}
+
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    process: Child,
+}
+
+impl Deployment {
+    /// Starts all of them, and waits until the Sentinels know each other and the replicas.
+    pub(crate) async fn start() -> Outcome<Self> {
+        let dir = env::temp_dir().join(format!("leasehold-demo-{}", std::process::id()));
+        std::fs::create_dir_all(&dir)?;
+        let mut this = Self { dir, sentinels: Vec::new(), servers: Vec::new() };
+        let master = this.server(&[]).await?;
+        let of = ["--replicaof", &format!("127.0.0.1 {}", master.port)];
+        let port = master.port;
+        this.servers.push(master);
+        for _ in 0..REPLICAS {
+            let replica = this.server(&of).await?;
+            this.servers.push(replica);
+        }
+        for _ in 0..SENTINELS {
+            let sentinel = this.sentinel(port).await?;
+            this.sentinels.push(sentinel);
+        }
+        while !this.is_settled().await {
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(this)
+    }
+
+    async fn server(&self, more: &[&str]) -> Outcome<Server> {
+        let fenced = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"];
+        let soon = ["--repl-diskless-sync-delay", "0"];
+        self.launch(&[&["--save", "", "--appendonly", "no"], &fenced, &soon[..], more].concat())
+            .await
+    }
+
+    async fn sentinel(&self, master: u16) -> Outcome<Server> {
+        let conf = self.dir.join(format!("sentinel-{}.conf", self.sentinels.len()));
+        let lines = format!(
+            "sentinel monitor {MASTER} 127.0.0.1 {master} {}\n\
+             sentinel down-after-milliseconds {MASTER} {}\n",
+            SENTINELS / 2 + 1,
+            DOWN_AFTER.as_millis()
+        );
+        std::fs::write(&conf, lines)?;
+        self.launch(&[conf.to_str().ok_or("an odd path")?, "--sentinel"]).await
+    }
+
+    async fn launch(&self, args: &[&str]) -> Outcome<Server> {
+        let program = env::var("LEASEHOLD_TEST_SERVER").unwrap_or_else(|_| "redis-server".into());
+        for _ in 0..20 {
+            let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+            let mut process = Command::new("sh")
+                .args(["-c", include_str!("../it/support/tied.sh"), "tied.sh", &program])
+                .args(args)
+                .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+                .current_dir(&self.dir)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .kill_on_drop(true)
+                .spawn()?;
+            while process.try_wait()?.is_none() {
+                if ask::<Value>(port, &["PING"]).await.is_ok() {
+                    return Ok(Server { port, process });
+                }
+                tokio::time::sleep(POLL).await;
+            }
+        }
+        Err(format!("{program} does not start").into())
+    }
+
+    async fn is_settled(&self) -> bool {
+        for sentinel in &self.sentinels {
+            let Ok(about) =
+                ask::<Vec<String>>(sentinel.port, &["SENTINEL", "MASTER", MASTER]).await
+            else {
+                return false;
+            };
+            let is = |name: &str, count: usize| {
+                about.chunks_exact(2).any(|pair| pair[0] == name && pair[1] == count.to_string())
+            };
+            if !is("num-other-sentinels", SENTINELS - 1) || !is("num-slaves", REPLICAS) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Returns the URL with which clients find it.
+    pub(crate) fn url(&self) -> String {
+        let hosts: Vec<String> =
+            self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
+        format!("redis+sentinel://{}/{MASTER}", hosts.join(","))
+    }
+
+    /// Returns what each Sentinel reports about failovers, as it does.
+    pub(crate) async fn reports(&self) -> Outcome<Vec<redis::aio::PubSub>> {
+        let mut all = Vec::new();
+        for sentinel in &self.sentinels {
+            let url = format!("redis://127.0.0.1:{}", sentinel.port);
+            let mut reports = redis::Client::open(url)?.get_async_pubsub().await?;
+            reports.subscribe(&["+odown", "+switch-master"]).await?;
+            all.push(reports);
+        }
+        Ok(all)
+    }
+
+    /// Asks the Sentinels to replace the master although it is well.
+    pub(crate) async fn replace_master(&self) -> Outcome<()> {
+        let ask = || ask::<Value>(self.sentinels[0].port, &["SENTINEL", "FAILOVER", MASTER]);
+        while ask().await.is_err() {
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Deployment {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Server {
+    pub(crate) async fn kill(&mut self) -> Outcome<()> {
+        Ok(self.process.kill().await?)
+    }
+}
+
+async fn ask<T: FromRedisValue>(port: u16, words: &[&str]) -> redis::RedisResult<T> {
+    let client = redis::Client::open(format!("redis://127.0.0.1:{port}"))?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    redis::cmd(words[0]).arg(&words[1..]).query_async(&mut connection).await
+}
+
+/// How long the master must be silent before it counts as down.
+pub(crate) const DOWN_AFTER: Duration = Duration::from_millis(1500);
+const POLL: Duration = Duration::from_millis(20);
