@@ -4,3 +4,4 @@ mod connecting;
 mod failover;
 mod findings;
 mod guidance;
+mod two_masters;
