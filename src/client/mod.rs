@@ -72,6 +72,11 @@ impl Client {
     /// A URL is `redis://[user:password@]host[:port][/database]` or `unix:///path/to.sock`, or, with the feature `tls`,
     /// one that begins with `rediss://`.
     ///
+    /// One URL can also name a deployment, for programs that read it from their environment:
+    /// `redis+sentinel://[user:password@]host[:port],host[:port]/master[/database]` with the hosts of Sentinels and the login
+    /// for the servers, or `redis+cluster://[user:password@]host[:port],host[:port]`.
+    /// [`ClientBuilder::sentinel`] and [`ClientBuilder::cluster`] have more settings.
+    ///
     /// # Errors
     ///
     /// The same as [`ClientBuilder::connect`].

@@ -186,7 +186,10 @@ fn url_problem(url: &str) -> Option<&'static str> {
         return Some("this build does not support rediss:// addresses: enable the feature \"tls\"");
     }
     if scheme.contains("sentinel") {
-        return Some("name Sentinels with `ClientBuilder::sentinel`, each as redis://host:26379");
+        return Some(
+            "name Sentinels with `ClientBuilder::sentinel`, each as redis://host:26379, or all in one URL, as in \
+             redis+sentinel://host:26379,host:26379/mymaster",
+        );
     }
     if scheme.contains("cluster") {
         return Some(

@@ -1,6 +1,7 @@
 //! The settings of a client and of a lock, and their checks.
 
 mod address;
+mod compound;
 mod deployment;
 mod place;
 mod terms;

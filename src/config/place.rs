@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::compound::Compound;
 use super::{Address, Deployment};
 use crate::error::Error;
 
@@ -113,15 +114,23 @@ impl Named {
                 Err(Error::config("call one of `nodes`, `sentinel` and `cluster`, and not two"))
             }
             (_, Some((master, urls)), _) => {
-                Ok((Deployment::Sentinel, vec![Place::Watched(self.watched(master, urls)?)]))
+                let access = self.access.clone().unwrap_or_default();
+                self.watched(master, urls, Address::of_servers(&access)?)
             }
-            (.., Some(urls)) => {
-                self.check_no_access()?;
-                let seeds = Address::parse_seeds(urls)?.into_iter().map(Place::At).collect();
-                Ok((Deployment::Cluster, seeds))
-            }
+            (.., Some(urls)) => self.members(urls),
             (nodes, None, None) => {
                 let urls = nodes.as_deref().unwrap_or_default();
+                if let [url] = urls {
+                    match Compound::read(url) {
+                        Some(Compound::Sentinel { master, sentinels, servers }) => {
+                            self.check_no_access()?;
+                            let servers = Address::parse(&servers)?;
+                            return self.watched(&master.into(), &sentinels, servers);
+                        }
+                        Some(Compound::Cluster(nodes)) => return self.members(&nodes),
+                        None => {}
+                    }
+                }
                 let deployment = Deployment::of_servers(urls.len());
                 deployment.check()?;
                 self.check_unused()?;
@@ -131,21 +140,34 @@ impl Named {
         }
     }
 
-    fn watched(&self, master: &Arc<str>, urls: &[String]) -> Result<Watched, Error> {
+    /// The nodes of a cluster.
+    fn members(&self, urls: &[String]) -> Result<(Deployment, Vec<Place>), Error> {
+        self.check_no_access()?;
+        let seeds = Address::parse_seeds(urls)?.into_iter().map(Place::At).collect();
+        Ok((Deployment::Cluster, seeds))
+    }
+
+    fn watched(
+        &self,
+        master: &Arc<str>,
+        urls: &[String],
+        servers: Address,
+    ) -> Result<(Deployment, Vec<Place>), Error> {
         if master.is_empty() || master.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return Err(Error::config(
-                "sentinel: the first argument must be the master's name, as in `sentinel monitor mymaster ..`",
+                "sentinel: the master's name is missing or has spaces; it is the `mymaster` in `sentinel monitor mymaster ..`",
             ));
         }
         if urls.is_empty() {
             return Err(Error::config("sentinel: no Sentinel was named"));
         }
-        Ok(Watched {
+        let watched = Watched {
             master: master.clone(),
             sentinels: Address::parse_sentinels(urls)?,
-            servers: Address::of_servers(&self.access.clone().unwrap_or_default())?,
+            servers,
             address_map: self.address_map.clone(),
-        })
+        };
+        Ok((Deployment::Sentinel, vec![Place::Watched(watched)]))
     }
 
     fn check_no_access(&self) -> Result<(), Error> {
@@ -191,6 +213,32 @@ mod tests {
         let Place::Watched(watched) = &places[0] else { panic!("{places:?}") };
         assert_eq!((&**places[0].name(), &*watched.master), ("m", "m"));
         assert_eq!(format!("{:?}", watched.sentinels), "[redis://a:26379, redis://b:1]");
+    }
+
+    #[test]
+    fn one_url_can_name_a_deployment() {
+        let one = |url: &str| Named { nodes: Some(vec![url.to_owned()]), ..Named::default() };
+        let named = one("redis+sentinel://u:c%2Cnary@a,b:1/m/7");
+        let (deployment, places) = named.places().expect("a valid URL");
+        assert_eq!(deployment, Deployment::Sentinel);
+        let Place::Watched(watched) = &places[0] else { panic!("{places:?}") };
+        assert_eq!(format!("{:?}", watched.sentinels), "[redis://a:26379, redis://b:1]");
+        let servers = watched.servers.info.redis_settings();
+        assert_eq!((&*watched.master, servers.db()), ("m", 7));
+        assert_eq!(servers.password(), Some("c,nary"));
+        assert_eq!(watched.sentinels[0].info.redis_settings().password(), None);
+        let (deployment, places) = one("redis+cluster://a,b:1").places().expect("a valid URL");
+        assert_eq!((deployment, places.len()), (Deployment::Cluster, 2));
+        for (url, why) in [
+            ("redis+sentinel://a", "master's name"),
+            ("redis+sentinel:///m", "names no host"),
+            ("redis+sentinel://a/m/x", "number of a database"),
+            ("redis+sentinel://canary@a,/m", "names no host"),
+            ("redis+cluster://", "names no host"),
+        ] {
+            let problem = problem(&one(url));
+            assert!(problem.contains(why) && !problem.contains("canary"), "{url}: {problem}");
+        }
     }
 
     #[test]

@@ -119,6 +119,9 @@ impl Endpoint {
 
     /// Waits until the guide names another server than the one that its connections lead to.
     pub(super) async fn moved(&self) {
+        if !self.guide.is_dynamic() {
+            return std::future::pending().await;
+        }
         let target = self.target();
         self.guide.moved(target.as_ref()).await;
     }

@@ -41,7 +41,7 @@ async fn an_address_that_is_no_url_of_redis_is_corrected() {
             "redis-sentinel://localhost:26379/mymaster",
             ["ClientBuilder::sentinel", "redis://host:26379"],
         ),
-        ("redis+cluster://localhost:7000", ["ClientBuilder::cluster", "redis://host:6379"]),
+        ("redis-cluster://localhost:7000", ["ClientBuilder::cluster", "redis://host:6379"]),
         ("redis://::1:6379", ["brackets", "redis://[::1]:6379"]),
         ("redis://:zqzq@fe80::1", ["brackets", "redis://[::1]:6379"]),
         ("redis://0.0.0.0:6379", ["where a server listens", "redis://localhost:6379"]),

@@ -35,6 +35,23 @@ async fn a_lock_is_taken_on_the_master_that_the_sentinels_name() {
 }
 
 #[tokio::test]
+async fn one_url_names_the_master_and_its_sentinels() {
+    let server = Server::with(&["--requirepass", "secret"]).await;
+    let sentinels =
+        [Pretender::start(server.port(), None).await, Pretender::start(server.port(), None).await];
+    let hosts = sentinels.each_ref().map(|one| one.url().replace("redis://", ""));
+    let url = format!("redis+sentinel://:secret@{}/{MASTER}/2", hosts.join(","));
+    let builder = Client::builder().nodes([url]).restart_quarantine(Duration::ZERO);
+    let client = builder.connect().await.expect("connected");
+    let guard = soon("the lock", client.mutex("n").lock()).await.expect("free");
+    assert_eq!(client.nodes()[0].master.as_deref(), Some(MASTER));
+    for sentinel in &sentinels {
+        eventually(LIMIT, "each is asked", async || sentinel.questions() > 0).await;
+    }
+    guard.unlock().await.expect("held");
+}
+
+#[tokio::test]
 async fn a_client_for_threads_finds_the_master_too() {
     let server = Server::start().await;
     let sentinel = Pretender::start(server.port(), None).await;
