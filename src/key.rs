@@ -50,9 +50,13 @@ pub(crate) fn witness_key(name: &str) -> Arc<str> {
     prefixed(WITNESS_PREFIX, name)
 }
 
-/// Returns the key of a server's mark, which says since when clients have known its present history.
-pub(crate) fn mark_key() -> Arc<str> {
-    MARK.into()
+/// Returns the key of a server's mark, which says since when clients have known its present history. In a cluster the key
+/// must be in a slot of that server, and `tag` is its hash tag.
+pub(crate) fn mark_key(tag: Option<&str>) -> Arc<str> {
+    match tag {
+        Some(tag) => format!("{MARK}:{{{tag}}}").into(),
+        None => MARK.into(),
+    }
 }
 
 /// Follows Redisson's rule: braces keep all keys of a lock in one slot, unless the name contains braces.

@@ -208,12 +208,12 @@ impl ClientBuilder {
 
     /// Sets how long a server's grants do not count once it may have forgotten earlier ones, zero (they always count) to
     /// 30 days. It must be the same in all clients of these servers, and no TTL or lease may be longer. Default: 60 s
-    /// with several servers, 33 s with Sentinel, zero with one server.
+    /// with several servers, 33 s with Sentinel and Cluster, zero with one server.
     ///
     /// A server may have forgotten grants if it restarted, or took over from the master that it followed. The client
     /// sees both in `INFO`. A server that gets its first replica, or has had none for `repl-backlog-ttl`, looks the same.
     ///
-    /// **With one server, or Sentinel,** this is a grace, in which locks survive a failover: holders put leases back that
+    /// **With one server, Sentinel or Cluster,** this is a grace, in which locks survive a failover: holders put leases back that
     /// the server does not have. New acquisitions wait for its end; a wait that ends before, and
     /// [`try_lock`](crate::Mutex::try_lock), fail with [`Error::Unavailable`], which says how long it still lasts.
     /// `docs/deployments.md` says what this requires, and what happens without it.

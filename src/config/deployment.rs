@@ -40,9 +40,9 @@ impl Deployment {
     /// Returns the default for the time during which grants of a server that may have forgotten others do not count.
     pub(super) fn usual_quarantine(self) -> Duration {
         match self {
-            Self::Server | Self::Cluster => Duration::ZERO,
+            Self::Server => Duration::ZERO,
             Self::Masters(_) => USUAL_QUARANTINE,
-            Self::Sentinel => USUAL_GRACE,
+            Self::Sentinel | Self::Cluster => USUAL_GRACE,
         }
     }
 

@@ -8,7 +8,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::members::{Kit, Made, Members};
-use super::slots::{Location, SlotMap};
+use super::slots::{Location, SlotMap, tag_of};
 use super::survey::Surveyor;
 use crate::clock::Timestamp;
 use crate::config::{Address, AddressMap};
@@ -203,6 +203,12 @@ impl Reports for Cluster {
 
     fn forgot(&self) {
         self.forgot.notify_one();
+    }
+
+    fn tag_at(&self, number: u32) -> Option<String> {
+        let members = self.members.lock();
+        let (location, _) = members.numbered(number)?;
+        members.map.first_of(location).map(tag_of)
     }
 
     fn redirected(&self, number: u32, id: &LeaseId, fault: &Fault) -> bool {

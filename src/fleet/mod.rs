@@ -17,7 +17,7 @@ pub(crate) use slots::slot_of;
 
 use crate::clock::Timestamp;
 use crate::error::Fault;
-use crate::key::LeaseId;
+use crate::key::{self, LeaseId};
 use crate::node::{
     Form, Generation, Node, NodeStatus, PendingRelease, Sent, ServerTime, Subscription,
 };
@@ -78,6 +78,13 @@ impl Fleet {
             polls.fold(Poll::Pending, |before, now| if now.is_ready() { now } else { before })
         })
         .await;
+    }
+
+    /// Returns the reason why `name` cannot name a lock here.
+    pub(crate) fn name_problem(&self, name: &str) -> Option<&'static str> {
+        let is_split = slot_of(name) != slot_of(&key::token_key(name, false));
+        let problem = "a cluster would split it: braces must enclose a part of the name";
+        (matches!(self, Self::Cluster(_)) && is_split).then_some(problem)
     }
 
     /// Waits until no release is pending. Of several nodes it does not wait for those that have no connection.

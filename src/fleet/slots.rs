@@ -17,6 +17,12 @@ pub(crate) fn slot_of(key: &str) -> u16 {
     crc16(hashed.as_bytes()) % SLOTS as u16
 }
 
+/// Returns a hash tag of a slot.
+pub(super) fn tag_of(slot: u16) -> String {
+    let tags = (0..=u32::MAX).map(|number| format!("{number:x}"));
+    tags.into_iter().find(|tag| slot_of(tag) == slot).expect("BUG: a slot without a tag")
+}
+
 /// CRC16 as XMODEM has it.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc: u16, byte| {
@@ -105,6 +111,11 @@ impl SlotMap {
         self.masters.get(usize::from(*self.owners.get(usize::from(slot))?))
     }
 
+    /// Returns the first slot of a master.
+    pub(crate) fn first_of(&self, location: &Location) -> Option<u16> {
+        (0..SLOTS as u16).find(|slot| self.owner(*slot) == Some(location))
+    }
+
     /// Returns the masters that own a slot.
     pub(crate) fn masters(&self) -> BTreeSet<&Location> {
         let places: BTreeSet<u16> = self.owners.iter().copied().collect();
@@ -177,6 +188,13 @@ mod tests {
 
     fn at(host: &str, port: u16) -> Location {
         Location { host: host.into(), port }
+    }
+
+    #[test]
+    fn every_slot_has_a_tag() {
+        for slot in [0, 1, 5461, 16383] {
+            assert_eq!(slot_of(&key::mark_key(Some(&tag_of(slot)))), slot);
+        }
     }
 
     #[test]

@@ -104,14 +104,26 @@ impl Handshake<'_> {
         if !needed {
             return Ok(None);
         }
+        let key = match &self.shared.membership {
+            Some(it) => match it.report(|cluster| cluster.tag_at(it.number)).flatten() {
+                Some(tag) => key::mark_key(Some(&tag)),
+                None => return Ok(None),
+            },
+            None => key::mark_key(None),
+        };
         let args = [id, history].map(|text| Arg::Text(text.as_str().into())).into();
-        let call = Call { script: &GRACE_MARK, keys: vec![key::mark_key()], args };
+        let call = Call { script: &GRACE_MARK, keys: vec![key], args };
         let asked_at = self.shared.endpoint.clock.now();
         let answer = self.answer(self.commands.call(&call, Form::WHOLE)).await;
-        if let Err(fault) = &answer {
-            events::mark_refused(&self.shared.endpoint.address(), fault);
-        }
-        let age_us = optional(answer)?.and_then(|reply| u64::try_from(reply.number()?).ok());
+        let age_us = match answer {
+            Ok(reply) => reply.number().and_then(|age| u64::try_from(age).ok()),
+            // It may not write the mark, or does not accept writes now, or its slots have moved.
+            Err(fault) if fault.is_answer() => {
+                events::mark_refused(&self.shared.endpoint.address(), &fault);
+                None
+            }
+            Err(fault) => return Err(fault),
+        };
         let heard_at = self.shared.endpoint.clock.now();
         Ok(age_us.map(|us| Mark { age: Duration::from_micros(us), asked_at, heard_at }))
     }

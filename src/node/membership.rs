@@ -18,6 +18,10 @@ pub(crate) trait Reports: Send + Sync {
     /// A server may have forgotten leases.
     fn forgot(&self);
 
+    /// Returns a hash tag whose slot node `number` owns: the same in all clients, as long as they know the same owners.
+    /// `None` if it owns none.
+    fn tag_at(&self, number: u32) -> Option<String>;
+
     /// The release `id`, which is pending at node `number`, was redirected by `fault`. Returns false if it is still
     /// pending there.
     fn redirected(&self, number: u32, id: &LeaseId, fault: &Fault) -> bool;

@@ -108,7 +108,7 @@ impl Handle {
     /// Checks the name and the terms, and determines the owner.
     fn request(&self, timeout: Duration) -> Result<Request, Error> {
         let name = self.name();
-        Error::check_name(name, key::lock_name_problem(name))?;
+        self.check_name()?;
         let terms = self.terms.outlasting_min_hold();
         self.engine.config.check_terms(&terms)?;
         let key = LockKey { client: self.engine.key(), name };
@@ -171,7 +171,7 @@ impl Handle {
 
     async fn ask(&self, call: Call, enough: impl Fn(&[&Reply]) -> bool) -> Result<Answers, Error> {
         let name = self.name();
-        Error::check_name(name, key::lock_name_problem(name))?;
+        self.check_name()?;
         let quorum = self.quorum();
         quorum.ask(call, enough).await.map_err(|fault| quorum.error(Some(name), fault))
     }
@@ -179,6 +179,12 @@ impl Handle {
     fn unexpected(&self, reply: &Reply) -> Error {
         let fault = Fault::Unexpected(format!("{reply:?}").into());
         self.quorum().error(Some(self.name()), fault)
+    }
+
+    fn check_name(&self) -> Result<(), Error> {
+        let name = self.name();
+        Error::check_name(name, key::lock_name_problem(name))?;
+        Error::check_name(name, self.engine.fleet.name_problem(name))
     }
 
     fn quorum(&self) -> Arc<Quorum> {

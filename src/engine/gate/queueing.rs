@@ -93,6 +93,8 @@ impl Queueing {
         if at != self.at {
             self.at = at;
             self.channel = None;
+            // Whatever kept the node before from granting is no reason here.
+            self.pause_until = Timestamp::default();
         }
         self.requests.retain(|request| {
             if request.attempt.queued_at() != at {

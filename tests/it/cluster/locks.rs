@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::NodeState;
+use leasehold::{Error, NodeState};
 
 use super::{builder, connect, is_idle};
 use crate::checks::soon;
@@ -38,6 +38,13 @@ async fn one_client_has_locks_over_all_slots() {
     assert!(findings.iter().all(|finding| !format!("{finding:?}").contains("OneShard")));
     for client in [&one, &two] {
         is_idle(client).await;
+    }
+    for name in ["a{b", "{}a", "a}b"] {
+        let error = one.mutex(name).try_lock().await.expect_err("its keys have several slots");
+        assert!(matches!(error, Error::InvalidName { .. }), "{name}: {error:?}");
+    }
+    for name in ["a{b}c", "{a}{b}", "ä b"] {
+        soon(name, one.mutex(name).lock()).await.expect("free").unlock().await.expect("held");
     }
     let again = builder(&cluster).ttl(Duration::from_secs(1)).connect().await.expect("a cluster");
     for name in &names {

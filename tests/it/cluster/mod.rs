@@ -1,18 +1,23 @@
 //! A Redis Cluster: locks over all slots, failovers, and slots that move.
 
 mod failovers;
+mod grace;
 mod locks;
 mod moves;
 mod nodes;
+mod redirects;
 mod waiting;
+
+use std::time::Duration;
 
 use leasehold::{Client, ClientBuilder};
 
 use crate::checks::client_is_idle_with;
 use crate::support::Cluster;
 
+/// Its servers have just started.
 fn builder(cluster: &Cluster) -> ClientBuilder {
-    Client::builder().cluster(cluster.urls())
+    Client::builder().cluster(cluster.urls()).restart_quarantine(Duration::ZERO)
 }
 
 /// Waits until the client has nothing left of any lock. One task looks after the map of the slots.

@@ -72,7 +72,8 @@ async fn threads_take_turns(cluster: &Cluster) {
     let urls = cluster.urls();
     let names: Vec<String> = (0..3).map(|shard| cluster.name_on(shard, "threads")).collect();
     let threads = tokio::task::spawn_blocking(move || {
-        let client = leasehold::blocking::Client::builder().cluster(urls).connect_blocking();
+        let builder = leasehold::blocking::Client::builder().cluster(urls);
+        let client = builder.restart_quarantine(Duration::ZERO).connect_blocking();
         let client = client.expect("the cluster accepts the client");
         let mut counts = vec![0; names.len()];
         for (count, name) in counts.iter_mut().zip(&names) {

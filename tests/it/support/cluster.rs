@@ -176,6 +176,36 @@ impl Cluster {
         }
     }
 
+    /// Waits until both know of each other's last change. Without this, the next one may look older than this one.
+    pub(crate) async fn settled(&self, one: &Server, other: &Server) {
+        let epoch = async |server: &Server| {
+            let info = server.command(&["CLUSTER", "INFO"]).await;
+            let info: String = from_redis_value(info).expect("a text");
+            let line = info.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"));
+            line.expect("it has one").to_owned()
+        };
+        let ids = [id_of(one).await, id_of(other).await];
+        let known = async |server: &Server| {
+            let nodes = server.command(&["CLUSTER", "NODES"]).await;
+            let nodes: String = from_redis_value(nodes).expect("a text");
+            // The words of a line: id, address, flags, master, ping, pong, epoch, link, slots.
+            let known = nodes.lines().filter(|line| ids.iter().any(|id| line.starts_with(id)));
+            let mut known: Vec<String> = known
+                .map(|line| {
+                    let words: Vec<&str> = line.split(' ').collect();
+                    let slots = words[8..].iter().filter(|word| !word.starts_with('['));
+                    format!("{} {} {:?}", words[0], words[6], slots.collect::<Vec<_>>())
+                })
+                .collect();
+            known.sort();
+            known
+        };
+        eventually(LIMIT, "both nodes agree", async || {
+            epoch(one).await == epoch(other).await && known(one).await == known(other).await
+        })
+        .await;
+    }
+
     /// Moves a slot with all its keys.
     pub(crate) async fn move_slot(&self, slot: u16, source: &Server, target: &Server) {
         self.open(slot, source, target).await;
