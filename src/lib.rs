@@ -161,9 +161,9 @@
 //!   client renews it to its whole TTL 100 ms later. So a client that is stopped delays those behind it by 2 s. If the
 //!   server's clock jumps while a client waits, and the message then takes longer than the jump, the client may believe in
 //!   that lease for too long.
-//! * The library works with one server, with three or more independent masters ([`ClientBuilder::nodes`]), or with a master
-//!   that Sentinels watch ([`ClientBuilder::sentinel`]): Redis 6.2 or later, or Valkey 7.2 or later. [Deployments] says what
-//!   each of them promises. Redis Cluster is not supported.
+//! * The library works with one server, with three or more independent masters ([`ClientBuilder::nodes`]), with a master that
+//!   Sentinels watch ([`ClientBuilder::sentinel`]), or with a Redis Cluster ([`ClientBuilder::cluster`]): Redis 6.2 or later,
+//!   or Valkey 7.2 or later. [Deployments] says what each of them promises.
 //!
 //! Inside one process, use [`tokio::sync::Mutex`]. For writes to one database, use its transactions and constraints. If
 //! the loss of a server must never break a lock, use a consensus store.

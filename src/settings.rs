@@ -12,6 +12,7 @@ use crate::serial::Seconds;
 struct Settings {
     nodes: Option<Vec<String>>,
     sentinel: Option<Sentinel>,
+    cluster: Option<Vec<String>>,
     server_login: Option<Login>,
     server_tls: Option<bool>,
     server_database: Option<u32>,
@@ -70,7 +71,7 @@ impl<'de> Deserialize<'de> for ClientBuilder {
         }
         apply!(
             builder, settings:
-            nodes server_tls server_database name name_prefix redisson_fencing synced self_wait log_findings;
+            nodes cluster server_tls server_database name name_prefix redisson_fencing synced self_wait log_findings;
             ttl response_timeout connect_timeout unavailable_after handoff_window token_retention
             restart_quarantine min_validity
         );

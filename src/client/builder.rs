@@ -107,7 +107,7 @@ impl ClientBuilder {
     }
 
     /// Sets the translation of the servers' addresses, for a network in which clients reach the servers at other addresses
-    /// than those that the [Sentinels](Self::sentinel) announce (NAT, port forwarding). It gets the host and the port that
+    /// than those that the [Sentinels](Self::sentinel) or the [cluster](Self::cluster) announce (NAT, port forwarding). It gets the host and the port that
     /// were announced, and must not block. Default: none.
     ///
     /// ```no_run
@@ -130,8 +130,29 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the URLs of some nodes of a Redis Cluster, with the login and TLS of all its nodes.
-    #[doc(hidden)]
+    /// Sets the URLs of some nodes of a Redis Cluster. The client learns of the others from these, and of all that are added
+    /// later.
+    ///
+    /// Each lock is on one master, the owner of its slot, and the client uses only the masters that its locks are on. It
+    /// follows slots that move and replicas that take over: holders keep their locks, and calls wait for a slot that no master
+    /// serves at the moment. [The page on deployments](crate::docs::deployments) says what a failover means for locks.
+    ///
+    /// Name a few nodes, masters or replicas, so that one can be reached. All nodes have the login and TLS of these URLs, which
+    /// name no database. If clients reach them at other addresses than the cluster announces, set an
+    /// [`address_map`](Self::address_map).
+    ///
+    /// A lock's name may contain one pair of braces, as in `{orders}:7`: names with the same text in braces are on the same
+    /// master. Names whose braces a cluster would not read like that are refused, with [`Error::InvalidName`].
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), leasehold::Error> {
+    /// let client = leasehold::Client::builder()
+    ///     .cluster(["redis://locks:secret@node-1:6379", "redis://locks:secret@node-2:6379"])
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "useClusterServers")]
     pub fn cluster<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
         self.named.cluster = Some(urls.into_iter().map(Into::into).collect());
         self

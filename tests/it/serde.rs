@@ -68,6 +68,15 @@ async fn every_setting_can_come_from_a_configuration() {
 }
 
 #[tokio::test]
+async fn a_cluster_can_come_from_a_configuration() {
+    let server = Server::start().await;
+    let text = format!(r#"{{"cluster": ["{}"]}}"#, server.url());
+    let builder: ClientBuilder = serde_json::from_str(&text).expect("valid settings");
+    let error = builder.connect().await.expect_err("it is in no cluster").to_string();
+    assert!(error.contains("no Redis Cluster"), "{error}");
+}
+
+#[tokio::test]
 async fn sentinels_can_come_from_a_configuration() {
     let server = Server::with(&["--requirepass", "secret"]).await;
     let sentinel = Pretender::start(server.port(), None).await;

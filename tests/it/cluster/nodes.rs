@@ -58,6 +58,7 @@ async fn behind_other_addresses(cluster: &Cluster) {
         ports.iter().map(|(inside, outside)| (*inside, outside.port())).collect();
     let client = Client::builder()
         .cluster([seed])
+        .restart_quarantine(Duration::ZERO)
         .address_map(move |host, port| {
             let outside = table.iter().find(|(inside, _)| *inside == port);
             (host.to_owned(), outside.map_or(port, |(_, outside)| *outside))

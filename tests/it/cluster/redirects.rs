@@ -48,6 +48,7 @@ async fn twisted(answer: impl Fn(&Cluster, u16) -> String, verb: &'static str) -
             (host.to_owned(), if port == inside { outside } else { port })
         })
         .ttl(TTL)
+        .restart_quarantine(Duration::ZERO)
         .connect()
         .await
         .expect("the cluster accepts the client");
