@@ -1,20 +1,62 @@
 //! Turns on a busy lock: Redisson's threads take it whenever it is free, our clients wait in its queue.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use leasehold::Client;
+use leasehold::{Client, Mutex};
+use parking_lot::Mutex as Shared;
+use tokio::task::JoinHandle;
 
 use crate::{
     java::{Java, Version, hex},
-    stampede::Record,
+    stampede::{Made, Record},
     support::{Server, eventually, in_time, subscribers},
     with_each_redisson,
 };
 
 with_each_redisson!(
+    fair_handles_keep_their_order_beside_redisson,
     redisson_has_its_turns_beside_clients_that_never_stop,
     a_client_has_its_turns_beside_threads_that_never_stop,
 );
+
+/// Redisson's threads are in no queue. Among ours the order of arrival holds.
+async fn fair_handles_keep_their_order_beside_redisson(version: Version) {
+    const TURNS_OF_JAVA: u64 = 300;
+    let server = Server::start().await;
+    let record = Record::in_folder(server.dir(), TURNS_OF_JAVA);
+    let java = Java::connect(version, &server.url(), TTL).await;
+    let clients = clients::<3>(&server).await;
+    let locks = clients.each_ref().map(|client| client.fair_mutex(NAME));
+    let held = locks[0].lock().await.expect("free");
+    let asked = java.ask("a", &record.command("plain", THREADS, 1));
+    threads_wait(&server).await;
+    let order = Arc::new(Shared::new(Vec::new()));
+    let mut tasks = Vec::new();
+    // Each client has several tasks in the queue, and never two in a row.
+    for number in 0..12 {
+        tasks.push(queue_up(&locks[number * 2 % 3], number, &order).await);
+    }
+    held.unlock().await.expect("held");
+    for task in tasks {
+        in_time(LIMIT, "all have their turns", task).await.expect("no panic");
+    }
+    assert_eq!(*order.lock(), (0..12).collect::<Vec<_>>());
+    record.check(&[Made::parse(&asked.await.value())]);
+}
+
+/// Starts a task that takes the lock as number `number`, and returns when it is in the queue.
+async fn queue_up(lock: &Mutex, number: usize, order: &Arc<Shared<Vec<usize>>>) -> JoinHandle<()> {
+    let (waiting, order) = (lock.lock(), Arc::clone(order));
+    let task = tokio::spawn(async move {
+        let guard = waiting.await.expect("its turn comes");
+        order.lock().push(number);
+        guard.unlock().await.expect("held");
+    });
+    let queued =
+        async || lock.status().await.is_ok_and(|status| status.waiting.len() == number + 1);
+    eventually(LIMIT, "it is in the queue", queued).await;
+    task
+}
 
 /// Eight clients always stand in the queue, until the thread has had its turns.
 async fn redisson_has_its_turns_beside_clients_that_never_stop(version: Version) {

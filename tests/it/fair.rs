@@ -88,6 +88,30 @@ async fn the_tasks_of_several_clients_get_a_fair_lock_in_order_of_arrival() {
     }
 }
 
+/// Redisson's waiters listen so. Each turn that follows a grant by message is open to them, and the answer to a release
+/// says that they heard of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_keeps_its_place_if_others_listen_on_the_locks_channel() {
+    let server = Server::start().await;
+    let [one, two, three] = named(&server).await;
+    make_heard(&server, &[&one, &two, &three]).await;
+    let url = redis::Client::open(server.url()).expect("a valid address");
+    let mut listener = url.get_async_pubsub().await.expect("connected");
+    listener.subscribe("redisson_lock__channel:{n}").await.expect("allowed");
+    let locks = [&one, &two, &three].map(|client| client.fair_mutex("n"));
+    let held = locks[0].lock().await.expect("free");
+    let order = Order::default();
+    let mut tasks = Vec::new();
+    for number in 0..12 {
+        tasks.push(queue_up(&locks[number * 2 % 3], number, &order).await);
+    }
+    held.unlock().await.expect("held");
+    for task in tasks {
+        soon("all have their turns", task).await.expect("no panic");
+    }
+    assert_eq!(*order.lock(), (0..12).collect::<Vec<_>>());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_gives_up_leaves_the_queue_and_the_others_keep_their_order() {
     let server = Server::start().await;

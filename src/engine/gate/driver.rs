@@ -198,7 +198,7 @@ impl Driver {
     }
 
     async fn await_release(&mut self) {
-        self.strategy.rest();
+        self.strategy.hold_off();
         let clock = &self.gate.engine.clock;
         let until = clock.now().plus(self.gate.engine.config.response_timeout);
         if clock.until(until, self.gate.changed.notified()).await.is_none() {
@@ -238,6 +238,14 @@ impl Strategy {
     fn rest(&mut self) {
         match self {
             Self::Queueing(queueing) => queueing.rest(),
+            Self::BackingOff(backing_off) => backing_off.rest(),
+        }
+    }
+
+    /// We have just released the lock, and do not know yet who learned of it. Requests keep their places in the queue.
+    fn hold_off(&mut self) {
+        match self {
+            Self::Queueing(queueing) => queueing.hold_off(),
             Self::BackingOff(backing_off) => backing_off.rest(),
         }
     }

@@ -70,6 +70,11 @@ impl Queueing {
         self.channel = None;
     }
 
+    /// What is told on the channel now is our own release.
+    pub(super) fn hold_off(&mut self) {
+        self.channel = None;
+    }
+
     /// Another library's waiters learned of our release, and have a moment to ask.
     pub(super) fn stand_back(&mut self) {
         let moment = backoff::unit(self.gate.quorum.round_trip());
