@@ -83,7 +83,7 @@ pub(crate) enum Fault {
     )]
     Quarantined(Duration),
     /// The server's data was replaced since the client connected, so the call ran on other data.
-    #[error("it was a replica in the meantime, so this grant does not count")]
+    #[error("it was replaced or was a replica in the meantime, so this grant does not count")]
     Replaced,
     /// The call ran, but too few replicas have what it wrote.
     #[error(

@@ -71,7 +71,7 @@ async fn sentinels_and_servers_have_logins_and_a_database_of_their_own() {
     let server = Server::with(&["--requirepass", "of-the-servers"]).await;
     let auth = format!("sentinel auth-pass {MASTER} of-the-servers\n");
     let lines = format!("sentinel monitor {MASTER} 127.0.0.1 {} 1\n{auth}", server.port());
-    let sentinel = Server::sentinel_with_password(&lines, "of-the-sentinels").await;
+    let sentinel = Server::sentinel_with(&lines, &["--requirepass", "of-the-sentinels"]).await;
     let builder =
         |url: String| Client::builder().sentinel(MASTER, [url]).restart_quarantine(Duration::ZERO);
     let right = builder(sentinel.url()).server_login("default", "of-the-servers");
@@ -171,4 +171,42 @@ async fn a_sentinel_that_is_still_starting_is_waited_for() {
     sentinel.restart().await;
     let client = soon("it connects", connecting).await.expect("no panic").expect("it is there");
     soon("the lock", client.mutex("n").lock()).await.expect("free").unlock().await.expect("held");
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn sentinels_and_servers_have_tls_of_their_own() {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("made");
+    let plain = Server::start().await;
+    let [certificate, key] = ["crt", "key"].map(|name| plain.dir().join(name));
+    std::fs::write(&certificate, made.cert.pem()).expect("written");
+    std::fs::write(&key, made.signing_key.serialize_pem()).expect("written");
+    let [certificate, key] =
+        [&certificate, &key].map(|path| path.to_str().expect("text").to_owned());
+    let ports = [free_port().to_string(), free_port().to_string()];
+    let args = |port| {
+        let files = ["--tls-cert-file", &certificate, "--tls-key-file", &key];
+        [&["--tls-port", port, "--tls-auth-clients", "no"], &files[..]].concat()
+    };
+    let server = Server::with(&args(&ports[0])).await;
+    let lines = format!("sentinel monitor {MASTER} 127.0.0.1 {} 1\n", server.port());
+    let sentinel = Server::sentinel_with(&lines, &args(&ports[1])).await;
+    // The Sentinel announces the port without TLS.
+    let tls_port = ports[0].parse::<u16>().expect("a port");
+    let over_tls = format!("rediss://127.0.0.1:{}", ports[1]);
+    for (url, server_tls) in [(&over_tls, true), (&over_tls, false), (&sentinel.url(), true)] {
+        let builder = Client::builder().sentinel(MASTER, [url]).root_certificates(made.cert.pem());
+        let builder = builder.restart_quarantine(Duration::ZERO).server_tls(server_tls);
+        let builder = builder.address_map(move |host, port| {
+            (host.to_owned(), if server_tls { tls_port } else { port })
+        });
+        let client = builder.connect().await.expect("both are trusted");
+        assert_eq!(client.nodes()[0].address.starts_with("rediss://"), server_tls);
+        let guard = soon("the lock", client.mutex("n").lock()).await.expect("free");
+        guard.unlock().await.expect("held");
+    }
+    let strange = Client::builder().sentinel(MASTER, [&over_tls]).server_tls(true);
+    let strange = strange.connect_timeout(Duration::from_millis(500)).connect().await;
+    let error = strange.expect_err("nobody trusts it").to_string();
+    assert!(error.contains(&over_tls), "{error}");
 }

@@ -59,12 +59,12 @@ impl Server {
 
     /// Starts a Sentinel whose configuration file contains `lines`.
     pub(crate) async fn sentinel(lines: &str) -> Self {
-        Self::of(Some(lines.to_owned()), Vec::new(), &[]).await
+        Self::sentinel_with(lines, &[]).await
     }
 
-    /// Starts a Sentinel that requires a password.
-    pub(crate) async fn sentinel_with_password(lines: &str, password: &str) -> Self {
-        Self::of(Some(lines.to_owned()), Vec::new(), &["--requirepass", password]).await
+    /// Starts a Sentinel whose configuration file contains `lines`, with options besides the usual ones.
+    pub(crate) async fn sentinel_with(lines: &str, args: &[&str]) -> Self {
+        Self::of(Some(lines.to_owned()), Vec::new(), args).await
     }
 
     async fn of(
