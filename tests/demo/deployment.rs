@@ -33,7 +33,7 @@ impl Deployment {
         std::fs::create_dir_all(&dir)?;
         let mut this = Self { dir, sentinels: Vec::new(), servers: Vec::new() };
         let master = this.server(&[]).await?;
-        let of = ["--replicaof", &format!("127.0.0.1 {}", master.port)];
+        let of = ["--replicaof", "127.0.0.1", &master.port.to_string()];
         let port = master.port;
         this.servers.push(master);
         for _ in 0..REPLICAS {

@@ -78,11 +78,14 @@ async fn clients_leave_a_master_that_is_replaced_while_it_is_well() {
     client.shutdown().await;
     drop((counted, client));
     eventually(LIMIT, "no connection of it is left", async || {
-        for server in &deployment.servers {
-            let list = server.command(&["CLIENT", "LIST", "TYPE", "normal"]).await;
+        for server in deployment.servers.iter().chain(&deployment.sentinels) {
+            let list = server.command(&["CLIENT", "LIST"]).await;
             let list: String = redis::from_redis_value(list).expect("a list");
-            // The Sentinels' connections have names.
-            if list.lines().filter(|line| !line.contains("name=sentinel")).count() > 1 {
+            // The Sentinels' connections have names; replicas and masters have flags.
+            let other = |line: &&str| {
+                !["name=sentinel", "flags=S", "flags=M"].iter().any(|mark| line.contains(mark))
+            };
+            if list.lines().filter(other).count() > 1 {
                 return false;
             }
         }

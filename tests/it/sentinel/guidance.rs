@@ -116,7 +116,8 @@ async fn a_new_client_believes_the_highest_epoch_or_most_voices() {
 #[tokio::test]
 async fn a_server_that_calls_itself_a_replica_is_not_used() {
     let master = Server::start().await;
-    let replica = Server::with(&["--replicaof", &format!("127.0.0.1 {}", master.port())]).await;
+    let of = ["--replicaof", "127.0.0.1", &master.port().to_string()];
+    let replica = Server::with(&of).await;
     let sentinel = Pretender::start(replica.port(), Some(3)).await;
     let limited = builder([&sentinel]).connect_timeout(Duration::from_millis(300));
     let error = limited.connect().await.expect_err("a replica").to_string();

@@ -52,7 +52,7 @@ impl Deployment {
         let args = [&["--repl-diskless-sync-delay", "0"], args].concat();
         let master = Server::with(&args).await;
         let port = master.port();
-        let of = ["--replicaof", &format!("127.0.0.1 {port}")];
+        let of = ["--replicaof", "127.0.0.1", &port.to_string()];
         let args = [&of[..], &args].concat();
         let mut servers = vec![master];
         servers.extend(join_all((0..replicas).map(|_| Server::with(&args))).await);
