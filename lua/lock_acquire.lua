@@ -1,7 +1,7 @@
 -- Takes the lock if it is free and nobody is ahead in the queue. Sent again for the same lease it confirms the lease and
 -- takes nothing new. Otherwise it queues, if it has an entry; it does so once, however often it is sent.
 -- KEYS: 1 name (hash: lease id -> hold count), 2 token (fencing counter), 3 queue (optional)
--- ARGV: 1 id, 2 count, 3 ttl_ms, 4 block (how many tokens), 5 retention_ms of the counter (0: for ever), 6 grain_us (the time is rounded down to it), 7 channel of the lock, 8 entry (optional; without it or empty: does not queue), 9 show (optional; how many of those who wait are listed, eight if it is not said)
+-- ARGV: 1 id, 2 count, 3 ttl_ms, 4 block (how many tokens), 5 retention_ms of the counter (0: for ever), 6 grain_us (the time is rounded down to it), 7 channel of the lock, 8 entry (optional; without it or empty: does not queue), 9 show (optional; how many of those who wait are listed, eight if it is not said), 10 count (optional; SHARDNUMSUB, if the channel is a sharded one)
 -- Returns {1, end of the token block} when it is held, {0, pttl, holder, subscribers of the channel} when another holds it, or is the first to get it. With a queue a refusal goes on: place (-1: not queued, 0: the first), server_us, list of those who wait.
 if redis.call('EXISTS', KEYS[1], KEYS[3] or KEYS[1]) == 0 then
   return {1, (take(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6]))}
@@ -37,7 +37,7 @@ if entry then
 end
 local pttl = redis.call('PTTL', KEYS[1])
 local holder = redis.call('HRANDFIELD', KEYS[1])
-local subscribers = redis.call('PUBSUB', 'NUMSUB', ARGV[7])[2]
+local subscribers = redis.call('PUBSUB', ARGV[10] or 'NUMSUB', ARGV[7])[2]
 if pttl == -2 then
   -- It is free for a moment, so that Redisson's waiters on the channel can take it. A newcomer must not end that moment.
   if was_queued or subscribers == 0 then

@@ -46,7 +46,8 @@ if left > 1 then
   return reply(1, 0)
 end
 -- Redisson's waiters listen to the channel and are in no queue. Every second turn is open to them.
-local is_open = ARGV[7] == '1' and redis.call('PUBSUB', 'NUMSUB', ARGV[3])[2] > 0
+local count = ARGV[2] == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB'
+local is_open = ARGV[7] == '1' and redis.call('PUBSUB', count, ARGV[3])[2] > 0
 if not is_open and pump() then
   return reply(1, 0)
 end

@@ -21,8 +21,8 @@ pub struct Stats {
     /// The locks' channels to which this client listens, on each node. On one server it listens only while it is the first
     /// in the queue behind a holder of another library.
     pub subscriptions: usize,
-    /// The running tasks: one for an idle client, another for a cluster or for Sentinels, two for each node, and one for each lock that is
-    /// being waited for.
+    /// The running tasks: one for an idle client, another for a cluster or for Sentinels, two for each node
+    /// (three in a cluster with sharded channels), and one for each lock that is being waited for.
     pub tasks: usize,
     /// The releases that no server has confirmed yet.
     pub owed_releases: usize,

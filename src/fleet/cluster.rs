@@ -1,7 +1,7 @@
 //! A Redis Cluster: locks are spread over its masters by slots, which may move from one to another at any time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
@@ -24,6 +24,8 @@ pub(crate) struct Cluster {
     pub(super) seeds: Vec<Address>,
     pub(super) kit: Kit,
     pub(super) members: Mutex<Members>,
+    /// Releases are told on sharded channels: decided once, as Redisson does.
+    is_sharded: OnceLock<bool>,
     /// Counts the maps that differ from the one before.
     changed: watch::Sender<u64>,
     /// Wakes the surveyor: the map may be out of date.
@@ -62,6 +64,7 @@ impl Cluster {
                     farewell: Arc::downgrade(common.farewell),
                 },
                 members: Mutex::new(Members::new(template, reports)),
+                is_sharded: OnceLock::new(),
                 changed: watch::Sender::new(0),
                 doubt: Notify::new(),
                 forgot: Notify::new(),
@@ -125,6 +128,16 @@ impl Cluster {
             node
         };
         found.into_iter().map(attended).collect()
+    }
+
+    /// A server says whether it has sharded channels. The first answer decides.
+    pub(super) fn note_channels(&self, are_sharded: bool) {
+        let decided = *self.is_sharded.get_or_init(|| are_sharded);
+        self.members.lock().is_sharded = decided;
+    }
+
+    pub(super) fn is_sharded(&self) -> bool {
+        self.is_sharded.get().is_some_and(|is_sharded| *is_sharded)
     }
 
     /// Returns true if every slot has an owner.

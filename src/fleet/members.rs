@@ -74,6 +74,8 @@ pub(super) struct Members {
     made: u32,
     /// The client is gone: a node is only needed for the releases that it owes.
     pub(super) closed: bool,
+    /// Nodes listen to sharded channels.
+    pub(super) is_sharded: bool,
     /// Login, TLS and database of all nodes.
     template: Address,
     cluster: Weak<dyn Reports>,
@@ -95,6 +97,7 @@ impl Members {
             nodes: BTreeMap::new(),
             made: 0,
             closed: false,
+            is_sharded: false,
             template,
             cluster,
         }
@@ -117,7 +120,8 @@ impl Members {
             member.used_at = now;
             return Ok((member.node.clone(), None));
         }
-        let membership = Membership { number: self.made + 1, cluster: self.cluster.clone() };
+        let (number, is_sharded) = (self.made + 1, self.is_sharded);
+        let membership = Membership { number, is_sharded, cluster: self.cluster.clone() };
         let (node, first) = kit.start(&self.address_of(location, kit), &membership)?;
         self.made += 1;
         let member = Member { node: node.clone(), number: self.made, used_at: now };

@@ -80,6 +80,14 @@ impl Fleet {
         .await;
     }
 
+    /// Returns true if locks' channels are sharded ones.
+    pub(crate) fn is_sharded(&self) -> bool {
+        match self {
+            Self::Nodes(_) => false,
+            Self::Cluster(cluster) => cluster.is_sharded(),
+        }
+    }
+
     /// Returns the reason why `name` cannot name a lock here.
     pub(crate) fn name_problem(&self, name: &str) -> Option<&'static str> {
         let is_split = slot_of(name) != slot_of(&key::token_key(name, false));

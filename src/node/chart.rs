@@ -21,6 +21,8 @@ pub(crate) struct Chart {
     pub(crate) is_ok: bool,
     /// The number of the last change that the server knows of; zero if it does not say.
     pub(crate) epoch: u64,
+    /// It has sharded channels (Redis 7), and this user may ask about them.
+    pub(crate) has_sharded_channels: bool,
 }
 
 impl Node {
@@ -52,20 +54,23 @@ impl Chart {
 }
 
 async fn ask(commands: &Commands, clock: &Clock, until: Timestamp) -> Result<Chart, Fault> {
-    let command = |word: &str| {
-        let mut command = redis::cmd("CLUSTER");
+    let command = |verb: &str, word: &str| {
+        let mut command = redis::cmd(verb);
         command.arg(word);
         commands.send(command)
     };
-    let (slots, info) = (command("SLOTS"), command("INFO"));
+    let (slots, info) = (command("CLUSTER", "SLOTS"), command("CLUSTER", "INFO"));
+    let sharded = command("PUBSUB", "SHARDNUMSUB");
     let slots = answer(slots, clock, until).await.map_err(explained)?;
     // Some services do not offer it.
     let info = optional(answer(info, clock, until).await)?;
     let info = info.as_ref().map(fields).unwrap_or_default();
+    let has_sharded_channels = optional(answer(sharded, clock, until).await)?.is_some();
     Ok(Chart {
         slots,
         is_ok: info.get("cluster_state").is_none_or(|state| state == "ok"),
         epoch: info.get("cluster_current_epoch").and_then(|it| it.parse().ok()).unwrap_or(0),
+        has_sharded_channels,
     })
 }
 

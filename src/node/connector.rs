@@ -9,7 +9,7 @@ use redis::io::tcp::{TcpSettings, socket2};
 use redis::{
     AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult,
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 use super::endpoint::Target;
 use super::greeting::Greeting;
@@ -33,6 +33,16 @@ pub trait Connector: Send + Sync + 'static {
 
     /// Makes a connection for subscriptions.
     fn subscriptions(&self) -> Connecting<PubSub>;
+
+    /// Makes a connection for subscriptions of sharded channels, which puts what the server sends unasked into `pushes`.
+    fn sharded(
+        &self,
+        pushes: mpsc::UnboundedSender<PushInfo>,
+    ) -> Connecting<MultiplexedConnection> {
+        let _ = pushes;
+        let error = RedisError::from((ErrorKind::Io, "there are no sharded channels here"));
+        Box::pin(std::future::ready(Err(error)))
+    }
 
     /// Makes a connection that needs no runtime, and blocks until it is made. It is for releases that are pending when
     /// the runtime is gone; without it they are not sent.
@@ -137,6 +147,18 @@ impl Connector for Sockets {
     fn subscriptions(&self) -> Connecting<PubSub> {
         let client = self.subscriptions.clone();
         Box::pin(async move { client.get_async_pubsub().await })
+    }
+
+    fn sharded(
+        &self,
+        pushes: mpsc::UnboundedSender<PushInfo>,
+    ) -> Connecting<MultiplexedConnection> {
+        let client = self.commands.clone();
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_push_sender(pushes);
+        Box::pin(async move { client.get_multiplexed_async_connection_with_config(&config).await })
     }
 
     fn farewell(&self, within: Duration) -> RedisResult<redis::Connection> {

@@ -7,11 +7,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::RedisResult;
 use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 use super::connector::Connector;
 use super::greeting::Greeting;
 use super::guide::Guide;
+use super::hub::{Ear, Mouth};
 use super::witness::Synced;
 use crate::clock::{Clock, Sleep, Timestamp};
 use crate::error::Fault;
@@ -47,6 +48,19 @@ impl Target {
     ) -> Result<(PubSubSink, PubSubStream), Fault> {
         let made = clock.until(until, self.connector.subscriptions()).await;
         self.made(made, limit).map(redis::aio::PubSub::split)
+    }
+
+    /// Makes a connection for sharded channels within `limit`, which ends at `until`.
+    async fn sharded(
+        &self,
+        clock: &Clock,
+        limit: Duration,
+        until: Timestamp,
+    ) -> Result<(Mouth, Ear), Fault> {
+        let (pushes, pushed) = mpsc::unbounded_channel();
+        let made = clock.until(until, self.connector.sharded(pushes)).await;
+        let made = self.made(made, limit)?;
+        Ok((Mouth::Sharded(made), Ear::Sharded(pushed)))
     }
 
     /// `None`: the time limit was over.
@@ -154,6 +168,23 @@ impl Endpoint {
             return Err(Fault::Down("no server is known".into()));
         };
         let made = target.subscriptions(&self.clock, self.connect_timeout, until).await;
+        self.count(made)
+    }
+
+    /// Makes a connection for the subscriptions of a hub by `until`.
+    pub(super) async fn connect_hub(
+        &self,
+        sharded: bool,
+        until: Timestamp,
+    ) -> Result<(Mouth, Ear), Fault> {
+        if !sharded {
+            let (sink, stream) = self.connect_for_subscriptions(until).await?;
+            return Ok((Mouth::Classic(sink), Ear::Classic(stream)));
+        }
+        let Some(target) = self.target() else {
+            return Err(Fault::Down("no server is known".into()));
+        };
+        let made = target.sharded(&self.clock, self.connect_timeout, until).await;
         self.count(made)
     }
 

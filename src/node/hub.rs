@@ -6,12 +6,12 @@
 
 mod subscriber;
 mod subscription;
+mod wires;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use redis::Msg;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -25,15 +25,20 @@ use crate::events;
 use subscriber::Subscriber;
 use subscription::Listener;
 pub(crate) use subscription::{Signal, Subscription};
+pub(super) use wires::{Ear, Mouth};
 
 /// The channels of one node. Clones are the same.
 #[derive(Clone)]
 pub(super) struct Hub {
     shared: Arc<Shared>,
+    /// Where the channels of locks are: the same, or a connection of their own, because they are sharded ones.
+    locks: Arc<Shared>,
 }
 
 struct Shared {
     endpoint: Arc<Endpoint>,
+    /// All its channels are sharded ones.
+    is_sharded: bool,
     channels: Mutex<BTreeMap<Arc<str>, Listeners>>,
     mailbox: Mailbox,
     orders: mpsc::UnboundedSender<Order>,
@@ -65,10 +70,26 @@ enum Order {
 }
 
 impl Hub {
-    pub(super) fn start(endpoint: Arc<Endpoint>, mailbox: Mailbox, tasks: &TaskTracker) -> Self {
-        let (hub, orders) = Self::unattended(endpoint, mailbox);
-        let subscriber = Subscriber::new(hub.shared.clone(), orders);
-        tasks.spawn_on(subscriber.run(), hub.shared.endpoint.clock.runtime());
+    /// `sharded`: the channels of locks are sharded ones.
+    pub(super) fn start(
+        endpoint: Arc<Endpoint>,
+        mailbox: Mailbox,
+        sharded: bool,
+        tasks: &TaskTracker,
+    ) -> Self {
+        let attend = |shared: &Arc<Shared>, orders| {
+            let subscriber = Subscriber::new(shared.clone(), orders);
+            tasks.spawn_on(subscriber.run(), shared.endpoint.clock.runtime());
+        };
+        let (mut hub, orders) = Self::unattended(endpoint.clone(), mailbox.clone());
+        attend(&hub.shared, orders);
+        if sharded {
+            let closing = hub.shared.closing.clone();
+            // Nobody writes to a sharded channel of that name.
+            let (shared, orders) = Shared::new(endpoint, mailbox.unused(), true, closing);
+            attend(&shared, orders);
+            hub.locks = shared;
+        }
         hub
     }
 
@@ -77,33 +98,25 @@ impl Hub {
         endpoint: Arc<Endpoint>,
         mailbox: Mailbox,
     ) -> (Self, mpsc::UnboundedReceiver<Order>) {
-        let (orders, received) = mpsc::unbounded_channel();
-        let shared = Shared {
-            endpoint,
-            channels: Mutex::default(),
-            mailbox,
-            orders,
-            moved: watch::Sender::new(()),
-            closing: CancellationToken::new(),
-        };
-        (Self { shared: Arc::new(shared) }, received)
+        let (shared, received) = Shared::new(endpoint, mailbox, false, CancellationToken::new());
+        (Self { locks: shared.clone(), shared }, received)
     }
 
     /// Listens on a lock's channel.
     pub(super) fn subscribe(&self, channel: &Arc<str>) -> Subscription {
         let listener = Arc::new(Listener::default());
-        let mut channels = self.shared.channels.lock();
+        let mut channels = self.locks.channels.lock();
         let nobody = || Listeners::Hints(Vec::new());
         if let Listeners::Hints(all) = channels.entry(channel.clone()).or_insert_with(nobody) {
             all.push(listener.clone());
         }
         // Under the mutex, so that the orders for a channel are in the order of their reasons.
-        let _ = self.shared.orders.send(Order::Subscribe(channel.clone()));
+        let _ = self.locks.orders.send(Order::Subscribe(channel.clone()));
         Subscription { hub: self.clone(), channel: channel.clone(), listener }
     }
 
     fn unsubscribe(&self, channel: &Arc<str>, listener: &Arc<Listener>) {
-        let mut channels = self.shared.channels.lock();
+        let mut channels = self.locks.channels.lock();
         let Some(Listeners::Hints(listeners)) = channels.get_mut(channel) else { return };
         listeners.retain(|other| !Arc::ptr_eq(other, listener));
         if !listeners.is_empty() {
@@ -111,7 +124,7 @@ impl Hub {
         }
         // Nothing stays for a lock that nobody here uses (invariant 7).
         channels.remove(channel);
-        let _ = self.shared.orders.send(Order::Unsubscribe(channel.clone()));
+        let _ = self.locks.orders.send(Order::Unsubscribe(channel.clone()));
     }
 
     pub(super) fn mailbox(&self) -> &Mailbox {
@@ -132,6 +145,7 @@ impl Hub {
     pub(super) fn restart(&self) {
         self.shared.mailbox.moved();
         self.shared.moved.send_replace(());
+        self.locks.moved.send_replace(());
     }
 
     /// Tries once, by `until`, whether this user may subscribe.
@@ -155,7 +169,7 @@ impl Hub {
 
     /// Returns the number of locks' channels that are listened to.
     pub(super) fn len(&self) -> usize {
-        let channels = self.shared.channels.lock();
+        let channels = self.locks.channels.lock();
         channels.values().filter(|listeners| !listeners.to_hints().is_empty()).count()
     }
 
@@ -166,10 +180,28 @@ impl Hub {
 }
 
 impl Shared {
-    fn message(&self, message: &Msg) {
-        let channel = message.get_channel_name();
+    fn new(
+        endpoint: Arc<Endpoint>,
+        mailbox: Mailbox,
+        is_sharded: bool,
+        closing: CancellationToken,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Order>) {
+        let (orders, received) = mpsc::unbounded_channel();
+        let shared = Self {
+            endpoint,
+            is_sharded,
+            channels: Mutex::default(),
+            mailbox,
+            orders,
+            moved: watch::Sender::new(()),
+            closing,
+        };
+        (Arc::new(shared), received)
+    }
+
+    fn message(&self, channel: &str, payload: &[u8]) {
         if channel == &**self.mailbox.channel() {
-            let (payload, now) = (message.get_payload_bytes(), self.endpoint.clock.now());
+            let now = self.endpoint.clock.now();
             if let Err(NotUnderstood) = self.mailbox.deliver(payload, now) {
                 events::letter_not_understood(&self.endpoint.address(), payload.len());
             }

@@ -91,6 +91,14 @@ impl Mailbox {
         Self { shared: Arc::new(Shared { nonce, channel, state: Mutex::default() }) }
     }
 
+    /// Returns a mailbox that nobody opens.
+    pub(super) fn unused(&self) -> Self {
+        let Shared { nonce, channel, .. } = &*self.shared;
+        let shared =
+            Shared { nonce: nonce.clone(), channel: channel.clone(), state: Mutex::default() };
+        Self { shared: Arc::new(shared) }
+    }
+
     /// Returns the part of the mailbox's name that no other client has: 16 hex digits.
     pub(crate) fn nonce(&self) -> &Arc<str> {
         &self.shared.nonce

@@ -32,6 +32,8 @@ pub(crate) trait Reports: Send + Sync {
 pub(crate) struct Membership {
     /// No other node that this client ever had has it. The first is 1.
     pub(crate) number: u32,
+    /// Its hub listens to the sharded channels of locks.
+    pub(crate) is_sharded: bool,
     pub(crate) cluster: Weak<dyn Reports>,
 }
 

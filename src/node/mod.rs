@@ -119,8 +119,9 @@ impl Node {
             .then(|| Synced { replicas: config.synced, within: config.sync_timeout() });
         let endpoint = Endpoint::new(name, guide, greeting, clock.clone(), limits, synced);
         let endpoint = Arc::new(endpoint);
+        let is_sharded = membership.is_some_and(|membership| membership.is_sharded);
         let mailbox = Mailbox::new(&config.name, clock.nonce());
-        let hub = Hub::start(endpoint.clone(), mailbox, tasks);
+        let hub = Hub::start(endpoint.clone(), mailbox, is_sharded, tasks);
         let (left, received) = mpsc::unbounded_channel();
         let (servers, membership) = (servers.cloned(), membership.cloned());
         let (quarantine, patience) = (config.quarantine(), farewell.patience.clone());

@@ -20,17 +20,21 @@ pub(super) struct Lock {
     channel: Arc<str>,
     /// Those who wait have a queue on one server. Several servers share no order.
     has_queue: bool,
+    /// Its channel is a sharded one.
+    is_sharded: bool,
     redisson_fencing: bool,
     retention_ms: u64,
     grain_us: u64,
 }
 
 impl Lock {
-    pub(super) fn new(config: &Config, name: Arc<str>) -> Self {
+    /// `is_sharded`: its releases are told on a sharded channel.
+    pub(super) fn new(config: &Config, name: Arc<str>, is_sharded: bool) -> Self {
         Self {
             channel: key::channel(&name),
             name,
             has_queue: !config.deployment.is_quorum(),
+            is_sharded,
             redisson_fencing: config.redisson_fencing,
             retention_ms: config.retention_ms(),
             grain_us: config.grain_us(),
@@ -40,6 +44,11 @@ impl Lock {
     /// Returns the token key. It is made for each call, so that a held lock need not keep it.
     fn token_key(&self) -> Arc<str> {
         key::token_key(&self.name, self.redisson_fencing)
+    }
+
+    /// Returns the command that publishes releases.
+    fn publish(&self) -> &'static str {
+        if self.is_sharded { "SPUBLISH" } else { "PUBLISH" }
     }
 
     /// Returns the keys of a script that may grant the lock. The number of keys tells the script whether there is a queue.
@@ -69,7 +78,13 @@ impl Kind for Lock {
             Arg::Number(self.grain_us),
             Arg::Text(self.channel.clone()),
         ];
-        args.extend(ticket.entry.clone().map(Arg::Text));
+        match (ticket.entry.clone(), self.is_sharded) {
+            (entry, false) => args.extend(entry.map(Arg::Text)),
+            (entry, true) => {
+                args.push(entry.map_or(Arg::Word(""), Arg::Text));
+                args.extend([Arg::Number(SHOWN), Arg::Word(SHARDED_COUNT)]);
+            }
+        }
         Call { script: &script::LOCK_ACQUIRE, keys: self.keys(), args }
     }
 
@@ -107,7 +122,7 @@ impl Kind for Lock {
     fn release(&self, ticket: &Ticket, keep: Duration) -> Call {
         let mut args = vec![
             Arg::Text(ticket.id.0.clone()),
-            Arg::Word(PUBLISH),
+            Arg::Word(self.publish()),
             Arg::Text(self.channel.clone()),
             Arg::Number(ttl_ms(keep)),
             Arg::Number(self.retention_ms),
@@ -174,7 +189,10 @@ impl Inspect for Lock {
         Call {
             script: &script::LOCK_STATUS,
             keys: self.keys(),
-            args: vec![Arg::Text(self.channel.clone()), Arg::Number(LISTED)],
+            args: [Arg::Text(self.channel.clone()), Arg::Number(LISTED)]
+                .into_iter()
+                .chain(self.is_sharded.then_some(Arg::Word(SHARDED_COUNT)))
+                .collect(),
         }
     }
 
@@ -222,7 +240,7 @@ impl Inspect for Lock {
             keys: self.keys(),
             args: vec![
                 id,
-                Arg::Word(PUBLISH),
+                Arg::Word(self.publish()),
                 Arg::Text(self.channel.clone()),
                 age,
                 Arg::Number(self.retention_ms),
@@ -273,8 +291,10 @@ fn read_queue(queue: &[Reply]) -> Option<Option<Box<InQueue>>> {
     Some(Some(Box::new(InQueue { ahead, server_us, waiting })))
 }
 
-/// The command that publishes releases.
-const PUBLISH: &str = "PUBLISH";
+/// A refusal lists so many of those who wait.
+const SHOWN: u64 = 8;
+/// The part of `PUBSUB` that counts the subscribers of a sharded channel.
+const SHARDED_COUNT: &str = "SHARDNUMSUB";
 /// A status lists so many of those who wait.
 const LISTED: u64 = 1000;
 
@@ -286,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_status_lists_who_waits_in_order_if_there_is_a_queue() {
-        let lock = Lock::new(&Config::default(), "n".into());
+        let lock = Lock::new(&Config::default(), "n".into(), false);
         let text = |text: &str| Reply::Text(text.to_owned());
         let read = |queue: &[Reply]| {
             let held = [Reply::Number(30_000), text(OURS), text("1"), Reply::Nil, Reply::Number(2)];
@@ -321,7 +341,7 @@ mod tests {
 
     #[test]
     fn the_first_in_the_queue_is_counted_once_though_it_listens_for_redisson() {
-        let lock = Lock::new(&Config::default(), "n".into());
+        let lock = Lock::new(&Config::default(), "n".into(), false);
         let text = |text: &str| Reply::Text(text.to_owned());
         let waiting = |holder: Reply, subscribers, entries: &[Reply]| {
             let held = [Reply::Number(1), holder, text("1"), Reply::Nil];

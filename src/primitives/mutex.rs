@@ -33,7 +33,7 @@ pub struct Mutex {
 
 impl Mutex {
     pub(crate) fn new(engine: &Arc<Engine>, name: Arc<str>) -> Self {
-        let lock = Arc::new(Lock::new(&engine.config, name));
+        let lock = Arc::new(Lock::new(&engine.config, name, engine.fleet.is_sharded()));
         Self { handle: Handle::new(engine, lock) }
     }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::aio::{PubSubSink, PubSubStream};
 use tokio::sync::{mpsc, watch};
 
+use super::wires::{Ear, Heard, Mouth};
 use super::{Order, Shared};
 use crate::clock::Timestamp;
 use crate::error::Fault;
@@ -71,11 +71,11 @@ impl Subscriber {
                 changed: self.shared.moved.subscribe(),
             };
             let mut longest = LONGEST_PAUSE;
-            match endpoint.connect_for_subscriptions(until).await {
-                Ok((sink, stream)) => {
+            match endpoint.connect_hub(self.shared.is_sharded, until).await {
+                Ok((mouth, ear)) => {
                     longest = LONGEST_PAUSE_AFTER_CONNECTION;
                     let began_at = clock.now();
-                    self.use_connection(sink, stream, moves).await;
+                    self.use_connection(mouth, ear, moves).await;
                     self.shared.disconnected();
                     self.pending.clear();
                     // A connection that breaks at once was no success: a server may go on like that for ever.
@@ -93,18 +93,13 @@ impl Subscriber {
     }
 
     /// Returns when the connection breaks or leads to the wrong server, or when nobody has listened for a while.
-    async fn use_connection(
-        &mut self,
-        sink: PubSubSink,
-        mut stream: PubSubStream,
-        mut moves: Moves,
-    ) {
+    async fn use_connection(&mut self, mouth: Mouth, mut ear: Ear, mut moves: Moves) {
         let clock = self.shared.endpoint.clock.clone();
         // Orders from before are in the list of channels.
         while self.orders.try_recv().is_ok() {}
         let channels: Vec<Arc<str>> = self.shared.channels.lock().keys().cloned().collect();
         for channel in channels {
-            self.subscribe(&sink, channel);
+            self.subscribe(&mouth, channel);
         }
         let mut check_at = clock.now().plus(PING_EVERY);
         let mut idle_since = None;
@@ -114,9 +109,9 @@ impl Subscriber {
                 order = self.orders.recv() => match order {
                     Some(Order::Subscribe(channel)) => {
                         idle_since = None;
-                        self.subscribe(&sink, channel);
+                        self.subscribe(&mouth, channel);
                     }
-                    Some(Order::Unsubscribe(channel)) => self.unsubscribe(&sink, channel),
+                    Some(Order::Unsubscribe(channel)) => self.unsubscribe(&mouth, channel),
                     None => return,
                 },
                 Some(answer) = self.pending.next() => match answer {
@@ -125,8 +120,14 @@ impl Subscriber {
                     Answer::Refused(channel, fault) => self.refused(&channel, &fault),
                     Answer::Broken => return,
                 },
-                message = stream.next() => match message {
-                    Some(message) => self.shared.message(&message),
+                heard = ear.next() => match heard {
+                    Some(Heard::Message { channel, payload }) => {
+                        self.shared.message(&channel, &payload);
+                    }
+                    // The slot has another owner. The answers to come may be those to other requests.
+                    Some(Heard::Unsubscribed { channel })
+                        if self.shared.channels.lock().contains_key(&*channel) => return,
+                    Some(Heard::Unsubscribed { .. }) => {}
                     None => return,
                 },
                 Ok(()) = moves.changed.changed() => return,
@@ -135,7 +136,7 @@ impl Subscriber {
                         return;
                     }
                     check_at = clock.now().plus(PING_EVERY);
-                    self.ping(&sink);
+                    self.ping(&mouth);
                 }
             }
         }
@@ -156,12 +157,12 @@ impl Subscriber {
         now.since(*since.get_or_insert(now)) >= IDLE
     }
 
-    fn subscribe(&self, sink: &PubSubSink, channel: Arc<str>) {
-        let mut sink = sink.clone();
+    fn subscribe(&self, mouth: &Mouth, channel: Arc<str>) {
+        let mut mouth = mouth.clone();
         let secrets = self.shared.endpoint.greeting.secrets.clone();
         self.await_answer(async move {
             let fault = |error| Fault::from_redis(&error, &secrets);
-            match sink.subscribe(&*channel).await.map_err(fault) {
+            match mouth.subscribe(&channel).await.map_err(fault) {
                 Ok(()) => Answer::Subscribed(channel),
                 Err(fault @ (Fault::Denied { .. } | Fault::Refused(_))) => {
                     Answer::Refused(channel, fault)
@@ -171,12 +172,12 @@ impl Subscriber {
         });
     }
 
-    fn unsubscribe(&self, sink: &PubSubSink, channel: Arc<str>) {
-        let mut sink = sink.clone();
+    fn unsubscribe(&self, mouth: &Mouth, channel: Arc<str>) {
+        let mut mouth = mouth.clone();
         let secrets = self.shared.endpoint.greeting.secrets.clone();
         self.await_answer(async move {
             let fault = |error| Fault::from_redis(&error, &secrets);
-            match sink.unsubscribe(&*channel).await.map_err(fault) {
+            match mouth.unsubscribe(&channel).await.map_err(fault) {
                 // If it is refused, messages still arrive, and nobody listens to them.
                 Ok(()) | Err(Fault::Denied { .. } | Fault::Refused(_)) => Answer::Done,
                 Err(_) => Answer::Broken,
@@ -184,10 +185,10 @@ impl Subscriber {
         });
     }
 
-    fn ping(&self, sink: &PubSubSink) {
-        let mut sink = sink.clone();
+    fn ping(&self, mouth: &Mouth) {
+        let mut mouth = mouth.clone();
         self.await_answer(async move {
-            match sink.ping::<redis::Value>().await {
+            match mouth.ping().await {
                 Ok(_) => Answer::Done,
                 Err(_) => Answer::Broken,
             }

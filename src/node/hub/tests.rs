@@ -132,7 +132,7 @@ impl World {
     fn start() -> Self {
         let server = Server::default();
         let mailbox = Mailbox::new("client", 7);
-        let hub = Hub::start(endpoint(&server), mailbox, &TaskTracker::new());
+        let hub = Hub::start(endpoint(&server), mailbox, false, &TaskTracker::new());
         let inbox = hub.mailbox().inbox();
         let registration = inbox.register(&LeaseId("a:1".into()));
         Self { server, hub, inbox, _registration: registration }

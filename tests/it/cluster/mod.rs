@@ -6,6 +6,7 @@ mod locks;
 mod moves;
 mod nodes;
 mod redirects;
+mod sharded;
 mod waiting;
 
 use std::time::Duration;
@@ -20,9 +21,10 @@ fn builder(cluster: &Cluster) -> ClientBuilder {
     Client::builder().cluster(cluster.urls()).restart_quarantine(Duration::ZERO)
 }
 
-/// Waits until the client has nothing left of any lock. One task looks after the map of the slots.
+/// Waits until the client has nothing left of any lock. One task looks after the map of the slots, and each node has one for
+/// sharded channels.
 async fn is_idle(client: &Client) {
-    client_is_idle_with(client, 2 + 2 * client.nodes().len()).await;
+    client_is_idle_with(client, 2 + 3 * client.nodes().len()).await;
 }
 
 async fn connect(cluster: &Cluster) -> Client {
