@@ -62,6 +62,16 @@ impl Java {
         Self::connect_with_prefix(version, url, ttl, None).await
     }
 
+    /// A client of a `sentinel` or `cluster` deployment; the first node of a `sentinel` one is the name of its master.
+    pub(crate) async fn connect_to_deployment(
+        version: Version,
+        kind: &str,
+        nodes: &[String],
+        ttl: Duration,
+    ) -> Self {
+        Self::connect(version, &format!("{kind}={}", nodes.join(",")), ttl).await
+    }
+
     /// As [`connect`](Self::connect), with a NameMapper that puts `prefix` before every name.
     pub(crate) async fn connect_with_prefix(
         version: Version,

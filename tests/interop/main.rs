@@ -3,6 +3,7 @@
 //! Run with `cargo test --test interop`; it needs a JDK of 17 or later and Maven (`scripts/setup-java`). The
 //! helper in `java/` is built for each of the versions below, and every case is run with each of them.
 
+mod deployments;
 mod exclusion;
 mod fairness;
 mod fencing;

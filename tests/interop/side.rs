@@ -48,6 +48,14 @@ impl Call {
         self.0.is_finished()
     }
 
+    /// What came of it, if it has ended; then it cannot be asked again.
+    pub(crate) async fn ended(&mut self) -> Option<Done<i64>> {
+        match self.0.is_finished() {
+            true => Some((&mut self.0).await.expect("no panic")),
+            false => None,
+        }
+    }
+
     pub(crate) async fn done(self) -> Done<i64> {
         self.0.await.expect("no panic")
     }

@@ -6,7 +6,6 @@ mod locks;
 mod moves;
 mod nodes;
 mod redirects;
-mod rights;
 mod sharded;
 mod waiting;
 

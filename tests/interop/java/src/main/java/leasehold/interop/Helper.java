@@ -24,8 +24,11 @@ import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
+import org.redisson.config.BaseMasterSlaveServersConfig;
 import org.redisson.config.Config;
+import org.redisson.config.ReadMode;
 import org.redisson.config.SingleServerConfig;
+import org.redisson.config.SubscriptionMode;
 
 /**
  * Redisson, told what to do on standard input: {@code id thread verb argument...} on a line.
@@ -35,6 +38,9 @@ import org.redisson.config.SingleServerConfig;
  * microseconds since 1970. Names of locks are the hexadecimal form of their UTF-8. It ends when its input does.
  */
 public final class Helper {
+    /** How often it asks where the masters are: its default for Sentinels; for a cluster that is 5 s. */
+    private static final int SCAN_INTERVAL_MS = 1_000;
+
     private final Map<String, ExecutorService> threads = new ConcurrentHashMap<>();
     /** Of the only server, or of the first. */
     private volatile RedissonClient redisson;
@@ -137,23 +143,58 @@ public final class Helper {
         }
     }
 
-    /** To one server, or to several with commas between them, each with a client of its own. */
-    private void connect(String urls, long watchdogMs, String prefix) throws ReflectiveOperationException {
+    /**
+     * To one server, or to several with commas between them, each with a client of its own. With one client to a
+     * deployment: {@code kind=node,node...}, where the first of {@code sentinel} is the name of the master.
+     */
+    private void connect(String where, long watchdogMs, String prefix) throws ReflectiveOperationException {
         List<RedissonClient> connected = new ArrayList<>();
-        String[] each = urls.split(",");
-        for (String url : each) {
-            connected.add(client(url, watchdogMs, prefix, each.length > 1));
+        String[] kindAndNodes = where.split("=");
+        String[] each = kindAndNodes[kindAndNodes.length - 1].split(",");
+        if (kindAndNodes.length > 1) {
+            connected.add(clientOf(kindAndNodes[0], each, watchdogMs));
+        } else {
+            for (String url : each) {
+                connected.add(client(url, watchdogMs, prefix, each.length > 1));
+            }
         }
         clients = connected;
         redisson = connected.get(0);
     }
 
-    private static RedissonClient client(String url, long watchdogMs, String prefix, boolean oneOfSeveral)
-            throws ReflectiveOperationException {
+    private static RedissonClient clientOf(String kind, String[] nodes, long watchdogMs) {
+        Config config = config(watchdogMs);
+        BaseMasterSlaveServersConfig<?> servers;
+        if (kind.equals("sentinel")) {
+            String[] sentinels = Arrays.copyOfRange(nodes, 1, nodes.length);
+            servers = config.useSentinelServers()
+                    .setMasterName(nodes[0])
+                    .setScanInterval(SCAN_INTERVAL_MS)
+                    .addSentinelAddress(sentinels);
+        } else {
+            servers = config.useClusterServers()
+                    .setScanInterval(SCAN_INTERVAL_MS)
+                    .addNodeAddress(nodes);
+        }
+        // What it says of a lock is what the master says.
+        servers.setReadMode(ReadMode.MASTER);
+        servers.setSubscriptionMode(SubscriptionMode.MASTER);
+        servers.setMasterConnectionMinimumIdleSize(1);
+        servers.setSubscriptionConnectionMinimumIdleSize(1);
+        return Redisson.create(config);
+    }
+
+    private static Config config(long watchdogMs) {
         Config config = new Config();
         config.setLockWatchdogTimeout(watchdogMs);
         config.setThreads(4);
         config.setNettyThreads(4);
+        return config;
+    }
+
+    private static RedissonClient client(String url, long watchdogMs, String prefix, boolean oneOfSeveral)
+            throws ReflectiveOperationException {
+        Config config = config(watchdogMs);
         SingleServerConfig server = config.useSingleServer();
         server.setAddress(url);
         server.setConnectionMinimumIdleSize(1);
