@@ -8,8 +8,11 @@ local probes = {
   {'PTTL', name}, {'HEXISTS', name, 'f'}, {'HRANDFIELD', name}, {'HGET', name, 'f'}, {'HLEN', name},
   {'ZADD', name, 'NX', 'odd', 'm'}, {'ZRANGE', name, '0', '0'}, {'ZRANK', name, 'm'}, {'ZREM', name, 'm'}, {'ZPOPMIN', name},
   {'HSET', name, 'f', 'v', 'odd'}, {'HDEL', name, 'f'}, {'PEXPIRE', name, 'never'}, {'EXISTS', name}, {'DEL', name},
-  {'GET', name}, {'SET', name, 'v', 'PX', 'never'}, {'TIME'}, {'PUBSUB', 'NUMSUB', name}, {ARGV[2], name, '0'},
+  {'GET', name}, {'SET', name, 'v', 'PX', 'never'}, {'TIME'}, {'PUBSUB', 'NUMSUB', name}, {'PUBLISH', name, '0'},
 }
+if ARGV[2] ~= 'PUBLISH' then
+  probes[#probes + 1] = {ARGV[2], name, '0'}
+end
 local denied = {}
 for _, probe in ipairs(probes) do
   local reply = redis.pcall(unpack(probe))

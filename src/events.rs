@@ -212,8 +212,17 @@ pub(crate) fn sentinel_failed(master: &str, sentinel: &str, fault: &Fault) {
     tracing::debug!(target: NODE, master, sentinel, %fault, "a Sentinel does not answer");
 }
 
-pub(crate) fn sentinel_answers(master: &str, sentinel: &str) {
-    tracing::debug!(target: NODE, master, sentinel, "a Sentinel answers again");
+/// `is_first`: none of them has answered for a while.
+pub(crate) fn sentinel_answers(master: &str, sentinel: &str, is_first: bool) {
+    if is_first {
+        tracing::info!(target: NODE, master, sentinel, "a Sentinel answers again");
+    } else {
+        tracing::debug!(target: NODE, master, sentinel, "a Sentinel answers again");
+    }
+}
+
+pub(crate) fn sentinels_silent(master: &str) {
+    tracing::warn!(target: NODE, master, "no Sentinel answers: a failover would go unnoticed");
 }
 
 pub(crate) fn node_not_used(node: &str, problem: &str) {

@@ -185,10 +185,12 @@ impl Handshake<'_> {
     }
 
     async fn check_rights(&self) -> Result<(), Fault> {
+        let is_sharded = self.shared.membership.as_ref().is_some_and(|it| it.is_sharded);
+        let verb = if is_sharded { "SPUBLISH" } else { "PUBLISH" };
         let call = Call {
             script: &PREFLIGHT,
             keys: Vec::new(),
-            args: vec![Arg::Word(PROBE), Arg::Word("PUBLISH")],
+            args: vec![Arg::Word(PROBE), Arg::Word(verb)],
         };
         // In both ways, so that it fails here if the user may run only one of EVALSHA and EVAL.
         match self.answer(self.commands.call(&call, Form::PLAIN)).await {

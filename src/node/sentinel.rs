@@ -66,6 +66,10 @@ struct State {
     faults: Vec<Option<Fault>>,
     /// The master is made known at once. Before that, the others get a moment to answer, too.
     settled: bool,
+    /// When the last answer came.
+    heard_at: Timestamp,
+    /// It was reported that there are no answers any more.
+    is_silent: bool,
 }
 
 /// A subscription of the switches, if the user may have one.
@@ -93,6 +97,8 @@ impl Sentinels {
                 views: Views::of(count),
                 faults: vec![None; count],
                 settled: false,
+                heard_at: clock.now(),
+                is_silent: false,
             }),
             known: watch::Sender::new(None),
             answered: Notify::new(),
@@ -241,12 +247,16 @@ impl Sentinels {
         };
         let mut state = self.state.lock();
         let failed_before = state.faults[index].take().is_some();
-        state.views.told(index, at, epoch, self.clock.now());
+        state.heard_at = self.clock.now();
+        let ends_silence = std::mem::take(&mut state.is_silent);
+        let heard_at = state.heard_at;
+        state.views.told(index, at, epoch, heard_at);
         self.conclude(&mut state);
         drop(state);
         self.answered.notify_one();
         if failed_before {
-            events::sentinel_answers(&self.master, &self.sentinels[index].address);
+            let sentinel = &self.sentinels[index].address;
+            events::sentinel_answers(&self.master, sentinel, ends_silence);
         }
         Ok(())
     }
@@ -277,6 +287,14 @@ impl Sentinels {
         let mut state = self.state.lock();
         state.faults[index] = Some(fault);
         self.conclude(&mut state);
+        let is_silent = state.views.chosen().is_some()
+            && state.faults.iter().all(Option::is_some)
+            && self.clock.now().since(state.heard_at) >= SILENCE;
+        let begins_silence = is_silent && !std::mem::replace(&mut state.is_silent, is_silent);
+        drop(state);
+        if begins_silence {
+            events::sentinels_silent(&self.master);
+        }
     }
 
     /// Makes known what the answers so far come to.
@@ -357,6 +375,8 @@ const SWITCH: &str = "+switch-master";
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// At the start, how long the Sentinels have to answer after the first of them has.
 const SETTLE: Duration = Duration::from_millis(100);
+/// If nobody has answered for this long, nobody would report a failover.
+const SILENCE: Duration = Duration::from_secs(3);
 /// After a conversation that lasted this long, the pauses start again from the shortest.
 const LASTING: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! A master with three replicas and three Sentinels, for the demo of a failover. They end with this process.
+//! A master with three replicas and three Sentinels, or a Redis Cluster, for the demos of failovers. They end with this
+//! process.
 
 use std::env;
 use std::path::PathBuf;
@@ -14,6 +15,8 @@ use crate::Outcome;
 const MASTER: &str = "mymaster";
 const SENTINELS: usize = 3;
 const REPLICAS: usize = 3;
+const SHARDS: usize = 3;
+const SLOTS: usize = 16384;
 
 pub(crate) struct Deployment {
     dir: PathBuf,
@@ -48,6 +51,105 @@ impl Deployment {
             tokio::time::sleep(POLL).await;
         }
         Ok(this)
+    }
+
+    /// Starts three masters of a cluster with a replica each, and waits until all of them know that.
+    pub(crate) async fn cluster() -> Outcome<Self> {
+        let dir = env::temp_dir().join(format!("leasehold-demo-{}", std::process::id()));
+        std::fs::create_dir_all(&dir)?;
+        let mut this = Self { dir, sentinels: Vec::new(), servers: Vec::new() };
+        for index in 0..SHARDS * 2 {
+            let conf = format!("nodes-{index}.conf");
+            let timeout = DOWN_AFTER.as_millis().to_string();
+            let cluster = ["--cluster-enabled", "yes", "--cluster-config-file", &conf];
+            let timeout = ["--cluster-node-timeout", &timeout];
+            let server = ["--save", "", "--appendonly", "no"];
+            let server = this.launch(&[&server, &cluster, &timeout[..]].concat()).await?;
+            this.servers.push(server);
+        }
+        for (shard, master) in this.servers[..SHARDS].iter().enumerate() {
+            let [from, to] = [shard, shard + 1].map(|shard| shard * SLOTS / SHARDS);
+            let [from, to] = [from.to_string(), (to - 1).to_string()];
+            master.ask::<Value>(&["CLUSTER", "ADDSLOTSRANGE", &from, &to]).await?;
+            let epoch = (shard + 1).to_string();
+            master.ask::<Value>(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]).await?;
+        }
+        for other in &this.servers[1..] {
+            let port = other.port.to_string();
+            this.servers[0].ask::<Value>(&["CLUSTER", "MEET", "127.0.0.1", &port]).await?;
+        }
+        for (master, replica) in this.servers.iter().zip(&this.servers[SHARDS..]) {
+            let id: String = master.ask(&["CLUSTER", "MYID"]).await?;
+            while replica.ask::<Value>(&["CLUSTER", "REPLICATE", &id]).await.is_err() {
+                tokio::time::sleep(POLL).await;
+            }
+        }
+        while !this.is_complete().await {
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(this)
+    }
+
+    /// Whether every node finds the cluster in order and knows a replica of each master.
+    async fn is_complete(&self) -> bool {
+        for server in &self.servers {
+            let info = server.ask::<String>(&["CLUSTER", "INFO"]).await.unwrap_or_default();
+            let Ok(slots) = server.ask::<Value>(&["CLUSTER", "SLOTS"]).await else { return false };
+            let shards = slots.as_sequence().unwrap_or_default();
+            let has_replica = |shard: &Value| shard.as_sequence().is_some_and(|it| it.len() == 4);
+            if !info.contains("cluster_state:ok")
+                || shards.len() != SHARDS
+                || !shards.iter().all(has_replica)
+            {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Returns the number of the master that has this key at first, and the key's slot.
+    pub(crate) async fn owner_of(&self, key: &str) -> Outcome<(usize, usize)> {
+        let slot: usize = self.servers[0].ask(&["CLUSTER", "KEYSLOT", key]).await?;
+        Ok(((0..SHARDS).find(|shard| slot < (shard + 1) * SLOTS / SHARDS).unwrap_or(0), slot))
+    }
+
+    /// Moves a slot with all its keys from one master to another, as `redis-cli --cluster reshard` does.
+    pub(crate) async fn move_slot(&self, slot: usize, from: usize, to: usize) -> Outcome<()> {
+        let (source, target) = (&self.servers[from], &self.servers[to]);
+        let (slot, port) = (slot.to_string(), target.port.to_string());
+        let source_id: String = source.ask(&["CLUSTER", "MYID"]).await?;
+        let target_id: String = target.ask(&["CLUSTER", "MYID"]).await?;
+        target.ask::<Value>(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]).await?;
+        source.ask::<Value>(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]).await?;
+        loop {
+            let keys: Vec<String> = source.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]).await?;
+            if keys.is_empty() {
+                break;
+            }
+            let start = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            source.ask::<Value>(&[&start[..], &keys].concat()).await?;
+        }
+        for server in [target, source] {
+            server.ask::<Value>(&["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the replica of a master has taken over.
+    pub(crate) async fn replaced(&self, master: usize) -> Outcome<()> {
+        let replica = &self.servers[SHARDS + master];
+        while !replica.ask::<String>(&["INFO", "replication"]).await?.contains("role:master") {
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    /// Returns the URL with which clients find the cluster.
+    pub(crate) fn cluster_url(&self) -> String {
+        let hosts: Vec<String> =
+            self.servers.iter().map(|server| format!("127.0.0.1:{}", server.port)).collect();
+        format!("redis+cluster://{}", hosts.join(","))
     }
 
     async fn server(&self, more: &[&str]) -> Outcome<Server> {
@@ -145,6 +247,10 @@ impl Drop for Deployment {
 }
 
 impl Server {
+    async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
+        ask(self.port, words).await
+    }
+
     pub(crate) async fn kill(&mut self) -> Outcome<()> {
         Ok(self.process.kill().await?)
     }

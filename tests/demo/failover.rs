@@ -83,7 +83,7 @@ async fn replace_the_master(stage: &mut Stage, deployment: &Deployment) -> Outco
     ))
 }
 
-async fn hold_and_wait(stage: &mut Stage, holder: &str, waiter: &str) -> Outcome<()> {
+pub(crate) async fn hold_and_wait(stage: &mut Stage, holder: &str, waiter: &str) -> Outcome<()> {
     stage.tell(holder, "hold").await?;
     stage.until(|event| event.by(holder) && event.token().is_some()).await?;
     stage.tell(waiter, "hold").await?;
@@ -91,7 +91,7 @@ async fn hold_and_wait(stage: &mut Stage, holder: &str, waiter: &str) -> Outcome
     Ok(())
 }
 
-async fn pass_on(stage: &mut Stage, holder: &str, waiter: &str) -> Outcome<()> {
+pub(crate) async fn pass_on(stage: &mut Stage, holder: &str, waiter: &str) -> Outcome<()> {
     stage.tell(holder, "leave").await?;
     let left = stage.until(|event| event.by(holder) && matches!(event.what, What::Leaves)).await?;
     let next = stage.until(|event| event.by(waiter) && event.token().is_some()).await?;

@@ -1,11 +1,12 @@
 //! The demo: a tour in four acts. Processes take turns, one nests its lock, one is killed while it holds the lock, and
 //! one is paused for too long. It prints a timeline, and fails if the library breaks a promise. `scripts/demo` runs it.
-//! `scripts/demo --sentinel` shows failovers instead.
+//! `scripts/demo --sentinel` and `scripts/demo --cluster` show failovers instead.
 //!
 //! The processes are this same program, started again with a name and a lock. Their parent sends them commands on
 //! their standard input, one word per line, and reads their events from their standard output.
 
 mod actor;
+mod cluster;
 mod deployment;
 mod event;
 mod failover;
@@ -39,8 +40,9 @@ async fn main() -> ExitCode {
     let outcome = match &*arguments {
         [] => within(LIMIT, tour(&url)).await,
         [which] if which == "sentinel" => within(FAILOVER_LIMIT, failover::tour()).await,
+        [which] if which == "cluster" => within(FAILOVER_LIMIT, cluster::tour()).await,
         [name, lock] => actor::actor(&url, name, lock).await,
-        _ => Err("usage: demo [sentinel] (REDIS_URL names the server)".into()),
+        _ => Err("usage: demo [sentinel|cluster] (REDIS_URL names the server)".into()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -235,7 +237,7 @@ fn shown(url: &str) -> String {
 async fn connect(url: &str, name: &str) -> Result<Client, leasehold::Error> {
     let keep_tokens = Duration::from_secs(60);
     let builder = Client::builder().nodes([url]).name(name).token_retention(keep_tokens);
-    let builder = match url.contains("+sentinel") {
+    let builder = match url.contains("+sentinel") || url.contains("+cluster") {
         true => builder.ttl(FAILOVER_TTL).restart_quarantine(FAILOVER_TTL),
         false => builder.ttl(TTL),
     };

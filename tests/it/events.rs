@@ -16,7 +16,7 @@ use tracing_subscriber::{
 
 use crate::{
     checks::{LIMIT, connect, setup, setup_with_proxy, soon},
-    support::{Proxy, Server, Spy, eventually},
+    support::{MASTER, Pretender, Proxy, Server, Spy, eventually},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -383,4 +383,31 @@ async fn every_line_has_a_public_target_and_a_loss_names_lock_owner_and_token() 
         traced.lines().iter().map(|line| line.target).collect();
     let public = ["leasehold::check", "leasehold::lock", "leasehold::node"];
     assert!(targets.iter().all(|target| public.contains(target)), "{targets:?}");
+}
+
+#[tokio::test]
+async fn a_new_master_and_the_silence_of_all_sentinels_are_logged_once() {
+    let (traced, _listening) = Traced::listen();
+    let [old, new] = [Server::start().await, Server::start().await];
+    let sentinel = Pretender::start(old.port(), Some(3)).await;
+    let builder = Client::builder().sentinel(MASTER, [sentinel.url()]);
+    let client = builder.restart_quarantine(Duration::ZERO).connect().await.expect("connected");
+    traced.asked_by(&client);
+    sentinel.says(new.port(), Some(4));
+    let line = traced.comes("another server is the master").await;
+    assert_eq!((line.level, line.target), (Level::INFO, "leasehold::node"));
+    assert_eq!([&line.fields["from"], &line.fields["to"]], [&old.url(), &new.url()]);
+    assert_eq!(line.fields["master"], MASTER);
+    let port = sentinel.port();
+    drop(sentinel);
+    let silence = "no Sentinel answers: a failover would go unnoticed";
+    assert_eq!(traced.comes(silence).await.level, Level::WARN);
+    let _again = Pretender::at(port, new.port(), Some(4)).await;
+    eventually(LIMIT, "it is noticed that one answers", async || {
+        traced.with("a Sentinel answers again").iter().any(|line| line.level == Level::INFO)
+    })
+    .await;
+    for message in [silence, "another server is the master"] {
+        assert_eq!(traced.with(message).len(), 1, "{message}");
+    }
 }

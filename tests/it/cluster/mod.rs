@@ -6,6 +6,7 @@ mod locks;
 mod moves;
 mod nodes;
 mod redirects;
+mod rights;
 mod sharded;
 mod waiting;
 

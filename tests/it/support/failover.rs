@@ -214,8 +214,14 @@ struct State {
 }
 
 impl Pretender {
+    /// Starts one that names the master at `port`.
     pub(crate) async fn start(port: u16, epoch: Option<u64>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        Self::at(0, port, epoch).await
+    }
+
+    /// Starts one that listens on `its_port`, or on any if that is zero.
+    pub(crate) async fn at(its_port: u16, port: u16, epoch: Option<u64>) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", its_port)).await.expect("a free port");
         let its_port = listener.local_addr().expect("it is bound").port();
         let state = Arc::new(State {
             says: watch::Sender::new((port, epoch)),
@@ -236,6 +242,10 @@ impl Pretender {
 
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     /// It names another master from now on, and reports nothing.

@@ -22,6 +22,8 @@ pub struct Audit {
     lines: Lines,
     /// Every answer is heard: what was taken away from a node is known, and must not be put back.
     pub all_is_heard: bool,
+    /// Queues keep their order: no older one takes their place.
+    pub ordered: bool,
 }
 
 /// For how long a node said yes to a lease, and when it did last.
@@ -48,6 +50,7 @@ impl Default for Audit {
             cleared: BTreeMap::new(),
             lines: Lines::default(),
             all_is_heard: false,
+            ordered: true,
         }
     }
 }
@@ -61,7 +64,7 @@ impl Audit {
             "lock_release" => {
                 self.releasing.insert(key);
             }
-            "lock_acquire" | "lock_renew" | "fence_raise" => {
+            "lock_acquire" | "lock_renew" | "lock_reclaim" | "fence_raise" => {
                 let mut history = history.lock();
                 history.checker.checked(Rule::AfterRelease);
                 if self.releasing.contains(&key) {
@@ -123,7 +126,10 @@ impl Audit {
             return;
         }
         match name.as_str() {
-            "lock_acquire" | "lock_renew" => {
+            "lock_acquire" | "lock_renew" | "lock_reclaim" => {
+                if name == "lock_reclaim" {
+                    history.count("reclaims", 1);
+                }
                 let ttl_ms: u64 = word(2).parse().unwrap_or(0);
                 if ttl_ms > 0 {
                     history.checker.supported(&lease, node, end(sent_local, ttl_ms));
@@ -165,6 +171,10 @@ impl Audit {
         if let Some(clock) = clock {
             history.checker.supported(lease, node, end(clock, *ttl_ms));
         }
+        // A replica that took over may not know that the request has left the queue.
+        if self.releasing.contains(&(node, lease.clone())) {
+            return;
+        }
         self.granted.insert((node, lease.clone()), Term { at: history.now, ttl_ms: *ttl_ms });
     }
 
@@ -178,7 +188,9 @@ impl Audit {
         entries: Option<Vec<Vec<u8>>>,
         heard: &[Vec<u8>],
     ) {
-        let (Some(queue), Some(entries)) = (ran.keys.get(2), entries) else { return };
+        let (Some(queue), Some(entries), true) = (ran.keys.get(2), entries, self.ordered) else {
+            return;
+        };
         let hears = |mailbox: &[u8]| heard.iter().any(|channel| channel == mailbox);
         let mut history = history.lock();
         match self.lines.changed(node, queue, entries, self.grant(ran), hears) {
@@ -225,7 +237,10 @@ impl Audit {
 
     /// Nothing is on its way any more.
     pub fn forget(&mut self) {
-        self.releasing.clear();
+        // An older queue may have a request again long after its release.
+        if self.ordered {
+            self.releasing.clear();
+        }
         self.granted.clear();
         self.cleared.clear();
     }

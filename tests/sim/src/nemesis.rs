@@ -2,7 +2,7 @@
 
 use crate::rng::Rng;
 use crate::server::LinkId;
-use crate::world::World;
+use crate::world::{Fate, World};
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,12 @@ pub enum Fault {
     CrashEmpty,
     /// A server is made a replica of an empty one, and a master again once it has that one's data: in the same run.
     Demote,
+    /// A server's replica gets nothing for a while.
+    Lag,
+    /// A server's replica takes over; the server is dead or accepts no more writes before.
+    FailOver,
+    /// A server's replica takes over, while the server lives on for clients that are connected to it.
+    FailOverUnfenced,
     /// A server forgets its scripts.
     FlushScripts,
     /// A server's clock is set back.
@@ -68,6 +74,9 @@ impl Fault {
             Self::Crash => "fault_crash",
             Self::CrashEmpty => "fault_crash_empty",
             Self::Demote => "fault_demote",
+            Self::Lag => "fault_lag",
+            Self::FailOver => "fault_fail_over",
+            Self::FailOverUnfenced => "fault_fail_over_unfenced",
             Self::FlushScripts => "fault_flush_scripts",
             Self::StepBack => "fault_step_back",
             Self::StepForward => "fault_step_forward",
@@ -144,7 +153,7 @@ impl Nemesis {
             Fault::Kill => {
                 let link = link?;
                 let node = world.links[&link].node;
-                world.nodes[node].server.forget(link);
+                world.nodes[node].forget(link);
                 world.end(link);
             }
             Fault::Partition => {
@@ -174,6 +183,19 @@ impl Nemesis {
             }
             // So short at times that nobody sees it.
             Fault::Demote => world.demote(node, 1 + rng.skewed(1000)),
+            Fault::Lag => world.nodes[node].lags_until = now + rng.skewed(3000),
+            Fault::FailOver | Fault::FailOverUnfenced if !world.may_fail_over(node) => return None,
+            Fault::FailOver => {
+                let down = 1 + rng.skewed(2000);
+                let fate = match rng.below(3) {
+                    0 => Fate::Fenced,
+                    told => Fate::Dead { tells: told == 1 },
+                };
+                world.fail_over(node, down, fate);
+            }
+            Fault::FailOverUnfenced => {
+                world.fail_over(node, 0, Fate::LivesOn { ms: 1 + rng.skewed(4000) });
+            }
             Fault::FlushScripts => world.nodes[node].server.flush_scripts(),
             Fault::StepBack => {
                 let by = rng.skewed(MOST_STEPPED_US);

@@ -31,6 +31,7 @@ pub fn covered() -> Vec<Scenario> {
         long_quarantine(),
         Scenario { name: "five-servers", nodes: 5, ..long_quarantine() },
         forgetful_servers(),
+        failovers(),
         long_leases(),
         Scenario { name: "three-long-leases", nodes: 3, ..long_leases() },
         Scenario {
@@ -59,6 +60,18 @@ pub fn excluded() -> Vec<Scenario> {
             quarantine_ms: Some(0),
             expected: &[Rule::Exclusion, Rule::TokenOrder],
             ..three_servers()
+        },
+        Scenario {
+            name: "failovers-without-grace",
+            quarantine_ms: Some(0),
+            expected: &[Rule::Exclusion, Rule::TokenOrder],
+            ..failovers()
+        },
+        Scenario {
+            name: "old-master-lives-on",
+            faults: UNFENCED,
+            expected: &[Rule::Exclusion, Rule::TokenOrder],
+            ..failovers()
         },
         Scenario {
             name: "force-unlock",
@@ -90,6 +103,7 @@ pub fn one_server() -> Scenario {
         locks: 2,
         ttl_ms: 2000,
         quarantine_ms: None,
+        replicated: false,
         durable: true,
         faults: NETWORK_AND_CRASHES,
         every_ms: 500,
@@ -143,6 +157,17 @@ fn forgetful_servers() -> Scenario {
     Scenario { name: "forgetful-servers", faults: FORGETFUL, every_ms: 700, ..three_servers() }
 }
 
+/// A master whose replica takes over, in spite of what it has not got.
+fn failovers() -> Scenario {
+    Scenario {
+        name: "failovers",
+        replicated: true,
+        quarantine_ms: Some(2500),
+        faults: FAILOVERS,
+        ..one_server()
+    }
+}
+
 fn long_quarantine() -> Scenario {
     Scenario {
         name: "long-quarantine",
@@ -193,5 +218,8 @@ const FORGETFUL: &[(Fault, u64)] = &[
     (Fault::CrashEmpty, 5),
     (Fault::Demote, 5),
 ];
+const FAILOVERS: &[(Fault, u64)] =
+    faults![(Fault::Lag, 20), (Fault::FailOver, 10), (Fault::CrashEmpty, 2)];
+const UNFENCED: &[(Fault, u64)] = faults![(Fault::Lag, 20), (Fault::FailOverUnfenced, 10)];
 const CLEARED: &[(Fault, u64)] =
     faults![(Fault::Crash, 5), (Fault::ClearOne, 20), (Fault::ClearAll, 10)];

@@ -12,7 +12,7 @@ use crate::history::History;
 use crate::host::Host;
 use crate::network::{Pipe, State};
 use crate::rng::Rng;
-use crate::server::{LinkId, Server};
+use crate::server::{LinkId, Replica, Server};
 use crate::wire::{Command, take_command};
 
 pub struct World {
@@ -37,6 +37,15 @@ pub struct Node {
     pub down: bool,
     /// Whether the data is there after a crash.
     pub keeps_data: bool,
+    /// It follows the server, if the node is a deployment of two, and gets nothing before `lags_until`.
+    pub replica: Option<Replica>,
+    pub lags_until: u64,
+    /// Counts the servers that were here.
+    epoch: u64,
+    /// The server before, if it lives on: only connections that were made to it reach it.
+    old: Option<Server>,
+    /// Another server is about to take over.
+    taking_over: bool,
     /// How its clock leaves the true one: up to that many millionths faster or slower in turn.
     pub drift_ppm: i64,
     /// By how much it was set away from the true time.
@@ -56,6 +65,8 @@ pub struct Path {
 pub struct Link {
     pub host: usize,
     pub node: usize,
+    /// The server there that accepted it.
+    epoch: u64,
     pipe: Arc<Pipe>,
     unread: Vec<u8>,
     up: VecDeque<(u64, Up)>,
@@ -92,6 +103,19 @@ enum Event {
     Down(LinkId),
     Restart { node: usize, keeps_data: bool },
     Promote(usize),
+    TakeOver(usize),
+    DemoteOld(usize),
+}
+
+/// What becomes of a master whose replica takes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is dead, and clients are told or not.
+    Dead { tells: bool },
+    /// It accepts no writes from then on. Its connections stay.
+    Fenced,
+    /// It goes on for that long.
+    LivesOn { ms: u64 },
 }
 
 impl World {
@@ -104,6 +128,11 @@ impl World {
                 server: Server::new(rng.fork(), EPOCH_US - LONG_UP_US - node as u64),
                 stopped_until: 0,
                 down: false,
+                replica: None,
+                lags_until: 0,
+                epoch: 0,
+                old: None,
+                taking_over: false,
                 keeps_data: true,
                 drift_ppm: 0,
                 step_us: 0,
@@ -153,10 +182,13 @@ impl World {
                 Event::Down(link) => self.pump_down(link),
                 Event::Restart { node, keeps_data } => self.restarted(node, keeps_data),
                 Event::Promote(node) => self.promoted(node),
+                Event::TakeOver(node) => self.taken_over(node),
+                Event::DemoteOld(node) => self.demote_old(node),
             }
         }
         self.now += 1;
         self.history.lock().now = self.now;
+        self.replicate();
         for host in 0..self.hosts.len() {
             self.hosts[host].run_to(self.now);
             self.collect(host);
@@ -195,6 +227,7 @@ impl World {
             let link = Link {
                 host,
                 node,
+                epoch: 0,
                 pipe,
                 unread: Vec::new(),
                 up: VecDeque::new(),
@@ -297,10 +330,12 @@ impl World {
             Up::Connect if self.nodes[node].down => self.send_down(id, Down::Refused),
             Up::Connect => {
                 self.nodes[node].server.accept(id);
+                let epoch = self.nodes[node].epoch;
+                self.links.get_mut(&id).expect("it was there").epoch = epoch;
                 self.send_down(id, Down::Opened);
             }
             Up::Close => {
-                self.nodes[node].server.forget(id);
+                self.nodes[node].forget(id);
                 self.links.remove(&id);
             }
             Up::Run(sent) => self.execute(id, node, sent),
@@ -309,8 +344,13 @@ impl World {
 
     fn execute(&mut self, id: LinkId, node: usize, sent: Sent) {
         let now_us = self.node_us(node);
-        let down = self.nodes[node].down;
-        let server = &mut self.nodes[node].server;
+        let Node { server, old, down, epoch, .. } = &mut self.nodes[node];
+        let (down, is_old) = (*down, self.links[&id].epoch != *epoch);
+        let server = match old {
+            Some(old) if is_old => old,
+            _ => server,
+        };
+        let down = down && !is_old;
         if down || !server.knows(id) {
             // A process that does not know the connection says so.
             return self.send_down(id, Down::Reset);
@@ -375,7 +415,7 @@ impl World {
         }
         link.up.clear();
         let client_gone = link.client_gone;
-        self.nodes[node].server.forget(id);
+        self.nodes[node].forget(id);
         if client_gone {
             self.links.remove(&id);
         }
@@ -388,29 +428,97 @@ impl World {
 
     /// A server's process is gone, and all its connections with it, which the clients are told or not.
     pub fn crash(&mut self, node: usize, down_ms: u64, keeps_data: bool, tells: bool) {
-        self.nodes[node].down = true;
         self.nodes[node].keeps_data = keeps_data;
+        self.drop_links(node, tells);
+        self.at(self.now + down_ms, Event::Restart { node, keeps_data });
+    }
+
+    fn drop_links(&mut self, node: usize, tells: bool) {
+        self.nodes[node].down = true;
         let ids: Vec<LinkId> =
             self.links.iter().filter(|(_, link)| link.node == node).map(|(id, _)| *id).collect();
         for id in ids {
-            self.nodes[node].server.forget(id);
+            self.nodes[node].forget(id);
             let link = self.links.get_mut(&id).expect("it was there");
             link.up.retain(|(_, packet)| !matches!(packet, Up::Run(_)));
             if tells {
                 self.send_down(id, Down::Reset);
             }
         }
-        self.at(self.now + down_ms, Event::Restart { node, keeps_data });
     }
 
     fn restarted(&mut self, node: usize, keeps_data: bool) {
-        if !self.nodes[node].down {
+        if !self.nodes[node].down || self.nodes[node].taking_over {
             return;
         }
         let now_us = self.node_us(node);
         self.nodes[node].down = false;
         self.nodes[node].server.restart(now_us, keeps_data);
         self.history.lock().note(format_args!("n{node} is up, data kept: {keeps_data}"));
+    }
+
+    /// The node is a deployment of a master and its replica.
+    pub fn add_replica(&mut self, node: usize) {
+        let Node { server, replica, .. } = &mut self.nodes[node];
+        *replica = Some(server.new_replica());
+    }
+
+    /// Replicas get what their masters have written, now and then.
+    fn replicate(&mut self) {
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].replica.is_some() && self.rng.chance(REPLICATES) {
+                let Node { server, replica, lags_until, .. } = &mut self.nodes[node];
+                if let (Some(replica), true) = (replica, *lags_until <= self.now) {
+                    server.replicate(replica);
+                }
+            }
+        }
+    }
+
+    pub fn may_fail_over(&self, node: usize) -> bool {
+        let it = &self.nodes[node];
+        it.replica.is_some() && !it.down && !it.taking_over && !it.server.is_replica()
+    }
+
+    /// The replica of a node takes over after `down_ms`. What it has not got by then is lost.
+    pub fn fail_over(&mut self, node: usize, down_ms: u64, fate: Fate) {
+        self.nodes[node].taking_over = true;
+        self.history.lock().note(format_args!("n{node} fails over: {fate:?}"));
+        match fate {
+            Fate::Dead { tells } => self.drop_links(node, tells),
+            Fate::Fenced => self.nodes[node].server.demote(),
+            Fate::LivesOn { .. } => {}
+        }
+        if let Fate::LivesOn { ms } = fate {
+            self.taken_over(node);
+            self.at(self.now + ms, Event::DemoteOld(node));
+        } else {
+            self.at(self.now + down_ms, Event::TakeOver(node));
+        }
+    }
+
+    fn taken_over(&mut self, node: usize) {
+        if !std::mem::take(&mut self.nodes[node].taking_over) {
+            return;
+        }
+        let now_us = self.node_us(node);
+        let Node { server, replica, old, epoch, down, .. } = &mut self.nodes[node];
+        let Some(before) = replica.take() else { return };
+        let (was, next) = server.replaced_by(before, now_us);
+        (*old, *replica, *down) = (Some(was), Some(next), false);
+        *epoch += 1;
+        self.history.lock().note(format_args!("n{node}: the replica is the master"));
+    }
+
+    /// A master that has lived on accepts no more writes, and ends its connections.
+    fn demote_old(&mut self, node: usize) {
+        if self.nodes[node].old.take().is_some() {
+            let epoch = self.nodes[node].epoch;
+            let is_old = |link: &Link| link.node == node && link.epoch != epoch;
+            let ids: Vec<LinkId> =
+                self.links.iter().filter(|(_, link)| is_old(link)).map(|(id, _)| *id).collect();
+            ids.into_iter().for_each(|id| self.cut(id, false));
+        }
     }
 
     /// A node follows an empty server for a while, has that one's data, and is a master again. Nothing is cut.
@@ -420,8 +528,9 @@ impl World {
     }
 
     fn promoted(&mut self, node: usize) {
+        let is_replica = self.nodes[node].server.is_replica() && !self.nodes[node].taking_over;
         let Node { server, down, .. } = &mut self.nodes[node];
-        if !*down && server.is_replica() {
+        if !*down && is_replica {
             server.promote();
             self.history.lock().note(format_args!("n{node} is a master again, without its data"));
         }
@@ -461,6 +570,8 @@ impl World {
         }
         for node in 0..self.nodes.len() {
             let keeps_data = self.nodes[node].keeps_data;
+            self.taken_over(node);
+            self.demote_old(node);
             self.restarted(node, keeps_data);
             self.promoted(node);
         }
@@ -477,6 +588,18 @@ impl World {
     }
 }
 
+impl Node {
+    /// A connection is gone.
+    pub fn forget(&mut self, link: LinkId) {
+        self.server.forget(link);
+        if let Some(old) = &mut self.old {
+            old.forget(link);
+        }
+    }
+}
+
+/// How often a replica gets what is new, per mille of the milliseconds.
+const REPLICATES: u64 = 50;
 /// What the servers' clocks show at the start.
 const EPOCH_US: u64 = 1_700_000_000_000_000;
 /// How long the servers had run before.

@@ -76,5 +76,26 @@ fn servers_that_forget_unseen_let_nobody_in_beside_the_holder() {
     assert!(demoted > 20, "{demoted} demotions");
 }
 
+/// A replica that lacks the last writes takes over. The grace makes the difference, if the old master is fenced.
+#[test]
+fn failovers_that_lose_writes_let_nobody_in_beside_the_holder() {
+    let (mut failovers, mut reclaims) = (0, 0);
+    for seed in 1..=4 {
+        let outcome = shapes::named("failovers").expect("there is one").run(seed, 4);
+        outcome.expect_no_surprise();
+        println!("{}", outcome.line());
+        failovers += outcome.counts["fault_fail_over"];
+        reclaims += outcome.counts.get("reclaims").copied().unwrap_or(0);
+    }
+    assert!(failovers > 100 && reclaims > 10, "{failovers} failovers, {reclaims} put back");
+}
+
+#[test]
+fn without_the_grace_or_a_fence_a_failover_lets_two_in() {
+    for name in ["failovers-without-grace", "old-master-lives-on"] {
+        assert!(over_seeds(name, 20, |outcome| outcome.overlaps > 0), "{name}");
+    }
+}
+
 const TTL_MS: u64 = 2000;
 const LONG_TTL_MS: u64 = 12_000;

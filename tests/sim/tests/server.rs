@@ -166,13 +166,13 @@ fn script_call(rng: &mut Rng) -> Vec<Vec<u8>> {
         0..3 => (
             "lock_acquire",
             vec![lock, &token],
-            [&[id, count, ttl, "3", retention, grain, &channel], &queueing[..], show].concat(),
+            [&[id, count, ttl, "3", retention, grain, &channel], queueing, show].concat(),
         ),
         3 => ("lock_renew", vec![lock], vec![id, count, ttl]),
         4 => (
             "lock_release",
             vec![lock, &token],
-            [&[id, verb, &channel, keep, retention], &queueing[..], granted].concat(),
+            [&[id, verb, &channel, keep, retention], queueing, granted].concat(),
         ),
         5 => ("lock_status", vec![lock, &token], vec![&channel, "3"]),
         6 if rng.chance(500) => ("preflight", vec![], vec!["probe", verb]),

@@ -30,6 +30,8 @@ pub struct Scenario {
     pub locks: u64,
     pub ttl_ms: u64,
     pub quarantine_ms: Option<u64>,
+    /// The only server has a replica.
+    pub replicated: bool,
     /// The servers say that they write everything to disk at once.
     pub durable: bool,
     pub faults: &'static [(Fault, u64)],
@@ -89,6 +91,9 @@ impl<'a> Run<'a> {
         for node in 0..scenario.nodes {
             world.nodes[node].drift_ppm = world.rng.between(0, 8000) as i64 - 4000;
             world.nodes[node].server.durable = scenario.durable;
+            if scenario.replicated {
+                world.add_replica(node);
+            }
         }
         let is_cleared =
             |found: &(Fault, u64)| matches!(found.0, Fault::ClearOne | Fault::ClearAll);
@@ -96,6 +101,7 @@ impl<'a> Run<'a> {
             scenario.expected.contains(&Rule::Exclusion) || scenario.faults.iter().any(is_cleared);
         world.audit.all_is_heard =
             scenario.faults.iter().all(|(fault, _)| *fault == Fault::ClearSpare);
+        world.audit.ordered = !scenario.replicated;
         let ttl = Duration::from_millis(scenario.ttl_ms);
         let workload = Workload {
             locks: scenario.locks,

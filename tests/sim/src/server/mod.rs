@@ -38,6 +38,14 @@ pub struct Server {
     rng: Rng,
 }
 
+/// A server that follows another.
+pub struct Replica {
+    run_id: String,
+    started_at_us: u64,
+    /// What it has of the other's data, which is behind.
+    data: Keyspace,
+}
+
 /// What scripts reach.
 pub struct Core {
     pub keys: Keyspace,
@@ -135,6 +143,31 @@ impl Server {
         self.core.borrow_mut().keys.clear();
         self.history = run_id(&mut self.rng);
         (self.had_another, self.replica) = (true, false);
+    }
+
+    /// Another server takes this one's place: with the data of a replica that followed it, in a run of its own that has
+    /// lasted for long. Returns the server that was here, and what it would be as the next one's replica.
+    pub fn replaced_by(&mut self, replica: Replica, now_us: u64) -> (Self, Replica) {
+        let mut next = Self::new(self.rng.fork(), now_us);
+        (next.run_id, next.started_at_us) = (replica.run_id, replica.started_at_us);
+        next.core.borrow_mut().keys = replica.data;
+        next.had_another = true;
+        next.durable = self.durable;
+        let old = std::mem::replace(self, next);
+        let data = old.core.borrow().keys.clone();
+        let (run_id, started_at_us) = (old.run_id.clone(), old.started_at_us);
+        (old, Replica { run_id, started_at_us, data })
+    }
+
+    /// A replica of it, which has no data yet.
+    pub fn new_replica(&mut self) -> Replica {
+        let data = Keyspace::default();
+        Replica { run_id: run_id(&mut self.rng), started_at_us: self.started_at_us, data }
+    }
+
+    /// The replica takes over all of its data.
+    pub fn replicate(&self, replica: &mut Replica) {
+        replica.data = self.core.borrow().keys.clone();
     }
 
     pub fn accept(&mut self, link: LinkId) {
