@@ -102,10 +102,18 @@ struct Touched {
     channels: BTreeSet<Vec<u8>>,
 }
 
-/// As the documentation has it: 1 to 4096 bytes, and no counter's or queue's key.
+/// As the documentation has it: 1 to 4096 bytes, and no counter's, queue's or server's key.
 fn is_lock_name(name: &str) -> bool {
-    let derived = ["leasehold_token:", "redisson_lock_token:", "leasehold_queue:"];
-    (1..=4096).contains(&name.len()) && !derived.iter().any(|prefix| name.starts_with(prefix))
+    let derived = [
+        "leasehold_token:",
+        "redisson_lock_token:",
+        "leasehold_queue:",
+        "leasehold_synced:",
+        "leasehold_mark:",
+    ];
+    (1..=4096).contains(&name.len())
+        && name != "leasehold_mark"
+        && !derived.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn is_client_name(name: &str) -> bool {
