@@ -87,6 +87,12 @@ async fn nothing_is_raised_on_healthy_nodes_without_contention() {
         let masters = Masters::start(nodes).await;
         let client = masters.client().await;
         let everywhere: Vec<usize> = (0..nodes).collect();
+        // Every node must know the scripts: a release that is sent again with its text may come after the next acquire,
+        // which is refused there then.
+        let warm = client.mutex("warm").lock().await.expect("free");
+        masters.are_held("warm", &everywhere).await;
+        warm.unlock().await.expect("held");
+        masters.nothing_left(&[&client]).await;
         // Counters start from clocks that are rounded to ten seconds: a mark between the answers of the nodes sets
         // them apart, for this acquire or the next one.
         let mark = || SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs() / 10;
