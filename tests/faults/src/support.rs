@@ -8,6 +8,8 @@ mod ports;
 mod proxy;
 #[path = "../../it/support/server.rs"]
 mod server;
+#[path = "../../it/support/signals.rs"]
+mod signals;
 #[path = "../../it/support/watch.rs"]
 mod watch;
 
