@@ -24,7 +24,7 @@ pub(super) async fn emptied_at_once() -> Result<(), String> {
     server.kill();
     server.restart().await;
     let second = Actor::enter("b", &[server.url()]).await?;
-    second_holder_before(&first, held, &second, LossReason::Gone, || way.refuse(false)).await
+    second_holder_before(&first, held, &second, LossReason::Failover, || way.refuse(false)).await
 }
 
 pub(super) async fn majority_emptied() -> Result<(), String> {
@@ -66,7 +66,7 @@ pub(super) async fn failover() -> Result<(), String> {
     master.kill();
     way.lead_to(replica.port());
     let second = Actor::enter("b", &[replica.url()]).await?;
-    second_holder_before(&first, held, &second, LossReason::Gone, || way.refuse(false)).await
+    second_holder_before(&first, held, &second, LossReason::Failover, || way.refuse(false)).await
 }
 
 /// The lock is among the few keys that have an end, and those go first.

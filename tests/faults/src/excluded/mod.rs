@@ -153,7 +153,11 @@ async fn is_told(guard: &Guard, reason: LossReason) -> Result<(), String> {
     ensure(told == Ok(reason), || format!("told {told:?} instead of {reason:?}"))?;
     ensure(!guard.is_held(), || "it is held all the same".into())?;
     // A third of the lease until the next renewal, and as much again for its answer.
-    let limit = if reason == LossReason::Gone { TTL * 2 / 3 } else { TTL * 4 / 3 };
+    let limit = if matches!(reason, LossReason::Gone | LossReason::Failover) {
+        TTL * 2 / 3
+    } else {
+        TTL * 4 / 3
+    };
     let after = asked_at.elapsed();
     ensure(after < limit, || format!("told after {after:?}"))
 }
