@@ -45,12 +45,7 @@ pub(crate) async fn runner(
             Outcome::Ok(turns)
         });
     }
-    let mut all = Vec::new();
-    while let Some(turns) = runners.join_next().await {
-        all.push(turns??);
-    }
-    report(&all);
-    Ok(())
+    report_all(runners).await
 }
 
 async fn take_turns(
@@ -131,12 +126,7 @@ pub(crate) async fn by_hand(
             Outcome::Ok(turns)
         });
     }
-    let mut all = Vec::new();
-    while let Some(turns) = runners.join_next().await {
-        all.push(turns??);
-    }
-    report(&all);
-    Ok(())
+    report_all(runners).await
 }
 
 /// A client without this library that waits for its turn in order of arrival: the server gives a list's element to
@@ -160,6 +150,16 @@ pub(crate) async fn in_order(url: &str, list: &str) -> Outcome<()> {
         }
     }
     report(&[turns]);
+    Ok(())
+}
+
+/// Waits for all runners, and reports the turns of each.
+async fn report_all(mut runners: JoinSet<Outcome<Vec<Hold>>>) -> Outcome<()> {
+    let mut all = Vec::new();
+    while let Some(turns) = runners.join_next().await {
+        all.push(turns??);
+    }
+    report(&all);
     Ok(())
 }
 

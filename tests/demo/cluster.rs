@@ -3,7 +3,7 @@
 use crate::deployment::{DOWN_AFTER, Deployment};
 use crate::event::{ms, now_us};
 use crate::failover::{hold_and_wait, pass_on};
-use crate::stage::Stage;
+use crate::stage::{Stage, sum_up};
 use crate::{FAILOVER_TTL, Outcome, SLACK, compare_tokens, connect};
 
 pub(crate) async fn tour() -> Outcome<()> {
@@ -51,10 +51,9 @@ pub(crate) async fn tour() -> Outcome<()> {
     stage.say("alice still holds the lock, which the new master has, too");
     pass_on(&mut stage, "alice", "bob").await?;
 
-    println!("\nThe demo has shown:");
-    println!("  * {moved}");
-    println!("  * a lock outlived its master: the replica took over {away} after the kill");
-    println!("  * {}", compare_tokens(&stage)?);
+    let outlived =
+        format!("a lock outlived its master: the replica took over {away} after the kill");
+    sum_up(&[moved, outlived, compare_tokens(&stage)?]);
     client.shutdown().await;
     Ok(())
 }

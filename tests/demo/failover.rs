@@ -2,7 +2,7 @@
 
 use crate::deployment::{DOWN_AFTER, Deployment};
 use crate::event::{Event, What, ms, now_us};
-use crate::stage::Stage;
+use crate::stage::{Stage, sum_up};
 use crate::{FAILOVER_TTL, Outcome, SLACK, check, compare_tokens, connect};
 
 pub(crate) async fn tour() -> Outcome<()> {
@@ -31,10 +31,7 @@ pub(crate) async fn tour() -> Outcome<()> {
         replace_the_master(&mut stage, &deployment).await?,
         compare_tokens(&stage)?,
     ];
-    println!("\nThe demo has shown:");
-    for line in summary {
-        println!("  * {line}");
-    }
+    sum_up(&summary);
     client.shutdown().await;
     Ok(())
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use leasehold::{Client, Mutex};
 
 use event::{Event, What, ms, now_us};
-use stage::Stage;
+use stage::{Stage, sum_up};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -77,10 +77,7 @@ async fn tour(url: &str) -> Outcome<()> {
         pause_the_holder(&mut stage, &lock).await?,
         compare_tokens(&stage)?,
     ];
-    println!("\nThe demo has shown:");
-    for line in summary {
-        println!("  * {line}");
-    }
+    sum_up(&summary);
     client.shutdown().await;
     Ok(())
 }

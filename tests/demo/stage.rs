@@ -132,3 +132,11 @@ impl Stage {
         println!("{at:>9.1}  {process:<6} {text}");
     }
 }
+
+/// Prints what the demo has shown, at its end.
+pub(crate) fn sum_up(shown: &[String]) {
+    println!("\nThe demo has shown:");
+    for line in shown {
+        println!("  * {line}");
+    }
+}

@@ -38,17 +38,11 @@ impl Both {
     }
 
     fn java(&self) -> &Java {
-        match &self.java {
-            Side::Java(java) => java,
-            Side::Rust(_) => unreachable!("BUG: the other way round"),
-        }
+        self.java.java()
     }
 
     fn rust(&self) -> &Rust {
-        match &self.rust {
-            Side::Rust(rust) => rust,
-            Side::Java(_) => unreachable!("BUG: the other way round"),
-        }
+        self.rust.rust()
     }
 
     /// How many listen there for the release of a lock.

@@ -38,17 +38,11 @@ impl Masters {
     }
 
     fn java(&self) -> &Java {
-        match &self.java {
-            Side::Java(java) => java,
-            Side::Rust(_) => unreachable!("BUG: laid the other way round"),
-        }
+        self.java.java()
     }
 
     fn rust(&self) -> &Rust {
-        match &self.rust {
-            Side::Rust(rust) => rust,
-            Side::Java(_) => unreachable!("BUG: laid the other way round"),
-        }
+        self.rust.rust()
     }
 
     /// Waits until `waiter`, and nobody else, waits for the lock `name`.

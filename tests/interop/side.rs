@@ -94,17 +94,11 @@ impl Table {
     }
 
     pub(crate) fn java(&self) -> &Java {
-        match &self.java {
-            Side::Java(java) => java,
-            Side::Rust(_) => unreachable!("BUG: laid the other way round"),
-        }
+        self.java.java()
     }
 
     pub(crate) fn rust(&self) -> &Rust {
-        match &self.rust {
-            Side::Rust(rust) => rust,
-            Side::Java(_) => unreachable!("BUG: laid the other way round"),
-        }
+        self.rust.rust()
     }
 
     /// Waits until somebody waits for the lock `name`.
@@ -117,6 +111,22 @@ impl Table {
 }
 
 impl Side {
+    /// The side of Java, where that is known.
+    pub(crate) fn java(&self) -> &Java {
+        match self {
+            Self::Java(java) => java,
+            Self::Rust(_) => unreachable!("BUG: laid the other way round"),
+        }
+    }
+
+    /// The side of Rust, where that is known.
+    pub(crate) fn rust(&self) -> &Rust {
+        match self {
+            Self::Rust(rust) => rust,
+            Self::Java(_) => unreachable!("BUG: laid the other way round"),
+        }
+    }
+
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Java(_) => "java",

@@ -46,6 +46,15 @@ async fn make_heard(server: &Server, clients: &[&Client]) {
     eventually(LIMIT, "all mailboxes are subscribed", heard).await;
 }
 
+/// Queues twelve tasks up, several of each client and never two of one in a row.
+async fn queue_up_all(locks: &[Mutex; 3], order: &Order) -> Vec<JoinHandle<()>> {
+    let mut tasks = Vec::new();
+    for number in 0..12 {
+        tasks.push(queue_up(&locks[number * 2 % 3], number, order).await);
+    }
+    tasks
+}
+
 /// Starts a task that takes the lock as number `number`, and returns when it is in the server's queue.
 async fn queue_up(lock: &Mutex, number: usize, order: &Order) -> JoinHandle<()> {
     let (waiting, order) = (lock.lock(), order.clone());
@@ -69,11 +78,7 @@ async fn the_tasks_of_several_clients_get_a_fair_lock_in_order_of_arrival() {
     let locks = [&one, &two, &three].map(|client| client.fair_mutex("n"));
     let held = locks[0].lock().await.expect("free");
     let order = Order::default();
-    let mut tasks = Vec::new();
-    // Each client has several tasks in the queue, and never two in a row.
-    for number in 0..12 {
-        tasks.push(queue_up(&locks[number * 2 % 3], number, &order).await);
-    }
+    let tasks = queue_up_all(&locks, &order).await;
     let waiting = locks[1].status().await.expect("asked").waiting;
     let clients: Vec<&str> = waiting.iter().map(|waiter| &*waiter.client).collect();
     assert_eq!(clients, ["client-0", "client-2", "client-1"].repeat(4));
@@ -101,10 +106,7 @@ async fn who_waits_keeps_its_place_if_others_listen_on_the_locks_channel() {
     let locks = [&one, &two, &three].map(|client| client.fair_mutex("n"));
     let held = locks[0].lock().await.expect("free");
     let order = Order::default();
-    let mut tasks = Vec::new();
-    for number in 0..12 {
-        tasks.push(queue_up(&locks[number * 2 % 3], number, &order).await);
-    }
+    let tasks = queue_up_all(&locks, &order).await;
     held.unlock().await.expect("held");
     for task in tasks {
         soon("all have their turns", task).await.expect("no panic");
