@@ -53,7 +53,7 @@ pub(crate) async fn tour() -> Outcome<()> {
 
     let outlived =
         format!("a lock outlived its master: the replica took over {away} after the kill");
-    sum_up(&[moved, outlived, compare_tokens(&stage)?]);
+    sum_up(&[moved.to_string(), outlived, compare_tokens(&stage)?]);
     client.shutdown().await;
     Ok(())
 }
