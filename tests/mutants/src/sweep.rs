@@ -113,10 +113,14 @@ fn outcome(mutant: usize, tests: &[Test<'_>], budget: Duration) -> &'static str 
     if reached { "survived" } else { "unreached" }
 }
 
-/// Whether one of these tests fails, and then once more alone: some fail now and then on a machine that is busy.
+/// Whether one of these tests fails because of the mutant. On a busy machine some fail now and then: so it must fail again
+/// alone, and pass without the mutant right afterwards.
 fn fails(mutant: usize, batch: &[&Test<'_>]) -> bool {
     fails_together(mutant, batch)
-        && batch.iter().any(|test| fails_together(mutant, std::slice::from_ref(test)))
+        && batch.iter().any(|test| {
+            let alone = std::slice::from_ref(test);
+            fails_together(mutant, alone) && !fails_together(NONE, alone)
+        })
 }
 
 fn fails_together(mutant: usize, batch: &[&Test<'_>]) -> bool {
@@ -155,3 +159,5 @@ fn passes(mut command: Command, limit: Duration) -> bool {
 /// How many tests of a mutant run in one process.
 const BATCH: usize = 8;
 const AT_A_TIME: usize = 3;
+/// The number of no mutant.
+const NONE: usize = usize::MAX;
