@@ -12,18 +12,23 @@ pub(super) fn check(view: &mut View<'_>) {
 
 /// S4: no release and no renewal changes a lock that another lease has.
 ///
-/// A lock is made by the acquire of its one lease, or by a release that has freed it for the next lease, and is gone with a `DEL`, or with the `HDEL` of that lease. From one
-/// on, until something may have been missed, it is known whose it is, or was until its time to live was over: then
-/// nobody may change it either.
+/// A lock is made by the acquire of its one lease, or by a release that has freed it for the next lease, and is gone with a
+/// `DEL`, or with the `HDEL` of that lease. From one on, until something may have been missed, it is known whose it is, or
+/// was until its time to live was over: then nobody may change it either. The run of a release that grants a lock also gives
+/// it a time to live, and takes the grant back if its message is refused.
 fn changed_for_another(view: &mut View<'_>) {
     // The lease of each lock; `None`: it was deleted.
     let mut leases: HashMap<(usize, &str), Option<&str>> = HashMap::new();
-    // The lease whose release granted a lock last: it gives the lock a time to live, too.
-    let mut granted_by = HashMap::new();
+    // The locks that the run of a release has granted, by server, and the lease of that release.
+    let mut grants_of_run: HashMap<usize, HashMap<&str, &str>> = HashMap::new();
     for (_, event) in view.history.events() {
         let (node, script, id, verb, key, field) = match &event.what {
             What::Watched { node } => {
                 leases.retain(|(watched, _), _| watched != node);
+                continue;
+            }
+            What::Ran { node, .. } => {
+                grants_of_run.remove(node);
                 continue;
             }
             What::Changed { node, script, id, verb, key, field } => {
@@ -33,12 +38,14 @@ fn changed_for_another(view: &mut View<'_>) {
         };
         let release = script == "lock_release";
         let grants = release && verb == "HSET" && field != Some(id);
-        let expires = release && verb == "PEXPIRE" && granted_by.get(&(node, key)) == Some(&id);
+        let granted = grants_of_run.entry(node).or_default();
         if grants {
-            granted_by.insert((node, key), id);
+            granted.insert(key, id);
         }
+        let completes =
+            !grants && granted.get(key) == Some(&id) && ["PEXPIRE", "DEL"].contains(&verb);
         if script != "lock_acquire"
-            && !expires
+            && !completes
             && let Some(lease) = leases.get(&(node, key)).copied()
             && (verb != "HDEL" || (lease.is_some() && lease == field))
         {

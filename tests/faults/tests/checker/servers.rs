@@ -93,6 +93,16 @@ fn a_release_that_grants_the_lock_to_the_next_lease_passes() {
 }
 
 #[test]
+fn a_release_that_takes_back_what_it_granted_passes_in_the_same_run_only() {
+    let granted = || Told::new().acquires("a:1").releases("a:1").runs("HSET n b:1 1");
+    let taken_back = || granted().runs("PEXPIRE n 900").runs("DEL n");
+    taken_back().runs("HSET n c:1 1").runs("PEXPIRE n 900").made.passes(&["S4"]);
+    taken_back().acquires("c:1").releases("c:1").made.passes(&["S4"]);
+    granted().script(RELEASE, "a:1").runs("DEL n").made.breaks("S4");
+    granted().script(RELEASE, "c:1").runs("DEL n").made.breaks("S4");
+}
+
+#[test]
 fn s4_a_release_that_grants_what_another_has() {
     let told = Told::new().acquires("a:1").releases("b:1");
     told.runs("HSET n c:1 1").runs("PEXPIRE n 900").made.breaks("S4");
