@@ -225,7 +225,10 @@ impl Claim {
     pub(crate) fn join(&self, request: &Request, attempt: Attempt) -> Result<Waiting, Error> {
         let terms = self.terms;
         let seeker = Seeker::of(terms, self.arrival);
-        let mut begun = attempt.may_be_queued().then_some(Begun { attempt, seeker, terms });
+        let mut begun = None;
+        if attempt.may_be_queued() {
+            begun = Some(Box::new(Begun { attempt, seeker, terms }));
+        }
         self.gate.update(|state, _| {
             self.gate.engine.check_service(Service::Draining)?;
             std::mem::swap(&mut state.begun, &mut begun);

@@ -112,7 +112,7 @@ impl State {
 /// What the driver has to do.
 enum Step {
     /// Nothing any more: nobody waits. A request that nobody needs leaves the queue.
-    End { _unused: Option<Begun> },
+    End { _unused: Option<Box<Begun>> },
     /// Nothing, until the gate changes or this lease, which is in use here, is lost.
     Rest(Arc<Lease>),
     /// Nothing, until the gate changes: somebody else asks.
@@ -127,7 +127,7 @@ enum Step {
         held: Option<Arc<Lease>>,
         seekers: Vec<(Seeker, Terms)>,
         /// The request of a waiter that stands in the queue already.
-        begun: Option<Begun>,
+        begun: Option<Box<Begun>>,
         /// The answer to the last ask, if it was refused.
         refusal: Option<Refusal>,
     },
@@ -259,9 +259,9 @@ impl Strategy {
     }
 
     /// Takes over from a caller of this process that asked before there was a driver.
-    fn take_over(&mut self, begun: Option<Begun>, refusal: Option<Refusal>) {
+    fn take_over(&mut self, begun: Option<Box<Begun>>, refusal: Option<Refusal>) {
         match (self, begun, refusal) {
-            (Self::Queueing(queueing), Some(begun), refusal) => queueing.take_over(begun, refusal),
+            (Self::Queueing(queueing), Some(begun), refusal) => queueing.take_over(*begun, refusal),
             (Self::BackingOff(backing_off), _, Some(refusal)) => backing_off.take_over(&refusal),
             _ => {}
         }

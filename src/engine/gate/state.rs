@@ -31,7 +31,7 @@ pub(super) struct State {
     pub(super) driven: bool,
     pub(super) last_release: LastRelease,
     /// A waiter's request in a server's queue, which the driver has to take over.
-    pub(super) begun: Option<Begun>,
+    pub(super) begun: Option<Box<Begun>>,
     /// Other clients received the message of the last release whose answer is known.
     pub(super) others_listen: bool,
     pub(super) refusal: Option<Box<SeenRefusal>>,
