@@ -54,4 +54,10 @@ mod tests {
         }
         assert_eq!(rounded(&Duration::MAX).as_secs(), u64::MAX);
     }
+
+    #[test]
+    fn a_name_in_a_message_is_64_characters_at_most() {
+        assert_eq!(shortened(&"ä".repeat(64)), "ä".repeat(64));
+        assert_eq!(shortened(&"ä".repeat(65)), format!("{}...", "ä".repeat(61)));
+    }
 }
