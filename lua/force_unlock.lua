@@ -1,6 +1,6 @@
 -- Frees the lock whoever holds it, or only if the given lease does, and gives it to the first in the queue, or tells
--- those who wait.
--- KEYS: 1 name, 2 token (fencing counter), 3 queue (optional)
+-- those who wait. While a cluster moves the slot, it gets the name alone.
+-- KEYS: 1 name, 2 token (fencing counter; optional), 3 queue (optional)
 -- ARGV: 1 id, 2 publish verb, 3 channel of the lock, 4 age_us (only if this lease has held it for so long; empty: whoever holds it), 5 retention_ms of the counter (0: for ever)
 -- Returns 1, or 0 when there was nothing to free.
 if ARGV[4] ~= '' then
@@ -9,6 +9,9 @@ if ARGV[4] ~= '' then
   end
   -- The counter is the time of the acquire, or later.
   if ARGV[4] ~= '0' then
+    if not KEYS[2] then
+      return redis.error_reply('TRYAGAIN the counter is needed')
+    end
     local time = redis.call('TIME')
     local taken = tonumber(redis.call('GET', KEYS[2]) or 0)
     if time[1] * 1000000 + time[2] - taken < tonumber(ARGV[4]) then

@@ -26,6 +26,9 @@ pub(crate) fn channel(name: &str) -> Arc<str> {
     prefixed(CHANNEL_PREFIX, name)
 }
 
+/// The channels of all locks, as a pattern.
+pub(crate) const ALL_CHANNELS: &str = "redisson_lock__channel:*";
+
 /// Returns the key of the queue of those who wait for a lock.
 ///
 /// No two locks share a queue, though `n` and `{n}` share a channel and a counter: a grant would go to the wrong lock.
@@ -142,6 +145,7 @@ mod tests {
         assert_eq!(&*token_key("n", true), "redisson_lock_token:{n}");
         assert_eq!(&*channel("n"), "redisson_lock__channel:{n}");
         assert_eq!(&*channel("a:{b}:c"), "redisson_lock__channel:a:{b}:c");
+        assert!(channel("n").starts_with(ALL_CHANNELS.trim_end_matches('*')));
         assert_eq!(&*queue_key("n"), "leasehold_queue:{n}");
         assert_eq!(&*queue_key("a:{b}:c"), "leasehold_queue::a:{b}:c");
         assert_ne!(queue_key("n"), queue_key("{n}"), "no two locks share a queue");

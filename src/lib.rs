@@ -226,7 +226,7 @@ pub mod blocking;
 pub mod docs;
 
 pub use client::{Client, ClientBuilder, Finding, FindingKind, HeldLock, Stats};
-pub use config::SelfWait;
+pub use config::{PubSub, SelfWait};
 pub use error::{Error, LossReason, NodeFailure};
 pub use guard::{Guard, Lost};
 pub use key::Holder;

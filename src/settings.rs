@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer};
 
 use crate::client::{Client, ClientBuilder};
-use crate::config::SelfWait;
+use crate::config::{PubSub, SelfWait};
 use crate::serial::Seconds;
 
 /// Each field has the name of a method of [`ClientBuilder`].
@@ -28,6 +28,7 @@ struct Settings {
     restart_quarantine: Option<Seconds>,
     min_validity: Option<Seconds>,
     synced: Option<u32>,
+    pubsub: Option<PubSub>,
     self_wait: Option<SelfWait>,
     log_findings: Option<bool>,
 }
@@ -71,7 +72,8 @@ impl<'de> Deserialize<'de> for ClientBuilder {
         }
         apply!(
             builder, settings:
-            nodes cluster server_tls server_database name name_prefix redisson_fencing synced self_wait log_findings;
+            nodes cluster server_tls server_database name name_prefix redisson_fencing synced pubsub self_wait
+            log_findings;
             ttl response_timeout connect_timeout unavailable_after handoff_window token_retention
             restart_quarantine min_validity
         );

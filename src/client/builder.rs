@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{Client, Finding};
 use crate::clock::{Clock, Entropy, SystemEntropy, SystemTimeSource, TimeSource};
-use crate::config::{AddressMap, Config, Deployment, Named, Place, SelfWait};
+use crate::config::{AddressMap, Config, Deployment, Named, Place, PubSub, SelfWait};
 use crate::engine::gate::Engine;
 use crate::error::{Error, Fault};
 use crate::events::Events;
@@ -151,6 +151,18 @@ impl ClientBuilder {
     /// server or one deployment of Sentinel or Cluster: several masters have no replicas.
     pub fn synced(mut self, replicas: u32) -> Self {
         self.config.synced = replicas;
+        self
+    }
+
+    /// Sets the kind of channels on which a [cluster](Self::cluster) tells waiters of releases. It must be the same in all
+    /// programs that share locks, Java's included: a waiter that listens on the other kind of channel hears of no release, and
+    /// polls, or waits for the end of the holder's TTL. Default: [`PubSub::Auto`], which decides as Redisson does from 3.28 on.
+    /// A Redisson with `shardedSubscriptionMode` `OFF` needs [`PubSub::Plain`], and one with `ON` [`PubSub::Sharded`].
+    ///
+    /// Other deployments have plain channels only, and refuse this setting.
+    #[doc(alias = "shardedSubscriptionMode")]
+    pub fn pubsub(mut self, channels: PubSub) -> Self {
+        self.config.pubsub = channels;
         self
     }
 

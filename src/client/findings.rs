@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::config::{Config, Deployment};
+use crate::config::{Config, Deployment, PubSub};
 use crate::engine::gate::Engine;
 use crate::error::{Error, Fault};
 use crate::events;
-use crate::node::{Facts, FailoverFacts, Node};
+use crate::node::{ClusterFacts, Facts, FailoverFacts, Node};
+use crate::text::{Printable, shortened};
 
 /// A property of a server that can break a lock's guarantees; see [`Client::check`](crate::Client::check).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +63,21 @@ pub enum FindingKind {
     /// The user may not end connections (`CLIENT KILL`), so a request that is still on its way to a server may run after
     /// the client has left that server and come back.
     NoKill,
+    /// The server refused the key `leasehold_mark` when the client connected: after a failover, each client that meets it
+    /// for the first time waits for a whole [`restart_quarantine`](crate::ClientBuilder::restart_quarantine).
+    MarkRefused,
+    /// While one master of the cluster is down, all others refuse locks, too, and do not renew them: its
+    /// `cluster-require-full-coverage` is on.
+    FullCoverage,
+    /// Somebody waits for a lock on a channel of the kind that this client does not use, so neither hears of the other's
+    /// releases; see [`ClientBuilder::pubsub`](crate::ClientBuilder::pubsub). It is seen only while somebody waits.
+    #[non_exhaustive]
+    OtherChannels {
+        /// One such channel.
+        channel: String,
+        /// It is a sharded one, and this client uses plain ones.
+        sharded: bool,
+    },
     /// The user lacks the rights to read a setting, which the value names.
     Unknown(&'static str),
 }
@@ -129,6 +145,12 @@ impl Finding {
         if let Some(failover) = &facts.failover {
             kinds.extend(of_failover(failover));
         }
+        if let Some(cluster) = &facts.cluster {
+            kinds.extend(of_cluster(cluster, config.pubsub));
+        }
+        if facts.refuses_mark {
+            kinds.push(FindingKind::MarkRefused);
+        }
         if facts.is_cluster && config.deployment != Deployment::Cluster {
             kinds.push(FindingKind::OneShard);
         }
@@ -189,6 +211,26 @@ impl fmt::Display for Finding {
                 "this user may not end connections: what is late on an old one may run after a failover; allow CLIENT ID and \
                  CLIENT KILL",
             ),
+            FindingKind::MarkRefused => f.write_str(
+                "it refused the key leasehold_mark: after a failover, each client that connects waits for a whole \
+                 restart_quarantine; let this user write that key",
+            ),
+            FindingKind::FullCoverage => f.write_str(
+                "cluster-require-full-coverage is yes: while one master is down, the locks of all others are neither granted \
+                 nor renewed; set it to no",
+            ),
+            FindingKind::OtherChannels { channel, sharded } => {
+                let [theirs, ours] = match sharded {
+                    true => ["sharded", "plain"],
+                    false => ["plain", "sharded"],
+                };
+                write!(
+                    f,
+                    "somebody listens for releases on the {theirs} channel {}, and this client uses {ours} ones: neither wakes \
+                     the other; use the same kind in all programs (`pubsub`)",
+                    Printable(&shortened(channel))
+                )
+            }
             FindingKind::Unknown(what) => write!(f, "this user cannot read {what}"),
         }
     }
@@ -225,6 +267,24 @@ fn of_failover(facts: &FailoverFacts) -> Vec<FindingKind> {
     kinds
 }
 
+/// Returns what can keep the locks of a cluster, or those who wait for them, waiting.
+fn of_cluster(facts: &ClusterFacts, wanted: PubSub) -> Vec<FindingKind> {
+    let mut kinds = Vec::new();
+    match facts.needs_full_coverage {
+        Some(true) => kinds.push(FindingKind::FullCoverage),
+        Some(false) => {}
+        None => kinds.push(FindingKind::Unknown("cluster-require-full-coverage")),
+    }
+    if let Some(channel) = &facts.other_channel {
+        let (channel, sharded) = (channel.clone(), !facts.is_sharded);
+        kinds.push(FindingKind::OtherChannels { channel, sharded });
+    }
+    if facts.hides_sharded && wanted == PubSub::Auto {
+        kinds.push(FindingKind::Unknown("whether there are sharded channels"));
+    }
+    kinds
+}
+
 fn is_old(version: &str) -> bool {
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let (major, minor) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
@@ -252,6 +312,30 @@ mod tests {
                 priorities: vec![100, 100],
             }),
         }
+    }
+
+    #[test]
+    fn what_keeps_the_locks_of_a_cluster_waiting_is_found() {
+        let good = || ClusterFacts { needs_full_coverage: Some(false), ..ClusterFacts::default() };
+        assert_eq!(of_cluster(&good(), PubSub::Auto), []);
+        let needs = |needs_full_coverage| ClusterFacts { needs_full_coverage, ..good() };
+        assert_eq!(of_cluster(&needs(Some(true)), PubSub::Auto), [FindingKind::FullCoverage]);
+        let unknown = FindingKind::Unknown("cluster-require-full-coverage");
+        assert_eq!(of_cluster(&needs(None), PubSub::Auto), [unknown]);
+        for is_sharded in [false, true] {
+            let other_channel = Some("redisson_lock__channel:{n}".to_owned());
+            let found = ClusterFacts { is_sharded, other_channel, ..good() };
+            let found = of_cluster(&found, PubSub::Auto);
+            assert!(
+                matches!(&found[..], [FindingKind::OtherChannels { channel, sharded }]
+                    if channel == "redisson_lock__channel:{n}" && *sharded != is_sharded),
+                "{found:?}"
+            );
+        }
+        let hidden = ClusterFacts { hides_sharded: true, ..good() };
+        let unknown = FindingKind::Unknown("whether there are sharded channels");
+        assert_eq!(of_cluster(&hidden, PubSub::Auto), [unknown]);
+        assert_eq!(of_cluster(&hidden, PubSub::Plain), []);
     }
 
     #[test]

@@ -18,6 +18,24 @@ pub(crate) enum Deployment {
     Sentinel,
 }
 
+/// The kind of channels on which a [cluster](crate::ClientBuilder::cluster) tells waiters of releases; see
+/// [`ClientBuilder::pubsub`](crate::ClientBuilder::pubsub).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[non_exhaustive]
+pub enum PubSub {
+    /// Sharded channels if the cluster has them (Redis 7 and later) and lets the user ask about them
+    /// (`PUBSUB SHARDNUMSUB`), and plain ones otherwise.
+    #[default]
+    Auto,
+    /// Plain channels (`PUBLISH`), whose messages go to all nodes.
+    #[doc(alias = "Classic")]
+    Plain,
+    /// Sharded channels (`SPUBLISH`), whose messages stay at the lock's master and its replicas. Connecting fails if the
+    /// cluster has none.
+    Sharded,
+}
+
 impl Deployment {
     /// Returns the deployment of the servers that a user named one by one.
     pub(crate) fn of_servers(count: usize) -> Self {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 pub(crate) use address::Address;
 pub(crate) use deployment::Deployment;
+pub use deployment::PubSub;
 pub(crate) use place::{AddressMap, Named, Place, Watched};
 pub(crate) use terms::{LeaseTerms, Terms, drift};
 
@@ -50,6 +51,8 @@ pub(crate) struct Config {
     pub(crate) deployment: Deployment,
     /// The number of replicas that must have a grant or a renewal before it counts.
     pub(crate) synced: u32,
+    /// The kind of channels that a cluster has for releases.
+    pub(crate) pubsub: PubSub,
 }
 
 impl Config {
@@ -62,6 +65,9 @@ impl Config {
                 what: "`synced`",
                 why: "the servers of a quorum have no replicas, and a majority of them must grant anyway",
             });
+        }
+        if self.pubsub != PubSub::Auto && self.deployment != Deployment::Cluster {
+            return Err(Error::config("pubsub is for a cluster: elsewhere all channels are plain"));
         }
         check_range("restart_quarantine", self.quarantine(), Duration::ZERO, LONGEST_TTL)?;
         self.check_lease("ttl", self.ttl)?;
@@ -174,6 +180,7 @@ impl Default for Config {
             restart_quarantine: None,
             deployment: Deployment::Server,
             synced: 0,
+            pubsub: PubSub::Auto,
         }
     }
 }
@@ -241,6 +248,9 @@ mod tests {
         assert_ne!(problem(Config { name: "a b".into(), ..Config::default() }), "");
         assert_eq!(problem(Config { name_prefix: "a b:".into(), ..Config::default() }), "");
         assert_ne!(problem(Config { name_prefix: "{a}".into(), ..Config::default() }), "");
+        let plain = |deployment| Config { deployment, pubsub: PubSub::Plain, ..Config::default() };
+        assert!(problem(plain(Deployment::Sentinel)).contains("pubsub"));
+        assert_eq!(problem(plain(Deployment::Cluster)), "");
     }
 
     #[test]

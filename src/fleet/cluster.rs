@@ -11,7 +11,7 @@ use super::members::{Kit, Made, Members};
 use super::slots::{Location, SlotMap, tag_of};
 use super::survey::Surveyor;
 use crate::clock::Timestamp;
-use crate::config::{Address, AddressMap};
+use crate::config::{Address, AddressMap, PubSub};
 use crate::error::{Fault, Redirect};
 use crate::key::LeaseId;
 use crate::node::{
@@ -24,7 +24,7 @@ pub(crate) struct Cluster {
     pub(super) seeds: Vec<Address>,
     pub(super) kit: Kit,
     pub(super) members: Mutex<Members>,
-    /// Releases are told on sharded channels: decided once, as Redisson does.
+    /// Releases are told on sharded channels: decided once, by the user or as Redisson does.
     is_sharded: OnceLock<bool>,
     /// Counts the maps that differ from the one before.
     changed: watch::Sender<u64>,
@@ -130,10 +130,17 @@ impl Cluster {
         found.into_iter().map(attended).collect()
     }
 
-    /// A server says whether it has sharded channels. The first answer decides.
-    pub(super) fn note_channels(&self, are_sharded: bool) {
-        let decided = *self.is_sharded.get_or_init(|| are_sharded);
+    /// A server says whether it has sharded channels. The first answer decides, unless the user did.
+    pub(super) fn note_channels(&self, are_there: bool) -> Result<(), Fault> {
+        let is_sharded = match self.kit.config.pubsub {
+            PubSub::Auto => are_there,
+            PubSub::Plain => false,
+            PubSub::Sharded if are_there || self.is_sharded.get().is_some() => true,
+            PubSub::Sharded => return Err(Fault::WrongServer(NONE_SHARDED.into())),
+        };
+        let decided = *self.is_sharded.get_or_init(|| is_sharded);
         self.members.lock().is_sharded = decided;
+        Ok(())
     }
 
     pub(super) fn is_sharded(&self) -> bool {
@@ -179,7 +186,7 @@ impl Cluster {
     pub(super) fn adopt(&self, map: &SlotMap) {
         let mut members = self.members.lock();
         let has_changed = members.map.renew(map);
-        let made = if has_changed { members.hand_over(&self.kit) } else { Vec::new() };
+        let made = members.hand_over(&self.kit);
         members.drop_unused(&self.kit);
         drop(members);
         for first in made {
@@ -231,6 +238,9 @@ impl Reports for Cluster {
         is_done
     }
 }
+
+const NONE_SHARDED: &str = "it has no sharded channels, which Redis 7 introduced, or this user may not ask about them \
+                            (PUBSUB SHARDNUMSUB): `pubsub` must not be `Sharded`";
 
 /// One slot of a cluster. Clones are the same.
 #[derive(Clone)]

@@ -187,16 +187,18 @@ impl Members {
     pub(super) fn hand_over(&mut self, kit: &Kit) -> Vec<First> {
         let mut moved = Vec::new();
         for (location, member) in &self.nodes {
-            let map = &self.map;
+            let (map, is_up) = (&self.map, member.node.is_up());
             let misplaced = |release: &PendingRelease| {
                 let owner = map.owner(slot_of(&release.call.keys[0]));
-                !release.detour.asking && owner.is_some_and(|owner| owner != location)
+                // A slot on its way to a node without a connection may never arrive there.
+                let may_stay = release.detour.asking && is_up;
+                !may_stay && owner.is_some_and(|owner| owner != location)
             };
             moved.extend(member.node.take_releases(misplaced));
         }
         let leave = |(id, release): (LeaseId, PendingRelease)| {
             let slot = slot_of(&release.call.keys[0]);
-            let detour = Detour { from_elsewhere: true, ..release.detour };
+            let detour = Detour { from_elsewhere: true, asking: false, ..release.detour };
             self.leave(slot, id, PendingRelease { detour, ..release }, None, kit)
         };
         moved.into_iter().filter_map(leave).collect()

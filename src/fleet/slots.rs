@@ -93,16 +93,12 @@ impl SlotMap {
                 Reply::Nil => "",
                 host => host.text()?,
             };
-            let owners = map.owners.get_mut(slots)?;
+            map.owners.get(slots.clone())?;
             let Some(location) = Location::of(host, port.number()?.try_into().ok()?, from) else {
                 continue;
             };
-            let place = map.masters.iter().position(|known| *known == location);
-            let place = place.unwrap_or_else(|| {
-                map.masters.push(location);
-                map.masters.len() - 1
-            });
-            owners.fill(u16::try_from(place).ok()?);
+            let place = map.place_of(&location);
+            map.owners[slots].fill(place);
         }
         Some(map)
     }
@@ -132,13 +128,25 @@ impl SlotMap {
         if self.owner(slot) == Some(location) || usize::from(slot) >= SLOTS {
             return false;
         }
-        let place = self.masters.iter().position(|known| known == location);
-        let place = place.unwrap_or_else(|| {
-            self.masters.push(location.clone());
-            self.masters.len() - 1
-        });
-        self.owners[usize::from(slot)] = place as u16;
+        self.owners[usize::from(slot)] = self.place_of(location);
         true
+    }
+
+    /// Returns the place of a master, which is put there if it is new.
+    fn place_of(&mut self, location: &Location) -> u16 {
+        if let Some(place) = self.masters.iter().position(|known| known == location) {
+            return place as u16;
+        }
+        if self.masters.len() <= SLOTS {
+            self.masters.push(location.clone());
+            return (self.masters.len() - 1) as u16;
+        }
+        // Redirects may name any number of masters. Here are more than there are slots, so one of them owns none.
+        let used: BTreeSet<u16> = self.owners.iter().copied().collect();
+        let unused = (0..NOBODY).find(|place| !used.contains(place));
+        let unused = unused.expect("BUG: more owners than slots");
+        self.masters[usize::from(unused)] = location.clone();
+        unused
     }
 
     /// Takes in a newer map. A slot that has no owner now keeps the last one, which may come back. Returns true if a
@@ -303,6 +311,18 @@ mod tests {
         assert_eq!((map.owner(0), map.owner(5)), (Some(&at("c", 1)), Some(&at("b", 1))));
         assert!(!map.renew(&without) && map.is_covered(), "it keeps who owned the slot last");
         assert!(SlotMap::default().renew(&map));
+    }
+
+    #[test]
+    fn however_many_masters_are_named_no_more_are_kept_than_there_are_slots() {
+        let mut map = read("( ( 0 16383 ( a 1 ) ) )").expect("well formed");
+        map.masters.extend((0..SLOTS).map(|number| at(&format!("m{number}"), 1)));
+        for number in 0..3 {
+            assert!(map.learn(7, &at("new", number + 1)));
+        }
+        assert_eq!(map.masters.len(), SLOTS + 1);
+        assert_eq!((map.owner(7), map.owner(8)), (Some(&at("new", 3)), Some(&at("a", 1))));
+        assert_eq!(map.masters().len(), 2);
     }
 
     #[test]

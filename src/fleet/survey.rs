@@ -169,7 +169,7 @@ impl Surveyor {
         let (mut found, mut limit) = (Found::default(), until);
         while let Some(Some((from, answer))) = clock.until(limit, asked.next()).await {
             let map = answer.and_then(|chart| {
-                self.cluster.note_channels(chart.has_sharded_channels);
+                self.cluster.note_channels(chart.has_sharded_channels)?;
                 let map = SlotMap::read(&chart.slots, &from);
                 let odd =
                     || Fault::Unexpected("its reply to CLUSTER SLOTS is not understood".into());

@@ -1,6 +1,7 @@
 //! What a server reports about itself, for `Client::check`.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::handshake::{Handshake, MODES, fields, info_command, optional};
@@ -8,6 +9,7 @@ use super::link::{Commands, InFlight};
 use super::sentinel::WatchFacts;
 use super::shared::Shared;
 use crate::error::Fault;
+use crate::key;
 use crate::script::Reply;
 
 /// What a server reports that bears on the promises of a lock. `None`: the user may not ask.
@@ -23,6 +25,10 @@ pub(crate) struct Facts {
     pub(crate) fsync_always: Option<bool>,
     /// What matters for a failover, if the server is one of a replicated deployment.
     pub(crate) failover: Option<FailoverFacts>,
+    /// What matters for a master of a cluster, if locks are spread over one.
+    pub(crate) cluster: Option<ClusterFacts>,
+    /// It refused its mark when that was needed last.
+    pub(crate) refuses_mark: bool,
     /// How far the server's wall clock is ahead of this host's, give or take half a round trip.
     pub(crate) clock_ahead_ms: Option<i64>,
 }
@@ -40,6 +46,19 @@ pub(crate) struct FailoverFacts {
     pub(crate) max_lag: Option<Duration>,
     /// What the Sentinels report.
     pub(crate) watch: Option<WatchFacts>,
+}
+
+/// What decides whether a master of a cluster serves locks, and whether waiters hear of their releases.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClusterFacts {
+    /// It serves no lock while a slot has no master.
+    pub(crate) needs_full_coverage: Option<bool>,
+    /// This client uses sharded channels.
+    pub(crate) is_sharded: bool,
+    /// The user may not ask whether there are such.
+    pub(crate) hides_sharded: bool,
+    /// A channel of a lock on which somebody listens, of the kind that this client does not use.
+    pub(crate) other_channel: Option<String>,
 }
 
 /// Asks for everything at once, in one round trip of at most `limit`.
@@ -69,8 +88,14 @@ pub(super) async fn ask(
         true => Some(failover(&handshake, &replication).await?),
         false => None,
     };
+    let cluster = match &shared.membership {
+        Some(membership) => Some(cluster(&handshake, membership.is_sharded).await?),
+        None => None,
+    };
     Ok(Facts {
         failover,
+        cluster,
+        refuses_mark: shared.mark_refused.load(Ordering::Relaxed),
         is_cluster: MODES
             .iter()
             .any(|name| server.get(*name).is_some_and(|mode| mode == "cluster")),
@@ -105,6 +130,29 @@ async fn failover(
         min_replicas: number(min_replicas),
         max_lag: number(max_lag).map(Duration::from_secs),
         watch,
+    })
+}
+
+async fn cluster(handshake: &Handshake<'_>, is_sharded: bool) -> Result<ClusterFacts, Fault> {
+    let ask = |words: &[&str]| {
+        let mut command = redis::cmd("PUBSUB");
+        command.arg(words);
+        handshake.commands.send(command)
+    };
+    let coverage = handshake.commands.send(config_command("cluster-require-full-coverage"));
+    let others = if is_sharded { "CHANNELS" } else { "SHARDCHANNELS" };
+    let (others, sharded) = (ask(&[others, key::ALL_CHANNELS]), ask(&["SHARDNUMSUB"]));
+    let coverage = setting_of(handshake, coverage).await?;
+    let others = optional(handshake.answer(others).await)?;
+    let sharded = handshake.answer(sharded).await;
+    let hides_sharded = matches!(sharded, Err(Fault::Denied { .. }));
+    optional(sharded)?;
+    let others = others.as_ref().and_then(Reply::list).unwrap_or_default();
+    Ok(ClusterFacts {
+        needs_full_coverage: coverage.map(|value| value == "yes"),
+        is_sharded,
+        hides_sharded,
+        other_channel: others.first().and_then(Reply::text).map(str::to_owned),
     })
 }
 

@@ -2,6 +2,7 @@
 //! predecessor there.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::link::{Commands, Form, InFlight};
@@ -94,12 +95,14 @@ impl Handshake<'_> {
         Ok(Run { id, uptime: uptime.map(Duration::from_secs), past, heard_at, mark: None })
     }
 
-    /// Reads the server's mark, or leaves it, if this run with this history is news. Without it, the quarantine is longer.
+    /// Reads the server's mark, or leaves it, if this run with this history is news, or refused it before. Without it, the
+    /// quarantine of those who come later is longer.
     async fn mark(&self, run: &Run) -> Result<Option<Mark>, Fault> {
         let (Some(id), Some(history)) = (&run.id, &run.past.history) else { return Ok(None) };
         let needed = {
             let quarantine = self.shared.quarantine.lock();
-            quarantine.is_on() && !quarantine.is_known(run)
+            let was_refused = self.shared.mark_refused.load(Ordering::Relaxed);
+            quarantine.is_on() && (was_refused || !quarantine.is_known(run))
         };
         if !needed {
             return Ok(None);
@@ -115,6 +118,7 @@ impl Handshake<'_> {
         let call = Call { script: &GRACE_MARK, keys: vec![key], args };
         let asked_at = self.shared.endpoint.clock.now();
         let answer = self.answer(self.commands.call(&call, Form::WHOLE)).await;
+        self.shared.mark_refused.store(answer.is_err(), Ordering::Relaxed);
         let age_us = match answer {
             Ok(reply) => reply.number().and_then(|age| u64::try_from(age).ok()),
             // It may not write the mark, or does not accept writes now, or its slots have moved.

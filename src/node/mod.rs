@@ -43,7 +43,7 @@ pub(crate) use chart::Chart;
 #[cfg(leasehold_sim)]
 pub use connector::{Connecting, command_config};
 pub use connector::{Connector, Network};
-pub(crate) use facts::{Facts, FailoverFacts};
+pub(crate) use facts::{ClusterFacts, Facts, FailoverFacts};
 pub(crate) use farewell::Farewell;
 pub(crate) use hub::{Signal, Subscription};
 pub(crate) use link::{Form, Generation, Sent};

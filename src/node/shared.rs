@@ -29,6 +29,8 @@ pub(super) struct Shared {
     /// Its place in a cluster, if it has one.
     pub(super) membership: Option<Membership>,
     pub(super) quarantine: Mutex<Quarantine>,
+    /// The server refused its mark when that was needed last.
+    pub(super) mark_refused: AtomicBool,
     pub(super) link: Mutex<Link>,
     /// How many connections there have been: the newest one's generation. It changes when a connection is up.
     pub(super) generation: watch::Sender<Generation>,
@@ -72,6 +74,7 @@ impl Shared {
             servers,
             membership,
             quarantine: Mutex::new(Quarantine::new(quarantine)),
+            mark_refused: AtomicBool::new(false),
             link: Mutex::new(Link {
                 state: LinkState::Down(Fault::Down("not connected yet".into())),
                 pending: Default::default(),

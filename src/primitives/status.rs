@@ -21,15 +21,17 @@ pub struct LockStatus {
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::maybe_seconds"))]
     pub remaining: Option<Duration>,
     /// The time since which a client of this library has held it, by the server's clock, accurate to about one
-    /// [`handoff_window`](crate::ClientBuilder::handoff_window). `None` for other holders, and over several nodes.
+    /// [`handoff_window`](crate::ClientBuilder::handoff_window). `None` for other holders, over several
+    /// nodes, and while a cluster moves the lock's slot.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::maybe_time"))]
     pub since: Option<SystemTime>,
-    /// The highest token reserved for its holds so far; `None` if the servers know none.
+    /// The highest token reserved for its holds so far; `None` if the servers know none, or while a cluster moves the
+    /// lock's slot.
     pub last_token: Option<u64>,
     /// The number of clients that wait for the lock, those of Redisson included.
     pub waiting_clients: u32,
     /// The clients of this library that wait for the lock, in the order in which they get it. It is empty over several
-    /// servers, which share no order.
+    /// servers, which share no order, and while a cluster moves the lock's slot.
     pub waiting: Vec<Waiter>,
 }
 

@@ -40,6 +40,7 @@ mod secrets;
 mod sentinel;
 #[cfg(feature = "serde")]
 mod serde;
+mod services;
 mod settings;
 mod shutting_down;
 mod status;

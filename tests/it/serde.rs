@@ -70,10 +70,14 @@ async fn every_setting_can_come_from_a_configuration() {
 #[tokio::test]
 async fn a_cluster_can_come_from_a_configuration() {
     let server = Server::start().await;
-    let text = format!(r#"{{"cluster": ["{}"]}}"#, server.url());
+    let text = format!(r#"{{"cluster": ["{}"], "pubsub": "Plain"}}"#, server.url());
     let builder: ClientBuilder = serde_json::from_str(&text).expect("valid settings");
     let error = builder.connect().await.expect_err("it is in no cluster").to_string();
     assert!(error.contains("no Redis Cluster"), "{error}");
+    let elsewhere = format!(r#"{{"nodes": ["{}"], "pubsub": "Sharded"}}"#, server.url());
+    let builder: ClientBuilder = serde_json::from_str(&elsewhere).expect("valid settings");
+    assert!(matches!(builder.connect().await, Err(Error::InvalidConfig { .. })));
+    assert!(serde_json::from_str::<ClientBuilder>(r#"{"pubsub": "Loud"}"#).is_err());
 }
 
 #[tokio::test]

@@ -128,6 +128,29 @@ async fn rights_that_only_inform_are_not_needed() {
     nothing_left(&server, &client).await;
 }
 
+/// With the mark, clients that come after a failover do not wait again.
+#[tokio::test]
+async fn a_user_that_may_not_write_the_mark_is_told_and_tries_again_on_the_next_connection() {
+    let server = Server::start().await;
+    let rules = ["~n", "~leasehold_token:{n}", "~leasehold_queue:{n}", "&*", "+@all"];
+    let url = user(&server, "u", &rules).await;
+    let second = Duration::from_secs(1);
+    let client = Client::builder().nodes([url]).ttl(second).restart_quarantine(second);
+    let client = client.connect().await.expect("the mark is optional");
+    let told = async || {
+        let findings = client.check().await.ok()?;
+        Some(findings.iter().any(|finding| finding.kind == FindingKind::MarkRefused))
+    };
+    assert_eq!(told().await, Some(true));
+    assert!(!exists(&server, "leasehold_mark").await);
+    soon("a lock", client.mutex("n").lock()).await.expect("free").unlock().await.expect("held");
+    server.command(&["ACL", "SETUSER", "u", "~leasehold_mark"]).await;
+    assert_eq!(told().await, Some(true), "it was not tried again");
+    server.command(&["CLIENT", "KILL", "USER", "u"]).await;
+    eventually(LIMIT, "it is written", async || told().await == Some(false)).await;
+    assert!(exists(&server, "leasehold_mark").await);
+}
+
 #[tokio::test]
 async fn a_right_taken_away_later_is_named_by_the_call_that_needs_it() {
     let server = Server::start().await;

@@ -1,6 +1,7 @@
 //! A Redis Cluster: locks over all slots, failovers, and slots that move.
 
 mod failovers;
+mod findings;
 mod grace;
 mod locks;
 mod moves;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::Client;
+use leasehold::{Client, LossReason};
 
 use super::{builder, is_idle};
 use crate::checks::soon;
@@ -22,6 +22,7 @@ async fn locks_are_held_freed_and_taken_while_their_slots_move() {
     let [one, two] = [connect(&cluster).await, connect(&cluster).await];
     held(&cluster, &one, &two).await;
     free(&cluster, &one).await;
+    looked_at_and_forced(&cluster, &one, &two).await;
     waited_for(&cluster, &one, &two).await;
     back_and_forth(&cluster, &one, &two).await;
     for client in [&one, &two] {
@@ -75,6 +76,38 @@ async fn free(cluster: &Cluster, one: &Client) {
     let took = closed_at.elapsed();
     assert!(took < cluster.master(0).widened(WOKEN), "{took:?}");
     soon("unlocking", guard.unlock()).await.expect("held");
+}
+
+/// Whoever asks is told who holds a lock, and may free it, however far its keys have moved.
+async fn looked_at_and_forced(cluster: &Cluster, one: &Client, two: &Client) {
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    for stage in 0..3 {
+        let name = cluster.name_on(0, &format!("looked-at:{stage}"));
+        let slot = slot_of(&name);
+        let guard = soon("the lock", one.mutex(&name).lock()).await.expect("free");
+        cluster.open(slot, source, target).await;
+        match stage {
+            0 => {}
+            1 => cluster.migrate(&[&name], source, target).await,
+            _ => cluster.migrate_all(slot, source, target).await,
+        }
+        let seen = two.mutex(&name);
+        let status = soon("the status", seen.status()).await.expect("an answer");
+        assert_eq!(status.holder, Some(guard.holder()), "stage {stage}");
+        assert!(status.remaining.is_some_and(|left| left <= TTL), "{status:?}, stage {stage}");
+        assert!(soon("an answer", seen.is_locked()).await.expect("an answer"), "stage {stage}");
+        assert!(soon("freeing", seen.force_unlock()).await.expect("an answer"), "stage {stage}");
+        assert!(!soon("an answer", seen.is_locked()).await.expect("an answer"), "stage {stage}");
+        // Which of the two says so has not always confirmed it before.
+        let lost = soon("the loss", guard.lost()).await;
+        let is_gone = matches!(lost, LossReason::Gone | LossReason::Failover);
+        assert!(is_gone, "{lost:?}, stage {stage}");
+        drop(guard);
+        cluster.migrate_all(slot, source, target).await;
+        cluster.close(slot, source, target).await;
+        let guard = soon("the lock", one.mutex(&name).lock()).await.expect("free");
+        soon("unlocking", guard.unlock()).await.expect("held");
+    }
 }
 
 /// Who waits in a queue that moves gets the lock there.

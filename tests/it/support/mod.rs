@@ -32,7 +32,7 @@ pub(crate) use self::{
     proxy::Proxy,
     server::Server,
     spy::{Run, Spy},
-    twister::Twister,
+    twister::{Twisted, Twister},
     watch::Watch,
     worker::{Worker, shared_clock_us},
 };

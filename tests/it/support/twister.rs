@@ -10,10 +10,23 @@ use tokio::{
 
 use super::resp::{command, take_command};
 
-/// The words of a command to the error that is to be its answer; `None`: the server answers.
-pub(crate) type Twist = dyn Fn(&[String]) -> Option<String> + Send + Sync;
+/// What a command is answered with.
+pub(crate) enum Twisted {
+    Error(String),
+    /// A value, written in Lua.
+    Value(String),
+}
 
-/// Listens until dropped. In place of a command that it twists, it sends a script that returns the error: so all
+impl From<String> for Twisted {
+    fn from(error: String) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// The words of a command to what is to be its answer; `None`: the server answers.
+type Twist = dyn Fn(&[String]) -> Option<Twisted> + Send + Sync;
+
+/// Listens until dropped. In place of a command that it twists, it sends a script that returns the answer: so all
 /// answers come from the server, in order.
 pub(crate) struct Twister {
     port: u16,
@@ -21,13 +34,13 @@ pub(crate) struct Twister {
 }
 
 impl Twister {
-    pub(crate) async fn start(
+    pub(crate) async fn start<T: Into<Twisted>>(
         server_port: u16,
-        twist: impl Fn(&[String]) -> Option<String> + Send + Sync + 'static,
+        twist: impl Fn(&[String]) -> Option<T> + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
-        let twist: Arc<Twist> = Arc::new(twist);
+        let twist: Arc<Twist> = Arc::new(move |words| twist(words).map(Into::into));
         let mut listening = JoinSet::new();
         listening.spawn(async move {
             let mut passing = JoinSet::new();
@@ -63,9 +76,14 @@ async fn pass(client: TcpStream, server: TcpStream, twist: Arc<Twist>) {
                 let words = words.into_iter().map(String::from_utf8).collect::<Result<Vec<_>, _>>();
                 let words = words.expect("the tests send text only");
                 match twist(&words) {
-                    Some(error) => {
-                        // Its brackets are in no error.
-                        let script = format!("return redis.error_reply([==[{error}]==])");
+                    Some(answer) => {
+                        let script = match answer {
+                            // Its brackets are in no error.
+                            Twisted::Error(text) => {
+                                format!("return redis.error_reply([==[{text}]==])")
+                            }
+                            Twisted::Value(value) => format!("return {value}"),
+                        };
                         command(&["EVAL", &script, "0"], &mut sent);
                     }
                     None => command(&words, &mut sent),
