@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use crate::config::Terms;
 use crate::engine::acquire;
 use crate::engine::gate::{Departure, Entry, Hold};
 use crate::error::{Error, LossReason};
@@ -52,6 +53,23 @@ impl Guard {
         if !min_hold.is_zero() {
             hold.lease.keep_until(hold.gate.engine.clock.now().plus(min_hold));
         }
+    }
+
+    /// Makes the terms true of a lock that was taken without them, as one of several: all are held from now on. The
+    /// shortest hold is left to [`keep_for`](Self::keep_for).
+    pub(crate) async fn settle(&self, terms: Terms) -> Result<(), Error> {
+        let hold = self.hold();
+        if self.entry.joined() {
+            return Box::pin(acquire::widen(&self.entry, terms)).await;
+        }
+        let engine = &hold.gate.engine;
+        // Others of the same owner who have entered meanwhile have terms of their own.
+        let is_alone = hold.depth() == 1;
+        let limit = || hold.lease.limit_from(engine.clock.now(), terms.max_hold);
+        if let Some(at) = is_alone.then(limit).flatten() {
+            engine.watchdog.watch(&hold.lease, at);
+        }
+        Ok(())
     }
 
     /// Returns the lock's name.
@@ -245,6 +263,12 @@ impl fmt::Debug for Guard {
 pub struct Lost {
     signal: Pin<Box<WaitForCancellationFutureOwned>>,
     hold: Arc<Hold>,
+}
+
+impl Lost {
+    pub(crate) fn lock(&self) -> &Arc<str> {
+        self.hold.gate.kind.name()
+    }
 }
 
 impl Future for Lost {

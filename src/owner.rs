@@ -115,13 +115,7 @@ impl Owner {
         lock: LockKey<'_>,
         body: F,
     ) -> impl Future<Output = F::Output> + use<F> {
-        let context = Context::Body {
-            client: lock.client,
-            name: lock.name.clone(),
-            owner: self.clone(),
-            outer: innermost(),
-        };
-        CONTEXT.scope(Arc::new(context), body)
+        run_body_under(&[(self, lock)], body)
     }
 
     pub(crate) fn is_shared(&self) -> bool {
@@ -231,6 +225,18 @@ fn resolved(decide: impl Fn(&Context) -> Option<&Owner>) -> Option<Owner> {
     let innermost = innermost();
     let mut contexts = std::iter::successors(innermost.as_deref(), |context| context.outer());
     contexts.find_map(|context| decide(context).cloned())
+}
+
+/// Runs a body under several locks, each of which its owner re-enters there.
+pub(crate) fn run_body_under<F: Future>(
+    locks: &[(&Owner, LockKey<'_>)],
+    body: F,
+) -> impl Future<Output = F::Output> + use<F> {
+    let inside = locks.iter().fold(innermost(), |outer, (owner, lock)| {
+        let (name, owner) = (lock.name.clone(), Owner::clone(owner));
+        Some(Arc::new(Context::Body { client: lock.client, name, owner, outer }))
+    });
+    CONTEXT.scope(inside.expect("BUG: a body runs under a lock"), body)
 }
 
 /// The task or thread that runs this code. It serves to notice one that waits for itself.

@@ -21,6 +21,7 @@ mod runners;
 mod server;
 mod slow;
 mod table;
+mod together;
 mod waits;
 mod worker;
 
@@ -108,7 +109,7 @@ impl Settings {
                 _ if arg == "--quick" || arg == "--bench" => {}
                 _ => {
                     return Err(format!(
-                        "usage: scripts/bench [--quick] [rows, 1 to 16], not {arg:?}"
+                        "usage: scripts/bench [--quick] [rows, 1 to 18], not {arg:?}"
                     )
                     .into());
                 }
@@ -146,7 +147,9 @@ impl Bench {
             13 => quorum::pair(self, 3, Last::Slow).await,
             14 => far::far(self, round).await,
             15 => waits::stopped_head(self, round).await,
-            _ => waits::in_line(self, round).await,
+            16 => waits::in_line(self, round).await,
+            17 => together::free(self).await,
+            _ => together::contend(self, round).await,
         }
     }
 
@@ -181,4 +184,4 @@ fn machine() -> String {
     )
 }
 
-const ROWS: std::ops::RangeInclusive<u8> = 1..=16;
+const ROWS: std::ops::RangeInclusive<u8> = 1..=18;

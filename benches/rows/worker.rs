@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::clock::Window;
-use crate::{Outcome, held, processes, runners};
+use crate::{Outcome, held, processes, runners, together};
 
 /// The first argument of a worker.
 pub(crate) const COMMAND: &str = "worker";
@@ -96,6 +96,9 @@ pub(crate) async fn serve(order: &[String]) -> Outcome<()> {
             runners::by_hand(url, name, first, clients, all, holds.parse()?).await
         }
         [runners::IN_ORDER, url, list] => runners::in_order(url, list).await,
+        [together::TOGETHER, url, round, process] => {
+            together::contender(url, round, process.parse()?).await
+        }
         [held::OURS, url, name, locks] => held::ours(url, name, locks.parse()?).await,
         [held::BY_HAND, url, name, locks] => held::by_hand(url, name, locks.parse()?).await,
         _ => Err(format!("not an order for a worker: {order:?}").into()),

@@ -40,6 +40,10 @@ impl<O> Caller<O> {
         self.named.clone().unwrap_or_else(Owner::this_thread)
     }
 
+    pub(super) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
     /// Waits for the answer to a call.
     pub(super) fn wait<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         self.runtime.wait(call)?

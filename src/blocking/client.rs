@@ -4,9 +4,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use super::Mutex;
 use super::caller::Caller;
 use super::runtime::Runtime;
+use super::{MultiLock, Mutex};
 use crate::client::{ClientBuilder, Finding, HeldLock, Stats};
 use crate::error::Error;
 use crate::node::NodeStatus;
@@ -64,6 +64,13 @@ impl Client {
     #[doc(alias = "getFairLock")]
     pub fn fair_mutex(&self, name: impl AsRef<str>) -> Mutex {
         Mutex::new(self.client.fair_mutex(name), Caller::this_thread(&self.runtime))
+    }
+
+    /// Returns a handle to the locks called `names`, which are taken together: all of them, or none. The thread that takes
+    /// them owns them. See [`leasehold::Client::multi_lock`](crate::Client::multi_lock).
+    #[doc(alias = "getMultiLock")]
+    pub fn multi_lock(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
+        MultiLock::of(names.into_iter().map(|name| self.mutex(name)))
     }
 
     /// Returns a new owner without a name, as [`Owner::new`] does.

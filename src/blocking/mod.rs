@@ -33,10 +33,14 @@
 mod caller;
 mod client;
 mod guard;
+mod multi_guard;
+mod multi_lock;
 mod mutex;
 mod runtime;
 
 pub use caller::{NamedOwner, ThisThread};
 pub use client::Client;
 pub use guard::Guard;
+pub use multi_guard::MultiGuard;
+pub use multi_lock::MultiLock;
 pub use mutex::Mutex;

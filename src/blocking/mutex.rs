@@ -210,8 +210,16 @@ impl<O> Mutex<O> {
         self.caller.wait(self.mutex.force_unlock_if(holder))
     }
 
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.mutex.is_same(&other.mutex)
+    }
+
+    pub(super) fn caller(&self) -> &Caller<O> {
+        &self.caller
+    }
+
     /// Returns the handle whose acquisitions belong to the caller.
-    fn owned(&self) -> crate::Mutex {
+    pub(super) fn owned(&self) -> crate::Mutex {
         self.mutex.owned_by(&self.caller.owner())
     }
 }

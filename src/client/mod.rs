@@ -20,6 +20,7 @@ use crate::engine::gate::{Engine, Service};
 use crate::error::Error;
 use crate::node::{Node, NodeStatus};
 use crate::owner::Owner;
+use crate::primitives::multi_lock::MultiLock;
 use crate::primitives::mutex::Mutex;
 
 /// A client holds the connections to one or several Redis or Valkey servers, and the locks taken through them.
@@ -124,6 +125,15 @@ impl Client {
     #[doc(alias = "RFairLock")]
     pub fn fair_mutex(&self, name: impl AsRef<str>) -> Mutex {
         self.mutex(name).fair()
+    }
+
+    /// Returns a handle to the locks called `names`, which are taken together: all of them, or none. It costs no I/O.
+    ///
+    /// Each of them is the lock that [`mutex`](Self::mutex) returns for its name. The first call that acquires reports a bad
+    /// name, or that there are none.
+    #[doc(alias = "getMultiLock")]
+    pub fn multi_lock(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
+        MultiLock::of(names.into_iter().map(|name| self.mutex(name)))
     }
 
     /// Returns a new owner without a name, as [`Owner::new`] does.

@@ -28,7 +28,7 @@ pub(crate) async fn acquire(
         Until::Once => (Box::pin(attempt(engine, kind, &request)).await?, false),
         Until::At(_) | Until::Ever => wait(engine, kind, &request).await?,
     };
-    if entry.joined() {
+    if entry.joined() && request.widens {
         Box::pin(widen(&entry, request.terms)).await?;
     }
     Ok(Acquired { entry, contended })

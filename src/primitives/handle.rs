@@ -10,6 +10,7 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use super::status::LockStatus;
+use crate::clock::{Clock, Timestamp};
 use crate::config::{LeaseTerms, Terms};
 use crate::engine::acquire::{self, Acquired};
 use crate::engine::gate::{Engine, Request, Until};
@@ -21,6 +22,7 @@ use crate::guard::Guard;
 use crate::key::{self, Holder};
 use crate::owner::{LockKey, Owner};
 use crate::script::{Call, Reply};
+use crate::text::shortened;
 
 /// What a handle asks of the servers besides acquiring.
 pub(super) trait Inspect: Kind {
@@ -74,19 +76,25 @@ impl Handle {
         let handle = self.clone();
         async move {
             let request = handle.request(timeout)?;
-            let Request { terms, began_at, .. } = request;
-            let span = span(handle.name(), &request.owner, caller);
-            let Self { engine, lock, .. } = handle;
-            let kind: Arc<dyn Kind> = lock;
-            let acquired = acquire::acquire(&engine, &kind, request).instrument(span.clone()).await;
-            if !span.is_disabled() {
-                record(&span, &acquired, engine.clock.now().since(began_at));
-            }
-            let guard = Guard::new(acquired?.entry);
+            let min_hold = request.terms.min_hold;
+            let guard = handle.take(request, caller).await?;
             // This comes last, so that an acquisition that is dropped at the last moment keeps nobody out.
-            guard.keep_for(terms.min_hold);
+            guard.keep_for(min_hold);
             Ok(guard)
         }
+    }
+
+    /// Takes the lock as `request` says, except for its shortest hold.
+    async fn take(self, request: Request, caller: &Location<'_>) -> Result<Guard, Error> {
+        let began_at = request.began_at;
+        let span = span(self.name(), &request.owner, caller);
+        let Self { engine, lock, .. } = self;
+        let kind: Arc<dyn Kind> = lock;
+        let acquired = acquire::acquire(&engine, &kind, request).instrument(span.clone()).await;
+        if !span.is_disabled() {
+            record(&span, &acquired, engine.clock.now().since(began_at));
+        }
+        acquired.map(|acquired| Guard::new(acquired.entry))
     }
 
     /// Takes the lock like [`acquire`](Self::acquire), but returns `None` instead of [`Error::Timeout`].
@@ -105,20 +113,91 @@ impl Handle {
         }
     }
 
+    /// Returns the number of the client among those of this process.
+    pub(super) fn client(&self) -> usize {
+        self.engine.key()
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.engine.clock
+    }
+
+    /// Fails if the lock cannot be one of several that are taken together.
+    pub(super) fn check_part(&self) -> Result<(), Error> {
+        match self.checked_terms()?.lease {
+            LeaseTerms::Watched(_) => Ok(()),
+            // It would go on ending while others are waited for.
+            LeaseTerms::Fixed(_) => Err(Error::config(format!(
+                "a multi lock renews its locks, and lock {:?} has a fixed lease",
+                shortened(self.name())
+            ))),
+        }
+    }
+
+    /// Returns the owner of an acquisition that begins now: `own`, unless another one is named by the handle or around it.
+    pub(super) fn owner_or(&self, own: &Owner) -> Owner {
+        let owner = Owner::resolve(self.owner.as_ref(), self.key());
+        if owner.is_shared() { owner } else { own.clone() }
+    }
+
+    /// Takes the lock as one of several. Its longest and shortest hold, and the terms of a hold that it joins, are left to
+    /// [`settle`](Self::settle).
+    pub(super) async fn take_part(
+        &self,
+        owner: &Owner,
+        until: Until,
+        caller: &Location<'_>,
+    ) -> Result<Guard, Error> {
+        let request = self.part_request(owner, until, self.engine.clock.now());
+        self.clone().take(request, caller).await
+    }
+
+    /// Returns why the wait since `began_at` was in vain, as far as this process knows. What was given back here before
+    /// `since` is no reason.
+    pub(super) fn in_vain(&self, owner: &Owner, since: Timestamp, began_at: Timestamp) -> Error {
+        let request = self.part_request(owner, Until::Once, began_at);
+        let waited = self.engine.clock.now().since(began_at);
+        match self.engine.existing_gate(&*self.lock) {
+            Some(gate) => gate.why_in_vain(since, &request),
+            None => self.quorum().error(Some(self.name()), Fault::NoAnswer(waited)),
+        }
+    }
+
+    fn part_request(&self, owner: &Owner, until: Until, began_at: Timestamp) -> Request {
+        let terms = self.terms.outlasting_min_hold();
+        let terms = Terms { max_hold: None, min_hold: Duration::ZERO, ..terms };
+        Request { owner: owner.clone(), terms, until, began_at, widens: false }
+    }
+
+    /// Makes the terms true of a lock that was taken as one of several.
+    pub(super) async fn settle(&self, guard: &Guard) -> Result<(), Error> {
+        guard.settle(self.terms.outlasting_min_hold()).await
+    }
+
+    /// Keeps a lock that was taken as one of several for its shortest hold.
+    pub(super) fn keep(&self, guard: &Guard) {
+        guard.keep_for(self.terms.min_hold);
+    }
+
     /// Checks the name and the terms, and determines the owner.
     fn request(&self, timeout: Duration) -> Result<Request, Error> {
-        let name = self.name();
+        let terms = self.checked_terms()?;
+        let owner = Owner::resolve(self.owner.as_ref(), self.key());
+        let began_at = self.engine.clock.now();
+        let until = Until::within(timeout, began_at);
+        Ok(Request { owner, terms, until, began_at, widens: true })
+    }
+
+    /// Checks the name and the terms.
+    fn checked_terms(&self) -> Result<Terms, Error> {
         self.check_name()?;
         let terms = self.terms.outlasting_min_hold();
         self.engine.config.check_terms(&terms)?;
-        let key = LockKey { client: self.engine.key(), name };
-        let began_at = self.engine.clock.now();
-        let until = match timeout {
-            Duration::ZERO => Until::Once,
-            Duration::MAX => Until::Ever,
-            timeout => Until::At(began_at.plus(timeout)),
-        };
-        Ok(Request { owner: Owner::resolve(self.owner.as_ref(), key), terms, until, began_at })
+        Ok(terms)
+    }
+
+    fn key(&self) -> LockKey<'_> {
+        LockKey { client: self.engine.key(), name: self.name() }
     }
 
     /// Asks the servers for all that they know about the lock.

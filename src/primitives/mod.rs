@@ -4,6 +4,12 @@ mod handle;
 
 mod lock;
 
+mod together;
+
+pub(crate) mod multi_lock;
+
+pub(crate) mod multi_guard;
+
 pub(crate) mod mutex;
 
 pub(crate) mod run;

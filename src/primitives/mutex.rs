@@ -28,7 +28,7 @@ use crate::owner::Owner;
 #[doc(alias = "RedissonLock")]
 #[derive(Clone)]
 pub struct Mutex {
-    handle: Handle,
+    pub(super) handle: Handle,
 }
 
 impl Mutex {
@@ -121,7 +121,12 @@ impl Mutex {
         Self { handle: self.handle.owned_by(owner) }
     }
 
-    fn on_terms(&self, change: impl FnOnce(&mut Terms)) -> Self {
+    /// Returns true if both are handles of one client to the same lock.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.name() == other.name() && self.handle.client() == other.handle.client()
+    }
+
+    pub(super) fn on_terms(&self, change: impl FnOnce(&mut Terms)) -> Self {
         Self { handle: self.handle.on_terms(change) }
     }
 

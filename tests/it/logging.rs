@@ -108,6 +108,29 @@ async fn each_acquisition_has_a_span_that_tells_how_it_went() {
 }
 
 #[tokio::test]
+async fn an_acquisition_of_several_locks_has_a_span_around_theirs() {
+    let (_server, [client, other]) = setup().await;
+    // If another test's thread, which has no subscriber, is the first to come by the span, it may be off for all.
+    client.multi_lock(["x"]).lock().await.expect("free").unlock().await.expect("held");
+    let (log, _listening) = Log::listen();
+    let held = other.mutex("b").lock().await.expect("free");
+    let locks = client.multi_lock(["b", "a"]);
+    locks.lock_with_timeout(20 * MS).await.expect_err("it is held");
+    held.unlock().await.expect("held");
+    locks.lock().await.expect("free").unlock().await.expect("held");
+    let text = log.text();
+    let spans =
+        text.lines().filter(|line| line.contains("multi_lock{") && line.contains(" close "));
+    let own: Vec<&str> = spans.filter(|line| !line.contains(":lock{")).collect();
+    let [late, taken] = &own[..] else { panic!("two spans: {own:?}") };
+    assert!(late.contains("outcome=timed out") && late.contains("lock \"b\""), "{late}");
+    for part in ["locks=[\"b\", \"a\"]", "outcome=\"held\"", "wait_us=", "logging.rs:"] {
+        assert!(taken.contains(part), "no {part} in {taken}");
+    }
+    assert!(log.has(&["multi_lock{", ":lock{lock=\"a\"", " close "]), "{text}");
+}
+
+#[tokio::test]
 async fn losses_failed_renewals_and_new_connections_are_logged() {
     let (log, _listening) = Log::listen();
     let (server, [client]) = setup().await;

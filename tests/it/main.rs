@@ -24,6 +24,7 @@ mod locking;
 mod logging;
 mod losses;
 mod min_hold;
+mod multi_lock;
 mod name_prefix;
 mod nesting;
 mod outages;

@@ -26,6 +26,7 @@ mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -65,6 +66,8 @@ pub(crate) struct Request {
     pub(crate) terms: Terms,
     pub(crate) until: Until,
     pub(crate) began_at: Timestamp,
+    /// A hold of the same owner is made to last as the terms ask.
+    pub(crate) widens: bool,
 }
 
 /// How long somebody waits.
@@ -74,6 +77,17 @@ pub(crate) enum Until {
     Once,
     At(Timestamp),
     Ever,
+}
+
+impl Until {
+    /// Zero means one attempt, and [`Duration::MAX`] no limit.
+    pub(crate) fn within(timeout: Duration, began_at: Timestamp) -> Self {
+        match timeout {
+            Duration::ZERO => Self::Once,
+            Duration::MAX => Self::Ever,
+            timeout => Self::At(began_at.plus(timeout)),
+        }
+    }
 }
 
 /// What came of an arrival at the gate, by a caller that can wait.

@@ -313,7 +313,16 @@ impl Lease {
 
     /// Sets the longest hold of the first who uses it; when the watchdog has to look, if that has changed.
     pub(crate) fn limit(&self, max_hold: Option<Duration>) -> Option<Timestamp> {
-        self.state.lock().limit(end_of_hold(max_hold, self.acquired_at))
+        self.limit_from(self.acquired_at, max_hold)
+    }
+
+    /// Sets the longest hold, counted from `from`; when the watchdog has to look, if that has changed.
+    pub(crate) fn limit_from(
+        &self,
+        from: Timestamp,
+        max_hold: Option<Duration>,
+    ) -> Option<Timestamp> {
+        self.state.lock().limit(end_of_hold(max_hold, from))
     }
 
     /// Ends it and sends its release. A lost lease is released as well as may be.

@@ -137,6 +137,14 @@ fn serve() {
             ["turns", url, name, tasks, turns] => {
                 runtime.block_on(turns_of(url, name, number(tasks), number(turns)));
             }
+            ["together", url, names, wanted, tasks, turns, seed] => {
+                let [names, wanted, tasks, turns, seed] =
+                    [names, wanted, tasks, turns, seed].map(|word| number(word));
+                runtime.block_on(together(url, names, wanted, tasks, turns, seed));
+            }
+            ["hold-together", url, ttl_ms, names @ ..] => {
+                runtime.block_on(hold_together(url, number(ttl_ms), names));
+            }
             ["keep", url, name, ttl_ms] => kept.push(keep(url, name, number(ttl_ms))),
             ["let-go"] => {
                 kept.clear();
@@ -266,6 +274,53 @@ async fn turns_of(url: &str, name: &str, tasks: u64, turns: u64) {
         println!("@{token} {from} {to}");
     }
     println!("@stall {}", watch.longest_stall().as_micros());
+    println!("@end");
+}
+
+/// Takes several locks together, and keeps them for as long as the process runs: `@held`.
+async fn hold_together(url: &str, ttl_ms: u64, names: &[&str]) {
+    let builder = Client::builder().nodes([url]).ttl(Duration::from_millis(ttl_ms));
+    let client = builder.connect().await.expect("connected");
+    let guard = client.multi_lock(names).lock().await.expect("held");
+    println!("@held");
+    std::mem::forget((client, guard));
+}
+
+/// Tasks that each take `wanted` of `names` locks together some times, in any order: for each turn and lock a line
+/// `@<name> <held from> <freed at>`, then `@end`.
+async fn together(url: &str, names: u64, wanted: u64, tasks: u64, turns: u64, seed: u64) {
+    let client = Client::connect(url).await.expect("connected");
+    let record = Arc::new(Mutex::new(Vec::new()));
+    let tasks: Vec<_> = (0..tasks)
+        .map(|task| {
+            let (client, record) = (client.clone(), record.clone());
+            let mut random = seed * 100 + task + 1;
+            tokio::spawn(async move {
+                for _ in 0..turns {
+                    let mut left: Vec<u64> = (0..names).collect();
+                    let mut picked = Vec::new();
+                    while picked.len() < wanted as usize {
+                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        picked.push(left.remove((random >> 33) as usize % left.len()));
+                    }
+                    let named = picked.iter().map(|name| format!("n{name}"));
+                    let guard = client.multi_lock(named).lock().await.expect("its turn comes");
+                    let held_from = shared_clock_us();
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    let freed_at = shared_clock_us();
+                    guard.unlock().await.expect("held until then");
+                    let turn = picked.into_iter().map(|name| (name, held_from, freed_at));
+                    record.lock().extend(turn);
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    for (name, from, to) in record.lock().iter() {
+        println!("@n{name} {from} {to}");
+    }
     println!("@end");
 }
 

@@ -1,0 +1,178 @@
+//! One acquisition of several locks: all of them, or none.
+//!
+//! All that are missing are tried at once. If one of them is refused, those that come before it are kept, those that come
+//! after it are given back, and it is waited for. The order is the same in every process: while one lock is waited for, only
+//! locks that come before it are held. So in no circle of such acquisitions can each wait for the next. Each wait ends with
+//! one lock more than the last one, unless a lock is lost.
+
+use std::panic::Location;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::handle::Handle;
+use crate::clock::{Clock, Timestamp};
+use crate::engine::gate::Until;
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::owner::Owner;
+
+/// Several locks that one caller takes. Dropping it gives back what it has.
+pub(super) struct Together {
+    /// In the order that all processes share.
+    parts: Vec<Part>,
+    clock: Clock,
+    began_at: Timestamp,
+    until: Until,
+    caller: &'static Location<'static>,
+}
+
+struct Part {
+    handle: Handle,
+    owner: Owner,
+    guard: Option<Guard>,
+}
+
+impl Together {
+    /// Begins to take the locks of `handles`, which are in the order that all processes share, and determines their owner.
+    pub(super) fn begin(
+        handles: Vec<Handle>,
+        timeout: Duration,
+        caller: &'static Location<'static>,
+    ) -> Result<Self, Error> {
+        let Some(first) = handles.first() else {
+            return Err(Error::config("a multi lock needs the name of one lock at least"));
+        };
+        handles.iter().try_for_each(Handle::check_part)?;
+        let clock = first.clock().clone();
+        let began_at = clock.now();
+        let own = Owner::single();
+        let part = |handle: Handle| Part { owner: handle.owner_or(&own), handle, guard: None };
+        let parts = handles.into_iter().map(part).collect();
+        Ok(Self { parts, clock, began_at, until: Until::within(timeout, began_at), caller })
+    }
+
+    pub(super) fn waited(&self) -> Duration {
+        self.clock.now().since(self.began_at)
+    }
+
+    /// Takes all locks, and returns their guards in the same order.
+    pub(super) async fn take(&mut self) -> Result<Vec<Guard>, Error> {
+        loop {
+            self.drop_what_was_lost();
+            match self.try_missing().await? {
+                Some((refused, why)) => self.wait_for(refused, why).await?,
+                None if self.settle().await? => return Ok(self.complete()),
+                None => {}
+            }
+        }
+    }
+
+    /// Tries all that are missing at once. Returns the first that was refused, and why.
+    async fn try_missing(&mut self) -> Result<Option<(usize, Error)>, Error> {
+        let (until, caller, tried_at) = (self.end(), self.caller, self.clock.now());
+        let missing: Vec<usize> =
+            (0..self.parts.len()).filter(|part| self.parts[*part].guard.is_none()).collect();
+        let parts = self.parts.iter_mut().filter(|part| part.guard.is_none());
+        let tries = join_all(parts.map(|part| part.take(Until::Once, caller)));
+        let Some(results) = self.clock.until(until, tries).await else {
+            return Err(self.in_vain(tried_at));
+        };
+        let mut refused = None;
+        for (part, result) in missing.into_iter().zip(results) {
+            match result {
+                Ok(()) => {}
+                // A server that does not answer may do so soon: that is waited for, too.
+                Err(error) if error.is_retryable() => {
+                    refused.get_or_insert((part, error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(refused)
+    }
+
+    /// Waits for the lock that was refused, with nothing but what comes before it.
+    async fn wait_for(&mut self, refused: usize, why: Error) -> Result<(), Error> {
+        if self.until == Until::Once || self.end() <= self.clock.now() {
+            return Err(self.after_all(why));
+        }
+        for after in &mut self.parts[refused + 1..] {
+            after.guard = None;
+        }
+        let taken = self.parts[refused].take(self.until, self.caller).await;
+        taken.map_err(|error| self.after_all(error))
+    }
+
+    /// Makes the terms of all locks true. Returns false if one of them was lost meanwhile.
+    async fn settle(&mut self) -> Result<bool, Error> {
+        let settled = self.parts.iter().map(Part::settle);
+        for settled in join_all(settled).await {
+            match settled {
+                Err(error) if !error.is_lost() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(self.parts.iter().all(Part::is_held))
+    }
+
+    /// This comes last, so that an acquisition that is dropped at the last moment keeps nobody out.
+    fn complete(&mut self) -> Vec<Guard> {
+        let complete = |part: &mut Part| {
+            let guard = part.guard.take().expect("BUG: all are held");
+            part.handle.keep(&guard);
+            guard
+        };
+        self.parts.iter_mut().map(complete).collect()
+    }
+
+    fn drop_what_was_lost(&mut self) {
+        for lost in self.parts.iter_mut().filter(|part| !part.is_held()) {
+            lost.guard = None;
+        }
+    }
+
+    /// Returns the end of the waiting. One attempt has its own.
+    fn end(&self) -> Timestamp {
+        match self.until {
+            Until::At(at) => at,
+            Until::Ever | Until::Once => Timestamp::NEVER,
+        }
+    }
+
+    /// Returns why there was no answer in time. What was given back here before `since` is no reason.
+    fn in_vain(&self, since: Timestamp) -> Error {
+        if self.clock.is_stopped() {
+            return Error::Closed;
+        }
+        let missing = self.parts.iter().find(|part| part.guard.is_none());
+        let missing = missing.expect("BUG: one was missing");
+        missing.handle.in_vain(&missing.owner, since, self.began_at)
+    }
+
+    /// Returns the error with the time that the whole acquisition took.
+    fn after_all(&self, mut error: Error) -> Error {
+        if let Error::Timeout { waited, .. } = &mut error {
+            *waited = self.waited();
+        }
+        error
+    }
+}
+
+impl Part {
+    async fn take(&mut self, until: Until, caller: &Location<'_>) -> Result<(), Error> {
+        self.guard = Some(self.handle.take_part(&self.owner, until, caller).await?);
+        Ok(())
+    }
+
+    async fn settle(&self) -> Result<(), Error> {
+        match &self.guard {
+            Some(guard) => self.handle.settle(guard).await,
+            None => Ok(()),
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        self.guard.as_ref().is_some_and(Guard::is_held)
+    }
+}

@@ -1,0 +1,182 @@
+//! Waiting: what is held meanwhile, and when and how it ends.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Error, MultiLock, SelfWait};
+
+use super::{LIMIT, MS, are_held, names, taken, token};
+use crate::checks::{connect, nothing_left, setup, setup_with_proxy, soon};
+use crate::support::{Server, eventually, subscribers, waiting};
+
+/// Waits until a client waits for the lock in the server's queue.
+async fn is_waited_for(server: &Server, name: &str) {
+    let waits = async || waiting(server, name).await == 1;
+    eventually(LIMIT, &format!("somebody waits for {name}"), waits).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_those_before_the_one_that_is_waited_for_are_held() {
+    let (server, [client, other]) = setup().await;
+    let held = other.mutex("c").lock().await.expect("free");
+    let waits = tokio::spawn(client.multi_lock(["d", "a", "c", "b", "e"]).lock());
+    is_waited_for(&server, "c").await;
+    are_held(&other, &["a", "b"], true).await;
+    are_held(&other, &["d", "e"], false).await;
+    // Who takes one of those that are free now is waited for later.
+    let also_held = other.mutex("e").lock().await.expect("free");
+    held.unlock().await.expect("held");
+    is_waited_for(&server, "e").await;
+    are_held(&other, &["a", "b", "c", "d"], true).await;
+    also_held.unlock().await.expect("held");
+    let guard = soon("all are taken", waits).await.expect("no panic").expect("free");
+    assert_eq!(names(&guard), ["d", "a", "c", "b", "e"]);
+    assert!(guard.is_held());
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timeout_names_the_lock_that_was_waited_for_and_its_holder() {
+    const WAIT: Duration = Duration::from_millis(300);
+    let (server, [client, other]) = setup().await;
+    let held = other.mutex("b").lock().await.expect("free");
+    let locks = client.multi_lock(["c", "b", "a"]);
+    let began_at = Instant::now();
+    let error = locks.lock_with_timeout(WAIT).await.expect_err("it is held");
+    let took = began_at.elapsed();
+    let Error::Timeout { lock, holder, waited, .. } = &error else { panic!("{error:?}") };
+    assert_eq!((&**lock, holder), ("b", &held.holder()));
+    assert!(*waited >= WAIT && took >= WAIT && *waited <= took, "{waited:?} of {took:?}");
+    assert!(took < server.widened(2 * WAIT), "{took:?}");
+    are_held(&other, &["a", "c"], false).await;
+    assert!(locks.try_lock_for(20 * MS).await.expect("an answer").is_none());
+    let error = locks.lock_with_timeout(Duration::ZERO).await.expect_err("it is held");
+    assert!(matches!(&error, Error::Timeout { lock, .. } if &**lock == "b"), "{error:?}");
+    held.unlock().await.expect("held");
+    taken(&locks).await.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_of_one_process_wait_for_each_other() {
+    let (server, [client]) = setup().await;
+    let guard = taken(&client.multi_lock(["a", "b"])).await;
+    let tokens: Vec<u64> = guard.tokens().map(|(_, token)| token).collect();
+    assert!(client.multi_lock(["b", "c"]).try_lock().await.expect("an answer").is_none());
+    let waits = tokio::spawn(client.multi_lock(["b", "a"]).lock());
+    eventually(LIMIT, "it waits", async || client.stats().waiters == 1).await;
+    guard.unlock().await.expect("held");
+    let next = soon("its turn comes", waits).await.expect("no panic").expect("free");
+    assert!(token(&next, "a") > tokens[0] && token(&next, "b") > tokens[1]);
+    next.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fair_locks_are_had_in_the_order_of_arrival() {
+    let (server, [client, other]) = setup().await;
+    let held = other.mutex("b").lock().await.expect("free");
+    let both = MultiLock::of([client.fair_mutex("a"), client.fair_mutex("b")]);
+    let first = tokio::spawn(both.lock());
+    is_waited_for(&server, "b").await;
+    let second = tokio::spawn(client.fair_mutex("b").lock());
+    let queued = async || waiting(&server, "b").await == 2;
+    eventually(LIMIT, "both wait for b", queued).await;
+    held.unlock().await.expect("held");
+    let first = soon("the first comes", first).await.expect("no panic").expect("its turn");
+    assert!(!second.is_finished());
+    first.unlock().await.expect("held");
+    drop(soon("then the second", second).await.expect("no panic").expect("its turn"));
+    nothing_left(&server, &client).await;
+}
+
+/// It is released, and the waiter of another client gets it by a message, also while others are still waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_given_back_for_the_order_wakes_those_who_wait_for_it() {
+    let (server, [client, other, third]) = setup().await;
+    let guard = taken(&client.multi_lock(["b", "c"])).await;
+    let waits = tokio::spawn(third.mutex("c").lock());
+    is_waited_for(&server, "c").await;
+    let held = other.mutex("a").lock().await.expect("free");
+    guard.unlock().await.expect("held");
+    let at_c = soon("c is passed on", waits).await.expect("no panic").expect("its turn");
+    let all = tokio::spawn(client.multi_lock(["c", "b", "a"]).lock());
+    is_waited_for(&server, "a").await;
+    at_c.unlock().await.expect("held");
+    are_held(&other, &["b", "c"], false).await;
+    held.unlock().await.expect("held");
+    drop(soon("all are taken", all).await.expect("no panic").expect("free"));
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_for_a_server_that_is_silent_ends_when_it_should() {
+    let (server, proxy) = setup_with_proxy().await;
+    let client = Client::connect(&proxy.url()).await.expect("connected");
+    let locks = client.multi_lock(["a", "b"]);
+    proxy.black_hole(true);
+    // Less than an answer may take, and more.
+    for wait in [200 * MS, 1500 * MS] {
+        let began_at = Instant::now();
+        let error = soon("it ends", locks.lock_with_timeout(wait)).await.expect_err("silence");
+        let took = began_at.elapsed();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(took >= wait && took < server.widened(wait + 500 * MS), "{took:?} of {wait:?}");
+    }
+    let error = soon("it ends", locks.try_lock()).await.expect_err("silence");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    proxy.black_hole(false);
+    proxy.cut();
+    taken(&locks).await.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_ends_the_wait_and_leaves_nothing() {
+    let (server, [client, other]) = setup().await;
+    let held = other.mutex("b").lock().await.expect("free");
+    let waits = tokio::spawn(client.multi_lock(["a", "b"]).lock());
+    is_waited_for(&server, "b").await;
+    client.shutdown().await;
+    let error = soon("it ends", waits).await.expect("no panic").expect_err("closed");
+    assert!(matches!(error, Error::Closed), "{error:?}");
+    are_held(&other, &["a"], false).await;
+    held.unlock().await.expect("held");
+    let error = client.multi_lock(["a", "b"]).try_lock().await.expect_err("closed");
+    assert!(matches!(error, Error::Closed), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_task_that_waits_for_itself_is_found() {
+    let server = Server::start().await;
+    let builder = Client::builder().nodes([server.url()]).self_wait(SelfWait::Fail);
+    let client = builder.connect().await.expect("connected");
+    let guard = client.mutex("b").lock().await.expect("free");
+    let error = soon("it is refused", client.multi_lock(["a", "b"]).lock()).await;
+    let error = error.expect_err("it is held");
+    assert!(matches!(&error, Error::SelfWait { lock, .. } if &**lock == "b"), "{error:?}");
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// A client of another library waits so: it is told on the channel of the lock that was given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_listens_after_a_wait() {
+    let (server, [client, other]) = setup().await;
+    let held = other.mutex("b").lock().await.expect("free");
+    let waits = tokio::spawn(client.multi_lock(["a", "b", "c"]).lock());
+    is_waited_for(&server, "b").await;
+    waits.abort();
+    assert!(waits.await.is_err_and(|error| error.is_cancelled()));
+    eventually(LIMIT, "nobody waits", async || waiting(&server, "b").await == 0).await;
+    for name in ["a", "b", "c"] {
+        let unheard = async || {
+            let channel = format!("redisson_lock__channel:{{{name}}}");
+            subscribers(&server, &channel).await == 0
+        };
+        eventually(LIMIT, "nobody listens", unheard).await;
+    }
+    are_held(&connect(&server).await, &["a", "c"], false).await;
+    held.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
