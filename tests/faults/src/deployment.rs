@@ -1,41 +1,250 @@
 //! The servers of a run, each behind one proxy per contender.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::IpAddr,
+    str::FromStr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use redis::{RedisResult, Value};
+use futures_util::future::join_all;
+use redis::{InfoDict, RedisResult, Value, from_redis_value};
+use serde::{Deserialize, Serialize};
 
-use crate::support::{Proxy, Server};
+use crate::{
+    junction::{Junction, address_of},
+    support::{Cluster, MASTER, Pretender, Proxy, Replicas, Server},
+};
 
-/// One server or several, as a client is told of them.
+/// What kind of deployment it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// So many servers that know nothing of each other.
+    Independent(usize),
+    /// A master, its replicas and their Sentinels.
+    Sentinel,
+    /// The same without a grace, and with masters that grant although no replica follows them.
+    Unfenced,
+    Cluster,
+}
+
+/// The servers, as contenders are told of them.
 pub(crate) struct Deployment {
+    pub(crate) layout: Layout,
     pub(crate) nodes: Vec<Node>,
+    pub(crate) watchers: Vec<Watcher>,
+    /// What brought the nodes together, and knows how to change that.
+    pub(crate) cluster: Option<Cluster>,
+    /// A Sentinel that names the first master for ever.
+    liar: Option<Pretender>,
 }
 
 pub(crate) struct Node {
     pub(crate) index: usize,
-    pub(crate) server: Server,
+    pub(crate) server: Arc<Server>,
     /// One for each contender.
     pub(crate) proxies: Vec<Proxy>,
     /// Every write is on its disk before it is answered.
     pub(crate) keeps_data: bool,
+    /// Where other servers reach it: its port, and in a cluster its bus.
+    pub(crate) junctions: Vec<Junction>,
+}
+
+/// A Sentinel.
+pub(crate) struct Watcher {
+    pub(crate) server: Arc<Server>,
+    pub(crate) proxies: Vec<Proxy>,
+}
+
+/// How a contender finds its servers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Place {
+    pub kind: PlaceKind,
+    pub urls: Vec<String>,
+    /// The ports that servers announce, and where the contender reaches them.
+    pub ports: BTreeMap<u16, u16>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlaceKind {
+    Nodes,
+    Sentinel,
+    Cluster,
+}
+
+impl Layout {
+    /// The name of the master that the Sentinels watch.
+    pub const MASTER: &str = MASTER;
+
+    pub(crate) fn is_replicated(self) -> bool {
+        !matches!(self, Self::Independent(_))
+    }
+
+    /// How many votes the checker knows of.
+    pub(crate) fn votes(self) -> usize {
+        if let Self::Independent(count) = self { count } else { 1 }
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Independent(count) => write!(f, "{count}"),
+            Self::Sentinel => f.write_str("sentinel"),
+            Self::Unfenced => f.write_str("unfenced"),
+            Self::Cluster => f.write_str("cluster"),
+        }
+    }
+}
+
+impl FromStr for Layout {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Self, ()> {
+        match name {
+            "sentinel" => Ok(Self::Sentinel),
+            "unfenced" => Ok(Self::Unfenced),
+            "cluster" => Ok(Self::Cluster),
+            count => count.parse().map(Self::Independent).map_err(|_| ()),
+        }
+    }
 }
 
 impl Deployment {
-    /// One server keeps its data, and of several a majority: the others may lose it.
-    pub(crate) async fn start(count: usize, contenders: usize) -> Self {
-        let mut nodes = Vec::new();
-        for index in 0..count {
-            nodes.push(Node::start(index, index >= (count - 1) / 2, contenders).await);
+    pub(crate) async fn start(layout: Layout, contenders: usize) -> Self {
+        let mut this =
+            Self { layout, nodes: Vec::new(), watchers: Vec::new(), cluster: None, liar: None };
+        match layout {
+            Layout::Independent(count) => {
+                // One server keeps its data, and of several a majority: the others may lose it.
+                for index in 0..count {
+                    let node = Node::start(index, index >= (count - 1) / 2, contenders).await;
+                    this.nodes.push(node);
+                }
+            }
+            Layout::Sentinel => this.watch(FENCED, contenders).await,
+            Layout::Unfenced => this.watch(&[], contenders).await,
+            Layout::Cluster => this.join(contenders).await,
         }
-        Self { nodes }
+        this
+    }
+
+    async fn watch(&mut self, settings: &[&str], contenders: usize) {
+        let (mut first, modern) = (String::new(), has_source_setting().await);
+        for index in 0..REPLICATED {
+            let junction = Junction::start().await;
+            let announced = junction.port().to_string();
+            let mut args = vec!["--repl-diskless-sync-delay", "0"];
+            args.extend(["--replica-announce-ip", "127.0.0.1"]);
+            args.extend(["--replica-announce-port", &announced]);
+            args.extend(settings);
+            if index == 0 {
+                first.clone_from(&announced);
+            } else {
+                args.extend(["--replicaof", "127.0.0.1", &first]);
+            }
+            let node = Node::behind(index, vec![junction], modern, &args, contenders);
+            self.nodes.push(node.await);
+        }
+        let port = self.nodes[0].announced();
+        let settings = vec![String::new(); SENTINELS];
+        let replicas = Replicas::of(self.servers(), port, settings).await;
+        for server in &replicas.sentinels {
+            // Above what the fence takes.
+            let slower = ["SENTINEL", "SET", MASTER, "down-after-milliseconds", DOWN_AFTER_MS];
+            server.command(&slower).await;
+            let server = server.clone();
+            let proxies = proxies(&server, contenders).await;
+            self.watchers.push(Watcher { server, proxies });
+        }
+        self.liar = Some(Pretender::start(port, Some(0)).await);
+    }
+
+    async fn join(&mut self, contenders: usize) {
+        let modern = has_source_setting().await;
+        for index in 0..=CLUSTERED {
+            let junctions = vec![Junction::start().await, Junction::start().await];
+            let announced = [&junctions[0], &junctions[1]].map(|it| it.port().to_string());
+            let mut args = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+            // Each shard keeps its replica.
+            args.extend(["--cluster-migration-barrier", "99"]);
+            args.extend(["--repl-diskless-sync-delay", "0"]);
+            args.extend(["--cluster-announce-ip", "127.0.0.1"]);
+            args.extend(["--cluster-announce-port", &announced[0]]);
+            args.extend(["--cluster-announce-bus-port", &announced[1]]);
+            let node = Node::behind(index, junctions, modern, &args, contenders);
+            self.nodes.push(node.await);
+        }
+        // The last one is added later, and removed.
+        let mut servers = self.servers();
+        servers.pop();
+        self.cluster = Some(Cluster::of(servers).await);
+    }
+
+    fn servers(&self) -> Vec<Arc<Server>> {
+        self.nodes.iter().map(|node| node.server.clone()).collect()
     }
 
     /// Where contender number `slot` connects.
-    pub(crate) fn urls(&self, slot: usize) -> Vec<String> {
-        let port = |node: &Node| node.proxies[slot].port();
-        let urls =
-            self.nodes.iter().map(|node| format!("redis://{USER}:{USER}@127.0.0.1:{}", port(node)));
-        urls.collect()
+    pub(crate) fn place(&self, slot: usize) -> Place {
+        let at = |proxies: &[Proxy]| proxies[slot].url();
+        let announces = self.nodes.iter().filter(|node| !node.junctions.is_empty());
+        let ports = announces.map(|node| (node.announced(), node.proxies[slot].port())).collect();
+        let (kind, urls) = match self.layout {
+            Layout::Independent(_) => {
+                let port = |node: &Node| node.proxies[slot].port();
+                let url = |node| format!("redis://{USER}:{USER}@127.0.0.1:{}", port(node));
+                (PlaceKind::Nodes, self.nodes.iter().map(url).collect())
+            }
+            Layout::Sentinel | Layout::Unfenced => {
+                let urls = self.watchers.iter().map(|watcher| at(&watcher.proxies));
+                (PlaceKind::Sentinel, urls.chain(self.liar.iter().map(Pretender::url)).collect())
+            }
+            Layout::Cluster => {
+                let first = self.nodes.iter().take(CLUSTERED);
+                (PlaceKind::Cluster, first.map(|node| at(&node.proxies)).collect())
+            }
+        };
+        Place { kind, urls, ports }
+    }
+
+    /// Cuts a server off from all other servers and the Sentinels, or from nobody any more. Contenders have ways of their
+    /// own.
+    pub(crate) fn isolate(&self, index: Option<usize>) {
+        for node in &self.nodes {
+            let all = self.nodes.iter().map(|node| address_of(node.index));
+            let all = all.chain([crate::junction::ELSEWHERE]);
+            let cut: Vec<IpAddr> = match index {
+                Some(index) if index == node.index => all.collect(),
+                Some(index) => vec![address_of(index)],
+                None => Vec::new(),
+            };
+            node.junctions.iter().for_each(|junction| junction.cut_off(cut.iter().copied()));
+        }
+    }
+
+    /// Cuts a server off from its replicas: nothing that it writes arrives there.
+    pub(crate) fn cut_replication(&self, from: &Node) {
+        let others = self.nodes.iter().filter(|node| node.index != from.index);
+        from.junctions[0].cut_off(others.map(|node| address_of(node.index)));
+    }
+
+    /// The network between contenders and servers is cut in two: on one side the server `index` and contender number
+    /// `beside`, on the other side all else. Or it is whole again.
+    pub(crate) fn divide(&self, index: usize, beside: usize, cut: bool) {
+        for node in &self.nodes {
+            for (slot, proxy) in node.proxies.iter().enumerate() {
+                if (slot == beside) != (node.index == index) {
+                    proxy.black_hole(cut);
+                }
+            }
+        }
+        for watcher in &self.watchers {
+            watcher.proxies[beside].black_hole(cut);
+        }
     }
 }
 
@@ -47,12 +256,38 @@ impl Node {
         if keeps_data {
             args.extend(written_through);
         }
-        let server = Server::with(&args).await;
-        let mut proxies = Vec::new();
-        for _ in 0..contenders {
-            proxies.push(Proxy::start(server.port()).await);
+        let server = Arc::new(Server::with(&args).await);
+        let proxies = proxies(&server, contenders).await;
+        Self { index, server, proxies, keeps_data, junctions: Vec::new() }
+    }
+
+    /// A server that others reach at its junctions.
+    async fn behind(
+        index: usize,
+        junctions: Vec<Junction>,
+        modern: bool,
+        args: &[&str],
+        contenders: usize,
+    ) -> Self {
+        let address = address_of(index).to_string();
+        // Servers before 7.0 connect from the first address at which they listen.
+        let source = if modern {
+            vec!["--bind-source-addr", &address]
+        } else {
+            vec!["--bind", &address, "127.0.0.1"]
+        };
+        let server = Arc::new(Server::with(&[&source, args].concat()).await);
+        junctions[0].lead_to(server.port());
+        if let Some(bus) = junctions.get(1) {
+            bus.lead_to(server.port() + 10_000);
         }
-        Self { index, server, proxies, keeps_data }
+        let proxies = proxies(&server, contenders).await;
+        Self { index, server, proxies, keeps_data: false, junctions }
+    }
+
+    /// The port that it announces.
+    pub(crate) fn announced(&self) -> u16 {
+        self.junctions[0].port()
     }
 
     /// Forgets everything. The server must be down.
@@ -105,3 +340,29 @@ fn is_of_a_fault(error: &redis::RedisError) -> bool {
 pub(crate) const USER: &str = "contender";
 const LIMIT: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(20);
+/// An old master without replicas stops within three seconds.
+const FENCED: &[&str] = &["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"];
+const DOWN_AFTER_MS: &str = "1500";
+/// A master and its replicas.
+const REPLICATED: usize = 3;
+/// One may be dead and another hang, and there is still a majority.
+const SENTINELS: usize = 5;
+/// Three masters with a replica each.
+pub(crate) const CLUSTERED: usize = 6;
+
+async fn proxies(server: &Server, contenders: usize) -> Vec<Proxy> {
+    join_all((0..contenders).map(|_| Proxy::start(server.port()))).await
+}
+
+/// What a server says of itself under `section`.
+pub(crate) async fn info(server: &Server, section: &str) -> Option<InfoDict> {
+    let info = server.try_command(&["INFO", section]).await.ok()?;
+    from_redis_value(info).ok()
+}
+
+/// Whether servers can be told from which address they connect.
+async fn has_source_setting() -> bool {
+    let server = Server::start().await;
+    let found = server.command(&["CONFIG", "GET", "bind-source-addr"]).await;
+    from_redis_value::<Vec<String>>(found).is_ok_and(|found| !found.is_empty())
+}

@@ -27,10 +27,15 @@ pub(crate) async fn lasting_holder(scene: &Scene) -> Option<usize> {
 }
 
 /// The lease that has a lock, as one server says.
-async fn lease(scene: &Scene, lock: &str) -> Option<String> {
-    let node = scene.deployment.nodes.last()?;
-    let lease = node.attempt(&["HRANDFIELD", lock]).await.ok()?;
-    redis::from_redis_value(lease).ok()
+pub(crate) async fn lease(scene: &Scene, lock: &str) -> Option<String> {
+    for node in scene.deployment.nodes.iter().rev() {
+        // In a cluster, one of them knows. (Before 6.2, no server has this command.)
+        let Ok(lease) = node.attempt(&["HRANDFIELD", lock]).await else { continue };
+        if let Ok(lease) = redis::from_redis_value(lease) {
+            return Some(lease);
+        }
+    }
+    None
 }
 
 /// The place of the contender that took a lease.

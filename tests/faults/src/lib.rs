@@ -5,8 +5,10 @@
 //! checker/                      whether a history keeps what the library promises
 //! register stalls recorder      what contenders write to, and write down
 //! contender/                    a process that contends: tasks, or threads
-//! deployment monitor scene      the servers and contenders of a round, and what the servers run
+//! junction deployment           the servers of a round, and the network between them
+//! monitor scene                 what they run, and the contenders
 //! holders nemesis               the faults that locks survive, and whom they hit
+//! replicated/                   those of servers that replicate: with Sentinels, and in a cluster
 //! excluded/                     those that they do not
 //! run                           rounds, and the sum of them
 //! ```
@@ -14,16 +16,18 @@
 pub mod checker;
 pub mod clock;
 pub mod contender;
-mod deployment;
+pub mod deployment;
 pub mod event;
 pub mod excluded;
 pub mod history;
 mod holders;
 pub mod journal;
+mod junction;
 pub mod monitor;
 mod nemesis;
 pub mod recorder;
 pub mod register;
+mod replicated;
 pub mod run;
 mod scene;
 mod stalls;

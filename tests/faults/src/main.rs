@@ -1,10 +1,11 @@
-//! `run [--minutes N] [--seed S] [--nodes N,N..]`: the driver. `show <name>`: one arrangement of what locks do not
+//! `run [--minutes N] [--seed S] [--nodes N,N..] [--deployment sentinel|unfenced|cluster]`: the driver. `show <name>`: one arrangement of what locks do not
 //! survive. `contend <orders>`: one of the driver's contenders.
 
 use std::process::ExitCode;
 
 use leasehold_faults::{
     contender,
+    deployment::Layout,
     excluded::show,
     run::{Plan, run},
 };
@@ -30,14 +31,19 @@ fn main() -> ExitCode {
 
 fn drive(options: &[&str]) -> ExitCode {
     let program = std::env::current_exe().expect("this program's path");
-    let mut plan = Plan { program, seed: 1, minutes: 0.0, nodes: NODES.to_vec() };
+    let layouts = NODES.map(Layout::Independent).to_vec();
+    let mut plan = Plan { program, seed: 1, minutes: 0.0, layouts };
     for option in options.chunks(2) {
         let parsed = match *option {
             ["--minutes", minutes] => minutes.parse().map(|minutes| plan.minutes = minutes).is_ok(),
             ["--seed", seed] => seed.parse().map(|seed| plan.seed = seed).is_ok(),
             ["--nodes", nodes] => {
-                let counts: Result<Vec<_>, _> = nodes.split(',').map(str::parse).collect();
-                counts.map(|counts| plan.nodes = counts).is_ok()
+                let counts: Result<Vec<usize>, _> = nodes.split(',').map(str::parse).collect();
+                let layouts = counts.map(|counts| counts.into_iter().map(Layout::Independent));
+                layouts.map(|layouts| plan.layouts = layouts.collect()).is_ok()
+            }
+            ["--deployment", name] => {
+                name.parse().map(|layout| plan.layouts = vec![layout]).is_ok()
             }
             _ => false,
         };
@@ -55,7 +61,9 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 fn usage(problem: &str) -> ExitCode {
-    eprintln!("{problem}\nusage: leasehold-faults run [--minutes N] [--seed S] [--nodes N,N..]");
+    eprintln!(
+        "{problem}\nusage: leasehold-faults run [--minutes N] [--seed S] [--nodes N,N.. | --deployment D]"
+    );
     ExitCode::from(2)
 }
 

@@ -58,6 +58,11 @@ impl Reader {
         let node = self.node;
         if !from.ends_with(" lua") {
             self.running = script(&words);
+            // A replica does what its master tells it, and slots move with their locks.
+            if words.first().is_some_and(|verb| CHANGES_OF_OTHERS.contains(&&*verb.to_uppercase()))
+            {
+                return Some(What::Watched { node });
+            }
             let (script, id) = self.running.clone()?;
             return Some(What::Ran { node, script: script.to_owned(), id });
         }
@@ -115,6 +120,7 @@ static SCRIPTS: LazyLock<Vec<(&str, &str, String)>> = LazyLock::new(|| {
         ("lock_acquire", script!("queue", "lock_acquire")),
         ("lock_renew", script!("lock_renew")),
         ("lock_release", script!("queue", "lock_release")),
+        ("lock_reclaim", script!("lock_reclaim")),
     ];
     let known = |(name, body)| (name, body, redis::Script::new(body).get_hash().to_owned());
     each.into_iter().map(known).collect()
@@ -122,4 +128,16 @@ static SCRIPTS: LazyLock<Vec<(&str, &str, String)>> = LazyLock::new(|| {
 /// What can change the hash of a lock, or its end.
 const WRITES: [&str; 9] =
     ["DEL", "UNLINK", "RENAME", "HSET", "HDEL", "HINCRBY", "EXPIRE", "PEXPIRE", "PERSIST"];
+/// What changes locks without a script.
+const CHANGES_OF_OTHERS: [&str; 9] = [
+    "DEL",
+    "UNLINK",
+    "HSET",
+    "HDEL",
+    "PEXPIRE",
+    "PEXPIREAT",
+    "RESTORE",
+    "RESTORE-ASKING",
+    "MIGRATE",
+];
 const TICK: Duration = Duration::from_millis(10);

@@ -11,12 +11,14 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use crate::{
-    checker::{INVARIANTS, Setting, Violation, check},
-    clock::Chance,
+    checker::{INVARIANTS, Report, Setting, Violation, check},
+    clock::{Chance, now},
+    deployment::Layout,
     excluded,
     history::History,
     nemesis::Kind,
-    scene::{Scene, TTL},
+    replicated,
+    scene::Scene,
     support::Server,
 };
 
@@ -28,8 +30,8 @@ pub struct Plan {
     pub seed: u64,
     /// Rounds begin until then; the first one always.
     pub minutes: f64,
-    /// How many servers: a round for each, over and over.
-    pub nodes: Vec<usize>,
+    /// A round for each, over and over.
+    pub layouts: Vec<Layout>,
 }
 
 /// What a run did and found: one line, for reports.
@@ -40,7 +42,8 @@ pub struct Summary {
     pub seeds: Vec<u64>,
     pub server: String,
     pub seconds: u64,
-    pub nodes: Vec<usize>,
+    /// Numbers of servers, or kinds of deployments.
+    pub nodes: Vec<String>,
     /// How many histories were checked, and of how many events.
     pub histories: u64,
     pub events: u64,
@@ -71,28 +74,37 @@ pub async fn run(plan: &Plan) -> Summary {
     let mut summary = Summary {
         seed: plan.seed,
         server: version().await,
-        nodes: plan.nodes.clone(),
+        nodes: plan.layouts.iter().map(Layout::to_string).collect(),
         ..Summary::default()
     };
     for pass in 0.. {
         let seed = plan.seed.wrapping_add(pass);
-        for nodes in &plan.nodes {
+        for layout in &plan.layouts {
             if pass > 0 && Instant::now() > ends_at {
                 break;
             }
             if summary.seeds.last() != Some(&seed) {
                 summary.seeds.push(seed);
             }
-            show_what_is_not_survived(&mut summary).await;
-            round(plan, *nodes, seed, &mut summary).await;
+            match layout {
+                Layout::Independent(_) => {
+                    show_what_is_not_survived(&mut summary).await;
+                    round(plan, *layout, &[], seed, &mut summary).await;
+                }
+                Layout::Unfenced => show_overlaps(plan, seed, &mut summary).await,
+                _ => round(plan, *layout, replicated::names(*layout), seed, &mut summary).await,
+            }
         }
         if Instant::now() > ends_at {
             break;
         }
     }
     for invariant in INVARIANTS {
-        // A single round may miss one.
-        if summary.histories >= 3 && summary.checked.get(invariant).is_none_or(|times| *times == 0)
+        // A single round may miss one, and where a failover is part of each fault, what is checked between them is little.
+        let all = plan.layouts.iter().all(|layout| !layout.is_replicated());
+        if all
+            && summary.histories >= 3
+            && summary.checked.get(invariant).is_none_or(|times| *times == 0)
         {
             println!("{invariant} was never put to the test");
             summary.failures += 1;
@@ -115,7 +127,7 @@ async fn version() -> String {
 
 async fn show_what_is_not_survived(summary: &mut Summary) {
     // Some at once: they mostly wait.
-    for names in excluded::NAMES.chunks(5) {
+    for names in excluded::NAMES.chunks(6) {
         let shown = join_all(names.iter().map(|name| excluded::show(name))).await;
         for (name, shown) in names.iter().zip(shown) {
             match shown {
@@ -130,35 +142,63 @@ async fn show_what_is_not_survived(summary: &mut Summary) {
     }
 }
 
+/// What the settings of the documentation are for, and a check of the checker: an old master that is not fenced, and no
+/// grace. It must find that two held a lock.
+async fn show_overlaps(plan: &Plan, seed: u64, summary: &mut Summary) {
+    let layout = Layout::Unfenced;
+    for name in replicated::names(layout) {
+        let (dir, scene, mut chance) = begin(plan, layout, seed).await;
+        let mut faults = BTreeMap::new();
+        replicated::strike(name, &scene, &mut chance, &mut faults).await;
+        let ttl = scene.ttl;
+        let (history, report, failed) = end(scene, &dir, layout, ttl).await;
+        let overlaps = report.violations.iter().filter(|found| found.invariant == "S1").count();
+        println!("{name}, {layout}: {} holds, {overlaps} at the same time as others", report.holds);
+        add(summary, &history, &report, BTreeMap::new());
+        std::fs::remove_dir_all(&dir).expect("the journals can be removed");
+        if overlaps > 0 && failed.is_empty() {
+            *summary.not_survived.entry((*name).to_owned()).or_default() += 1;
+        } else {
+            println!("{name}: not as documented: nobody held a lock twice; {failed:?}");
+            summary.failures += 1;
+        }
+    }
+}
+
 /// Every kind of fault once, on one deployment.
-async fn round(plan: &Plan, nodes: usize, seed: u64, summary: &mut Summary) {
-    let dir = std::env::temp_dir()
-        .join(format!("leasehold-faults-{}-{nodes}-{seed}", std::process::id()));
-    std::fs::create_dir_all(&dir).expect("a directory for the journals");
-    let mut chance = Chance::new(seed ^ (nodes as u64) << 40);
-    let scene = Scene::set(plan.program.clone(), dir.clone(), nodes, seed).await;
-    sleep(SETTLING).await;
-    let mut faults = BTreeMap::new();
+async fn round(
+    plan: &Plan,
+    layout: Layout,
+    names: &[&'static str],
+    seed: u64,
+    summary: &mut Summary,
+) {
+    let (dir, scene, mut chance) = begin(plan, layout, seed).await;
+    let (ttl, mut faults) = (scene.ttl, BTreeMap::new());
+    let mut names = names.to_vec();
+    chance.shuffle(&mut names);
+    for (step, name) in names.into_iter().enumerate() {
+        let began_at = Instant::now();
+        replicated::strike(name, &scene, &mut chance, &mut faults).await;
+        scene.note_servers();
+        println!("  {name} took {:.1} s", began_at.elapsed().as_secs_f64());
+        sleep(if step % 4 == 3 { SETTLING + ttl } else { chance.ms(100, 700) }).await;
+    }
     let mut kinds = Kind::ALL;
     chance.shuffle(&mut kinds);
-    for (step, kind) in kinds.into_iter().enumerate() {
+    let kinds = kinds.into_iter().filter(|_| !layout.is_replicated());
+    for (step, kind) in kinds.enumerate() {
         strike(&scene, kind, &mut chance, &mut faults).await;
         scene.note_servers();
         // Now and then all is quiet for so long that what waits must have its turn.
         let quiet = step % 4 == 3 || kind == Kind::ContenderKilled;
-        sleep(if quiet { SETTLING + TTL } else { chance.ms(100, 700) }).await;
+        sleep(if quiet { SETTLING + ttl } else { chance.ms(100, 700) }).await;
     }
-    sleep(SETTLING + TTL * 2).await;
-    let failed = scene.end_contenders().await;
-    scene.note_what_is_left().await;
-    drop(scene);
-
-    let history = History::read(&dir).expect("journals that were written whole");
-    let setting = Setting { nodes, slack: SLACK, ttl: TTL, response_timeout: TTL / 3 };
-    let report = check(&history, &setting);
+    sleep(SETTLING + ttl * 2).await;
+    let (history, report, failed) = end(scene, &dir, layout, ttl).await;
     let found = report.violations.len() + failed.len();
     println!(
-        "{nodes} node(s), seed {seed}: {} faults, {} calls, {} holds, {found} violations",
+        "{layout} node(s), seed {seed}: {} faults, {} calls, {} holds, {found} violations",
         faults.values().sum::<u64>(),
         report.calls,
         report.holds,
@@ -167,31 +207,72 @@ async fn round(plan: &Plan, nodes: usize, seed: u64, summary: &mut Summary) {
         std::fs::remove_dir_all(&dir).expect("the journals can be removed");
     } else {
         tell(&report.violations, &failed, &history, &dir);
-        println!("to repeat: scripts/faults --seed {seed} --nodes {nodes}");
+        let option = if layout.is_replicated() { "deployment" } else { "nodes" };
+        println!("to repeat: scripts/faults --seed {seed} --{option} {layout}");
     }
+    summary.violations += found as u64;
+    add(summary, &history, &report, faults);
+}
+
+/// The journals' directory, the servers with the contenders, and a source of chance.
+async fn begin(plan: &Plan, layout: Layout, seed: u64) -> (PathBuf, Scene, Chance) {
+    let dir = std::env::temp_dir().join(format!(
+        "leasehold-faults-{}-{layout}-{seed}-{}",
+        std::process::id(),
+        now()
+    ));
+    std::fs::create_dir_all(&dir).expect("a directory for the journals");
+    let votes = layout.votes() as u64;
+    let chance = Chance::new(seed ^ votes << 40);
+    let scene = Scene::set(plan.program.clone(), dir.clone(), layout, seed).await;
+    sleep(SETTLING).await;
+    (dir, scene, chance)
+}
+
+/// What is known and wrong, when all have ended, and which contenders did not end well.
+async fn end(
+    scene: Scene,
+    dir: &Path,
+    layout: Layout,
+    ttl: Duration,
+) -> (History, Report, Vec<String>) {
+    let failed = scene.end_contenders().await;
+    scene.note_what_is_left().await;
+    drop(scene);
+    let history = History::read(dir).expect("journals that were written whole");
+    let setting = Setting { nodes: layout.votes(), slack: SLACK, ttl, response_timeout: ttl / 3 };
+    let report = check(&history, &setting);
+    (history, report, failed)
+}
+
+fn add(summary: &mut Summary, history: &History, report: &Report, faults: BTreeMap<String, u64>) {
     summary.histories += 1;
     summary.events += history.events().count() as u64;
     summary.calls += report.calls as u64;
     summary.holds += report.holds as u64;
     summary.stalled_seconds += report.stalled as f64 / 1e9;
-    summary.violations += found as u64;
     for (kind, count) in faults {
-        *summary.faults.entry(kind.name()).or_default() += count;
+        *summary.faults.entry(kind).or_default() += count;
     }
-    for (invariant, count) in report.checked {
-        *summary.checked.entry(invariant.to_owned()).or_default() += count;
+    for (invariant, count) in &report.checked {
+        *summary.checked.entry((*invariant).to_owned()).or_default() += count;
     }
 }
 
 /// One fault; now and then another one beside it.
-async fn strike(scene: &Scene, kind: Kind, chance: &mut Chance, faults: &mut BTreeMap<Kind, u64>) {
-    *faults.entry(kind).or_default() += 1;
+async fn strike(
+    scene: &Scene,
+    kind: Kind,
+    chance: &mut Chance,
+    faults: &mut BTreeMap<String, u64>,
+) {
+    *faults.entry(kind.name()).or_default() += 1;
     let beside = chance.one_in(3).then(|| *chance.pick(&Kind::BESIDE_OTHERS));
     let Some(beside) = beside.filter(|beside| *beside != kind && !kind.uses_the_same(*beside))
     else {
         return kind.strike(scene, chance).await;
     };
-    *faults.entry(beside).or_default() += 1;
+    *faults.entry(beside.name()).or_default() += 1;
     let mut others = Chance::new(chance.draw());
     tokio::join!(kind.strike(scene, chance), beside.strike(scene, &mut others));
 }

@@ -15,7 +15,7 @@ use std::{
 use crate::{
     checker::DRIVER,
     contender::{Face, Orders},
-    deployment::{Deployment, Node},
+    deployment::{Deployment, Layout, Node},
     event::What,
     journal::Journal,
     monitor, stalls,
@@ -47,13 +47,13 @@ struct Slot {
 
 impl Scene {
     /// Starts the servers and the contenders.
-    pub(crate) async fn set(program: PathBuf, dir: PathBuf, nodes: usize, seed: u64) -> Self {
+    pub(crate) async fn set(program: PathBuf, dir: PathBuf, layout: Layout, seed: u64) -> Self {
         let journal = Journal::create(&dir.join(format!("{DRIVER}.log"))).expect("a journal");
         let scene = Self {
-            deployment: Deployment::start(nodes, CONTENDERS).await,
+            deployment: Deployment::start(layout, CONTENDERS).await,
             journal,
-            ttl: TTL,
-            quarantine: if nodes > 1 { QUARANTINE } else { Duration::ZERO },
+            ttl: if layout.is_replicated() { LONG_TTL } else { TTL },
+            quarantine: quarantine(layout),
             slots: (0..CONTENDERS).map(|_| Mutex::new(Slot::empty())).collect(),
             dir,
             program,
@@ -107,7 +107,9 @@ impl Scene {
         let orders = Orders {
             name: slot.name.clone(),
             dir: self.dir.clone(),
-            urls: self.deployment.urls(number),
+            place: self.deployment.place(number),
+            // One of them waits for a replica before it believes in a grant.
+            synced: u32::from(self.deployment.layout.is_replicated() && number == 1),
             face: if number % 3 == 2 { Face::Threads } else { Face::Tasks },
             seed: self.seed ^ (number as u64) << 32 ^ slot.generation << 48,
             ttl: self.ttl,
@@ -170,15 +172,31 @@ impl Scene {
     /// What is still there of the locks, when everything has ended and every lease has had its time.
     pub(crate) async fn note_what_is_left(&self) {
         tokio::time::sleep(self.ttl * 2).await;
-        for node in &self.deployment.nodes {
-            for lock in LOCKS {
-                if node.insist(&["EXISTS", lock]).await != redis::Value::Int(0) {
+        for lock in LOCKS {
+            let mut known = false;
+            for node in &self.deployment.nodes {
+                let exists = if self.deployment.layout == Layout::Cluster {
+                    // It may be on another one.
+                    node.attempt(&["EXISTS", lock]).await.unwrap_or(redis::Value::Nil)
+                } else {
+                    node.insist(&["EXISTS", lock]).await
+                };
+                known |= exists != redis::Value::Nil;
+                if exists == redis::Value::Int(1) {
                     let (node, key) = (node.index, lock.to_owned());
                     self.journal.write(What::Left { node, key });
                 }
             }
+            assert!(known, "no server says whether {lock} is there");
         }
         self.over.store(true, Ordering::SeqCst);
+    }
+
+    /// To be called when what is known of the servers' locks may be wrong: another one has become the master.
+    pub(crate) fn forget_what_servers_have(&self) {
+        for node in &self.deployment.nodes {
+            self.journal.write(What::Watched { node: node.index });
+        }
     }
 }
 
@@ -239,11 +257,24 @@ impl Node {
     }
 }
 
+fn quarantine(layout: Layout) -> Duration {
+    match layout {
+        Layout::Independent(1) | Layout::Unfenced => Duration::ZERO,
+        Layout::Independent(_) => QUARANTINE,
+        Layout::Sentinel | Layout::Cluster => GRACE,
+    }
+}
+
 /// Short, so that a fault can outlast it; long enough for a busy machine to renew it.
 pub(crate) const TTL: Duration = Duration::from_millis(900);
 /// Longer than any lease. The time that tokens are is rounded to half of it at most, so that they rise where a
 /// server has lost its counter.
 const QUARANTINE: Duration = Duration::from_secs(3);
+/// So long that a lease renewed a third of it ago outlasts a failover.
+const LONG_TTL: Duration = Duration::from_millis(4500);
+/// An old master with no replicas may renew a lease for three seconds more, and the next one is known no sooner than two
+/// seconds after the cut.
+const GRACE: Duration = Duration::from_millis(6500);
 const CONTENDERS: usize = 3;
 /// Tasks or threads of each contender.
 const CROWD: usize = 3;

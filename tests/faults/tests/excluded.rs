@@ -28,6 +28,7 @@ shown! {
     a_replica_that_missed_the_lock_gives_it_away = "failover";
     a_clock_that_is_set_ahead_ends_the_lock = "clock-ahead";
     a_clock_that_is_set_back_keeps_it = "clock-back";
+    a_replica_whose_clock_is_ahead_gives_it_away = "clock-of-the-replica";
     a_server_short_of_memory_drops_it = "eviction";
     a_flushed_server_knows_no_lock = "flushed";
     a_stranger_may_delete_it = "deleted";

@@ -1,6 +1,6 @@
 //! A real Redis Cluster, owned by the test that started it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use redis::{Value, from_redis_value};
@@ -10,7 +10,7 @@ use super::{Server, eventually};
 /// Three masters, each with a replica.
 pub(crate) struct Cluster {
     /// The masters at first, and then the replica of each.
-    servers: Vec<Server>,
+    servers: Vec<Arc<Server>>,
 }
 
 /// As many as the masters at first.
@@ -28,6 +28,11 @@ impl Cluster {
         let usual = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
         let args = [&usual[..], args].concat();
         let servers = join_all((0..SHARDS * 2).map(|_| Server::with(&args))).await;
+        Self::of(servers.into_iter().map(Arc::new).collect()).await
+    }
+
+    /// Makes a cluster of servers that run already: three masters, and then the replica of each.
+    pub(crate) async fn of(servers: Vec<Arc<Server>>) -> Self {
         let cluster = Self { servers };
         cluster.join().await;
         cluster
@@ -37,8 +42,10 @@ impl Cluster {
         let [first, others @ ..] = &*self.servers else { unreachable!() };
         for (shard, master) in self.servers[..SHARDS].iter().enumerate() {
             let (from, to) = (shard * 16384 / SHARDS, (shard + 1) * 16384 / SHARDS - 1);
-            let range = [from.to_string(), to.to_string()];
-            master.command(&["CLUSTER", "ADDSLOTSRANGE", &range[0], &range[1]]).await;
+            // Servers before 7.0 have no command for a range.
+            let slots: Vec<String> = (from..=to).map(|slot| slot.to_string()).collect();
+            let slots: Vec<&str> = slots.iter().map(String::as_str).collect();
+            master.command(&[&["CLUSTER", "ADDSLOTS"], &slots[..]].concat()).await;
             let epoch = (shard + 1).to_string();
             master.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]).await;
         }
@@ -85,7 +92,7 @@ impl Cluster {
 
     /// The URLs of all nodes.
     pub(crate) fn urls(&self) -> Vec<String> {
-        self.servers.iter().map(Server::url).collect()
+        self.servers.iter().map(|server| server.url()).collect()
     }
 
     /// The master of a shard at first.
@@ -98,7 +105,7 @@ impl Cluster {
         &self.servers[SHARDS + shard]
     }
 
-    pub(crate) fn servers(&self) -> &[Server] {
+    pub(crate) fn servers(&self) -> &[Arc<Server>] {
         &self.servers
     }
 
@@ -120,7 +127,7 @@ impl Cluster {
         let new = Server::with(&[&args[..], &stays].concat()).await;
         let first = &self.servers[0];
         first.command(&["CLUSTER", "MEET", "127.0.0.1", &new.port().to_string()]).await;
-        self.servers.push(new);
+        self.servers.push(Arc::new(new));
         let all = format!("cluster_known_nodes:{}", self.servers.len());
         self.agree("every node knows the new one", |info| {
             info.contains(&all) && info.contains("cluster_state:ok")

@@ -29,9 +29,9 @@ pub(crate) const MASTER: &str = "mymaster";
 /// Servers that replicate, and their Sentinels; nothing of them outlives this value.
 pub(crate) struct Deployment {
     // Dropped first, so that they start no failover at the end of a test.
-    pub(crate) sentinels: Vec<Server>,
+    pub(crate) sentinels: Vec<Arc<Server>>,
     /// The first is the master at first.
-    pub(crate) servers: Vec<Server>,
+    pub(crate) servers: Vec<Arc<Server>>,
 }
 
 impl Deployment {
@@ -56,6 +56,11 @@ impl Deployment {
         let args = [&of[..], &args].concat();
         let mut servers = vec![master];
         servers.extend(join_all((0..replicas).map(|_| Server::with(&args))).await);
+        Self::of(servers.into_iter().map(Arc::new).collect(), port, more).await
+    }
+
+    /// As [`watched_by`](Self::watched_by), of servers that run already. The Sentinels reach the first one at `port`.
+    pub(crate) async fn of(servers: Vec<Arc<Server>>, port: u16, more: Vec<String>) -> Self {
         let quorum = more.len() / 2 + 1;
         let conf = |more: String| {
             format!(
@@ -64,7 +69,7 @@ impl Deployment {
                  sentinel failover-timeout {MASTER} 5000\n{more}"
             )
         };
-        let start = |more: String| async move { Server::sentinel(&conf(more)).await };
+        let start = |more: String| async move { Arc::new(Server::sentinel(&conf(more)).await) };
         let sentinels = join_all(more.into_iter().map(start)).await;
         let this = Self { sentinels, servers };
         for sentinel in &this.sentinels {
@@ -121,7 +126,7 @@ impl Deployment {
     }
 
     pub(crate) fn sentinel_urls(&self) -> Vec<String> {
-        self.sentinels.iter().map(Server::url).collect()
+        self.sentinels.iter().map(|sentinel| sentinel.url()).collect()
     }
 
     pub(crate) fn master(&self) -> &Server {

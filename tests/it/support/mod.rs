@@ -9,6 +9,7 @@ mod failover;
 mod late;
 mod leftovers;
 pub(crate) mod lua;
+mod patience;
 mod ports;
 mod proxy;
 mod resp;
@@ -19,8 +20,6 @@ mod twister;
 mod watch;
 mod worker;
 
-use std::time::{Duration, Instant};
-
 #[allow(unused_imports)]
 pub(crate) use self::{
     cluster::{Cluster, slot_of},
@@ -28,6 +27,7 @@ pub(crate) use self::{
     failover::{DOWN_AFTER_MS, Deployment, MASTER, Pretender},
     late::LateNetwork,
     leftovers::{IDLE_TASKS, nothing_is_left, subscribers, waiting},
+    patience::{eventually, in_time},
     ports::next as free_port,
     proxy::Proxy,
     server::Server,
@@ -36,35 +36,3 @@ pub(crate) use self::{
     watch::Watch,
     worker::{Worker, shared_clock_us},
 };
-
-/// Waits until `condition` is true, asking every few milliseconds.
-///
-/// # Panics
-///
-/// Names `what` when it is still false after `limit`.
-pub(crate) async fn eventually(
-    limit: Duration,
-    what: &str,
-    mut condition: impl AsyncFnMut() -> bool,
-) {
-    let started_at = Instant::now();
-    while !condition().await {
-        assert!(started_at.elapsed() < limit, "not within {limit:?}: {what}");
-        tokio::time::sleep(POLL).await;
-    }
-}
-
-/// What a future comes to, which must be there within `limit`.
-///
-/// # Panics
-///
-/// Names `what` when it is not.
-pub(crate) async fn in_time<F: Future>(limit: Duration, what: &str, future: F) -> F::Output {
-    match tokio::time::timeout(limit, future).await {
-        Ok(output) => output,
-        Err(_) => panic!("not within {limit:?}: {what}"),
-    }
-}
-
-/// How often a condition is asked for.
-const POLL: Duration = Duration::from_millis(2);

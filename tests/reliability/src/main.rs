@@ -3,6 +3,7 @@
 //!
 //! It counts nothing itself: each part ends with its sum as a line of JSON, or says line by line what it did.
 
+mod deployments;
 mod page;
 mod part;
 
@@ -29,7 +30,26 @@ fn main() -> ExitCode {
 }
 
 const SHORT: [&str; 6] = ["faults", "model", "sim", "fuzz", "endings", "planted"];
-const LONG: [&str; 8] =
-    ["faults", "faults-valkey", "model", "sim", "fuzz", "endings", "planted", "tests-valkey"];
+const LONG: [&str; 19] = [
+    "faults",
+    "faults-valkey",
+    "unfenced",
+    "sentinel",
+    "sentinel-redis-6.2",
+    "sentinel-redis-8",
+    "sentinel-valkey-8",
+    "sentinel-valkey-9",
+    "cluster",
+    "cluster-redis-6.2",
+    "cluster-redis-8",
+    "cluster-valkey-8",
+    "cluster-valkey-9",
+    "model",
+    "sim",
+    "fuzz",
+    "endings",
+    "planted",
+    "tests-valkey",
+];
 /// Run only when they are asked for.
 const EXTRA: [&str; 1] = ["mutants"];

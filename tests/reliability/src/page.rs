@@ -8,7 +8,7 @@ use crate::part::Part;
 
 #[derive(Debug)]
 pub struct Page {
-    parts: Vec<Part>,
+    pub(crate) parts: Vec<Part>,
     /// What was to be run, and was not.
     missing: Vec<String>,
     /// The command that repeats it.
@@ -33,11 +33,11 @@ impl Page {
         self.missing.is_empty() && self.parts.iter().all(|part| part.run.status == 0)
     }
 
-    fn part(&self, name: &str) -> Option<&Part> {
+    pub(crate) fn part(&self, name: &str) -> Option<&Part> {
         self.parts.iter().find(|part| part.name == name)
     }
 
-    fn sum(&self, part: &str) -> Value {
+    pub(crate) fn sum(&self, part: &str) -> Value {
         self.part(part).map(Part::sum).unwrap_or_default()
     }
 
@@ -161,7 +161,8 @@ impl fmt::Display for Page {
         writeln!(f, "\n{}\n", versions(&self.sum("faults"), &self.sum("faults-valkey")))?;
         writeln!(f, "## What locks survive\n\n{SURVIVED}\n")?;
         self.survived(f)?;
-        writeln!(f, "\n{IN_SIMULATION}\n")?;
+        self.deployments(f)?;
+        writeln!(f, "\n## What locks survive in the simulation\n\n{IN_SIMULATION}\n")?;
         self.simulated(f)?;
         writeln!(f, "\n## What locks do not survive\n\n{NOT_SURVIVED}\n")?;
         self.not_survived(f)?;
@@ -203,7 +204,7 @@ fn amount(part: &Part) -> String {
             all_faults(),
             number("violations"),
         ),
-        "faults" | "faults-valkey" => format!(
+        name if is_faults(name) => format!(
             "{} histories (seeds {}) of {} events, {} calls, {} holds, {} faults, {} violations",
             number("histories"),
             span(&sum["seeds"]),
@@ -238,6 +239,10 @@ fn amount(part: &Part) -> String {
     }
 }
 
+fn is_faults(name: &str) -> bool {
+    ["faults", "unfenced", "sentinel", "cluster"].contains(&name.split('-').next().unwrap_or(name))
+}
+
 /// The first and the last of a list of seeds.
 fn span(seeds: &Value) -> String {
     let seeds = seeds.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -263,13 +268,13 @@ fn said(command: &mut Command) -> String {
 }
 
 /// The numbers under `key`, by what they count.
-fn counts(sum: &Value, key: &str) -> BTreeMap<String, u64> {
+pub(crate) fn counts(sum: &Value, key: &str) -> BTreeMap<String, u64> {
     let counts = sum[key].as_object().into_iter().flatten();
     counts.filter_map(|(what, times)| Some((what.clone(), times.as_u64()?))).collect()
 }
 
 /// The rows of the first table behind `heading`: the first cell, and the others.
-fn table<'a>(text: &'a str, heading: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
+pub(crate) fn table<'a>(text: &'a str, heading: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
     let (_, behind) = text.split_once(heading).expect("the heading is there");
     let lines = behind.lines().map(|line| line.trim_start_matches("//! "));
     let rows =
@@ -295,7 +300,7 @@ fn statements(
 }
 
 /// How often each of the kinds in a cell was there.
-fn each(counts: &BTreeMap<String, u64>, kinds: &str) -> String {
+pub(crate) fn each(counts: &BTreeMap<String, u64>, kinds: &str) -> String {
     let times = names(kinds).map(|kind| grouped(counts.get(kind).copied().unwrap_or(0)));
     times.collect::<Vec<_>>().join(", ")
 }
@@ -305,16 +310,16 @@ fn names(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 
-fn row(f: &mut fmt::Formatter<'_>, cells: &[&str]) -> fmt::Result {
+pub(crate) fn row(f: &mut fmt::Formatter<'_>, cells: &[&str]) -> fmt::Result {
     writeln!(f, "| {} |", cells.join(" | "))
 }
 
-fn rule(f: &mut fmt::Formatter<'_>, columns: usize) -> fmt::Result {
+pub(crate) fn rule(f: &mut fmt::Formatter<'_>, columns: usize) -> fmt::Result {
     writeln!(f, "|{}", "---|".repeat(columns))
 }
 
 /// 1234567 as 1 234 567.
-fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -326,7 +331,7 @@ fn grouped(number: u64) -> String {
     grouped
 }
 
-const FAULTS: &str = include_str!("../../faults/README.md");
+pub(crate) const FAULTS: &str = include_str!("../../faults/README.md");
 const EXCLUDED: &str = include_str!("../../faults/src/excluded/mod.rs");
 const SIMULATED: &str = include_str!("../../sim/README.md");
 const CHECKER: &str = include_str!("../../faults/src/checker/mod.rs");

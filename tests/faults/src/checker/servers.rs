@@ -12,10 +12,10 @@ pub(super) fn check(view: &mut View<'_>) {
 
 /// S4: no release and no renewal changes a lock that another lease has.
 ///
-/// A lock is made by the acquire of its one lease, or by a release that has freed it for the next lease, and is gone with a
-/// `DEL`, or with the `HDEL` of that lease. From one on, until something may have been missed, it is known whose it is, or
-/// was until its time to live was over: then nobody may change it either. The run of a release that grants a lock also gives
-/// it a time to live, and takes the grant back if its message is refused.
+/// A lock is made by the acquire of its one lease, or put back for it, or made by a release that has freed it for the next
+/// lease, and is gone with a `DEL`, or with the `HDEL` of that lease. From one on, until something may have been missed, it
+/// is known whose it is, or was until its time to live was over: then nobody may change it either. The run of a release that
+/// grants a lock also gives it a time to live, and takes the grant back if its message is refused.
 fn changed_for_another(view: &mut View<'_>) {
     // The lease of each lock; `None`: it was deleted.
     let mut leases: HashMap<(usize, &str), Option<&str>> = HashMap::new();
@@ -44,7 +44,7 @@ fn changed_for_another(view: &mut View<'_>) {
         }
         let completes =
             !grants && granted.get(key) == Some(&id) && ["PEXPIRE", "DEL"].contains(&verb);
-        if script != "lock_acquire"
+        if !matches!(script, "lock_acquire" | "lock_reclaim")
             && !completes
             && let Some(lease) = leases.get(&(node, key)).copied()
             && (verb != "HDEL" || (lease.is_some() && lease == field))
@@ -67,7 +67,7 @@ fn changed_for_another(view: &mut View<'_>) {
     }
 }
 
-/// W1: no server is told to renew a lease that it was told to release. It does not matter what was missed: a lease has
+/// W1: no server is told to renew or put back a lease that it was told to release. It does not matter what was missed: a lease has
 /// its id for itself.
 fn renewed_after_release(view: &mut View<'_>) {
     let mut released = HashMap::new();
@@ -75,7 +75,7 @@ fn renewed_after_release(view: &mut View<'_>) {
         let What::Ran { node, script, id } = &event.what else { continue };
         match script.as_str() {
             "lock_release" => drop(released.insert((node, id), event.at)),
-            "lock_renew" => {
+            "lock_renew" | "lock_reclaim" => {
                 view.checked("W1");
                 if let Some(since) = released.get(&(node, id)) {
                     let (at, since) = (s(event.at), s(*since));

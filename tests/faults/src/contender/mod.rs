@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     clock::Chance,
+    deployment::{Layout, Place, PlaceKind},
     event::What,
     journal::Journal,
     recorder::Recorder,
@@ -32,7 +33,9 @@ pub struct Orders {
     pub name: String,
     /// For the journal and the registers.
     pub dir: PathBuf,
-    pub urls: Vec<String>,
+    pub place: Place,
+    /// So many replicas must have a grant.
+    pub synced: u32,
     pub face: Face,
     pub seed: u64,
     pub ttl: Duration,
@@ -93,10 +96,22 @@ impl Shared {
 
     fn builder(&self) -> ClientBuilder {
         let orders = &self.orders;
-        Client::builder()
-            .nodes(orders.urls.iter().cloned())
+        let Place { kind, urls, ports } = orders.place.clone();
+        let builder = match kind {
+            PlaceKind::Nodes => Client::builder().nodes(urls),
+            PlaceKind::Sentinel => Client::builder().sentinel(Layout::MASTER, urls),
+            PlaceKind::Cluster => Client::builder().cluster(urls),
+        };
+        let builder = match kind {
+            PlaceKind::Nodes => builder,
+            _ => builder.address_map(move |host, port| {
+                (host.to_owned(), ports.get(&port).copied().unwrap_or(port))
+            }),
+        };
+        builder
             .name(orders.name.clone())
             .ttl(orders.ttl)
+            .synced(orders.synced)
             .restart_quarantine(orders.quarantine)
             .connect_timeout(Duration::from_secs(2))
             .unavailable_after(Duration::from_secs(3))
@@ -128,7 +143,7 @@ impl Shared {
             (busy == [0; 5], What::Ended { gates, waiters, subscriptions, owed, holds: busy[4] })
         };
         let asked_at = Instant::now();
-        while !ended().0 && asked_at.elapsed() < PATIENCE {
+        while !ended().0 && asked_at.elapsed() < PATIENCE + self.orders.ttl {
             thread::sleep(TICK);
         }
         self.recorder.journal.write(ended().1);

@@ -9,8 +9,11 @@ use std::{
 
 use leasehold::{Error, FindingKind, LossReason};
 
-use super::{Actor, LOCK, ensure, second_holder};
-use crate::support::{Proxy, Server};
+use super::{Actor, LOCK, arrangements::until, ensure, second_holder, second_holder_before};
+use crate::{
+    deployment::info,
+    support::{Proxy, Server},
+};
 
 pub(super) async fn ahead() -> Result<(), String> {
     let clocked = Clocked::start().await?;
@@ -46,6 +49,30 @@ pub(super) async fn back() -> Result<(), String> {
     }
 }
 
+/// A master tells its replica when a lock ends, by its own clock. By the replica's clock that is over.
+pub(super) async fn of_the_replica() -> Result<(), String> {
+    let master = Server::start().await;
+    let Clocked { server: replica, .. } = &Clocked::start().await?.ahead_by(STEP)?;
+    let way = Proxy::start(master.port()).await;
+    let port = master.port().to_string();
+    replica.command(&["REPLICAOF", "127.0.0.1", &port]).await;
+    let follows = async || {
+        let info = info(replica, "replication").await;
+        info.is_some_and(|info| info.get("master_link_status") == Some("up".to_owned()))
+    };
+    until("the replica follows", follows).await?;
+    let first = Actor::enter("a", &[way.url()]).await?;
+    let held = first.take(&first.lock()).await?;
+    let has_it = async || replica.command(&["DBSIZE"]).await != redis::Value::Int(0);
+    until("the replica has the lock", has_it).await?;
+    way.refuse(true);
+    master.kill();
+    replica.command(&["REPLICAOF", "NO", "ONE"]).await;
+    way.lead_to(replica.port());
+    let second = Actor::enter("b", &[replica.url()]).await?;
+    second_holder_before(&first, held, &second, LossReason::Failover, || way.refuse(false)).await
+}
+
 /// A server whose clock can be moved.
 struct Clocked {
     server: Server,
@@ -63,6 +90,11 @@ impl Clocked {
         let environment = [("LD_PRELOAD", text(&shim)), ("LEASEHOLD_CLOCK", text(&step))];
         let server = Server::in_environment(&environment, &[]).await;
         Ok(Self { server, step, dir })
+    }
+
+    fn ahead_by(self, seconds: i64) -> Result<Self, String> {
+        self.step(seconds)?;
+        Ok(self)
     }
 
     /// Moves the clock by so many seconds.

@@ -7,6 +7,7 @@
 //! | `failover` | a replica is promoted that missed the write | lost when it is reached; `check`: `Replicas` |
 //! | `clock-ahead` | the server's clock is set ahead | lost at the next renewal; `check`: `ClockAhead` |
 //! | `clock-back` | it is set back after a holder crashed | nobody gets the lock; the timeout says for how long |
+//! | `clock-of-the-replica` | a replica is promoted whose clock is ahead of its master's | lost when it is reached |
 //! | `eviction` | the server, short of memory, drops the key | lost at the next renewal; `check`: `Eviction` |
 //! | `flushed` | somebody runs `FLUSHALL` | lost at the next renewal |
 //! | `deleted` | somebody else deletes the key of a fixed lease | nothing until the lease's own end |
@@ -29,12 +30,13 @@ use crate::{
     recorder::{Recorder, Watched},
 };
 
-pub const NAMES: [&str; 10] = [
+pub const NAMES: [&str; 11] = [
     "emptied-at-once",
     "majority-emptied",
     "failover",
     "clock-ahead",
     "clock-back",
+    "clock-of-the-replica",
     "eviction",
     "flushed",
     "deleted",
@@ -55,6 +57,7 @@ pub async fn show(name: &str) -> Result<(), String> {
         "paused" => arrangements::paused().await,
         "clock-ahead" => clocks::ahead().await,
         "clock-back" => clocks::back().await,
+        "clock-of-the-replica" => clocks::of_the_replica().await,
         other => Err(format!("there is no {other}")),
     }
 }

@@ -19,6 +19,7 @@ const RELEASE: (&str, &str) = (
         include_str!("../../../../lua/lock_release.lua")
     ),
 );
+const RECLAIM: (&str, &str) = ("2", include_str!("../../../../lua/lock_reclaim.lua"));
 
 /// A server that is watched, and what it tells.
 struct Told {
@@ -100,6 +101,30 @@ fn a_release_that_takes_back_what_it_granted_passes_in_the_same_run_only() {
     taken_back().acquires("c:1").releases("c:1").made.passes(&["S4"]);
     granted().script(RELEASE, "a:1").runs("DEL n").made.breaks("S4");
     granted().script(RELEASE, "c:1").runs("DEL n").made.breaks("S4");
+}
+
+#[test]
+fn a_lock_that_is_put_back_has_that_lease() {
+    let put_back = || {
+        let freed = Told::new().acquires("a:1").releases("a:1");
+        freed.script(RECLAIM, "b:1").runs("HSET n b:1 1").runs("PEXPIRE n 900")
+    };
+    put_back()
+        .script(RENEW, "b:1")
+        .runs("PEXPIRE n 900")
+        .releases("b:1")
+        .made
+        .passes(&["S4", "W1"]);
+    put_back().script(RENEW, "a:2").runs("PEXPIRE n 900").made.breaks("S4");
+}
+
+#[test]
+fn what_a_master_tells_its_replica_makes_unknown_who_has_the_lock() {
+    let told = |line| Told::new().acquires("a:1").line(line).script(RENEW, "b:1");
+    let replicated = r#"+1700000000.000003 [0 127.0.0.1:4711] "HSET" "n" "b:1" "1""#;
+    assert_eq!(told(replicated).runs("PEXPIRE n 900").made.report().violations, []);
+    let other = r#"+1700000000.000003 [0 127.0.0.1:4711] "PING""#;
+    told(other).runs("PEXPIRE n 900").made.breaks("S4");
 }
 
 #[test]

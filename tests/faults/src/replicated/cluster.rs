@@ -1,0 +1,356 @@
+//! Three masters with a replica each, and a server that is added and removed.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use redis::from_redis_value;
+use tokio::time::sleep;
+
+use super::{TICK, goes_on, grace, until};
+use crate::{
+    clock::Chance,
+    deployment::{CLUSTERED, Node, info},
+    scene::{LOCKS, Scene},
+    support::{Cluster, Proxy, slot_of},
+};
+
+pub(super) const NAMES: [&str; 10] = [
+    "master-killed",
+    "master-stopped",
+    "master-cut-off",
+    "master-replaced",
+    "master-taken-over",
+    "replicas-stopped",
+    "slot-moved",
+    "slot-moved-at-once",
+    "slot-moved-while-cut",
+    "node-added",
+];
+
+pub(super) async fn strike(name: &str, scene: &Scene, chance: &mut Chance) -> u64 {
+    let lock = *chance.pick(&LOCKS);
+    let slot = slot_of(lock);
+    let (old, replica) = shard(scene, slot).await;
+    match name {
+        "master-killed" => {
+            old.server.kill();
+            owns(replica, slot).await;
+            sleep(chance.ms(0, 3000)).await;
+            old.server.restart().await;
+        }
+        "master-stopped" => {
+            let beside = contender(scene, chance);
+            scene.deployment.divide(old.index, beside, true);
+            old.server.pause();
+            owns(replica, slot).await;
+            old.server.resume();
+            sleep(chance.ms(0, 3000)).await;
+            scene.deployment.divide(old.index, beside, false);
+        }
+        "master-cut-off" => {
+            let beside = contender(scene, chance);
+            scene.deployment.isolate(Some(old.index));
+            scene.deployment.divide(old.index, beside, true);
+            owns(replica, slot).await;
+            sleep(chance.ms(0, 4000)).await;
+            scene.deployment.isolate(None);
+            sleep(chance.ms(0, 2000)).await;
+            scene.deployment.divide(old.index, beside, false);
+        }
+        "master-replaced" => fail_over(replica, &[], slot).await,
+        // Without the agreement of the others, or the old master.
+        "master-taken-over" => fail_over(replica, &["TAKEOVER"], slot).await,
+        "replicas-stopped" => {
+            replicas_stopped(scene, lock).await;
+            is_settled(scene).await;
+            return 1;
+        }
+        "slot-moved" => {
+            there_and_back(scene, slot, chance, async |from, to, chance| {
+                moved(scene, slot, from, to, chance).await;
+            })
+            .await;
+            return 2;
+        }
+        "slot-moved-at-once" => return moved_at_once(scene, slot).await,
+        "slot-moved-while-cut" => {
+            there_and_back(scene, slot, chance, async |from, to, chance| {
+                while_cut(to, moved(scene, slot, from, to, chance)).await;
+            })
+            .await;
+            return 2;
+        }
+        "node-added" => {
+            added(scene, slot, old, chance).await;
+            is_settled(scene).await;
+            return 1;
+        }
+        other => unreachable!("there is no {other}"),
+    }
+    is_settled(scene).await;
+    grace(scene).await;
+    1
+}
+
+async fn fail_over(replica: &Node, how: &[&str], slot: u16) {
+    let words = [&["CLUSTER", "FAILOVER"], how].concat();
+    until("the failover is accepted", async || replica.attempt(&words).await.is_ok()).await;
+    owns(replica, slot).await;
+}
+
+/// No replica answers. Contenders that do not wait for replicas go on.
+async fn replicas_stopped(scene: &Scene, lock: &str) {
+    let mut stopped = Vec::new();
+    for node in members(scene) {
+        if !said(node).await.is_some_and(|said| said.is_master) {
+            node.server.pause();
+            stopped.push(node);
+        }
+    }
+    sleep(scene.ttl).await;
+    goes_on(scene, lock).await;
+    stopped.iter().for_each(|node| node.server.resume());
+}
+
+/// Does something from the owner of a slot to another master, and back.
+async fn there_and_back(
+    scene: &Scene,
+    slot: u16,
+    chance: &mut Chance,
+    mut go: impl AsyncFnMut(&Node, &Node, &mut Chance),
+) {
+    let (from, _) = shard(scene, slot).await;
+    let to = another(scene, from).await;
+    go(from, to, chance).await;
+    is_settled(scene).await;
+    scene.forget_what_servers_have();
+    sleep(chance.ms(0, 2000)).await;
+    go(to, from, chance).await;
+    is_settled(scene).await;
+}
+
+/// One slot with its locks, key by key. For a while it has two owners.
+async fn moved(scene: &Scene, slot: u16, from: &Node, to: &Node, chance: &mut Chance) {
+    let cluster = cluster(scene);
+    cluster.open(slot, &from.server, &to.server).await;
+    sleep(chance.ms(0, 3000)).await;
+    cluster.migrate_all(slot, &from.server, &to.server).await;
+    sleep(chance.ms(0, 2000)).await;
+    cluster.migrate_all(slot, &from.server, &to.server).await;
+    let id = said(to).await.expect("it answers").id;
+    let slot = slot.to_string();
+    let words = ["CLUSTER", "SETSLOT", &slot, "NODE", &id];
+    to.insist(&words).await;
+    // Who has lost its last slot may follow the new owner by then.
+    until("the slot has one owner", async || {
+        from.attempt(&words).await.is_ok() || said(from).await.is_some_and(|said| !said.is_master)
+    })
+    .await;
+}
+
+/// As Valkey 9 does it by itself.
+async fn moved_at_once(scene: &Scene, slot: u16) -> u64 {
+    for _ in 0..2 {
+        let (from, _) = shard(scene, slot).await;
+        let to = another(scene, from).await;
+        let id = said(to).await.expect("it answers").id;
+        let range = slot.to_string();
+        let words = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &range, &range, "NODE", &id];
+        if let Err(error) = from.attempt(&words).await {
+            let error = error.to_string().to_lowercase();
+            assert!(error.contains("unknown") || error.contains("subcommand"), "{error}");
+            return 0;
+        }
+        owns(to, slot).await;
+        is_settled(scene).await;
+        scene.forget_what_servers_have();
+        sleep(scene.ttl).await;
+    }
+    2
+}
+
+/// What is redirected there meanwhile is cut off.
+async fn while_cut(node: &Node, done: impl Future<Output = ()>) {
+    let over = AtomicBool::new(false);
+    let cuts = async {
+        while !over.load(Ordering::SeqCst) {
+            node.proxies.iter().for_each(Proxy::cut);
+            sleep(TICK * 2).await;
+        }
+    };
+    let moves = async {
+        done.await;
+        // Clients hear of it now.
+        sleep(Duration::from_millis(500)).await;
+        over.store(true, Ordering::SeqCst);
+    };
+    tokio::join!(cuts, moves);
+}
+
+/// A master joins, has a slot for a while, and leaves.
+async fn added(scene: &Scene, slot: u16, old: &Node, chance: &mut Chance) {
+    let new = scene.deployment.nodes.last().expect("the one that is in no cluster");
+    let port = new.server.port().to_string();
+    old.insist(&["CLUSTER", "MEET", "127.0.0.1", &port]).await;
+    until("all know the new one", async || {
+        all_know(scene, CLUSTERED + 1).await && knows(new, CLUSTERED + 1).await
+    })
+    .await;
+    moved(scene, slot, old, new, chance).await;
+    sleep(chance.ms(500, 3000)).await;
+    scene.forget_what_servers_have();
+    moved(scene, slot, new, old, chance).await;
+    let id = said(new).await.expect("it answers").id;
+    until("all have forgotten it", async || {
+        for node in members(scene) {
+            let _ = node.attempt(&["CLUSTER", "FORGET", &id]).await;
+        }
+        all_know(scene, CLUSTERED).await
+    })
+    .await;
+    // What the locks of other slots wrote there, if it has become a replica.
+    let _ = new.attempt(&["FLUSHALL"]).await;
+    new.insist(&["CLUSTER", "RESET", "HARD"]).await;
+}
+
+fn contender(scene: &Scene, chance: &mut Chance) -> usize {
+    chance.between(0, scene.contenders() as u64) as usize
+}
+
+fn cluster(scene: &Scene) -> &Cluster {
+    scene.deployment.cluster.as_ref().expect("it is one")
+}
+
+/// The servers that are always in the cluster.
+fn members(scene: &Scene) -> &[Node] {
+    &scene.deployment.nodes[..CLUSTERED]
+}
+
+/// What a server says of itself in the cluster.
+struct Said {
+    id: String,
+    is_master: bool,
+    /// The id of its master.
+    follows: String,
+    slots: Vec<(u16, u16)>,
+    /// Whether it believes that any node is out of reach.
+    misses: bool,
+}
+
+async fn said(node: &Node) -> Option<Said> {
+    let lines = node.attempt(&["CLUSTER", "NODES"]).await.ok()?;
+    let lines: String = from_redis_value(lines).ok()?;
+    let own = lines.lines().find(|line| line.contains("myself"))?;
+    // Id, address, flags, master, ping, pong, epoch, link, slots.
+    let words: Vec<&str> = own.split_whitespace().collect();
+    let range = |word: &&str| {
+        let (from, to) = word.split_once('-').unwrap_or((word, word));
+        Some((from.parse().ok()?, to.parse().ok()?))
+    };
+    Some(Said {
+        id: words[0].to_owned(),
+        is_master: words[2].contains("master"),
+        follows: words[3].to_owned(),
+        slots: words[8..].iter().filter_map(range).collect(),
+        misses: lines.lines().any(|line| line.contains("fail") || line.contains("handshake")),
+    })
+}
+
+/// The owner of a slot, and its replica.
+async fn shard(scene: &Scene, slot: u16) -> (&Node, &Node) {
+    let all = join_all(members(scene).iter().map(said)).await;
+    let all: Vec<(&Node, Said)> =
+        members(scene).iter().zip(all).filter_map(|(node, said)| Some((node, said?))).collect();
+    let has = |said: &Said| {
+        said.is_master && said.slots.iter().any(|(from, to)| (*from..=*to).contains(&slot))
+    };
+    let (owner, of) = all.iter().find(|(_, said)| has(said)).expect("it has an owner");
+    let (replica, _) =
+        all.iter().find(|(_, said)| said.follows == of.id).expect("it has a replica");
+    (owner, replica)
+}
+
+/// Some other master.
+async fn another<'a>(scene: &'a Scene, than: &Node) -> &'a Node {
+    for node in members(scene) {
+        if node.index != than.index && said(node).await.is_some_and(|said| said.is_master) {
+            return node;
+        }
+    }
+    unreachable!("there are three");
+}
+
+async fn owns(node: &Node, slot: u16) {
+    until("it owns the slot", async || {
+        said(node).await.is_some_and(|said| {
+            said.is_master && said.slots.iter().any(|(from, to)| (*from..=*to).contains(&slot))
+        })
+    })
+    .await;
+}
+
+async fn knows(node: &Node, count: usize) -> bool {
+    let Ok(found) = node.attempt(&["CLUSTER", "INFO"]).await else { return false };
+    let found: String = from_redis_value(found).unwrap_or_default();
+    found.contains(&format!("cluster_known_nodes:{count}\r")) && found.contains("cluster_state:ok")
+}
+
+async fn all_know(scene: &Scene, count: usize) -> bool {
+    join_all(members(scene).iter().map(|node| knows(node, count))).await.into_iter().all(|it| it)
+}
+
+/// Waits until there are three masters with a replica each, and all servers agree on everything.
+async fn is_settled(scene: &Scene) {
+    until("the cluster is settled", async || {
+        if !all_know(scene, CLUSTERED).await {
+            return false;
+        }
+        let all = join_all(members(scene).iter().map(said)).await;
+        let Some(all) = all.into_iter().collect::<Option<Vec<_>>>() else { return false };
+        let masters: Vec<&Said> = all.iter().filter(|said| said.is_master).collect();
+        let followed =
+            masters.iter().all(|master| all.iter().any(|said| said.follows == master.id));
+        if masters.len() * 2 != CLUSTERED || !followed || all.iter().any(|said| said.misses) {
+            return false;
+        }
+        for node in members(scene) {
+            let follows = info(&node.server, "replication").await.is_some_and(|info| {
+                info.get::<String>("master_link_status").is_none_or(|status| status == "up")
+            });
+            if !follows {
+                return false;
+            }
+        }
+        agree(scene).await
+    })
+    .await;
+}
+
+/// Whether all say the same of each slot, and know each server by the address that it announces.
+async fn agree(scene: &Scene) -> bool {
+    let mut maps = Vec::new();
+    for node in members(scene) {
+        let Ok(lines) = node.attempt(&["CLUSTER", "NODES"]).await else { return false };
+        let lines: String = from_redis_value(lines).unwrap_or_default();
+        let mut map: Vec<String> = lines
+            .lines()
+            .map(|line| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let slots = words[8..].iter().filter(|word| !word.starts_with('['));
+                // The address may go on with a name.
+                let address = words[1].split(',').next().unwrap_or_default();
+                format!("{} {address} {:?}", words[0], slots.collect::<Vec<_>>())
+            })
+            .collect();
+        map.sort();
+        maps.push(map);
+    }
+    let announced = members(scene).iter().all(|node| {
+        let [port, bus] = [0, 1].map(|at| node.junctions[at].port());
+        maps[0].iter().any(|line| line.contains(&format!("127.0.0.1:{port}@{bus} ")))
+    });
+    announced && maps.iter().all(|map| *map == maps[0])
+}
