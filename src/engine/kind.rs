@@ -16,6 +16,11 @@ pub(crate) trait Kind: Send + Sync + 'static {
     /// What the user calls it.
     fn name(&self) -> &Arc<str>;
 
+    /// Returns how this client's acquisitions of the lock share a gate.
+    fn sharing(&self) -> Sharing {
+        Sharing::Alone
+    }
+
     /// Where its releases are told.
     fn channel(&self) -> &Arc<str>;
 
@@ -46,6 +51,16 @@ pub(crate) trait Kind: Send + Sync + 'static {
     fn read_renew(&self, reply: &Reply) -> Option<bool>;
 
     fn read_release(&self, reply: &Reply) -> Option<Released>;
+}
+
+/// How the acquisitions of one client share a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// They share one, because one of them at a time has the lock.
+    Alone,
+    /// Each has a gate of its own, so the servers alone decide who is next. An acquisition takes `weight` units of what
+    /// there are several of, instead of tokens.
+    Each { weight: u64 },
 }
 
 /// What the servers know a request by, from its first acquire to its release.

@@ -249,10 +249,7 @@ impl Handle {
     }
 
     async fn ask(&self, call: Call, enough: impl Fn(&[&Reply]) -> bool) -> Result<Answers, Error> {
-        let name = self.name();
-        self.check_name()?;
-        let quorum = self.quorum();
-        quorum.ask(call, enough).await.map_err(|fault| quorum.error(Some(name), fault))
+        ask(&self.engine, &*self.lock, call, enough).await
     }
 
     fn unexpected(&self, reply: &Reply) -> Error {
@@ -261,9 +258,7 @@ impl Handle {
     }
 
     fn check_name(&self) -> Result<(), Error> {
-        let name = self.name();
-        Error::check_name(name, key::lock_name_problem(name))?;
-        Error::check_name(name, self.engine.fleet.name_problem(name))
+        check_name(&self.engine, self.name())
     }
 
     fn quorum(&self) -> Arc<Quorum> {
@@ -278,6 +273,23 @@ impl Handle {
             .field("owner", &self.owner)
             .finish_non_exhaustive()
     }
+}
+
+/// Asks the servers about a lock.
+pub(super) async fn ask(
+    engine: &Arc<Engine>,
+    lock: &dyn Kind,
+    call: Call,
+    enough: impl Fn(&[&Reply]) -> bool,
+) -> Result<Answers, Error> {
+    check_name(engine, lock.name())?;
+    let quorum = engine.quorum_of(lock);
+    quorum.ask(call, enough).await.map_err(|fault| quorum.error(Some(lock.name()), fault))
+}
+
+pub(super) fn check_name(engine: &Engine, name: &str) -> Result<(), Error> {
+    Error::check_name(name, key::lock_name_problem(name))?;
+    Error::check_name(name, engine.fleet.name_problem(name))
 }
 
 /// The span of an acquisition. [`record`] completes it.

@@ -11,7 +11,7 @@ use super::waiting::Waiting;
 use super::{Engine, Gate, Request, Service};
 use crate::clock::Timestamp;
 use crate::config::Terms;
-use crate::engine::kind::Refusal;
+use crate::engine::kind::{Refusal, Sharing};
 use crate::engine::quorum::{Attempt, Grant, Outcome};
 use crate::error::{Error, Fault};
 use crate::key::LeaseId;
@@ -26,7 +26,7 @@ pub(crate) struct Claim {
     began_at: Timestamp,
     /// What is asked for.
     pub(crate) terms: Terms,
-    /// How many tokens are asked for, at once and in a queue.
+    /// How many tokens, or units, are asked for, at once and in a queue.
     block: u64,
     queued_block: u64,
     open: bool,
@@ -40,15 +40,19 @@ impl Gate {
         state.asking = true;
         state.arrivals += 1;
         state.asks += 1;
+        let block = |others| match self.kind.sharing() {
+            Sharing::Alone => state.block(terms, others, window),
+            Sharing::Each { weight } => weight,
+        };
         Claim {
             gate: self.clone(),
             arrival: state.arrivals,
             ask: state.asks,
             began_at: now,
             terms,
-            block: state.block(terms, others, window),
+            block: block(others),
             // More may come to wait here until the request's turn comes.
-            queued_block: state.block(terms, others.max(QUEUED_OTHERS), window),
+            queued_block: block(others.max(QUEUED_OTHERS)),
             open: true,
         }
     }
@@ -137,7 +141,11 @@ impl Claim {
 
     fn begin(&self, block: u64, queues: bool) -> Attempt {
         let Engine { clock, config, .. } = &*self.gate.engine;
-        let id = LeaseId::new(&config.name, clock.uuid(), block);
+        let holds = match self.gate.kind.sharing() {
+            Sharing::Alone => block,
+            Sharing::Each { .. } => 1,
+        };
+        let id = LeaseId::new(&config.name, clock.uuid(), holds);
         self.gate.quorum.attempt(&self.gate.kind, id, self.terms.ttl(), block, queues)
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 use super::Gate;
 use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
-use crate::engine::kind::Kind;
+use crate::engine::kind::{Kind, Sharing};
 use crate::engine::quorum::Quorum;
 use crate::engine::watchdog::Watchdog;
 use crate::error::{Error, Fault};
@@ -29,8 +29,9 @@ pub(crate) struct Engine {
     pub(crate) watchdog: Watchdog,
     pub(crate) events: Arc<Events>,
     pub(crate) tasks: TaskTracker,
-    /// By name. Not by channel: `n` and `{n}` have the same.
-    pub(super) gates: Mutex<HashMap<Arc<str>, Arc<Gate>>>,
+    pub(super) gates: Mutex<HashMap<GateKey, Arc<Gate>>>,
+    /// How many gates were made for one acquisition each.
+    own_gates: AtomicU64,
     phase: AtomicU8,
     /// Wakes those who wait until nothing is held.
     pub(crate) left: Arc<Notify>,
@@ -44,6 +45,21 @@ pub(crate) enum Service {
     /// Holders finish; nobody new waits.
     Draining,
     Closed,
+}
+
+/// What a gate is known by in its client.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct GateKey {
+    /// Not the channel: `n` and `{n}` have the same.
+    name: Arc<str>,
+    /// 0 if all acquisitions share the gate.
+    number: u64,
+}
+
+impl GateKey {
+    fn shared(kind: &dyn Kind) -> Self {
+        Self { name: kind.name().clone(), number: 0 }
+    }
 }
 
 impl Engine {
@@ -74,6 +90,7 @@ impl Engine {
             events,
             tasks,
             gates: Mutex::default(),
+            own_gates: AtomicU64::new(0),
             phase: AtomicU8::new(Service::Open as u8),
             left: Arc::default(),
         })
@@ -163,16 +180,24 @@ impl Engine {
     /// All gates, by name: what is done to all is done in an order that a simulation can repeat.
     pub(crate) fn gates(&self) -> Vec<Arc<Gate>> {
         let mut gates: Vec<Arc<Gate>> = self.gates.lock().values().cloned().collect();
-        gates.sort_unstable_by(|one, other| one.kind.name().cmp(other.kind.name()));
+        gates.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         gates
     }
 
     pub(super) fn gate(self: &Arc<Self>, kind: &Arc<dyn Kind>) -> Arc<Gate> {
+        let key = match kind.sharing() {
+            Sharing::Alone => GateKey::shared(&**kind),
+            Sharing::Each { .. } => {
+                let number = self.own_gates.fetch_add(1, Ordering::Relaxed) + 1;
+                GateKey { number, ..GateKey::shared(&**kind) }
+            }
+        };
         let mut gates = self.gates.lock();
-        if let Some(gate) = gates.get(kind.name()) {
+        if let Some(gate) = gates.get(&key) {
             return gate.clone();
         }
         let gate = Arc::new(Gate {
+            key: key.clone(),
             engine: self.clone(),
             kind: kind.clone(),
             quorum: self.quorum_of(&**kind),
@@ -180,13 +205,13 @@ impl Engine {
             changed: Notify::new(),
             asked: Notify::new(),
         });
-        gates.insert(kind.name().clone(), gate.clone());
+        gates.insert(key, gate.clone());
         gate
     }
 
-    /// The gate of a lock if somebody uses it.
+    /// The gate that all acquisitions of a lock share, if somebody uses it.
     pub(crate) fn existing_gate(&self, kind: &dyn Kind) -> Option<Arc<Gate>> {
-        self.gates.lock().get(kind.name()).cloned()
+        self.gates.lock().get(&GateKey::shared(kind)).cloned()
     }
 }
 

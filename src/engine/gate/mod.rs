@@ -32,6 +32,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 pub(crate) use claim::Claim;
+use engine::GateKey;
 pub(crate) use engine::{Engine, Service};
 pub(crate) use hold::{Departure, Entry, Hold};
 pub(crate) use waiting::Waiting;
@@ -47,8 +48,9 @@ use crate::owner::{Owner, Place};
 use effects::Effects;
 use state::State;
 
-/// One lock in one process.
+/// One lock in one process, or one acquisition of a lock that several can have at once.
 pub(crate) struct Gate {
+    key: GateKey,
     pub(crate) engine: Arc<Engine>,
     pub(crate) kind: Arc<dyn Kind>,
     /// The servers that the lock lives on.
@@ -254,7 +256,7 @@ impl Gate {
         state.forget_old_release(now);
         if !state.retired && state.is_idle() {
             state.retired = true;
-            gates.remove(self.kind.name());
+            gates.remove(&self.key);
         }
     }
 
