@@ -130,6 +130,6 @@ local function queue()
     return show > 0 and redis.call('ZRANGE', KEYS[3], 0, show - 1, 'WITHSCORES') or {}
   end
 
-  return pump, tell_head, leave, waiters
+  return pump, tell_head, leave, waiters, waiter
 end
 

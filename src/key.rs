@@ -10,6 +10,8 @@ pub(crate) use holder::LeaseId;
 const TOKEN_PREFIX: &str = "leasehold_token";
 const REDISSON_TOKEN_PREFIX: &str = "redisson_lock_token";
 const CHANNEL_PREFIX: &str = "redisson_lock__channel";
+const PERMIT_CHANNEL_PREFIX: &str = "redisson_sc";
+const PERMIT_QUEUE_PREFIX: &str = "leasehold_permit_queue";
 const QUEUE_PREFIX: &str = "leasehold_queue";
 const MAILBOX_PREFIX: &str = "leasehold_mailbox";
 const WITNESS_PREFIX: &str = "leasehold_synced";
@@ -33,10 +35,30 @@ pub(crate) const ALL_CHANNELS: &str = "redisson_lock__channel:*";
 ///
 /// No two locks share a queue, though `n` and `{n}` share a channel and a counter: a grant would go to the wrong lock.
 pub(crate) fn queue_key(name: &str) -> Arc<str> {
+    queue_with(QUEUE_PREFIX, name)
+}
+
+/// Returns the key of the queue of those who wait for a semaphore's permits. It is not that of a lock of the same name: a
+/// lock's release would give the lock to one who waits for permits.
+pub(crate) fn permit_queue_key(name: &str) -> Arc<str> {
+    queue_with(PERMIT_QUEUE_PREFIX, name)
+}
+
+fn queue_with(prefix: &str, name: &str) -> Arc<str> {
+    if name.contains('{') { format!("{prefix}::{name}").into() } else { prefixed(prefix, name) }
+}
+
+/// Returns the channel on which a semaphore's permits are announced, which is Redisson's.
+pub(crate) fn permit_channel(name: &str) -> Arc<str> {
+    prefixed(PERMIT_CHANNEL_PREFIX, name)
+}
+
+/// Returns the key of the ends of a semaphore's permits, which is that of Redisson's RPermitExpirableSemaphore.
+pub(crate) fn permits_key(name: &str) -> Arc<str> {
     if name.contains('{') {
-        format!("{QUEUE_PREFIX}::{name}").into()
+        format!("{name}:timeout").into()
     } else {
-        prefixed(QUEUE_PREFIX, name)
+        format!("{{{name}}}:timeout").into()
     }
 }
 
@@ -79,7 +101,7 @@ pub(crate) fn lock_name_problem(name: &str) -> Option<&'static str> {
         Some("it is longer than 4096 bytes")
     } else if [TOKEN_PREFIX, REDISSON_TOKEN_PREFIX].iter().any(begins_with) {
         Some("it is the key of another lock's fencing counter")
-    } else if begins_with(&QUEUE_PREFIX) {
+    } else if [QUEUE_PREFIX, PERMIT_QUEUE_PREFIX].iter().any(begins_with) {
         Some("it is the key of another lock's queue")
     } else if begins_with(&WITNESS_PREFIX) {
         Some("it is a key that the client overwrites")
@@ -149,6 +171,10 @@ mod tests {
         assert_eq!(&*queue_key("n"), "leasehold_queue:{n}");
         assert_eq!(&*queue_key("a:{b}:c"), "leasehold_queue::a:{b}:c");
         assert_ne!(queue_key("n"), queue_key("{n}"), "no two locks share a queue");
+        assert_eq!(&*permit_queue_key("n"), "leasehold_permit_queue:{n}");
+        assert_eq!(&*permits_key("n"), "{n}:timeout");
+        assert_eq!(&*permits_key("a:{b}:c"), "a:{b}:c:timeout");
+        assert_eq!(&*permit_channel("n"), "redisson_sc:{n}");
     }
 
     #[test]
@@ -161,7 +187,12 @@ mod tests {
     #[test]
     fn names_that_cannot_be_locks_are_refused() {
         let too_long = "x".repeat(4097);
-        let derived = ["leasehold_token:{n}", "redisson_lock_token:{n}", "leasehold_queue:{n}"];
+        let derived = [
+            "leasehold_token:{n}",
+            "redisson_lock_token:{n}",
+            "leasehold_queue:{n}",
+            "leasehold_permit_queue:{n}",
+        ];
         for name in ["", &too_long].into_iter().chain(derived) {
             assert!(lock_name_problem(name).is_some(), "{name:?} was accepted");
         }

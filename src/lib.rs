@@ -154,6 +154,7 @@
 //! * A lock is as durable as its key. A failover to a replica that missed the write, a restart without the data,
 //!   eviction, `FLUSHALL` or a jump of the server's clock can give the lock to a second holder; the first one learns
 //!   of it at its next renewal. [`Client::check`] reports such risks as far as the servers' settings show them.
+//! * A [semaphore](Client::semaphore) is on one server. Over several, its calls fail with [`Error::SingleServerOnly`].
 //! * On one server, clients get a lock in the order in which they asked for it. The tasks of a client share one place, and
 //!   pass the lock among themselves for up to the [`handoff_window`](ClientBuilder::handoff_window); with
 //!   [`Client::fair_mutex`] each task has its own. Over several servers, and between this library and Redisson, no order is
@@ -236,7 +237,10 @@ pub use owner::Owner;
 pub use primitives::multi_guard::{MultiGuard, MultiLost};
 pub use primitives::multi_lock::MultiLock;
 pub use primitives::mutex::Mutex;
+pub use primitives::permit::Permit;
 pub use primitives::run::Outcome;
+pub use primitives::semaphore::Semaphore;
+pub use primitives::semaphore_status::{PermitHolder, SemaphoreStatus};
 pub use primitives::status::LockStatus;
 pub use waiter::Waiter;
 

@@ -13,11 +13,11 @@ pub(crate) struct Script {
 }
 
 macro_rules! scripts {
-    ($($constant:ident = $name:literal $(after $before:literal)?;)*) => {
+    ($($constant:ident = $name:literal $(after $($before:literal),+)?;)*) => {
         $(pub(crate) static $constant: Script = Script {
             name: $name,
             body: concat!(
-                $(include_str!(concat!("../lua/", $before, ".lua")),)?
+                $($(include_str!(concat!("../lua/", $before, ".lua")),)+)?
                 include_str!(concat!("../lua/", $name, ".lua")),
             ),
             hash: OnceLock::new(),
@@ -37,6 +37,12 @@ scripts! {
     FENCE_RAISE = "fence_raise";
     FORCE_UNLOCK = "force_unlock" after "queue";
     GRACE_MARK = "grace_mark";
+    PERMIT_ACQUIRE = "permit_acquire" after "queue", "permits";
+    PERMIT_RENEW = "permit_renew";
+    PERMIT_RELEASE = "permit_release" after "queue", "permits";
+    PERMIT_RECLAIM = "permit_reclaim" after "queue", "permits";
+    PERMIT_RESIZE = "permit_resize" after "queue", "permits";
+    PERMIT_STATUS = "permit_status" after "queue", "permits";
     PREFLIGHT = "preflight";
 }
 
@@ -128,7 +134,7 @@ mod tests {
         files.sort();
         let mut registered: Vec<String> =
             ALL.iter().map(|script| format!("{}.lua", script.name)).collect();
-        registered.push("queue.lua".to_owned());
+        registered.extend(["queue.lua".to_owned(), "permits.lua".to_owned()]);
         registered.sort();
         assert_eq!(files, registered);
         for file in files {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::caller::Caller;
 use super::runtime::Runtime;
-use super::{MultiLock, Mutex};
+use super::{MultiLock, Mutex, Semaphore};
 use crate::client::{ClientBuilder, Finding, HeldLock, Stats};
 use crate::error::Error;
 use crate::node::NodeStatus;
@@ -71,6 +71,13 @@ impl Client {
     #[doc(alias = "getMultiLock")]
     pub fn multi_lock(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
         MultiLock::of(names.into_iter().map(|name| self.mutex(name)))
+    }
+
+    /// Returns a handle to the semaphore called `name`; see [`leasehold::Client::semaphore`](crate::Client::semaphore).
+    #[doc(alias = "getSemaphore")]
+    #[doc(alias = "getPermitExpirableSemaphore")]
+    pub fn semaphore(&self, name: impl AsRef<str>) -> Semaphore {
+        Semaphore::new(self.client.semaphore(name), &self.runtime)
     }
 
     /// Returns a new owner without a name, as [`Owner::new`] does.

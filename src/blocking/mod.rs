@@ -36,7 +36,9 @@ mod guard;
 mod multi_guard;
 mod multi_lock;
 mod mutex;
+mod permit;
 mod runtime;
+mod semaphore;
 
 pub use caller::{NamedOwner, ThisThread};
 pub use client::Client;
@@ -44,3 +46,5 @@ pub use guard::Guard;
 pub use multi_guard::MultiGuard;
 pub use multi_lock::MultiLock;
 pub use mutex::Mutex;
+pub use permit::Permit;
+pub use semaphore::Semaphore;

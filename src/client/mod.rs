@@ -22,6 +22,7 @@ use crate::node::{Node, NodeStatus};
 use crate::owner::Owner;
 use crate::primitives::multi_lock::MultiLock;
 use crate::primitives::mutex::Mutex;
+use crate::primitives::semaphore::Semaphore;
 
 /// A client holds the connections to one or several Redis or Valkey servers, and the locks taken through them.
 ///
@@ -134,6 +135,23 @@ impl Client {
     #[doc(alias = "getMultiLock")]
     pub fn multi_lock(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
         MultiLock::of(names.into_iter().map(|name| self.mutex(name)))
+    }
+
+    /// Returns a handle to the semaphore called `name`, without I/O: a number of permits that all processes share.
+    ///
+    /// Names are those of [`mutex`](Self::mutex). A key has one kind: what is a lock's name is no semaphore's.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// let conversions = client.semaphore("conversions").with_permits(4);
+    /// let permit = conversions.acquire().await?;
+    /// permit.release().await?;
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "getSemaphore")]
+    #[doc(alias = "getPermitExpirableSemaphore")]
+    pub fn semaphore(&self, name: impl AsRef<str>) -> Semaphore {
+        Semaphore::new(&self.engine, self.engine.config.prefixed(name.as_ref()))
     }
 
     /// Returns a new owner without a name, as [`Owner::new`] does.

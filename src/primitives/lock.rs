@@ -250,12 +250,12 @@ impl Inspect for Lock {
 }
 
 /// A PTTL: negative where there is no key or no end.
-fn read_ttl(pttl: &Reply) -> Option<Duration> {
+pub(super) fn read_ttl(pttl: &Reply) -> Option<Duration> {
     pttl.number().and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis)
 }
 
 /// Reads the list of a queue's first entries, each with the time of its arrival. `server_us` is the server's time.
-fn read_waiters(server_us: &Reply, entries: &Reply) -> Option<Vec<Waiter>> {
+pub(super) fn read_waiters(server_us: &Reply, entries: &Reply) -> Option<Vec<Waiter>> {
     let now_us = u64::try_from(server_us.number()?).ok()?;
     let read = |entry: &[Reply]| {
         let [entry, since_us] = entry else { return None };
@@ -267,7 +267,7 @@ fn read_waiters(server_us: &Reply, entries: &Reply) -> Option<Vec<Waiter>> {
 }
 
 /// Counts the clients that have entries in such a list. A client may have several, and several may have the same name.
-fn mailboxes(entries: &Reply) -> u32 {
+pub(super) fn mailboxes(entries: &Reply) -> u32 {
     let entries = entries.list().unwrap_or_default().iter().step_by(2);
     let clients: BTreeSet<_> = entries.filter_map(Reply::text).map(client_and_nonce).collect();
     clients.len() as u32
@@ -281,7 +281,7 @@ fn client_and_nonce(entry: &str) -> (&str, &str) {
 }
 
 /// Reads what a refusal says of the queue: nothing, if there is none.
-fn read_queue(queue: &[Reply]) -> Option<Option<Box<InQueue>>> {
+pub(super) fn read_queue(queue: &[Reply]) -> Option<Option<Box<InQueue>>> {
     let [ahead, server_us, waiters] = queue else {
         return queue.is_empty().then_some(None);
     };
@@ -292,11 +292,11 @@ fn read_queue(queue: &[Reply]) -> Option<Option<Box<InQueue>>> {
 }
 
 /// A refusal lists so many of those who wait.
-const SHOWN: u64 = 8;
+pub(super) const SHOWN: u64 = 8;
 /// The part of `PUBSUB` that counts the subscribers of a sharded channel.
 const SHARDED_COUNT: &str = "SHARDNUMSUB";
 /// A status lists so many of those who wait.
-const LISTED: u64 = 1000;
+pub(super) const LISTED: u64 = 1000;
 
 #[cfg(test)]
 mod tests {

@@ -12,6 +12,18 @@ pub(crate) mod multi_guard;
 
 pub(crate) mod mutex;
 
+pub(crate) mod permit;
+
+mod permit_handle;
+
+mod permits;
+
+mod pool;
+
 pub(crate) mod run;
+
+pub(crate) mod semaphore;
+
+pub(crate) mod semaphore_status;
 
 pub(crate) mod status;

@@ -38,6 +38,7 @@ mod reconnecting;
 mod runs;
 mod scripts;
 mod secrets;
+mod semaphore;
 mod sentinel;
 #[cfg(feature = "serde")]
 mod serde;

@@ -9,6 +9,7 @@ mod bench;
 mod fence;
 mod last_millisecond;
 mod mark;
+mod permits;
 mod preflight;
 mod queue;
 mod reclaim;

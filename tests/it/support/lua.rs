@@ -16,10 +16,16 @@ pub(crate) const LOCK_RECLAIM: &str = script!("lock_reclaim");
 pub(crate) const FENCE_RAISE: &str = script!("fence_raise");
 pub(crate) const FORCE_UNLOCK: &str = script!("queue", "force_unlock");
 pub(crate) const GRACE_MARK: &str = script!("grace_mark");
+pub(crate) const PERMIT_ACQUIRE: &str = script!("queue", "permits", "permit_acquire");
+pub(crate) const PERMIT_RENEW: &str = script!("permit_renew");
+pub(crate) const PERMIT_RELEASE: &str = script!("queue", "permits", "permit_release");
+pub(crate) const PERMIT_RECLAIM: &str = script!("queue", "permits", "permit_reclaim");
+pub(crate) const PERMIT_RESIZE: &str = script!("queue", "permits", "permit_resize");
+pub(crate) const PERMIT_STATUS: &str = script!("queue", "permits", "permit_status");
 pub(crate) const PREFLIGHT: &str = script!("preflight");
 
 /// All of them by name.
-pub(crate) const ALL: [(&str, &str); 9] = [
+pub(crate) const ALL: [(&str, &str); 15] = [
     ("lock_acquire", LOCK_ACQUIRE),
     ("lock_renew", LOCK_RENEW),
     ("lock_release", LOCK_RELEASE),
@@ -28,5 +34,11 @@ pub(crate) const ALL: [(&str, &str); 9] = [
     ("fence_raise", FENCE_RAISE),
     ("force_unlock", FORCE_UNLOCK),
     ("grace_mark", GRACE_MARK),
+    ("permit_acquire", PERMIT_ACQUIRE),
+    ("permit_renew", PERMIT_RENEW),
+    ("permit_release", PERMIT_RELEASE),
+    ("permit_reclaim", PERMIT_RECLAIM),
+    ("permit_resize", PERMIT_RESIZE),
+    ("permit_status", PERMIT_STATUS),
     ("preflight", PREFLIGHT),
 ];

@@ -1,0 +1,219 @@
+//! What a semaphore's handle does. The public handle adds names and documentation.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
+
+use super::handle::{ask, check_name};
+use super::permit::Permit;
+use super::permits::Permits;
+use super::pool::{Pool, Resize};
+use super::semaphore_status::{PermitHolder, SemaphoreStatus};
+use crate::config::{LeaseTerms, Terms};
+use crate::engine::acquire::{self, Acquired};
+use crate::engine::gate::{Engine, Request, Until};
+use crate::engine::kind::Kind;
+use crate::error::{Error, Fault, LossReason};
+use crate::events;
+use crate::guard::Guard;
+use crate::owner::Owner;
+use crate::script::{Call, Reply};
+
+/// A semaphore, and the terms on which its permits are taken.
+#[derive(Clone)]
+pub(super) struct PermitHandle {
+    engine: Arc<Engine>,
+    pool: Pool,
+    terms: Terms,
+}
+
+impl PermitHandle {
+    pub(super) fn new(engine: &Arc<Engine>, name: Arc<str>) -> Self {
+        let pool = Pool::new(name, engine.fleet.is_sharded());
+        // Each acquisition has a place of its own in the server's queue.
+        let terms = Terms { fair: true, ..Terms::of(LeaseTerms::Watched(engine.config.ttl)) };
+        Self { engine: engine.clone(), pool, terms }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.pool.name
+    }
+
+    pub(super) fn with_permits(&self, permits: u32) -> Self {
+        let mut handle = self.clone();
+        handle.pool.initial = Some(permits);
+        handle
+    }
+
+    pub(super) fn on_terms(&self, change: impl FnOnce(&mut Terms)) -> Self {
+        let mut handle = self.clone();
+        change(&mut handle.terms);
+        handle
+    }
+
+    /// Acquires `weight` permits, and waits for at most `timeout`: zero means one attempt, and [`Duration::MAX`] no limit.
+    pub(super) fn acquire(
+        &self,
+        weight: u32,
+        timeout: Duration,
+        caller: &'static Location<'static>,
+    ) -> impl Future<Output = Result<Permit, Error>> + Send + use<> {
+        let handle = self.clone();
+        async move {
+            let request = handle.request(weight, timeout)?;
+            let (permits, began_at) = (handle.permits(weight), request.began_at);
+            let span = span(handle.name(), weight, caller);
+            let (engine, kind): (_, Arc<dyn Kind>) = (handle.engine, permits.clone());
+            let acquired = acquire::acquire(&engine, &kind, request).instrument(span.clone()).await;
+            if !span.is_disabled() {
+                record(&span, &acquired, engine.clock.now().since(began_at));
+            }
+            Ok(Permit::new(Guard::new(acquired?.entry), permits))
+        }
+    }
+
+    /// Acquires permits like [`acquire`](Self::acquire), but returns `None` instead of [`Error::Timeout`].
+    pub(super) fn try_acquire(
+        &self,
+        weight: u32,
+        timeout: Duration,
+        caller: &'static Location<'static>,
+    ) -> impl Future<Output = Result<Option<Permit>, Error>> + Send + use<> {
+        let acquire = self.acquire(weight, timeout, caller);
+        async {
+            match acquire.await {
+                Ok(permit) => Ok(Some(permit)),
+                Err(Error::Timeout { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        }
+    }
+
+    /// Changes how many permits there are. It is sent once: without an answer it may have been done or not.
+    pub(super) async fn resize(&self, what: &str, resize: Resize) -> Result<(), Error> {
+        let (Resize::To(permits) | Resize::By(permits)) = resize;
+        check_permits(what, permits)?;
+        self.ask(self.pool.resize(resize), |reply| reply.list().map(|_| ())).await
+    }
+
+    pub(super) async fn status(&self) -> Result<SemaphoreStatus, Error> {
+        self.ask(self.pool.status(), |reply| self.pool.read_status(reply)).await
+    }
+
+    /// Takes the permits of a holder back. Returns true if it had them all until then.
+    pub(super) async fn force_release(&self, holder: &PermitHolder) -> Result<bool, Error> {
+        let kind = self.permits(1);
+        let call = self.pool.force_release(holder);
+        let freed = self.ask(call, |reply| kind.read_release(reply)).await?.held;
+        for gate in self.engine.gates() {
+            let hold = gate.current_hold();
+            if let Some(hold) = hold.filter(|hold| *hold.lease.id().0 == **holder.holder.text()) {
+                hold.lease.lose(LossReason::Gone);
+                gate.notice_loss();
+            }
+        }
+        events::force_unlocked(&self.pool.name, Some(&holder.holder), freed);
+        Ok(freed)
+    }
+
+    fn permits(&self, weight: u32) -> Arc<Permits> {
+        Arc::new(Permits::new(self.pool.clone(), weight))
+    }
+
+    fn request(&self, weight: u32, timeout: Duration) -> Result<Request, Error> {
+        self.check()?;
+        self.engine.config.check_terms(&self.terms)?;
+        let most = self.pool.initial.unwrap_or(MOST_AT_ONCE).clamp(1, MOST_AT_ONCE);
+        if !(1..=most).contains(&weight) {
+            return Err(Error::config(format!(
+                "{weight} permits are asked for at once; it must be from 1 to {most}"
+            )));
+        }
+        let began_at = self.engine.clock.now();
+        let until = Until::within(timeout, began_at);
+        Ok(Request { owner: Owner::single(), terms: self.terms, until, began_at, widens: false })
+    }
+
+    /// Checks what every call needs.
+    fn check(&self) -> Result<(), Error> {
+        check_name(&self.engine, &self.pool.name)?;
+        if let Some(permits) = self.pool.initial {
+            check_permits("with_permits", permits)?;
+        }
+        if self.engine.config.deployment.is_quorum() {
+            return Err(Error::SingleServerOnly {
+                what: "a semaphore",
+                why: "three clients could each get two of three servers for two permits",
+            });
+        }
+        Ok(())
+    }
+
+    async fn ask<T>(&self, call: Call, read: impl Fn(&Reply) -> Option<T>) -> Result<T, Error> {
+        self.check()?;
+        let kind = self.permits(1);
+        let answers = ask(&self.engine, &*kind, call, |replies| !replies.is_empty()).await?;
+        let reply = answers.replies.first().expect("BUG: answers are there");
+        read(reply).ok_or_else(|| {
+            let fault = Fault::Unexpected(format!("{reply:?}").into());
+            self.engine.quorum_of(&*kind).error(Some(&self.pool.name), fault)
+        })
+    }
+}
+
+impl fmt::Debug for PermitHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore")
+            .field("name", &self.name())
+            .field("permits", &self.pool.initial)
+            .field("terms", &self.terms)
+            .finish_non_exhaustive()
+    }
+}
+
+fn check_permits(what: &str, permits: u32) -> Result<(), Error> {
+    if permits > MOST_PERMITS {
+        return Err(Error::config(format!(
+            "{what} is {permits}; it must be at most {MOST_PERMITS}"
+        )));
+    }
+    Ok(())
+}
+
+/// The span of an acquisition. [`record`] completes it.
+fn span(semaphore: &str, weight: u32, caller: &Location<'_>) -> Span {
+    tracing::debug_span!(
+        target: events::LOCK,
+        "permits",
+        semaphore,
+        weight,
+        at = %caller,
+        wait_us = Empty,
+        contended = Empty,
+        outcome = Empty,
+    )
+}
+
+fn record(span: &Span, acquired: &Result<Acquired, Error>, waited: Duration) {
+    span.record("wait_us", waited.as_micros() as u64);
+    match acquired {
+        Ok(acquired) => {
+            span.record("contended", acquired.contended);
+            span.record("outcome", "held");
+        }
+        Err(error) => {
+            span.record("contended", error.is_timeout());
+            span.record("outcome", tracing::field::display(error));
+        }
+    }
+}
+
+/// A request of more would keep the server busy for too long.
+const MOST_AT_ONCE: u32 = 1000;
+/// Redisson counts them in 32 bits with a sign.
+const MOST_PERMITS: u32 = i32::MAX as u32;

@@ -1,0 +1,183 @@
+//! The permits of one acquisition of a semaphore: what they ask of the server, and how to read the answers.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::lock::{SHOWN, read_queue, read_ttl};
+use super::pool::Pool;
+use crate::engine::kind::{Answer, Kind, Refusal, Released, Sharing, Ticket};
+use crate::key::{self, Holder, LeaseId};
+use crate::script::{self, Arg, Call, Reply, ttl_ms};
+
+/// The permits of one acquisition, as the engine sees them.
+pub(super) struct Permits {
+    pool: Pool,
+    weight: u32,
+    /// They are not given back, but gone for good.
+    forgotten: AtomicBool,
+}
+
+impl Permits {
+    pub(super) fn new(pool: Pool, weight: u32) -> Self {
+        Self { pool, weight, forgotten: AtomicBool::new(false) }
+    }
+
+    pub(super) fn weight(&self) -> u32 {
+        self.weight
+    }
+
+    /// Has the release take the permits out of the semaphore.
+    pub(super) fn forget(&self) {
+        self.forgotten.store(true, Ordering::Release);
+    }
+
+    fn weighed(&self, id: &LeaseId) -> [Arg; 2] {
+        [Arg::Text(id.0.clone()), Arg::Number(self.weight.into())]
+    }
+}
+
+impl Kind for Permits {
+    fn name(&self) -> &Arc<str> {
+        &self.pool.name
+    }
+
+    fn sharing(&self) -> Sharing {
+        Sharing::Each { weight: self.weight.into() }
+    }
+
+    fn channel(&self) -> &Arc<str> {
+        &self.pool.channel
+    }
+
+    fn acquire(&self, ticket: &Ticket, ttl: Duration, _: u64) -> Call {
+        let pool = &self.pool;
+        let mut args = self.weighed(&ticket.id).to_vec();
+        args.extend([
+            Arg::Number(ttl_ms(ttl)),
+            pool.publish(),
+            Arg::Text(pool.channel.clone()),
+            pool.initial(),
+            ticket.entry.clone().map_or(Arg::Word(""), Arg::Text),
+            Arg::Number(SHOWN),
+            pool.count(),
+        ]);
+        Call { script: &script::PERMIT_ACQUIRE, keys: pool.keys(), args }
+    }
+
+    fn renew(&self, id: &LeaseId, _: u32, ttl: Duration) -> Call {
+        let mut args = self.weighed(id).to_vec();
+        args.push(Arg::Number(ttl_ms(ttl)));
+        let keys = vec![key::permits_key(&self.pool.name)];
+        Call { script: &script::PERMIT_RENEW, keys, args }
+    }
+
+    fn reclaim(&self, ticket: &Ticket, _: u32, ttl: Duration, _: RangeInclusive<u64>) -> Call {
+        let mut args = self.weighed(&ticket.id).to_vec();
+        args.extend([
+            Arg::Number(ttl_ms(ttl)),
+            self.pool.initial(),
+            ticket.entry.clone().map_or(Arg::Word(""), Arg::Text),
+        ]);
+        Call { script: &script::PERMIT_RECLAIM, keys: self.pool.keys(), args }
+    }
+
+    fn release(&self, ticket: &Ticket, keep: Duration) -> Call {
+        let forgets = self.forgotten.load(Ordering::Acquire);
+        self.pool.release(ticket.id.0.clone(), self.weight, keep, forgets, Some(ticket))
+    }
+
+    /// Permits have no tokens, and are on one server: there is nothing to raise. This asks whether they are held.
+    fn raise(&self, id: &LeaseId, _: u64) -> Call {
+        self.renew(id, 1, Duration::ZERO)
+    }
+
+    fn read_acquire(&self, reply: &Reply) -> Option<Answer> {
+        match reply.list()? {
+            [Reply::Number(1), weight] => {
+                let block_end = u64::try_from(weight.number()?).ok()?;
+                (block_end == self.weight.into()).then_some(Answer::Granted { block_end })
+            }
+            [Reply::Number(0), pttl, holder, subscribers, queue @ .., _left] => {
+                Some(Answer::Refused(Refusal {
+                    holder: Holder::new(holder.text()?),
+                    owner: None,
+                    remaining: read_ttl(pttl),
+                    subscribers: subscribers.number()?.try_into().ok()?,
+                    queue: read_queue(queue)?,
+                }))
+            }
+            _ => None,
+        }
+    }
+
+    fn read_renew(&self, reply: &Reply) -> Option<bool> {
+        match reply.number()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    fn read_release(&self, reply: &Reply) -> Option<Released> {
+        let (held, passed_over) = match reply.list()? {
+            [held, _receivers] => (held, 0),
+            [held, _receivers, passed_over] => (held, passed_over.number()?),
+            _ => return None,
+        };
+        Some(Released {
+            held: held.number()? == 1,
+            // The next acquisition has a gate of its own, and waits for nobody who heard of this.
+            receivers: 0,
+            passed_over: passed_over.try_into().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "web-1:01234567-89ab-4def-8123-456789abcdef";
+
+    fn number(number: i64) -> Reply {
+        Reply::Number(number)
+    }
+
+    fn text(text: &str) -> Reply {
+        Reply::Text(text.to_owned())
+    }
+
+    fn permits(weight: u32) -> Permits {
+        Permits::new(Pool::new("api".into(), false), weight)
+    }
+
+    #[test]
+    fn a_grant_of_another_weight_is_no_answer() {
+        let granted = Reply::List(vec![number(1), number(2)]);
+        assert_eq!(permits(2).read_acquire(&granted), Some(Answer::Granted { block_end: 2 }));
+        assert_eq!(permits(3).read_acquire(&granted), None);
+    }
+
+    #[test]
+    fn a_refusal_names_a_holder_the_next_end_and_the_place() {
+        let refused = |pttl, place| {
+            let waiting = Reply::List(vec![text(&format!("1000 1 0a {ID}")), text("5")]);
+            let items = [number(0), number(pttl), text(ID), number(3), number(place), number(7)];
+            Reply::List(items.into_iter().chain([waiting, number(0)]).collect())
+        };
+        let read = |pttl, place| match permits(1).read_acquire(&refused(pttl, place)) {
+            Some(Answer::Refused(refusal)) => refusal,
+            other => panic!("{other:?}"),
+        };
+        let first = read(20, 0);
+        assert_eq!(first.holder.client(), Some("web-1"));
+        assert_eq!((first.remaining, first.subscribers), (Some(Duration::from_millis(20)), 3));
+        let queue = first.queue.expect("it is in a queue");
+        assert_eq!((queue.ahead, queue.server_us, queue.waiting.len()), (Some(0), 7, 1));
+        let other = read(-1, -1);
+        assert_eq!(other.remaining, None, "no permit ends");
+        assert_eq!(other.queue.expect("there is a queue").ahead, None, "it did not queue");
+    }
+}

@@ -1,0 +1,301 @@
+//! The handle to a semaphore of leased permits.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::permit::Permit;
+use super::permit_handle::PermitHandle;
+use super::pool::Resize;
+use super::run::Outcome;
+use super::semaphore_status::{PermitHolder, SemaphoreStatus};
+use crate::config::LeaseTerms;
+use crate::engine::gate::Engine;
+use crate::error::Error;
+
+/// A handle to a semaphore: a number of permits that all processes share. The handle itself holds nothing, and making one
+/// costs no I/O.
+///
+/// A permit is a lease, as a lock is: the watchdog renews it while it is held, and the permits of a process that crashed
+/// come back after the TTL at most. Each acquisition stands in the server's queue by itself. So permits go to those who
+/// wait in the order of their arrival at the server, whichever process they are in. If the first one waits for several
+/// permits, those behind it wait, too.
+///
+/// The semaphore exists on the server from its first permits on: give their number with
+/// [`with_permits`](Self::with_permits), or by [`set_permits`](Self::set_permits). It is never deleted. Redisson's
+/// `RPermitExpirableSemaphore` and `RSemaphore` of the same name share its permits.
+///
+/// It is on one server, or on a master of a cluster. With [several servers](crate::ClientBuilder::nodes) every call fails
+/// with [`Error::SingleServerOnly`]: three clients could each get a majority of them for two permits.
+///
+/// ```no_run
+/// # async fn convert() {}
+/// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+/// let conversions = client.semaphore("conversions").with_permits(4);
+/// let permit = conversions.acquire().await?; // at most 4 at once, in all processes
+/// permit.run_until_lost(convert()).await?;
+/// permit.release().await?;
+/// # Ok(()) }
+/// ```
+#[doc(alias = "RSemaphore")]
+#[doc(alias = "RPermitExpirableSemaphore")]
+#[derive(Clone)]
+pub struct Semaphore {
+    handle: PermitHandle,
+}
+
+impl Semaphore {
+    pub(crate) fn new(engine: &Arc<Engine>, name: Arc<str>) -> Self {
+        Self { handle: PermitHandle::new(engine, name) }
+    }
+
+    /// Returns the semaphore's name, which is its key on the server.
+    pub fn name(&self) -> &str {
+        self.handle.name()
+    }
+
+    /// Returns a handle that makes the semaphore with `permits` permits where it does not exist yet, at most 2^31 - 1. It
+    /// does not change one that exists; [`set_permits`](Self::set_permits) does.
+    #[must_use = "it returns another handle"]
+    pub fn with_permits(&self, permits: u32) -> Self {
+        Self { handle: self.handle.with_permits(permits) }
+    }
+
+    /// Returns a handle whose permits end after `lease`, 10 ms to 30 days. The watchdog does not renew them.
+    #[must_use = "it returns another handle"]
+    pub fn with_lease(&self, lease: Duration) -> Self {
+        Self { handle: self.handle.on_terms(|terms| terms.lease = LeaseTerms::Fixed(lease)) }
+    }
+
+    /// Returns a handle whose permits the watchdog renews every third of `ttl`, 10 ms to 30 days. The permits of a crashed
+    /// process come back after at most `ttl`. The default is the client's TTL.
+    #[must_use = "it returns another handle"]
+    pub fn with_ttl(&self, ttl: Duration) -> Self {
+        Self { handle: self.handle.on_terms(|terms| terms.lease = LeaseTerms::Watched(ttl)) }
+    }
+
+    /// Returns a handle whose permits are renewed for `max_hold` at most, and are lost at the end of the lease that they
+    /// have then. It must not be zero.
+    #[must_use = "it returns another handle"]
+    pub fn with_max_hold(&self, max_hold: Duration) -> Self {
+        Self { handle: self.handle.on_terms(|terms| terms.max_hold = Some(max_hold)) }
+    }
+
+    /// Acquires a permit, and waits for as long as there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] once the server has not answered for
+    /// [`unavailable_after`](crate::ClientBuilder::unavailable_after); [`Error::SingleServerOnly`];
+    /// [`Error::InvalidName`] and [`Error::InvalidConfig`]; [`Error::WrongType`]; [`Error::Denied`]; [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the acquisition leaves the queue, and a permit that it was given comes back.
+    #[track_caller]
+    pub fn acquire(&self) -> impl Future<Output = Result<Permit, Error>> + Send + use<> {
+        self.handle.acquire(1, Duration::MAX, Location::caller())
+    }
+
+    /// Acquires `weight` permits at once, 1 to 1000, and waits until there are so many. Others that came later wait behind
+    /// it meanwhile, even if there are enough permits for them.
+    ///
+    /// If the semaphore never has so many permits, it waits for ever. A handle [`with_permits`](Self::with_permits) refuses
+    /// to wait for more than that number.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`acquire`](Self::acquire); [`Error::InvalidConfig`] for a `weight` out of range.
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`acquire`](Self::acquire): all permits, or none.
+    #[track_caller]
+    pub fn acquire_many(
+        &self,
+        weight: u32,
+    ) -> impl Future<Output = Result<Permit, Error>> + Send + use<> {
+        self.handle.acquire(weight, Duration::MAX, Location::caller())
+    }
+
+    /// Acquires a permit, and waits for at most `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`acquire`](Self::acquire), and [`Error::Timeout`].
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`acquire`](Self::acquire).
+    #[track_caller]
+    pub fn acquire_with_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Permit, Error>> + Send + use<> {
+        self.handle.acquire(1, timeout, Location::caller())
+    }
+
+    /// Acquires a permit if there is one now and nobody waits for it.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`acquire`](Self::acquire); [`Error::Unavailable`] after the response timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`acquire`](Self::acquire).
+    #[track_caller]
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<Permit>, Error>> + Send + use<> {
+        self.handle.try_acquire(1, Duration::ZERO, Location::caller())
+    }
+
+    /// Acquires `weight` permits, 1 to 1000, if there are so many now and nobody waits.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`try_acquire`](Self::try_acquire); [`Error::InvalidConfig`] for a `weight` out of range.
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`acquire`](Self::acquire).
+    #[track_caller]
+    pub fn try_acquire_many(
+        &self,
+        weight: u32,
+    ) -> impl Future<Output = Result<Option<Permit>, Error>> + Send + use<> {
+        self.handle.try_acquire(weight, Duration::ZERO, Location::caller())
+    }
+
+    /// Acquires a permit, and waits for at most `timeout`. Returns `None` if there was none.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`acquire`](Self::acquire).
+    #[track_caller]
+    pub fn try_acquire_for(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Option<Permit>, Error>> + Send + use<> {
+        self.handle.try_acquire(1, timeout, Location::caller())
+    }
+
+    /// Acquires a permit, runs `body`, and releases the permit. If the permit is lost, `body` is cancelled.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`acquire`](Self::acquire); [`Error::Lost`] if the permit was lost before it was released. The result of
+    /// `body`, if there is one, is dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `body` at its current await, and releases the permit in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// let total = client.semaphore("reports").with_permits(2).run(async |_| 40 + 2).await?;
+    /// # assert_eq!(total, 42); Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn run<T, F>(&self, body: F) -> impl Future<Output = Result<T, Error>> + use<T, F>
+    where
+        F: AsyncFnOnce(&Permit) -> T,
+    {
+        let acquire = self.acquire();
+        async move {
+            let permit = acquire.await?;
+            let output = permit.run_until_lost(body(&permit)).await?;
+            Outcome::new(output, permit.release().await).into_result()
+        }
+    }
+
+    /// Sets how many permits there are, at most 2^31 - 1, and makes the semaphore if it does not exist.
+    ///
+    /// It takes no permit from its holder: if more are held, none are given out until enough have come back. It also repairs
+    /// a semaphore from which permits were lost, those of a Redisson client's `RSemaphore` that crashed, for example.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`]: the server may have done it nevertheless; [`Error::SingleServerOnly`],
+    /// [`Error::InvalidName`], [`Error::InvalidConfig`], [`Error::WrongType`], [`Error::Denied`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the server may do it or not.
+    pub async fn set_permits(&self, permits: u32) -> Result<(), Error> {
+        self.handle.resize("set_permits", Resize::To(permits)).await
+    }
+
+    /// Adds permits, at most 2^31 - 1 at once, and makes the semaphore if it does not exist.
+    ///
+    /// It is sent once. Without an answer the permits may have been added or not.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`set_permits`](Self::set_permits).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the server may do it or not.
+    pub async fn add_permits(&self, permits: u32) -> Result<(), Error> {
+        self.handle.resize("add_permits", Resize::By(permits)).await
+    }
+
+    /// Asks the server how many permits nobody has; zero if more are held than there are.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`status`](Self::status).
+    pub async fn available_permits(&self) -> Result<u32, Error> {
+        let available = self.status().await?.available;
+        Ok(u32::try_from(available.max(0)).unwrap_or(u32::MAX))
+    }
+
+    /// Asks the server for all that it knows about the semaphore. It changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`], [`Error::SingleServerOnly`], [`Error::InvalidName`], [`Error::WrongType`], [`Error::Denied`],
+    /// [`Error::Closed`].
+    pub async fn status(&self) -> Result<SemaphoreStatus, Error> {
+        self.handle.status().await
+    }
+
+    /// Takes the permits of a holder back, whoever it is. Returns true if it had them all until then. The holder learns of
+    /// it at its next renewal; one of this client learns of it at once.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`set_permits`](Self::set_permits).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// let conversions = client.semaphore("conversions");
+    /// for holder in conversions.status().await?.holders {
+    ///     if holder.holder.client() == Some("decommissioned-7") {
+    ///         conversions.force_release(&holder).await?;
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn force_release(&self, holder: &PermitHolder) -> Result<bool, Error> {
+        self.handle.force_release(holder).await
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.handle.fmt(f)
+    }
+}

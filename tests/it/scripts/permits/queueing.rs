@@ -1,0 +1,128 @@
+//! Who waits, and gets permits by message.
+
+use super::{CHANNEL, JAVA_DIGITS, Pool, lease, resize};
+
+#[tokio::test]
+async fn a_release_gives_permits_to_the_first_in_the_queue_and_tells_the_next() {
+    let (mut pool, [(_, mut b), (_, mut c)]) = Pool::line(1, [("b", 1), ("c", 1)]).await;
+    pool.expect_twice(&lease("a", 1).release(), ["[1, 0]", "[0, 0]"], "0+1").await;
+    assert_eq!(pool.told(&mut b).await, ["grant b .. .. 1"]);
+    assert_eq!(pool.told(&mut c).await, ["next c .. b"]);
+    assert_eq!(pool.queued().await, "c");
+}
+
+#[tokio::test]
+async fn one_release_serves_as_many_as_there_are_permits_for() {
+    let waiting = [("b", 1), ("c", 2), ("d", 2), ("e", 1)];
+    let (mut pool, [(_, mut b), (_, mut c), (_, mut d), (_, mut e)]) = Pool::line(4, waiting).await;
+    pool.expect(&lease("a", 4).release(), "[1, 0]", "1+3").await;
+    assert_eq!(pool.told(&mut b).await, ["grant b .. .. 1"]);
+    assert_eq!(pool.told(&mut c).await, ["grant c .. .. 2"]);
+    // The first in the queue waits for two, and so `e` waits though there is one.
+    assert_eq!(pool.told(&mut d).await, ["next d .. b"]);
+    assert!(pool.told(&mut e).await.is_empty());
+    assert_eq!(pool.queued().await, "d e");
+}
+
+#[tokio::test]
+async fn nobody_passes_one_who_waits_for_several() {
+    let mut pool = Pool::of(2).await;
+    pool.run(&lease("a", 1).ask()).await;
+    let mut b = pool.listen("b").await;
+    pool.expect(&lease("b", 2).ask(), "[0, 30s, a, 0, 0, token, [], 1]", "1+1").await;
+    pool.expect(&lease("c", 1).try_once(), "[0, 30s, a, 0, -1, token, [], 1]", "1+1").await;
+    let mut d = pool.listen("d").await;
+    pool.expect(&lease("d", 1).ask(), "[0, 30s, a, 0, 1, token, [], 1]", "1+1").await;
+    // When it goes, the next one is served: nothing else would tell it.
+    pool.expect(&lease("b", 2).release(), "[0, 0]", "0+2").await;
+    assert_eq!(pool.told(&mut d).await, ["grant d .. .. 1"]);
+    assert!(pool.told(&mut b).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_request_is_queued_once_and_a_grant_is_confirmed_at_full_length() {
+    let (mut pool, [(b, _mailbox)]) = Pool::line(1, [("b", 1)]).await;
+    let refused = "[0, 30s, a, 0, 0, token, [], 0]";
+    pool.expect_twice(&b.ask(), [refused; 2], "0+1").await;
+    assert_eq!(pool.queued().await, "b");
+    pool.run(&lease("a", 1).release()).await;
+    let short = pool.ends(&b).await[0];
+    pool.expect(&b.ask(), "[1, 1]", "0+1").await;
+    let long = pool.ends(&b).await[0];
+    assert!(long > short + 20_000, "2 s until it is confirmed: {short} {long}");
+    assert_eq!(pool.queued().await, "");
+}
+
+#[tokio::test]
+async fn who_is_gone_is_passed_over() {
+    let (mut pool, [(_, b), (_, mut c)]) = Pool::line(1, [("b", 1), ("c", 1)]).await;
+    drop(b);
+    let gone = async |pool: &mut Pool| {
+        let count = format!("PUBSUB NUMSUB leasehold_mailbox:b:{}", super::NONCE);
+        pool.bench.ask(&count).await.ends_with(", 0]")
+    };
+    let limit = std::time::Duration::from_secs(10);
+    crate::support::eventually(limit, "the mailbox is gone", async || gone(&mut pool).await).await;
+    pool.expect(&lease("a", 1).release(), "[1, 0, 1]", "0+1").await;
+    assert_eq!(pool.told(&mut c).await, ["grant c .. .. 1"]);
+}
+
+#[tokio::test]
+async fn the_first_that_leaves_tells_the_next_and_another_tells_nobody() {
+    let waiting = [("b", 1), ("c", 1), ("d", 1)];
+    let (mut pool, [(b, _b), (_, mut c), (d, _d)]) = Pool::line(1, waiting).await;
+    pool.expect_twice(&d.release(), ["[0, 0]"; 2], "0+1").await;
+    assert!(pool.told(&mut c).await.is_empty());
+    pool.expect_twice(&b.release(), ["[0, 0]"; 2], "0+1").await;
+    assert_eq!(pool.told(&mut c).await, ["next c .. a"]);
+}
+
+#[tokio::test]
+async fn ended_permits_go_to_the_first_in_the_queue_whoever_asks() {
+    for asks_first in [false, true] {
+        let (mut pool, [(b, mut mailbox), (_, mut c)]) = Pool::line(1, [("b", 1), ("c", 1)]).await;
+        pool.end(&lease("a", 1)).await;
+        if asks_first {
+            pool.expect(&b.ask(), "[1, 1]", "0+1").await;
+            assert!(pool.told(&mut mailbox).await.is_empty(), "the answer says it");
+        } else {
+            pool.expect(&lease("d", 1).try_once(), "[0, 2s, b, 0, -1, token, [], 0]", "0+1").await;
+            assert_eq!(pool.told(&mut mailbox).await, ["grant b .. .. 1"]);
+        }
+        assert_eq!(pool.told(&mut c).await, ["next c .. b"]);
+    }
+}
+
+#[tokio::test]
+async fn more_permits_serve_the_queue() {
+    let (mut pool, [(_, mut b), (_, mut c)]) = Pool::line(1, [("b", 2), ("c", 1)]).await;
+    pool.expect(&resize("add", 1), "[1, 1]", "1+1").await;
+    assert!(pool.told(&mut b).await.is_empty(), "one is not enough for it");
+    pool.expect(&resize("set", 4), "[0, 4]", "0+4").await;
+    assert_eq!(pool.told(&mut b).await, ["grant b .. .. 2"]);
+    assert_eq!(pool.told(&mut c).await, ["grant c .. .. 1"]);
+}
+
+#[tokio::test]
+async fn a_lease_that_came_by_message_leaves_its_permits_for_those_on_the_channel() {
+    let (mut pool, [(_, mut b), (_, mut c)]) = Pool::line(1, [("b", 1), ("c", 1)]).await;
+    let mut java = pool.bench.subscriber_of(CHANNEL).await;
+    pool.expect(&lease("a", 1).release_granted(), "[1, 1]", "1+0").await;
+    assert_eq!(pool.told(&mut java).await, ["1"]);
+    assert_eq!(pool.told(&mut b).await, ["free b"]);
+    // A newcomer does not end that moment, and the first does.
+    let mut d = pool.listen("d").await;
+    pool.expect(&lease("d", 1).ask(), "[0, -1, unknown, 1, 2, token, [], 1]", "1+0").await;
+    pool.expect(&lease("b", 1).ask(), "[1, 1]", "0+1").await;
+    assert_eq!(pool.told(&mut c).await, ["next c .. b"]);
+    assert!(pool.told(&mut d).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_holder_of_redisson_is_named_first_so_that_the_first_in_the_queue_listens() {
+    let mut pool = Pool::of(3).await;
+    pool.run(&lease("a", 2).ask()).await;
+    pool.java_holds("922337203685477").await;
+    let named = format!("[0, 30s, {JAVA_DIGITS}, 0, -1, token, [], 0]");
+    pool.expect(&lease("b", 1).try_once(), &named, "0+3").await;
+}

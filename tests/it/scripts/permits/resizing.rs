@@ -1,0 +1,39 @@
+//! How many permits there are.
+
+use super::{NAME, Pool, lease, resize};
+
+#[tokio::test]
+async fn permits_are_set_absolutely_and_added_relatively() {
+    let mut pool = Pool::unmade().await;
+    pool.expect(&resize("add", 2), "[2, 0]", "2+0").await;
+    pool.expect(&resize("add", 3), "[5, 0]", "5+0").await;
+    pool.run(&lease("a", 4).ask()).await;
+    pool.expect_twice(&resize("set", 5), ["[1, 4]"; 2], "1+4").await;
+    pool.expect(&resize("set", 7), "[3, 4]", "3+4").await;
+    pool.expect(&resize("add", 1), "[4, 4]", "4+4").await;
+}
+
+#[tokio::test]
+async fn fewer_permits_take_none_from_their_holders() {
+    let mut pool = Pool::of(5).await;
+    let (a, b) = (lease("a", 3), lease("b", 2));
+    pool.run(&a.ask()).await;
+    pool.run(&b.ask()).await;
+    pool.expect(&resize("set", 2), "[-3, 5]", "-3+5").await;
+    pool.expect(&b.renew(30_000), "1", "-3+5").await;
+    pool.expect(&b.release(), "[1, 0]", "-1+3").await;
+    pool.expect(&lease("c", 1).try_once(), "[0, 30s, a, 0, -1, token, [], -1]", "-1+3").await;
+    pool.expect(&a.release(), "[1, 0]", "2+0").await;
+    pool.expect(&lease("c", 2).try_once(), "[1, 2]", "0+2").await;
+}
+
+#[tokio::test]
+async fn setting_the_permits_repairs_a_count_that_was_lost() {
+    let mut pool = Pool::of(5).await;
+    pool.run(&lease("a", 3).ask()).await;
+    pool.bench.command(&format!("DEL {NAME}")).await;
+    pool.expect(&resize("set", 5), "[2, 3]", "2+3").await;
+    // Two that a plain semaphore of Redisson took, and whose holder is gone.
+    pool.bench.command(&format!("DECRBY {NAME} 2")).await;
+    pool.expect(&resize("set", 5), "[2, 3]", "2+3").await;
+}

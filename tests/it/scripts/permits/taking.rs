@@ -1,0 +1,177 @@
+//! Taking permits, renewing them and giving them back, with nobody waiting.
+
+use super::{HOLDERS, JAVA_DIGITS, NAME, Pool, lease, status};
+
+#[tokio::test]
+async fn permits_are_taken_as_long_as_there_are_enough() {
+    let mut pool = Pool::of(5).await;
+    pool.expect(&lease("a", 3).try_once(), "[1, 3]", "2+3").await;
+    pool.expect(&lease("b", 3).try_once(), "[0, 30s, a, 0, -1, token, [], 2]", "2+3").await;
+    pool.expect(&lease("c", 2).try_once(), "[1, 2]", "0+5").await;
+    pool.expect(&lease("b", 1).try_once(), "[0, 30s, a, 0, -1, token, [], 0]", "0+5").await;
+    assert_eq!(pool.queued().await, "", "who tries once does not queue");
+}
+
+#[tokio::test]
+async fn an_acquire_that_runs_twice_takes_once_and_ends_later() {
+    let mut pool = Pool::of(5).await;
+    let a = lease("a", 3);
+    pool.expect_twice(&a.ask(), ["[1, 3]"; 2], "2+3").await;
+    pool.end(&a).await;
+    pool.expect(&a.ask(), "[1, 3]", "2+3").await;
+    let now = pool.ends(&a).await;
+    assert!(now.iter().all(|end| *end > 1_000), "all of them last again: {now:?}");
+}
+
+#[tokio::test]
+async fn a_semaphore_is_made_once_with_what_is_out_already_counted() {
+    let mut pool = Pool::unmade().await;
+    let unmade = "[0, -1, unknown, 0, -1, token, [], 0]";
+    pool.expect(&lease("a", 1).try_once(), unmade, "nil+0").await;
+    pool.expect(&lease("a", 2).of(3).try_once(), "[1, 2]", "1+2").await;
+    pool.expect(&lease("b", 1).of(9).try_once(), "[1, 1]", "0+3").await;
+    pool.expect(&lease("c", 1).of(9).try_once(), "[0, 30s, unknown, 0, -1, token, [], 0]", "0+3")
+        .await;
+    pool.bench.command(&format!("DEL {NAME}")).await;
+    pool.expect(&lease("a", 2).release(), "[1, 0]", "nil+1").await;
+    pool.expect(&lease("c", 1).of(3).try_once(), "[1, 1]", "1+2").await;
+}
+
+#[tokio::test]
+async fn a_release_that_runs_twice_gives_back_once() {
+    let mut pool = Pool::of(5).await;
+    let a = lease("a", 3);
+    pool.run(&a.ask()).await;
+    pool.expect_twice(&a.release(), ["[1, 0]", "[0, 0]"], "5+0").await;
+    pool.expect(&lease("b", 1).release(), "[0, 0]", "5+0").await;
+}
+
+/// Redisson takes ended permits back one by one.
+#[tokio::test]
+async fn a_lease_with_a_part_of_its_permits_is_lost_and_gives_that_part_back() {
+    for again in [false, true] {
+        let mut pool = Pool::of(5).await;
+        let a = lease("a", 3);
+        pool.run(&a.ask()).await;
+        pool.bench.command(&format!("ZREM {HOLDERS} {}:2", a.id)).await;
+        pool.bench.command(&format!("INCR {NAME}")).await;
+        pool.expect(&a.renew(30_000), "0", "3+2").await;
+        if again {
+            pool.expect(&a.try_once(), "[1, 3]", "2+3").await;
+        } else {
+            pool.expect(&a.release(), "[0, 0]", "5+0").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_makes_nothing_and_ends_nothing_sooner() {
+    let mut pool = Pool::of(5).await;
+    let a = lease("a", 2);
+    pool.expect(&a.renew(30_000), "0", "5+0").await;
+    pool.run(&a.ask()).await;
+    let before = pool.ends(&a).await;
+    pool.expect_twice(&a.renew(10), ["1"; 2], "3+2").await;
+    assert_eq!(pool.ends(&a).await, before);
+    pool.expect(&a.renew(0), "1", "3+2").await;
+    assert_eq!(pool.ends(&a).await, before);
+    pool.expect(&a.renew(60_000), "1", "3+2").await;
+    let after = pool.ends(&a).await;
+    assert!(after.iter().zip(&before).all(|(after, before)| after >= &(before + 30_000)));
+    pool.run(&a.release()).await;
+    pool.expect(&a.renew(30_000), "0", "5+0").await;
+}
+
+#[tokio::test]
+async fn ended_permits_come_back_with_the_next_that_asks() {
+    let mut pool = Pool::of(3).await;
+    let (a, b) = (lease("a", 2), lease("b", 1));
+    pool.run(&a.ask()).await;
+    pool.run(&b.ask()).await;
+    pool.end(&a).await;
+    pool.expect(&lease("c", 1).try_once(), "[1, 1]", "1+2").await;
+    pool.expect(&a.renew(30_000), "0", "1+2").await;
+    pool.expect(&a.release(), "[0, 0]", "1+2").await;
+    pool.end(&b).await;
+    pool.expect(&lease("c", 1).release(), "[1, 0]", "3+0").await;
+}
+
+#[tokio::test]
+async fn what_a_sweep_gave_back_is_announced_and_no_number_below_one_is() {
+    let mut pool = Pool::of(3).await;
+    let mut java = pool.bench.subscriber_of(super::CHANNEL).await;
+    let a = lease("a", 3);
+    pool.run(&a.ask()).await;
+    pool.end(&a).await;
+    pool.expect(&lease("b", 1).try_once(), "[1, 1]", "2+1").await;
+    assert_eq!(pool.told(&mut java).await, ["2"]);
+    pool.expect(&lease("b", 1).release(), "[1, 1]", "3+0").await;
+    assert_eq!(pool.told(&mut java).await, ["3"]);
+    pool.run(&lease("c", 3).ask()).await;
+    pool.run(&super::resize("set", 1)).await;
+    pool.run(&lease("c", 3).release()).await;
+    pool.run(&lease("a", 1).try_once()).await;
+    pool.run(&super::resize("set", 0)).await;
+    pool.expect(&lease("a", 1).release(), "[1, 0]", "0+0").await;
+    assert_eq!(pool.told(&mut java).await, ["1"], "only of the release of three beyond one");
+}
+
+#[tokio::test]
+async fn forgotten_permits_do_not_come_back_and_spent_ones_do_at_their_end() {
+    let mut pool = Pool::of(5).await;
+    let (a, b) = (lease("a", 2), lease("b", 2));
+    pool.run(&a.ask()).await;
+    pool.expect_twice(&a.release_with(0, "1", ""), ["[1, 0]", "[0, 0]"], "3+0").await;
+    pool.run(&b.ask()).await;
+    let before = pool.ends(&b).await;
+    pool.expect_twice(&b.release_with(3_000_000_000, "", ""), ["[1, 0]"; 2], "1+2").await;
+    assert_eq!(pool.ends(&b).await, before, "no end comes later");
+    pool.expect(&b.release_with(5_000, "", ""), "[1, 0]", "1+2").await;
+    let sooner = pool.ends(&b).await;
+    assert!(sooner.iter().zip(&before).all(|(sooner, before)| *sooner < before - 20_000));
+    pool.end(&b).await;
+    pool.expect(&lease("c", 3).try_once(), "[1, 3]", "0+3").await;
+}
+
+#[tokio::test]
+async fn a_reclaim_puts_back_what_is_missing_even_below_none() {
+    let mut pool = Pool::of(2).await;
+    let (a, b) = (lease("a", 2), lease("b", 2));
+    pool.expect_twice(&a.reclaim(), ["1"; 2], "0+2").await;
+    // Its release, and the grant that followed it, are lost.
+    pool.expect_twice(&b.reclaim(), ["1"; 2], "-2+4").await;
+    pool.end(&a).await;
+    pool.expect(&lease("c", 1).try_once(), "[0, 30s, b, 0, -1, token, [], 0]", "0+2").await;
+    let mut empty = Pool::unmade().await;
+    empty.expect(&a.reclaim(), "1", "nil+2").await;
+    empty.expect(&b.clone().of(5).reclaim(), "1", "1+4").await;
+    empty.expect(&a.release(), "[1, 0]", "3+2").await;
+}
+
+#[tokio::test]
+async fn a_status_shows_the_permits_of_everybody_and_changes_nothing() {
+    let mut pool = Pool::of(6).await;
+    assert_eq!(pool.run(&status()).await, "[6, 0, 0, token, [], []]");
+    let (a, b) = (lease("a", 2), lease("b", 1));
+    pool.run(&a.ask()).await;
+    pool.run(&b.ask()).await;
+    pool.java_holds("922337203685477").await;
+    pool.end(&b).await;
+    let shown = format!("[3, 3, 0, token, [a, 30s, a, 30s, {JAVA_DIGITS}, -1], []]");
+    pool.expect(&status(), &shown, "2+4").await;
+    // What a status shows can be taken back.
+    let mut java = lease("java", 1);
+    java.id = JAVA_DIGITS.to_owned();
+    pool.expect_twice(&java.release(), ["[1, 0]", "[0, 0]"], "4+2").await;
+    let mut unmade = Pool::unmade().await;
+    assert_eq!(unmade.run(&status()).await, "[, 0, 0, token, [], []]");
+}
+
+#[tokio::test]
+async fn a_semaphore_of_redisson_that_ends_takes_its_permits_along() {
+    let mut pool = Pool::of(2).await;
+    pool.bench.command(&format!("PEXPIRE {NAME} 60000")).await;
+    pool.expect(&lease("a", 1).try_once(), "[1, 1]", "1+1").await;
+    assert_eq!(pool.bench.ask(&format!("PTTL {HOLDERS}")).await, "60s");
+    assert_eq!(pool.bench.ask(&format!("PTTL {NAME}")).await, "60s", "counting keeps its end");
+}

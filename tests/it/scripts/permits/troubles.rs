@@ -1,0 +1,106 @@
+//! A server that is full, or refuses something, and keys that are no semaphore.
+
+use super::{HOLDERS, NAME, Pool, lease, resize, status};
+use crate::scripts::bench::answer;
+
+#[tokio::test]
+async fn a_full_server_refuses_an_acquire_with_nothing_changed() {
+    let mut pool = Pool::of(5).await;
+    pool.fill().await;
+    for call in [lease("a", 2).ask(), lease("a", 2).try_once(), resize("set", 9)] {
+        pool.expect(&call, "OOM", "5+0").await;
+    }
+    let mut unmade = Pool::unmade().await;
+    unmade.fill().await;
+    unmade.expect(&lease("a", 2).of(5).ask(), "OOM", "nil+0").await;
+}
+
+#[tokio::test]
+async fn a_full_server_renews_gives_back_confirms_and_serves_the_queue() {
+    let (mut pool, [(b, mut mailbox), (_, mut c)]) = Pool::line(3, [("b", 2), ("c", 2)]).await;
+    pool.fill().await;
+    let a = lease("a", 3);
+    let before = pool.ends(&a).await[0];
+    pool.expect(&a.renew(60_000), "1", "0+3").await;
+    assert!(pool.ends(&a).await[0] > before);
+    pool.expect(&a.ask(), "[1, 3]", "0+3").await;
+    pool.expect(&a.release(), "[1, 0]", "1+2").await;
+    assert_eq!(pool.told(&mut mailbox).await, ["grant b .. .. 2"]);
+    assert_eq!(pool.told(&mut c).await, ["next c .. b"]);
+    pool.expect(&b.ask(), "[1, 2]", "1+2").await;
+    pool.expect(&b.release_with(0, "1", ""), "[1, 0]", "1+0").await;
+}
+
+#[tokio::test]
+async fn a_full_server_has_ended_permits_come_back_to_the_first_in_the_queue() {
+    let (mut pool, [(b, mut mailbox)]) = Pool::line(1, [("b", 1)]).await;
+    pool.end(&lease("a", 1)).await;
+    pool.fill().await;
+    pool.expect(&b.ask(), "[1, 1]", "0+1").await;
+    assert!(pool.told(&mut mailbox).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_full_server_queues_nobody_and_says_so() {
+    let mut pool = Pool::of(1).await;
+    pool.run(&lease("a", 1).ask()).await;
+    pool.fill().await;
+    let refused = "[0, 30s, a, 0, -1, token, [], 0]";
+    pool.expect_twice(&lease("b", 1).ask(), [refused; 2], "0+1").await;
+}
+
+/// Half-way: what is left is lowered before a permit is written, and raised after one was removed.
+#[tokio::test]
+async fn a_script_that_ends_half_way_makes_no_permit() {
+    let a = lease("a", 2);
+    let without = |right: &str| ["~*", "&*", "+@all", right].map(str::to_owned);
+    for (call, right, state) in [
+        (a.ask(), "-set", "3+2"),
+        (a.ask(), "-zadd", "3+2"),
+        (a.release(), "-zrem", "3+2"),
+        (a.release(), "-set", "3+0"),
+        (lease("b", 1).ask(), "-zadd", "3+2"),
+        (lease("b", 1).reclaim(), "-zadd", "3+2"),
+        (lease("b", 1).reclaim(), "-set", "3+2"),
+    ] {
+        let mut pool = Pool::of(5).await;
+        pool.run(&a.ask()).await;
+        let rules = without(right);
+        let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
+        let reply = answer(pool.bench.run_as(&rules, &call).await);
+        let confirms = reply == "[1, 2]";
+        assert!(reply == "NOPERM" || confirms, "{call:?} {right}: {reply}");
+        assert_eq!(pool.state().await, state, "{call:?} {right}");
+    }
+}
+
+#[tokio::test]
+async fn a_grant_that_cannot_be_told_is_taken_back_and_goes_to_the_next() {
+    let (mut pool, [(b, mut mailbox), (_, mut c)]) = Pool::line(1, [("b", 1), ("c", 1)]).await;
+    let rules = ["~*", "resetchannels", "&leasehold_mailbox:c:*", "+@all"];
+    let reply = answer(pool.bench.run_as(&rules, &lease("a", 1).release()).await);
+    assert_eq!((reply.as_str(), pool.state().await.as_str()), ("[1, 0]", "0+1"));
+    assert!(pool.told(&mut mailbox).await.is_empty() && pool.ends(&b).await.is_empty());
+    assert_eq!(pool.told(&mut c).await, ["grant c .. .. 1"]);
+    assert_eq!(pool.queued().await, "");
+}
+
+#[tokio::test]
+async fn a_key_that_is_no_semaphore_is_left_as_it_is() {
+    for (make, key) in [
+        (format!("HSET {NAME} a 1"), NAME),
+        (format!("SET {NAME} abc"), NAME),
+        (format!("SET {HOLDERS} abc"), HOLDERS),
+    ] {
+        let mut pool = Pool::unmade().await;
+        pool.bench.command(&make).await;
+        let before = pool.bench.ask(&format!("TYPE {key}")).await;
+        let a = lease("a", 1).of(3);
+        let calls = [a.ask(), a.try_once(), a.release(), a.reclaim(), resize("set", 3), status()];
+        for call in calls {
+            assert_eq!(pool.run(&call).await, "WRONGTYPE", "{make}: {call:?}");
+        }
+        assert_eq!(pool.bench.ask(&format!("TYPE {key}")).await, before);
+        assert_eq!(pool.bench.ask("DBSIZE").await, "1", "{make}");
+    }
+}

@@ -1,0 +1,77 @@
+//! Semaphores behind Sentinels, on a cluster, and through the loss of a server.
+
+use std::time::Duration;
+
+use leasehold::Client;
+
+use super::{MS, api, are_waiting};
+use crate::checks::{LIMIT, soon};
+use crate::support::{Cluster, Deployment, Server, eventually};
+
+#[tokio::test]
+async fn permits_on_every_shard_of_a_cluster_pass_from_client_to_client() {
+    let cluster = Cluster::start().await;
+    let builder = || Client::builder().cluster(cluster.urls()).restart_quarantine(Duration::ZERO);
+    let one = builder().connect().await.expect("the cluster accepts the client");
+    let two = builder().connect().await.expect("the cluster accepts the client");
+    for shard in 0..3 {
+        let name = cluster.name_on(shard, "permits");
+        let (here, there) =
+            [&one, &two].map(|client| client.semaphore(&name).with_permits(2)).into();
+        for _ in 0..3 {
+            let held = soon("two", here.acquire_many(2)).await.expect("there are two");
+            let waiting = tokio::spawn(there.acquire());
+            are_waiting(&here, 1).await;
+            held.release().await.expect("held");
+            let permit = soon("its turn", waiting).await.expect("no panic").expect("one");
+            permit.release().await.expect("held");
+        }
+        assert_eq!(here.available_permits().await.expect("an answer"), 2, "{name}");
+    }
+    assert!(two.stats().grants_by_message >= 6, "{:?}", two.stats());
+}
+
+#[tokio::test]
+async fn permits_outlive_their_master_and_a_waiter_gets_one_from_the_next() {
+    let deployment = Deployment::start().await;
+    let connect = async || {
+        let builder = deployment.builder().ttl(Duration::from_secs(20));
+        builder.restart_quarantine(Duration::ZERO).connect().await.expect("connected")
+    };
+    let (holder, waiter) = (connect().await, connect().await);
+    let kept = soon("one", api(&holder, 2).acquire()).await.expect("there are two");
+    let passed_on = soon("one", api(&holder, 2).acquire()).await.expect("there is one");
+    let waiting = tokio::spawn(api(&waiter, 2).acquire());
+    are_waiting(&waiter.semaphore("api"), 1).await;
+    deployment.is_synced().await;
+    deployment.master().kill();
+    drop(passed_on);
+    let next = soon("the next one", waiting).await.expect("no panic").expect("it was given back");
+    assert!(next.is_held() && kept.is_held());
+    next.release().await.expect("held");
+    kept.release().await.expect("held");
+    let back = async || waiter.semaphore("api").available_permits().await.is_ok_and(|n| n == 2);
+    eventually(LIMIT, "both are back", back).await;
+}
+
+/// During the quarantine of a server without its data holders put their permits back.
+#[tokio::test]
+async fn permits_are_put_back_on_a_server_that_restarted_without_them() {
+    let server = Server::start().await;
+    let quarantine = 1_500 * MS;
+    let connect = async || {
+        let builder = Client::builder().nodes([server.url()]).ttl(Duration::from_secs(1));
+        builder.restart_quarantine(quarantine).connect().await.expect("connected")
+    };
+    let (holder, other) = (connect().await, connect().await);
+    let held = soon("two", api(&holder, 3).acquire_many(2)).await.expect("there are three");
+    server.kill();
+    server.restart().await;
+    let last = soon("the last one", api(&other, 3).acquire()).await.expect("there is one");
+    assert!(held.is_held(), "they were put back: {:?}", held);
+    assert!(api(&other, 3).try_acquire().await.expect("an answer").is_none());
+    let status = api(&other, 3).status().await.expect("an answer");
+    assert_eq!((status.available, status.held), (0, 3));
+    held.release().await.expect("held");
+    last.release().await.expect("held");
+}
