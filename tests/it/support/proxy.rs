@@ -7,7 +7,7 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU16, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering},
     },
     task::Poll,
     time::Duration,
@@ -45,6 +45,8 @@ struct Shared {
     listener: Mutex<Option<TcpListener>>,
     listener_changed: Notify,
     connections: AtomicUsize,
+    /// How many messages were passed on to clients that subscribe, at least.
+    messages: AtomicUsize,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -52,11 +54,25 @@ struct Switches {
     delay: Duration,
     drop_requests: bool,
     drop_replies: bool,
-    hold_replies: bool,
+    hold_replies: Option<Held>,
     /// How often all connections were cut.
     cuts: u64,
     /// How often all connections were half-closed.
     half_closings: u64,
+}
+
+/// Which of the server's answers are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    All,
+    /// Those on connections that subscribe to nothing.
+    OfCommands,
+}
+
+impl Switches {
+    fn holds(&self, subscribes: bool) -> bool {
+        self.hold_replies.is_some_and(|held| held == Held::All || !subscribes)
+    }
 }
 
 impl Proxy {
@@ -75,6 +91,7 @@ impl Proxy {
             listener: Mutex::new(Some(listener)),
             listener_changed: Notify::new(),
             connections: AtomicUsize::new(0),
+            messages: AtomicUsize::new(0),
         });
         runtime.spawn(accept(Arc::clone(&shared)));
         Self { port, shared, runtime: Some(runtime) }
@@ -115,12 +132,22 @@ impl Proxy {
 
     /// Keeps the server's answers until [`release_replies`](Self::release_replies).
     pub(crate) fn hold_replies(&self) {
-        self.switch(|switches| switches.hold_replies = true);
+        self.switch(|switches| switches.hold_replies = Some(Held::All));
+    }
+
+    /// Keeps the server's answers to commands, but not its messages, until [`release_replies`](Self::release_replies).
+    pub(crate) fn hold_answers(&self) {
+        self.switch(|switches| switches.hold_replies = Some(Held::OfCommands));
+    }
+
+    /// A number that grows with each message that a client has been sent.
+    pub(crate) fn messages(&self) -> usize {
+        self.shared.messages.load(Ordering::SeqCst)
     }
 
     /// Passes on what was held, in order, and whatever follows.
     pub(crate) fn release_replies(&self) {
-        self.switch(|switches| switches.hold_replies = false);
+        self.switch(|switches| switches.hold_replies = None);
     }
 
     /// Swallows everything in both directions, as a network does that is down. Off again, it cuts what is live.
@@ -265,11 +292,18 @@ async fn serve(live: Live, mut client: TcpStream) {
         let (client_reads, client_writes) = client.split();
         let (server_reads, server_writes) = server.split();
         let (arrived, kept) = mpsc::unbounded_channel();
+        let subscribes = AtomicBool::new(false);
         let pumps = async {
             tokio::join!(
-                pass_requests(live, client_reads, server_writes, switches.clone()),
+                pass_requests(live, client_reads, server_writes, &subscribes, switches.clone()),
                 take_replies(server_reads, arrived, switches.clone()),
-                deliver_replies(kept, client_writes, switches.clone()),
+                deliver_replies(
+                    kept,
+                    client_writes,
+                    &subscribes,
+                    &shared.messages,
+                    switches.clone()
+                ),
             )
         };
         let mut switches = switches.clone();
@@ -288,6 +322,7 @@ async fn pass_requests(
     live: Live,
     mut client: ReadHalf<'_>,
     mut server: WriteHalf<'_>,
+    subscribes: &AtomicBool,
     switches: watch::Receiver<Switches>,
 ) {
     let mut bytes = vec![0; BUFFER];
@@ -312,6 +347,9 @@ async fn pass_requests(
             read = client.read(&mut bytes) => read,
         };
         let Ok(count @ 1..) = read else { break };
+        if bytes[..count].windows(SUBSCRIBE.len()).any(|word| word == SUBSCRIBE) {
+            subscribes.store(true, Ordering::SeqCst);
+        }
         let passes = {
             let switches = switches.borrow();
             // After a cut nothing may follow what was swallowed.
@@ -348,24 +386,32 @@ async fn take_replies(
 async fn deliver_replies(
     mut kept: mpsc::UnboundedReceiver<Reply>,
     mut client: WriteHalf<'_>,
+    subscribes: &AtomicBool,
+    messages: &AtomicUsize,
     mut switches: watch::Receiver<Switches>,
 ) {
     let half_closings = switches.borrow().half_closings;
     while let Some((due_at, bytes)) = kept.recv().await {
         tokio::time::sleep_until(due_at).await;
-        let _ = switches.wait_for(|switches| !switches.hold_replies).await;
+        let subscribes = subscribes.load(Ordering::SeqCst);
+        let _ = switches.wait_for(|switches| !switches.holds(subscribes)).await;
         if client.write_all(&bytes).await.is_err() {
             return;
         }
+        messages.fetch_add(subscribes.into(), Ordering::SeqCst);
     }
     // The server's end is kept back or lost just like its replies.
-    let passes = |switches: &Switches| !switches.hold_replies && !switches.drop_replies;
+    let passes = |switches: &Switches| {
+        !switches.holds(subscribes.load(Ordering::SeqCst)) && !switches.drop_replies
+    };
     let _ = switches.wait_for(passes).await;
     if switches.borrow().half_closings == half_closings {
         let _ = client.shutdown().await;
     }
 }
 
+/// A client that sends it reads messages on that connection, and nothing else.
+const SUBSCRIBE: &[u8] = b"SUBSCRIBE";
 const BUFFER: usize = 64 * 1024;
 const PORTS_TRIED: usize = 100;
 
