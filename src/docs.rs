@@ -18,6 +18,7 @@ macro_rules! links {
 [ex-cron]: crate::docs::cookbook::cron
 [ex-fencing-in-sql]: crate::docs::cookbook::fencing_in_sql
 [ex-health]: crate::docs::cookbook::health
+[ex-leader]: crate::docs::cookbook::leader
 [ex-rate-limit]: crate::docs::cookbook::rate_limit
 [ex-several-names]: crate::docs::cookbook::several_names
 [ex-spawned-tasks]: crate::docs::cookbook::spawned_tasks
@@ -57,6 +58,7 @@ pub mod cookbook {
     recipe!(fencing_in_sql, "../examples/fencing_in_sql.rs");
     recipe!(spawned_tasks, "../examples/spawned_tasks.rs");
     recipe!(several_names, "../examples/several_names.rs");
+    recipe!(leader, "../examples/leader.rs");
     recipe!(rate_limit, "../examples/rate_limit.rs");
     recipe!(health, "../examples/health.rs");
 }

@@ -94,8 +94,14 @@ impl Guard {
     #[doc(alias = "isHeldByCurrentThread")]
     #[doc(alias = "isHeldByThread")]
     pub fn is_held(&self) -> bool {
+        self.check().is_ok()
+    }
+
+    /// Fails if the lock is lost.
+    pub(crate) fn check(&self) -> Result<(), Error> {
         let hold = self.hold();
-        hold.lease.check(hold.gate.engine.clock.now()).is_ok()
+        let checked = hold.lease.check(hold.gate.engine.clock.now());
+        checked.map_err(|reason| Error::lost(hold.gate.kind.name(), reason))
     }
 
     /// Returns how long the lock is certainly held if nothing renews it; zero if it is lost.

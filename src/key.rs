@@ -14,6 +14,8 @@ const PERMIT_CHANNEL_PREFIX: &str = "redisson_sc";
 const PERMIT_QUEUE_PREFIX: &str = "leasehold_permit_queue";
 const QUEUE_PREFIX: &str = "leasehold_queue";
 const MAILBOX_PREFIX: &str = "leasehold_mailbox";
+const LEADER_PREFIX: &str = "leasehold_leader";
+const LEADER_CHANNEL_PREFIX: &str = "leasehold_leader__channel";
 const WITNESS_PREFIX: &str = "leasehold_synced";
 const MARK: &str = "leasehold_mark";
 
@@ -35,16 +37,17 @@ pub(crate) const ALL_CHANNELS: &str = "redisson_lock__channel:*";
 ///
 /// No two locks share a queue, though `n` and `{n}` share a channel and a counter: a grant would go to the wrong lock.
 pub(crate) fn queue_key(name: &str) -> Arc<str> {
-    queue_with(QUEUE_PREFIX, name)
+    of_one_lock(QUEUE_PREFIX, name)
 }
 
 /// Returns the key of the queue of those who wait for a semaphore's permits. It is not that of a lock of the same name: a
 /// lock's release would give the lock to one who waits for permits.
 pub(crate) fn permit_queue_key(name: &str) -> Arc<str> {
-    queue_with(PERMIT_QUEUE_PREFIX, name)
+    of_one_lock(PERMIT_QUEUE_PREFIX, name)
 }
 
-fn queue_with(prefix: &str, name: &str) -> Arc<str> {
+/// Returns a key that `n` and `{n}` do not share, in the slot of the lock.
+fn of_one_lock(prefix: &str, name: &str) -> Arc<str> {
     if name.contains('{') { format!("{prefix}::{name}").into() } else { prefixed(prefix, name) }
 }
 
@@ -60,6 +63,16 @@ pub(crate) fn permits_key(name: &str) -> Arc<str> {
     } else {
         format!("{{{name}}}:timeout").into()
     }
+}
+
+/// Returns the key of what the leader of an election says, whose lock is called `name`. No two elections share it.
+pub(crate) fn leader_key(name: &str) -> Arc<str> {
+    of_one_lock(LEADER_PREFIX, name)
+}
+
+/// Returns the channel on which those who observe an election are told that something has changed.
+pub(crate) fn leader_channel(name: &str) -> Arc<str> {
+    prefixed(LEADER_CHANNEL_PREFIX, name)
 }
 
 /// Returns the channel on which a server writes to one client about its queued requests. `nonce` distinguishes clients
@@ -103,6 +116,8 @@ pub(crate) fn lock_name_problem(name: &str) -> Option<&'static str> {
         Some("it is the key of another lock's fencing counter")
     } else if [QUEUE_PREFIX, PERMIT_QUEUE_PREFIX].iter().any(begins_with) {
         Some("it is the key of another lock's queue")
+    } else if begins_with(&LEADER_PREFIX) {
+        Some("it is the key of what a leader says")
     } else if begins_with(&WITNESS_PREFIX) {
         Some("it is a key that the client overwrites")
     } else if name == MARK || begins_with(&MARK) {
@@ -170,6 +185,9 @@ mod tests {
         assert!(channel("n").starts_with(ALL_CHANNELS.trim_end_matches('*')));
         assert_eq!(&*queue_key("n"), "leasehold_queue:{n}");
         assert_eq!(&*queue_key("a:{b}:c"), "leasehold_queue::a:{b}:c");
+        assert_eq!(&*leader_key("n"), "leasehold_leader:{n}");
+        assert_eq!(&*leader_key("{n}"), "leasehold_leader::{n}");
+        assert_eq!(&*leader_channel("{n}"), "leasehold_leader__channel:{n}");
         assert_ne!(queue_key("n"), queue_key("{n}"), "no two locks share a queue");
         assert_eq!(&*permit_queue_key("n"), "leasehold_permit_queue:{n}");
         assert_eq!(&*permits_key("n"), "{n}:timeout");
@@ -192,6 +210,7 @@ mod tests {
             "redisson_lock_token:{n}",
             "leasehold_queue:{n}",
             "leasehold_permit_queue:{n}",
+            "leasehold_leader:{n}",
         ];
         for name in ["", &too_long].into_iter().chain(derived) {
             assert!(lock_name_problem(name).is_some(), "{name:?} was accepted");

@@ -42,6 +42,7 @@
 //! | take it only if it is free now | [`Mutex::try_lock`] |
 //! | wait for as long as it takes | [`Mutex::lock`] |
 //! | take several locks, all or none of them | [`Client::multi_lock`] |
+//! | choose one process that leads, and learn which | [`Client::election`] |
 //!
 //! All except `run` and `run_with_outcome` return a [`Guard`]. The lock is held until you call [`Guard::unlock`], which
 //! reports whether it was held until then, or drop the guard, which releases the lock in the background.
@@ -51,7 +52,8 @@
 //! time even if it is released earlier, for jobs that several hosts start at the same time.
 //!
 //! The mutex is the only kind of lock so far. [`Client::fair_mutex`] returns one whose waiters, in all processes, get it in
-//! strict order of arrival. [`Client::multi_lock`] takes several at once, all or none.
+//! strict order of arrival. [`Client::multi_lock`] takes several at once, all or none. An [`Election`] is a lock whose holder says
+//! who it is, and whose token is its term.
 //!
 //! # Owners
 //!
@@ -234,9 +236,13 @@ pub use guard::{Guard, Lost};
 pub use key::Holder;
 pub use node::{NodeState, NodeStatus};
 pub use owner::Owner;
+pub use primitives::election::Election;
+pub use primitives::leader::Leader;
+pub use primitives::leadership::Leadership;
 pub use primitives::multi_guard::{MultiGuard, MultiLost};
 pub use primitives::multi_lock::MultiLock;
 pub use primitives::mutex::Mutex;
+pub use primitives::observer::Observer;
 pub use primitives::permit::Permit;
 pub use primitives::run::Outcome;
 pub use primitives::semaphore::Semaphore;

@@ -37,6 +37,8 @@ scripts! {
     FENCE_RAISE = "fence_raise";
     FORCE_UNLOCK = "force_unlock" after "queue";
     GRACE_MARK = "grace_mark";
+    LEADER_PROCLAIM = "leader_proclaim";
+    LEADER_STATUS = "leader_status";
     PERMIT_ACQUIRE = "permit_acquire" after "queue", "permits";
     PERMIT_RENEW = "permit_renew";
     PERMIT_RELEASE = "permit_release" after "queue", "permits";

@@ -9,6 +9,7 @@
 mod by_hand;
 mod bystanders;
 mod clock;
+mod elections;
 mod far;
 mod figures;
 mod free;
@@ -109,7 +110,7 @@ impl Settings {
                 _ if arg == "--quick" || arg == "--bench" => {}
                 _ => {
                     return Err(format!(
-                        "usage: scripts/bench [--quick] [rows, 1 to 18], not {arg:?}"
+                        "usage: scripts/bench [--quick] [rows, 1 to 19], not {arg:?}"
                     )
                     .into());
                 }
@@ -149,7 +150,8 @@ impl Bench {
             15 => waits::stopped_head(self, round).await,
             16 => waits::in_line(self, round).await,
             17 => together::free(self).await,
-            _ => together::contend(self, round).await,
+            18 => together::contend(self, round).await,
+            _ => elections::follow(self, round).await,
         }
     }
 
@@ -184,4 +186,4 @@ fn machine() -> String {
     )
 }
 
-const ROWS: std::ops::RangeInclusive<u8> = 1..=18;
+const ROWS: std::ops::RangeInclusive<u8> = 1..=19;

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::clock::Window;
-use crate::{Outcome, held, processes, runners, together};
+use crate::{Outcome, elections, held, processes, runners, together};
 
 /// The first argument of a worker.
 pub(crate) const COMMAND: &str = "worker";
@@ -96,6 +96,7 @@ pub(crate) async fn serve(order: &[String]) -> Outcome<()> {
             runners::by_hand(url, name, first, clients, all, holds.parse()?).await
         }
         [runners::IN_ORDER, url, list] => runners::in_order(url, list).await,
+        [elections::LEAD, url, name, end] => elections::leader(url, name, end).await,
         [together::TOGETHER, url, round, process] => {
             together::contender(url, round, process.parse()?).await
         }

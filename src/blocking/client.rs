@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::caller::Caller;
 use super::runtime::Runtime;
-use super::{MultiLock, Mutex, Semaphore};
+use super::{Election, MultiLock, Mutex, Semaphore};
 use crate::client::{ClientBuilder, Finding, HeldLock, Stats};
 use crate::error::Error;
 use crate::node::NodeStatus;
@@ -78,6 +78,11 @@ impl Client {
     #[doc(alias = "getPermitExpirableSemaphore")]
     pub fn semaphore(&self, name: impl AsRef<str>) -> Semaphore {
         Semaphore::new(self.client.semaphore(name), &self.runtime)
+    }
+
+    /// Returns a handle to the election called `name`; see [`leasehold::Client::election`](crate::Client::election).
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election::new(self.client.election(name), &self.runtime)
     }
 
     /// Returns a new owner without a name, as [`Owner::new`] does.

@@ -32,6 +32,7 @@
 
 mod caller;
 mod client;
+mod election;
 mod guard;
 mod multi_guard;
 mod multi_lock;
@@ -42,6 +43,7 @@ mod semaphore;
 
 pub use caller::{NamedOwner, ThisThread};
 pub use client::Client;
+pub use election::{Election, Leadership, Observer};
 pub use guard::Guard;
 pub use multi_guard::MultiGuard;
 pub use multi_lock::MultiLock;

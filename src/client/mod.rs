@@ -20,6 +20,7 @@ use crate::engine::gate::{Engine, Service};
 use crate::error::Error;
 use crate::node::{Node, NodeStatus};
 use crate::owner::Owner;
+use crate::primitives::election::Election;
 use crate::primitives::multi_lock::MultiLock;
 use crate::primitives::mutex::Mutex;
 use crate::primitives::semaphore::Semaphore;
@@ -152,6 +153,14 @@ impl Client {
     #[doc(alias = "getPermitExpirableSemaphore")]
     pub fn semaphore(&self, name: impl AsRef<str>) -> Semaphore {
         Semaphore::new(&self.engine, self.engine.config.prefixed(name.as_ref()))
+    }
+
+    /// Returns a handle to the election called `name`, without I/O: of all candidates in all processes, one leads at a time.
+    ///
+    /// It is the lock that [`mutex`](Self::mutex) returns for that name. The first call that asks the servers reports a bad
+    /// name.
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election::new(&self.engine, self.engine.config.prefixed(name.as_ref()))
     }
 
     /// Returns a new owner without a name, as [`Owner::new`] does.

@@ -16,6 +16,8 @@ pub(crate) mod watchdog;
 
 pub(crate) mod place;
 
+pub(crate) mod watch;
+
 pub(crate) mod gate;
 
 pub(crate) mod acquire;

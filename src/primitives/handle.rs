@@ -11,7 +11,7 @@ use tracing::{Instrument, Span};
 
 use super::status::LockStatus;
 use crate::clock::{Clock, Timestamp};
-use crate::config::{LeaseTerms, Terms};
+use crate::config::{Config, LeaseTerms, Terms};
 use crate::engine::acquire::{self, Acquired};
 use crate::engine::gate::{Engine, Request, Until};
 use crate::engine::kind::Kind;
@@ -120,6 +120,33 @@ impl Handle {
 
     pub(super) fn clock(&self) -> &Clock {
         &self.engine.clock
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.engine.config
+    }
+
+    pub(super) fn ttl(&self) -> Duration {
+        self.terms.ttl()
+    }
+
+    /// Returns the command that publishes on a channel in the slot of the lock.
+    pub(super) fn publish(&self) -> &'static str {
+        if self.engine.fleet.is_sharded() { "SPUBLISH" } else { "PUBLISH" }
+    }
+
+    /// Runs a future until the client is closed.
+    pub(super) async fn until_closed<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+        tokio::select! {
+            biased;
+            () = self.engine.closed() => Err(Error::Closed),
+            output = future => Ok(output),
+        }
+    }
+
+    /// Sees a future through that nobody waits for.
+    pub(super) fn in_background(&self, errand: impl Future<Output = ()> + Send + 'static) {
+        self.engine.watchdog.adopt(Box::pin(errand));
     }
 
     /// Fails if the lock cannot be one of several that are taken together.
@@ -248,11 +275,15 @@ impl Handle {
         Ok(freed)
     }
 
-    async fn ask(&self, call: Call, enough: impl Fn(&[&Reply]) -> bool) -> Result<Answers, Error> {
+    pub(super) async fn ask(
+        &self,
+        call: Call,
+        enough: impl Fn(&[&Reply]) -> bool,
+    ) -> Result<Answers, Error> {
         ask(&self.engine, &*self.lock, call, enough).await
     }
 
-    fn unexpected(&self, reply: &Reply) -> Error {
+    pub(super) fn unexpected(&self, reply: &Reply) -> Error {
         let fault = Fault::Unexpected(format!("{reply:?}").into());
         self.quorum().error(Some(self.name()), fault)
     }
@@ -261,7 +292,7 @@ impl Handle {
         check_name(&self.engine, self.name())
     }
 
-    fn quorum(&self) -> Arc<Quorum> {
+    pub(super) fn quorum(&self) -> Arc<Quorum> {
         self.engine.quorum_of(&*self.lock)
     }
 

@@ -6,6 +6,14 @@ mod lock;
 
 mod together;
 
+pub(crate) mod election;
+
+pub(crate) mod leader;
+
+pub(crate) mod leadership;
+
+pub(crate) mod observer;
+
 pub(crate) mod multi_lock;
 
 pub(crate) mod multi_guard;

@@ -26,8 +26,9 @@ const LAYERS: [&str; 19] = [
 ];
 
 /// Inside the engine.
-const ENGINE: [&str; 10] = [
-    "kind", "tally", "round", "backoff", "quorum", "lease", "watchdog", "place", "gate", "acquire",
+const ENGINE: [&str; 11] = [
+    "kind", "tally", "round", "backoff", "quorum", "lease", "watchdog", "place", "watch", "gate",
+    "acquire",
 ];
 
 /// A file's path below `src/`, and its text.

@@ -10,6 +10,7 @@ mod checks;
 mod cluster;
 mod counters;
 mod counts;
+mod election;
 mod endings;
 mod events;
 mod failover;

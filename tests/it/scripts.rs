@@ -8,6 +8,7 @@ mod acquire;
 mod bench;
 mod fence;
 mod last_millisecond;
+mod leader;
 mod mark;
 mod permits;
 mod preflight;

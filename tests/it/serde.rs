@@ -68,6 +68,16 @@ async fn every_setting_can_come_from_a_configuration() {
 }
 
 #[tokio::test]
+async fn a_leader_is_its_holder_its_term_and_its_value() {
+    let (_server, [client]) = setup().await;
+    let election = client.election("n").with_value("here");
+    let leadership = election.campaign().await.expect("nobody leads");
+    let leader = value(election.leader().await.expect("asked").expect("it leads"));
+    let (holder, term) = (leadership.holder().to_string(), leadership.term());
+    assert_eq!(leader, json!({ "holder": holder, "term": term, "value": "here" }));
+}
+
+#[tokio::test]
 async fn a_cluster_can_come_from_a_configuration() {
     let server = Server::start().await;
     let text = format!(r#"{{"cluster": ["{}"], "pubsub": "Plain"}}"#, server.url());

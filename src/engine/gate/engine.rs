@@ -33,7 +33,7 @@ pub(crate) struct Engine {
     /// How many gates were made for one acquisition each.
     own_gates: AtomicU64,
     phase: AtomicU8,
-    /// Wakes those who wait until nothing is held.
+    /// Wakes those who wait until nothing is held, or until the client is closed.
     pub(crate) left: Arc<Notify>,
 }
 
@@ -103,6 +103,19 @@ impl Engine {
 
     pub(crate) fn service_ends(&self, phase: Service) {
         self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+        self.left.notify_waiters();
+    }
+
+    /// Waits until the client is closed.
+    pub(crate) async fn closed(&self) {
+        loop {
+            let mut left = std::pin::pin!(self.left.notified());
+            left.as_mut().enable();
+            if self.check_service(Service::Draining).is_err() {
+                return;
+            }
+            left.await;
+        }
     }
 
     pub(crate) fn check_service(&self, most: Service) -> Result<(), Error> {

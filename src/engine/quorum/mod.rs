@@ -111,8 +111,12 @@ impl Quorum {
     }
 
     pub(crate) fn listen(&self, kind: &dyn Kind) -> ChannelListener {
-        let heard = self.sites.iter().filter_map(|site| site.subscribe(kind.channel()));
-        ChannelListener(heard.collect())
+        self.listen_on(kind.channel())
+    }
+
+    /// Listens on a channel in the slot of the lock.
+    pub(crate) fn listen_on(&self, channel: &Arc<str>) -> ChannelListener {
+        ChannelListener(self.sites.iter().filter_map(|site| site.subscribe(channel)).collect())
     }
 
     /// Returns true if those who wait stand in a queue. Several servers have none: they share no order.

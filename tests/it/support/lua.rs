@@ -16,6 +16,8 @@ pub(crate) const LOCK_RECLAIM: &str = script!("lock_reclaim");
 pub(crate) const FENCE_RAISE: &str = script!("fence_raise");
 pub(crate) const FORCE_UNLOCK: &str = script!("queue", "force_unlock");
 pub(crate) const GRACE_MARK: &str = script!("grace_mark");
+pub(crate) const LEADER_PROCLAIM: &str = script!("leader_proclaim");
+pub(crate) const LEADER_STATUS: &str = script!("leader_status");
 pub(crate) const PERMIT_ACQUIRE: &str = script!("queue", "permits", "permit_acquire");
 pub(crate) const PERMIT_RENEW: &str = script!("permit_renew");
 pub(crate) const PERMIT_RELEASE: &str = script!("queue", "permits", "permit_release");
@@ -25,7 +27,7 @@ pub(crate) const PERMIT_STATUS: &str = script!("queue", "permits", "permit_statu
 pub(crate) const PREFLIGHT: &str = script!("preflight");
 
 /// All of them by name.
-pub(crate) const ALL: [(&str, &str); 15] = [
+pub(crate) const ALL: [(&str, &str); 17] = [
     ("lock_acquire", LOCK_ACQUIRE),
     ("lock_renew", LOCK_RENEW),
     ("lock_release", LOCK_RELEASE),
@@ -34,6 +36,8 @@ pub(crate) const ALL: [(&str, &str); 15] = [
     ("fence_raise", FENCE_RAISE),
     ("force_unlock", FORCE_UNLOCK),
     ("grace_mark", GRACE_MARK),
+    ("leader_proclaim", LEADER_PROCLAIM),
+    ("leader_status", LEADER_STATUS),
     ("permit_acquire", PERMIT_ACQUIRE),
     ("permit_renew", PERMIT_RENEW),
     ("permit_release", PERMIT_RELEASE),

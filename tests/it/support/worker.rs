@@ -145,6 +145,7 @@ fn serve() {
             ["hold-together", url, ttl_ms, names @ ..] => {
                 runtime.block_on(hold_together(url, number(ttl_ms), names));
             }
+            ["lead", url, name, ttl_ms] => runtime.block_on(lead(url, name, number(ttl_ms))),
             ["keep", url, name, ttl_ms] => kept.push(keep(url, name, number(ttl_ms))),
             ["let-go"] => {
                 kept.clear();
@@ -275,6 +276,15 @@ async fn turns_of(url: &str, name: &str, tasks: u64, turns: u64) {
     }
     println!("@stall {}", watch.longest_stall().as_micros());
     println!("@end");
+}
+
+/// Leads for as long as the process runs: `@leads <term>`.
+async fn lead(url: &str, name: &str, ttl_ms: u64) {
+    let builder = Client::builder().nodes([url]).ttl(Duration::from_millis(ttl_ms));
+    let client = builder.connect().await.expect("connected");
+    let leadership = client.election(name).campaign().await.expect("it leads");
+    println!("@leads {}", leadership.term());
+    std::mem::forget((client, leadership));
 }
 
 /// Takes several locks together, and keeps them for as long as the process runs: `@held`.

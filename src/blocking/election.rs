@@ -1,0 +1,239 @@
+//! The handle to an election, for threads.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::runtime::{PATIENCE, Runtime};
+use crate::error::{Error, LossReason};
+use crate::key::Holder;
+use crate::primitives::leader::Leader;
+
+/// A handle to an election, for threads; see [`leasehold::Election`](crate::Election).
+///
+/// ```no_run
+/// # fn example(client: leasehold::blocking::Client) -> Result<(), leasehold::Error> {
+/// let leadership = client.election("scheduler").with_value("http://10.0.0.7:8080").campaign()?;
+/// println!("leading in term {}", leadership.term());
+/// leadership.resign()
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Election {
+    election: crate::Election,
+    runtime: Runtime,
+}
+
+impl Election {
+    pub(super) fn new(election: crate::Election, runtime: &Runtime) -> Self {
+        Self { election, runtime: runtime.clone() }
+    }
+
+    /// Returns the election's name, which is the name of its lock.
+    pub fn name(&self) -> &str {
+        self.election.name()
+    }
+
+    /// Returns a handle with another TTL; see [`leasehold::Election::with_ttl`](crate::Election::with_ttl).
+    #[must_use = "it returns another handle"]
+    pub fn with_ttl(&self, ttl: Duration) -> Self {
+        Self::new(self.election.with_ttl(ttl), &self.runtime)
+    }
+
+    /// Returns a handle whose leaders say `value` when they begin; see
+    /// [`leasehold::Election::with_value`](crate::Election::with_value).
+    #[must_use = "it returns another handle"]
+    pub fn with_value(&self, value: impl Into<Arc<str>>) -> Self {
+        Self::new(self.election.with_value(value), &self.runtime)
+    }
+
+    /// Becomes a candidate, and waits until it leads; see [`leasehold::Election::campaign`](crate::Election::campaign).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    #[track_caller]
+    pub fn campaign(&self) -> Result<Leadership, Error> {
+        let leadership = self.runtime.wait(self.election.campaign())??;
+        Ok(Leadership::new(leadership, &self.runtime))
+    }
+
+    /// Becomes a candidate, and waits until it leads, for at most `timeout`; see
+    /// [`leasehold::Election::campaign_with_timeout`](crate::Election::campaign_with_timeout).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    #[track_caller]
+    pub fn campaign_with_timeout(&self, timeout: Duration) -> Result<Leadership, Error> {
+        let leadership = self.runtime.wait(self.election.campaign_with_timeout(timeout))??;
+        Ok(Leadership::new(leadership, &self.runtime))
+    }
+
+    /// Leads, runs `body` in that, and resigns.
+    ///
+    /// A thread cannot be stopped: if the leadership is lost in the meantime, `body` goes on, and is not begun again. It can
+    /// learn of the loss from [`Leadership::is_held`] or [`Leadership::wait_lost`].
+    ///
+    /// # Errors
+    ///
+    /// The same as [`campaign`](Self::campaign); [`Error::Lost`] if the leadership was lost before it ended: the result of
+    /// `body` is dropped.
+    ///
+    /// # Panics
+    ///
+    /// It panics if `body` does; the leadership ends.
+    #[track_caller]
+    pub fn run<T>(&self, body: impl FnOnce(&Leadership) -> T) -> Result<T, Error> {
+        let leadership = self.campaign()?;
+        let output = body(&leadership);
+        match leadership.resign() {
+            Ok(()) | Err(Error::Unavailable { .. }) => Ok(output),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the servers who leads; see [`leasehold::Election::leader`](crate::Election::leader).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    pub fn leader(&self) -> Result<Option<Leader>, Error> {
+        self.runtime.wait(self.election.leader())?
+    }
+
+    /// Returns what tells who leads, and each time that this changes; see
+    /// [`leasehold::Election::observe`](crate::Election::observe).
+    pub fn observe(&self) -> Observer {
+        Observer { observer: self.election.observe(), runtime: self.runtime.clone() }
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.election.fmt(f)
+    }
+}
+
+/// A term of leadership; see [`leasehold::Leadership`](crate::Leadership). It may move to another thread.
+///
+/// Dropping it ends the leadership, even in a panic, and waits for at most 250 ms for the server's answer. In async code, the
+/// drop ends it in the background.
+#[must_use = "the leadership ends when this is dropped"]
+pub struct Leadership {
+    // This is dropped before the runtime, which completes its release.
+    leadership: crate::Leadership,
+    runtime: Runtime,
+}
+
+impl Leadership {
+    fn new(leadership: crate::Leadership, runtime: &Runtime) -> Self {
+        runtime.answered(true);
+        Self { leadership, runtime: runtime.clone() }
+    }
+
+    /// Returns the election's name.
+    pub fn name(&self) -> &str {
+        self.leadership.name()
+    }
+
+    /// Returns the term; see [`leasehold::Leadership::term`](crate::Leadership::term).
+    pub fn term(&self) -> u64 {
+        self.leadership.term()
+    }
+
+    /// Returns true if this process certainly leads at this moment. It costs no I/O.
+    pub fn is_held(&self) -> bool {
+        self.leadership.is_held()
+    }
+
+    /// Returns how long it certainly leads if nothing renews that; zero if it is lost.
+    pub fn remaining(&self) -> Duration {
+        self.leadership.remaining()
+    }
+
+    /// Returns the holder: the text that names this leader on the servers.
+    pub fn holder(&self) -> Holder {
+        self.leadership.holder()
+    }
+
+    /// Waits until the leadership is lost, for at most `timeout`. Returns `None` if it was not lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InAsyncContext`].
+    pub fn wait_lost(&self, timeout: Duration) -> Result<Option<LossReason>, Error> {
+        self.runtime.wait(self.leadership.lost_within(timeout))
+    }
+
+    /// Says `value` to all who ask for the leader or observe; see
+    /// [`leasehold::Leadership::proclaim`](crate::Leadership::proclaim).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    pub fn proclaim(&self, value: impl AsRef<str>) -> Result<(), Error> {
+        self.runtime.wait(self.leadership.proclaim(value))?
+    }
+
+    /// Ends the leadership, and waits until the servers have confirmed it; see
+    /// [`leasehold::Leadership::resign`](crate::Leadership::resign).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`]; the leadership then ends in the background.
+    pub fn resign(mut self) -> Result<(), Error> {
+        self.runtime.wait(self.leadership.give_back())?
+    }
+}
+
+impl Drop for Leadership {
+    fn drop(&mut self) {
+        // In async code, the drop of the field does it in the background.
+        if !self.leadership.is_given_back()
+            && self.runtime.answers()
+            && let Ok(answered) = self.runtime.wait(self.leadership.give_back_within(PATIENCE))
+        {
+            self.runtime.answered(answered);
+        }
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.leadership.fmt(f)
+    }
+}
+
+/// Tells who leads, and each time that this changes; see [`leasehold::Observer`](crate::Observer).
+pub struct Observer {
+    observer: crate::Observer,
+    runtime: Runtime,
+}
+
+impl Observer {
+    /// Waits until the leader changes, or says something else, and returns the leader; see
+    /// [`leasehold::Observer::changed`](crate::Observer::changed). The first call returns at once.
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    pub fn changed(&mut self) -> Result<Option<Leader>, Error> {
+        self.runtime.wait(self.observer.changed())?
+    }
+
+    /// Waits like [`changed`](Self::changed), for at most `timeout`, and returns the leader as it is known then.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`changed`](Self::changed).
+    pub fn changed_within(&mut self, timeout: Duration) -> Result<Option<Leader>, Error> {
+        self.runtime.wait(self.observer.changed_within(timeout))?
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.observer.fmt(f)
+    }
+}

@@ -1,0 +1,118 @@
+//! Observing who leads.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::leader::{Leader, Pulpit};
+use crate::clock::Timestamp;
+use crate::engine::watch::Watch;
+use crate::error::Error;
+
+/// Tells who leads, and each time that this changes; see [`Election::observe`](crate::Election::observe).
+///
+/// It shows what is so now, and may skip what was so for a short time only. It shows also that nobody leads. It never shows an
+/// earlier term than before, nor anything that a leader said before what it has shown.
+pub struct Observer {
+    pulpit: Pulpit,
+    watch: Watch,
+    /// What was shown last; `None`: nothing yet.
+    shown: Option<Option<Leader>>,
+    /// The newest that was shown.
+    newest: (u64, u64),
+    /// Since when no server has given a usable answer.
+    unanswered_since: Option<Timestamp>,
+}
+
+impl Observer {
+    pub(super) fn new(pulpit: Pulpit) -> Self {
+        let watch = Watch::new(
+            pulpit.handle.quorum(),
+            pulpit.channel().clone(),
+            pulpit.handle.clock().clone(),
+        );
+        Self { pulpit, watch, shown: None, newest: (0, 0), unanswered_since: None }
+    }
+
+    /// Waits until another one leads, nobody leads, or the leader says something else, and returns the leader. The first call
+    /// returns at once what is so now.
+    ///
+    /// A change is known at once if it comes with a message: a leader that begins, proclaims something or resigns. One whose
+    /// process was killed is missed when its lock ends. If a message is lost, the change is known 4 s later at most.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if no server, or no majority of servers, has answered for
+    /// [`unavailable_after`](crate::ClientBuilder::unavailable_after): call it again to go on. [`Error::Closed`] when the client
+    /// is shut down. Otherwise the same as [`Election::leader`](crate::Election::leader).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing: the next call returns what is new.
+    pub async fn changed(&mut self) -> Result<Option<Leader>, Error> {
+        let handle = self.pulpit.handle.clone();
+        handle.until_closed(self.next_change()).await?
+    }
+
+    async fn next_change(&mut self) -> Result<Option<Leader>, Error> {
+        loop {
+            match self.pulpit.look().await {
+                Ok((leader, lasts)) => {
+                    self.unanswered_since = None;
+                    if self.is_news(leader.as_ref()) {
+                        self.newest = leader.as_ref().map_or(self.newest, Leader::age);
+                        self.shown = Some(leader.clone());
+                        return Ok(leader);
+                    }
+                    self.watch.may_have_changed(lasts).await;
+                }
+                Err(error @ Error::Unavailable { .. }) => self.wait_out(error).await?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits for a change like [`changed`](Self::changed), for at most `timeout`, and returns the leader as it is known then.
+    pub(crate) async fn changed_within(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Option<Leader>, Error> {
+        let clock = self.pulpit.handle.clock().clone();
+        let until = clock.now().plus(timeout);
+        match clock.until(until, self.changed()).await {
+            Some(changed) => changed,
+            None if clock.is_stopped() => Err(Error::Closed),
+            None => Ok(self.shown.clone().flatten()),
+        }
+    }
+
+    fn is_news(&self, leader: Option<&Leader>) -> bool {
+        let Some(shown) = &self.shown else { return true };
+        match leader {
+            None => shown.is_some(),
+            // A server that was behind may answer again after one that was not.
+            Some(leader) if leader.age() < self.newest => false,
+            leader => leader != shown.as_ref(),
+        }
+    }
+
+    /// Waits before the servers are asked again, unless they have been away for too long.
+    async fn wait_out(&mut self, error: Error) -> Result<(), Error> {
+        let now = self.pulpit.handle.clock().now();
+        let since = *self.unanswered_since.get_or_insert(now);
+        if now.since(since) >= self.pulpit.handle.config().unavailable_after {
+            self.unanswered_since = None;
+            return Err(error);
+        }
+        self.watch.may_answer().await;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer")
+            .field("election", self.pulpit.handle.name())
+            .field("shown", &self.shown)
+            .finish_non_exhaustive()
+    }
+}
