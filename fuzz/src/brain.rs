@@ -36,7 +36,10 @@ pub trait Brain: Send + 'static {
         ask.outlet.send(&subscription_reply(ask.request));
     }
 
-    /// A command that asks a server about itself, after the handshake.
+    /// The client connects to this address.
+    fn dialled(&mut self, _address: &str) {}
+
+    /// A command that asks a server about itself, after the handshake, or about others, at any time.
     fn question(&mut self, ask: Ask<'_>) {
         ask.outlet.send(&well(ask.node, ask.request).encode());
     }

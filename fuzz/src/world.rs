@@ -10,7 +10,7 @@ use leasehold::sim::{
     Connecting, Connector, Entropy, Network, TimeSource, Timestamp, command_config,
 };
 use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+use redis::{IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisResult};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
@@ -84,11 +84,13 @@ impl<B: Brain> World<B> {
     /// A builder of a client of these servers.
     pub fn client(&self) -> ClientBuilder {
         let urls = (0..self.shared.nodes).map(|node| format!("redis://node:{}", 1 + node));
-        leasehold::Client::builder().name("fuzz").nodes(urls).seams(
-            Arc::new(self.clone()),
-            Arc::new(self.clone()),
-            Arc::new(self.clone()),
-        )
+        self.seams(leasehold::Client::builder().nodes(urls))
+    }
+
+    /// The same builder, for a client in this world.
+    pub fn seams(&self, builder: ClientBuilder) -> ClientBuilder {
+        let [network, time] = [self.clone(), self.clone()];
+        builder.name("fuzz").seams(Arc::new(network), Arc::new(time), Arc::new(self.clone()))
     }
 
     /// The client's end of a new connection.
@@ -140,12 +142,19 @@ impl<B: Brain> World<B> {
                     (None, Line::Subscriptions) => {
                         outlet.send(&crate::brain::subscription_reply(&request));
                     }
-                    (None, Line::Commands) if met => self.brain().question(ask),
+                    (None, Line::Commands) if met || is_about_others(&request) => {
+                        self.brain().question(ask);
+                    }
                     (None, Line::Commands) => outlet.send(&well(node, &request).encode()),
                 }
             }
         }
     }
+}
+
+/// Whether a server is asked about others: a handshake does not do that.
+fn is_about_others(request: &Request) -> bool {
+    ["CLUSTER", "SENTINEL", "PUBSUB"].into_iter().any(|verb| request.is(verb))
 }
 
 async fn write(mut writer: WriteHalf<DuplexStream>, mut out: mpsc::UnboundedReceiver<Out>) {
@@ -165,21 +174,35 @@ async fn write(mut writer: WriteHalf<DuplexStream>, mut out: mpsc::UnboundedRece
 
 impl<B: Brain> Network for World<B> {
     fn connector(&self, address: &str) -> Arc<dyn Connector> {
-        let port: usize = address.rsplit(':').next().expect("a port").parse().expect("a number");
-        Arc::new(Door { world: self.clone(), node: port - 1 })
+        let port = address.strip_prefix("redis://node:").and_then(|port| port.parse().ok());
+        let node = port.filter(|port| (1..=self.shared.nodes).contains(port)).map(|port| port - 1);
+        Arc::new(Door { world: self.clone(), address: address.to_owned(), node })
     }
 }
 
 struct Door<B> {
     world: World<B>,
-    node: usize,
+    address: String,
+    /// `None`: nobody is there.
+    node: Option<usize>,
+}
+
+impl<B: Brain> Door<B> {
+    fn open(&self, line: Line) -> RedisResult<DuplexStream> {
+        self.world.brain().dialled(&self.address);
+        match self.node {
+            Some(node) => Ok(self.world.open(node, line)),
+            None => Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into()),
+        }
+    }
 }
 
 impl<B: Brain> Connector for Door<B> {
     fn commands(&self, lost: Arc<Notify>) -> Connecting<MultiplexedConnection> {
-        let stream = self.world.open(self.node, Line::Commands);
+        let stream = self.open(Line::Commands);
         let config = command_config(lost);
         Box::pin(async move {
+            let stream = stream?;
             let login = login(ProtocolVersion::RESP3);
             let (connection, driver) =
                 MultiplexedConnection::new_with_config(&login, stream, config).await?;
@@ -189,8 +212,8 @@ impl<B: Brain> Connector for Door<B> {
     }
 
     fn subscriptions(&self) -> Connecting<PubSub> {
-        let stream = self.world.open(self.node, Line::Subscriptions);
-        Box::pin(async move { PubSub::new(&login(ProtocolVersion::RESP2), stream).await })
+        let stream = self.open(Line::Subscriptions);
+        Box::pin(async move { PubSub::new(&login(ProtocolVersion::RESP2), stream?).await })
     }
 }
 
