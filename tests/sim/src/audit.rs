@@ -24,6 +24,8 @@ pub struct Audit {
     pub all_is_heard: bool,
     /// Queues keep their order: no older one takes their place.
     pub ordered: bool,
+    /// The nodes are a cluster: what one of them has goes to others.
+    pub one_keyspace: bool,
 }
 
 /// For how long a node said yes to a lease, and when it did last.
@@ -51,6 +53,7 @@ impl Default for Audit {
             lines: Lines::default(),
             all_is_heard: false,
             ordered: true,
+            one_keyspace: false,
         }
     }
 }
@@ -59,8 +62,10 @@ impl Audit {
     /// A process wrote a command to a node.
     pub fn written(&mut self, history: &History, host: usize, node: usize, command: &Command) {
         let Some((name, lease)) = self.about(command) else { return };
-        let key = (node, lease);
+        let key = (self.keyspace_of(node), lease);
         match &*name {
+            // They change nothing where nothing is, and are sent again if they were redirected.
+            "lock_renew" | "fence_raise" if self.one_keyspace => {}
             "lock_release" => {
                 self.releasing.insert(key);
             }
@@ -75,6 +80,11 @@ impl Audit {
             }
             _ => {}
         }
+    }
+
+    /// The nodes of a cluster count as one.
+    fn keyspace_of(&self, node: usize) -> usize {
+        if self.one_keyspace { 0 } else { node }
     }
 
     /// The script of a command, and the lease that it is about.
@@ -112,7 +122,7 @@ impl Audit {
             self.granted_by_letter(&mut history, node, &letter, clock_of(&letter.lease));
         }
         let Some(name) = self.names.get(&ran.hash) else { return };
-        let key = (node, lease.clone());
+        let key = (self.keyspace_of(node), lease.clone());
         if name == "lock_release" {
             // Whatever it found: nothing is there now.
             self.granted.remove(&key);
@@ -172,10 +182,11 @@ impl Audit {
             history.checker.supported(lease, node, end(clock, *ttl_ms));
         }
         // A replica that took over may not know that the request has left the queue.
-        if self.releasing.contains(&(node, lease.clone())) {
+        let key = (self.keyspace_of(node), lease.clone());
+        if self.releasing.contains(&key) {
             return;
         }
-        self.granted.insert((node, lease.clone()), Term { at: history.now, ttl_ms: *ttl_ms });
+        self.granted.insert(key, Term { at: history.now, ttl_ms: *ttl_ms });
     }
 
     /// A script left a lock's queue on a node with these entries, if it has one. `heard` are the channels that somebody

@@ -1,7 +1,8 @@
 //! Clients, network and servers in one thread, with all that is random drawn from one seed.
 //!
 //! * [`server`]: a server that runs the library's Lua text on keys, channels and a clock of its own.
-//! * [`network`] and [`world`]: the two ends of every connection, and what lies between them.
+//! * [`network`] and [`world`]: the two ends of every connection, and what lies between them. [`moves`]: slots of a cluster
+//!   that go from one server to another.
 //! * [`host`]: a process, with a runtime and a clock of its own; it can be stopped, and killed.
 //! * [`nemesis`]: faults. [`workload`]: what the processes do. [`scenario`]: how the two come together.
 //!   [`shapes`]: which scenarios there are. [`scene`]: a small world for a single test.
@@ -12,6 +13,7 @@ pub mod checker;
 pub mod history;
 pub mod host;
 pub mod lines;
+pub mod moves;
 pub mod nemesis;
 pub mod network;
 pub mod outcome;

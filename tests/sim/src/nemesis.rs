@@ -2,6 +2,7 @@
 
 use crate::rng::Rng;
 use crate::server::LinkId;
+use crate::workload::lock_name;
 use crate::world::{Fate, World};
 
 /// A kind of fault.
@@ -37,6 +38,8 @@ pub enum Fault {
     FailOver,
     /// A server's replica takes over, while the server lives on for clients that are connected to it.
     FailOverUnfenced,
+    /// The slot of a lock goes to another server, while the lock is held, free or waited for.
+    MoveSlot,
     /// A server forgets its scripts.
     FlushScripts,
     /// A server's clock is set back.
@@ -77,6 +80,7 @@ impl Fault {
             Self::Lag => "fault_lag",
             Self::FailOver => "fault_fail_over",
             Self::FailOverUnfenced => "fault_fail_over_unfenced",
+            Self::MoveSlot => "fault_move_slot",
             Self::FlushScripts => "fault_flush_scripts",
             Self::StepBack => "fault_step_back",
             Self::StepForward => "fault_step_forward",
@@ -196,6 +200,11 @@ impl Nemesis {
             Fault::FailOverUnfenced => {
                 world.fail_over(node, 0, Fate::LivesOn { ms: 1 + rng.skewed(4000) });
             }
+            Fault::MoveSlot => {
+                let lock = lock_name(rng.below(LOCKS) as usize);
+                let pace = 1 + rng.skewed(500);
+                world.begin_move(lock.as_bytes(), node, pace)?;
+            }
             Fault::FlushScripts => world.nodes[node].server.flush_scripts(),
             Fault::StepBack => {
                 let by = rng.skewed(MOST_STEPPED_US);
@@ -266,5 +275,7 @@ fn any_link(rng: &mut Rng, world: &World) -> Option<LinkId> {
     world.links.keys().nth(at).copied()
 }
 
+/// How many locks move.
+const LOCKS: u64 = 4;
 /// How far a server's clock is set at once at most.
 const MOST_STEPPED_US: u64 = 3_000_000;

@@ -32,6 +32,7 @@ pub fn covered() -> Vec<Scenario> {
         Scenario { name: "five-servers", nodes: 5, ..long_quarantine() },
         forgetful_servers(),
         failovers(),
+        resharding(),
         long_leases(),
         Scenario { name: "three-long-leases", nodes: 3, ..long_leases() },
         Scenario {
@@ -104,6 +105,7 @@ pub fn one_server() -> Scenario {
         ttl_ms: 2000,
         quarantine_ms: None,
         replicated: false,
+        cluster: false,
         durable: true,
         faults: NETWORK_AND_CRASHES,
         every_ms: 500,
@@ -168,6 +170,19 @@ fn failovers() -> Scenario {
     }
 }
 
+/// The masters of a cluster, between which the slots of locks move.
+fn resharding() -> Scenario {
+    Scenario {
+        name: "resharding",
+        nodes: 3,
+        cluster: true,
+        locks: 4,
+        faults: RESHARDING,
+        every_ms: 300,
+        ..one_server()
+    }
+}
+
 fn long_quarantine() -> Scenario {
     Scenario {
         name: "long-quarantine",
@@ -220,6 +235,7 @@ const FORGETFUL: &[(Fault, u64)] = &[
 ];
 const FAILOVERS: &[(Fault, u64)] =
     faults![(Fault::Lag, 20), (Fault::FailOver, 10), (Fault::CrashEmpty, 2)];
+const RESHARDING: &[(Fault, u64)] = faults![(Fault::Crash, 3), (Fault::MoveSlot, 40)];
 const UNFENCED: &[(Fault, u64)] = faults![(Fault::Lag, 20), (Fault::FailOverUnfenced, 10)];
 const CLEARED: &[(Fault, u64)] =
     faults![(Fault::Crash, 5), (Fault::ClearOne, 20), (Fault::ClearAll, 10)];

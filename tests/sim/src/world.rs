@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use crate::audit::Audit;
 use crate::history::History;
 use crate::host::Host;
+use crate::moves::Move;
 use crate::network::{Pipe, State};
 use crate::rng::Rng;
 use crate::server::{LinkId, Replica, Server};
@@ -25,6 +26,8 @@ pub struct World {
     /// What lies between a host and a node.
     pub paths: BTreeMap<(usize, usize), Path>,
     pub audit: Audit,
+    /// The slots that move, if the nodes are a cluster.
+    pub moves: Vec<Move>,
     events: BTreeMap<(u64, u64), Event>,
     sequence: u64,
     next_link: LinkId,
@@ -147,6 +150,7 @@ impl World {
             links: BTreeMap::new(),
             paths: BTreeMap::new(),
             audit: Audit::default(),
+            moves: Vec::new(),
             events: BTreeMap::new(),
             sequence: 0,
             next_link: 0,
@@ -189,6 +193,7 @@ impl World {
         self.now += 1;
         self.history.lock().now = self.now;
         self.replicate();
+        self.go_on_moving();
         for host in 0..self.hosts.len() {
             self.hosts[host].run_to(self.now);
             self.collect(host);
@@ -368,8 +373,19 @@ impl World {
             let left = queue.map(|key| server.keys(now_us, |keys| keys.ranked(key)));
             self.audit.queued(&self.history, node, ran, left, &server.channels());
         }
+        if done.redirected {
+            self.history.count("redirects");
+        }
+        let mut pushes = done.pushes;
+        if self.nodes[node].server.shard.is_some() {
+            let published = done.ran.iter().flat_map(|ran| &ran.published);
+            for message in published {
+                let others = self.nodes.iter_mut().enumerate().filter(|(other, _)| *other != node);
+                pushes.extend(others.flat_map(|(_, other)| other.server.relay(message)));
+            }
+        }
         self.send_down(id, Down::Bytes(done.reply));
-        for (link, bytes) in done.pushes {
+        for (link, bytes) in pushes {
             self.send_down(link, Down::Bytes(bytes));
         }
         for link in done.closed {
@@ -575,6 +591,7 @@ impl World {
             self.restarted(node, keeps_data);
             self.promoted(node);
         }
+        self.end_moves();
         let ids: Vec<LinkId> = self.links.keys().copied().collect();
         for id in ids {
             self.links.get_mut(&id).expect("it was there").late_until = 0;

@@ -90,6 +90,21 @@ fn failovers_that_lose_writes_let_nobody_in_beside_the_holder() {
     assert!(failovers > 100 && reclaims > 10, "{failovers} failovers, {reclaims} put back");
 }
 
+/// Held, free and waited for, in a network that fails.
+#[test]
+fn slots_that_move_let_nobody_in_beside_the_holder_and_lose_no_release() {
+    let (mut moves, mut redirects) = (0, 0);
+    for seed in 1..=3 {
+        let outcome = shapes::named("resharding").expect("there is one").run(seed, 4);
+        outcome.expect_no_surprise();
+        println!("{}", outcome.line());
+        assert!(outcome.counts["holds"] > 100, "{}", outcome.line());
+        moves += outcome.counts["fault_move_slot"];
+        redirects += outcome.counts["redirects"];
+    }
+    assert!(moves > 100 && redirects > 500, "{moves} moves, {redirects} redirects");
+}
+
 #[test]
 fn without_the_grace_or_a_fence_a_failover_lets_two_in() {
     for name in ["failovers-without-grace", "old-master-lives-on"] {

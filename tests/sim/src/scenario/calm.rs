@@ -94,7 +94,13 @@ impl Run<'_> {
         for (lock, taken_at) in taken_at.iter_mut().enumerate() {
             let name = lock_name(lock);
             let is_free = |node: &usize| self.world.lease_at(*node, name.as_bytes()).is_none();
-            if nodes.clone().filter(is_free).count() < history.checker.majority {
+            let free = nodes.clone().filter(is_free).count();
+            // In a cluster, it is on one of them.
+            let needed = match self.scenario.cluster {
+                true => nodes.len(),
+                false => history.checker.majority,
+            };
+            if free < needed {
                 *taken_at = now;
                 continue;
             }
@@ -148,9 +154,14 @@ impl Run<'_> {
                 continue;
             };
             let stats = client.stats();
+            // A client has two for each node of a cluster that it uses, one for the map, and the watchdog.
+            let idle_tasks = match self.scenario.cluster {
+                true => stats.tasks <= 2 + 2 * self.scenario.nodes,
+                false => stats.tasks == self.idle_tasks,
+            };
             let idle = (stats.gates, stats.waiters, stats.subscriptions, stats.owed_releases)
                 == (0, 0, 0, 0)
-                && stats.tasks == self.idle_tasks;
+                && idle_tasks;
             if !idle {
                 left.push(format!("h{}: {stats:?}, idle: {} tasks", process.host, self.idle_tasks));
             }
@@ -196,8 +207,9 @@ impl Run<'_> {
             let names = keys.names();
             names.iter().flat_map(|name| keys.ranked(name)).collect::<Vec<_>>()
         });
-        if self.scenario.replicated {
-            // A replica that took over may have entries of requests that have left the queue.
+        if self.scenario.replicated || self.scenario.cluster {
+            // A replica that took over may have entries of requests that have left the queue. Those that moved with a slot
+            // were given up: they are passed over when their turn comes.
             return Vec::new();
         }
         let clients_end = self.scenario.faults.iter().any(|(fault, _)| *fault == Fault::EndClient);

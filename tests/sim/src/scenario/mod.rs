@@ -32,6 +32,8 @@ pub struct Scenario {
     pub quarantine_ms: Option<u64>,
     /// The only server has a replica.
     pub replicated: bool,
+    /// The servers are the masters of a cluster.
+    pub cluster: bool,
     /// The servers say that they write everything to disk at once.
     pub durable: bool,
     pub faults: &'static [(Fault, u64)],
@@ -97,19 +99,23 @@ impl<'a> Run<'a> {
         }
         let is_cleared =
             |found: &(Fault, u64)| matches!(found.0, Fault::ClearOne | Fault::ClearAll);
+        if scenario.cluster {
+            world.join();
+        }
         world.history.lock().checker.lenient =
             scenario.expected.contains(&Rule::Exclusion) || scenario.faults.iter().any(is_cleared);
         world.audit.all_is_heard =
             scenario.faults.iter().all(|(fault, _)| *fault == Fault::ClearSpare);
-        world.audit.ordered = !scenario.replicated;
+        // A queue that moves loses the places of those who wait.
+        world.audit.ordered = !scenario.replicated && !scenario.cluster;
         let ttl = Duration::from_millis(scenario.ttl_ms);
         let workload = Workload {
             locks: scenario.locks,
             ttl,
             response_timeout: (ttl / 4).min(LONGEST_ANSWER),
             force_unlocks: scenario.force_unlocks,
-            // Several servers share no order.
-            fair: if scenario.nodes == 1 { 200 } else { 0 },
+            // Several masters share no order.
+            fair: if scenario.nodes == 1 || scenario.cluster { 200 } else { 0 },
             keepers: scenario.keepers,
             longer: scenario.longer,
             resting: Arc::default(),
@@ -285,7 +291,11 @@ async fn connect(
     process: &Arc<Process>,
     workload: &Workload,
 ) -> Result<Client, Error> {
-    builder(process, scenario.nodes)
+    let builder = match scenario.cluster {
+        true => in_world(process, Client::builder().cluster((0..scenario.nodes).map(address))),
+        false => builder(process, scenario.nodes),
+    };
+    builder
         .ttl(workload.ttl)
         .response_timeout(workload.response_timeout)
         .restart_quarantine(scenario.quarantine())
@@ -295,9 +305,12 @@ async fn connect(
 
 /// A client of a process, in this world instead of the real one.
 pub fn builder(process: &Process, nodes: usize) -> ClientBuilder {
+    in_world(process, Client::builder().nodes((0..nodes).map(address)))
+}
+
+fn in_world(process: &Process, builder: ClientBuilder) -> ClientBuilder {
     let network = Arc::new(Cables { desk: process.desk.clone() });
-    Client::builder()
-        .nodes((0..nodes).map(address))
+    builder
         .name(client_name(process.host, process.generation))
         .connect_timeout(Duration::from_millis(CONNECT_MS))
         .seams(network, process.clock.clone(), process.entropy.clone())

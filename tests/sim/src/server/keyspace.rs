@@ -19,6 +19,12 @@ struct Entry {
     expires_at_ms: Option<i64>,
 }
 
+/// A key on its way to another server.
+pub struct Taken {
+    data: Data,
+    left_ms: Option<i64>,
+}
+
 #[derive(Clone, Debug)]
 enum Data {
     Text(Vec<u8>),
@@ -90,6 +96,24 @@ impl Keyspace {
             Some(Entry { data: Data::Hash(fields), .. }) => fields.clone().into_iter().collect(),
             _ => Vec::new(),
         }
+    }
+
+    pub fn is_there(&mut self, key: &[u8]) -> bool {
+        self.entry(key).is_some()
+    }
+
+    /// Takes a key away, with what is left of its time.
+    pub fn take(&mut self, key: &[u8]) -> Option<Taken> {
+        let now = self.now_ms();
+        self.entry(key)?;
+        let Entry { data, expires_at_ms } = self.entries.remove(key)?;
+        Some(Taken { data, left_ms: expires_at_ms.map(|at| at - now) })
+    }
+
+    /// Puts a key where it was taken to.
+    pub fn put(&mut self, key: &[u8], Taken { data, left_ms }: Taken) {
+        let expires_at_ms = left_ms.map(|left| self.now_ms() + left);
+        self.entries.insert(key.to_vec(), Entry { data, expires_at_ms });
     }
 
     /// Nothing is left.

@@ -3,6 +3,7 @@
 pub mod keyspace;
 mod lua;
 pub mod resp;
+pub mod shard;
 mod sorted;
 
 use std::cell::RefCell;
@@ -12,6 +13,7 @@ use std::rc::Rc;
 use self::keyspace::{Keyspace, arity};
 use self::lua::Scripts;
 use self::resp::Value;
+use self::shard::Shard;
 use crate::rng::Rng;
 use crate::wire::Command;
 
@@ -35,6 +37,10 @@ pub struct Server {
     replica: bool,
     /// Whether it says that it writes everything to a disk at once. What becomes of its data has nothing to do with it.
     pub durable: bool,
+    /// Its part in a cluster, if it is in one.
+    pub shard: Option<Shard>,
+    /// The command that runs came behind ASKING.
+    asking: bool,
     rng: Rng,
 }
 
@@ -60,6 +66,8 @@ pub struct Core {
 struct Session {
     client_id: i64,
     resp3: bool,
+    /// It said ASKING just before.
+    asking: bool,
 }
 
 /// What came of a command.
@@ -72,6 +80,8 @@ pub struct Executed {
     pub closed: Vec<LinkId>,
     /// The script that ran, if it was one.
     pub ran: Option<Ran>,
+    /// It did not run, since its keys are on another server of the cluster, or on their way.
+    pub redirected: bool,
 }
 
 /// A message: its channel and its text.
@@ -107,6 +117,8 @@ impl Server {
             had_another: false,
             replica: false,
             durable: false,
+            shard: None,
+            asking: false,
             rng,
         }
     }
@@ -173,7 +185,7 @@ impl Server {
     pub fn accept(&mut self, link: LinkId) {
         let client_id = self.next_client_id;
         self.next_client_id += 1;
-        self.sessions.insert(link, Session { client_id, resp3: false });
+        self.sessions.insert(link, Session { client_id, resp3: false, asking: false });
     }
 
     /// The connection is gone, for whatever reason.
@@ -206,12 +218,18 @@ impl Server {
         self.core.borrow().subscribers.keys().cloned().collect()
     }
 
+    /// Tells its subscribers what was published on another server of the cluster.
+    pub fn relay(&mut self, (channel, message): &Message) -> Vec<(LinkId, Vec<u8>)> {
+        let mut core = self.core.borrow_mut();
+        core.publish(channel, message);
+        std::mem::take(&mut core.pushes)
+    }
+
     /// Runs one command that came on `link`.
     pub fn execute(&mut self, link: LinkId, command: &Command, now_us: u64) -> Executed {
         let mut done = Executed::default();
-        if !self.sessions.contains_key(&link) {
-            return done;
-        }
+        let Some(session) = self.sessions.get_mut(&link) else { return done };
+        self.asking = std::mem::take(&mut session.asking);
         self.core.borrow_mut().keys.now_us = now_us;
         let name = lower(&command[0]);
         let args = &command[1..];
@@ -251,6 +269,11 @@ impl Server {
             }
             "ping" => Value::Status("PONG".to_owned()),
             "select" => Value::ok(),
+            "asking" => {
+                self.sessions.entry(link).and_modify(|session| session.asking = true);
+                Value::ok()
+            }
+            "cluster" => self.cluster(args),
             _ => self.core.borrow_mut().run(name, args),
         }
     }
@@ -289,8 +312,9 @@ impl Server {
         let uptime =
             (self.core.borrow().keys.now_us.saturating_sub(self.started_at_us)) / 1_000_000;
         let aof = u8::from(self.durable);
+        let mode = if self.shard.is_some() { "cluster" } else { "standalone" };
         format!(
-            "# Server\r\nredis_version:{VERSION}\r\nrun_id:{}\r\nuptime_in_seconds:{uptime}\r\n\
+            "# Server\r\nredis_version:{VERSION}\r\nredis_mode:{mode}\r\nrun_id:{}\r\nuptime_in_seconds:{uptime}\r\n\
              # Persistence\r\nloading:0\r\naof_enabled:{aof}\r\n\
              # Replication\r\nrole:{}\r\nconnected_slaves:0\r\nmaster_replid:{}\r\nmaster_replid2:{}\r\n",
             self.run_id,
@@ -298,6 +322,16 @@ impl Server {
             self.history,
             if self.had_another { "1" } else { "0" }.repeat(40),
         )
+    }
+
+    fn cluster(&self, args: &[Vec<u8>]) -> Value {
+        let word = args.first().map(|word| lower(word)).unwrap_or_default();
+        match (&self.shard, &*word) {
+            (Some(shard), "slots") => shard.slots(),
+            (Some(shard), "info") => Value::Verbatim(shard.info()),
+            (Some(_), _) => Value::error("ERR unknown subcommand of CLUSTER"),
+            (None, _) => Value::error("ERR This instance has cluster support disabled"),
+        }
     }
 
     fn config(&self, args: &[Vec<u8>]) -> Value {
@@ -349,6 +383,13 @@ impl Server {
         };
         if count > rest.len() {
             return Value::error("ERR Number of keys can't be greater than number of args");
+        }
+        let is_there = |key: &[u8]| self.core.borrow_mut().keys.is_there(key);
+        let shard = self.shard.as_ref();
+        let refusal = shard.and_then(|it| it.refusal(&rest[..count], self.asking, is_there));
+        if let Some(refusal) = refusal {
+            done.redirected = true;
+            return refusal;
         }
         let (hash, body) = if name == "eval" {
             let hash = sha1(what);
