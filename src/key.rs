@@ -211,6 +211,8 @@ mod tests {
             "leasehold_queue:{n}",
             "leasehold_permit_queue:{n}",
             "leasehold_leader:{n}",
+            "leasehold_mark",
+            "leasehold_mark:{n}",
         ];
         for name in ["", &too_long].into_iter().chain(derived) {
             assert!(lock_name_problem(name).is_some(), "{name:?} was accepted");

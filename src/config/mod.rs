@@ -59,7 +59,6 @@ impl Config {
     pub(crate) fn check(&self) -> Result<(), Error> {
         Error::check_name(&self.name, key::client_name_problem(&self.name))?;
         Error::check_name(&self.name_prefix, key::name_prefix_problem(&self.name_prefix))?;
-        self.deployment.check()?;
         if self.synced > 0 && self.deployment.is_quorum() {
             return Err(Error::SingleServerOnly {
                 what: "`synced`",
@@ -210,6 +209,12 @@ mod tests {
     /// Returns the problem, or an empty string.
     fn problem(config: Config) -> String {
         config.check().map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn replicas_have_a_third_of_the_response_timeout() {
+        let config = Config { response_timeout: 900 * MILLISECOND, ..Config::default() };
+        assert_eq!(config.sync_timeout(), 300 * MILLISECOND);
     }
 
     #[test]

@@ -227,6 +227,9 @@ mod tests {
         assert_eq!((&*watched.master, servers.db()), ("m", 7));
         assert_eq!(servers.password(), Some("c,nary"));
         assert_eq!(watched.sentinels[0].info.redis_settings().password(), None);
+        let mut with_login = one("redis+sentinel://a/m");
+        with_login.access().login = Some(("u".into(), "canary".into()));
+        assert!(problem(&with_login).contains("URL"), "{}", problem(&with_login));
         let (deployment, places) = one("redis+cluster://a,b:1").places().expect("a valid URL");
         assert_eq!((deployment, places.len()), (Deployment::Cluster, 2));
         for (url, why) in [
