@@ -6,6 +6,7 @@
 //!
 //! The server is private and ends with the run. Rows with several processes start this program again.
 
+mod aim;
 mod by_hand;
 mod bystanders;
 mod clock;
@@ -15,6 +16,7 @@ mod figures;
 mod free;
 mod held;
 mod inside;
+mod machine;
 mod processes;
 mod quorum;
 mod relay;
@@ -32,6 +34,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::Client;
 
+use machine::machine;
 use quorum::Last;
 use server::Server;
 use table::{Figure, Table};
@@ -168,22 +171,6 @@ impl Bench {
     fn span(&self, span: Duration) -> Duration {
         if self.quick { span / 4 } else { span }
     }
-}
-
-fn machine() -> String {
-    let system = rustix::system::uname();
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let model = std::fs::read_to_string("/proc/cpuinfo")
-        .unwrap_or_default()
-        .lines()
-        .find_map(|line| Some(line.strip_prefix("model name")?.split_once(": ")?.1.to_owned()))
-        .map_or(String::new(), |model| format!(" ({model})"));
-    format!(
-        "{cores} cores{model}, {} {} {}",
-        system.sysname().to_string_lossy(),
-        system.release().to_string_lossy(),
-        system.machine().to_string_lossy(),
-    )
 }
 
 const ROWS: std::ops::RangeInclusive<u8> = 1..=19;

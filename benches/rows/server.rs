@@ -11,6 +11,7 @@ use redis::{AsyncConnectionConfig, RedisResult};
 
 use crate::Outcome;
 use crate::clock::{self, Window};
+use crate::machine;
 
 /// A server on a free port of 127.0.0.1 that keeps nothing on disk, stopped when this is dropped.
 ///
@@ -93,13 +94,7 @@ impl Server {
     }
 
     pub(crate) async fn version(&self) -> Outcome<String> {
-        let info = self.info("server").await?;
-        let find =
-            |key: &str| info.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
-        Ok(match (find("valkey_version"), find("redis_version")) {
-            (Some(version), _) => format!("Valkey {}", version.trim()),
-            (None, version) => format!("Redis {}", version.unwrap_or("of some version").trim()),
-        })
+        Ok(machine::server(&self.info("server").await?))
     }
 
     /// What it does in the window.

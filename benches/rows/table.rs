@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+pub(crate) use crate::aim::Aim;
 use crate::figures::{Unit, median};
 
 /// One figure of one round.
@@ -11,16 +12,6 @@ pub(crate) struct Figure {
     floor: Option<f64>,
     ours: f64,
     aim: Option<Aim>,
-}
-
-/// What a figure should be.
-#[derive(Clone, Copy)]
-pub(crate) enum Aim {
-    Under(f64),
-    AtMost(f64),
-    Over(f64),
-    RatioUnder(f64),
-    RatioOver(f64),
 }
 
 impl Figure {
@@ -117,27 +108,5 @@ impl fmt::Display for Line {
             shown(ours, self.unit),
             shown(ratio, Unit::Number),
         )
-    }
-}
-
-impl Aim {
-    fn is_met(self, ours: Option<f64>, ratio: Option<f64>) -> bool {
-        match self {
-            Self::Under(most) => ours.is_some_and(|ours| ours < most),
-            Self::AtMost(most) => ours.is_some_and(|ours| ours <= most),
-            Self::Over(least) => ours.is_some_and(|ours| ours > least),
-            Self::RatioUnder(most) => ratio.is_some_and(|ratio| ratio < most),
-            Self::RatioOver(least) => ratio.is_some_and(|ratio| ratio > least),
-        }
-    }
-
-    fn show(self, unit: Unit) -> String {
-        match self {
-            Self::Under(most) => format!("under {}", unit.show(most)),
-            Self::AtMost(most) => format!("at most {}", unit.show(most)),
-            Self::Over(least) => format!("over {}", unit.show(least)),
-            Self::RatioUnder(most) => format!("ratio under {most}"),
-            Self::RatioOver(least) => format!("ratio over {least}"),
-        }
     }
 }

@@ -35,7 +35,7 @@ impl Version {
     }
 
     /// The helper's classes and libraries, built once in the life of this process.
-    fn class_path(self) -> &'static str {
+    pub(crate) fn class_path(self) -> &'static str {
         static BUILT: [OnceLock<String>; 3] = [const { OnceLock::new() }; 3];
         BUILT[self as usize].get_or_init(|| build(self))
     }
@@ -104,6 +104,8 @@ impl Java {
         let mut process = Command::new("java")
             .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
             .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
+            // After a failover it says in forty lines, again and again, that no replica has a renewal.
+            .arg("-Dorg.slf4j.simpleLogger.log.org.redisson.renewal=off")
             .args(["-cp", class_path, "leasehold.interop.Helper"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

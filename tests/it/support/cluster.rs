@@ -222,7 +222,15 @@ impl Cluster {
 
     /// Makes a replica the master of its shard, as an operator does, and waits until it is.
     pub(crate) async fn fail_over(&self, shard: usize) {
-        let replica = self.replica(shard);
+        self.promote(self.replica(shard)).await;
+    }
+
+    /// The same with any server that is a replica now and has everything.
+    pub(crate) async fn promote(&self, replica: &Server) {
+        eventually(LIMIT, "it follows its master", async || {
+            info(replica, "replication").await.contains("master_link_status:up")
+        })
+        .await;
         replica.command(&["CLUSTER", "FAILOVER"]).await;
         eventually(LIMIT, "the replica is the master", async || {
             info(replica, "replication").await.contains("role:master")

@@ -169,11 +169,19 @@ impl Deployment {
 
     /// Waits for the first of the Sentinels that reports a switch, from the time of this call on.
     pub(crate) async fn first_report(&self) -> impl Future<Output = Instant> + use<> {
+        self.first_report_of("+switch-master").await
+    }
+
+    /// Waits for the first of the Sentinels that reports this event, from the time of this call on.
+    pub(crate) async fn first_report_of(
+        &self,
+        event: &str,
+    ) -> impl Future<Output = Instant> + use<> {
         let mut listening = JoinSet::new();
         for sentinel in &self.sentinels {
             let client = redis::Client::open(sentinel.url()).expect("a URL");
             let mut reports = client.get_async_pubsub().await.expect("the Sentinel accepts it");
-            reports.subscribe("+switch-master").await.expect("subscribed");
+            reports.subscribe(event).await.expect("subscribed");
             listening.spawn(async move {
                 reports.on_message().next().await.expect("it still runs");
                 Instant::now()

@@ -12,6 +12,8 @@ mod clock;
 #[allow(dead_code)]
 mod figures;
 mod locks;
+#[path = "../../../rows/machine.rs"]
+mod machine;
 mod mixed;
 mod peer;
 mod promises;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::Outcome;
 use crate::cell::{Bench, Row};
+use crate::machine::machine;
 use crate::mixed::{self, Together};
 use crate::peer::{Peer, Program};
 use crate::promises;
@@ -116,22 +117,6 @@ async fn round(
             }
         }
     }
-}
-
-fn machine() -> String {
-    let system = rustix::system::uname();
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let model = std::fs::read_to_string("/proc/cpuinfo")
-        .unwrap_or_default()
-        .lines()
-        .find_map(|line| Some(line.strip_prefix("model name")?.split_once(": ")?.1.to_owned()))
-        .map_or(String::new(), |model| format!(" ({model})"));
-    format!(
-        "{cores} cores{model}, {} {} {}",
-        system.sysname().to_string_lossy(),
-        system.release().to_string_lossy(),
-        system.machine().to_string_lossy(),
-    )
 }
 
 /// A run ends with the round that fits in here.
