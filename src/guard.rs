@@ -44,7 +44,7 @@ impl Guard {
     /// Returns the lock as the bodies of `run` know it.
     pub(crate) fn key(&self) -> LockKey<'_> {
         let gate = &self.hold().gate;
-        LockKey { client: gate.engine.key(), name: gate.kind.name() }
+        LockKey { client: gate.engine.key(), name: &gate.name }
     }
 
     /// Keeps the lock taken for `min_hold` from now, even if the guard is dropped earlier.
@@ -74,7 +74,7 @@ impl Guard {
 
     /// Returns the lock's name.
     pub fn name(&self) -> &str {
-        self.hold().gate.kind.name()
+        &self.hold().gate.name
     }
 
     /// Returns the fencing token, which is higher than that of every earlier hold of this lock. Nested guards share it.
@@ -101,7 +101,7 @@ impl Guard {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let hold = self.hold();
         let checked = hold.lease.check(hold.gate.engine.clock.now());
-        checked.map_err(|reason| Error::lost(hold.gate.kind.name(), reason))
+        checked.map_err(|reason| Error::lost(&hold.gate.name, reason))
     }
 
     /// Returns how long the lock is certainly held if nothing renews it; zero if it is lost.
@@ -176,7 +176,7 @@ impl Guard {
     pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Error> {
         tokio::select! {
             biased;
-            reason = self.lost() => Err(Error::lost(self.hold().gate.kind.name(), reason)),
+            reason = self.lost() => Err(Error::lost(&self.hold().gate.name, reason)),
             output = future => Ok(output),
         }
     }
@@ -189,7 +189,7 @@ impl Guard {
     pub fn reenter(&self) -> Result<Self, Error> {
         match self.entry.again() {
             Ok(entry) => Ok(Self { entry }),
-            Err(reason) => Err(Error::lost(self.hold().gate.kind.name(), reason)),
+            Err(reason) => Err(Error::lost(&self.hold().gate.name, reason)),
         }
     }
 
@@ -238,7 +238,7 @@ impl Guard {
     pub(crate) async fn give_back(&mut self) -> Result<(), Error> {
         let hold = self.hold().clone();
         let gate = &hold.gate;
-        let lock = gate.kind.name();
+        let lock = &gate.name;
         let lost = |reason| Err(Error::lost(lock, reason));
         match self.entry.leave() {
             Departure::Nested | Departure::HandedOff => Ok(()),
@@ -273,7 +273,7 @@ pub struct Lost {
 
 impl Lost {
     pub(crate) fn lock(&self) -> &Arc<str> {
-        self.hold.gate.kind.name()
+        &self.hold.gate.name
     }
 }
 
@@ -291,6 +291,6 @@ impl Future for Lost {
 
 impl fmt::Debug for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lost").field("lock", self.hold.gate.kind.name()).finish()
+        f.debug_struct("Lost").field("lock", &self.hold.gate.name).finish()
     }
 }

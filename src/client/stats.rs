@@ -101,7 +101,7 @@ impl HeldLock {
         let mut holds: Vec<Self> = engine
             .gates()
             .iter()
-            .filter_map(|gate| gate.current_hold())
+            .flat_map(|gate| gate.current_holds())
             .filter_map(|hold| Self::of(&hold))
             .collect();
         holds.sort_by_key(|hold| std::cmp::Reverse(hold.held_for));
@@ -118,7 +118,7 @@ impl HeldLock {
         }
         let held_for = now.since(hold.since);
         Some(Self {
-            name: hold.gate.kind.name().clone(),
+            name: hold.gate.name.clone(),
             owner: hold.owner.clone(),
             holder: Holder::new(hold.lease.id().0.clone()),
             token: hold.token,

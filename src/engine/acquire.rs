@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::gate::{Arrived, Attempted, Claim, Engine, Entry, Gate, Request, Until, Waiting};
-use super::kind::Kind;
 use super::lease::Missing;
 use super::quorum::{Outcome, Renewal};
 use crate::clock::Timestamp;
@@ -19,27 +18,19 @@ pub(crate) struct Acquired {
 }
 
 /// Takes a lock, or says by `request.until` why not.
-pub(crate) async fn acquire(
-    engine: &Arc<Engine>,
-    kind: &Arc<dyn Kind>,
-    request: Request,
-) -> Result<Acquired, Error> {
+pub(crate) async fn acquire(engine: &Arc<Engine>, request: Request) -> Result<Acquired, Error> {
     let (entry, contended) = match request.until {
-        Until::Once => (Box::pin(attempt(engine, kind, &request)).await?, false),
-        Until::At(_) | Until::Ever => wait(engine, kind, &request).await?,
+        Until::Once => (Box::pin(attempt(engine, &request)).await?, false),
+        Until::At(_) | Until::Ever => wait(engine, &request).await?,
     };
     if entry.joined() && request.widens {
-        Box::pin(widen(&entry, request.terms)).await?;
+        Box::pin(widen(&entry, request.wanted.terms)).await?;
     }
     Ok(Acquired { entry, contended })
 }
 
-async fn wait(
-    engine: &Arc<Engine>,
-    kind: &Arc<dyn Kind>,
-    request: &Request,
-) -> Result<(Entry, bool), Error> {
-    let waiting = match Gate::arrive(engine, kind, request)? {
+async fn wait(engine: &Arc<Engine>, request: &Request) -> Result<(Entry, bool), Error> {
+    let waiting = match Gate::arrive(engine, request)? {
         Arrived::Again(entry) => return Ok((entry, false)),
         // Boxed, as all that is rare here: the future of a hand-off stays small.
         Arrived::Claim(claim) => match Box::pin(ask_or_join(claim, request)).await? {
@@ -79,7 +70,7 @@ async fn ask_or_join(claim: Claim, request: &Request) -> Result<Asked, Error> {
             gate.quorum.open_mailbox();
             let joined = join(attempt)?;
             claim.refused(refusal.clone());
-            let in_vain = || refusal.into_timeout(gate.kind.name(), waited(engine, request));
+            let in_vain = || refusal.into_timeout(&gate.name, waited(engine, request));
             joined.map(Asked::Joined).ok_or_else(in_vain)
         }
         Err(fault) if fault.may_pass() => {
@@ -92,20 +83,16 @@ async fn ask_or_join(claim: Claim, request: &Request) -> Result<Asked, Error> {
 }
 
 /// Makes one attempt: asks once, or takes the result of an ask of this process that begins from now on.
-async fn attempt(
-    engine: &Arc<Engine>,
-    kind: &Arc<dyn Kind>,
-    request: &Request,
-) -> Result<Entry, Error> {
+async fn attempt(engine: &Arc<Engine>, request: &Request) -> Result<Entry, Error> {
     // A held lock of this process is refused without a wait: a loop of attempts must let others run.
     tokio::task::coop::consume_budget().await;
     let mut met: Option<(Arc<Gate>, u64)> = None;
     loop {
-        let (gate, ask) = match Gate::try_enter(engine, kind, request)? {
+        let (gate, ask) = match Gate::try_enter(engine, request)? {
             Attempted::Again(entry) => return Ok(entry),
             Attempted::Claim(claim) => return ask_once(claim, request).await,
             Attempted::HeldHere(refusal) => {
-                return Err(refusal.into_timeout(kind.name(), waited(engine, request)));
+                return Err(refusal.into_timeout(request.name(), waited(engine, request)));
             }
             Attempted::Busy { gate, ask } => (gate, ask),
         };
@@ -122,7 +109,7 @@ async fn attempt(
         }
         // The gate may be retired by now, and another one would not know.
         if let Some(refusal) = gate.refused_since(seen) {
-            return Err(refusal.into_timeout(kind.name(), waited(engine, request)));
+            return Err(refusal.into_timeout(request.name(), waited(engine, request)));
         }
     }
 }
@@ -135,7 +122,7 @@ async fn ask_once(claim: Claim, request: &Request) -> Result<Entry, Error> {
         Ok(Outcome::Granted(grant)) => claim.granted_in_service(grant, request),
         Ok(Outcome::Refused(refusal, _)) => {
             claim.refused(refusal.clone());
-            Err(refusal.into_timeout(gate.kind.name(), waited(&gate.engine, request)))
+            Err(refusal.into_timeout(&gate.name, waited(&gate.engine, request)))
         }
         Err(fault) => {
             if fault.may_pass() {
@@ -148,7 +135,7 @@ async fn ask_once(claim: Claim, request: &Request) -> Result<Entry, Error> {
 
 /// Returns the end of one attempt: it has the time of one answer, whoever of this process asks.
 fn last_moment(engine: &Engine, request: &Request) -> Timestamp {
-    request.began_at.plus(engine.config.response_timeout(request.terms.ttl()))
+    request.began_at.plus(engine.config.response_timeout(request.wanted.terms.ttl()))
 }
 
 fn waited(engine: &Engine, request: &Request) -> Duration {

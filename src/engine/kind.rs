@@ -1,22 +1,34 @@
 //! All that differs from one kind of lock to another: what is asked of the servers, and how to read
 //! their answers. The rest of the engine is the same for all kinds.
 
+#[cfg(test)]
+pub(crate) mod plain;
+
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::Terms;
 use crate::error::Error;
 use crate::key::{Holder, LeaseId};
 use crate::owner::Owner;
 use crate::script::{Call, Reply};
 use crate::waiter::Waiter;
 
-/// One lock of one kind.
+/// One side of one lock of one kind, as a request asks for it. Most kinds have one side only.
 pub(crate) trait Kind: Send + Sync + 'static {
     /// What the user calls it.
     fn name(&self) -> &Arc<str>;
 
-    /// Returns how this client's acquisitions of the lock share a gate.
+    /// Returns the name of the kind. Locks of different kinds never share a gate, even if they have the same name.
+    fn family(&self) -> &'static str;
+
+    /// Returns the number of this side among those of the lock: a lease serves other requests for its own side only.
+    fn side(&self) -> u32 {
+        0
+    }
+
+    /// Returns how this client's acquisitions of this side share a gate, and what the servers grant.
     fn sharing(&self) -> Sharing {
         Sharing::Alone
     }
@@ -53,14 +65,47 @@ pub(crate) trait Kind: Send + Sync + 'static {
     fn read_release(&self, reply: &Reply) -> Option<Released>;
 }
 
-/// How the acquisitions of one client share a gate.
+/// How the acquisitions of one client share a gate, and what the servers grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
-    /// They share one, because one of them at a time has the lock.
+    /// A lease has one owner at a time. It passes from one to the next, each with a token of its own.
     Alone,
+    /// All owners that ask for this side use one lease at once, with one token. Its acquire takes no tokens.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a mutex has no such side"))]
+    Together,
     /// Each has a gate of its own, so the servers alone decide who is next. An acquisition takes `weight` units of what
     /// there are several of, instead of tokens.
     Each { weight: u64 },
+}
+
+impl dyn Kind {
+    /// Returns true if an owner that has a lease of this side may take `wanted` without the servers.
+    pub(crate) fn contains(&self, wanted: &dyn Kind) -> bool {
+        match self.sharing() {
+            Sharing::Alone => true,
+            Sharing::Together => self.side() == wanted.side(),
+            Sharing::Each { .. } => false,
+        }
+    }
+
+    /// Returns true if others may use a lease of this side for `wanted` while it is in use.
+    pub(crate) fn is_shared_with(&self, wanted: &dyn Kind) -> bool {
+        self.sharing() == Sharing::Together && self.side() == wanted.side()
+    }
+}
+
+/// What a request asks for: a side of a lock, on some terms.
+#[derive(Clone)]
+pub(crate) struct Wanted {
+    pub(crate) side: Arc<dyn Kind>,
+    pub(crate) terms: Terms,
+}
+
+impl Wanted {
+    /// Returns true if a lease that was asked for as `other` serves this one.
+    pub(crate) fn is_served_by(&self, other: &Self) -> bool {
+        self.side.side() == other.side.side() && self.terms.lease == other.terms.lease
+    }
 }
 
 /// What the servers know a request by, from its first acquire to its release.
@@ -139,4 +184,20 @@ pub(crate) struct Released {
     pub(crate) receivers: u32,
     /// How many clients in the queue were gone, and were passed over.
     pub(crate) passed_over: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain::Plain;
+    use super::*;
+
+    #[test]
+    fn an_exclusive_lease_contains_all_sides_and_a_shared_one_its_own() {
+        let side = |sharing, side| -> Box<dyn Kind> { Box::new(Plain::new(sharing, side)) };
+        let (write, read) = (side(Sharing::Alone, 0), side(Sharing::Together, 1));
+        let contains = |one: &dyn Kind| [&write, &read].map(|wanted| one.contains(&**wanted));
+        assert_eq!((contains(&*write), contains(&*read)), ([true, true], [false, true]));
+        let shares = |one: &dyn Kind| [&write, &read].map(|other| one.is_shared_with(&**other));
+        assert_eq!((shares(&*write), shares(&*read)), ([false, false], [false, true]));
+    }
 }

@@ -14,7 +14,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::config::{Config, LeaseTerms, Terms};
 use crate::engine::acquire::{self, Acquired};
 use crate::engine::gate::{Engine, Request, Until};
-use crate::engine::kind::Kind;
+use crate::engine::kind::{Kind, Wanted};
 use crate::engine::quorum::{Answers, Quorum};
 use crate::error::{Error, Fault, LossReason};
 use crate::events;
@@ -76,7 +76,7 @@ impl Handle {
         let handle = self.clone();
         async move {
             let request = handle.request(timeout)?;
-            let min_hold = request.terms.min_hold;
+            let min_hold = request.wanted.terms.min_hold;
             let guard = handle.take(request, caller).await?;
             // This comes last, so that an acquisition that is dropped at the last moment keeps nobody out.
             guard.keep_for(min_hold);
@@ -88,9 +88,8 @@ impl Handle {
     async fn take(self, request: Request, caller: &Location<'_>) -> Result<Guard, Error> {
         let began_at = request.began_at;
         let span = span(self.name(), &request.owner, caller);
-        let Self { engine, lock, .. } = self;
-        let kind: Arc<dyn Kind> = lock;
-        let acquired = acquire::acquire(&engine, &kind, request).instrument(span.clone()).await;
+        let engine = self.engine;
+        let acquired = acquire::acquire(&engine, request).instrument(span.clone()).await;
         if !span.is_disabled() {
             record(&span, &acquired, engine.clock.now().since(began_at));
         }
@@ -193,7 +192,8 @@ impl Handle {
     fn part_request(&self, owner: &Owner, until: Until, began_at: Timestamp) -> Request {
         let terms = self.terms.outlasting_min_hold();
         let terms = Terms { max_hold: None, min_hold: Duration::ZERO, ..terms };
-        Request { owner: owner.clone(), terms, until, began_at, widens: false }
+        let wanted = self.wanted(terms);
+        Request { owner: owner.clone(), wanted, until, began_at, widens: false }
     }
 
     /// Makes the terms true of a lock that was taken as one of several.
@@ -212,7 +212,7 @@ impl Handle {
         let owner = Owner::resolve(self.owner.as_ref(), self.key());
         let began_at = self.engine.clock.now();
         let until = Until::within(timeout, began_at);
-        Ok(Request { owner, terms, until, began_at, widens: true })
+        Ok(Request { owner, wanted: self.wanted(terms), until, began_at, widens: true })
     }
 
     /// Checks the name and the terms.
@@ -221,6 +221,10 @@ impl Handle {
         let terms = self.terms.outlasting_min_hold();
         self.engine.config.check_terms(&terms)?;
         Ok(terms)
+    }
+
+    fn wanted(&self, terms: Terms) -> Wanted {
+        Wanted { side: self.lock.clone(), terms }
     }
 
     fn key(&self) -> LockKey<'_> {

@@ -64,6 +64,10 @@ impl Kind for Lock {
         &self.name
     }
 
+    fn family(&self) -> &'static str {
+        "lock"
+    }
+
     fn channel(&self) -> &Arc<str> {
         &self.channel
     }

@@ -17,7 +17,7 @@ use super::semaphore_status::{PermitHolder, SemaphoreStatus};
 use crate::config::{LeaseTerms, Terms};
 use crate::engine::acquire::{self, Acquired};
 use crate::engine::gate::{Engine, Request, Until};
-use crate::engine::kind::Kind;
+use crate::engine::kind::{Kind, Wanted};
 use crate::error::{Error, Fault, LossReason};
 use crate::events;
 use crate::guard::Guard;
@@ -65,11 +65,12 @@ impl PermitHandle {
     ) -> impl Future<Output = Result<Permit, Error>> + Send + use<> {
         let handle = self.clone();
         async move {
-            let request = handle.request(weight, timeout)?;
-            let (permits, began_at) = (handle.permits(weight), request.began_at);
+            let permits = handle.permits(weight);
+            let request = handle.request(&permits, weight, timeout)?;
+            let began_at = request.began_at;
             let span = span(handle.name(), weight, caller);
-            let (engine, kind): (_, Arc<dyn Kind>) = (handle.engine, permits.clone());
-            let acquired = acquire::acquire(&engine, &kind, request).instrument(span.clone()).await;
+            let engine = handle.engine;
+            let acquired = acquire::acquire(&engine, request).instrument(span.clone()).await;
             if !span.is_disabled() {
                 record(&span, &acquired, engine.clock.now().since(began_at));
             }
@@ -125,7 +126,12 @@ impl PermitHandle {
         Arc::new(Permits::new(self.pool.clone(), weight))
     }
 
-    fn request(&self, weight: u32, timeout: Duration) -> Result<Request, Error> {
+    fn request(
+        &self,
+        permits: &Arc<Permits>,
+        weight: u32,
+        timeout: Duration,
+    ) -> Result<Request, Error> {
         self.check()?;
         self.engine.config.check_terms(&self.terms)?;
         let most = self.pool.initial.unwrap_or(MOST_AT_ONCE).clamp(1, MOST_AT_ONCE);
@@ -136,7 +142,8 @@ impl PermitHandle {
         }
         let began_at = self.engine.clock.now();
         let until = Until::within(timeout, began_at);
-        Ok(Request { owner: Owner::single(), terms: self.terms, until, began_at, widens: false })
+        let wanted = Wanted { side: permits.clone(), terms: self.terms };
+        Ok(Request { owner: Owner::single(), wanted, until, began_at, widens: false })
     }
 
     /// Checks what every call needs.

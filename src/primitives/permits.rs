@@ -43,6 +43,10 @@ impl Kind for Permits {
         &self.pool.name
     }
 
+    fn family(&self) -> &'static str {
+        "semaphore"
+    }
+
     fn sharing(&self) -> Sharing {
         Sharing::Each { weight: self.weight.into() }
     }

@@ -123,7 +123,7 @@ impl BackingOff {
 
     fn subscribe(&mut self) {
         if self.listener.is_none() {
-            self.listener = Some(self.gate.quorum.listen(&*self.gate.kind));
+            self.listener = Some(self.gate.quorum.listen_on(&self.gate.channel));
         }
     }
 

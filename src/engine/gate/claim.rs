@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::effects::Effects;
-use super::hold::Entry;
+use super::hold::{Entry, PendingRelease};
 use super::state::{Begun, State, Trouble};
 use super::wait_list::Seeker;
 use super::waiting::Waiting;
 use super::{Engine, Gate, Request, Service};
 use crate::clock::Timestamp;
-use crate::config::Terms;
-use crate::engine::kind::{Refusal, Sharing};
+use crate::engine::kind::{Kind, Refusal, Sharing, Wanted};
+use crate::engine::lease::Lease;
 use crate::engine::quorum::{Attempt, Grant, Outcome};
 use crate::error::{Error, Fault};
 use crate::key::LeaseId;
@@ -25,7 +25,7 @@ pub(crate) struct Claim {
     ask: u64,
     began_at: Timestamp,
     /// What is asked for.
-    pub(crate) terms: Terms,
+    pub(super) wanted: Wanted,
     /// How many tokens, or units, are asked for, at once and in a queue.
     block: u64,
     queued_block: u64,
@@ -33,15 +33,22 @@ pub(crate) struct Claim {
 }
 
 impl Gate {
-    /// Gives out the right to ask on `terms`, with `others` waiting behind.
-    pub(super) fn claim(self: &Arc<Self>, state: &mut State, terms: Terms, others: usize) -> Claim {
+    /// Gives out the right to ask for `wanted`, with `others` waiting behind.
+    pub(super) fn claim(
+        self: &Arc<Self>,
+        state: &mut State,
+        wanted: Wanted,
+        others: usize,
+    ) -> Claim {
         let now = self.engine.clock.now();
         let window = state.window(self.engine.config.handoff_window, now);
         state.asking = true;
         state.arrivals += 1;
         state.asks += 1;
-        let block = |others| match self.kind.sharing() {
-            Sharing::Alone => state.block(terms, others, window),
+        let block = |others| match wanted.side.sharing() {
+            Sharing::Alone => state.block(wanted.terms, others, window),
+            // Those who share a lease share its token.
+            Sharing::Together => 0,
             Sharing::Each { weight } => weight,
         };
         Claim {
@@ -49,20 +56,20 @@ impl Gate {
             arrival: state.arrivals,
             ask: state.asks,
             began_at: now,
-            terms,
             block: block(others),
             // More may come to wait here until the request's turn comes.
             queued_block: block(others.max(QUEUED_OTHERS)),
+            wanted,
             open: true,
         }
     }
 
     /// Gives out the right to ask for those who wait, if nobody of this process asks now. Ordinary waiters do not ask
-    /// while somebody here holds the lock: the next of them may get it without the servers.
+    /// while somebody here holds the lock alone: the next of them may get it without the servers.
     pub(super) fn claim_for(self: &Arc<Self>, seeker: Seeker) -> Option<Claim> {
         self.update(|state, _| {
-            let terms = state.waiters.of(seeker)?.1.terms;
-            let is_held = seeker == Seeker::Ordinary && state.current_hold().is_some();
+            let wanted = state.waiters.of(seeker)?.1.wanted.clone();
+            let is_held = seeker == Seeker::Ordinary && state.is_held_alone();
             if is_held || state.asking {
                 return None;
             }
@@ -70,32 +77,36 @@ impl Gate {
                 Seeker::Ordinary => state.waiters.ordinary_len() - 1,
                 Seeker::Fair(_) => 0,
             };
-            Some(self.claim(state, terms, others))
+            Some(self.claim(state, wanted, others))
         })
     }
 
-    /// Seats the one for whom a lease was granted on `terms`, if it still waits and can use that. Otherwise the lease is
+    /// Seats the one for whom a lease was granted as `wanted`, if it still waits and can use that. Otherwise the lease is
     /// released. `close` gives back the right by which it was asked for.
     pub(super) fn seat_seeker(
         self: &Arc<Self>,
         grant: Grant,
         seeker: Seeker,
-        terms: Terms,
+        wanted: &Wanted,
         close: impl FnOnce(&mut State),
     ) {
         let now = self.engine.clock.now();
         let by_message = grant.ticket.by_message;
-        self.lose_what_is_held();
-        let (lease, token) = self.lease(grant, terms);
+        self.lose_what_is_held(&*wanted.side);
+        let (lease, token) = self.lease(grant, wanted);
         let unused = self.update(|state, effects| {
             close(state);
             state.answered();
             let waiter = state.waiters.of(seeker);
-            let fits = waiter.filter(|(_, waiter)| waiter.terms.lease == terms.lease);
+            let fits = waiter.filter(|(_, waiter)| waiter.wanted.is_served_by(wanted));
             let Some((arrival, waiter)) = fits else {
                 return Some(state.release(&lease, now));
             };
-            if let Some(at) = lease.limit(waiter.terms.max_hold) {
+            let max_hold = waiter.wanted.terms.max_hold;
+            if self.reopen(state, effects, &lease, now) {
+                return Some(state.release(&lease, now));
+            }
+            if let Some(at) = lease.limit(max_hold) {
                 self.engine.watchdog.watch(&lease, at);
             }
             self.seat_waiter(state, effects, &lease, arrival, token, now);
@@ -105,16 +116,39 @@ impl Gate {
             if by_message {
                 self.quorum.events().queue.grants_given_back.fetch_add(1, Ordering::Relaxed);
             }
-            self.engine.watchdog.forget(&release.lease);
-            self.finish_in_background(release);
+            self.give_back(release);
         }
     }
 
+    /// Takes in that the servers granted `lease` while a lease that is shared with it is in use here. That shows that nobody
+    /// else is before those who wait here: they join. Returns false if there is no such lease.
+    fn reopen(
+        self: &Arc<Self>,
+        state: &mut State,
+        effects: &mut Effects,
+        lease: &Arc<Lease>,
+        now: Timestamp,
+    ) -> bool {
+        let reopened = state.reopen(lease, self.engine.config.handoff_window, now);
+        if reopened {
+            self.admit(state, effects, now);
+        }
+        reopened
+    }
+
+    /// Sees through the release of a lease that nobody used.
+    fn give_back(self: &Arc<Self>, release: PendingRelease) {
+        self.engine.watchdog.forget(&release.lease);
+        self.finish_in_background(release);
+    }
+
     /// Ends the hold of this process, if there is one: the server has granted the lock to another request of ours, which it
-    /// does only when the last lease has ended there.
-    fn lose_what_is_held(self: &Arc<Self>) {
+    /// does only when the last lease has ended there, or is shared with `granted`.
+    fn lose_what_is_held(self: &Arc<Self>, granted: &dyn Kind) {
         if let Some(hold) = self.current_hold() {
-            hold.lease.lose(hold.lease.why_missing());
+            if !hold.lease.kind.is_shared_with(granted) {
+                hold.lease.lose(hold.lease.why_missing());
+            }
             self.notice_loss();
         }
     }
@@ -141,12 +175,13 @@ impl Claim {
 
     fn begin(&self, block: u64, queues: bool) -> Attempt {
         let Engine { clock, config, .. } = &*self.gate.engine;
-        let holds = match self.gate.kind.sharing() {
+        let Wanted { side, terms } = &self.wanted;
+        let holds = match side.sharing() {
             Sharing::Alone => block,
-            Sharing::Each { .. } => 1,
+            Sharing::Together | Sharing::Each { .. } => 1,
         };
         let id = LeaseId::new(&config.name, clock.uuid(), holds);
-        self.gate.quorum.attempt(&self.gate.kind, id, self.terms.ttl(), block, queues)
+        self.gate.quorum.attempt(side, id, terms.ttl(), block, queues)
     }
 
     /// Asks the servers once, and waits for the answer until `until`, but no longer than an answer may take.
@@ -156,7 +191,7 @@ impl Claim {
         until: Timestamp,
     ) -> Result<Outcome, Fault> {
         let Engine { clock, config, .. } = &*self.gate.engine;
-        let most = clock.now().plus(config.response_timeout(self.terms.ttl()));
+        let most = clock.now().plus(config.response_timeout(self.wanted.terms.ttl()));
         attempt.ask(until.min(most)).await
     }
 
@@ -180,22 +215,31 @@ impl Claim {
     fn granted(mut self, grant: Grant, request: &Request) -> Entry {
         let gate = self.gate.clone();
         let now = gate.engine.clock.now();
-        gate.lose_what_is_held();
-        let (lease, token) = gate.lease(grant, request.terms);
-        let hold = gate.hold(lease, request.owner.clone(), Place::here(), token, now);
-        let entry = Entry::new(&hold);
-        gate.update(|state, effects| {
+        gate.lose_what_is_held(&*request.wanted.side);
+        let (lease, token) = gate.lease(grant, &request.wanted);
+        let place = Place::here();
+        let (entry, unused) = gate.update(|state, effects| {
             self.close(state);
             state.answered();
-            state.seat(hold, effects);
+            if gate.reopen(state, effects, &lease, now) {
+                let entry = gate.join(state, &request.owner, place, now);
+                return (entry, Some(state.release(&lease, now)));
+            }
+            let hold = gate.hold(lease, request.owner.clone(), place, token, now);
+            let entry = Entry::new(&hold);
+            gate.seat(state, effects, hold, now);
+            (entry, None)
         });
+        if let Some(release) = unused {
+            gate.give_back(release);
+        }
         entry
     }
 
     /// Seats the one for whom it asked. Without one the lease is released.
     pub(super) fn granted_to(mut self, seeker: Seeker, grant: Grant) {
-        let (gate, terms) = (self.gate.clone(), self.terms);
-        gate.seat_seeker(grant, seeker, terms, |state| self.close(state));
+        let (gate, wanted) = (self.gate.clone(), self.wanted.clone());
+        gate.seat_seeker(grant, seeker, &wanted, |state| self.close(state));
     }
 
     /// Gives the right back: another holds the lock.
@@ -231,11 +275,11 @@ impl Claim {
     /// Joins the waiters, at the place of its arrival, unless the client was shut down meanwhile. The driver takes over a
     /// request that stands in a server's queue.
     pub(crate) fn join(&self, request: &Request, attempt: Attempt) -> Result<Waiting, Error> {
-        let terms = self.terms;
-        let seeker = Seeker::of(terms, self.arrival);
+        let wanted = self.wanted.clone();
+        let seeker = Seeker::of(wanted.terms, self.arrival);
         let mut begun = None;
         if attempt.may_be_queued() {
-            begun = Some(Box::new(Begun { attempt, seeker, terms }));
+            begun = Some(Box::new(Begun { attempt, seeker, wanted }));
         }
         self.gate.update(|state, _| {
             self.gate.engine.check_service(Service::Draining)?;

@@ -13,8 +13,7 @@ use super::queueing::Queueing;
 use super::state::{Begun, LastRelease, State};
 use super::wait_list::Seeker;
 use crate::clock::Timestamp;
-use crate::config::Terms;
-use crate::engine::kind::Refusal;
+use crate::engine::kind::{Refusal, Wanted};
 use crate::engine::lease::Lease;
 use crate::error::Fault;
 use crate::node::Letter;
@@ -72,7 +71,12 @@ impl State {
     fn next_step(&mut self, now: Timestamp) -> Step {
         let held = self.current_hold().map(|hold| hold.lease.clone());
         if let Some(lease) = held {
-            let seekers: Vec<_> = self.waiters.fair().collect();
+            // A lease that one holder has alone may pass to the next ordinary waiter. If it is shared, those who could use it
+            // have joined: the others ask, so that the servers let no more of other processes in before them.
+            let seekers: Vec<_> = match self.is_held_alone() {
+                true => self.waiters.fair().collect(),
+                false => self.waiters.seekers(),
+            };
             return match seekers.is_empty() {
                 // The driver stays while somebody here holds the lock: the next waiter is likely soon.
                 true => Step::Rest(lease),
@@ -125,7 +129,7 @@ enum Step {
     Contend {
         /// The lease, if it is held here.
         held: Option<Arc<Lease>>,
-        seekers: Vec<(Seeker, Terms)>,
+        seekers: Vec<(Seeker, Wanted)>,
         /// The request of a waiter that stands in the queue already.
         begun: Option<Box<Begun>>,
         /// The answer to the last ask, if it was refused.
@@ -268,7 +272,7 @@ impl Strategy {
     }
 
     /// Learns for whom to ask. Requests for others leave the queue.
-    fn serve(&mut self, seekers: Vec<(Seeker, Terms)>) {
+    fn serve(&mut self, seekers: Vec<(Seeker, Wanted)>) {
         if let Self::Queueing(queueing) = self {
             queueing.serve(seekers);
         }

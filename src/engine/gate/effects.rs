@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::Gate;
 use super::hold::{Entry, PendingRelease};
-use super::state::{Seat, State};
+use super::seat::Seat;
+use super::state::State;
 use super::wait_list::Turn;
 use crate::engine::lease::Lease;
 use crate::error::{Error, LossReason};
@@ -32,8 +33,9 @@ struct Outline {
     /// A hand-off in the process changes the hold and not the lease: nobody waits for that.
     lease: Option<*const Lease>,
     asking: bool,
-    /// All ordinary waiters together need one request, and each waiter of a fair handle needs its own.
-    ordinary_wait: bool,
+    /// All ordinary waiters together need one request, for the side of the first, and each waiter of a fair handle needs its
+    /// own.
+    ordinary_want: Option<u32>,
     fair_waiters: usize,
     releasing: bool,
 }
@@ -43,10 +45,10 @@ impl Outline {
         Self {
             lease: match &state.seat {
                 Seat::Free => None,
-                Seat::Held(hold) => Some(Arc::as_ptr(&hold.lease)),
+                Seat::Held(seated) => Some(Arc::as_ptr(&seated.lease)),
             },
             asking: state.asking,
-            ordinary_wait: state.waiters.ordinary_len() > 0,
+            ordinary_want: state.waiters.first().map(|(_, waiter)| waiter.wanted.side.side()),
             fair_waiters: state.waiters.fair_len(),
             releasing: state.last_release.is_pending(),
         }

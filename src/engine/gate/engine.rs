@@ -52,13 +52,15 @@ pub(crate) enum Service {
 pub(super) struct GateKey {
     /// Not the channel: `n` and `{n}` have the same.
     name: Arc<str>,
+    /// A name belongs to one kind of lock on the servers, which refuse the others.
+    family: &'static str,
     /// 0 if all acquisitions share the gate.
     number: u64,
 }
 
 impl GateKey {
     fn shared(kind: &dyn Kind) -> Self {
-        Self { name: kind.name().clone(), number: 0 }
+        Self { name: kind.name().clone(), family: kind.family(), number: 0 }
     }
 }
 
@@ -197,12 +199,12 @@ impl Engine {
         gates
     }
 
-    pub(super) fn gate(self: &Arc<Self>, kind: &Arc<dyn Kind>) -> Arc<Gate> {
-        let key = match kind.sharing() {
-            Sharing::Alone => GateKey::shared(&**kind),
+    pub(super) fn gate(self: &Arc<Self>, side: &dyn Kind) -> Arc<Gate> {
+        let key = match side.sharing() {
+            Sharing::Alone | Sharing::Together => GateKey::shared(side),
             Sharing::Each { .. } => {
                 let number = self.own_gates.fetch_add(1, Ordering::Relaxed) + 1;
-                GateKey { number, ..GateKey::shared(&**kind) }
+                GateKey { number, ..GateKey::shared(side) }
             }
         };
         let mut gates = self.gates.lock();
@@ -212,8 +214,9 @@ impl Engine {
         let gate = Arc::new(Gate {
             key: key.clone(),
             engine: self.clone(),
-            kind: kind.clone(),
-            quorum: self.quorum_of(&**kind),
+            name: side.name().clone(),
+            channel: side.channel().clone(),
+            quorum: self.quorum_of(side),
             state: Mutex::default(),
             changed: Notify::new(),
             asked: Notify::new(),

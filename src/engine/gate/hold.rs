@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::Gate;
 use crate::clock::Timestamp;
-use crate::engine::kind::Refusal;
+use crate::engine::kind::{Refusal, Sharing};
 use crate::engine::lease::Lease;
 use crate::engine::quorum::Release;
 use crate::error::LossReason;
@@ -50,6 +50,10 @@ impl Hold {
     /// Sets the number of guards, under the gate's mutex, and has the watchdog write it to the servers.
     pub(super) fn set_depth(&self, depth: u32) {
         self.depth.store(depth, Ordering::Relaxed);
+        // The count of a shared lease would say nothing of any of its users.
+        if self.lease.kind.sharing() == Sharing::Together {
+            return;
+        }
         if let Some(update) = self.lease.set_count(depth) {
             self.gate.engine.watchdog.adopt_count(&self.lease, update);
         }
@@ -116,7 +120,7 @@ impl Drop for Entry {
 pub(crate) enum Departure {
     /// The owner has other guards.
     Nested,
-    /// The lease went to the next waiter.
+    /// The lease went to the next waiter, or is in use by others who share it.
     HandedOff,
     /// The release is on its way.
     Released(PendingRelease),
@@ -137,7 +141,7 @@ impl Hold {
         let departure = self.gate.leave(self);
         if matches!(departure, Departure::HandedOff | Departure::Released(_)) {
             let of = Use {
-                lock: self.gate.kind.name(),
+                lock: &self.gate.name,
                 lease: self.lease.id(),
                 owner: Some(&self.owner),
                 token: self.token,

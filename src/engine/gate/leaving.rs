@@ -9,7 +9,7 @@ use super::effects::Effects;
 use super::hold::{Departure, Hold, PendingRelease};
 use super::state::State;
 use crate::clock::Timestamp;
-use crate::engine::kind::Released;
+use crate::engine::kind::{Released, Sharing};
 use crate::error::{Fault, LossReason};
 
 impl Gate {
@@ -34,7 +34,7 @@ impl Gate {
         now: Timestamp,
     ) -> Departure {
         let depth = hold.depth() - 1;
-        if !state.current_hold().is_some_and(|seated| Arc::ptr_eq(seated, hold)) {
+        if !state.holds().iter().any(|seated| Arc::ptr_eq(seated, hold)) {
             hold.set_depth(depth);
             if depth == 0 {
                 state.lost.retain(|lost| !Arc::ptr_eq(lost, hold));
@@ -46,7 +46,7 @@ impl Gate {
             return Departure::Nested;
         }
         hold.end();
-        if self.hand_off(state, effects, hold, now) {
+        if state.others_share(hold) || self.hand_off(state, effects, hold, now) {
             return Departure::HandedOff;
         }
         state.tokens_used = hold.lease.tokens_used();
@@ -65,7 +65,11 @@ impl Gate {
         // The lease of a fair handle has one token, so it passes to nobody.
         let Some((arrival, waiter)) = state.waiters.first() else { return false };
         let window = state.window(self.engine.config.handoff_window, now);
-        let Some((token, look_at)) = hold.lease.hand_off(now, waiter.terms, window) else {
+        let kind = &hold.lease.kind;
+        if kind.sharing() != Sharing::Alone || kind.side() != waiter.wanted.side.side() {
+            return false;
+        }
+        let Some((token, look_at)) = hold.lease.hand_off(now, waiter.wanted.terms, window) else {
             return false;
         };
         if let Some(at) = look_at {

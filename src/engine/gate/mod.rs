@@ -7,6 +7,7 @@
 //! |--------|---------|--------------------------------------------------------------------------------|
 //! | `Free` | `Held`  | an ask is granted                                                              |
 //! | `Held` | `Held`  | the last guard goes and the lease passes to the next waiter                    |
+//! | `Held` | `Held`  | another joins, or leaves, those who share the lease; see `seat.rs`             |
 //! | `Held` | `Free`  | the last guard goes and the release is in every node's queue; or it is lost    |
 //!
 //! The state changes in [`Gate::update`] only, which wakes whoever has to learn of it once the mutex is free.
@@ -20,6 +21,7 @@ mod engine;
 mod hold;
 mod leaving;
 mod queueing;
+mod seat;
 mod state;
 mod wait_list;
 mod waiting;
@@ -37,11 +39,11 @@ pub(crate) use engine::{Engine, Service};
 pub(crate) use hold::{Departure, Entry, Hold};
 pub(crate) use waiting::Waiting;
 
-use super::kind::{Kind, Refusal};
+use super::kind::{Refusal, Wanted};
 use super::lease::Lease;
 use super::quorum::{Grant, Quorum};
 use crate::clock::Timestamp;
-use crate::config::{SelfWait, Terms};
+use crate::config::SelfWait;
 use crate::error::{Error, Fault, LossReason};
 use crate::events;
 use crate::owner::{Owner, Place};
@@ -52,7 +54,9 @@ use state::State;
 pub(crate) struct Gate {
     key: GateKey,
     pub(crate) engine: Arc<Engine>,
-    pub(crate) kind: Arc<dyn Kind>,
+    pub(crate) name: Arc<str>,
+    /// Where its releases are told.
+    channel: Arc<str>,
     /// The servers that the lock lives on.
     pub(crate) quorum: Arc<Quorum>,
     state: Mutex<State>,
@@ -65,11 +69,17 @@ pub(crate) struct Gate {
 /// Who asks for a lock, and how.
 pub(crate) struct Request {
     pub(crate) owner: Owner,
-    pub(crate) terms: Terms,
+    pub(crate) wanted: Wanted,
     pub(crate) until: Until,
     pub(crate) began_at: Timestamp,
     /// A hold of the same owner is made to last as the terms ask.
     pub(crate) widens: bool,
+}
+
+impl Request {
+    pub(crate) fn name(&self) -> &Arc<str> {
+        self.wanted.side.name()
+    }
 }
 
 /// How long somebody waits.
@@ -94,7 +104,7 @@ impl Until {
 
 /// What came of an arrival at the gate, by a caller that can wait.
 pub(crate) enum Arrived {
-    /// The owner holds it already.
+    /// The owner holds it already, or joins those who share it.
     Again(Entry),
     /// Nobody here is before the caller: ask the servers.
     Claim(Claim),
@@ -103,7 +113,7 @@ pub(crate) enum Arrived {
 
 /// What came of one attempt at the gate.
 pub(crate) enum Attempted {
-    /// The owner holds it already.
+    /// The owner holds it already, or joins those who share it.
     Again(Entry),
     /// Nobody here has it: ask the servers.
     Claim(Claim),
@@ -115,47 +125,43 @@ pub(crate) enum Attempted {
 
 impl Gate {
     /// Arrives at the gate of a lock, and waits if need be.
-    pub(crate) fn arrive(
-        engine: &Arc<Engine>,
-        kind: &Arc<dyn Kind>,
-        request: &Request,
-    ) -> Result<Arrived, Error> {
+    pub(crate) fn arrive(engine: &Arc<Engine>, request: &Request) -> Result<Arrived, Error> {
         let mut suspect = None;
-        let arrived = Self::enter(engine, kind, request, Arrived::Again, |gate, state, now| {
+        let arrived = Self::enter(engine, request, Arrived::Again, |gate, state, now| {
             suspect = gate.suspect(state, request);
             gate.arrive_as(state, request, suspect.is_some(), now)
         })?;
         if let (Some(owner), Arrived::Wait(_)) = (suspect, &arrived) {
-            events::self_wait(kind.name(), &owner);
+            events::self_wait(request.name(), &owner);
         }
         Ok(arrived)
     }
 
     /// Makes one attempt at the gate of a lock.
-    pub(crate) fn try_enter(
-        engine: &Arc<Engine>,
-        kind: &Arc<dyn Kind>,
-        request: &Request,
-    ) -> Result<Attempted, Error> {
-        Self::enter(engine, kind, request, Attempted::Again, |gate, state, now| {
+    pub(crate) fn try_enter(engine: &Arc<Engine>, request: &Request) -> Result<Attempted, Error> {
+        Self::enter(engine, request, Attempted::Again, |gate, state, now| {
             Ok(match state.current_hold() {
-                Some(hold) => Attempted::HeldHere(hold.as_refusal(now)),
-                None if state.asking => Attempted::Busy { gate: gate.clone(), ask: state.asks },
-                None => Attempted::Claim(gate.claim(state, request.terms, state.waiters.len())),
+                Some(hold) if !hold.lease.kind.is_shared_with(&*request.wanted.side) => {
+                    Attempted::HeldHere(hold.as_refusal(now))
+                }
+                _ if state.asking => Attempted::Busy { gate: gate.clone(), ask: state.asks },
+                _ => {
+                    let others = state.waiters.len();
+                    Attempted::Claim(gate.claim(state, request.wanted.clone(), others))
+                }
             })
         })
     }
 
-    /// Enters the owner's own hold, or else does what `otherwise` says.
+    /// Enters the owner's own hold, or joins those who share the lease that is in use, or else does what `otherwise` says.
     fn enter<T>(
         engine: &Arc<Engine>,
-        kind: &Arc<dyn Kind>,
         request: &Request,
         again: fn(Entry) -> T,
         mut otherwise: impl FnMut(&Arc<Self>, &mut State, Timestamp) -> Result<T, Error>,
     ) -> Result<T, Error> {
         loop {
-            let gate = engine.gate(kind);
+            let gate = engine.gate(&*request.wanted.side);
             let now = engine.clock.now();
             let entered = gate.update(|state, effects| {
                 if state.retired {
@@ -163,15 +169,20 @@ impl Gate {
                 }
                 state.evict_lost(now, effects);
                 if let Some(reason) = state.loss_of(&request.owner) {
-                    return Some(Err(Error::lost(kind.name(), reason)));
+                    return Some(Err(Error::lost(request.name(), reason)));
                 }
-                if let Some(hold) = state.current_hold()
-                    && hold.owner == request.owner
+                if let Some(hold) = state.hold_of(&request.owner)
+                    && hold.lease.kind.contains(&*request.wanted.side)
                 {
                     return Some(Ok(again(hold.enter())));
                 }
-                let open = engine.check_service(Service::Open);
-                Some(open.and_then(|()| otherwise(&gate, state, now)))
+                if let Err(closed) = engine.check_service(Service::Open) {
+                    return Some(Err(closed));
+                }
+                if state.is_open_to(&*request.wanted.side, now) {
+                    return Some(Ok(again(gate.join(state, &request.owner, Place::here(), now))));
+                }
+                Some(otherwise(&gate, state, now))
             });
             if let Some(entered) = entered {
                 return entered;
@@ -188,10 +199,12 @@ impl Gate {
     ) -> Result<Arrived, Error> {
         state.forget_old_release(now);
         if state.is_open() {
-            return Ok(Arrived::Claim(self.claim(state, request.terms, 0)));
+            return Ok(Arrived::Claim(self.claim(state, request.wanted.clone(), 0)));
         }
-        if self.engine.config.self_wait == SelfWait::Fail && waits_for_itself {
-            return Err(Error::SelfWait { lock: self.kind.name().clone() });
+        // The owner has another side of the lock, and so waits for itself.
+        let is_own = state.hold_of(&request.owner).is_some();
+        if is_own || (self.engine.config.self_wait == SelfWait::Fail && waits_for_itself) {
+            return Err(Error::SelfWait { lock: self.name.clone() });
         }
         state.arrivals += 1;
         let arrival = state.arrivals;
@@ -200,9 +213,9 @@ impl Gate {
 
     /// Returns the owner under whom this task took the lock that `request` would wait for.
     fn suspect(&self, state: &State, request: &Request) -> Option<Owner> {
-        let hold = state.current_hold()?;
-        let is_own = hold.owner != request.owner && hold.place == Place::here();
-        is_own.then(|| hold.owner.clone())
+        let here = Place::here();
+        let is_own = |hold: &&Arc<Hold>| hold.owner != request.owner && hold.place == here;
+        state.holds().iter().find(is_own).map(|hold| hold.owner.clone())
     }
 
     fn enter_again(self: &Arc<Self>, hold: &Arc<Hold>) -> Result<Entry, LossReason> {
@@ -225,7 +238,46 @@ impl Gate {
         let Some(waiter) = state.waiters.take(arrival) else { return };
         let hold = self.hold(lease.clone(), waiter.owner, waiter.place, token, now);
         effects.turns.push((waiter.turn, Ok(Entry::new(&hold))));
-        state.seat(hold, effects);
+        self.seat(state, effects, hold, now);
+    }
+
+    /// Seats a hold, and with it all who can use its lease at once.
+    fn seat(
+        self: &Arc<Self>,
+        state: &mut State,
+        effects: &mut Effects,
+        hold: Arc<Hold>,
+        now: Timestamp,
+    ) {
+        let window = self.engine.config.handoff_window;
+        state.seat(hold, window, effects);
+        self.admit(state, effects, now);
+    }
+
+    /// Lets those join who are the first to wait and share the lease that is in use.
+    fn admit(self: &Arc<Self>, state: &mut State, effects: &mut Effects, now: Timestamp) {
+        while let Some(waiter) = state.take_next_to_join() {
+            let entry = self.join(state, &waiter.owner, waiter.place, now);
+            effects.turns.push((waiter.turn, Ok(entry)));
+        }
+    }
+
+    /// Adds a user to the shared lease that is in use.
+    fn join(
+        self: &Arc<Self>,
+        state: &mut State,
+        owner: &Owner,
+        place: Place,
+        now: Timestamp,
+    ) -> Entry {
+        if let Some(hold) = state.hold_of(owner) {
+            return hold.enter();
+        }
+        let first = state.current_hold().expect("BUG: only a lease that is in use is joined");
+        let (lease, token) = (first.lease.clone(), first.token);
+        let hold = self.hold(lease, owner.clone(), place, token, now);
+        state.join(hold.clone());
+        Entry::joining(&hold)
     }
 
     fn hold(
@@ -266,9 +318,14 @@ impl Gate {
         self.update(|state, effects| state.evict_lost(now, effects));
     }
 
-    /// Returns the hold of this process.
+    /// Returns the hold of this process, or the first of several that share a lease.
     pub(crate) fn current_hold(&self) -> Option<Arc<Hold>> {
         self.state.lock().current_hold().cloned()
+    }
+
+    /// Returns all holds of this process.
+    pub(crate) fn current_holds(&self) -> Vec<Arc<Hold>> {
+        self.state.lock().holds().to_vec()
     }
 
     /// Returns why an ask that began after number `seen` was refused, if one was.
@@ -287,7 +344,7 @@ impl Gate {
 
     /// Returns what a fault means to a caller who wants this lock.
     pub(crate) fn error(&self, fault: Fault) -> Error {
-        self.quorum.error(Some(self.kind.name()), fault)
+        self.quorum.error(Some(&self.name), fault)
     }
 
     pub(crate) fn waiters(&self) -> usize {
@@ -311,12 +368,12 @@ impl Gate {
     }
 
     /// Makes a lease of a grant, watched from here on. Returns it with its first token.
-    fn lease(self: &Arc<Self>, grant: Grant, terms: Terms) -> (Arc<Lease>, u64) {
+    fn lease(self: &Arc<Self>, grant: Grant, wanted: &Wanted) -> (Arc<Lease>, u64) {
         let engine = &self.engine;
         let lease = Arc::new(Lease::new(
             grant,
-            terms,
-            self.kind.clone(),
+            wanted.terms,
+            wanted.side.clone(),
             self.quorum.clone(),
             engine.clock.clone(),
             engine.left.clone(),

@@ -12,9 +12,9 @@ use super::driver::Heard;
 use super::state::Begun;
 use super::wait_list::Seeker;
 use crate::clock::Timestamp;
-use crate::config::{LeaseTerms, Terms};
+use crate::config::LeaseTerms;
 use crate::engine::backoff;
-use crate::engine::kind::Refusal;
+use crate::engine::kind::{Refusal, Wanted};
 use crate::engine::place::{HeldBy, Place};
 use crate::engine::quorum::{Attempt, ChannelListener, Outcome, first_of};
 use crate::events::QueueCounts;
@@ -25,7 +25,7 @@ pub(super) struct Queueing {
     /// The number of the node with the queue, in its cluster.
     at: Option<u32>,
     /// For whom to ask.
-    seekers: Vec<(Seeker, Terms)>,
+    seekers: Vec<(Seeker, Wanted)>,
     requests: Vec<Request>,
     /// Hears of the releases of another library's client.
     channel: Option<ChannelListener>,
@@ -39,15 +39,15 @@ pub(super) struct Queueing {
 struct Request {
     attempt: Attempt,
     seeker: Seeker,
-    terms: Terms,
+    wanted: Wanted,
     place: Place,
     /// A grant by message has to be confirmed.
     confirming: bool,
 }
 
 impl Request {
-    fn of(Begun { attempt, seeker, terms }: Begun) -> Self {
-        Self { attempt, seeker, terms, place: Place::unknown(), confirming: false }
+    fn of(Begun { attempt, seeker, wanted }: Begun) -> Self {
+        Self { attempt, seeker, wanted, place: Place::unknown(), confirming: false }
     }
 }
 
@@ -90,10 +90,10 @@ impl Queueing {
         self.keep(request);
     }
 
-    /// A request for nobody leaves the queue. So does one on other terms than those of the first ordinary waiter, who
-    /// could not use its lease: it begins anew, at the end. And so does one in the queue of a node that had the lock
-    /// before: its entry names a mailbox there.
-    pub(super) fn serve(&mut self, seekers: Vec<(Seeker, Terms)>) {
+    /// A request for nobody leaves the queue. So does one for another side, or on other terms, than what the first ordinary
+    /// waiter wants, who could not use its lease: it begins anew, at the end. And so does one in the queue of a node that had
+    /// the lock before: its entry names a mailbox there.
+    pub(super) fn serve(&mut self, seekers: Vec<(Seeker, Wanted)>) {
         let at = self.gate.quorum.queue().map(|node| node.number());
         if at != self.at {
             self.at = at;
@@ -106,7 +106,7 @@ impl Queueing {
                 return false;
             }
             let mut fitting =
-                seekers.iter().filter(|(_, terms)| terms.lease == request.terms.lease);
+                seekers.iter().filter(|(_, wanted)| wanted.is_served_by(&request.wanted));
             fitting.any(|(seeker, _)| *seeker == request.seeker)
         });
         self.seekers = seekers;
@@ -134,7 +134,7 @@ impl Queueing {
         let Some(claim) = self.gate.claim_for(seeker) else { return };
         let mut request = self.take(|request| request.seeker == seeker).unwrap_or_else(|| {
             let attempt = claim.queueing_attempt();
-            Request::of(Begun { attempt, seeker, terms: claim.terms })
+            Request::of(Begun { attempt, seeker, wanted: claim.wanted.clone() })
         });
         match claim.ask(&mut request.attempt, Timestamp::NEVER).await {
             Ok(Outcome::Granted(grant)) => {
@@ -215,7 +215,7 @@ impl Queueing {
     }
 
     fn granted(&mut self, mut request: Request, mailed: &MailedGrant) {
-        let fixed = matches!(request.terms.lease, LeaseTerms::Fixed(_));
+        let fixed = matches!(request.wanted.terms.lease, LeaseTerms::Fixed(_));
         self.counts().grants_by_message.fetch_add(1, Ordering::Relaxed);
         let Some(grant) = request.attempt.take_up(mailed, fixed) else {
             request.place.ask_now();
@@ -223,7 +223,7 @@ impl Queueing {
             self.keep(request);
             return;
         };
-        self.gate.seat_seeker(grant, request.seeker, request.terms, |_| ());
+        self.gate.seat_seeker(grant, request.seeker, &request.wanted, |_| ());
         self.listen_if_foreign();
     }
 
@@ -253,7 +253,7 @@ impl Queueing {
         if !self.requests.iter().any(|request| request.place.watches_channel()) {
             self.channel = None;
         } else if self.channel.is_none() {
-            self.channel = Some(self.gate.quorum.listen(&*self.gate.kind));
+            self.channel = Some(self.gate.quorum.listen_on(&self.gate.channel));
         }
     }
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::effects::{Effects, Evicted};
-use super::hold::{Entry, Hold, PendingRelease};
+use super::hold::{Hold, PendingRelease};
+use super::seat::Seat;
 use super::wait_list::{Seeker, WaitList, Waiter};
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
-use crate::engine::kind::Refusal;
+use crate::engine::kind::{Refusal, Wanted};
 use crate::engine::lease::{Lease, Standing};
 use crate::engine::quorum::Attempt;
 use crate::error::{Error, Fault, LossReason};
@@ -46,14 +47,6 @@ pub(super) struct State {
     pub(super) retired: bool,
 }
 
-/// Who holds the lock in this process.
-#[derive(Default)]
-pub(super) enum Seat {
-    #[default]
-    Free,
-    Held(Arc<Hold>),
-}
-
 /// What the last release of this client left.
 #[derive(Clone, Copy, Default)]
 pub(super) enum LastRelease {
@@ -76,7 +69,7 @@ impl LastRelease {
 pub(super) struct Begun {
     pub(super) attempt: Attempt,
     pub(super) seeker: Seeker,
-    pub(super) terms: Terms,
+    pub(super) wanted: Wanted,
 }
 
 /// The servers gave no usable answer.
@@ -123,54 +116,33 @@ impl Last {
 }
 
 impl State {
-    /// Seats a hold, and with it all who wait for the same owner.
-    pub(super) fn seat(&mut self, hold: Arc<Hold>, effects: &mut Effects) {
-        let mut depth = 1;
-        if hold.owner.is_shared() && !self.waiters.is_empty() {
-            for waiter in self.waiters.take_all(|waiter| waiter.owner == hold.owner) {
-                effects.turns.push((waiter.turn, Ok(Entry::joining(&hold))));
-                depth += 1;
-            }
-        }
-        hold.lease.used_by(&hold.owner, hold.token);
-        hold.set_depth(depth);
-        self.seat = Seat::Held(hold);
-    }
-
-    pub(super) fn current_hold(&self) -> Option<&Arc<Hold>> {
-        match &self.seat {
-            Seat::Free => None,
-            Seat::Held(hold) => Some(hold),
-        }
-    }
-
     /// Moves a lost hold out of the way, and sends its release: a lost hold keeps nobody out (invariant 8).
     pub(super) fn evict_lost(&mut self, now: Timestamp, effects: &mut Effects) {
-        let Seat::Held(hold) = &self.seat else { return };
-        let newly_lost = match hold.lease.expire(now) {
+        let Seat::Held(seated) = &self.seat else { return };
+        let newly_lost = match seated.lease.expire(now) {
             Standing::Ours => return,
             Standing::Lost { newly, .. } => newly,
         };
-        let hold = hold.clone();
+        let lease = seated.lease.clone();
         self.tokens_used = 0;
-        if hold.depth() > 0 {
-            self.lost.push(hold.clone());
-        }
-        let release = self.release(&hold.lease, now);
+        let lost = self.holds().iter().filter(|hold| hold.depth() > 0).cloned();
+        self.lost.extend(lost.collect::<Vec<_>>());
+        let release = self.release(&lease, now);
         effects.evicted = Some(Evicted { release, newly_lost });
     }
 
-    /// Sends the release of a lease, and frees the seat behind it.
+    /// Sends the release of a lease, and frees the seat behind it, unless that has another lease.
     pub(super) fn release(&mut self, lease: &Arc<Lease>, now: Timestamp) -> PendingRelease {
         let release = lease.release();
-        let owner = match &self.seat {
-            Seat::Held(hold) => Some(hold.owner.clone()),
-            Seat::Free => None,
-        };
+        let is_seated =
+            matches!(&self.seat, Seat::Held(seated) if Arc::ptr_eq(&seated.lease, lease));
+        let owner = self.current_hold().filter(|_| is_seated).map(|hold| hold.owner.clone());
         self.last = Some(Last { holder: Holder::new(lease.id().0.clone()), owner, at: now });
         self.arrivals += 1;
         self.last_release = LastRelease::Pending { number: self.arrivals };
-        self.seat = Seat::Free;
+        if is_seated {
+            self.seat = Seat::Free;
+        }
         PendingRelease { lease: lease.clone(), release, number: self.arrivals }
     }
 
@@ -225,7 +197,7 @@ impl State {
     pub(super) fn is_busy(&self) -> bool {
         let held = match &self.seat {
             Seat::Free => false,
-            Seat::Held(hold) => !hold.lease.is_over(),
+            Seat::Held(seated) => !seated.lease.is_over(),
         };
         held || self.asking || self.last_release.is_pending() || !self.waiters.is_empty()
     }

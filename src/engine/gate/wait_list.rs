@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use super::hold::Entry;
 use crate::clock::Timestamp;
 use crate::config::Terms;
+use crate::engine::kind::Wanted;
 use crate::error::Error;
 use crate::owner::{Owner, Place};
 
@@ -19,12 +20,18 @@ pub(super) struct WaitList {
 
 pub(super) struct Waiter {
     pub(super) owner: Owner,
-    pub(super) terms: Terms,
+    pub(super) wanted: Wanted,
     pub(super) place: Place,
     pub(super) joined_at: Timestamp,
     /// It waits until it gets the lock, or until the servers have been away for too long.
     pub(super) for_ever: bool,
     pub(super) turn: Turn,
+}
+
+impl Waiter {
+    fn is_fair(&self) -> bool {
+        self.wanted.terms.fair
+    }
 }
 
 /// For whom a request asks.
@@ -47,14 +54,14 @@ pub(super) type Turn = oneshot::Sender<Result<Entry, Error>>;
 
 impl WaitList {
     pub(super) fn join(&mut self, arrival: u64, waiter: Waiter) {
-        self.fair += usize::from(waiter.terms.fair);
+        self.fair += usize::from(waiter.is_fair());
         self.by_arrival.insert(arrival, waiter);
     }
 
     /// The one door: whoever stops waiting, for whatever reason, leaves here.
     pub(super) fn take(&mut self, arrival: u64) -> Option<Waiter> {
         let waiter = self.by_arrival.remove(&arrival)?;
-        self.fair -= usize::from(waiter.terms.fair);
+        self.fair -= usize::from(waiter.is_fair());
         Some(waiter)
     }
 
@@ -79,14 +86,14 @@ impl WaitList {
     }
 
     /// Returns all for whom a request must ask.
-    pub(super) fn seekers(&self) -> Vec<(Seeker, Terms)> {
-        let ordinary = self.first().map(|(_, waiter)| (Seeker::Ordinary, waiter.terms));
+    pub(super) fn seekers(&self) -> Vec<(Seeker, Wanted)> {
+        let ordinary = self.first().map(|(_, waiter)| (Seeker::Ordinary, waiter.wanted.clone()));
         ordinary.into_iter().chain(self.fair()).collect()
     }
 
-    pub(super) fn fair(&self) -> impl Iterator<Item = (Seeker, Terms)> {
-        let fair = self.by_arrival.iter().filter(|(_, waiter)| waiter.terms.fair);
-        fair.map(|(arrival, waiter)| (Seeker::Fair(*arrival), waiter.terms))
+    pub(super) fn fair(&self) -> impl Iterator<Item = (Seeker, Wanted)> {
+        let fair = self.by_arrival.iter().filter(|(_, waiter)| waiter.is_fair());
+        fair.map(|(arrival, waiter)| (Seeker::Fair(*arrival), waiter.wanted.clone()))
     }
 
     pub(super) fn fair_len(&self) -> usize {
@@ -99,7 +106,7 @@ impl WaitList {
 
     fn ordinary(&self) -> impl Iterator<Item = (u64, &Waiter)> {
         let all = self.by_arrival.iter().map(|(arrival, waiter)| (*arrival, waiter));
-        all.filter(|(_, waiter)| !waiter.terms.fair)
+        all.filter(|(_, waiter)| !waiter.is_fair())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -113,8 +120,12 @@ impl WaitList {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::config::LeaseTerms;
+    use crate::engine::kind::Sharing;
+    use crate::engine::kind::plain::Plain;
 
     fn terms(fair: bool) -> Terms {
         Terms { fair, ..Terms::of(LeaseTerms::Watched(std::time::Duration::from_secs(1))) }
@@ -123,7 +134,7 @@ mod tests {
     fn waiter(owner: &Owner, terms: Terms) -> Waiter {
         Waiter {
             owner: owner.clone(),
-            terms,
+            wanted: Wanted { side: Arc::new(Plain::new(Sharing::Alone, 0)), terms },
             place: Place::here(),
             joined_at: Timestamp::default(),
             for_ever: true,

@@ -30,7 +30,7 @@ impl Gate {
         let (turn, granted) = oneshot::channel();
         let waiter = Waiter {
             owner: request.owner.clone(),
-            terms: request.terms,
+            wanted: request.wanted.clone(),
             place: Place::here(),
             joined_at: request.began_at,
             for_ever: request.until == Until::Ever,
@@ -45,7 +45,6 @@ impl Gate {
         let now = self.engine.clock.now();
         let waited = now.since(request.began_at);
         let state = self.state.lock();
-        let lock = self.kind.name();
         let refusal = match (state.current_hold(), &state.trouble, &state.refusal, &state.last) {
             (Some(hold), ..) => hold.as_refusal(now),
             (_, Some(trouble), ..) => return self.error(trouble.fault_at(now)),
@@ -59,7 +58,7 @@ impl Gate {
             (.., Some(last)) if last.at >= since => last.as_refusal(),
             _ => return self.error(Fault::NoAnswer(waited)),
         };
-        refusal.into_timeout(lock, waited)
+        refusal.into_timeout(&self.name, waited)
     }
 }
 

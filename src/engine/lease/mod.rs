@@ -305,6 +305,12 @@ impl Lease {
         Some((token, state.limit(end_of_hold(terms.max_hold, now))))
     }
 
+    /// Returns true if it is ours for long enough that one more may begin to use it.
+    pub(crate) fn has_time(&self, now: Timestamp) -> bool {
+        let state = self.state.lock();
+        state.phase == Phase::Held && state.deadline.since(now) > state.lasts / 2
+    }
+
     /// Keeps the lock taken until `at` at least, whatever becomes of its users.
     pub(crate) fn keep_until(&self, at: Timestamp) {
         let mut state = self.state.lock();

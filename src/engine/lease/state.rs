@@ -110,6 +110,10 @@ impl State {
     }
 
     pub(super) fn take_token(&mut self) -> Option<u64> {
+        // An acquire for a shared lease takes no tokens: all who use it have the last one that was taken before.
+        if self.block == 0 {
+            return Some(self.block_end);
+        }
         if self.next_token > self.block_end {
             return None;
         }

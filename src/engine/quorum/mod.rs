@@ -110,10 +110,6 @@ impl Quorum {
         Fault::NoMajority { failures: faults.into_iter().map(failure).collect(), lasting }
     }
 
-    pub(crate) fn listen(&self, kind: &dyn Kind) -> ChannelListener {
-        self.listen_on(kind.channel())
-    }
-
     /// Listens on a channel in the slot of the lock.
     pub(crate) fn listen_on(&self, channel: &Arc<str>) -> ChannelListener {
         ChannelListener(self.sites.iter().filter_map(|site| site.subscribe(channel)).collect())

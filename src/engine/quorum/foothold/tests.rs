@@ -1,15 +1,15 @@
 //! What a node answered in time, late, or not at all.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::*;
 use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
 use crate::config::Config;
-use crate::engine::kind::Released;
+use crate::engine::kind::Sharing;
+use crate::engine::kind::plain::Plain;
 use crate::key::LeaseId;
 use crate::node::{Form, Node};
-use crate::script::{Call, LOCK_RENEW, Reply};
+use crate::script::Reply;
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -101,55 +101,6 @@ fn an_acquire_leaves_what_was_answered_or_what_is_to_be_looked_at() {
     assert_eq!(granted(unasked, true).acquires(), Acquires::None);
 }
 
-/// Replies 1 for yes and 0 for no.
-struct Plain(Arc<str>);
-
-fn call() -> Call {
-    Call { script: &LOCK_RENEW, keys: Vec::new(), args: Vec::new() }
-}
-
-impl Kind for Plain {
-    fn name(&self) -> &Arc<str> {
-        &self.0
-    }
-
-    fn channel(&self) -> &Arc<str> {
-        &self.0
-    }
-
-    fn acquire(&self, _: &Ticket, _: Duration, _: u64) -> Call {
-        call()
-    }
-
-    fn renew(&self, _: &LeaseId, _: u32, _: Duration) -> Call {
-        call()
-    }
-
-    fn reclaim(&self, _: &Ticket, _: u32, _: Duration, _: RangeInclusive<u64>) -> Call {
-        call()
-    }
-
-    fn release(&self, _: &Ticket, _: Duration) -> Call {
-        call()
-    }
-
-    fn raise(&self, _: &LeaseId, _: u64) -> Call {
-        call()
-    }
-
-    fn read_acquire(&self, reply: &Reply) -> Option<Answer> {
-        (reply.number()? == 1).then_some(Answer::Granted { block_end: 1 })
-    }
-
-    fn read_renew(&self, reply: &Reply) -> Option<bool> {
-        Some(reply.number()? == 1)
-    }
-
-    fn read_release(&self, _: &Reply) -> Option<Released> {
-        None
-    }
-}
-
 /// Does something with a node that has no connection.
 async fn with_node<T>(act: impl FnOnce(&Site, &Heal<'_>) -> T) -> T {
     let runtime = tokio::runtime::Handle::current();
@@ -159,7 +110,7 @@ async fn with_node<T>(act: impl FnOnce(&Site, &Heal<'_>) -> T) -> T {
     let ticket = Ticket { id: LeaseId("a:1".into()), entry: None, by_message: false };
     let heal = Heal {
         quorum: &quorum,
-        kind: &Plain("n".into()),
+        kind: &Plain::new(Sharing::Alone, 0),
         ticket: &ticket,
         count: 1,
         ttl: TTL,
