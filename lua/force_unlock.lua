@@ -3,6 +3,9 @@
 -- KEYS: 1 name, 2 token (fencing counter; optional), 3 queue (optional)
 -- ARGV: 1 id, 2 publish verb, 3 channel of the lock, 4 age_us (only if this lease has held it for so long; empty: whoever holds it), 5 retention_ms of the counter (0: for ever)
 -- Returns 1, or 0 when there was nothing to free.
+if redis.call('HEXISTS', KEYS[1], 'mode') == 1 then
+  return redis.error_reply('WRONGTYPE the key is a lock of another kind')
+end
 if ARGV[4] ~= '' then
   if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
     return 0

@@ -23,6 +23,9 @@ if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
   return {1, tonumber(last)}
 end
 
+if redis.call('HEXISTS', KEYS[1], 'mode') == 1 then
+  return redis.error_reply('WRONGTYPE the key is a lock of another kind')
+end
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local was_queued = false

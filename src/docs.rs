@@ -15,6 +15,7 @@ macro_rules! links {
 [contributing]: crate::docs::contributing
 [cookbook]: crate::docs::cookbook
 [deployments]: crate::docs::deployments
+[ex-cache-refresh]: crate::docs::cookbook::cache_refresh
 [ex-cron]: crate::docs::cookbook::cron
 [ex-fencing-in-sql]: crate::docs::cookbook::fencing_in_sql
 [ex-health]: crate::docs::cookbook::health
@@ -60,6 +61,7 @@ pub mod cookbook {
     recipe!(several_names, "../examples/several_names.rs");
     recipe!(leader, "../examples/leader.rs");
     recipe!(rate_limit, "../examples/rate_limit.rs");
+    recipe!(cache_refresh, "../examples/cache_refresh.rs");
     recipe!(health, "../examples/health.rs");
 }
 

@@ -13,7 +13,7 @@ use crate::config::Terms;
 use crate::engine::acquire;
 use crate::engine::gate::{Departure, Entry, Hold};
 use crate::error::{Error, LossReason};
-use crate::key::Holder;
+use crate::key::{Holder, LeaseId};
 use crate::owner::{LockKey, Owner};
 
 /// A guard holds a lock. Dropping it releases the lock in the background; [`unlock`](Self::unlock) waits for the
@@ -39,6 +39,15 @@ impl Guard {
 
     fn hold(&self) -> &Arc<Hold> {
         self.entry.hold()
+    }
+
+    pub(crate) fn lease_id(&self) -> &LeaseId {
+        self.hold().lease.id()
+    }
+
+    /// Returns what the guard is proof of, which goes on without it.
+    pub(crate) fn into_entry(self) -> Entry {
+        self.entry
     }
 
     /// Returns the lock as the bodies of `run` know it.

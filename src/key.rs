@@ -13,6 +13,8 @@ const CHANNEL_PREFIX: &str = "redisson_lock__channel";
 const PERMIT_CHANNEL_PREFIX: &str = "redisson_sc";
 const PERMIT_QUEUE_PREFIX: &str = "leasehold_permit_queue";
 const QUEUE_PREFIX: &str = "leasehold_queue";
+const RW_CHANNEL_PREFIX: &str = "redisson_rwlock";
+const RW_QUEUE_PREFIX: &str = "leasehold_rw_queue";
 const MAILBOX_PREFIX: &str = "leasehold_mailbox";
 const LEADER_PREFIX: &str = "leasehold_leader";
 const LEADER_CHANNEL_PREFIX: &str = "leasehold_leader__channel";
@@ -33,9 +35,15 @@ pub(crate) fn channel(name: &str) -> Arc<str> {
 /// The channels of all locks, as a pattern.
 pub(crate) const ALL_CHANNELS: &str = "redisson_lock__channel:*";
 
+/// Returns the channel on which a read-write lock's releases are published, which is Redisson's.
+pub(crate) fn rw_channel(name: &str) -> Arc<str> {
+    prefixed(RW_CHANNEL_PREFIX, name)
+}
+
 /// Returns the key of the queue of those who wait for a lock.
 ///
-/// No two locks share a queue, though `n` and `{n}` share a channel and a counter: a grant would go to the wrong lock.
+/// No two locks share a queue, though `n` and `{n}` share a channel and a counter: a grant would go to the wrong lock. Nor do
+/// two kinds of lock: their grants write different fields.
 pub(crate) fn queue_key(name: &str) -> Arc<str> {
     of_one_lock(QUEUE_PREFIX, name)
 }
@@ -44,6 +52,11 @@ pub(crate) fn queue_key(name: &str) -> Arc<str> {
 /// lock's release would give the lock to one who waits for permits.
 pub(crate) fn permit_queue_key(name: &str) -> Arc<str> {
     of_one_lock(PERMIT_QUEUE_PREFIX, name)
+}
+
+/// Returns the key of the queue of those who wait for a read-write lock.
+pub(crate) fn rw_queue_key(name: &str) -> Arc<str> {
+    of_one_lock(RW_QUEUE_PREFIX, name)
 }
 
 /// Returns a key that `n` and `{n}` do not share, in the slot of the lock.
@@ -114,7 +127,7 @@ pub(crate) fn lock_name_problem(name: &str) -> Option<&'static str> {
         Some("it is longer than 4096 bytes")
     } else if [TOKEN_PREFIX, REDISSON_TOKEN_PREFIX].iter().any(begins_with) {
         Some("it is the key of another lock's fencing counter")
-    } else if [QUEUE_PREFIX, PERMIT_QUEUE_PREFIX].iter().any(begins_with) {
+    } else if [QUEUE_PREFIX, PERMIT_QUEUE_PREFIX, RW_QUEUE_PREFIX].iter().any(begins_with) {
         Some("it is the key of another lock's queue")
     } else if begins_with(&LEADER_PREFIX) {
         Some("it is the key of what a leader says")
@@ -213,6 +226,7 @@ mod tests {
             "leasehold_leader:{n}",
             "leasehold_mark",
             "leasehold_mark:{n}",
+            "leasehold_rw_queue:{n}",
         ];
         for name in ["", &too_long].into_iter().chain(derived) {
             assert!(lock_name_problem(name).is_some(), "{name:?} was accepted");

@@ -245,6 +245,8 @@ pub use primitives::mutex::Mutex;
 pub use primitives::observer::Observer;
 pub use primitives::permit::Permit;
 pub use primitives::run::Outcome;
+pub use primitives::rw_guards::{ReadGuard, WriteGuard};
+pub use primitives::rw_lock::RwLock;
 pub use primitives::semaphore::Semaphore;
 pub use primitives::semaphore_status::{PermitHolder, SemaphoreStatus};
 pub use primitives::status::LockStatus;

@@ -46,6 +46,12 @@ scripts! {
     PERMIT_RESIZE = "permit_resize" after "queue", "permits";
     PERMIT_STATUS = "permit_status" after "queue", "permits";
     PREFLIGHT = "preflight";
+    RW_ACQUIRE = "rw_acquire" after "rw";
+    READ_RENEW = "read_renew";
+    RW_RELEASE = "rw_release" after "rw";
+    RW_STATUS = "rw_status" after "rw";
+    RW_RECLAIM = "rw_reclaim" after "rw";
+    RW_FORCE_UNLOCK = "rw_force_unlock" after "rw";
 }
 
 impl fmt::Debug for Script {
@@ -73,7 +79,7 @@ pub(crate) struct Call {
 impl Call {
     /// Returns true if the call also does its part with its first key alone, or what matters most of it.
     pub(crate) fn works_with_one_key(&self) -> bool {
-        let such = [&LOCK_RELEASE, &LOCK_STATUS, &FORCE_UNLOCK];
+        let such = [&LOCK_RELEASE, &LOCK_STATUS, &FORCE_UNLOCK, &RW_RELEASE];
         such.into_iter().any(|script| std::ptr::eq(self.script, script))
     }
 }
@@ -136,7 +142,7 @@ mod tests {
         files.sort();
         let mut registered: Vec<String> =
             ALL.iter().map(|script| format!("{}.lua", script.name)).collect();
-        registered.extend(["queue.lua".to_owned(), "permits.lua".to_owned()]);
+        registered.extend(["queue.lua", "permits.lua", "rw.lua"].map(str::to_owned));
         registered.sort();
         assert_eq!(files, registered);
         for file in files {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::caller::Caller;
 use super::runtime::Runtime;
-use super::{Election, MultiLock, Mutex, Semaphore};
+use super::{Election, MultiLock, Mutex, RwLock, Semaphore};
 use crate::client::{ClientBuilder, Finding, HeldLock, Stats};
 use crate::error::Error;
 use crate::node::NodeStatus;
@@ -83,6 +83,12 @@ impl Client {
     /// Returns a handle to the election called `name`; see [`leasehold::Client::election`](crate::Client::election).
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election::new(self.client.election(name), &self.runtime)
+    }
+
+    /// Returns a handle to the read-write lock called `name`; see [`leasehold::Client::rw_lock`](crate::Client::rw_lock).
+    #[doc(alias = "getReadWriteLock")]
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock::new(self.client.rw_lock(name), Caller::this_thread(&self.runtime))
     }
 
     /// Returns a new owner without a name, as [`Owner::new`] does.

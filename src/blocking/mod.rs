@@ -39,6 +39,7 @@ mod multi_lock;
 mod mutex;
 mod permit;
 mod runtime;
+mod rw_lock;
 mod semaphore;
 
 pub use caller::{NamedOwner, ThisThread};
@@ -49,4 +50,5 @@ pub use multi_guard::MultiGuard;
 pub use multi_lock::MultiLock;
 pub use mutex::Mutex;
 pub use permit::Permit;
+pub use rw_lock::RwLock;
 pub use semaphore::Semaphore;

@@ -23,6 +23,7 @@ use crate::owner::Owner;
 use crate::primitives::election::Election;
 use crate::primitives::multi_lock::MultiLock;
 use crate::primitives::mutex::Mutex;
+use crate::primitives::rw_lock::RwLock;
 use crate::primitives::semaphore::Semaphore;
 
 /// A client holds the connections to one or several Redis or Valkey servers, and the locks taken through them.
@@ -161,6 +162,27 @@ impl Client {
     /// name.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election::new(&self.engine, self.engine.config.prefixed(name.as_ref()))
+    }
+
+    /// Returns a handle to the read-write lock called `name`, without I/O: many readers hold it at once, or one writer alone.
+    ///
+    /// The name is the lock's key on the servers, as that of a [`mutex`](Self::mutex). A key holds one kind of lock: acquiring
+    /// the other fails with [`Error::WrongType`] while it is held.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// let config = client.rw_lock("config");
+    /// {
+    ///     let _reading = config.read().await?; // beside other readers
+    /// }
+    /// let writing = config.write().await?; // alone
+    /// let reading = writing.downgrade().await?; // nobody wrote in between
+    /// reading.unlock().await?;
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "getReadWriteLock")]
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock::new(&self.engine, self.engine.config.prefixed(name.as_ref()))
     }
 
     /// Returns a new owner without a name, as [`Owner::new`] does.

@@ -71,7 +71,6 @@ pub(crate) enum Sharing {
     /// A lease has one owner at a time. It passes from one to the next, each with a token of its own.
     Alone,
     /// All owners that ask for this side use one lease at once, with one token. Its acquire takes no tokens.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a mutex has no such side"))]
     Together,
     /// Each has a gate of its own, so the servers alone decide who is next. An acquisition takes `weight` units of what
     /// there are several of, instead of tokens.

@@ -128,7 +128,8 @@ pub enum Error {
     InAsyncContext,
 
     /// The task waits for a lock that it holds itself. Name its owner: [`Mutex::owned_by`](crate::Mutex::owned_by)
-    /// or [`Owner::scope`](crate::Owner::scope). Only clients with [`SelfWait::Fail`](crate::SelfWait::Fail) return it.
+    /// or [`Owner::scope`](crate::Owner::scope). Clients with [`SelfWait::Fail`](crate::SelfWait::Fail) return it, and a
+    /// [read-write lock](crate::RwLock) if its owner reads and waits to write.
     #[error(
         "lock {lock:?} is held by the same task that waits for it: name the owner with owned_by or Owner::scope"
     )]

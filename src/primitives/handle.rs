@@ -26,6 +26,11 @@ use crate::text::shortened;
 
 /// What a handle asks of the servers besides acquiring.
 pub(super) trait Inspect: Kind {
+    /// Returns the name of the kind, and why it works on one server only, if that is so.
+    fn one_server_only(&self) -> Option<(&'static str, &'static str)> {
+        None
+    }
+
     /// Asks for all that a server knows about the lock.
     fn status(&self) -> Call;
 
@@ -54,6 +59,10 @@ impl Handle {
 
     pub(super) fn name(&self) -> &Arc<str> {
         self.lock.name()
+    }
+
+    pub(super) fn terms(&self) -> Terms {
+        self.terms
     }
 
     /// Returns a handle to the same lock on other terms.
@@ -284,6 +293,7 @@ impl Handle {
         call: Call,
         enough: impl Fn(&[&Reply]) -> bool,
     ) -> Result<Answers, Error> {
+        self.check_name()?;
         ask(&self.engine, &*self.lock, call, enough).await
     }
 
@@ -293,7 +303,13 @@ impl Handle {
     }
 
     fn check_name(&self) -> Result<(), Error> {
-        check_name(&self.engine, self.name())
+        check_name(&self.engine, self.name())?;
+        match self.lock.one_server_only() {
+            Some((what, why)) if self.engine.config.deployment.is_quorum() => {
+                Err(Error::SingleServerOnly { what, why })
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn quorum(&self) -> Arc<Quorum> {

@@ -147,45 +147,60 @@ impl Kind for Lock {
     }
 
     fn read_acquire(&self, reply: &Reply) -> Option<Answer> {
-        match reply.list()? {
-            [Reply::Number(1), block_end] => {
-                let block_end = u64::try_from(block_end.number()?).ok()?;
-                // Above that limit Lua's numbers have gaps, and tokens would repeat.
-                (block_end < 1 << 53).then_some(Answer::Granted { block_end })
-            }
-            [Reply::Number(0), pttl, holder, subscribers, queue @ ..] => {
-                Some(Answer::Refused(Refusal {
-                    holder: Holder::new(holder.text()?),
-                    owner: None,
-                    remaining: read_ttl(pttl),
-                    subscribers: subscribers.number()?.try_into().ok()?,
-                    queue: read_queue(queue)?,
-                }))
-            }
-            _ => None,
-        }
+        read_acquire(reply)
     }
 
     fn read_renew(&self, reply: &Reply) -> Option<bool> {
-        match reply.number()? {
-            0 => Some(false),
-            1 => Some(true),
-            _ => None,
-        }
+        read_renew(reply)
     }
 
     fn read_release(&self, reply: &Reply) -> Option<Released> {
-        let (held, receivers, passed_over) = match reply.list()? {
-            [held, receivers] => (held, receivers, 0),
-            [held, receivers, passed_over] => (held, receivers, passed_over.number()?),
-            _ => return None,
-        };
-        Some(Released {
-            held: held.number()? == 1,
-            receivers: receivers.number()?.try_into().ok()?,
-            passed_over: passed_over.try_into().ok()?,
-        })
+        read_release(reply)
     }
+}
+
+/// Reads the reply to an acquire.
+pub(super) fn read_acquire(reply: &Reply) -> Option<Answer> {
+    match reply.list()? {
+        [Reply::Number(1), block_end] => {
+            let block_end = u64::try_from(block_end.number()?).ok()?;
+            // Above that limit Lua's numbers have gaps, and tokens would repeat.
+            (block_end < 1 << 53).then_some(Answer::Granted { block_end })
+        }
+        [Reply::Number(0), pttl, holder, subscribers, queue @ ..] => {
+            Some(Answer::Refused(Refusal {
+                holder: Holder::new(holder.text()?),
+                owner: None,
+                remaining: read_ttl(pttl),
+                subscribers: subscribers.number()?.try_into().ok()?,
+                queue: read_queue(queue)?,
+            }))
+        }
+        _ => None,
+    }
+}
+
+/// Reads the reply to a renewal.
+pub(super) fn read_renew(reply: &Reply) -> Option<bool> {
+    match reply.number()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+/// Reads the reply to a release.
+pub(super) fn read_release(reply: &Reply) -> Option<Released> {
+    let (held, receivers, passed_over) = match reply.list()? {
+        [held, receivers] => (held, receivers, 0),
+        [held, receivers, passed_over] => (held, receivers, passed_over.number()?),
+        _ => return None,
+    };
+    Some(Released {
+        held: held.number()? == 1,
+        receivers: receivers.number()?.try_into().ok()?,
+        passed_over: passed_over.try_into().ok()?,
+    })
 }
 
 impl Inspect for Lock {
@@ -204,11 +219,7 @@ impl Inspect for Lock {
         let [pttl, holder, count, last_token, subscribers, queue @ ..] = reply.list()? else {
             return None;
         };
-        let (waiting, queued) = match queue {
-            [server_us, entries] => (read_waiters(server_us, entries)?, mailboxes(entries)),
-            [] => (Vec::new(), 0),
-            _ => return None,
-        };
+        let (waiting, queued) = read_waiting(queue)?;
         let holder = holder.text().map(Holder::new);
         let last_token = last_token.number().and_then(|token| u64::try_from(token).ok());
         let ours = holder.as_ref().is_some_and(|holder| holder.client().is_some());
@@ -226,19 +237,13 @@ impl Inspect for Lock {
             last_token,
             waiting_clients: queued + subscribers.saturating_sub(listens_twice.into()),
             waiting,
+            readers: Vec::new(),
             holder,
         })
     }
 
     fn force_unlock(&self, holder: Option<&Holder>, response_timeout: Duration) -> Call {
-        let late = response_timeout + Duration::from_micros(self.grain_us);
-        let (id, age) = match holder {
-            Some(holder) => {
-                let age = holder.certain_age(late).unwrap_or_default();
-                (Arg::Text(holder.text().clone()), Arg::Number(age.as_micros() as u64))
-            }
-            None => (Arg::Word(""), Arg::Word("")),
-        };
+        let (id, age) = forced(holder, response_timeout, self.grain_us);
         Call {
             script: &script::FORCE_UNLOCK,
             keys: self.keys(),
@@ -250,6 +255,27 @@ impl Inspect for Lock {
                 Arg::Number(self.retention_ms),
             ],
         }
+    }
+}
+
+/// Returns the arguments of a forced unlock that say whose hold it ends, and how old that must be.
+pub(super) fn forced(
+    holder: Option<&Holder>,
+    response_timeout: Duration,
+    grain_us: u64,
+) -> (Arg, Arg) {
+    let Some(holder) = holder else { return (Arg::Word(""), Arg::Word("")) };
+    let late = response_timeout + Duration::from_micros(grain_us);
+    let age = holder.certain_age(late).unwrap_or_default();
+    (Arg::Text(holder.text().clone()), Arg::Number(age.as_micros() as u64))
+}
+
+/// Reads what a status says of the queue, if there is one: who waits, and how many clients do.
+pub(super) fn read_waiting(queue: &[Reply]) -> Option<(Vec<Waiter>, u32)> {
+    match queue {
+        [server_us, entries] => Some((read_waiters(server_us, entries)?, mailboxes(entries))),
+        [] => Some((Vec::new(), 0)),
+        _ => None,
     }
 }
 

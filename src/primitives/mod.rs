@@ -30,6 +30,12 @@ mod pool;
 
 pub(crate) mod run;
 
+mod rw;
+
+pub(crate) mod rw_guards;
+
+pub(crate) mod rw_lock;
+
 pub(crate) mod semaphore;
 
 pub(crate) mod semaphore_status;

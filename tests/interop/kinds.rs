@@ -79,9 +79,10 @@ async fn a_read_write_lock_excludes_nobody(version: Version) {
     for kind in ["read", "write"] {
         let name = format!("{kind}-lock");
         let words = hex(&name);
-        // Java first: ours stays out.
+        // Java first: ours stays out, and says why.
         assert_eq!(table.java().number("a", &format!("try-lock {kind} {words}")).await, 1);
-        assert_eq!(table.rust.try_lock("b", &name, NOW).value().await, 0);
+        let attempt = table.rust().client.mutex(&name).try_lock().await;
+        assert!(matches!(attempt, Err(Error::WrongType { .. })), "{attempt:?}");
         assert_eq!(table.java().number("a", &format!("unlock {kind} {words}")).await, 1);
         // Ours first: Java does not see it.
         assert_eq!(table.rust.try_lock("b", &name, NOW).value().await, 1);

@@ -34,16 +34,18 @@ async fn are_heard(server: &Server, clients: usize) -> bool {
 }
 
 /// Has all clients wait once, so that the server can reach them by message from here on.
-async fn make_heard(server: &Server, clients: &[&Client]) {
+pub(crate) async fn make_heard(server: &Server, clients: &[&Client]) {
     let other = connect(server).await;
     let held = other.mutex("before").lock().await.expect("free");
-    for client in clients {
-        let waits = client.mutex("before").lock_with_timeout(Duration::from_millis(10));
-        assert!(waits.await.expect_err("it is held").is_timeout());
-    }
-    held.unlock().await.expect("held");
+    let waiting = clients.iter().map(|client| tokio::spawn(client.mutex("before").lock()));
+    let waiting: Vec<_> = waiting.collect();
     let heard = async || are_heard(server, clients.len()).await;
     eventually(LIMIT, "all mailboxes are subscribed", heard).await;
+    held.unlock().await.expect("held");
+    for client in waiting {
+        let guard = soon("its turn", client).await.expect("no panic").expect("its turn comes");
+        guard.unlock().await.expect("held");
+    }
 }
 
 /// Queues twelve tasks up, several of each client and never two of one in a row.

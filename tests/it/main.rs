@@ -37,6 +37,7 @@ mod races;
 mod reasons;
 mod reconnecting;
 mod runs;
+mod rw_lock;
 mod scripts;
 mod secrets;
 mod semaphore;

@@ -17,5 +17,7 @@ mod reclaim;
 mod redisson;
 mod release;
 mod renew;
+mod rw;
+mod rw_random;
 mod sources;
 mod status;

@@ -212,7 +212,7 @@ impl Claim {
         Ok(entry)
     }
 
-    fn granted(mut self, grant: Grant, request: &Request) -> Entry {
+    pub(super) fn granted(mut self, grant: Grant, request: &Request) -> Entry {
         let gate = self.gate.clone();
         let now = gate.engine.clock.now();
         gate.lose_what_is_held(&*request.wanted.side);

@@ -13,7 +13,7 @@ use super::queueing::Queueing;
 use super::state::{Begun, LastRelease, State};
 use super::wait_list::Seeker;
 use crate::clock::Timestamp;
-use crate::engine::kind::{Refusal, Wanted};
+use crate::engine::kind::{Refusal, Sharing, Wanted};
 use crate::engine::lease::Lease;
 use crate::error::Fault;
 use crate::node::Letter;
@@ -193,6 +193,10 @@ impl Driver {
     }
 
     async fn rest(&mut self, lease: &Lease) {
+        // A request for nobody would keep those out whom the servers let share the lock.
+        if lease.kind.sharing() != Sharing::Alone {
+            self.strategy.serve(Vec::new());
+        }
         self.strategy.rest();
         tokio::select! {
             biased;

@@ -99,6 +99,11 @@ impl Entry {
         }
     }
 
+    /// Takes the entry out of its hold, which has ended otherwise.
+    pub(super) fn forget(&mut self) {
+        self.hold = None;
+    }
+
     /// Another level of the same hold.
     pub(crate) fn again(&self) -> Result<Self, LossReason> {
         let hold = self.hold();
@@ -140,15 +145,19 @@ impl Hold {
     fn leave(self: &Arc<Self>) -> Departure {
         let departure = self.gate.leave(self);
         if matches!(departure, Departure::HandedOff | Departure::Released(_)) {
-            let of = Use {
-                lock: &self.gate.name,
-                lease: self.lease.id(),
-                owner: Some(&self.owner),
-                token: self.token,
-            };
-            events::lock_released(of, self.gate.engine.clock.now().since(self.since));
+            self.tell_released();
         }
         departure
+    }
+
+    pub(super) fn tell_released(&self) {
+        let of = Use {
+            lock: &self.gate.name,
+            lease: self.lease.id(),
+            owner: Some(&self.owner),
+            token: self.token,
+        };
+        events::lock_released(of, self.gate.engine.clock.now().since(self.since));
     }
 
     pub(super) fn as_refusal(&self, now: Timestamp) -> Refusal {

@@ -21,6 +21,7 @@ mod engine;
 mod hold;
 mod leaving;
 mod queueing;
+mod replacing;
 mod seat;
 mod state;
 mod wait_list;

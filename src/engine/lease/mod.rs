@@ -331,6 +331,15 @@ impl Lease {
         self.state.lock().limit(end_of_hold(max_hold, from))
     }
 
+    /// Ends it for its users. Its release is still to come.
+    pub(crate) fn retire(&self) {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Held {
+            state.phase = Phase::Released;
+            self.quorum.events().lease_ended();
+        }
+    }
+
     /// Ends it and sends its release. A lost lease is released as well as may be.
     pub(crate) fn release(&self) -> Release {
         let mut state = self.state.lock();

@@ -25,9 +25,15 @@ pub(crate) const PERMIT_RECLAIM: &str = script!("queue", "permits", "permit_recl
 pub(crate) const PERMIT_RESIZE: &str = script!("queue", "permits", "permit_resize");
 pub(crate) const PERMIT_STATUS: &str = script!("queue", "permits", "permit_status");
 pub(crate) const PREFLIGHT: &str = script!("preflight");
+pub(crate) const RW_ACQUIRE: &str = script!("rw", "rw_acquire");
+pub(crate) const READ_RENEW: &str = script!("read_renew");
+pub(crate) const RW_RELEASE: &str = script!("rw", "rw_release");
+pub(crate) const RW_STATUS: &str = script!("rw", "rw_status");
+pub(crate) const RW_RECLAIM: &str = script!("rw", "rw_reclaim");
+pub(crate) const RW_FORCE_UNLOCK: &str = script!("rw", "rw_force_unlock");
 
 /// All of them by name.
-pub(crate) const ALL: [(&str, &str); 17] = [
+pub(crate) const ALL: [(&str, &str); 23] = [
     ("lock_acquire", LOCK_ACQUIRE),
     ("lock_renew", LOCK_RENEW),
     ("lock_release", LOCK_RELEASE),
@@ -45,4 +51,10 @@ pub(crate) const ALL: [(&str, &str); 17] = [
     ("permit_resize", PERMIT_RESIZE),
     ("permit_status", PERMIT_STATUS),
     ("preflight", PREFLIGHT),
+    ("rw_acquire", RW_ACQUIRE),
+    ("read_renew", READ_RENEW),
+    ("rw_release", RW_RELEASE),
+    ("rw_status", RW_STATUS),
+    ("rw_reclaim", RW_RECLAIM),
+    ("rw_force_unlock", RW_FORCE_UNLOCK),
 ];

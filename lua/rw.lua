@@ -1,0 +1,203 @@
+-- The read-write lock on one server: Redisson's RReadWriteLock, with a queue and tokens. The library puts this text before
+-- the scripts of that lock, and it only defines functions. Over several servers there is no queue: they get no third key.
+-- KEYS: 1 name (hash: mode -> read or write; id -> 1 for each reader; id:write -> hold count of the writer), 2 token (fencing counter), 3 queue (optional; sorted set: entry -> order of arrival)
+-- ARGV: 5 retention_ms of the counter (0: for ever)
+-- Returns nothing.
+--
+-- A reader has an end of its own, which is that of a key beside the lock (Redisson has one for each level of a reader). A
+-- reader without it is gone, whatever the hash says. Entries, mailboxes and messages are those of queue.lua; the entry of a
+-- reader has block 0, since readers take no tokens: they have that of the last writer.
+
+-- The key that ends with a reader.
+local function end_key(id, level)
+  local prefix = string.find(KEYS[1], '{', 1, true) and KEYS[1] or table.concat({'{', KEYS[1], '}'})
+  return table.concat({prefix, ':', id, ':rwlock_timeout:', level})
+end
+
+-- The field of the hash that a lease has.
+local function field_of(id, reads)
+  return reads and id or table.concat({id, ':write'})
+end
+
+-- Returns a reader whose end has not come, and for how long it reads still; nil if there is none. With `foreign` it returns
+-- one of another library if there is any: those have to be listened to.
+local function live_reader(foreign)
+  local fields = redis.call('HRANDFIELD', KEYS[1], 100000, 'WITHVALUES')
+  local id, left
+  for i = 1, #fields, 2 do
+    local field, count = fields[i], tonumber(fields[i + 1])
+    if count and string.sub(field, -6) ~= ':write' then
+      for level = count, math.max(1, count - 99), -1 do
+        local pttl = redis.call('PTTL', end_key(field, level))
+        if pttl ~= -2 then
+          if not foreign or not string.match(field, ':%x+%-%x+%-%x+%-%x+%-%x+$') then
+            return field, pttl
+          end
+          id, left = field, pttl
+          break
+        end
+      end
+    end
+  end
+  return id, left
+end
+
+-- Returns how the lock is held: 'read', 'write', or false. What readers left that are gone is deleted.
+local function mode_now()
+  local mode = redis.call('HGET', KEYS[1], 'mode')
+  if mode == 'read' and not live_reader() then
+    redis.call('DEL', KEYS[1])
+    return false
+  end
+  return mode
+end
+
+-- Returns who holds the lock, or one of those who read, and for how long still.
+local function holder(mode)
+  if mode == 'read' then
+    return live_reader(true)
+  end
+  for _, field in ipairs(redis.call('HRANDFIELD', KEYS[1], 100000)) do
+    local id = string.match(field, '^(.*):write$')
+    if id then
+      return id, redis.call('PTTL', KEYS[1])
+    end
+  end
+  return 'mode', redis.call('PTTL', KEYS[1])
+end
+
+-- Gives the lock to a lease. Returns the end of its token block, for a reader its token, and the server's time before the
+-- lease began.
+local function take(id, reads, count, ttl_ms, block, grain_us)
+  -- Tokens as in queue.lua. A token goes to redis.call as a number: made text by Lua it would lose its last digits.
+  local time = redis.call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  local start = now - now % grain_us
+  local last = reads and tonumber(redis.call('GET', KEYS[2]))
+  if not last then
+    last = start + block
+    local before
+    if ARGV[5] == '0' then
+      before = redis.call('SET', KEYS[2], last, 'GET')
+    else
+      before = redis.call('SET', KEYS[2], last, 'PX', ARGV[5], 'GET')
+    end
+    if before and tonumber(before) > start then
+      last = before + block
+      redis.call('SET', KEYS[2], last, 'KEEPTTL')
+    end
+  end
+
+  if reads then
+    redis.call('SET', end_key(id, 1), '1', 'PX', ttl_ms)
+    redis.call('HSET', KEYS[1], 'mode', 'read', id, 1)
+  else
+    redis.call('HSET', KEYS[1], 'mode', 'write', field_of(id), count)
+  end
+  if redis.call('PTTL', KEYS[1]) < tonumber(ttl_ms) then
+    local expiry = redis.pcall('PEXPIRE', KEYS[1], ttl_ms)
+    if type(expiry) == 'table' then
+      -- Nothing is rolled back: a lock that could not be given an end must not stay. The second call ends the script with
+      -- the error of the first.
+      redis.call('HDEL', KEYS[1], field_of(id, reads))
+      if not live_reader() then
+        redis.call('DEL', KEYS[1])
+      end
+      redis.call('PEXPIRE', KEYS[1], ttl_ms)
+      return nil
+    end
+  end
+  return last, now
+end
+
+-- How many entries were taken out of the queue because their clients are gone.
+local passed = 0
+
+-- Who waits behind an entry: mailbox, id, ttl_ms, block. There is no mailbox if nobody hears it: the client is gone.
+local function waiter(entry)
+  local ttl_ms, block, nonce, id, client = string.match(entry, '^(%d+) (%d+) (%x+) (([^:]*):.*)$')
+  if not id then
+    return nil
+  end
+  local mailbox = string.format('leasehold_mailbox:%s:%s', client, nonce)
+  -- Asked before anything is written. The count of PUBLISH would include those who subscribe to a pattern.
+  local is_heard = redis.call('PUBSUB', 'NUMSUB', mailbox)[2] > 0
+  return is_heard and mailbox, id, tonumber(ttl_ms), tonumber(block)
+end
+
+-- Lets in as many of those who wait as the lock has room for, in their order: the first writer, or all readers before it.
+-- Passes over those that are gone. Then it tells the first of those that go on waiting, if it has changed; with `tells`,
+-- in any case. `mine` is taken out in its turn, but granted nothing. Returns the first entry that it did not grant, `mine`
+-- included, and how the lock is held now; no entry if nobody waits any more.
+local function pump(mine, tells)
+  local mode
+  while true do
+    local entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+    if not entry then
+      return nil, mode
+    end
+    local mailbox, id, ttl_ms, block = waiter(entry)
+    if not mailbox and entry ~= mine then
+      redis.call('ZREM', KEYS[3], entry)
+      passed, tells = passed + 1, true
+    else
+      if mode == nil then
+        mode = mode_now()
+      end
+      local reads = block == 0
+      if mode and not (reads and mode == 'read') then
+        if tells and mailbox then
+          local by, pttl = holder(mode)
+          redis.pcall('PUBLISH', mailbox, table.concat({'next', id, pttl, by}, ' '))
+        end
+        return entry, mode
+      end
+      redis.call('ZREM', KEYS[3], entry)
+      if entry == mine then
+        return entry, mode
+      end
+      -- Short, so that a stopped process at the head costs little. A client that is well renews it in time.
+      ttl_ms = math.min(ttl_ms, 2000)
+      local last, now = take(id, reads, 1, ttl_ms, block, 1)
+      local told = redis.pcall('PUBLISH', mailbox, string.format('grant %s %d %d %d', id, now, ttl_ms, last))
+      tells = true
+      if type(told) == 'number' then
+        mode = reads and 'read' or 'write'
+      else
+        -- This user may not write to that mailbox: nobody knows of the grant.
+        redis.call('HDEL', KEYS[1], field_of(id, reads))
+        if reads then
+          redis.call('DEL', end_key(id, 1))
+        end
+        if not live_reader() then
+          redis.call('DEL', KEYS[1])
+        end
+        mode = nil
+      end
+    end
+  end
+end
+
+-- Takes an entry out of the queue, wherever it is. If it was the first, those behind it may come in.
+local function leave(entry)
+  local place = redis.call('ZRANK', KEYS[3], entry)
+  if place then
+    redis.call('ZREM', KEYS[3], entry)
+  end
+  if place == 0 then
+    pump(nil, true)
+  end
+end
+
+-- The first `show` in the queue as a flat list: the entry and the microsecond of the arrival of each.
+local function waiters(show)
+  return show > 0 and redis.call('ZRANGE', KEYS[3], 0, show - 1, 'WITHSCORES') or {}
+end
+
+-- Returns an error if the key is a hash, but not that of a read-write lock.
+local function wrong_kind(mode)
+  if not mode and redis.call('EXISTS', KEYS[1]) == 1 then
+    return redis.error_reply('WRONGTYPE the key is a lock of another kind')
+  end
+end
+

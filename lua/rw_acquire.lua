@@ -1,0 +1,94 @@
+-- Takes one side of a read-write lock if it is free for it and nobody is ahead in the queue. Sent again for the same lease
+-- it confirms the lease and takes nothing new. Otherwise it queues, if it has an entry; it does so once, however often it
+-- is sent. With `from` it makes a reader of that writer instead, or is refused.
+-- KEYS: 1 name (hash), 2 token (fencing counter), 3 queue (optional)
+-- ARGV: 1 id, 2 count, 3 ttl_ms, 4 block (how many tokens; 0 for a reader), 5 retention_ms of the counter (0: for ever), 6 grain_us (the time is rounded down to it), 7 channel of the lock, 8 entry (empty: does not queue), 9 show (how many of those who wait are listed), 10 count (NUMSUB or SHARDNUMSUB), 11 side (read or write), 12 publish verb, 13 from (optional: the id of a writer)
+-- Returns {1, end of the token block, or a reader's token} when it is held, {0, pttl, holder, subscribers of the channel} when another holds it, or is the first to get it. With a queue a refusal goes on: place (-1: not queued, 0: the first), server_us, list of those who wait.
+local reads = ARGV[11] == 'read'
+local field = field_of(ARGV[1], reads)
+local entry = KEYS[3] and ARGV[8] ~= '' and ARGV[8]
+local mode = mode_now()
+local wrong = wrong_kind(mode)
+if wrong then
+  return wrong
+end
+
+if mode and redis.call('HEXISTS', KEYS[1], field) == 1 then
+  local last = tonumber(redis.call('GET', KEYS[2]))
+  if last then
+    if reads and redis.call('PTTL', end_key(ARGV[1], 1)) < tonumber(ARGV[3]) then
+      redis.call('SET', end_key(ARGV[1], 1), '1', 'PX', ARGV[3])
+    end
+    if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
+      redis.call('PEXPIRE', KEYS[1], ARGV[3])
+    end
+  else
+    last = take(ARGV[1], reads, ARGV[2], ARGV[3], ARGV[4], ARGV[6])
+  end
+  if entry then
+    leave(entry)
+  end
+  return {1, last}
+end
+
+local fits = not mode or (reads and mode == 'read')
+if ARGV[13] then
+  if mode == 'write' and redis.call('HEXISTS', KEYS[1], field_of(ARGV[13])) == 1 then
+    -- The reader comes first: half-way, the lock has a reader, and a writer whose release is still to come.
+    local last = take(ARGV[1], true, 1, ARGV[3], 0, ARGV[6])
+    redis.call('HDEL', KEYS[1], field_of(ARGV[13]))
+    if KEYS[3] then
+      pump(nil, true)
+    end
+    redis.pcall(ARGV[12], ARGV[7], '1')
+    return {1, last}
+  end
+elseif fits and not (KEYS[3] and redis.call('EXISTS', KEYS[3]) == 1) then
+  return {1, (take(ARGV[1], reads, ARGV[2], ARGV[3], ARGV[4], ARGV[6]))}
+end
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local was_queued = false
+if entry then
+  was_queued = redis.call('ZRANK', KEYS[3], entry) ~= false
+  if not was_queued then
+    -- Behind all others, also if the clock was set back. A full server may refuse it: then it is not queued.
+    local newest = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
+    redis.pcall('ZADD', KEYS[3], math.max(now, tonumber(newest or 0) + 1), entry)
+  end
+  redis.call('PEXPIRE', KEYS[3], 60000)
+end
+local subscribers = redis.call('PUBSUB', ARGV[10], ARGV[7])[2]
+-- It may be free for a moment, so that Redisson's waiters on the channel can take it. A newcomer must not end that moment.
+local is_open = not mode and not was_queued and subscribers > 0
+if KEYS[3] and fits and not is_open and not ARGV[13] then
+  local first, after = pump(entry)
+  if after == nil then
+    after = mode_now()
+  end
+  mode = after
+  if (entry and first == entry and redis.call('ZRANK', KEYS[3], entry) == false)
+    or (not first and (not mode or (reads and mode == 'read'))) then
+    local last = take(ARGV[1], reads, ARGV[2], ARGV[3], ARGV[4], ARGV[6])
+    pump(nil, true)
+    return {1, last}
+  end
+end
+
+local by, pttl
+local head = KEYS[3] and waiters(1)[1]
+if mode and not (reads and mode == 'read' and head) then
+  by, pttl = holder(mode)
+else
+  -- The first in the queue is to get it.
+  by = head and string.match(head, '[^ ]+$') or ARGV[13] or 'mode'
+  pttl = mode and redis.call('PTTL', KEYS[1]) or 0
+end
+local refusal = {0, pttl, by, subscribers}
+if KEYS[3] then
+  refusal[5] = entry and redis.call('ZRANK', KEYS[3], entry) or -1
+  refusal[6] = now
+  refusal[7] = waiters(tonumber(ARGV[9]))
+end
+return refusal

@@ -1,0 +1,48 @@
+-- Ends the writer or all readers of a read-write lock, or only the given one, and lets in those whose turn it is, or tells
+-- those who wait.
+-- KEYS: 1 name (hash), 2 token (fencing counter), 3 queue (optional)
+-- ARGV: 1 id, 2 publish verb, 3 channel of the lock, 4 age_us (only if this lease has held it for so long; empty: whoever holds it), 5 retention_ms of the counter (0: for ever)
+-- Returns 1, or 0 when there was nothing to free.
+local mode = mode_now()
+local wrong = wrong_kind(mode)
+if wrong then
+  return wrong
+end
+if not mode then
+  return 0
+end
+if ARGV[4] ~= '' then
+  if mode == 'read' then
+    if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 or redis.call('DEL', end_key(ARGV[1], 1)) == 0 then
+      return 0
+    end
+    redis.call('HDEL', KEYS[1], ARGV[1])
+    if live_reader() then
+      return 1
+    end
+  else
+    if redis.call('HEXISTS', KEYS[1], field_of(ARGV[1])) == 0 then
+      return 0
+    end
+    -- The counter is the time of the acquire, or later.
+    if ARGV[4] ~= '0' then
+      local time = redis.call('TIME')
+      local taken = tonumber(redis.call('GET', KEYS[2]) or 0)
+      if time[1] * 1000000 + time[2] - taken < tonumber(ARGV[4]) then
+        return 0
+      end
+    end
+  end
+end
+local fields = redis.call('HRANDFIELD', KEYS[1], 100000, 'WITHVALUES')
+for i = 1, #fields, 2 do
+  for level = 1, math.min(tonumber(fields[i + 1]) or 0, 100) do
+    redis.call('DEL', end_key(fields[i], level))
+  end
+end
+redis.call('DEL', KEYS[1])
+local after = KEYS[3] and select(2, pump(nil, true))
+if after ~= 'write' then
+  redis.pcall(ARGV[2], ARGV[3], '1')
+end
+return 1

@@ -1,0 +1,53 @@
+-- Ends a reader or the writer of a read-write lock if this lease is one, and lets in those whose turn it is, or tells
+-- those who wait. A lease that waits in the queue leaves it.
+-- KEYS: 1 name (hash), 2 token (fencing counter), 3 queue (optional)
+-- ARGV: 1 id, 2 publish verb, 3 channel of the lock, 4 side (read or write), 5 retention_ms of the counter (0: for ever), 6 entry (empty: it has not queued), 7 granted (1: this lease was granted by message)
+-- Returns {1, receivers of the message on the channel}, or {0, 0} when the lease does not hold the lock. A third number says how many in the queue were gone and passed over, if any were.
+local reads = ARGV[4] == 'read'
+local entry = KEYS[3] and ARGV[6] ~= '' and ARGV[6]
+local function reply(held, receivers)
+  -- The list ends before a nil.
+  return {held, receivers, passed > 0 and passed or nil}
+end
+
+if reads then
+  redis.pcall('DEL', end_key(ARGV[1], 1))
+end
+local held = redis.pcall('HDEL', KEYS[1], field_of(ARGV[1], reads))
+if held ~= 1 then
+  if entry then
+    leave(entry)
+  end
+  return held == 0 and reply(0, 0) or held
+end
+
+-- While a cluster moves the slot, it refuses to look for what is gone: then somebody may read still, until the hash ends.
+local is_known, other = pcall(live_reader)
+if not is_known or other then
+  if not reads then
+    redis.call('HSET', KEYS[1], 'mode', 'read')
+  end
+  if entry then
+    leave(entry)
+  end
+  return reply(1, 0)
+end
+redis.call('DEL', KEYS[1])
+
+local mode = false
+if KEYS[3] then
+  -- Redisson's waiters listen to the channel and are in no queue. Every second turn is open to them.
+  local count = ARGV[2] == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB'
+  if ARGV[7] == '1' and redis.call('PUBSUB', count, ARGV[3])[2] > 0 then
+    local head = waiters(1)[1]
+    local mailbox, id = waiter(head or '')
+    if mailbox then
+      redis.pcall('PUBLISH', mailbox, string.format('free %s', id))
+    end
+  else
+    mode = select(2, pump(nil, true))
+  end
+end
+-- The lock is free whatever becomes of the message: waiters have their timers. Redisson's readers may join ours.
+local receivers = mode ~= 'write' and redis.pcall(ARGV[2], ARGV[3], reads and '0' or '1')
+return reply(1, not mode and type(receivers) == 'number' and receivers or 0)

@@ -1,0 +1,101 @@
+//! A lease that takes the place of another one: the downgrade of a writer to a reader.
+
+use std::sync::Arc;
+
+use super::hold::{Entry, Hold, PendingRelease};
+use super::seat::Seat;
+use super::{Claim, Gate, Request, Until};
+use crate::clock::Timestamp;
+use crate::engine::kind::{Kind, Wanted};
+use crate::engine::lease::Lease;
+use crate::engine::quorum::Outcome;
+use crate::error::{Error, LossReason};
+
+impl Gate {
+    /// Asks for `wanted` by `asks`, which the servers grant in the place of the lease of `entry`, and returns its entry. If the
+    /// owner has other levels of that hold, it keeps it as it is.
+    ///
+    /// From here on the old hold is over, whatever comes of it: without an answer nobody knows whether others share the lock
+    /// already.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, both leases are released in the background.
+    pub(crate) async fn replace(
+        mut entry: Entry,
+        asks: Arc<dyn Kind>,
+        wanted: Wanted,
+    ) -> Result<Entry, Error> {
+        let hold = entry.hold().clone();
+        let gate = hold.gate.clone();
+        let lost = |reason| Error::lost(&gate.name, reason);
+        let began_at = gate.engine.clock.now();
+        hold.lease.check(began_at).map_err(lost)?;
+        let Some((claim, replaced)) = gate.vacate(&hold, asks, &wanted).map_err(lost)? else {
+            return Ok(entry);
+        };
+        entry.forget();
+        let request = Request {
+            owner: hold.owner.clone(),
+            wanted,
+            until: Until::Once,
+            began_at,
+            widens: false,
+        };
+        // Dropped before the old lease is: on a connection its release then follows the acquire.
+        let mut attempt = claim.attempt();
+        match claim.ask(&mut attempt, Timestamp::NEVER).await {
+            Ok(Outcome::Granted(grant)) => Ok(claim.granted(grant, &request)),
+            Ok(Outcome::Refused(..)) => {
+                drop((claim, attempt, replaced));
+                Err(lost(hold.lease.why_missing()))
+            }
+            Err(fault) => {
+                drop((claim, attempt, replaced));
+                Err(gate.error(fault))
+            }
+        }
+    }
+
+    /// Takes a hold with one level from the seat, whose lease is still to be released, and gives out the right to ask.
+    fn vacate(
+        self: &Arc<Self>,
+        hold: &Arc<Hold>,
+        asks: Arc<dyn Kind>,
+        wanted: &Wanted,
+    ) -> Result<Option<(Claim, Replaced)>, LossReason> {
+        let vacated = self.update(|state, _| {
+            if !state.holds().iter().any(|seated| Arc::ptr_eq(seated, hold)) {
+                return Err(hold.lease.loss().unwrap_or(LossReason::NotRenewed));
+            }
+            if hold.depth() > 1 {
+                return Ok(None);
+            }
+            hold.end();
+            hold.lease.retire();
+            state.seat = Seat::Free;
+            state.refusal = None;
+            let asks = Wanted { side: asks, terms: wanted.terms };
+            Ok(Some(self.claim(state, asks, 0)))
+        })?;
+        let Some(claim) = vacated else { return Ok(None) };
+        self.engine.watchdog.forget(&hold.lease);
+        hold.tell_released();
+        let replaced = Replaced { gate: self.clone(), lease: hold.lease.clone() };
+        Ok(Some((claim, replaced)))
+    }
+}
+
+/// A lease that nobody uses any more, and that is released when this is dropped.
+struct Replaced {
+    gate: Arc<Gate>,
+    lease: Arc<Lease>,
+}
+
+impl Drop for Replaced {
+    fn drop(&mut self) {
+        let release = self.lease.release();
+        let pending = PendingRelease { lease: self.lease.clone(), release, number: 0 };
+        self.gate.finish_in_background(pending);
+    }
+}

@@ -1,0 +1,262 @@
+//! The two sides of a read-write lock: Redisson's RReadWriteLock with a queue and tokens. This is what they ask of the
+//! servers, and how to read the answers.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use super::handle::Inspect;
+use super::lock::{self, read_ttl};
+use super::status::LockStatus;
+use crate::config::Config;
+use crate::engine::kind::{Answer, Kind, Released, Sharing, Ticket};
+use crate::key::{self, Holder, LeaseId};
+use crate::script::{self, Arg, Call, Reply, ttl_ms};
+
+/// One side of a read-write lock as the engine sees it.
+#[derive(Clone)]
+pub(super) struct Side {
+    access: Access,
+    name: Arc<str>,
+    channel: Arc<str>,
+    /// Those who wait have a queue on one server. Several servers share no order.
+    has_queue: bool,
+    /// Its channel is a sharded one.
+    is_sharded: bool,
+    retention_ms: u64,
+    grain_us: u64,
+    /// The writer that the acquire makes a reader of.
+    from: Option<LeaseId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+impl Side {
+    /// `is_sharded`: its releases are told on a sharded channel.
+    pub(super) fn new(config: &Config, name: Arc<str>, access: Access, is_sharded: bool) -> Self {
+        Self {
+            access,
+            channel: key::rw_channel(&name),
+            name,
+            has_queue: !config.deployment.is_quorum(),
+            is_sharded,
+            retention_ms: config.retention_ms(),
+            grain_us: config.grain_us(),
+            from: None,
+        }
+    }
+
+    /// Returns the side for reading of the same lock.
+    pub(super) fn for_reading(&self) -> Self {
+        Self { access: Access::Read, ..self.clone() }
+    }
+
+    /// Returns the side for reading, whose acquire takes the place of the writer `from`.
+    pub(super) fn instead_of(&self, from: &LeaseId) -> Self {
+        Self { from: Some(from.clone()), ..self.for_reading() }
+    }
+
+    fn word(&self) -> &'static str {
+        match self.access {
+            Access::Read => "read",
+            Access::Write => "write",
+        }
+    }
+
+    /// Returns the field of the lock's hash that a lease of this side has.
+    fn field(&self, id: &LeaseId) -> Arc<str> {
+        match self.access {
+            Access::Read => id.0.clone(),
+            Access::Write => format!("{}:write", id.0).into(),
+        }
+    }
+
+    fn publish(&self) -> &'static str {
+        if self.is_sharded { "SPUBLISH" } else { "PUBLISH" }
+    }
+
+    fn count(&self) -> &'static str {
+        if self.is_sharded { "SHARDNUMSUB" } else { "NUMSUB" }
+    }
+
+    /// Returns the keys of a script. Their number tells the script whether there is a queue. It finds the keys that are the
+    /// readers' ends by itself: which there are is known on the server only.
+    fn keys(&self) -> Vec<Arc<str>> {
+        let mut keys = vec![self.name.clone(), key::token_key(&self.name, false)];
+        keys.extend(self.has_queue.then(|| key::rw_queue_key(&self.name)));
+        keys
+    }
+}
+
+fn entry(ticket: &Ticket) -> Arg {
+    ticket.entry.clone().map_or(Arg::Word(""), Arg::Text)
+}
+
+impl Kind for Side {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn family(&self) -> &'static str {
+        "rw_lock"
+    }
+
+    fn side(&self) -> u32 {
+        self.access as u32
+    }
+
+    fn sharing(&self) -> Sharing {
+        match self.access {
+            Access::Read => Sharing::Together,
+            Access::Write => Sharing::Alone,
+        }
+    }
+
+    fn channel(&self) -> &Arc<str> {
+        &self.channel
+    }
+
+    fn acquire(&self, ticket: &Ticket, ttl: Duration, block: u64) -> Call {
+        let mut args = vec![
+            Arg::Text(ticket.id.0.clone()),
+            Arg::Number(1),
+            Arg::Number(ttl_ms(ttl)),
+            Arg::Number(block),
+            Arg::Number(self.retention_ms),
+            Arg::Number(self.grain_us),
+            Arg::Text(self.channel.clone()),
+            entry(ticket),
+            Arg::Number(lock::SHOWN),
+            Arg::Word(self.count()),
+            Arg::Word(self.word()),
+            Arg::Word(self.publish()),
+        ];
+        args.extend(self.from.as_ref().map(|from| Arg::Text(from.0.clone())));
+        Call { script: &script::RW_ACQUIRE, keys: self.keys(), args }
+    }
+
+    fn renew(&self, id: &LeaseId, count: u32, ttl: Duration) -> Call {
+        let (field, ttl) = (Arg::Text(self.field(id)), Arg::Number(ttl_ms(ttl)));
+        let (script, args) = match self.access {
+            Access::Read => (&script::READ_RENEW, vec![field, ttl]),
+            Access::Write => (&script::LOCK_RENEW, vec![field, Arg::Number(count.into()), ttl]),
+        };
+        Call { script, keys: vec![self.name.clone()], args }
+    }
+
+    fn reclaim(
+        &self,
+        ticket: &Ticket,
+        count: u32,
+        ttl: Duration,
+        tokens: RangeInclusive<u64>,
+    ) -> Call {
+        let args = vec![
+            Arg::Text(ticket.id.0.clone()),
+            Arg::Number(count.into()),
+            Arg::Number(ttl_ms(ttl)),
+            // A reader has no token of its own: its block is empty, and ends with the last writer's.
+            Arg::Number((*tokens.start()).min(*tokens.end())),
+            Arg::Number(*tokens.end()),
+            Arg::Number(self.retention_ms),
+            entry(ticket),
+            Arg::Word(self.word()),
+        ];
+        Call { script: &script::RW_RECLAIM, keys: self.keys(), args }
+    }
+
+    /// Nothing keeps a read-write lock beyond its last guard.
+    fn release(&self, ticket: &Ticket, _keep: Duration) -> Call {
+        let args = vec![
+            Arg::Text(ticket.id.0.clone()),
+            Arg::Word(self.publish()),
+            Arg::Text(self.channel.clone()),
+            Arg::Word(self.word()),
+            Arg::Number(self.retention_ms),
+            entry(ticket),
+            Arg::Number(ticket.by_message.into()),
+        ];
+        Call { script: &script::RW_RELEASE, keys: self.keys(), args }
+    }
+
+    fn raise(&self, id: &LeaseId, end: u64) -> Call {
+        let args =
+            vec![Arg::Text(self.field(id)), Arg::Number(end), Arg::Number(self.retention_ms)];
+        let keys = vec![self.name.clone(), key::token_key(&self.name, false)];
+        Call { script: &script::FENCE_RAISE, keys, args }
+    }
+
+    fn read_acquire(&self, reply: &Reply) -> Option<Answer> {
+        lock::read_acquire(reply)
+    }
+
+    fn read_renew(&self, reply: &Reply) -> Option<bool> {
+        lock::read_renew(reply)
+    }
+
+    fn read_release(&self, reply: &Reply) -> Option<Released> {
+        lock::read_release(reply)
+    }
+}
+
+impl Inspect for Side {
+    fn one_server_only(&self) -> Option<(&'static str, &'static str)> {
+        Some((
+            "a read-write lock",
+            "several servers have no queue in which a writer is before new readers",
+        ))
+    }
+
+    fn status(&self) -> Call {
+        let args = vec![
+            Arg::Text(self.channel.clone()),
+            Arg::Number(lock::LISTED),
+            Arg::Word(self.count()),
+        ];
+        Call { script: &script::RW_STATUS, keys: self.keys(), args }
+    }
+
+    fn read_status(&self, reply: &Reply, one_server: bool) -> Option<LockStatus> {
+        let [pttl, holder, count, last_token, subscribers, readers, queue @ ..] = reply.list()?
+        else {
+            return None;
+        };
+        let (waiting, queued) = lock::read_waiting(queue)?;
+        let holder = holder.text().map(Holder::new);
+        let last_token = last_token.number().and_then(|token| u64::try_from(token).ok());
+        let readers: Vec<Holder> =
+            readers.list()?.iter().filter_map(Reply::text).map(Holder::new).collect();
+        let ours = holder.as_ref().is_some_and(|holder| holder.client().is_some());
+        let subscribers = u32::try_from(subscribers.number()?).ok()?;
+        Some(LockStatus {
+            name: self.name.clone(),
+            hold_count: count.number().unwrap_or(0).try_into().unwrap_or(0),
+            remaining: read_ttl(pttl),
+            // A writer's token is the time of its acquisition. A reader has that of the writer before it.
+            since: last_token
+                .filter(|_| ours && one_server && readers.is_empty())
+                .map(|token| UNIX_EPOCH + Duration::from_micros(token)),
+            last_token,
+            waiting_clients: queued + subscribers,
+            waiting,
+            readers,
+            holder,
+        })
+    }
+
+    fn force_unlock(&self, holder: Option<&Holder>, response_timeout: Duration) -> Call {
+        let (id, age) = lock::forced(holder, response_timeout, self.grain_us);
+        let args = vec![
+            id,
+            Arg::Word(self.publish()),
+            Arg::Text(self.channel.clone()),
+            age,
+            Arg::Number(self.retention_ms),
+        ];
+        Call { script: &script::RW_FORCE_UNLOCK, keys: self.keys(), args }
+    }
+}

@@ -1,0 +1,116 @@
+//! The guards of a read-write lock.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::rw::Side;
+use crate::config::Terms;
+use crate::engine::gate::Gate;
+use crate::engine::kind::Wanted;
+use crate::error::Error;
+use crate::guard::Guard;
+
+/// Holds a read-write lock for reading. It is a [`Guard`] with all its methods.
+///
+/// Its [`token`](Guard::token) names the version that is read: it is at least the token of every earlier writer, and less than
+/// that of every later one. Readers between two writers have the same.
+#[must_use = "the lock is released when the guard is dropped"]
+#[derive(Debug)]
+pub struct ReadGuard {
+    guard: Guard,
+}
+
+/// Holds a read-write lock for writing. It is a [`Guard`] with all its methods.
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct WriteGuard {
+    guard: Guard,
+    side: Arc<Side>,
+    terms: Terms,
+}
+
+impl ReadGuard {
+    pub(super) fn new(guard: Guard) -> Self {
+        Self { guard }
+    }
+
+    /// Releases the lock; see [`Guard::unlock`].
+    ///
+    /// # Errors
+    ///
+    /// The same as [`Guard::unlock`].
+    pub async fn unlock(self) -> Result<(), Error> {
+        self.guard.unlock().await
+    }
+}
+
+impl WriteGuard {
+    pub(super) fn new(guard: Guard, side: Arc<Side>, terms: Terms) -> Self {
+        Self { guard, side, terms }
+    }
+
+    /// Releases the lock; see [`Guard::unlock`].
+    ///
+    /// # Errors
+    ///
+    /// The same as [`Guard::unlock`].
+    pub async fn unlock(self) -> Result<(), Error> {
+        self.guard.unlock().await
+    }
+
+    /// Goes on as a reader, without a moment in which another writer could get the lock. Readers that wait before the next
+    /// writer come in at once.
+    ///
+    /// While the owner has other guards of this hold, the lock stays locked for writing, and the reader is another guard of
+    /// that hold.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if the lock was lost; [`Error::Unavailable`] if the servers did not answer. The lock is not held any
+    /// more in either case.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the lock is released in the background.
+    pub async fn downgrade(self) -> Result<ReadGuard, Error> {
+        let Self { guard, side, terms } = self;
+        let asks = Arc::new(side.instead_of(guard.lease_id()));
+        let wanted = Wanted { side: Arc::new(side.for_reading()), terms };
+        let entry = Gate::replace(guard.into_entry(), asks, wanted).await?;
+        Ok(ReadGuard::new(Guard::new(entry)))
+    }
+}
+
+impl fmt::Debug for WriteGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteGuard").field("guard", &self.guard).finish_non_exhaustive()
+    }
+}
+
+macro_rules! is_a_guard {
+    ($guard:ty) => {
+        impl Deref for $guard {
+            type Target = Guard;
+
+            fn deref(&self) -> &Guard {
+                &self.guard
+            }
+        }
+
+        impl Borrow<Guard> for $guard {
+            fn borrow(&self) -> &Guard {
+                &self.guard
+            }
+        }
+
+        impl From<$guard> for Guard {
+            fn from(of_kind: $guard) -> Self {
+                of_kind.guard
+            }
+        }
+    };
+}
+
+is_a_guard!(ReadGuard);
+is_a_guard!(WriteGuard);

@@ -1,0 +1,153 @@
+//! One owner on both sides: nested acquisitions, downgrades, and waiting for oneself.
+
+use leasehold::{Error, Owner, blocking};
+
+use super::{MS, queued};
+use crate::{
+    checks::{nothing_left, setup, soon},
+    fair::make_heard,
+};
+
+#[tokio::test]
+async fn a_writer_reads_and_writes_in_the_same_hold() {
+    let (server, [a, b]) = setup().await;
+    let lock = a.rw_lock("n").owned_by(&Owner::new());
+    let writing = lock.write().await.expect("free");
+    let reading = lock.read().await.expect("nested");
+    let again = lock.write().await.expect("nested");
+    assert_eq!((reading.token(), again.hold_count()), (writing.token(), 3));
+    drop((writing, again));
+    let other = b.rw_lock("n");
+    assert!(other.try_read().await.expect("refused").is_none(), "it is still a writer's hold");
+    drop(reading);
+    soon("the reader", other.read()).await.expect("free").unlock().await.expect("held");
+    nothing_left(&server, &a).await;
+}
+
+#[tokio::test]
+async fn a_reader_nests_and_cannot_write() {
+    let (server, [a, b]) = setup().await;
+    make_heard(&server, &[&a, &b]).await;
+    let lock = a.rw_lock("n").owned_by(&Owner::new());
+    let reading = lock.read().await.expect("free");
+    let writer = tokio::spawn({
+        let other = b.rw_lock("n");
+        async move { other.write().await }
+    });
+    queued(&lock, 1).await;
+    // Not behind the writer, which waits for it.
+    let nested = soon("the nested reader", lock.read()).await.expect("nested");
+    assert_eq!((nested.token(), nested.hold_count()), (reading.token(), 2));
+    for timeout in [50 * MS, std::time::Duration::MAX] {
+        let error = soon("the answer", lock.write_with_timeout(timeout)).await;
+        assert!(matches!(error, Err(Error::SelfWait { .. })), "{error:?}");
+    }
+    assert!(lock.try_write().await.expect("refused").is_none());
+    drop((reading, nested));
+    let writing = soon("the writer", writer).await.expect("no panic").expect("its turn");
+    writing.unlock().await.expect("held");
+    nothing_left(&server, &a).await;
+    nothing_left(&server, &b).await;
+}
+
+#[tokio::test]
+async fn a_downgrade_lets_readers_in_and_no_writer() {
+    let (server, [a, b, c]) = setup().await;
+    make_heard(&server, &[&a, &b]).await;
+    let lock = a.rw_lock("n");
+    let writing = lock.write().await.expect("free");
+    let token = writing.token();
+    let reader = tokio::spawn({
+        let other = b.rw_lock("n");
+        async move { other.read().await }
+    });
+    queued(&lock, 1).await;
+    let reading = writing.downgrade().await.expect("held");
+    assert!(reading.token() >= token);
+    let beside = soon("the reader", reader).await.expect("no panic").expect("its turn");
+    assert_eq!(beside.token(), reading.token());
+    assert!(c.rw_lock("n").try_write().await.expect("refused").is_none());
+    assert!(reading.is_held() && beside.is_held());
+    beside.unlock().await.expect("held");
+    reading.unlock().await.expect("held");
+    for client in [&a, &b, &c] {
+        nothing_left(&server, client).await;
+    }
+}
+
+#[tokio::test]
+async fn a_downgrade_beside_other_guards_changes_nothing() {
+    let (server, [a, b]) = setup().await;
+    let lock = a.rw_lock("n").owned_by(&Owner::new());
+    let (one, other) = (lock.write().await.expect("free"), lock.write().await.expect("nested"));
+    let reading = one.downgrade().await.expect("held");
+    assert!(other.is_held() && reading.hold_count() == 2);
+    assert!(b.rw_lock("n").try_read().await.expect("refused").is_none());
+    drop((reading, other));
+    nothing_left(&server, &a).await;
+}
+
+#[tokio::test]
+async fn a_lost_writer_does_not_become_a_reader() {
+    let (server, [a, b]) = setup().await;
+    let writing = a.rw_lock("n").write().await.expect("free");
+    server.command(&["DEL", "n"]).await;
+    let theirs = b.rw_lock("n").write().await.expect("free");
+    let error = writing.downgrade().await.expect_err("it was lost");
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+    assert!(theirs.is_held());
+    theirs.unlock().await.expect("held");
+    nothing_left(&server, &a).await;
+}
+
+#[tokio::test]
+async fn a_dropped_downgrade_leaves_nothing() {
+    let (server, [a]) = setup().await;
+    let lock = a.rw_lock("n");
+    for _ in 0..20 {
+        let writing = soon("the writer", lock.write()).await.expect("free");
+        let mut downgrade = Box::pin(writing.downgrade());
+        tokio::select! {
+            biased;
+            reading = &mut downgrade => drop(reading),
+            () = std::future::ready(()) => drop(downgrade),
+        }
+    }
+    nothing_left(&server, &a).await;
+}
+
+#[tokio::test]
+async fn a_body_under_a_writer_may_read() {
+    let (server, [client]) = setup().await;
+    let lock = client.rw_lock("n");
+    let nested = lock.run_write(async |writing| {
+        let reading = lock.read().await.expect("nested");
+        reading.token() == writing.token()
+    });
+    assert!(nested.await.expect("held"));
+    let refused = lock.run_read(async |_| lock.write().await.is_err()).await;
+    assert!(refused.expect("held"), "it reads itself");
+    nothing_left(&server, &client).await;
+}
+
+#[test]
+fn threads_read_together_and_write_alone() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let server = runtime.block_on(crate::support::Server::start());
+    let client = blocking::Client::connect(&server.url()).expect("connected");
+    let lock = client.rw_lock("n");
+    let reading = lock.read().expect("free");
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let beside = lock.try_read().expect("answered").expect("shared");
+            let written = lock.try_write().expect("answered").is_some();
+            (beside.token(), written)
+        });
+        assert_eq!(other.join().expect("no panic"), (reading.token(), false));
+    });
+    assert!(matches!(lock.write(), Err(Error::SelfWait { .. })));
+    reading.unlock().expect("held");
+    let nested = lock.run_write(|writing| lock.read().expect("nested").token() == writing.token());
+    assert!(nested.expect("held"));
+    assert!(lock.run_read(|guard| guard.is_held()).expect("free"));
+}

@@ -1,0 +1,351 @@
+//! The scripts of the read-write lock: `rw_*.lua` and `read_renew.lua`.
+//!
+//! As in `queue.rs`, the clients are `a`, `b`, `c`, each with one lease; `a:1` reads and `a:1:write` writes.
+
+use super::bench::{Bench, Call, NAME, Subscriber, TOKEN, acquire, answer, number_text, renew};
+use crate::support::lua;
+
+const QUEUE: &str = "leasehold_rw_queue:{orders}";
+const CHANNEL: &str = "redisson_rwlock:{orders}";
+const NONCE: &str = "0123456789abcdef";
+pub(super) const READ: &str = "read";
+pub(super) const WRITE: &str = "write";
+
+pub(super) fn entry(id: &str, side: &str) -> String {
+    format!("30000 {} {NONCE} {id}", u8::from(side == WRITE))
+}
+
+fn call(script: &'static str, args: &[&str]) -> Call {
+    Call::new(script, &[NAME, TOKEN, QUEUE], args)
+}
+
+pub(super) fn ask_as(id: &str, side: &str, entry: &str, ttl_ms: &str) -> Call {
+    let block = if side == WRITE { "1" } else { "0" };
+    let more = [entry, "0", "NUMSUB", side, "PUBLISH"];
+    call(lua::RW_ACQUIRE, &[&[id, "1", ttl_ms, block, "0", "1", CHANNEL], &more[..]].concat())
+}
+
+/// An acquire that queues.
+fn ask(id: &str, side: &str) -> Call {
+    ask_as(id, side, &entry(id, side), "30000")
+}
+
+/// An acquire that does not queue.
+fn try_once(id: &str, side: &str) -> Call {
+    ask_as(id, side, "", "30000")
+}
+
+fn downgrade(id: &str, from: &str) -> Call {
+    downgrade_as(id, from, "30000")
+}
+
+pub(super) fn downgrade_as(id: &str, from: &str, ttl_ms: &str) -> Call {
+    let args = [id, "1", ttl_ms, "0", "0", "1", CHANNEL, "", "0", "NUMSUB", READ, "PUBLISH", from];
+    call(lua::RW_ACQUIRE, &args)
+}
+
+pub(super) fn leave_as(id: &str, side: &str, granted: &str) -> Call {
+    let args = [id, "PUBLISH", CHANNEL, side, "0", &entry(id, side), granted];
+    call(lua::RW_RELEASE, &args)
+}
+
+fn leave(id: &str, side: &str) -> Call {
+    leave_as(id, side, "0")
+}
+
+pub(super) fn renew_reader(id: &str, ttl_ms: u32) -> Call {
+    Call::new(lua::READ_RENEW, &[NAME], &[id, &ttl_ms.to_string()])
+}
+
+fn force(id: &str, age_us: &str) -> Call {
+    call(lua::RW_FORCE_UNLOCK, &[id, "PUBLISH", CHANNEL, age_us, "0"])
+}
+
+fn reclaim(id: &str, side: &str, first: i64, last: i64) -> Call {
+    let (first, last) = (first.to_string(), last.to_string());
+    call(lua::RW_RECLAIM, &[id, "1", "30000", &first, &last, "0", "", side])
+}
+
+fn end_key(id: &str) -> String {
+    format!("{{{NAME}}}:{id}:rwlock_timeout:1")
+}
+
+pub(super) async fn listen(bench: &Bench, client: &str) -> Subscriber {
+    bench.subscriber_of(&format!("leasehold_mailbox:{client}:{NONCE}")).await
+}
+
+/// What a client was told since it was asked last.
+async fn told(bench: &mut Bench, mailbox: &mut Subscriber) -> Vec<String> {
+    let messages = bench.messages(mailbox).await;
+    let shown = |word: &str| word.parse().map_or_else(|_| word.to_owned(), number_text);
+    messages
+        .iter()
+        .map(|message| message.split(' ').map(shown).collect::<Vec<_>>().join(" "))
+        .collect()
+}
+
+async fn queued(bench: &mut Bench) -> String {
+    let entries = bench.command(&format!("ZRANGE {QUEUE} 0 -1")).await;
+    let entries: Vec<String> = redis::from_redis_value(entries).expect("a list of entries");
+    let ids = entries.iter().map(|entry| entry.rsplit(' ').next().expect("an id"));
+    ids.collect::<Vec<_>>().join(" ")
+}
+
+/// Has them ask in this order. Returns their mailboxes.
+async fn line<const N: usize>(bench: &mut Bench, asking: [(&str, &str); N]) -> [Subscriber; N] {
+    let mut mailboxes = Vec::new();
+    for (id, side) in asking {
+        mailboxes.push(listen(bench, &id[..1]).await);
+        bench.run(&ask(id, side)).await.expect("the script runs");
+    }
+    mailboxes.try_into().unwrap_or_else(|_| unreachable!("one for each"))
+}
+
+#[tokio::test]
+async fn readers_share_what_a_writer_has_alone() {
+    let mut bench = Bench::start().await;
+    bench.expect_twice(&try_once("a:1", READ), ["[1, token]"; 2], "[mode, read, a:1, 1] 30s").await;
+    let two = "[mode, read, a:1, 1, b:1, 1] 30s";
+    bench.expect_twice(&try_once("b:1", READ), ["[1, token]"; 2], two).await;
+    bench.expect(&try_once("c:1", WRITE), "[0, 30s, a:1, 0, -1, token, []]", two).await;
+    bench.expect_twice(&leave("a:1", READ), ["[1, 0]", "[0, 0]"], "[mode, read, b:1, 1] 30s").await;
+    bench.expect_twice(&leave("b:1", READ), ["[1, 0]", "[0, 0]"], "none").await;
+    let writing = "[mode, write, c:1:write, 1] 30s";
+    bench.expect_twice(&try_once("c:1", WRITE), ["[1, token]"; 2], writing).await;
+    for side in [READ, WRITE] {
+        bench.expect(&try_once("a:1", side), "[0, 30s, c:1, 0, -1, token, []]", writing).await;
+    }
+    bench.expect_twice(&leave("c:1", WRITE), ["[1, 0]", "[0, 0]"], "none").await;
+    assert_eq!(bench.ask("KEYS *").await, format!("[{TOKEN}]"), "nothing else is left");
+}
+
+#[tokio::test]
+async fn a_reader_has_the_token_of_the_last_writer() {
+    let mut bench = Bench::start().await;
+    let first = bench.acquired(&try_once("a:1", READ)).await;
+    assert_eq!(bench.counter(TOKEN).await, first, "it begins the counter");
+    bench.run(&leave("a:1", READ)).await.expect("the script runs");
+    let mut last = first;
+    for turn in 0..20 {
+        let id = format!("a:{turn}");
+        let written = bench.acquired(&try_once(&id, WRITE)).await;
+        assert!(written > last, "{written} follows {last}");
+        assert_eq!(bench.acquired(&downgrade("b:1", &id)).await, written);
+        assert_eq!(bench.acquired(&try_once("c:1", READ)).await, written);
+        for reader in ["b:1", "c:1"] {
+            bench.run(&leave(reader, READ)).await.expect("the script runs");
+        }
+        last = written;
+    }
+}
+
+#[tokio::test]
+async fn a_release_lets_in_the_next_writer_or_all_readers_before_it() {
+    let mut bench = Bench::start().await;
+    let order = [("a:1", READ), ("b:1", WRITE), ("c:1", READ), ("d:1", READ), ("e:1", WRITE)];
+    let [_a, mut b, mut c, mut d, mut e] = line(&mut bench, order).await;
+    let reading = "[mode, read, a:1, 1] 30s";
+    bench.expect(&try_once("f:1", READ), "[0, 30s, b:1, 0, -1, token, []]", reading).await;
+    assert_eq!(queued(&mut bench).await, "b:1 c:1 d:1 e:1");
+    bench.expect(&leave("a:1", READ), "[1, 0]", "[mode, write, b:1:write, 1] 2s").await;
+    assert_eq!(told(&mut bench, &mut b).await, ["grant b:1 token 2s token"]);
+    assert_eq!(told(&mut bench, &mut c).await, ["next c:1 2s b:1"]);
+    bench.expect(&ask("b:1", WRITE), "[1, token]", "[mode, write, b:1:write, 1] 30s").await;
+    let both = "[mode, read, c:1, 1, d:1, 1] 2s";
+    bench.expect(&leave_as("b:1", WRITE, "1"), "[1, 0]", both).await;
+    assert_eq!(told(&mut bench, &mut c).await, ["grant c:1 token 2s token"]);
+    assert_eq!(told(&mut bench, &mut d).await, ["grant d:1 token 2s token"]);
+    assert_eq!(told(&mut bench, &mut e).await.len(), 1, "it is the next");
+    bench.expect(&leave("c:1", READ), "[1, 0]", "[mode, read, d:1, 1] 2s").await;
+    bench.expect(&leave("d:1", READ), "[1, 0]", "[mode, write, e:1:write, 1] 2s").await;
+    assert_eq!(told(&mut bench, &mut e).await, ["grant e:1 token 2s token"]);
+    bench.expect(&leave("e:1", WRITE), "[1, 0]", "none").await;
+}
+
+#[tokio::test]
+async fn readers_come_in_when_the_writer_before_them_leaves_the_queue() {
+    let mut bench = Bench::start().await;
+    let order = [("a:1", READ), ("b:1", WRITE), ("c:1", READ)];
+    let [_a, b, mut c] = line(&mut bench, order).await;
+    let both = "[mode, read, a:1, 1, c:1, 1] 30s";
+    bench.expect_twice(&leave("b:1", WRITE), ["[0, 0]"; 2], both).await;
+    assert_eq!(told(&mut bench, &mut c).await, ["grant c:1 token 2s token"]);
+    drop(b);
+}
+
+#[tokio::test]
+async fn a_client_that_is_gone_keeps_nobody_out() {
+    let mut bench = Bench::start().await;
+    let order = [("a:1", READ), ("b:1", WRITE), ("c:1", READ)];
+    let [_a, b, c] = line(&mut bench, order).await;
+    drop((b, c));
+    let limit = crate::checks::LIMIT;
+    crate::support::eventually(limit, "the server knows", async || {
+        bench.ask("PUBSUB CHANNELS leasehold_mailbox:[bc]:*").await == "[]"
+    })
+    .await;
+    let both = "[mode, read, a:1, 1, d:1, 1] 30s";
+    bench.expect(&ask("d:1", READ), "[1, token]", both).await;
+    assert_eq!(queued(&mut bench).await, "");
+}
+
+#[tokio::test]
+async fn a_downgrade_keeps_writers_out_and_lets_readers_in() {
+    let mut bench = Bench::start().await;
+    let order = [("a:1", WRITE), ("b:1", READ), ("c:1", WRITE)];
+    let [_a, mut b, mut c] = line(&mut bench, order).await;
+    let both = "[mode, read, a:2, 1, b:1, 1] 30s";
+    bench.expect_twice(&downgrade("a:2", "a:1"), ["[1, token]"; 2], both).await;
+    assert_eq!(told(&mut bench, &mut b).await.last().expect("told"), "grant b:1 token 2s token");
+    assert_eq!(told(&mut bench, &mut c).await.len(), 1);
+    bench.expect(&leave("a:1", WRITE), "[0, 0]", both).await;
+    for reader in ["a:2", "b:1"] {
+        bench.run(&leave(reader, READ)).await.expect("the script runs");
+    }
+    let writing = "[mode, write, c:1:write, 1] 2s";
+    assert_eq!(bench.state().await, writing);
+    let late = bench.run(&downgrade("a:3", "a:1")).await;
+    assert_eq!(answer(late), "[0, 2s, c:1, 0, -1, token, []]", "its writer is gone");
+    assert_eq!(bench.state().await, writing);
+}
+
+#[tokio::test]
+async fn a_reader_whose_end_has_come_is_gone() {
+    let mut bench = Bench::start().await;
+    bench.acquired(&try_once("a:1", READ)).await;
+    bench.acquired(&try_once("b:1", READ)).await;
+    bench.command(&format!("DEL {}", end_key("a:1"))).await;
+    let both = "[mode, read, a:1, 1, b:1, 1] 30s";
+    bench.expect(&renew_reader("a:1", 30_000), "0", both).await;
+    bench.expect(&try_once("c:1", WRITE), "[0, 30s, b:1, 0, -1, token, []]", both).await;
+    // Its release frees the lock: nobody else reads.
+    bench.expect(&leave("b:1", READ), "[1, 0]", "none").await;
+    bench.acquired(&try_once("a:1", READ)).await;
+    bench.command(&format!("DEL {}", end_key("a:1"))).await;
+    bench.expect(&try_once("c:1", WRITE), "[1, token]", "[mode, write, c:1:write, 1] 30s").await;
+}
+
+#[tokio::test]
+async fn a_renewal_lengthens_the_reader_and_the_lock_and_shortens_nothing() {
+    let mut bench = Bench::start().await;
+    bench.acquired(&ask_as("a:1", READ, "", "2000")).await;
+    bench.expect(&renew_reader("a:1", 30_000), "1", "[mode, read, a:1, 1] 30s").await;
+    assert_eq!(bench.ask(&format!("PTTL {}", end_key("a:1"))).await, "30s");
+    for ttl_ms in [0, 2_000] {
+        bench.expect(&renew_reader("a:1", ttl_ms), "1", "[mode, read, a:1, 1] 30s").await;
+        assert_eq!(bench.ask(&format!("PTTL {}", end_key("a:1"))).await, "30s");
+    }
+    bench.acquired(&ask_as("b:1", READ, "", "2000")).await;
+    bench.run(&leave("a:1", READ)).await.expect("the script runs");
+    bench.expect(&renew_reader("a:1", 300_000), "0", "[mode, read, b:1, 1] 30s").await;
+    bench.run(&leave("b:1", READ)).await.expect("the script runs");
+    bench.acquired(&try_once("c:1", WRITE)).await;
+    let long = "[mode, write, c:1:write, 2] 300s";
+    bench.expect(&renew("c:1:write", 2, 300_000), "1", long).await;
+}
+
+#[tokio::test]
+async fn a_reader_never_outlasts_the_lock() {
+    let mut bench = Bench::start().await;
+    bench.acquired(&ask_as("a:1", READ, "", "300000")).await;
+    bench.expect(&try_once("b:1", READ), "[1, token]", "[mode, read, a:1, 1, b:1, 1] 300s").await;
+    bench.run(&leave("a:1", READ)).await.expect("the script runs");
+    assert_eq!(bench.ask(&format!("PTTL {}", end_key("b:1"))).await, "30s");
+}
+
+#[tokio::test]
+async fn a_release_tells_redissons_waiters_and_leaves_every_second_turn_to_them() {
+    let mut bench = Bench::start().await;
+    let mut java = bench.subscriber_of(CHANNEL).await;
+    bench.acquired(&try_once("a:1", READ)).await;
+    bench.expect(&leave("a:1", READ), "[1, 1]", "none").await;
+    bench.acquired(&try_once("a:1", WRITE)).await;
+    bench.expect(&leave("a:1", WRITE), "[1, 1]", "none").await;
+    assert_eq!(bench.messages(&mut java).await, ["0", "1"]);
+    let [_a, mut b, _c] = line(&mut bench, [("a:1", WRITE), ("b:1", WRITE), ("c:1", READ)]).await;
+    bench.expect(&leave("a:1", WRITE), "[1, 0]", "[mode, write, b:1:write, 1] 2s").await;
+    assert!(bench.messages(&mut java).await.is_empty(), "a writer has it");
+    bench.expect(&leave_as("b:1", WRITE, "1"), "[1, 1]", "none").await;
+    assert_eq!(bench.messages(&mut java).await, ["1"]);
+    // A newcomer does not end the moment in which the lock is open.
+    bench.expect(&ask("d:1", READ), "[0, 0, c:1, 1, 1, token, []]", "none").await;
+    bench.expect(&ask("c:1", READ), "[1, token]", "[mode, read, c:1, 1] 30s").await;
+    assert_eq!(told(&mut bench, &mut b).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_forced_unlock_ends_one_or_all() {
+    let mut bench = Bench::start().await;
+    for reader in ["a:1", "b:1", "c:1"] {
+        bench.acquired(&try_once(reader, READ)).await;
+    }
+    let two = "[mode, read, b:1, 1, c:1, 1] 30s";
+    bench.expect_twice(&force("a:1", "0"), ["1", "0"], two).await;
+    bench.expect_twice(&force("", ""), ["1", "0"], "none").await;
+    assert_eq!(bench.ask("KEYS *").await, format!("[{TOKEN}]"));
+    bench.acquired(&try_once("a:1", WRITE)).await;
+    bench.expect(&force("b:1", "0"), "0", "[mode, write, a:1:write, 1] 30s").await;
+    bench.expect(&force("a:1", "60000000"), "0", "[mode, write, a:1:write, 1] 30s").await;
+    bench.expect(&force("a:1", "0"), "1", "none").await;
+}
+
+#[tokio::test]
+async fn a_lease_is_put_back_unless_another_holds_the_lock() {
+    let mut bench = Bench::start().await;
+    let written = bench.acquired(&try_once("a:1", WRITE)).await;
+    let writing = "[mode, write, a:1:write, 1] 30s";
+    bench.expect(&reclaim("b:1", WRITE, written - 1, written - 1), "0", writing).await;
+    bench.expect(&reclaim("b:1", READ, written - 1, written - 1), "0", writing).await;
+    bench.expect_twice(&reclaim("a:1", WRITE, written, written), ["1"; 2], writing).await;
+    bench.command("FLUSHALL").await;
+    bench.expect_twice(&reclaim("a:1", WRITE, written, written), ["1"; 2], writing).await;
+    assert_eq!(bench.counter(TOKEN).await, written);
+    bench.command("FLUSHALL").await;
+    let reading = "[mode, read, a:1, 1] 30s";
+    bench.expect_twice(&reclaim("a:1", READ, written, written), ["1"; 2], reading).await;
+    let both = "[mode, read, a:1, 1, b:1, 1] 30s";
+    bench.expect_twice(&reclaim("b:1", READ, written, written), ["1"; 2], both).await;
+    bench.expect(&try_once("c:1", WRITE), "[0, 30s, a:1, 0, -1, token, []]", both).await;
+}
+
+#[tokio::test]
+async fn a_full_server_ends_and_renews_what_is_held() {
+    let mut bench = Bench::start().await;
+    bench.acquired(&try_once("a:1", READ)).await;
+    bench.acquired(&try_once("b:1", READ)).await;
+    bench.command("CONFIG SET maxmemory 1").await;
+    let both = "[mode, read, a:1, 1, b:1, 1] 300s";
+    bench.expect(&renew_reader("a:1", 300_000), "1", both).await;
+    bench.expect(&try_once("c:1", READ), "OOM", both).await;
+    bench.expect(&leave("a:1", READ), "[1, 0]", "[mode, read, b:1, 1] 300s").await;
+    bench.expect(&leave("b:1", READ), "[1, 0]", "none").await;
+    bench.command("CONFIG SET maxmemory 0").await;
+    bench.acquired(&try_once("a:1", WRITE)).await;
+    bench.command("CONFIG SET maxmemory 1").await;
+    bench.expect(&downgrade("a:2", "a:1"), "OOM", "[mode, write, a:1:write, 1] 30s").await;
+    bench.expect(&leave("a:1", WRITE), "[1, 0]", "none").await;
+}
+
+#[tokio::test]
+async fn a_key_of_another_kind_is_left_as_it_is() {
+    let mut bench = Bench::start().await;
+    bench.acquired(&acquire("a:1")).await;
+    let locked = "[a:1, 1] 30s";
+    let status = call(lua::RW_STATUS, &[CHANNEL, "0", "NUMSUB"]);
+    let calls = [try_once("b:1", READ), try_once("b:1", WRITE), force("", ""), status];
+    for refused in &calls {
+        bench.expect(refused, "WRONGTYPE", locked).await;
+    }
+    bench.expect(&leave("b:1", READ), "[0, 0]", locked).await;
+    bench.command(&format!("DEL {NAME}")).await;
+    bench.acquired(&try_once("a:1", READ)).await;
+    let reading = "[mode, read, a:1, 1] 30s";
+    bench.expect(&acquire("b:1"), "WRONGTYPE", reading).await;
+    bench.expect(&super::bench::force_unlock(), "WRONGTYPE", reading).await;
+    bench.expect(&super::bench::status(), "WRONGTYPE", reading).await;
+    bench.command(&format!("DEL {NAME} {}", end_key("a:1"))).await;
+    bench.command(&format!("SET {NAME} x")).await;
+    for refused in &calls {
+        bench.expect(refused, "WRONGTYPE", "string").await;
+    }
+}
