@@ -15,6 +15,7 @@ mod looking;
 mod masters;
 mod names;
 mod nesting;
+mod several;
 mod side;
 mod stampede;
 #[path = "../it/support/mod.rs"]

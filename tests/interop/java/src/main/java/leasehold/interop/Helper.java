@@ -16,6 +16,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
 import org.redisson.Redisson;
 import org.redisson.RedissonMultiLock;
@@ -212,6 +213,10 @@ public final class Helper {
 
     @SuppressWarnings("deprecation") // RedissonRedLock
     private RLock lock(String[] args) {
+        if (args[0].equals("several")) {
+            Stream<String> names = Arrays.stream(args[1].split(",")).map(Helper::name);
+            return new RedissonMultiLock(names.map(redisson::getLock).toArray(RLock[]::new));
+        }
         String name = name(args[1]);
         switch (args[0]) {
             case "plain":
