@@ -43,6 +43,7 @@
 //! | wait for as long as it takes | [`Mutex::lock`] |
 //! | take several locks, all or none of them | [`Client::multi_lock`] |
 //! | choose one process that leads, and learn which | [`Client::election`] |
+//! | let so many do it at once, or so many in a second | [`Client::semaphore`] |
 //!
 //! All except `run` and `run_with_outcome` return a [`Guard`]. The lock is held until you call [`Guard::unlock`], which
 //! reports whether it was held until then, or drop the guard, which releases the lock in the background.
@@ -51,9 +52,10 @@
 //! [`Mutex::with_max_hold`] limits how long it is renewed. [`Mutex::with_min_hold`] keeps the lock taken for a minimum
 //! time even if it is released earlier, for jobs that several hosts start at the same time.
 //!
-//! The mutex is the only kind of lock so far. [`Client::fair_mutex`] returns one whose waiters, in all processes, get it in
-//! strict order of arrival. [`Client::multi_lock`] takes several at once, all or none. An [`Election`] is a lock whose holder says
-//! who it is, and whose token is its term.
+//! The mutex and the semaphore are the only kinds so far. [`Client::fair_mutex`] returns a mutex whose waiters, in all
+//! processes, get it in strict order of arrival. [`Client::multi_lock`] takes several at once, all or none.
+//! [`Client::semaphore`] returns a number of permits, which many can hold at once.
+//! An [`Election`] is a lock whose holder says who it is, and whose token is its term.
 //!
 //! # Owners
 //!

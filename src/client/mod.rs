@@ -141,7 +141,8 @@ impl Client {
 
     /// Returns a handle to the semaphore called `name`, without I/O: a number of permits that all processes share.
     ///
-    /// Names are those of [`mutex`](Self::mutex). A key has one kind: what is a lock's name is no semaphore's.
+    /// Names are those of [`mutex`](Self::mutex). A key has one kind: what is a lock's name is no semaphore's. Do not use both
+    /// `name` and `{name}`: in Redisson's format the permits of both end in one set.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
@@ -195,7 +196,8 @@ impl Client {
         &self.engine.config.name
     }
 
-    /// Lists the locks that this client holds, oldest first.
+    /// Lists the locks that this client holds, oldest first. Each acquisition of a semaphore's permits is one of them, with the
+    /// token 1.
     pub fn holds(&self) -> Vec<HeldLock> {
         HeldLock::all(&self.engine)
     }

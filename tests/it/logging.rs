@@ -131,6 +131,27 @@ async fn an_acquisition_of_several_locks_has_a_span_around_theirs() {
 }
 
 #[tokio::test]
+async fn an_acquisition_of_permits_has_a_span_that_tells_how_it_went() {
+    let (_server, [client]) = setup().await;
+    let semaphore = client.semaphore("api").with_permits(2);
+    // As above.
+    semaphore.acquire().await.expect("there are two").release().await.expect("held");
+    let (log, _listening) = Log::listen();
+    let permit = semaphore.acquire_many(2).await.expect("there are two");
+    semaphore.try_acquire().await.expect("an answer").ok_or(()).expect_err("there is none");
+    permit.release().await.expect("held");
+    let text = log.text();
+    let spans: Vec<&str> =
+        text.lines().filter(|line| line.contains("permits{") && line.contains(" close ")).collect();
+    let [taken, late] = &spans[..] else { panic!("two spans: {text}") };
+    for part in ["semaphore=\"api\"", "weight=2", "outcome=\"held\"", "wait_us=", "logging.rs:"] {
+        assert!(taken.contains(part), "no {part} in {taken}");
+    }
+    assert!(late.contains("outcome=timed out") && late.contains("contended=true"), "{late}");
+    assert!(log.has(&["lock released", "lock=\"api\""]), "{text}");
+}
+
+#[tokio::test]
 async fn losses_failed_renewals_and_new_connections_are_logged() {
     let (log, _listening) = Log::listen();
     let (server, [client]) = setup().await;

@@ -6,7 +6,7 @@ use leasehold::Client;
 
 use super::{MS, api, are_waiting};
 use crate::checks::{LIMIT, soon};
-use crate::support::{Cluster, Deployment, Server, eventually};
+use crate::support::{Cluster, Deployment, Server, eventually, slot_of};
 
 #[tokio::test]
 async fn permits_on_every_shard_of_a_cluster_pass_from_client_to_client() {
@@ -74,4 +74,43 @@ async fn permits_are_put_back_on_a_server_that_restarted_without_them() {
     assert_eq!((status.available, status.held), (0, 3));
     held.release().await.expect("held");
     last.release().await.expect("held");
+}
+
+/// Permits are renewed however far their keys have moved. Given back in the middle, they come back when the move is over.
+#[tokio::test]
+async fn permits_move_with_their_slot_and_the_next_client_gets_them_at_the_new_owner() {
+    const TTL: Duration = Duration::from_millis(1_500);
+    let cluster = Cluster::start().await;
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    let builder = || Client::builder().cluster(cluster.urls()).restart_quarantine(Duration::ZERO);
+    let connect =
+        async || builder().ttl(TTL).connect().await.expect("the cluster accepts the client");
+    let [one, two] = [connect().await, connect().await];
+    for stage in 0..3 {
+        let name = cluster.name_on(0, &format!("moved:{stage}"));
+        let slot = slot_of(&name);
+        let [here, there] = [&one, &two].map(|client| client.semaphore(&name).with_permits(2));
+        let held = soon("two", here.acquire_many(2)).await.expect("there are two");
+        let waiting = tokio::spawn(there.acquire());
+        are_waiting(&here, 1).await;
+        cluster.open(slot, source, target).await;
+        match stage {
+            0 => {}
+            1 => cluster.migrate(&[&name], source, target).await,
+            _ => cluster.migrate_all(slot, source, target).await,
+        }
+        // For longer than they would last without renewals.
+        let lost = held.lost();
+        let outlasted = tokio::time::timeout(TTL * 2, lost).await;
+        assert!(outlasted.is_err() && held.is_held(), "lost at stage {stage}");
+        // It may have to wait for the end of the move.
+        drop(held);
+        cluster.migrate_all(slot, source, target).await;
+        cluster.close(slot, source, target).await;
+        let permit = soon("its turn", waiting).await.expect("no panic").expect("they came back");
+        soon("the release", permit.release()).await.expect("held");
+        let back = async || there.available_permits().await.is_ok_and(|permits| permits == 2);
+        eventually(LIMIT, "both are back", back).await;
+        eventually(LIMIT, "no release is owed", async || one.stats().owed_releases == 0).await;
+    }
 }

@@ -1,5 +1,5 @@
 //! Models of leasehold's protocol, whose states are gone through to the last one: here that over several servers; in
-//! [`queue`] the queue on one; in [`failover`] one deployment whose master changes.
+//! [`queue`] the queue on one; in [`failover`] one deployment whose master changes; in [`permits`] a semaphore.
 //!
 //! `scripts/model` runs it, `README.md` has what came out. [`state`] says what there is and what may happen, [`rules`]
 //! what servers and clients do, [`model`] what must hold, [`case`] how far it goes and which rule is broken on purpose,
@@ -43,6 +43,7 @@
 pub mod case;
 pub mod failover;
 pub mod model;
+pub mod permits;
 pub mod queue;
 pub mod report;
 pub mod rules;

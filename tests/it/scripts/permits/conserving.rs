@@ -29,6 +29,9 @@ struct Client {
     request: Option<(Lease, Option<(Instant, bool)>)>,
 }
 
+/// Who was granted which lease, and whether by message.
+type Grant = (usize, Lease, bool);
+
 struct World {
     pool: Pool,
     clients: Vec<Client>,
@@ -117,8 +120,9 @@ impl World {
             }
             _ => {}
         }
-        self.read_letters(before).await;
-        self.check(before).await;
+        let grants = self.letters().await;
+        self.take_in(grants, before);
+        self.check().await;
     }
 
     async fn renew(
@@ -147,12 +151,12 @@ impl World {
         if self.dice.below(4) == 0 {
             reply = self.pool.run(&call).await;
         }
-        // Those before it were served by the same script.
-        self.read_letters(before).await;
-        let until = before + Duration::from_millis(TTL_MS);
-        if reply.starts_with("[1, ") {
-            self.granted(at, lease, until, false);
-        } else if !tries {
+        // The same script served those before it, and those behind it.
+        let mut grants = self.letters().await;
+        let is_granted = reply.starts_with("[1, ");
+        grants.extend(is_granted.then(|| (at, lease.clone(), false)));
+        self.take_in(grants, before);
+        if !is_granted && !tries {
             if !self.line.contains(&lease.id) {
                 self.line.push(lease.id.clone());
             }
@@ -171,8 +175,8 @@ impl World {
         self.clients[at].request = Some((lease, Some((until, by_message))));
     }
 
-    /// Grants by message, in the order in which they were sent.
-    async fn read_letters(&mut self, before: Instant) {
+    /// Returns the grants by message since it was called last.
+    async fn letters(&mut self) -> Vec<Grant> {
         let mut grants = Vec::new();
         for at in 0..self.clients.len() {
             let client = &mut self.clients[at];
@@ -182,24 +186,32 @@ impl World {
                 if let (["grant", id, ..], Some((lease, _))) = (&words[..], waiting)
                     && *id == lease.id
                 {
-                    grants.push((at, lease.clone()));
+                    grants.push((at, lease.clone(), true));
                 }
             }
         }
-        grants.sort_by_key(|(_, lease)| self.line.iter().position(|id| *id == lease.id));
+        grants
+    }
+
+    /// Takes in the grants of one step, in the order in which those who got them waited.
+    fn take_in(&mut self, mut grants: Vec<Grant>, before: Instant) {
+        let place = |lease: &Lease| self.line.iter().position(|id| *id == lease.id);
+        grants.sort_by_key(|(_, lease, _)| place(lease).unwrap_or(usize::MAX));
         let until = before + Duration::from_millis(TTL_MS);
-        for (at, lease) in grants {
-            self.granted(at, lease, until, true);
+        for (at, lease, by_message) in grants {
+            self.granted(at, lease, until, by_message);
         }
     }
 
-    async fn check(&mut self, before: Instant) {
+    async fn check(&mut self) {
         let state = self.pool.state().await;
         let (left, out) = state.split_once('+').expect("what is left and what is out");
         let sum = |text: &str| text.parse::<i64>().expect("a number");
         assert_eq!(sum(left) + sum(out), i64::from(self.permits), "conservation: {state}");
         let held = self.clients.iter().filter_map(|client| client.request.as_ref());
-        let held = held.filter(|(_, held)| held.is_some_and(|(until, _)| before < until));
+        // A step may have taken longer than a lease lasts.
+        let now = Instant::now();
+        let held = held.filter(|(_, held)| held.is_some_and(|(until, _)| now < until));
         let held: u32 = held.map(|(lease, _)| lease.weight).sum();
         let most = self.permits.max(self.held);
         assert!(held <= most, "{held} of {} are held, {} before", self.permits, self.held);

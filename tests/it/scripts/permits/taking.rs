@@ -1,6 +1,6 @@
 //! Taking permits, renewing them and giving them back, with nobody waiting.
 
-use super::{HOLDERS, JAVA_DIGITS, NAME, Pool, lease, status};
+use super::{HOLDERS, JAVA_DIGITS, Lease, NAME, Pool, lease, status};
 
 #[tokio::test]
 async fn permits_are_taken_as_long_as_there_are_enough() {
@@ -94,6 +94,23 @@ async fn ended_permits_come_back_with_the_next_that_asks() {
     pool.expect(&a.release(), "[0, 0]", "1+2").await;
     pool.end(&b).await;
     pool.expect(&lease("c", 1).release(), "[1, 0]", "3+0").await;
+}
+
+/// Times are the server's, in milliseconds.
+#[tokio::test]
+async fn a_permit_is_out_until_its_end_has_come() {
+    let mut pool = Pool::of(1).await;
+    for _ in 0..20 {
+        let a = Lease { ttl_ms: 40, ..lease("a", 1) };
+        pool.run(&a.ask()).await;
+        let ends = pool.ends(&a).await[0];
+        while !pool.run(&lease("b", 1).try_once()).await.starts_with("[1, ") {}
+        let time = pool.bench.command("TIME").await;
+        let (seconds, us): (u64, u64) = redis::from_redis_value(time).expect("a time");
+        let now = seconds * 1_000 + us / 1_000;
+        assert!(now >= ends, "it was given out {} ms too early", ends - now);
+        pool.run(&lease("b", 1).release()).await;
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,24 @@
+//! The permits of a semaphore on one server: how they are given out, queued for, lost and given back.
+//!
+//! [`state`] says what there is, [`rules`] what the server and clients do, [`protocol`] which actions there are and what must
+//! hold, [`case`] how far it goes and which rule is broken on purpose.
+//!
+//! # What is modelled
+//!
+//! * The number of permits left, the leases that are out with their ends, and the queue. Each client asks for as many permits
+//!   as its case says.
+//! * One connection for each client. What is sent runs in order, at any later time, or never; also when its client has ended.
+//!   An answer is heard at any later time, or never. A request may run twice.
+//! * Letters: a grant is read at any later time, or lost. A client asks again at any time while it waits, as its timers do.
+//! * Time in ticks: leases end by the server's clock, deadlines (from before the request, or the grant) by the client's.
+//! * Clients that give up, release, renew, lose, or end.
+//!
+//! # What is not
+//!
+//! Redisson, resizing, the short first lease of a grant by letter, clocks that step or drift, lost connections: those are the
+//! same as for a lock, and in the model of the [queue](crate::queue).
+
+pub mod case;
+pub mod protocol;
+pub mod rules;
+pub mod state;

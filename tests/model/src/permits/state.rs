@@ -1,0 +1,139 @@
+//! What there is in a state, and what may happen in it.
+
+use arrayvec::ArrayVec;
+
+/// The model's state with `C` clients.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State<const C: usize> {
+    /// How many permits are left on the server.
+    pub left: i8,
+    /// The leases that are out, by id, each with the ticks until its end; zero: it has ended, and was not taken back yet.
+    pub out: ArrayVec<(Lease, u8), 8>,
+    /// Who waits.
+    pub queue: ArrayVec<Lease, 8>,
+    /// The clients.
+    pub clients: [Client; C],
+    /// How often each thing that is bounded has happened.
+    pub spent: Spent,
+    /// What has happened, for the properties; no client sees it.
+    pub seen: Seen,
+}
+
+/// A lease id: a client and a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lease {
+    /// Whose it is.
+    pub client: u8,
+    /// Which of that client's.
+    pub number: u8,
+}
+
+/// What clients ask of the server. The numbers are those of the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Request {
+    /// `permit_acquire`, with an entry.
+    Ask(u8),
+    /// `permit_renew`.
+    Renew(u8),
+    /// `permit_release`.
+    Release(u8),
+}
+
+/// What the server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reply {
+    /// To an ask: the permits are held.
+    Granted,
+    /// To an ask: it waits in the queue.
+    Queued,
+    /// To a renewal: the lease is there.
+    Ours,
+    /// To a renewal: it is not.
+    Gone,
+}
+
+/// One client.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Client {
+    /// What it does.
+    pub phase: Phase,
+    /// The number of its newest lease.
+    pub number: u8,
+    /// What it has sent and was not run yet: runs in this order, at any later time.
+    pub requests: ArrayVec<Request, 16>,
+    /// The ticks since the ask or renewal was sent whose answer it waits for.
+    pub asked: Option<u8>,
+    /// That answer, on its way.
+    pub reply: Option<Reply>,
+    /// The newest letter, on its way: the lease that it grants, and the ticks since then.
+    pub letter: Option<(u8, u8)>,
+}
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Nothing.
+    #[default]
+    Idle,
+    /// It has asked.
+    Waiting,
+    /// It holds its permits for so many ticks still.
+    Held(u8),
+    /// It has ended. What it sent may still run.
+    Dead,
+}
+
+/// How often each thing has happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Spent {
+    /// First asks.
+    pub asks: u8,
+    /// Further asks.
+    pub polls: u8,
+    /// Renewals.
+    pub renewals: u8,
+    /// Clients that ended.
+    pub crashes: u8,
+    /// Requests that ran twice.
+    pub doubles: u8,
+    /// Letters that were lost.
+    pub lost_letters: u8,
+}
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Seen {
+    /// Permits were given to one while another, who lives, was before it.
+    pub passed: bool,
+    /// A letter gave permits to a client.
+    pub by_letter: bool,
+    /// Permits of a client that had ended came back.
+    pub came_back: bool,
+}
+
+/// What may happen next, to the client of that number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It asks for permits.
+    Ask(u8),
+    /// It asks again while it waits.
+    Poll(u8),
+    /// It gives up, or gives its permits back.
+    End(u8),
+    /// It renews its lease.
+    Renew(u8),
+    /// It ends.
+    Crash(u8),
+    /// The server runs its next request.
+    Run(u8),
+    /// The server runs its next request, which arrives once more.
+    RunTwice(u8),
+    /// It hears the answer.
+    Hear(u8),
+    /// It reads the letter.
+    Read(u8),
+    /// The letter is lost.
+    LoseLetter(u8),
+    /// Time passes.
+    Tick,
+}
