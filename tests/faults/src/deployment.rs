@@ -137,7 +137,7 @@ impl Deployment {
         for index in 0..REPLICATED {
             let junction = Junction::start().await;
             let announced = junction.port().to_string();
-            let mut args = vec!["--repl-diskless-sync-delay", "0"];
+            let mut args = REPLICATION.to_vec();
             args.extend(["--replica-announce-ip", "127.0.0.1"]);
             args.extend(["--replica-announce-port", &announced]);
             args.extend(settings);
@@ -171,7 +171,7 @@ impl Deployment {
             let mut args = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
             // Each shard keeps its replica.
             args.extend(["--cluster-migration-barrier", "99"]);
-            args.extend(["--repl-diskless-sync-delay", "0"]);
+            args.extend(REPLICATION);
             args.extend(["--cluster-announce-ip", "127.0.0.1"]);
             args.extend(["--cluster-announce-port", &announced[0]]);
             args.extend(["--cluster-announce-bus-port", &announced[1]]);
@@ -340,6 +340,8 @@ fn is_of_a_fault(error: &redis::RedisError) -> bool {
 pub(crate) const USER: &str = "contender";
 const LIMIT: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(20);
+/// Replicas need not wait for others before they get the data, and soon give up a link that is dead.
+const REPLICATION: &[&str] = &["--repl-diskless-sync-delay", "0", "--repl-timeout", "10"];
 /// An old master without replicas stops within three seconds.
 const FENCED: &[&str] = &["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"];
 const DOWN_AFTER_MS: &str = "1500";

@@ -1,5 +1,5 @@
-//! `run [--minutes N] [--seed S] [--nodes N,N..] [--deployment sentinel|unfenced|cluster]`: the driver. `show <name>`: one arrangement of what locks do not
-//! survive. `contend <orders>`: one of the driver's contenders.
+//! `run [--minutes N] [--seed S] [--nodes N,N..] [--deployment sentinel|unfenced|cluster [--only FAULT]]`: the driver.
+//! `show <name>`: one arrangement of what locks do not survive. `contend <orders>`: one of the driver's contenders.
 
 use std::process::ExitCode;
 
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
 fn drive(options: &[&str]) -> ExitCode {
     let program = std::env::current_exe().expect("this program's path");
     let layouts = NODES.map(Layout::Independent).to_vec();
-    let mut plan = Plan { program, seed: 1, minutes: 0.0, layouts };
+    let mut plan = Plan { program, seed: 1, minutes: 0.0, layouts, only: None };
     for option in options.chunks(2) {
         let parsed = match *option {
             ["--minutes", minutes] => minutes.parse().map(|minutes| plan.minutes = minutes).is_ok(),
@@ -44,6 +44,10 @@ fn drive(options: &[&str]) -> ExitCode {
             }
             ["--deployment", name] => {
                 name.parse().map(|layout| plan.layouts = vec![layout]).is_ok()
+            }
+            ["--only", name] => {
+                plan.only = Some(name.to_owned());
+                true
             }
             _ => false,
         };
@@ -62,7 +66,7 @@ fn runtime() -> tokio::runtime::Runtime {
 
 fn usage(problem: &str) -> ExitCode {
     eprintln!(
-        "{problem}\nusage: leasehold-faults run [--minutes N] [--seed S] [--nodes N,N.. | --deployment D]"
+        "{problem}\nusage: leasehold-faults run [--minutes N] [--seed S] [--nodes N,N.. | --deployment D [--only F]]"
     );
     ExitCode::from(2)
 }

@@ -32,6 +32,8 @@ pub struct Plan {
     pub minutes: f64,
     /// A round for each, over and over.
     pub layouts: Vec<Layout>,
+    /// The only fault, some times over, where servers replicate; otherwise each of them once.
+    pub only: Option<String>,
 }
 
 /// What a run did and found: one line, for reports.
@@ -175,7 +177,12 @@ async fn round(
 ) {
     let (dir, scene, mut chance) = begin(plan, layout, seed).await;
     let (ttl, mut faults) = (scene.ttl, BTreeMap::new());
-    let mut names = names.to_vec();
+    let is_asked_for = |name: &&&str| plan.only.as_deref().is_none_or(|only| only == **name);
+    let mut names: Vec<&str> = names.iter().filter(is_asked_for).copied().collect();
+    if let Some(only) = &plan.only {
+        assert!(!names.is_empty(), "{layout}: there is no fault {only}");
+        names = names.repeat(TIMES);
+    }
     chance.shuffle(&mut names);
     for (step, name) in names.into_iter().enumerate() {
         let began_at = Instant::now();
@@ -302,3 +309,5 @@ const SETTLING: Duration = Duration::from_millis(1500);
 /// What a limit in time allows besides, as in the library's own tests.
 const SLACK: Duration = Duration::from_millis(50);
 const SHOWN: usize = 40;
+/// How often a round has a fault that alone is asked for.
+const TIMES: usize = 8;

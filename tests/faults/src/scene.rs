@@ -157,12 +157,13 @@ impl Scene {
             }
         }
         let mut failed = Vec::new();
-        let asked_at = Instant::now();
+        // The last turns may have to wait for each other.
+        let (asked_at, limit) = (Instant::now(), END_LIMIT + self.ttl * 8);
         for slot in &self.slots {
-            let mut ended = slot.lock().ended(asked_at.elapsed() > END_LIMIT);
+            let mut ended = slot.lock().ended(asked_at.elapsed() > limit);
             while ended.is_none() {
                 tokio::time::sleep(TICK).await;
-                ended = slot.lock().ended(asked_at.elapsed() > END_LIMIT);
+                ended = slot.lock().ended(asked_at.elapsed() > limit);
             }
             failed.extend(ended.and_then(Result::err));
         }
