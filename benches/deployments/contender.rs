@@ -167,7 +167,7 @@ async fn taken(side: &Side, who: &str, name: &str, first: Call) -> (u64, u32) {
 
 /// Its default, and ours.
 const REDISSONS_TTL: Duration = Duration::from_secs(30);
-const WARM_UP: u32 = 20;
+const WARM_UP: u32 = 10;
 const SETTLED: Duration = Duration::from_millis(200);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
 /// A lock that nobody frees is free after 30 s.

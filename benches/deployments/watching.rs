@@ -47,12 +47,12 @@ impl Followers {
 
     /// How many locks were lost.
     pub(crate) async fn end(self) -> usize {
-        let mut lost = 0;
-        for (client, guard) in self.each {
-            lost += usize::from(guard.unlock().await.is_err());
+        let ends = self.each.into_iter().map(async |(client, guard)| {
+            let is_lost = guard.unlock().await.is_err();
             client.shutdown().await;
-        }
-        lost
+            is_lost
+        });
+        join_all(ends).await.into_iter().filter(|is_lost| *is_lost).count()
     }
 }
 
