@@ -108,6 +108,7 @@ fn is_lock_name(name: &str) -> bool {
         "leasehold_token:",
         "redisson_lock_token:",
         "leasehold_queue:",
+        "leasehold_rw_queue:",
         "leasehold_synced:",
         "leasehold_mark:",
     ];

@@ -37,14 +37,19 @@ async fn are_heard(server: &Server, clients: usize) -> bool {
 pub(crate) async fn make_heard(server: &Server, clients: &[&Client]) {
     let other = connect(server).await;
     let held = other.mutex("before").lock().await.expect("free");
-    let waiting = clients.iter().map(|client| tokio::spawn(client.mutex("before").lock()));
-    let waiting: Vec<_> = waiting.collect();
+    let mut waiting = Vec::new();
+    for client in clients {
+        let lock = client.mutex("before").lock();
+        waiting.push(tokio::spawn(async {
+            let guard = lock.await.expect("its turn comes");
+            guard.unlock().await.expect("held");
+        }));
+    }
     let heard = async || are_heard(server, clients.len()).await;
     eventually(LIMIT, "all mailboxes are subscribed", heard).await;
     held.unlock().await.expect("held");
-    for client in waiting {
-        let guard = soon("its turn", client).await.expect("no panic").expect("its turn comes");
-        guard.unlock().await.expect("held");
+    for turn in waiting {
+        soon("its turn", turn).await.expect("no panic");
     }
 }
 
