@@ -54,7 +54,7 @@ async fn who_may_not_use_a_key_changes_nothing_and_tells_nothing() {
         let rules: Vec<&str> = allowed.split(' ').chain(["&*", "+@all"]).collect();
         for call in [ask("c:1"), try_once("c:1"), leave("a:1"), leave("b:1"), force()] {
             let reply = bench.run_as(&rules, &call).await.expect_err("it is refused").to_string();
-            assert!(reply.contains("no permissions to access one of the keys"), "{reply}");
+            assert!(reply.to_lowercase().contains("no permissions to access"), "{reply}");
             assert_eq!(bench.state().await, "[a:1, 1] 30s", "{call:?}");
             assert_eq!(queued(&mut bench).await, "b:1", "{call:?}");
             assert!(told(&mut bench, &mut b).await.is_empty(), "{call:?}");
