@@ -30,7 +30,7 @@ mod shards;
 #[allow(dead_code)]
 mod side;
 #[path = "../../tests/it/support/mod.rs"]
-#[allow(dead_code, unused_imports)]
+#[allow(unused_imports)]
 mod support;
 mod synced;
 mod table;
