@@ -46,8 +46,9 @@ pub enum FindingKind {
     /// A master that has lost its replicas goes on granting locks, beside the one that has replaced it: its
     /// `min-replicas-to-write` is 0. Only clients of [Sentinels](crate::ClientBuilder::sentinel) report this.
     Unfenced,
-    /// A master that has lost its replicas goes on granting locks for longer than the Sentinels wait before they replace
-    /// it.
+    /// A master that has lost its replicas may go on granting locks beside the one that has replaced it: it stops up to two
+    /// seconds after `min-replicas-max-lag`, and neither the Sentinels nor the
+    /// [`restart_quarantine`](crate::ClientBuilder::restart_quarantine) wait for so long.
     #[non_exhaustive]
     FencedLate {
         /// The server's `min-replicas-max-lag`, in seconds.
@@ -143,7 +144,8 @@ impl Finding {
             kinds.push(FindingKind::ClockAhead(ahead));
         }
         if let Some(failover) = &facts.failover {
-            kinds.extend(of_failover(failover));
+            let spare = config.quarantine().saturating_sub(config.ttl);
+            kinds.extend(of_failover(failover, spare));
         }
         if let Some(cluster) = &facts.cluster {
             kinds.extend(of_cluster(cluster, config.pubsub));
@@ -196,8 +198,10 @@ impl fmt::Display for Finding {
             ),
             FindingKind::FencedLate { max_lag, down_after_ms } => write!(
                 f,
-                "min-replicas-max-lag is {max_lag} s, and the Sentinels replace the master after {down_after_ms} ms: both may \
-                 grant locks meanwhile; set min-replicas-max-lag below down-after-milliseconds"
+                "min-replicas-max-lag is {max_lag} s, so a master may stop {} s after it has lost its replicas, and the Sentinels \
+                 replace it after {down_after_ms} ms: both may grant locks meanwhile; lower min-replicas-max-lag, or raise \
+                 down-after-milliseconds",
+                max_lag + LATE.as_secs()
             ),
             FindingKind::ReplicaPriority(priorities) => write!(
                 f,
@@ -236,13 +240,15 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Returns what can break the promises at a failover.
-fn of_failover(facts: &FailoverFacts) -> Vec<FindingKind> {
+/// Returns what can break the promises at a failover. `spare` is how much longer the grace is than a lease.
+fn of_failover(facts: &FailoverFacts, spare: Duration) -> Vec<FindingKind> {
     let mut kinds = Vec::new();
     let down_after = facts.watch.as_ref().and_then(|watch| watch.down_after);
     match (facts.min_replicas, facts.max_lag, down_after) {
         (Some(0), ..) => kinds.push(FindingKind::Unfenced),
-        (Some(_), Some(max_lag), Some(down_after)) if max_lag >= down_after => {
+        (Some(_), Some(max_lag), Some(down_after))
+            if max_lag >= down_after || max_lag + LATE > down_after + spare =>
+        {
             kinds.push(FindingKind::FencedLate {
                 max_lag: max_lag.as_secs(),
                 down_after_ms: down_after.as_millis() as u64,
@@ -295,6 +301,8 @@ fn is_old(version: &str) -> bool {
 const CHECK_LIMIT: Duration = Duration::from_secs(5);
 /// A clock that is this far off is reported. The round trip alone does not cause such a difference.
 const FAR_OFF_MS: u64 = 1000;
+/// How long after `min-replicas-max-lag` a master may stop: it counts in whole seconds, and looks once a second.
+const LATE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
@@ -340,16 +348,20 @@ mod tests {
 
     #[test]
     fn what_lets_two_masters_grant_is_found() {
+        let usual = Duration::from_secs(3);
+        let of_failover = |facts: &FailoverFacts| of_failover(facts, usual);
         assert_eq!(of_failover(&safe()), []);
         let unfenced = FailoverFacts { min_replicas: Some(0), ..safe() };
         assert_eq!(of_failover(&unfenced), [FindingKind::Unfenced]);
-        let late = |down_after_ms| {
+        let late = |down_after_ms, spare| {
             let down_after = Some(Duration::from_millis(down_after_ms));
             let watch = Some(WatchFacts { down_after, priorities: Vec::new() });
-            of_failover(&FailoverFacts { watch, ..safe() })
+            super::of_failover(&FailoverFacts { watch, ..safe() }, spare)
         };
-        assert_eq!(late(1000), [FindingKind::FencedLate { max_lag: 1, down_after_ms: 1000 }]);
-        assert_eq!(late(1001), []);
+        let found = |down_after_ms| [FindingKind::FencedLate { max_lag: 1, down_after_ms }];
+        assert_eq!((late(1000, usual), late(1001, usual)), (found(1000).into(), vec![]));
+        assert_eq!(late(2999, Duration::ZERO), found(2999));
+        assert_eq!(late(3000, Duration::ZERO), []);
         let watch = Some(WatchFacts { down_after: None, priorities: vec![100, 50] });
         let unequal = of_failover(&FailoverFacts { watch, ..safe() });
         assert_eq!(unequal, [FindingKind::ReplicaPriority(vec![100, 50])]);

@@ -28,7 +28,7 @@ async fn what_lets_an_old_master_grant_beside_the_new_one_is_found() {
         matches!(kind, FindingKind::FencedLate { max_lag: 2, down_after_ms: 500, .. })
     };
     assert!(kinds.iter().any(is_late), "{kinds:?}");
-    let set = ["SENTINEL", "SET", MASTER, "down-after-milliseconds", "3000"];
+    let set = ["SENTINEL", "SET", MASTER, "down-after-milliseconds", "4000"];
     sentinel.command(&set).await;
     let kinds = found(&client).await;
     assert!(!kinds.iter().any(|kind| matches!(kind, FindingKind::FencedLate { .. })), "{kinds:?}");
