@@ -1,0 +1,113 @@
+//! A case: how far the model goes, and which rule is broken in it, if one is.
+
+/// The bounds and the rules of one run. Times are in ticks; counts are over the whole run.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<const C: usize> {
+    /// How each client takes the lock.
+    pub uses: [Use; C],
+    /// The time to live of every lease.
+    pub ttl: u8,
+    /// First asks, over all clients.
+    pub asks: u8,
+    /// Further asks of those who wait, over all clients.
+    pub polls: u8,
+    /// Asks at the end of a lease, or since a grant by letter came too late, over all clients: who is slow enough may lose each
+    /// grant, and ask for ever.
+    pub repeats: u8,
+    /// Readers that join a lease of their client, or ask to, over all clients.
+    pub joins: u8,
+    /// Writers that become readers.
+    pub downgrades: u8,
+    /// Renewals, over all clients.
+    pub renewals: u8,
+    /// Times that Redisson's client takes the lock.
+    pub java_asks: u8,
+    /// Clients that end, Redisson's included.
+    pub crashes: u8,
+    /// Requests that run twice.
+    pub doubles: u8,
+    /// Letters that are lost.
+    pub lost_letters: u8,
+    /// The rule that is broken.
+    pub wrong: Option<Wrong>,
+}
+
+/// How a client takes the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// For reading.
+    Reads,
+    /// For writing.
+    Writes,
+    /// For either.
+    Both,
+}
+
+/// A rule of the protocol, broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// A reader that finds readers joins them, though a writer waits.
+    ReaderPassesWriter,
+    /// A reader counts as gone in its last tick.
+    EndsEarly,
+    /// A release frees the lock without a look at other readers.
+    LooksAtNobody,
+    /// A reader's renewal does not lengthen the hash.
+    RenewalLeavesHash,
+    /// A reader's renewal does not lengthen its own end.
+    RenewalLeavesOwnEnd,
+    /// A writer that becomes a reader gets no end of its own.
+    DowngradeWithoutEnd,
+    /// A reader that comes to others does not lengthen the hash.
+    JoinLeavesHash,
+    /// A downgrade takes the lock though its writer is gone.
+    DowngradeOfNobody,
+    /// Only one is let in at a time.
+    PumpsOne,
+    /// Who leaves the queue does not let in those behind it.
+    LeaverPumpsNobody,
+    /// The first in the queue is not told that it is the first.
+    FirstNotTold,
+    /// Who gives up does not say so.
+    SilentLeaver,
+    /// A deadline counts from the answer or the letter.
+    DeadlineFromReceipt,
+    /// A writer's token is the counter's number as it is.
+    WriterTakesNoToken,
+}
+
+impl<const C: usize> Case<C> {
+    /// Three asks, and no fault.
+    pub const fn plain(uses: [Use; C]) -> Self {
+        Case {
+            uses,
+            ttl: 2,
+            asks: 3,
+            polls: 0,
+            repeats: 2,
+            joins: 0,
+            downgrades: 0,
+            renewals: 0,
+            java_asks: 0,
+            crashes: 0,
+            doubles: 0,
+            lost_letters: 0,
+            wrong: None,
+        }
+    }
+
+    /// The same with a rule broken.
+    pub const fn with(self, wrong: Wrong) -> Self {
+        Case { wrong: Some(wrong), ..self }
+    }
+
+    /// Whether this rule is broken.
+    pub fn is(&self, wrong: Wrong) -> bool {
+        self.wrong == Some(wrong)
+    }
+
+    /// Who takes part, for the table.
+    pub fn size(&self) -> String {
+        format!("{C}{}", if self.java_asks > 0 { " + Java" } else { "" })
+    }
+}

@@ -1,0 +1,195 @@
+//! What a client does: with an answer, a letter and time.
+
+use super::case::Wrong;
+use super::server::Rules;
+use super::state::{Client, Held, Lease, Letter, Reply, Request, Side, Want};
+
+impl<const C: usize> Rules<'_, C> {
+    /// Asks for the first time.
+    pub fn ask(&mut self, client: usize, side: Side) {
+        let own = &mut self.state.clients[client];
+        own.number += 1;
+        let lease = Lease { client: client as u8, number: own.number, side };
+        own.want = Some(Want { lease, from: None, first: false, asked: None });
+        own.ask_again();
+    }
+
+    /// Asks again, if that has not come about too often.
+    pub fn ask_repeatedly(&mut self, client: usize) {
+        if self.state.spent.repeats < self.case.repeats {
+            self.state.spent.repeats += 1;
+            self.state.clients[client].ask_again();
+        }
+    }
+
+    /// One who uses the lease is through; the last one gives it back.
+    pub fn leave_seat(&mut self, client: usize) {
+        let own = &mut self.state.clients[client];
+        let held = own.held.as_mut().expect("it is held");
+        held.users -= 1;
+        if held.users == 0 {
+            own.give_back();
+        }
+    }
+
+    /// Gives up waiting.
+    pub fn give_up(&mut self, client: usize) {
+        let silent = self.case.is(Wrong::SilentLeaver);
+        let own = &mut self.state.clients[client];
+        let want = own.want.take().expect("it waits");
+        own.letters.clear();
+        if !silent {
+            own.requests.push(Request::Release(want.lease));
+        }
+        // The release of the writer is behind the acquire in its place.
+        own.requests.extend(want.replaced().map(Request::Release));
+    }
+
+    /// The writer becomes a reader. Until the answer it is neither.
+    pub fn downgrade(&mut self, client: usize) {
+        let own = &mut self.state.clients[client];
+        let writer = own.held.take().expect("it is held").lease;
+        own.number += 1;
+        let lease = Lease { number: own.number, side: Side::Read, ..writer };
+        let from = Some(writer.number);
+        own.want = Some(Want { lease, from, first: false, asked: Some((0, None)) });
+        own.requests.push(Request::Replace(lease, writer.number));
+    }
+
+    /// Renews the lease.
+    pub fn send_renewal(&mut self, client: usize) {
+        let own = &mut self.state.clients[client];
+        let held = own.held.as_mut().expect("it is held");
+        held.renewal = Some((0, None));
+        own.requests.push(Request::Renew(held.lease));
+    }
+
+    /// Takes in the answer to an ask.
+    pub fn hear(&mut self, client: usize) {
+        let want = self.state.clients[client].want.as_mut().expect("it waits");
+        let Some((age, Some(reply))) = want.asked.take() else { unreachable!("it is answered") };
+        let is_downgrade = want.from.is_some();
+        match reply {
+            Reply::Granted(token) => self.granted(client, age, token),
+            Reply::Queued(_) if is_downgrade => self.give_up(client),
+            Reply::Queued(first) => want.first = first,
+        }
+    }
+
+    /// Takes in the answer to a renewal.
+    pub fn hear_renewal(&mut self, client: usize) {
+        let receipt = self.case.is(Wrong::DeadlineFromReceipt);
+        let own = &mut self.state.clients[client];
+        let held = own.held.as_mut().expect("it is held");
+        let Some((age, Some(is_there))) = held.renewal.take() else {
+            unreachable!("it is answered")
+        };
+        if is_there {
+            let age = if receipt { 0 } else { age };
+            held.left = held.left.max(self.case.ttl.saturating_sub(age));
+        } else {
+            own.give_back();
+        }
+    }
+
+    /// Takes in a letter.
+    pub fn read(&mut self, client: usize) {
+        let own = &mut self.state.clients[client];
+        let letter = own.letters.remove(0);
+        let want = own.want.as_mut().expect("letters are about what it waits for");
+        match letter {
+            Letter::First(_) => want.first = true,
+            Letter::Grant(_, age, token) => {
+                if age >= self.case.ttl && !self.case.is(Wrong::DeadlineFromReceipt) {
+                    return self.ask_repeatedly(client);
+                }
+                self.state.seen.by_letter = true;
+                self.granted(client, age, token);
+            }
+        }
+    }
+
+    /// What it asked for is granted, at most `age` ago.
+    fn granted(&mut self, client: usize, age: u8, token: u8) {
+        let age = if self.case.is(Wrong::DeadlineFromReceipt) { 0 } else { age };
+        let left = self.case.ttl.saturating_sub(age);
+        let own = &mut self.state.clients[client];
+        let want = own.want.expect("it waits");
+        if left == 0 {
+            return self.give_up(client);
+        }
+        if let Some(held) = &mut own.held {
+            if want.lease.side == Side::Read {
+                // Nobody was before its readers: another one joins them, and what it asked with goes back.
+                held.users += 1;
+                self.state.seen.reopened = true;
+            } else {
+                self.state.seen.beside_itself = true;
+            }
+            return self.give_up(client);
+        }
+        own.held = Some(Held { lease: want.lease, left, users: 1, renewal: None });
+        own.want = None;
+        own.letters.clear();
+        own.requests.extend(want.replaced().map(Request::Release));
+        self.note_token(want.lease.side, token);
+    }
+
+    /// Writers have ever higher tokens; a reader's is no lower than an earlier writer's, and lower than a later one's.
+    fn note_token(&mut self, side: Side, token: u8) {
+        let seen = &mut self.state.seen;
+        match side {
+            Side::Write => {
+                seen.disorder |= token <= seen.written.max(seen.read);
+                seen.written = token;
+            }
+            Side::Read => {
+                seen.disorder |= token < seen.written.max(seen.read);
+                seen.read = token;
+            }
+        }
+    }
+
+    /// Time passes. A client whose deadline has come has lost its lease, and releases what may be left of it.
+    pub fn tick(&mut self) {
+        self.tick_server();
+        let limit = self.case.ttl;
+        for own in &mut self.state.clients {
+            let older = |age: &mut u8| *age = (*age + 1).min(limit);
+            own.want.iter_mut().flat_map(|want| &mut want.asked).for_each(|(age, _)| older(age));
+            for letter in &mut own.letters {
+                if let Letter::Grant(_, age, _) = letter {
+                    older(age);
+                }
+            }
+            if let Some(held) = &mut own.held {
+                held.renewal.iter_mut().for_each(|(age, _)| older(age));
+                held.left -= 1;
+                if held.left == 0 {
+                    own.give_back();
+                }
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Sends the ask for what it waits for.
+    pub fn ask_again(&mut self) {
+        let want = self.want.as_mut().expect("it waits");
+        want.asked = Some((0, None));
+        self.requests.push(Request::Ask(want.lease));
+    }
+
+    fn give_back(&mut self) {
+        let held = self.held.take().expect("it is held");
+        self.requests.push(Request::Release(held.lease));
+    }
+}
+
+impl Want {
+    /// The writer in whose place it is to be.
+    pub fn replaced(&self) -> Option<Lease> {
+        self.from.map(|number| Lease { number, side: Side::Write, ..self.lease })
+    }
+}

@@ -1,0 +1,29 @@
+//! A read-write lock on one server: how readers share it, how writers and readers queue, and what each client believes.
+//!
+//! [`state`] says what there is, [`server`] what the scripts do, [`client`] what a client does, [`protocol`] which actions
+//! there are and what must hold, [`case`] how far it goes and which rule is broken on purpose.
+//!
+//! # What is modelled
+//!
+//! * The lock's hash with its mode, fields and end; an end of its own for each reader; the counter of tokens; the queue.
+//! * Clients whose readers share one lease: others join it at any moment while nobody waits there, or while the client asks with
+//!   a second lease, which is given back once it has shown that nobody was before them. A client's writer may wait beside
+//!   its own readers. A writer becomes a reader.
+//! * One connection for each client. What is sent runs in order, at any later time, or never; also when its client has ended.
+//!   An answer is heard at any later time, or never. A request may run twice.
+//! * Letters: a grant, or that a client is the first in the queue. They are read at any later time, behind the answer to an
+//!   ask under way, or lost. A client that knows that it is the first asks when a lease has ended; all poll.
+//! * Redisson's lock, which takes its turn without the queue and renews what it holds until it ends.
+//! * Time in ticks: the ends of the hash and of the readers by the server's clock, deadlines (from before the request, or the
+//!   grant) by the client's.
+//!
+//! # What is not
+//!
+//! Waits of Redisson, the short first lease of a grant by letter, clocks that step or drift, lost connections: those are the
+//! same as for a lock, and in the model of the [queue](crate::queue).
+
+pub mod case;
+pub mod client;
+pub mod protocol;
+pub mod server;
+pub mod state;

@@ -1,0 +1,321 @@
+//! What the server does: lua/rw.lua and the scripts behind it. Broken rules stand beside the right ones, each named by a
+//! [`Wrong`].
+
+use super::case::{Case, Wrong};
+use super::state::{JAVA, Java, Lease, Letter, Reply, Request, Side, State};
+
+/// The rules, applied to one state.
+pub struct Rules<'a, const C: usize> {
+    /// The case.
+    pub case: &'a Case<C>,
+    /// The state that they change.
+    pub state: &'a mut State<C>,
+}
+
+impl<const C: usize> Rules<'_, C> {
+    /// Runs the next request of `client`, which stays if it arrives `again`.
+    pub fn run(&mut self, client: usize, again: bool) {
+        let requests = &mut self.state.clients[client].requests;
+        let request = if again { requests[0] } else { requests.remove(0) };
+        match request {
+            Request::Ask(lease) => {
+                let reply = self.acquire(lease, None);
+                self.answer(client, lease, reply);
+            }
+            Request::Replace(lease, from) => {
+                let reply = self.acquire(lease, Some(from));
+                self.answer(client, lease, reply);
+            }
+            Request::Renew(lease) => {
+                let is_there = self.renew(lease);
+                let held = self.state.clients[client].held.as_mut();
+                if let Some(held) = held.filter(|held| held.lease == lease)
+                    && let Some((_, answer)) = &mut held.renewal
+                {
+                    *answer = Some(is_there);
+                }
+            }
+            Request::Release(lease) => self.release(lease),
+        }
+    }
+
+    fn answer(&mut self, client: usize, lease: Lease, reply: Reply) {
+        let want = self.state.clients[client].want.as_mut();
+        if let Some(want) = want.filter(|want| want.lease == lease)
+            && let Some((_, answer)) = &mut want.asked
+        {
+            *answer = Some(reply);
+        }
+    }
+
+    /// `rw_acquire`.
+    pub fn acquire(&mut self, lease: Lease, from: Option<u8>) -> Reply {
+        let reply = self.acquire_or_queue(lease, from);
+        let server = &mut self.state.server;
+        server.ended &= server.queue.first().is_some_and(|first| *first != lease);
+        reply
+    }
+
+    fn acquire_or_queue(&mut self, lease: Lease, from: Option<u8>) -> Reply {
+        let mode = self.mode_now();
+        if let Some(place) = self.place(lease) {
+            self.state.server.fields[place].1 = self.case.ttl;
+            self.lengthen();
+            self.leave(lease);
+            return Reply::Granted(self.state.server.counter);
+        }
+        if let Some(number) = from {
+            let writer = Lease { number, side: Side::Write, ..lease };
+            let is_there = self.place(writer).is_some();
+            if is_there || self.case.is(Wrong::DowngradeOfNobody) {
+                let token = self.take(lease);
+                self.remove(writer);
+                if is_there && self.case.is(Wrong::DowngradeWithoutEnd) {
+                    let place = self.place(lease).expect("it was taken");
+                    self.state.server.fields[place].1 = 0;
+                }
+                self.pump(None, true);
+                self.state.seen.downgraded = true;
+                return Reply::Granted(token);
+            }
+            return Reply::Queued(false);
+        }
+        let passes = self.case.is(Wrong::ReaderPassesWriter) && mode == Some(Side::Read);
+        if fits(mode, lease) && (self.state.server.queue.is_empty() || passes) {
+            self.note_passed(lease);
+            return Reply::Granted(self.take(lease));
+        }
+        if !self.state.server.queue.contains(&lease) {
+            self.state.server.queue.push(lease);
+        }
+        if fits(mode, lease) {
+            let first = self.pump(Some(lease), false);
+            let mine = first == Some(lease) && !self.state.server.queue.contains(&lease);
+            let mode = self.mode_now();
+            if mine || first.is_none() && fits(mode, lease) {
+                let token = self.take(lease);
+                self.pump(None, true);
+                return Reply::Granted(token);
+            }
+        }
+        Reply::Queued(self.state.server.queue.first() == Some(&lease))
+    }
+
+    /// `read_renew` and `lock_renew`: whether the lease is there.
+    fn renew(&mut self, lease: Lease) -> bool {
+        let Some(place) = self.place(lease) else { return false };
+        let own_end = &mut self.state.server.fields[place].1;
+        if lease.side == Side::Write {
+            self.lengthen();
+            return true;
+        }
+        if *own_end == 0 {
+            return false;
+        }
+        if !self.case.is(Wrong::RenewalLeavesOwnEnd) {
+            *own_end = self.case.ttl;
+        }
+        if !self.case.is(Wrong::RenewalLeavesHash) {
+            self.lengthen();
+        }
+        true
+    }
+
+    /// `rw_release`.
+    fn release(&mut self, lease: Lease) {
+        if !self.remove(lease) {
+            self.leave(lease);
+            return;
+        }
+        if self.live_reader() && !self.case.is(Wrong::LooksAtNobody) {
+            self.state.server.mode = Some(Side::Read);
+            self.leave(lease);
+            return;
+        }
+        self.delete();
+        self.pump(None, true);
+    }
+
+    /// The prelude's `mode_now`.
+    fn mode_now(&mut self) -> Option<Side> {
+        if self.state.server.mode == Some(Side::Read) && !self.live_reader() {
+            self.state.seen.took_over = true;
+            self.delete();
+        }
+        self.state.server.mode
+    }
+
+    fn live_reader(&self) -> bool {
+        let over = u8::from(self.case.is(Wrong::EndsEarly));
+        let fields = &self.state.server.fields;
+        fields.iter().any(|(lease, left)| lease.side == Side::Read && *left > over)
+    }
+
+    /// The prelude's `take`: returns the token.
+    fn take(&mut self, lease: Lease) -> u8 {
+        let is_new = self.state.server.mode.is_none();
+        let server = &mut self.state.server;
+        let raises = lease.side == Side::Write && !self.case.is(Wrong::WriterTakesNoToken);
+        if raises || server.counter == 0 {
+            server.counter += 1;
+        }
+        server.mode = Some(lease.side);
+        server.fields.push((lease, if lease.side == Side::Read { self.case.ttl } else { 0 }));
+        server.fields.sort_unstable();
+        if is_new || !self.case.is(Wrong::JoinLeavesHash) {
+            self.lengthen();
+        }
+        self.state.server.counter
+    }
+
+    /// The prelude's `pump`: lets in those whose turn it is. Returns the first that it did not let in, `mine` included.
+    fn pump(&mut self, mine: Option<Lease>, mut tells: bool) -> Option<Lease> {
+        let mut let_in = 0;
+        self.state.server.ended = false;
+        while let Some(&first) = self.state.server.queue.first() {
+            let is_gone = self.state.clients[usize::from(first.client)].dead;
+            if is_gone && Some(first) != mine {
+                self.state.server.queue.remove(0);
+                tells = true;
+                continue;
+            }
+            let mode = self.mode_now();
+            let is_enough = let_in > 0 && self.case.is(Wrong::PumpsOne);
+            if !fits(mode, first) || is_enough {
+                if tells && !is_gone && !self.case.is(Wrong::FirstNotTold) {
+                    self.write(first, Letter::First(first.number));
+                }
+                return Some(first);
+            }
+            self.note_passed(first);
+            if Some(first) == mine {
+                self.state.server.queue.remove(0);
+                return mine;
+            }
+            let token = self.take(first);
+            self.state.server.queue.remove(0);
+            self.write(first, Letter::Grant(first.number, 0, token));
+            tells = true;
+            let_in += 1;
+        }
+        None
+    }
+
+    /// The prelude's `leave`.
+    fn leave(&mut self, lease: Lease) {
+        let queue = &mut self.state.server.queue;
+        let place = queue.iter().position(|other| *other == lease);
+        queue.retain(|other| *other != lease);
+        if place == Some(0) && !self.case.is(Wrong::LeaverPumpsNobody) {
+            self.pump(None, true);
+        }
+    }
+
+    fn write(&mut self, to: Lease, letter: Letter) {
+        let client = &mut self.state.clients[usize::from(to.client)];
+        if client.want.is_none_or(|want| want.lease != to) || client.letters.contains(&letter) {
+            return;
+        }
+        if let Letter::Grant(..) = letter {
+            // What the earlier ones told is over.
+            let limit = self.case.ttl;
+            client
+                .letters
+                .retain(|other| matches!(other, Letter::Grant(_, age, _) if *age < limit));
+        }
+        client.letters.push(letter);
+    }
+
+    fn place(&self, lease: Lease) -> Option<usize> {
+        self.state.server.fields.iter().position(|(other, _)| *other == lease)
+    }
+
+    fn remove(&mut self, lease: Lease) -> bool {
+        let place = self.place(lease);
+        if let Some(place) = place {
+            self.state.server.fields.remove(place);
+        }
+        place.is_some()
+    }
+
+    fn lengthen(&mut self) {
+        self.state.server.left = self.case.ttl;
+    }
+
+    fn delete(&mut self) {
+        let server = &mut self.state.server;
+        (server.mode, server.left) = (None, 0);
+        server.fields.clear();
+    }
+
+    /// Notes whether somebody who lives waits before `lease`, which is let in now.
+    fn note_passed(&mut self, lease: Lease) {
+        let waits = |other: &Lease| {
+            let want = self.state.clients[usize::from(other.client)].want;
+            want.is_some_and(|want| want.lease == *other)
+        };
+        let mut before = self.state.server.queue.iter().take_while(|other| **other != lease);
+        self.state.seen.passed |= before.any(waits);
+    }
+
+    /// Redisson's client takes the lock, if it is free for it: it knows no queue, and no ends of others.
+    pub fn java_takes(&mut self, side: Side) {
+        let mode = self.state.server.mode;
+        let lease = Lease { client: JAVA, number: 0, side };
+        if fits(mode, lease) {
+            let counter = self.state.server.counter;
+            self.remove(lease);
+            self.take(lease);
+            self.state.server.counter = counter;
+            self.state.java = Java::Held(side);
+        }
+    }
+
+    /// It gives the lock back. It deletes the hash only if nobody reads still.
+    pub fn java_leaves(&mut self, side: Side) {
+        self.state.java = Java::Idle;
+        if self.remove(Lease { client: JAVA, number: 0, side }) {
+            // Whoever waits hears it on the lock's channel, or asks when the lease ends that it was told of.
+            self.state.server.ended = true;
+            if !self.live_reader() {
+                self.delete();
+            }
+        }
+    }
+
+    /// Time passes for the server.
+    pub fn tick_server(&mut self) {
+        let server = &mut self.state.server;
+        if server.mode.is_none() {
+            return;
+        }
+        for (_, left) in &mut server.fields {
+            server.ended |= *left == 1;
+            *left = left.saturating_sub(1);
+        }
+        server.left -= 1;
+        if let Java::Held(side) = self.state.java {
+            let lease = Lease { client: JAVA, number: 0, side };
+            if let Some(field) = server.fields.iter_mut().find(|(other, _)| *other == lease) {
+                field.1 = self.case.ttl;
+                server.left = self.case.ttl;
+            }
+        }
+        if server.left == 0 {
+            server.ended = true;
+            self.delete();
+        }
+    }
+
+    /// Whether the first in the queue could be let in.
+    pub fn has_room_for_first(&mut self) -> bool {
+        let first = self.state.server.queue.first().copied();
+        let mode = self.mode_now();
+        first.is_some_and(|first| fits(mode, first))
+    }
+}
+
+/// Whether the lock has room for this lease beside those that have it.
+fn fits(mode: Option<Side>, lease: Lease) -> bool {
+    mode.is_none_or(|mode| (mode, lease.side) == (Side::Read, Side::Read))
+}

@@ -1,0 +1,80 @@
+//! A read-write lock.
+//!
+//! A test that `holds` has gone through every state; one that `fails` found the violation that its name speaks of.
+
+use leasehold_model::report;
+use leasehold_model::rw::case::Use::{Both, Reads, Writes};
+use leasehold_model::rw::case::{Case, Wrong};
+use leasehold_model::rw::protocol::{
+    BY_LETTER, DOWNGRADED, EXCLUSION, FIRST_KNOWS, LEFTOVER, ORDER, Protocol, REOPENED, TAKEN,
+    TOGETHER, TOKENS, TOOK_OVER,
+};
+
+const SAFE: &[&str] = &[EXCLUSION, ORDER, LEFTOVER, TAKEN, FIRST_KNOWS, TOKENS];
+
+/// Two clients that read and write.
+const PAIR: Case<2> = Case::plain([Both, Both]);
+/// Two that read, and one that writes.
+const MIXED: Case<3> = Case::plain([Reads, Reads, Writes]);
+/// Readers in each client, and a writer between them.
+const JOINS: Case<2> = Case { joins: 2, ..Case::plain([Reads, Both]) };
+/// A client may end.
+const CRASH: Case<3> = Case { crashes: 1, ..MIXED };
+/// A writer becomes a reader.
+const DOWNGRADE: Case<2> = Case { downgrades: 1, ..PAIR };
+/// Redisson's client comes between ours.
+const JAVA: Case<2> = Case { java_asks: 2, asks: 2, ..PAIR };
+
+/// Tests named like the cases of the table: each gives its name to the row.
+macro_rules! checks {
+    ($($name:ident: $check:ident($case:expr, $properties:expr);)*) => {$(
+        #[test]
+        fn $name() {
+            let properties: &[&'static str] = &$properties[..];
+            let case = $case;
+            report::$check(stringify!($name), &case.size(), Protocol::new(case, properties));
+        }
+    )*};
+}
+
+// That the model moves at all.
+checks! {
+    readers_share_and_writers_become_readers:
+        happens(Case { downgrades: 1, ..JOINS }, [TOGETHER, BY_LETTER, REOPENED, DOWNGRADED, TOOK_OVER]);
+}
+
+// With the rules.
+checks! {
+    readers_and_writers_keep_the_rules: holds(MIXED, SAFE);
+    readers_and_writers_keep_the_rules_with_renewals: holds(Case { renewals: 2, ..PAIR }, SAFE);
+    readers_and_writers_keep_the_rules_when_others_join: holds(JOINS, SAFE);
+    readers_and_writers_keep_the_rules_with_a_downgrade: holds(DOWNGRADE, SAFE);
+    readers_and_writers_keep_the_rules_when_a_request_runs_twice: holds(Case { doubles: 1, ..PAIR }, SAFE);
+    readers_and_writers_keep_the_rules_when_a_letter_is_lost: holds(Case { lost_letters: 1, polls: 1, ..MIXED }, SAFE);
+    readers_and_writers_keep_the_rules_when_a_client_ends: holds(CRASH, SAFE);
+    readers_and_writers_keep_the_rules_beside_java: holds(JAVA, SAFE);
+    readers_and_writers_keep_the_rules_beside_java_with_a_downgrade_and_an_end:
+        holds(Case { downgrades: 1, crashes: 1, java_asks: 1, ..JAVA }, SAFE);
+    readers_and_writers_of_three_clients_keep_the_rules: holds(Case::plain([Both, Both, Both]), SAFE);
+    readers_and_writers_keep_the_rules_with_a_longer_ttl: holds(Case { ttl: 3, renewals: 1, ..PAIR }, SAFE);
+}
+
+// The rules, each broken once.
+checks! {
+    a_reader_that_passes_a_writer: fails(MIXED.with(Wrong::ReaderPassesWriter), [ORDER]);
+    a_readers_end_judged_early: fails(PAIR.with(Wrong::EndsEarly), [EXCLUSION]);
+    a_release_that_looks_at_nobody_else: fails(MIXED.with(Wrong::LooksAtNobody), [EXCLUSION]);
+    a_renewal_that_leaves_the_hash:
+        fails(Case { renewals: 1, ..PAIR.with(Wrong::RenewalLeavesHash) }, [EXCLUSION]);
+    a_renewal_that_leaves_the_readers_end:
+        fails(Case { renewals: 1, ..PAIR.with(Wrong::RenewalLeavesOwnEnd) }, [EXCLUSION]);
+    a_reader_that_leaves_the_hash: fails(MIXED.with(Wrong::JoinLeavesHash), [EXCLUSION]);
+    a_downgrade_without_an_end: fails(DOWNGRADE.with(Wrong::DowngradeWithoutEnd), [EXCLUSION]);
+    a_downgrade_of_nobody: fails(DOWNGRADE.with(Wrong::DowngradeOfNobody), [EXCLUSION]);
+    readers_let_in_one_by_one: fails(MIXED.with(Wrong::PumpsOne), [TAKEN]);
+    a_writer_that_gives_up_and_lets_nobody_in: fails(MIXED.with(Wrong::LeaverPumpsNobody), [TAKEN]);
+    a_first_that_is_not_told: fails(MIXED.with(Wrong::FirstNotTold), [FIRST_KNOWS]);
+    a_reader_that_leaves_silently: fails(PAIR.with(Wrong::SilentLeaver), [LEFTOVER]);
+    a_reader_held_from_the_receipt: fails(PAIR.with(Wrong::DeadlineFromReceipt), [EXCLUSION]);
+    a_writer_without_a_token: fails(PAIR.with(Wrong::WriterTakesNoToken), [TOKENS]);
+}
