@@ -111,14 +111,7 @@ impl Handle {
         timeout: Duration,
         caller: &'static Location<'static>,
     ) -> impl Future<Output = Result<Option<Guard>, Error>> + Send + use<> {
-        let acquire = self.acquire(timeout, caller);
-        async {
-            match acquire.await {
-                Ok(guard) => Ok(Some(guard)),
-                Err(Error::Timeout { .. }) => Ok(None),
-                Err(error) => Err(error),
-            }
-        }
+        unless_too_late(self.acquire(timeout, caller))
     }
 
     /// Returns the number of the client among those of this process.
@@ -336,6 +329,17 @@ pub(super) async fn ask(
     check_name(engine, lock.name())?;
     let quorum = engine.quorum_of(lock);
     quorum.ask(call, enough).await.map_err(|fault| quorum.error(Some(lock.name()), fault))
+}
+
+/// Returns what was acquired, or `None` if the time was over first.
+pub(super) async fn unless_too_late<T>(
+    acquire: impl Future<Output = Result<T, Error>>,
+) -> Result<Option<T>, Error> {
+    match acquire.await {
+        Ok(acquired) => Ok(Some(acquired)),
+        Err(Error::Timeout { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 pub(super) fn check_name(engine: &Engine, name: &str) -> Result<(), Error> {

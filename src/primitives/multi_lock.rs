@@ -10,6 +10,7 @@ use futures_util::future::try_join_all;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
+use super::handle::unless_too_late;
 use super::multi_guard::MultiGuard;
 use super::mutex::Mutex;
 use super::status::LockStatus;
@@ -267,14 +268,7 @@ impl MultiLock {
         timeout: Duration,
         caller: &'static Location<'static>,
     ) -> impl Future<Output = Result<Option<MultiGuard>, Error>> + Send + use<> {
-        let acquire = self.acquire(timeout, caller);
-        async {
-            match acquire.await {
-                Ok(guard) => Ok(Some(guard)),
-                Err(Error::Timeout { .. }) => Ok(None),
-                Err(error) => Err(error),
-            }
-        }
+        unless_too_late(self.acquire(timeout, caller))
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use super::handle::{ask, check_name};
+use super::handle::{ask, check_name, unless_too_late};
 use super::permit::Permit;
 use super::permits::Permits;
 use super::pool::{Pool, Resize};
@@ -85,14 +85,7 @@ impl PermitHandle {
         timeout: Duration,
         caller: &'static Location<'static>,
     ) -> impl Future<Output = Result<Option<Permit>, Error>> + Send + use<> {
-        let acquire = self.acquire(weight, timeout, caller);
-        async {
-            match acquire.await {
-                Ok(permit) => Ok(Some(permit)),
-                Err(Error::Timeout { .. }) => Ok(None),
-                Err(error) => Err(error),
-            }
-        }
+        unless_too_late(self.acquire(weight, timeout, caller))
     }
 
     /// Changes how many permits there are. It is sent once: without an answer it may have been done or not.
