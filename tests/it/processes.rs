@@ -11,8 +11,8 @@ use crate::{
 };
 
 /// Hundreds of waiters over several processes, thousands of hand-overs, while the connections that bring the
-/// messages are killed again and again: between the end of one turn and the beginning of the next, with
-/// others waiting, the lock is never free for more than 100 ms.
+/// messages are killed again and again: with others waiting, the lock is never free for as long as a waiter
+/// rests that nobody wakes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_wake_up_is_lost_while_subscriptions_are_killed() {
     const PROCESSES: usize = 4;
@@ -64,8 +64,9 @@ async fn no_wake_up_is_lost_while_subscriptions_are_killed() {
         stall_us as f64 / 1e3
     );
     assert!(killed > 20, "only {killed} subscriptions were killed");
-    // Where connections break all the time, a client hears nothing for up to a quarter of a second between two.
-    assert!(longest_free_us <= 350_000 + stall_us, "free for {longest_free_us} us");
+    // Between two connections a client hears nothing for up to a quarter of a second, and some connections break before
+    // the server has confirmed the subscription. A waiter that nobody wakes asks after two seconds at the earliest.
+    assert!(longest_free_us <= 1_000_000 + stall_us, "free for {longest_free_us} us");
 }
 
 /// A holder that is killed: the waiter has the lock at most 50 ms after the key's end, by the server's clock.
