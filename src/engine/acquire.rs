@@ -19,14 +19,71 @@ pub(crate) struct Acquired {
 
 /// Takes a lock, or says by `request.until` why not.
 pub(crate) async fn acquire(engine: &Arc<Engine>, request: Request) -> Result<Acquired, Error> {
-    let (entry, contended) = match request.until {
-        Until::Once => (Box::pin(attempt(engine, &request)).await?, false),
-        Until::At(_) | Until::Ever => wait(engine, &request).await?,
-    };
-    if entry.joined() && request.widens {
-        Box::pin(widen(&entry, request.wanted.terms)).await?;
+    let (mut contended, mut in_vain) = (false, InVain::default());
+    loop {
+        let (entry, had_to_wait) = match request.until {
+            Until::Once => (Box::pin(attempt(engine, &request)).await?, false),
+            Until::At(_) | Until::Ever => wait(engine, &request).await?,
+        };
+        if had_to_wait {
+            // The servers have answered since.
+            (contended, in_vain) = (true, InVain::default());
+        }
+        if !entry.joined() || !request.widens {
+            return Ok(Acquired { entry, contended });
+        }
+        if let Some(entry) = Box::pin(settle(engine, &request, entry, &mut in_vain)).await? {
+            return Ok(Acquired { entry, contended });
+        }
     }
-    Ok(Acquired { entry, contended })
+}
+
+/// How often, and since when, the terms of a shared lease were not confirmed.
+#[derive(Default)]
+struct InVain {
+    times: u32,
+    since: Option<Timestamp>,
+}
+
+/// Makes the terms of a request true of the hold that it entered. Whoever shares another's lease waits for the servers like one
+/// that has asked for its own: `None` means that the entry was left, and that the wait goes on.
+async fn settle(
+    engine: &Engine,
+    request: &Request,
+    entry: Entry,
+    in_vain: &mut InVain,
+) -> Result<Option<Entry>, Error> {
+    let terms = request.wanted.terms;
+    if entry.hold().depth() > 1 {
+        return widen(&entry, terms).await.map(|()| Some(entry));
+    }
+    let until = match request.until {
+        Until::At(at) => at,
+        Until::Once | Until::Ever => Timestamp::NEVER,
+    };
+    let error = match engine.clock.until(until, widen(&entry, terms)).await {
+        Some(Ok(())) => return Ok(Some(entry)),
+        Some(Err(error)) => error,
+        None if engine.clock.is_stopped() => return Err(Error::Closed),
+        None => return Err(entry.hold().gate.error(Fault::NoAnswer(waited(engine, request)))),
+    };
+    let now = engine.clock.now();
+    let since = *in_vain.since.get_or_insert(now);
+    let goes_on = match request.until {
+        // What was lost is another's: it is asked for anew.
+        _ if error.is_lost() => true,
+        Until::Once => false,
+        Until::At(at) => error.is_retryable() && now < at,
+        Until::Ever => error.is_retryable() && now.since(since) < engine.config.unavailable_after,
+    };
+    if !goes_on {
+        return Err(error);
+    }
+    drop(entry);
+    let pause = engine.clock.back_off(in_vain.times, LONGEST_PAUSE);
+    in_vain.times += 1;
+    engine.clock.sleep_until(now.plus(pause).min(until)).await;
+    Ok(None)
 }
 
 async fn wait(engine: &Arc<Engine>, request: &Request) -> Result<(Entry, bool), Error> {
@@ -194,3 +251,5 @@ async fn confirm(entry: &Entry, sent: Result<Renewal, Fault>, terms: Terms) -> R
         }
     }
 }
+
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);

@@ -8,13 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold::{Client, Error};
+use leasehold::{Client, Error, ReadGuard};
 use redis::Value;
 
 use super::{MS, without_window};
 use crate::{
-    checks::{connect, nothing_left, setup, soon},
-    support::Server,
+    checks::{LIMIT, connect, nothing_left, setup, setup_with_proxy, soon},
+    support::{Proxy, Server},
 };
 
 #[tokio::test]
@@ -61,6 +61,47 @@ async fn readers_of_a_client_join_without_a_request() {
     assert!(guards.iter().all(|guard| guard.is_held() && guard.token() == first.token()));
     assert_eq!(client.holds().len(), 101);
     drop((guards, first));
+    nothing_left(&server, &client).await;
+}
+
+/// Somebody reads through a proxy. Others join without a request, but longer terms must be confirmed.
+async fn joined_by_longer_terms(response_timeout: Duration) -> (Server, Proxy, Client, ReadGuard) {
+    let (server, proxy) = setup_with_proxy().await;
+    let builder = Client::builder().nodes([proxy.url()]).handoff_window(Duration::from_secs(1));
+    let client = builder.response_timeout(response_timeout).connect().await.expect("connected");
+    let first = client.rw_lock("n").read().await.expect("free");
+    (server, proxy, client, first)
+}
+
+#[tokio::test]
+async fn a_reader_that_joins_on_longer_terms_waits_for_a_silent_server() {
+    let (server, proxy, client, first) = joined_by_longer_terms(50 * MS).await;
+    let lock = client.rw_lock("n").with_ttl(Duration::from_secs(90));
+    proxy.black_hole(true);
+    let mut second = Box::pin(lock.read_with_timeout(LIMIT));
+    let ended = tokio::time::timeout(500 * MS, &mut second).await;
+    assert!(ended.is_err(), "it has more time than one answer: {ended:?}");
+    proxy.black_hole(false);
+    let second = soon("the second", second).await.expect("the server answers again");
+    assert_eq!(second.holder(), first.holder(), "they use one lease");
+    assert!(second.remaining() > Duration::from_secs(60), "{second:?}");
+    drop((first, second));
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_reader_that_joins_on_longer_terms_gives_up_in_time() {
+    let (server, proxy, client, first) = joined_by_longer_terms(LIMIT).await;
+    let lock = client.rw_lock("n").with_ttl(Duration::from_secs(90));
+    proxy.black_hole(true);
+    let began_at = Instant::now();
+    let error = soon("it gives up", lock.read_with_timeout(100 * MS)).await.expect_err("no answer");
+    let took = began_at.elapsed();
+    assert!(took < server.widened(Duration::from_secs(5)), "{took:?}: {error}");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(first.is_held());
+    proxy.black_hole(false);
+    drop(first);
     nothing_left(&server, &client).await;
 }
 
