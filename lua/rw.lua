@@ -19,6 +19,11 @@ local function field_of(id, reads)
   return reads and id or table.concat({id, ':write'})
 end
 
+-- Whether an id is that of another library.
+local function is_foreign(id)
+  return not string.match(id, ':%x+%-%x+%-%x+%-%x+%-%x+$')
+end
+
 -- Returns a reader whose end has not come, and for how long it reads still; nil if there is none. With `foreign` it returns
 -- one of another library if there is any: those have to be listened to.
 local function live_reader(foreign)
@@ -30,7 +35,7 @@ local function live_reader(foreign)
       for level = count, math.max(1, count - 99), -1 do
         local pttl = redis.call('PTTL', end_key(field, level))
         if pttl ~= -2 then
-          if not foreign or not string.match(field, ':%x+%-%x+%-%x+%-%x+%-%x+$') then
+          if not foreign or is_foreign(field) then
             return field, pttl
           end
           id, left = field, pttl

@@ -22,13 +22,18 @@ if held ~= 1 then
 end
 
 -- While a cluster moves the slot, it refuses to look for what is gone: then somebody may read still, until the hash ends.
-local is_known, other = pcall(live_reader)
+local is_waited_for = KEYS[3] and redis.call('EXISTS', KEYS[3]) == 1
+local is_known, other = pcall(live_reader, is_waited_for)
 if not is_known or other then
   if not reads then
     redis.call('HSET', KEYS[1], 'mode', 'read')
   end
   if entry then
     leave(entry)
+  end
+  if is_known and is_waited_for and is_foreign(other) then
+    -- Redisson's readers come in unheard. From now on, the first in the queue has to listen to them.
+    pump(nil, true)
   end
   return reply(1, 0)
 end

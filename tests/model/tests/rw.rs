@@ -74,6 +74,7 @@ checks! {
     readers_let_in_one_by_one: fails(MIXED.with(Wrong::PumpsOne), [TAKEN]);
     a_writer_that_gives_up_and_lets_nobody_in: fails(MIXED.with(Wrong::LeaverPumpsNobody), [TAKEN]);
     a_first_that_is_not_told: fails(MIXED.with(Wrong::FirstNotTold), [FIRST_KNOWS]);
+    a_first_that_hears_nothing_of_java: fails(JAVA.with(Wrong::DeafToJava), [TAKEN]);
     a_reader_that_leaves_silently: fails(PAIR.with(Wrong::SilentLeaver), [LEFTOVER]);
     a_reader_held_from_the_receipt: fails(PAIR.with(Wrong::DeadlineFromReceipt), [EXCLUSION]);
     a_writer_without_a_token: fails(PAIR.with(Wrong::WriterTakesNoToken), [TOKENS]);

@@ -68,6 +68,8 @@ pub enum Wrong {
     LeaverPumpsNobody,
     /// The first in the queue is not told that it is the first.
     FirstNotTold,
+    /// A release beside Redisson's reader does not tell the first in the queue to listen.
+    DeafToJava,
     /// Who gives up does not say so.
     SilentLeaver,
     /// A deadline counts from the answer or the letter.

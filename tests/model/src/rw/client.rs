@@ -10,7 +10,7 @@ impl<const C: usize> Rules<'_, C> {
         let own = &mut self.state.clients[client];
         own.number += 1;
         let lease = Lease { client: client as u8, number: own.number, side };
-        own.want = Some(Want { lease, from: None, first: false, asked: None });
+        own.want = Some(Want { lease, from: None, first: false, listens: false, asked: None });
         own.ask_again();
     }
 
@@ -52,7 +52,8 @@ impl<const C: usize> Rules<'_, C> {
         own.number += 1;
         let lease = Lease { number: own.number, side: Side::Read, ..writer };
         let from = Some(writer.number);
-        own.want = Some(Want { lease, from, first: false, asked: Some((0, None)) });
+        let asked = Some((0, None));
+        own.want = Some(Want { lease, from, first: false, listens: false, asked });
         own.requests.push(Request::Replace(lease, writer.number));
     }
 
@@ -71,8 +72,8 @@ impl<const C: usize> Rules<'_, C> {
         let is_downgrade = want.from.is_some();
         match reply {
             Reply::Granted(token) => self.granted(client, age, token),
-            Reply::Queued(_) if is_downgrade => self.give_up(client),
-            Reply::Queued(first) => want.first = first,
+            Reply::Queued(..) if is_downgrade => self.give_up(client),
+            Reply::Queued(first, listens) => (want.first, want.listens) = (first, listens),
         }
     }
 
@@ -98,7 +99,7 @@ impl<const C: usize> Rules<'_, C> {
         let letter = own.letters.remove(0);
         let want = own.want.as_mut().expect("letters are about what it waits for");
         match letter {
-            Letter::First(_) => want.first = true,
+            Letter::First(_, listens) => (want.first, want.listens) = (true, listens),
             Letter::Grant(_, age, token) => {
                 if age >= self.case.ttl && !self.case.is(Wrong::DeadlineFromReceipt) {
                     return self.ask_repeatedly(client);

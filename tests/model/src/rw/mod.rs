@@ -12,12 +12,15 @@
 //! * One connection for each client. What is sent runs in order, at any later time, or never; also when its client has ended.
 //!   An answer is heard at any later time, or never. A request may run twice.
 //! * Letters: a grant, or that a client is the first in the queue. They are read at any later time, behind the answer to an
-//!   ask under way, or lost. A client that knows that it is the first asks when a lease has ended; all poll.
+//!   ask under way, or lost. A client that knows that it is the first asks when a lease has ended, and
+//!   when Redisson's client leaves, if it was told of that one; all poll.
 //! * Redisson's lock, which takes its turn without the queue and renews what it holds until it ends.
 //! * Time in ticks: the ends of the hash and of the readers by the server's clock, deadlines (from before the request, or the
 //!   grant) by the client's.
 //!
 //! # What is not
+//!
+//! A letter that is read behind a newer answer: the first may then miss a release by Redisson's client until it polls.
 //!
 //! Waits of Redisson, the short first lease of a grant by letter, clocks that step or drift, lost connections: those are the
 //! same as for a lock, and in the model of the [queue](crate::queue).

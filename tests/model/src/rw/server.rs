@@ -53,6 +53,11 @@ impl<const C: usize> Rules<'_, C> {
         let reply = self.acquire_or_queue(lease, from);
         let server = &mut self.state.server;
         server.ended &= server.queue.first().is_some_and(|first| *first != lease);
+        if let Reply::Queued(true, _) = reply {
+            // The answer is newer than a letter that says the same.
+            let letters = &mut self.state.clients[usize::from(lease.client)].letters;
+            letters.retain(|letter| !matches!(letter, Letter::First(..)));
+        }
         reply
     }
 
@@ -78,7 +83,7 @@ impl<const C: usize> Rules<'_, C> {
                 self.state.seen.downgraded = true;
                 return Reply::Granted(token);
             }
-            return Reply::Queued(false);
+            return Reply::Queued(false, false);
         }
         let passes = self.case.is(Wrong::ReaderPassesWriter) && mode == Some(Side::Read);
         if fits(mode, lease) && (self.state.server.queue.is_empty() || passes) {
@@ -98,7 +103,8 @@ impl<const C: usize> Rules<'_, C> {
                 return Reply::Granted(token);
             }
         }
-        Reply::Queued(self.state.server.queue.first() == Some(&lease))
+        let is_first = self.state.server.queue.first() == Some(&lease);
+        Reply::Queued(is_first, is_first && self.java_holds())
     }
 
     /// `read_renew` and `lock_renew`: whether the lease is there.
@@ -130,6 +136,9 @@ impl<const C: usize> Rules<'_, C> {
         if self.live_reader() && !self.case.is(Wrong::LooksAtNobody) {
             self.state.server.mode = Some(Side::Read);
             self.leave(lease);
+            if self.java_holds() && !self.case.is(Wrong::DeafToJava) {
+                self.pump(None, true);
+            }
             return;
         }
         self.delete();
@@ -171,7 +180,6 @@ impl<const C: usize> Rules<'_, C> {
     /// The prelude's `pump`: lets in those whose turn it is. Returns the first that it did not let in, `mine` included.
     fn pump(&mut self, mine: Option<Lease>, mut tells: bool) -> Option<Lease> {
         let mut let_in = 0;
-        self.state.server.ended = false;
         while let Some(&first) = self.state.server.queue.first() {
             let is_gone = self.state.clients[usize::from(first.client)].dead;
             if is_gone && Some(first) != mine {
@@ -183,7 +191,8 @@ impl<const C: usize> Rules<'_, C> {
             let is_enough = let_in > 0 && self.case.is(Wrong::PumpsOne);
             if !fits(mode, first) || is_enough {
                 if tells && !is_gone && !self.case.is(Wrong::FirstNotTold) {
-                    self.write(first, Letter::First(first.number));
+                    self.state.server.ended = false;
+                    self.write(first, Letter::First(first.number, self.java_holds()));
                 }
                 return Some(first);
             }
@@ -198,6 +207,7 @@ impl<const C: usize> Rules<'_, C> {
             tells = true;
             let_in += 1;
         }
+        self.state.server.ended = false;
         None
     }
 
@@ -275,12 +285,29 @@ impl<const C: usize> Rules<'_, C> {
     pub fn java_leaves(&mut self, side: Side) {
         self.state.java = Java::Idle;
         if self.remove(Lease { client: JAVA, number: 0, side }) {
-            // Whoever waits hears it on the lock's channel, or asks when the lease ends that it was told of.
-            self.state.server.ended = true;
+            self.state.server.ended |= self.first_listens();
             if !self.live_reader() {
                 self.delete();
             }
         }
+    }
+
+    fn java_holds(&self) -> bool {
+        let holds = |lease: Lease, left| lease.side == Side::Write || left > 0;
+        let mut fields = self.state.server.fields.iter();
+        fields.any(|&(lease, left)| lease.client == JAVA && holds(lease, left))
+    }
+
+    /// Whether the first in the queue hears of a release by Redisson's client: it listens, or will, and then asks again.
+    fn first_listens(&self) -> bool {
+        let Some(&first) = self.state.server.queue.first() else { return false };
+        let client = &self.state.clients[usize::from(first.client)];
+        let is_told = client.letters.iter().any(|letter| matches!(letter, Letter::First(_, true)));
+        let want = client.want.filter(|want| want.lease == first);
+        want.is_some_and(|want| {
+            let is_answered = matches!(want.asked, Some((_, Some(Reply::Queued(_, true)))));
+            want.listens || is_told || is_answered
+        })
     }
 
     /// Time passes for the server.

@@ -53,7 +53,7 @@ pub struct Server {
     pub counter: u8,
     /// Who waits.
     pub queue: ArrayVec<Lease, 8>,
-    /// A lease has ended by itself since a script has looked.
+    /// A lease has ended by itself, or the first in the queue has heard of a release, since it was told who holds the lock.
     pub ended: bool,
 }
 
@@ -75,8 +75,8 @@ pub enum Request {
 pub enum Reply {
     /// It is held, with this token.
     Granted(u8),
-    /// It waits; whether it is the first.
-    Queued(bool),
+    /// It waits; whether it is the first, and whether it then has to listen to Redisson's client.
+    Queued(bool, bool),
 }
 
 /// What the server writes to a client.
@@ -84,8 +84,8 @@ pub enum Reply {
 pub enum Letter {
     /// The lease of this number is granted: the ticks since then, and the token.
     Grant(u8, u8, u8),
-    /// That of this number is the first in the queue.
-    First(u8),
+    /// That of this number is the first in the queue; whether it has to listen to Redisson's client.
+    First(u8, bool),
 }
 
 /// One client.
@@ -127,6 +127,8 @@ pub struct Want {
     pub from: Option<u8>,
     /// It knows that it is the first in the queue.
     pub first: bool,
+    /// It listens on the lock's channel: Redisson's client held the lock when it heard of its place.
+    pub listens: bool,
     /// The ticks since the ask was sent whose answer it waits for, and that answer.
     pub asked: Option<(u8, Option<Reply>)>,
 }
