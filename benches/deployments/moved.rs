@@ -91,7 +91,7 @@ impl<'a> Move<'a> {
         let both = async { tokio::join!(taking, waiting) };
         let (taken_at, granted_at) = tokio::time::timeout(LIMIT, both).await?;
         held.unlock(kept).await;
-        cluster.settled(source, target).await;
+        cluster.settled(&[source, target]).await;
         let after = |at| seconds(closed_at, at).max(0.0);
         let figure = |what: &str, unit, value| {
             Figure::new(3, format!("{WHAT}: {what}"), "leasehold", unit, value)

@@ -120,13 +120,15 @@ impl Surveyor {
     /// Asks again and again, until `until`.
     async fn keep_current(&mut self, until: Timestamp) {
         let clock = self.cluster.kit.clock.clone();
-        let mut doubts = 0;
+        let mut doubts: u32 = 0;
         while !clock.is_stopped() && self.now() < until {
-            let in_doubt = self.doubt_or_pause().await;
+            let is_wrong = !self.is_ok || self.cluster.misses_a_master();
+            let in_doubt = is_wrong || self.doubt_or_pause().await;
             // Doubts that follow each other are not looked into all at once.
-            doubts = if in_doubt { doubts + 1 } else { 0 };
+            doubts = if in_doubt { doubts.saturating_add(1) } else { 0 };
             if doubts > 1 {
-                clock.sleep(clock.back_off(doubts - 1, LONGEST_PAUSE)).await;
+                let most = if doubts < MANY { LONGEST_PAUSE } else { LONGEST_PAUSE_LATER };
+                clock.sleep(clock.back_off(doubts - 1, most)).await;
             }
             let limit = self.now().plus(self.cluster.kit.config.response_timeout);
             let found = self.survey(in_doubt, limit).await;
@@ -139,14 +141,10 @@ impl Surveyor {
         }
     }
 
-    /// Waits until it is time to ask again. Returns true if something may be wrong.
+    /// Waits until it is time to ask again, while nothing is known to be wrong. Returns true if something may be.
     async fn doubt_or_pause(&self) -> bool {
         let cluster = &*self.cluster;
         let clock = &cluster.kit.clock;
-        if !self.is_ok || cluster.misses_a_master() {
-            clock.sleep(LONGEST_PAUSE).await;
-            return true;
-        }
         let began_at = self.now();
         cluster.is_slow.store(true, Ordering::SeqCst);
         if !cluster.is_watched() {
@@ -248,8 +246,11 @@ fn turned<T>(items: &[T], by: usize) -> impl Iterator<Item = &T> {
 const AT_ONCE: usize = 3;
 /// How long the others are waited for when one has answered.
 const FOR_OTHERS: Duration = Duration::from_millis(100);
-/// The longest pause while something is wrong.
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause while something is wrong: holders whose locks the next master lacks are to know soon.
+const LONGEST_PAUSE: Duration = Duration::from_millis(150);
+/// After so many doubts in a row, which take some 10 s, nobody may be about to take over.
+const MANY: u32 = 128;
+const LONGEST_PAUSE_LATER: Duration = Duration::from_secs(1);
 /// How often the map is looked at while somebody waits for a lock, which may be on its way to another node.
 const WATCHED: Duration = Duration::from_millis(500);
 const EVERY: Duration = Duration::from_secs(5);

@@ -185,7 +185,7 @@ async fn back_and_forth(cluster: &Cluster, one: &Client, two: &Client) {
             }
         }
         cluster.close(slot, source, target).await;
-        cluster.settled(source, target).await;
+        cluster.settled(&[source, target]).await;
     }
     stop.send_replace(true);
     for task in tasks {

@@ -183,15 +183,15 @@ impl Cluster {
         }
     }
 
-    /// Waits until both know of each other's last change. Without this, the next one may look older than this one.
-    pub(crate) async fn settled(&self, one: &Server, other: &Server) {
+    /// Waits until these nodes know of each other's last change. Without this, the next one may look older than this one.
+    pub(crate) async fn settled(&self, nodes: &[&Server]) {
         let epoch = async |server: &Server| {
             let info = server.command(&["CLUSTER", "INFO"]).await;
             let info: String = from_redis_value(info).expect("a text");
             let line = info.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"));
             line.expect("it has one").to_owned()
         };
-        let ids = [id_of(one).await, id_of(other).await];
+        let ids = join_all(nodes.iter().map(|node| id_of(node))).await;
         let known = async |server: &Server| {
             let nodes = server.command(&["CLUSTER", "NODES"]).await;
             let nodes: String = from_redis_value(nodes).expect("a text");
@@ -207,8 +207,15 @@ impl Cluster {
             known.sort();
             known
         };
-        eventually(LIMIT, "both nodes agree", async || {
-            epoch(one).await == epoch(other).await && known(one).await == known(other).await
+        let (first, others) = nodes.split_first().expect("some nodes");
+        eventually(LIMIT, "the nodes agree", async || {
+            let view = (epoch(first).await, known(first).await);
+            for other in others {
+                if (epoch(other).await, known(other).await) != view {
+                    return false;
+                }
+            }
+            true
         })
         .await;
     }
@@ -231,6 +238,8 @@ impl Cluster {
             info(replica, "replication").await.contains("master_link_status:up")
         })
         .await;
+        // Masters that have not heard of the last change do not vote.
+        self.settled(&self.servers.iter().map(|server| &**server).collect::<Vec<_>>()).await;
         replica.command(&["CLUSTER", "FAILOVER"]).await;
         eventually(LIMIT, "the replica is the master", async || {
             info(replica, "replication").await.contains("role:master")
