@@ -33,6 +33,8 @@ macro_rules! links {
 [reliability]: crate::docs::reliability
 [security]: crate::docs::security
 [settings]: crate::docs::settings
+[shared-rw-locks]: crate::docs::redisson_compatibility#read-write-locks
+[shared-semaphores]: crate::docs::redisson_compatibility#semaphores
 "
     };
 }

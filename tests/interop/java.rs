@@ -13,7 +13,10 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use crate::side::{Done, Failure};
+use crate::{
+    side::{Done, Failure},
+    support::{pause, resume},
+};
 
 /// A version of Redisson that is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +167,20 @@ impl Java {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         process.kill().expect("it was ours");
         process.wait().expect("it was ours");
+    }
+
+    /// Stops the process as a frozen machine does: its connections stay, and it does nothing.
+    pub(crate) fn pause(&self) {
+        pause(self.id());
+    }
+
+    /// Lets a paused process go on.
+    pub(crate) fn resume(&self) {
+        resume(self.id());
+    }
+
+    fn id(&self) -> u32 {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner).id()
     }
 
     /// Ends the machine from inside, without any of its hooks.

@@ -7,7 +7,7 @@ use redis::Value;
 
 use crate::{
     java::{Java, Version, hex},
-    side::{Table, ask},
+    side::{Failure, Table, ask},
     support::{Watch, eventually},
     with_each_redisson,
 };
@@ -89,13 +89,45 @@ async fn a_read_write_lock_excludes_nobody(version: Version) {
         assert_eq!(table.java().number("a", &format!("try-lock {kind} {words}")).await, 1);
         assert!(table.rust().look("b", &name, |guard| guard.is_held()));
     }
+    // Ours looks at the kind, in either direction.
+    assert_eq!(table.java().number("a", &format!("lock plain {}", hex("mutex"))).await, 1);
+    let lock = table.rust().client.rw_lock("mutex");
+    let attempts = [lock.try_read().await.map(drop), lock.try_write().await.map(drop)];
+    for attempt in attempts {
+        assert!(matches!(attempt, Err(Error::WrongType { .. })), "{attempt:?}");
+    }
+    assert_eq!(table.java().number("a", &format!("unlock plain {}", hex("mutex"))).await, 1);
 }
 
 async fn a_semaphore_is_not_a_lock(version: Version) {
     let table = Table::lay(version, TTL).await;
     assert_eq!(table.java().number("a", "set-permits 6e 3").await, 1);
-    let attempt = table.rust().client.mutex("n").try_lock().await;
-    assert!(matches!(attempt, Err(Error::WrongType { .. })), "{attempt:?}");
+    let client = &table.rust().client;
+    let attempts = [
+        client.mutex("n").try_lock().await.map(drop),
+        client.rw_lock("n").try_read().await.map(drop),
+        client.rw_lock("n").try_write().await.map(drop),
+    ];
+    for attempt in attempts {
+        assert!(matches!(attempt, Err(Error::WrongType { .. })), "{attempt:?}");
+    }
+    // Nor is a lock a semaphore, to either of both.
+    let name = hex("lock");
+    for kind in ["plain", "write"] {
+        assert_eq!(table.java().number("a", &format!("lock {kind} {name}")).await, 1);
+        let attempt = client.semaphore("lock").with_permits(1).try_acquire().await;
+        assert!(matches!(attempt, Err(Error::WrongType { .. })), "{attempt:?}");
+        assert_eq!(table.java().number("a", &format!("unlock {kind} {name}")).await, 1);
+    }
+    let ours = client.rw_lock("lock").write().await.expect("free");
+    for sort in ["plain", "expirable=1000"] {
+        let attempt = table.java().ask("a", &format!("try-acquire {sort} {name}")).await.outcome;
+        // 3.28.0 fails over the server's answer, and does not pass it on.
+        let tells = |why: &str| why.contains("WRONGTYPE") || version == Version::V3_28_0;
+        let is_refused = matches!(&attempt, Err(Failure::Other(why)) if tells(why));
+        assert!(is_refused, "{attempt:?}");
+    }
+    assert!(ours.is_held());
 }
 
 /// Java's name is not what stands in Redis: ours has to be that.

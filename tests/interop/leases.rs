@@ -92,7 +92,7 @@ async fn a_killed_holder_is_succeeded_at_the_end_of_its_lease(version: Version) 
 }
 
 /// How long after the end of the key that is there now the next one has the lock.
-async fn lateness(
+pub(crate) async fn lateness(
     server: &Server,
     name: &str,
     ttl: Duration,
@@ -108,12 +108,11 @@ async fn lateness(
     Duration::from_micros(ended_us.saturating_sub(expires_at_us))
 }
 
-/// When a key ends, in microseconds of the server's clock, which is this host's.
+/// When a key ends, in microseconds of the server's clock, which is this host's: not before that. Now, if it is gone.
 pub(crate) async fn expiry_us(server: &Server, name: &str) -> u64 {
-    let script = "local t = redis.call('TIME') \
-                  return t[1] * 1000000 + t[2] + redis.call('PTTL', KEYS[1]) * 1000";
-    match server.command(&["EVAL", script, "1", name]).await {
-        Value::Int(us) => us.try_into().expect("after 1970"),
+    let asked_us = shared_clock_us();
+    match server.command(&["PTTL", name]).await {
+        Value::Int(left_ms) => asked_us + 1_000 * u64::try_from(left_ms).unwrap_or(0),
         other => panic!("not a time: {other:?}"),
     }
 }

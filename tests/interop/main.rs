@@ -1,7 +1,7 @@
 //! One lock, Java and Rust: leasehold and the real Redisson on the same servers.
 //!
 //! Run with `cargo test --test interop`; it needs a JDK of 17 or later and Maven (`scripts/setup-java`). The
-//! helper in `java/` is built for each of the versions below, and every case is run with each of them.
+//! helper in `java/` is built for each of the versions below, and nearly every case is run with each of them.
 
 mod deployments;
 mod exclusion;
@@ -15,6 +15,8 @@ mod looking;
 mod masters;
 mod names;
 mod nesting;
+mod permits;
+mod rw;
 mod several;
 mod side;
 mod stampede;
@@ -46,3 +48,18 @@ macro_rules! with_each_redisson {
     )+ };
 }
 pub(crate) use with_each_redisson;
+
+/// A test of a case that takes long, with the newest version only.
+macro_rules! with_the_newest_redisson {
+    ($($case:ident),+ $(,)?) => { $(
+        mod $case {
+            use crate::java::Version;
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn with_redisson_4_7_0() {
+                super::$case(Version::V4_7_0).await;
+            }
+        }
+    )+ };
+}
+pub(crate) use with_the_newest_redisson;

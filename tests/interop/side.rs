@@ -65,6 +65,25 @@ impl Call {
     }
 }
 
+/// Which lock of a name is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// The mutex; in Java what the process was started with.
+    Mutex,
+    Read,
+    Write,
+}
+
+impl Of {
+    fn word(self, java: &Java) -> &'static str {
+        match self {
+            Self::Mutex => java.kind,
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
 /// Either library, connected.
 pub(crate) enum Side {
     Java(Java),
@@ -104,9 +123,13 @@ impl Table {
     /// Waits until somebody waits for the lock `name`.
     pub(crate) async fn somebody_waits(&self, name: &str) {
         let braced = if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") };
-        let channel = format!("redisson_lock__channel:{braced}");
-        let listens = async || subscribers(&self.server, &channel).await == 1;
-        eventually(Duration::from_secs(20), "somebody waits", listens).await;
+        self.listen(&format!("redisson_lock__channel:{braced}"), 1).await;
+    }
+
+    /// Waits until at least so many processes listen there.
+    pub(crate) async fn listen(&self, channel: &str, count: i64) {
+        let listen = async || subscribers(&self.server, channel).await >= count;
+        eventually(Duration::from_secs(20), &format!("{count} listen to {channel}"), listen).await;
     }
 }
 
@@ -136,17 +159,17 @@ impl Side {
 
     /// `who` takes the lock, however long that takes.
     pub(crate) fn lock(&self, who: &str, name: &str) -> Call {
-        self.acquire(who, name, None, None)
+        self.acquire(Of::Mutex, who, name, None, None)
     }
 
     /// The same, with a fixed lease.
     pub(crate) fn lock_for(&self, who: &str, name: &str, lease: Duration) -> Call {
-        self.acquire(who, name, None, Some(lease))
+        self.acquire(Of::Mutex, who, name, None, Some(lease))
     }
 
     /// 1 if `who` got it within `wait`; zero: at once.
     pub(crate) fn try_lock(&self, who: &str, name: &str, wait: Duration) -> Call {
-        self.acquire(who, name, Some(wait), None)
+        self.acquire(Of::Mutex, who, name, Some(wait), None)
     }
 
     /// The same, with a fixed lease.
@@ -157,18 +180,37 @@ impl Side {
         wait: Duration,
         lease: Duration,
     ) -> Call {
-        self.acquire(who, name, Some(wait), Some(lease))
+        self.acquire(Of::Mutex, who, name, Some(wait), Some(lease))
+    }
+
+    /// `who` takes a side of the read-write lock, however long that takes.
+    pub(crate) fn take(&self, of: Of, who: &str, name: &str) -> Call {
+        self.acquire(of, who, name, None, None)
+    }
+
+    /// 1 if `who` got it within `wait`; zero: at once.
+    pub(crate) fn try_take(&self, of: Of, who: &str, name: &str, wait: Duration) -> Call {
+        self.acquire(of, who, name, Some(wait), None)
+    }
+
+    /// `who` leaves one level of it.
+    pub(crate) fn leave(&self, of: Of, who: &str, name: &str) -> Call {
+        match self {
+            Self::Rust(rust) => rust.unlock(who, name),
+            Self::Java(java) => ask(java, who, &format!("unlock {} {}", of.word(java), hex(name))),
+        }
     }
 
     fn acquire(
         &self,
+        of: Of,
         who: &str,
         name: &str,
         wait: Option<Duration>,
         lease: Option<Duration>,
     ) -> Call {
         match self {
-            Self::Rust(rust) => rust.acquire(who, name, wait, lease),
+            Self::Rust(rust) => rust.acquire(of, who, name, wait, lease),
             Self::Java(java) => {
                 let ms = |time: Duration| time.as_millis();
                 let (verb, times) = match (wait, lease) {
@@ -180,17 +222,14 @@ impl Side {
                         ("try-lock-within-for", format!(" {} {}", ms(wait), ms(lease)))
                     }
                 };
-                ask(java, who, &format!("{verb} {} {}{times}", java.kind, hex(name)))
+                ask(java, who, &format!("{verb} {} {}{times}", of.word(java), hex(name)))
             }
         }
     }
 
     /// `who` leaves one level.
     pub(crate) fn unlock(&self, who: &str, name: &str) -> Call {
-        match self {
-            Self::Rust(rust) => rust.unlock(who, name),
-            Self::Java(java) => ask(java, who, &format!("unlock {} {}", java.kind, hex(name))),
-        }
+        self.leave(Of::Mutex, who, name)
     }
 
     /// 1 if it was held.
@@ -259,22 +298,34 @@ impl Rust {
 
     fn acquire(
         &self,
+        of: Of,
         who: &str,
         name: &str,
         wait: Option<Duration>,
         lease: Option<Duration>,
     ) -> Call {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        let owner = owners.entry(who.to_owned()).or_insert_with(|| Owner::named(who));
-        let lock = self.client.mutex(name).owned_by(owner);
-        let lock = lease.map_or(lock.clone(), |lease| lock.with_lease(lease));
+        let owner = owners.entry(who.to_owned()).or_insert_with(|| Owner::named(who)).clone();
+        let (client, name) = (self.client.clone(), name.to_owned());
         let guards = Arc::clone(&self.guards);
-        let key = (who.to_owned(), name.to_owned());
+        let key = (who.to_owned(), name.clone());
         timed(async move {
-            let guard = match wait {
-                None => Some(lock.lock().await?),
-                Some(Duration::ZERO) => lock.try_lock().await?,
-                Some(wait) => lock.try_lock_for(wait).await?,
+            let guard: Option<Guard> = if of == Of::Mutex {
+                let lock = client.mutex(name).owned_by(&owner);
+                let lock = lease.map_or(lock.clone(), |lease| lock.with_lease(lease));
+                match wait {
+                    None => Some(lock.lock().await?),
+                    Some(wait) => lock.try_lock_for(wait).await?,
+                }
+            } else {
+                let lock = client.rw_lock(name).owned_by(&owner);
+                let lock = lease.map_or(lock.clone(), |lease| lock.with_lease(lease));
+                match (of, wait) {
+                    (Of::Read, None) => Some(lock.read().await?.into()),
+                    (Of::Read, Some(wait)) => lock.try_read_for(wait).await?.map(Guard::from),
+                    (_, None) => Some(lock.write().await?.into()),
+                    (_, Some(wait)) => lock.try_write_for(wait).await?.map(Guard::from),
+                }
             };
             let got = guard.is_some();
             let mut guards = guards.lock().unwrap_or_else(PoisonError::into_inner);

@@ -100,6 +100,11 @@ impl Made {
         let number = |word: &str| word.parse().expect("a number");
         Self { turns: number(turns), overlaps: number(overlaps) }
     }
+
+    /// Nobody else was inside.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.overlaps == 0
+    }
 }
 
 /// The file.
@@ -135,11 +140,11 @@ impl Record {
     pub(crate) fn check(&self, made: &[Made]) {
         assert_eq!(self.taken(), self.total);
         assert_eq!(made.iter().map(|made| made.turns).sum::<u64>(), self.total);
-        assert!(made.iter().all(|made| made.overlaps == 0), "two were inside at once");
+        assert!(made.iter().all(Made::is_clean), "two were inside at once");
     }
 
     /// How often the lock went from one process to another, and how many turns each made in a row at most.
-    fn describe_runs(&self) -> String {
+    pub(crate) fn describe_runs(&self) -> String {
         let mut longest = HashMap::new();
         let mut runs = 0;
         for run in self.turns().chunk_by(|one, next| one == next) {
@@ -290,7 +295,7 @@ fn number(word: &str) -> u64 {
 }
 
 /// Who takes part in a process of ours.
-struct Crew {
+pub(crate) struct Crew {
     path: PathBuf,
     total: u64,
     /// Written for a turn; `None`: its token.
@@ -300,6 +305,21 @@ struct Crew {
 }
 
 impl Crew {
+    pub(crate) fn of(record: &Record, mark: u64) -> Self {
+        Self {
+            path: record.path.clone(),
+            total: record.total,
+            mark: Some(mark),
+            turns: AtomicU64::new(0),
+            overlaps: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn made(&self) -> Made {
+        let [turns, overlaps] = [&self.turns, &self.overlaps].map(|it| it.load(Ordering::Relaxed));
+        Made { turns, overlaps }
+    }
+
     async fn take_turns_in_a_task(&self, client: Client) {
         let (record, lock) = (self.open(), client.mutex(NAME));
         let mut more = true;
@@ -320,11 +340,23 @@ impl Crew {
         }
     }
 
-    fn open(&self) -> File {
+    pub(crate) fn open(&self) -> File {
         OpenOptions::new().read(true).write(true).open(&self.path).expect("the file is there")
     }
 
-    fn take_turn(&self, record: &File, token: u64) -> bool {
+    /// Takes no turn, but looks whether somebody takes one meanwhile.
+    pub(crate) fn look(&self, record: &File) -> bool {
+        let taken = read(record, 0);
+        let was_alone = read(record, 8) == 0;
+        thread::yield_now();
+        if !was_alone || read(record, 8) != 0 || read(record, 0) != taken {
+            self.overlaps.fetch_add(1, Ordering::Relaxed);
+        }
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        taken < self.total
+    }
+
+    pub(crate) fn take_turn(&self, record: &File, token: u64) -> bool {
         let taken = read(record, 0);
         if taken >= self.total {
             return false;

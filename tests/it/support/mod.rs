@@ -31,6 +31,7 @@ pub(crate) use self::{
     ports::next as free_port,
     proxy::Proxy,
     server::Server,
+    signals::{pause, resume},
     spy::{Run, Spy},
     twister::{Twisted, Twister},
     watch::Watch,

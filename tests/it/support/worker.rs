@@ -134,6 +134,9 @@ fn serve() {
         match words.as_slice() {
             ["say", word] => println!("@{word}"),
             ["hold", url, name, ttl_ms] => runtime.block_on(hold(url, name, number(ttl_ms))),
+            ["hold", kind, url, name, ttl_ms] => {
+                runtime.block_on(hold_of(kind, url, name, number(ttl_ms)));
+            }
             ["turns", url, name, tasks, turns] => {
                 runtime.block_on(turns_of(url, name, number(tasks), number(turns)));
             }
@@ -181,6 +184,21 @@ async fn hold(urls: &str, name: &str, ttl_ms: u64) {
     println!("@held {} {}", guard.token(), shared_clock_us());
     std::mem::forget(guard);
     // The runtime goes on renewing while the next command is waited for.
+    std::mem::forget(client);
+}
+
+/// Takes a side of a read-write lock, or a permit, and keeps it for as long as the process runs: `@held`.
+async fn hold_of(kind: &str, url: &str, name: &str, ttl_ms: u64) {
+    let builder = Client::builder().nodes([url]).ttl(Duration::from_millis(ttl_ms));
+    let client = builder.connect().await.expect("connected");
+    let lock = client.rw_lock(name);
+    match kind {
+        "read" => std::mem::forget(lock.read().await.expect("held")),
+        "write" => std::mem::forget(lock.write().await.expect("held")),
+        "permit" => std::mem::forget(client.semaphore(name).acquire().await.expect("held")),
+        other => panic!("not a kind: {other}"),
+    }
+    println!("@held");
     std::mem::forget(client);
 }
 

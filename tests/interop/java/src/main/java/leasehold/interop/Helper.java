@@ -14,6 +14,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
@@ -58,7 +59,7 @@ public final class Helper {
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             String[] words = line.split(" ");
-            threads.computeIfAbsent(words[1], name -> Executors.newSingleThreadExecutor())
+            threads.computeIfAbsent(words[1], name -> Executors.newSingleThreadExecutor(task -> new Thread(task, name)))
                     .execute(() -> answer(words));
         }
     }
@@ -91,6 +92,8 @@ public final class Helper {
                 return clients.stream()
                         .map(client -> client.getId() + ":" + Thread.currentThread().getId())
                         .collect(Collectors.joining(","));
+            case "is-parked":
+                return bit(isParked(args[0]));
             case "lock":
                 lock(args).lock();
                 return 1;
@@ -133,8 +136,19 @@ public final class Helper {
                 RSemaphore semaphore = redisson.getSemaphore(name(args[0]));
                 return bit(semaphore.trySetPermits((int) number(args[1])));
             }
+            case "permits":
+                return redisson.getSemaphore(name(args[0])).availablePermits();
+            case "acquire":
+                return permits(args).acquire();
+            case "try-acquire":
+                return permits(args).tryAcquire();
+            case "release":
+                permits(args).release(args[2]);
+                return 1;
+            case "permit-turns":
+                return permitTurns(args, (int) number(args[2]), (int) number(args[3]));
             case "stampede":
-                return new Stampede(lock(args), args[2], number(args[3]), number(args[5]))
+                return new Stampede(lock(args), args[2], number(args[3]), number(args[5]), args[0].equals("read"))
                         .run((int) number(args[4]));
             case "crash":
                 Runtime.getRuntime().halt(1);
@@ -209,6 +223,52 @@ public final class Helper {
             setPrefix(server, prefix);
         }
         return Redisson.create(config);
+    }
+
+    /** Whether a thread sleeps until a message comes: what Redisson's waiters do in the end. */
+    private static boolean isParked(String name) {
+        return Thread.getAllStackTraces().entrySet().stream()
+                .filter(thread -> thread.getKey().getName().equals(name))
+                .flatMap(thread -> Arrays.stream(thread.getValue()))
+                .anyMatch(frame -> frame.getClassName().equals("java.util.concurrent.Semaphore"));
+    }
+
+    /** Permits of both sorts, with the same verbs: {@code plain}, or {@code expirable=lease} in milliseconds, or -1. */
+    private Permits permits(String[] args) {
+        String name = name(args[1]);
+        if (args[0].equals("plain")) {
+            return new Permits.Plain(redisson.getSemaphore(name));
+        }
+        return new Permits.Expirable(redisson.getPermitExpirableSemaphore(name), number(args[0].split("=")[1]));
+    }
+
+    /** Each thread takes a permit some times: when it was had, and until when, of each turn. */
+    private String permitTurns(String[] args, int threads, int turns) throws Exception {
+        ExecutorService pool = Executors.newFixedThreadPool(threads);
+        try {
+            List<Future<String>> runners = new ArrayList<>();
+            for (int i = 0; i < threads; i++) {
+                runners.add(pool.submit(() -> {
+                    Permits permits = permits(args);
+                    StringBuilder record = new StringBuilder();
+                    for (int turn = 0; turn < turns; turn++) {
+                        String id = permits.acquire();
+                        long from = now();
+                        Thread.sleep(2);
+                        record.append(from).append('-').append(now()).append(' ');
+                        permits.release(id);
+                    }
+                    return record.toString();
+                }));
+            }
+            StringBuilder all = new StringBuilder();
+            for (Future<String> runner : runners) {
+                all.append(runner.get());
+            }
+            return all.toString().trim();
+        } finally {
+            pool.shutdown();
+        }
     }
 
     @SuppressWarnings("deprecation") // RedissonRedLock
