@@ -65,11 +65,13 @@ impl Audit {
         let key = (self.keyspace_of(node), lease);
         match &*name {
             // They change nothing where nothing is, and are sent again if they were redirected.
-            "lock_renew" | "fence_raise" if self.one_keyspace => {}
-            "lock_release" => {
+            "lock_renew" | "fence_raise" | "read_renew" | "permit_renew" if self.one_keyspace => {}
+            "lock_release" | "rw_release" | "permit_release" => {
                 self.releasing.insert(key);
             }
-            "lock_acquire" | "lock_renew" | "lock_reclaim" | "fence_raise" => {
+            "lock_acquire" | "lock_renew" | "lock_reclaim" | "fence_raise" | "rw_acquire"
+            | "read_renew" | "rw_reclaim" | "permit_acquire" | "permit_renew"
+            | "permit_reclaim" => {
                 let mut history = history.lock();
                 history.checker.checked(Rule::AfterRelease);
                 if self.releasing.contains(&key) {
@@ -95,8 +97,8 @@ impl Audit {
             _ => return None,
         };
         let keys: usize = std::str::from_utf8(command.get(2)?).ok()?.parse().ok()?;
-        let lease = String::from_utf8_lossy(command.get(3 + keys)?).into_owned();
-        Some((self.names.get(&hash)?.clone(), lease))
+        let id = String::from_utf8_lossy(command.get(3 + keys)?).into_owned();
+        Some((self.names.get(&hash)?.clone(), lease_of(&id).to_owned()))
     }
 
     /// A node ran a script that a process had sent when its clock showed `sent_local`. `clock_of` is what the clock of
@@ -115,7 +117,7 @@ impl Audit {
         let Some(name) = self.names.get(&ran.hash) else { return };
         let word = |index: usize| String::from_utf8_lossy(ran.args.get(index).map_or(b"", |w| w));
         let key = String::from_utf8_lossy(ran.keys.first().map_or(b"", |key| key));
-        let lease = word(0).into_owned();
+        let lease = lease_of(&word(0)).to_owned();
         let reply = ran.reply.shown();
         history.note(format_args!("n{node} runs {name} {key} {lease} for h{host}: {reply}"));
         for letter in ran.published.iter().filter_map(|(_, text)| Letter::read(text)) {
@@ -123,7 +125,7 @@ impl Audit {
         }
         let Some(name) = self.names.get(&ran.hash) else { return };
         let key = (self.keyspace_of(node), lease.clone());
-        if name == "lock_release" {
+        if name.ends_with("_release") {
             // Whatever it found: nothing is there now.
             self.granted.remove(&key);
         }
@@ -136,17 +138,25 @@ impl Audit {
             return;
         }
         match name.as_str() {
-            "lock_acquire" | "lock_renew" | "lock_reclaim" => {
-                if name == "lock_reclaim" {
+            "lock_acquire" | "lock_renew" | "lock_reclaim" | "rw_acquire" | "read_renew"
+            | "rw_reclaim" | "permit_acquire" | "permit_renew" | "permit_reclaim" => {
+                if name.ends_with("_reclaim") {
                     history.count("reclaims", 1);
                 }
-                let ttl_ms: u64 = word(2).parse().unwrap_or(0);
+                let downgraded = word(12);
+                if name == "rw_acquire" && !downgraded.is_empty() {
+                    // The writer is no more; its reader takes its place.
+                    self.granted.remove(&(key.0, downgraded.into_owned()));
+                    history.count("downgrades", 1);
+                }
+                let ttl_ms = word(if name == "read_renew" { 1 } else { 2 });
+                let ttl_ms: u64 = ttl_ms.parse().unwrap_or(0);
                 if ttl_ms > 0 {
                     history.checker.supported(&lease, node, end(sent_local, ttl_ms));
                 }
                 let now = history.now;
                 let known = self.granted.get(&key).copied();
-                if name == "lock_renew" {
+                if name.ends_with("_renew") {
                     history.checker.checked(Rule::Recreated);
                     if known.is_none() {
                         let what = format!("n{node} renewed {lease}, which it had not granted");
@@ -204,7 +214,7 @@ impl Audit {
         };
         let hears = |mailbox: &[u8]| heard.iter().any(|channel| channel == mailbox);
         let mut history = history.lock();
-        match self.lines.changed(node, queue, entries, self.grant(ran), hears) {
+        match self.lines.changed(node, queue, entries, self.grants(ran), hears) {
             Found::Nothing => {}
             Found::InOrder => history.checker.checked(Rule::Order),
             Found::Disorder(what) => history.violated(Rule::Order, format!("n{node}: {what}")),
@@ -212,21 +222,30 @@ impl Audit {
     }
 
     /// To whom a script gave the lock, or confirmed it, with the end of its tokens.
-    fn grant(&self, ran: &Ran) -> Option<(String, u64)> {
-        let letter = ran.published.iter().find_map(|(_, text)| Letter::read(text));
-        if let Some(letter) = letter {
-            return Some((letter.lease, letter.block_end));
+    fn grants(&self, ran: &Ran) -> Vec<(String, u64)> {
+        let letters = ran.published.iter().filter_map(|(_, text)| Letter::read(text));
+        let mut grants: Vec<_> = letters.map(|letter| (letter.lease, letter.block_end)).collect();
+        let asks = self.names.get(&ran.hash).is_some_and(|name| name.ends_with("_acquire"));
+        // A writer that goes on as a reader has been in already.
+        let is_in = ran.args.get(12).is_some_and(|from| !from.is_empty());
+        if let (Value::Array(items), true, false) = (&ran.reply, asks, is_in)
+            && let [Value::Int(1), Value::Int(end)] = **items
+            && let Some(lease) = ran.args.first()
+        {
+            grants.push((String::from_utf8_lossy(lease).into_owned(), end as u64));
         }
-        let asks = self.names.get(&ran.hash).is_some_and(|name| name == "lock_acquire");
-        match &ran.reply {
-            Value::Array(items) if asks => match **items {
-                [Value::Int(1), Value::Int(end)] => {
-                    let lease = String::from_utf8_lossy(ran.args.first()?).into_owned();
-                    Some((lease, end as u64))
-                }
-                _ => None,
-            },
-            _ => None,
+        grants
+    }
+
+    /// A script left a semaphore with so many permits, and so many out, of `all`: none is made, and none is lost.
+    pub fn permits(&self, history: &History, ran: &Ran, left: Option<i64>, out: i64, all: i64) {
+        let mut history = history.lock();
+        let Some(left) = left else { return };
+        history.checker.checked(Rule::Permits);
+        if left + out != all {
+            let name = self.names.get(&ran.hash).map_or("?", |name| name);
+            let what = format!("behind {name}, {left} permits are left and {out} out of {all}");
+            history.violated(Rule::Permits, what);
         }
     }
 
@@ -255,6 +274,11 @@ impl Audit {
         self.granted.clear();
         self.cleared.clear();
     }
+}
+
+/// The lease that a server's id is of: a writer's id says so.
+pub fn lease_of(id: &str) -> &str {
+    id.strip_suffix(":write").unwrap_or(id)
 }
 
 /// A grant as a script writes it to a mailbox: `grant lease server_us ttl_ms block_end`.

@@ -20,6 +20,8 @@ pub struct Violation {
 pub enum Rule {
     /// S1: two holds of one lock at one time.
     Exclusion,
+    /// S4: more permits out than there are, or another number of them left and out together.
+    Permits,
     /// S2: a token that is not above all before it.
     TokenOrder,
     /// S3: a hold count that is not the number of its guards.
@@ -51,6 +53,7 @@ impl Rule {
     pub fn id(self) -> &'static str {
         match self {
             Self::Exclusion => "S1",
+            Self::Permits => "S4",
             Self::TokenOrder => "S2",
             Self::Count => "S3",
             Self::AfterRelease => "W1",
@@ -73,6 +76,18 @@ impl fmt::Display for Violation {
     }
 }
 
+/// With whom a hold may be held at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Share {
+    /// With nobody.
+    #[default]
+    Alone,
+    /// With other readers. Its token is that of the writer before it.
+    Reads,
+    /// With as many as there are permits for. It has no token.
+    Permits { weight: u32, all: u32 },
+}
+
 /// A hold as its process reported it.
 #[derive(Clone, Debug)]
 pub struct Grant {
@@ -80,10 +95,22 @@ pub struct Grant {
     pub token: u64,
     pub host: usize,
     pub owner: u64,
+    pub share: Share,
+    /// With [`reader_key`], where several owners share one.
     pub lease: String,
     pub asked_at: u64,
     /// Whether the guard said so when it was given out.
     pub held: bool,
+}
+
+/// What tells a reader from others that share its lease.
+pub fn reader_key(lease: &str, owner: u64) -> String {
+    format!("{lease}/{owner}")
+}
+
+/// The lease that a hold's key is of.
+pub fn lease_of(key: &str) -> &str {
+    key.split_once('/').map_or(key, |(lease, _)| lease)
 }
 
 struct Hold {
@@ -107,6 +134,23 @@ struct Lock {
     holds: BTreeMap<(u64, String), Hold>,
     /// When the highest token so far was given out, each time it rose.
     highest: Vec<(u64, u64)>,
+}
+
+impl Lock {
+    /// How many permits were held at one moment at most, from `from` on.
+    fn most_out(&self, from: u64) -> Option<u32> {
+        let held = |at: u64| {
+            let holds = self.holds.values();
+            let there =
+                holds.filter(move |hold| hold.granted_at <= at && hold.last_held >= Some(at));
+            there.map(|hold| match hold.grant.share {
+                Share::Permits { weight, .. } => weight,
+                _ => 0,
+            })
+        };
+        let began = self.holds.values().map(|hold| hold.granted_at.max(from));
+        began.map(|at| held(at).sum()).max()
+    }
 }
 
 #[derive(Default)]
@@ -160,13 +204,19 @@ impl Checker {
 
     /// A guard was given out.
     pub fn granted(&mut self, now: u64, grant: Grant) {
-        self.checked(Rule::TokenOrder);
+        let has_token = !matches!(grant.share, Share::Permits { .. });
+        if has_token {
+            self.checked(Rule::TokenOrder);
+        }
         let lock = self.locks.entry(grant.lock).or_default();
         let same_token =
             lock.holds.range((grant.token, String::new())..(grant.token + 1, String::new()));
         let repeated =
             same_token.map(|(_, hold)| &hold.grant).find(|other| other.lease != grant.lease);
-        if let Some(other) = repeated.cloned() {
+        // A reader has the token of the writer before it.
+        if let Some(other) = repeated.cloned()
+            && (grant.share, other.share) == (Share::Alone, Share::Alone)
+        {
             let what = format!("the token of {other:?} again: {grant:?}");
             self.violated(now, Rule::TokenOrder, what);
         }
@@ -188,7 +238,11 @@ impl Checker {
         // Given out when it was lost already it may be older than what others got meanwhile.
         let above =
             if grant.held && !self.lenient { before(u64::MAX) } else { before(grant.asked_at) };
-        let is_above = grant.token > above;
+        let is_above = match grant.share {
+            Share::Alone => grant.token > above,
+            Share::Reads => grant.token >= above,
+            Share::Permits { .. } => true,
+        };
         if grant.token > before(u64::MAX) {
             lock.highest.push((now, grant.token));
             if lock.highest.len() > 64 {
@@ -210,6 +264,12 @@ impl Checker {
         if !is_above {
             self.violated(now, Rule::TokenOrder, format!("a token not above {above}: {shown}"));
         }
+    }
+
+    /// The highest token of a lock so far.
+    pub fn newest(&self, lock: usize) -> u64 {
+        let highest = self.locks.get(&lock).and_then(|lock| lock.highest.last());
+        highest.map_or(0, |(_, token)| *token)
     }
 
     /// What a guard says of itself at the end of a moment.
@@ -236,13 +296,23 @@ impl Checker {
         if hold.last_held.is_none() {
             *self.checks.entry(Rule::Exclusion).or_default() += 1;
         }
+        let went_on = hold.last_held.is_some_and(|last| last + 1 >= now);
         hold.last_held = Some(now);
         let (from, grant) = (hold.granted_at, hold.grant.clone());
+        // In between it was held, too: all that it is held beside in that time counts.
+        let too_many = match (grant.share, went_on) {
+            (Share::Permits { all, .. }, false) => {
+                lock_state.most_out(from).filter(|out| *out > all)
+            }
+            _ => None,
+        };
         let mut overlaps = Vec::new();
         let mut both = Vec::new();
         for other in lock_state.holds.values_mut() {
             let Some(last) = other.last_held else { continue };
-            if other.grant.lease == lease && other.grant.token == token || from > last {
+            let may_share = grant.share != Share::Alone && other.grant.share != Share::Alone;
+            if other.grant.lease == lease && other.grant.token == token || from > last || may_share
+            {
                 continue;
             }
             if last + 1 >= now && other.guards > 0 {
@@ -259,6 +329,10 @@ impl Checker {
         for pair in both {
             let since = *self.overlapping.entry(pair).or_insert(now);
             self.longest_overlap_ms = self.longest_overlap_ms.max(now - since);
+        }
+        if let Some(out) = too_many {
+            let what = format!("{out} permits are held at once, with those of {grant:?}");
+            self.violated(now, Rule::Permits, what);
         }
         if revived {
             let what = format!("held again after its loss: {grant:?}");
@@ -338,13 +412,13 @@ impl Checker {
     /// Forgets what is known of leases that ended.
     pub fn forget_ended(&mut self) {
         self.overlapping.clear();
-        let known: Vec<&String> = self
+        let known: Vec<&str> = self
             .locks
             .values()
-            .flat_map(|lock| lock.holds.values().map(|hold| &hold.grant.lease))
+            .flat_map(|lock| lock.holds.values().map(|hold| lease_of(&hold.grant.lease)))
             .collect();
-        self.supports.retain(|lease, _| known.contains(&lease));
-        self.taken_away.retain(|lease| known.contains(&lease));
+        self.supports.retain(|lease, _| known.contains(&&**lease));
+        self.taken_away.retain(|lease| known.contains(&&**lease));
     }
 }
 
@@ -362,7 +436,8 @@ mod tests {
     use super::*;
 
     fn grant(token: u64, owner: u64) -> Grant {
-        Grant { lock: 0, token, host: 0, owner, lease: lease(token), asked_at: 0, held: true }
+        let (lease, share) = (lease(token), Share::Alone);
+        Grant { lock: 0, token, host: 0, owner, share, lease, asked_at: 0, held: true }
     }
 
     fn lease(token: u64) -> String {
@@ -423,6 +498,65 @@ mod tests {
         assert_eq!(rules(&checker), []);
         checker.sampled(30, 0, 1, &lease(1), true);
         assert_eq!(rules(&checker), [Rule::Exclusion]);
+    }
+
+    fn reads(token: u64, owner: u64) -> Grant {
+        let lease = reader_key(&lease(token), owner);
+        Grant { share: Share::Reads, lease, ..grant(token, owner) }
+    }
+
+    /// Gives it out, and looks.
+    fn begin(checker: &mut Checker, now: u64, grant: Grant) {
+        let (token, lease) = (grant.token, grant.lease.clone());
+        checker.granted(now, grant);
+        checker.sampled(now, 0, token, &lease, true);
+    }
+
+    #[test]
+    fn readers_share_a_lease_and_the_token_of_the_writer_before_them() {
+        let mut checker = Checker { majority: 1, ..Checker::default() };
+        begin(&mut checker, 10, grant(5, 1));
+        checker.left(11, 0, 5, &lease(5));
+        begin(&mut checker, 12, reads(5, 2));
+        begin(&mut checker, 13, reads(5, 3));
+        begin(&mut checker, 14, Grant { lease: "d:1".to_owned(), ..reads(5, 4) });
+        assert_eq!(rules(&checker), []);
+        begin(&mut checker, 15, reads(4, 5));
+        assert_eq!(rules(&checker), [Rule::TokenOrder], "a version that was read before");
+    }
+
+    #[test]
+    fn a_writer_beside_a_reader_is_found_whoever_came_first() {
+        for second in [grant(6, 2), reads(6, 2)] {
+            let mut checker = Checker { majority: 1, ..Checker::default() };
+            let first = if second.share == Share::Reads { grant(5, 1) } else { reads(5, 1) };
+            let (token, lease) = (first.token, first.lease.clone());
+            begin(&mut checker, 10, first);
+            checker.sampled(12, 0, token, &lease, true);
+            begin(&mut checker, 12, second);
+            assert_eq!(rules(&checker), [Rule::Exclusion]);
+        }
+    }
+
+    #[test]
+    fn more_permits_at_once_than_there_are_are_found() {
+        let permit = |owner, weight| Grant {
+            share: Share::Permits { weight, all: 3 },
+            lease: lease(owner),
+            ..grant(0, owner)
+        };
+        let mut checker = Checker { majority: 1, ..Checker::default() };
+        begin(&mut checker, 10, permit(1, 2));
+        checker.sampled(20, 0, 0, &lease(1), true);
+        checker.left(20, 0, 0, &lease(1));
+        begin(&mut checker, 21, permit(2, 1));
+        begin(&mut checker, 21, permit(3, 2));
+        assert_eq!(rules(&checker), [], "one after the other");
+        begin(&mut checker, 22, permit(4, 1));
+        assert_eq!(rules(&checker), [], "the others may have ended");
+        checker.sampled(23, 0, 0, &lease(3), true);
+        checker.sampled(25, 0, 0, &lease(2), true);
+        assert_eq!(rules(&checker), [Rule::Permits], "all four were held at 22 and 23");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! meanwhile is there at once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use leasehold::sim::{Entropy, TimeSource, Timestamp};
@@ -13,6 +13,7 @@ use tokio::runtime::{Builder, Handle, RngSeed, Runtime};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::checker::lease_of;
 use crate::history::History;
 use crate::network::Desk;
 use crate::rng::Rng;
@@ -99,12 +100,28 @@ pub struct Process {
     guards: Mutex<Vec<Watched>>,
 }
 
+/// What says that something is held.
+pub trait Proof: Send + Sync + 'static {
+    fn is_held(&self) -> bool;
+    fn remaining(&self) -> Duration;
+}
+
+impl Proof for Guard {
+    fn is_held(&self) -> bool {
+        self.is_held()
+    }
+
+    fn remaining(&self) -> Duration {
+        self.remaining()
+    }
+}
+
 /// A guard that is asked at the end of each moment.
 struct Watched {
     lock: usize,
     lease: String,
     token: u64,
-    guard: std::sync::Weak<Guard>,
+    guard: Weak<dyn Proof>,
 }
 
 impl Process {
@@ -126,12 +143,13 @@ impl Process {
     }
 
     pub fn watch(&self, lock: usize, guard: &Arc<Guard>) {
-        self.guards.lock().expect("no panic").push(Watched {
-            lock,
-            lease: guard.holder().as_str().to_owned(),
-            token: guard.token(),
-            guard: Arc::downgrade(guard),
-        });
+        let (token, lease) = (guard.token(), guard.holder().as_str().to_owned());
+        let guard: Arc<dyn Proof> = guard.clone();
+        self.watch_proof(lock, token, lease, Arc::downgrade(&guard));
+    }
+
+    pub fn watch_proof(&self, lock: usize, token: u64, lease: String, guard: Weak<dyn Proof>) {
+        self.guards.lock().expect("no panic").push(Watched { lock, lease, token, guard });
     }
 
     /// Asks every guard whether it is held. By its remaining time, which has no effect on it; now and then as users do.
@@ -153,8 +171,11 @@ impl Process {
             if remaining.is_zero() {
                 continue;
             }
-            let deadline = self.clock.last() + remaining.as_nanos() as u64;
-            history.checker.believed(now, &watched.lease, deadline);
+            // What several locks prove together has no lease of its own.
+            if lease.contains(':') {
+                let deadline = self.clock.last() + remaining.as_nanos() as u64;
+                history.checker.believed(now, lease_of(lease), deadline);
+            }
             if now.is_multiple_of(16) && !guard.is_held() && guard.remaining() > TICK {
                 let what = format!("not held, with {remaining:?} left");
                 history.violated(crate::checker::Rule::Telling, what);

@@ -5,13 +5,14 @@
 //!   that go from one server to another.
 //! * [`host`]: a process, with a runtime and a clock of its own; it can be stopped, and killed.
 //! * [`nemesis`]: faults. [`workload`]: what the processes do. [`scenario`]: how the two come together.
-//!   [`shapes`]: which scenarios there are. [`scene`]: a small world for a single test.
+//!   [`kinds`]: what they do with locks of other kinds. [`shapes`]: which scenarios there are. [`scene`]: a small world for a single test.
 //! * [`history`], [`checker`], [`audit`] and [`lines`]: what happened, and whether it may. [`outcome`]: the sum of it.
 
 pub mod audit;
 pub mod checker;
 pub mod history;
 pub mod host;
+pub mod kinds;
 pub mod lines;
 pub mod moves;
 pub mod nemesis;

@@ -1,6 +1,6 @@
 //! Those who wait for a lock in a server's queue, in the order in which they came: nobody may overtake.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// The queues of all servers.
 #[derive(Default)]
@@ -12,8 +12,8 @@ pub struct Lines {
 #[derive(Default)]
 struct Line {
     entries: Vec<Vec<u8>>,
-    /// Who got the lock last, with the end of its tokens: who is confirmed gets nothing new.
-    last_grant: Option<(String, u64)>,
+    /// Who got the lock lately, with the end of its tokens: who is confirmed gets nothing new.
+    granted: VecDeque<(String, u64)>,
 }
 
 /// What came of a script that may have changed a queue.
@@ -27,31 +27,37 @@ pub enum Found {
 }
 
 impl Lines {
-    /// A script on a node left a queue with these entries, and gave the lock to the lease of `grant`, if to any.
-    /// `hears` says whether somebody listens to a mailbox.
+    /// A script on a node left a queue with these entries, and gave the lock to the leases of `grants`. `hears` says whether
+    /// somebody listens to a mailbox.
     pub fn changed(
         &mut self,
         node: usize,
         queue: &[u8],
         entries: Vec<Vec<u8>>,
-        grant: Option<(String, u64)>,
+        grants: impl IntoIterator<Item = (String, u64)>,
         hears: impl Fn(&[u8]) -> bool,
     ) -> Found {
         let line = self.lines.entry((node, queue.to_vec())).or_default();
         let mut found = Found::Nothing;
-        if let Some(grant) = grant.filter(|grant| line.last_grant.as_ref() != Some(grant)) {
+        for grant in grants {
+            if line.granted.contains(&grant) {
+                continue;
+            }
             let is_own = |entry: &Vec<u8>| id_of(entry) == grant.0;
             let place = line.entries.iter().position(is_own).unwrap_or(line.entries.len());
             // Whoever cannot be reached is passed over.
             let waits = |entry: &&Vec<u8>| entries.contains(*entry) && hears(&mailbox_of(entry));
             let overtaken = line.entries[..place].iter().find(waits);
-            if let Some(entry) = overtaken {
+            if let (Some(entry), false) = (overtaken, matches!(found, Found::Disorder(_))) {
                 let what = format!("{} got the lock before {}", grant.0, id_of(entry));
                 found = Found::Disorder(what);
-            } else if !line.entries.is_empty() {
+            } else if !line.entries.is_empty() && found == Found::Nothing {
                 found = Found::InOrder;
             }
-            line.last_grant = Some(grant);
+            line.granted.push_back(grant);
+            if line.granted.len() > CONFIRMED {
+                line.granted.pop_front();
+            }
         }
         line.entries.retain(|entry| entries.contains(entry));
         for entry in &entries {
@@ -67,6 +73,9 @@ impl Lines {
         found
     }
 }
+
+/// How many grants may be confirmed: more than there are clients and their permits.
+const CONFIRMED: usize = 64;
 
 /// The lease that an entry asks for.
 pub fn id_of(entry: &[u8]) -> String {
@@ -132,6 +141,16 @@ mod tests {
         let mut lines = waiting(&["a", "b", "c"]);
         lines.changed(0, b"q", entries(&["b", "c"]), grant("a", 7), ALL_HEAR);
         let found = lines.changed(0, b"q", entries(&["b", "c"]), grant("a", 8), ALL_HEAR);
+        assert!(matches!(found, Found::Disorder(_)));
+    }
+
+    #[test]
+    fn several_get_in_at_once_and_nobody_between_them_is_left_out() {
+        let at_once = |names: &[&str]| names.iter().filter_map(|name| grant(name, 7)).collect();
+        let (all, some): (Vec<_>, Vec<_>) = (at_once(&["a", "b"]), at_once(&["a", "c"]));
+        let found = waiting(&["a", "b", "c"]).changed(0, b"q", entries(&["c"]), all, ALL_HEAR);
+        assert_eq!(found, Found::InOrder);
+        let found = waiting(&["a", "b", "c"]).changed(0, b"q", entries(&["b"]), some, ALL_HEAR);
         assert!(matches!(found, Found::Disorder(_)));
     }
 

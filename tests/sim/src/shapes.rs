@@ -33,6 +33,8 @@ pub fn covered() -> Vec<Scenario> {
         forgetful_servers(),
         failovers(),
         resharding(),
+        kinds(),
+        Scenario { name: "kinds-in-quiet", faults: &[], ..kinds() },
         long_leases(),
         Scenario { name: "three-long-leases", nodes: 3, ..long_leases() },
         Scenario {
@@ -112,6 +114,7 @@ pub fn one_server() -> Scenario {
         force_unlocks: 0,
         keepers: 50,
         longer: 1,
+        kinds: 0,
         expected: &[],
     }
 }
@@ -183,6 +186,11 @@ fn resharding() -> Scenario {
     }
 }
 
+/// Read-write locks, semaphores, elections and several locks at once, beside mutexes.
+pub fn kinds() -> Scenario {
+    Scenario { name: "kinds", workers: 4, kinds: 800, faults: KINDS, ..one_server() }
+}
+
 fn long_quarantine() -> Scenario {
     Scenario {
         name: "long-quarantine",
@@ -215,6 +223,7 @@ macro_rules! faults {
 }
 
 const NETWORK_AND_CRASHES: &[(Fault, u64)] = faults![(Fault::Crash, 5), (Fault::ClearSpare, 5)];
+const KINDS: &[(Fault, u64)] = faults![(Fault::Crash, 5)];
 const SET_BACK: &[(Fault, u64)] = faults![(Fault::Crash, 5), (Fault::StepBack, 20)];
 const SET_FORWARD: &[(Fault, u64)] =
     faults![(Fault::Crash, 5), (Fault::StepBack, 20), (Fault::StepForward, 20)];

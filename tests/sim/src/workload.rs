@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold::{Client, Error, Guard, Mutex, Owner};
 use tokio::time::sleep;
 
-use crate::checker::{Grant, Rule};
+use crate::checker::{Grant, Rule, Share};
 use crate::host::Process;
 use crate::rng::Rng;
 
@@ -30,12 +30,14 @@ pub struct Workload {
     pub keepers: u64,
     /// How many times a TTL a lease may be made to last.
     pub longer: u64,
+    /// Per mille of the turns that are about locks of other kinds.
+    pub kinds: u64,
     /// How many tasks are in the middle of something.
     pub busy: Arc<AtomicU64>,
 }
 
 impl Workload {
-    fn ttl_ms(&self) -> u64 {
+    pub(crate) fn ttl_ms(&self) -> u64 {
         self.ttl.as_millis() as u64
     }
 
@@ -82,11 +84,14 @@ impl Worker {
         }
     }
 
-    fn is_ended(&self) -> bool {
+    pub(crate) fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
 
     async fn turn(&mut self) {
+        if self.workload.kinds > 0 && self.rng.chance(self.workload.kinds) {
+            return self.turn_of_another_kind().await;
+        }
         let lock = self.rng.below(self.workload.locks) as usize;
         let owner = Owner::new();
         let plain = match self.rng.chance(self.workload.fair) {
@@ -135,18 +140,29 @@ impl Worker {
     /// One acquisition, in one of the ways there are.
     async fn acquire(&mut self, lock: usize, owner: u64, handle: &Mutex) -> Option<Held> {
         let limit = millis(self.rng.skewed(5000));
-        let (how, future): (_, Pin<Box<dyn Future<Output = Acquired> + Send>>) =
-            match self.rng.below(4) {
-                0 => ("lock", Box::pin(some(handle.lock()))),
-                1 => ("lock_with_timeout", Box::pin(some(handle.lock_with_timeout(limit)))),
-                2 => ("try_lock", Box::pin(handle.try_lock())),
-                _ => ("try_lock_for", Box::pin(handle.try_lock_for(limit))),
-            };
+        let (how, future): (_, Attempt<Guard>) = match self.rng.below(4) {
+            0 => ("lock", Box::pin(some(handle.lock()))),
+            1 => ("lock_with_timeout", Box::pin(some(handle.lock_with_timeout(limit)))),
+            2 => ("try_lock", Box::pin(handle.try_lock())),
+            _ => ("try_lock_for", Box::pin(handle.try_lock_for(limit))),
+        };
         let patience = match how {
             "lock" => None,
             "try_lock" => Some(Duration::ZERO),
             _ => Some(limit),
         };
+        let (asked_at, guard) = self.attempt(lock, how, patience, future).await?;
+        Some(Held::new(&self.process, lock, owner, asked_at, guard))
+    }
+
+    /// Awaits an acquisition, or drops it on the way. What was acquired, and when that was asked for.
+    pub(crate) async fn attempt<T>(
+        &mut self,
+        lock: usize,
+        how: &'static str,
+        patience: Option<Duration>,
+        future: Attempt<T>,
+    ) -> Option<(u64, T)> {
         let timing = Timing::start(&self.process, patience);
         let request = self.process.history.lock().asked(self.process.host, lock, how);
         let result = self.perhaps(future).await;
@@ -157,11 +173,7 @@ impl Worker {
             return None;
         };
         match result {
-            Ok(Some(guard)) => {
-                let asked_at = history.answered(request, "granted");
-                drop(history);
-                Some(Held::new(&self.process, lock, owner, asked_at, guard))
-            }
+            Ok(Some(guard)) => Some((history.answered(request, "granted"), guard)),
             Ok(None) | Err(Error::Timeout { .. }) => {
                 history.answered(request, "held by another");
                 drop(history);
@@ -190,7 +202,7 @@ impl Worker {
     }
 
     /// A future to its end, or dropped on the way.
-    async fn perhaps<F: Future>(&mut self, future: F) -> Option<F::Output> {
+    pub(crate) async fn perhaps<F: Future>(&mut self, future: F) -> Option<F::Output> {
         match self.rng.below(100) {
             0..80 => Some(future.await),
             80..90 => drop_after(future, self.rng.below(8) as usize).await,
@@ -336,7 +348,12 @@ impl Worker {
         self.expect("force_unlock", result, |error| matches!(error, Error::Unavailable { .. }));
     }
 
-    fn expect(&self, what: &str, result: Result<(), Error>, fine: impl Fn(&Error) -> bool) {
+    pub(crate) fn expect(
+        &self,
+        what: &str,
+        result: Result<(), Error>,
+        fine: impl Fn(&Error) -> bool,
+    ) {
         self.process.history.lock().checker.checked(Rule::Unexpected);
         if let Err(error) = result
             && !fine(&error)
@@ -396,6 +413,7 @@ impl Held {
             token,
             host: process.host,
             owner,
+            share: Share::Alone,
             lease: lease.clone(),
             asked_at,
             held: !guard.remaining().is_zero(),
@@ -433,7 +451,7 @@ impl Drop for Held {
 }
 
 /// T1: a wait ends when it should.
-struct Timing {
+pub(crate) struct Timing {
     process: Arc<Process>,
     /// On the clock of the process.
     began: Duration,
@@ -442,7 +460,7 @@ struct Timing {
 }
 
 impl Timing {
-    fn start(process: &Arc<Process>, patience: Option<Duration>) -> Self {
+    pub(crate) fn start(process: &Arc<Process>, patience: Option<Duration>) -> Self {
         let stops = process.stops.load(Ordering::Relaxed);
         Self { process: process.clone(), began: process.clock.read(), stops, patience }
     }
@@ -457,7 +475,7 @@ impl Timing {
     }
 
     /// `waits`: the whole time must have passed.
-    fn check(&self, how: &str, response_timeout: Duration, waits: bool) {
+    pub(crate) fn check(&self, how: &str, response_timeout: Duration, waits: bool) {
         let Some(patience) = self.patience else { return };
         let took = self.process.clock.read() - self.began;
         self.process.history.lock().checker.checked(Rule::Timing);
@@ -471,9 +489,11 @@ impl Timing {
     }
 }
 
-type Acquired = Result<Option<Guard>, Error>;
+pub(crate) type Attempt<T> = Pin<Box<dyn Future<Output = Result<Option<T>, Error>> + Send>>;
 
-async fn some(future: impl Future<Output = Result<Guard, Error>>) -> Acquired {
+pub(crate) async fn some<T>(
+    future: impl Future<Output = Result<T, Error>>,
+) -> Result<Option<T>, Error> {
     future.await.map(Some)
 }
 
@@ -500,7 +520,7 @@ pub fn lock_name(lock: usize) -> String {
     format!("lock-{lock}")
 }
 
-fn millis(ms: u64) -> Duration {
+pub(crate) fn millis(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 

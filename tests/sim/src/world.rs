@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use crate::audit::Audit;
 use crate::history::History;
 use crate::host::Host;
+use crate::kinds::{PERMITS, is_holders};
 use crate::moves::Move;
 use crate::network::{Pipe, State};
 use crate::rng::Rng;
@@ -372,6 +373,13 @@ impl World {
             let queue = ran.keys.get(2);
             let left = queue.map(|key| server.keys(now_us, |keys| keys.ranked(key)));
             self.audit.queued(&self.history, node, ran, left, &server.channels());
+            if let [name, holders, _] = &*ran.keys
+                && is_holders(holders)
+            {
+                let (left, out) = server
+                    .keys(now_us, |keys| (keys.number(name), keys.scored(holders).len() as i64));
+                self.audit.permits(&self.history, ran, left, out, PERMITS.into());
+            }
         }
         if done.redirected {
             self.history.count("redirects");

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use super::{CONNECT_MS, Run, client_name};
 use crate::checker::Rule;
 use crate::history::Ask;
+use crate::kinds::{ELECTION, ELECTION_NAME, RW, RW_NAME, SEMAPHORE, SEMAPHORE_NAME, is_holders};
 use crate::lines::{id_of, is_mailbox, mailbox_of};
 use crate::nemesis::Fault;
 use crate::workload::{KEPT_MS, lock_name};
@@ -17,7 +18,7 @@ impl Run<'_> {
         self.rest(true);
         self.world.history.lock().note(format_args!("calm"));
         let began_at = self.world.now;
-        let mut taken_at = vec![began_at; self.scenario.locks as usize];
+        let mut taken_at = vec![began_at; self.names().len()];
         let limit = began_at + self.longest_wait_ms();
         while self.workload.busy.load(Ordering::Relaxed) > 0 {
             if self.world.now > limit {
@@ -91,9 +92,8 @@ impl Run<'_> {
         let settled_at = began_at + CONNECT_MS + self.scenario.quarantine_ms.unwrap_or(0);
         let mut history = self.world.history.lock();
         let nodes = 0..self.world.nodes.len();
-        for (lock, taken_at) in taken_at.iter_mut().enumerate() {
-            let name = lock_name(lock);
-            let is_free = |node: &usize| self.world.lease_at(*node, name.as_bytes()).is_none();
+        for ((lock, name), taken_at) in self.names().into_iter().zip(taken_at) {
+            let is_free = |node: &usize| self.is_free(*node, &name);
             let free = nodes.clone().filter(is_free).count();
             // In a cluster, it is on one of them.
             let needed = match self.scenario.cluster {
@@ -115,6 +115,36 @@ impl Run<'_> {
             }
         }
         true
+    }
+
+    /// The locks there are, by their numbers.
+    fn names(&self) -> Vec<(usize, String)> {
+        let mut names: Vec<_> =
+            (0..self.scenario.locks as usize).map(|n| (n, lock_name(n))).collect();
+        if self.scenario.kinds > 0 {
+            let others = [(RW, RW_NAME), (SEMAPHORE, SEMAPHORE_NAME), (ELECTION, ELECTION_NAME)];
+            names.extend(others.map(|(lock, name)| (lock, name.to_owned())));
+        }
+        names
+    }
+
+    /// Whether nobody has a lock on a node, or none of a semaphore's permits.
+    fn is_free(&self, node: usize, name: &str) -> bool {
+        if name == SEMAPHORE_NAME {
+            return self.permits_out(node).is_empty();
+        }
+        self.world.lease_at(node, name.as_bytes()).is_none()
+    }
+
+    /// The permits that are out on a node and have not ended.
+    fn permits_out(&self, node: usize) -> Vec<String> {
+        let now_us = self.world.node_us(node);
+        let out = self.world.nodes[node].server.keys(now_us, |keys| {
+            let names: Vec<_> = keys.names().into_iter().filter(|name| is_holders(name)).collect();
+            names.iter().flat_map(|name| keys.scored(name)).collect::<Vec<_>>()
+        });
+        let lasting = out.into_iter().filter(|(_, ends_ms)| *ends_ms > (now_us / 1000) as f64);
+        lasting.map(|(member, _)| String::from_utf8_lossy(&member).into_owned()).collect()
     }
 
     /// Invariant 5: there is a release behind everything that a server granted to a process that is still there.
@@ -175,8 +205,10 @@ impl Run<'_> {
                 let names = keys.names();
                 names.iter().flat_map(|name| keys.fields(name)).collect::<Vec<_>>()
             });
-            for (lease, _) in fields {
-                let lease = String::from_utf8_lossy(&lease).into_owned();
+            let fields = fields.into_iter().map(|(field, _)| field);
+            let fields = fields.map(|field| String::from_utf8_lossy(&field).into_owned());
+            let leases = fields.filter(|field| field != "mode").chain(self.permits_out(number));
+            for lease in leases {
                 let since_end = self.since_end(&lease);
                 // L1: what a dead process held ends by itself.
                 let longest = self.workload.longest_lease_ms() + STALE_MS;
@@ -205,7 +237,8 @@ impl Run<'_> {
         let heard = server.channels();
         let entries = server.keys(self.world.node_us(number), |keys| {
             let names = keys.names();
-            names.iter().flat_map(|name| keys.ranked(name)).collect::<Vec<_>>()
+            let queues = names.iter().filter(|name| !is_holders(name));
+            queues.flat_map(|name| keys.ranked(name)).collect::<Vec<_>>()
         });
         if self.scenario.replicated || self.scenario.cluster {
             // A replica that took over may have entries of requests that have left the queue. Those that moved with a slot

@@ -44,6 +44,8 @@ pub struct Scenario {
     pub keepers: u64,
     /// How many times a TTL a lease may be made to last.
     pub longer: u64,
+    /// Per mille of the turns that are about locks of other kinds than mutexes.
+    pub kinds: u64,
     /// What these faults break.
     pub expected: &'static [Rule],
 }
@@ -118,6 +120,7 @@ impl<'a> Run<'a> {
             fair: if scenario.nodes == 1 || scenario.cluster { 200 } else { 0 },
             keepers: scenario.keepers,
             longer: scenario.longer,
+            kinds: scenario.kinds,
             resting: Arc::default(),
             busy: Arc::default(),
         };

@@ -59,12 +59,12 @@ impl Keyspace {
             "hexists" => (2, 2, Self::hexists),
             "hlen" => (1, 1, Self::hlen),
             "hgetall" => (1, 1, Self::hgetall),
-            "hrandfield" => (1, 1, Self::hrandfield),
+            "hrandfield" => (1, 3, Self::hrandfield),
             "zadd" => (3, usize::MAX, Self::zadd),
             "zrem" => (2, usize::MAX, Self::zrem),
             "zpopmin" => (1, 1, Self::zpopmin),
             "zrank" => (2, 2, Self::zrank),
-            "zrange" => (3, 4, Self::zrange),
+            "zrange" => (3, 8, Self::zrange),
             "zcard" => (1, 1, Self::zcard),
             "dbsize" => (0, 0, Self::dbsize),
             "flushall" => (0, 0, Self::flushall),
@@ -96,6 +96,12 @@ impl Keyspace {
             Some(Entry { data: Data::Hash(fields), .. }) => fields.clone().into_iter().collect(),
             _ => Vec::new(),
         }
+    }
+
+    /// The number that a key holds.
+    pub fn number(&mut self, key: &[u8]) -> Option<i64> {
+        let text = self.text(key).ok().flatten()?;
+        integer(text).ok()
     }
 
     pub fn is_there(&mut self, key: &[u8]) -> bool {
@@ -320,8 +326,21 @@ impl Keyspace {
         Ok(Value::Map(fields.into_iter().map(pair).collect()))
     }
 
-    /// The first one: as good as any, and the same in every run.
+    /// The first ones: as good as any, and the same in every run.
     fn hrandfield(&mut self, args: &[Vec<u8>]) -> Answer {
+        if let Some(count) = args.get(1) {
+            let with_values = match args.get(2) {
+                None => false,
+                Some(word) if word.eq_ignore_ascii_case(b"withvalues") => true,
+                Some(_) => return Err(SYNTAX.to_owned()),
+            };
+            let count = usize::try_from(integer(count)?).map_err(|_| "ERR only without repeats")?;
+            let fields = self.hash(&args[0])?.into_iter().flatten().take(count);
+            let shown = fields.flat_map(|(field, value)| {
+                std::iter::once(Value::bulk(field)).chain(with_values.then(|| Value::bulk(value)))
+            });
+            return Ok(Value::Array(shown.collect()));
+        }
         let first = self.hash(&args[0])?.and_then(|fields| fields.keys().next());
         Ok(first.map_or(Value::Nil, Value::bulk))
     }

@@ -39,6 +39,12 @@ impl Scripts {
             });
             redis.set(name, call.expect("a function")).expect("set");
         }
+        let error_reply = lua.create_function(|lua, text: String| {
+            let table = lua.create_table()?;
+            table.set("err", text)?;
+            Ok(table)
+        });
+        redis.set("error_reply", error_reply.expect("a function")).expect("set");
         lua.globals().set("redis", redis).expect("set");
         Self { lua, core, compiled: BTreeMap::new() }
     }
