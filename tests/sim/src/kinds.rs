@@ -35,7 +35,11 @@ pub fn is_holders(key: &[u8]) -> bool {
 
 impl Worker {
     pub(crate) async fn turn_of_another_kind(&mut self) {
-        match self.rng.below(10) {
+        let chosen = self.rng.below(10);
+        if self.workload.several {
+            return if chosen < 5 { self.take_several().await } else { self.vote().await };
+        }
+        match chosen {
             0..4 => self.read_or_write().await,
             4..7 => self.take_permits().await,
             7 | 8 => self.take_several().await,
@@ -298,8 +302,9 @@ impl Worker {
             1 => {
                 let result = election.leader().await;
                 let leads = !held.proof().remaining().is_zero();
-                if let (Ok(leader), true) = (&result, leads)
-                    && leader.as_ref().map(|leader| leader.term) != Some(term)
+                // It may be unknown to servers that have lost it.
+                if let (Ok(Some(leader)), true) = (&result, leads)
+                    && leader.term != term
                 {
                     let what = format!("{leader:?} is said to lead in the term {term}");
                     self.process.history.lock().violated(Rule::Exclusion, what);

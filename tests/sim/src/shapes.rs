@@ -35,6 +35,9 @@ pub fn covered() -> Vec<Scenario> {
         resharding(),
         kinds(),
         Scenario { name: "kinds-in-quiet", faults: &[], ..kinds() },
+        Scenario { name: "kinds-over-failovers", kinds: 800, ..failovers() },
+        Scenario { name: "kinds-with-long-leases", kinds: 800, ..long_leases() },
+        Scenario { name: "kinds-on-three-servers", kinds: 600, ..three_servers() },
         long_leases(),
         Scenario { name: "three-long-leases", nodes: 3, ..long_leases() },
         Scenario {

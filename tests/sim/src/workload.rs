@@ -30,6 +30,8 @@ pub struct Workload {
     pub keepers: u64,
     /// How many times a TTL a lease may be made to last.
     pub longer: u64,
+    /// There are several servers, which refuse what needs one.
+    pub several: bool,
     /// Per mille of the turns that are about locks of other kinds.
     pub kinds: u64,
     /// How many tasks are in the middle of something.

@@ -1,5 +1,6 @@
 //! What locks must survive, and what they do not: shortly, since `scripts/sim` runs all of it for hours.
 
+use leasehold_sim::checker::Rule;
 use leasehold_sim::outcome::Outcome;
 use leasehold_sim::shapes;
 
@@ -103,6 +104,20 @@ fn slots_that_move_let_nobody_in_beside_the_holder_and_lose_no_release() {
         redirects += outcome.counts["redirects"];
     }
     assert!(moves > 100 && redirects > 500, "{moves} moves, {redirects} redirects");
+}
+
+/// Readers and writers, permits, several locks at once, and leaders, in a network that fails.
+#[test]
+fn locks_of_other_kinds_keep_theirs() {
+    for seed in 1..=3 {
+        let outcome = shapes::named("kinds").expect("there is one").run(seed, 3);
+        outcome.expect_no_surprise();
+        println!("{}", outcome.line());
+        assert!(outcome.counts["downgrades"] > 50, "{}", outcome.line());
+        for rule in [Rule::Exclusion, Rule::Permits, Rule::TokenOrder, Rule::Order] {
+            assert!(outcome.checks[&rule] > 500, "{rule:?}: {}", outcome.line());
+        }
+    }
 }
 
 #[test]

@@ -183,6 +183,88 @@ fn script_call(rng: &mut Rng) -> Vec<Vec<u8>> {
     if may_queue && rng.chance(800) {
         keys.push(&queue);
     }
+    eval(rng, name, &keys, &args)
+}
+
+/// A random call of a script of another kind of lock.
+fn kind_call(rng: &mut Rng) -> Vec<Vec<u8>> {
+    let id = ["c:1", "c:2", "c:3"][rng.below(3) as usize];
+    let ttl = ["20000", "40000"][rng.below(2) as usize];
+    let reads = rng.chance(500);
+    let side = if reads { "read" } else { "write" };
+    let retention = ["60000", "0"][rng.below(2) as usize];
+    let verb = ["PUBLISH", "NOSUCH"][usize::from(rng.chance(100))];
+    let weight = ["1", "2", "3"][rng.below(3) as usize];
+    let of_permits = rng.chance(500);
+    let block = if of_permits { weight } else { ["3", "0"][usize::from(reads)] };
+    let entry = match rng.below(4) {
+        0 => String::new(),
+        1 => format!("30000 {block} {GONE} {id}"),
+        _ => format!("30000 {block} {LISTENS} {id}"),
+    };
+    let granted = ["", "1"][usize::from(!entry.is_empty() && rng.chance(500))];
+    let from = ["c:1", "c:2"][rng.below(2) as usize];
+    let from: &[&str] = if reads && rng.chance(300) { &[from] } else { &[] };
+    let age = ["", "0"][rng.below(2) as usize];
+    let (permits, initial) =
+        (["sem", "{sem}:timeout", "queue:sem"], ["", "4"][rng.below(2) as usize]);
+    let lock = ["rw", "a"][usize::from(rng.chance(100))];
+    let mut locks = vec![lock, "token:rw", "queue:rw"];
+    if rng.chance(200) {
+        locks.pop();
+    }
+    let keep = ["0", "10000"][usize::from(rng.chance(300))];
+    let (name, keys, args): (_, &[&str], Vec<&str>) = match (of_permits, rng.below(8)) {
+        (false, 0..3) => (
+            "rw_acquire",
+            &locks,
+            [
+                &[
+                    id,
+                    "1",
+                    ttl,
+                    block,
+                    retention,
+                    "1",
+                    "channel:rw",
+                    &entry,
+                    "2",
+                    "NUMSUB",
+                    side,
+                    verb,
+                ],
+                from,
+            ]
+            .concat(),
+        ),
+        (false, 3 | 4) => {
+            ("rw_release", &locks, vec![id, verb, "channel:rw", side, retention, &entry, granted])
+        }
+        (false, 5) if rng.chance(500) => ("read_renew", &locks[..1], vec![id, ttl]),
+        (false, 5) => {
+            let tokens = ["1", "9007199254740000"][usize::from(rng.chance(100))];
+            ("rw_reclaim", &locks, vec![id, "1", ttl, "1", tokens, retention, &entry, side])
+        }
+        (false, 6) => ("rw_status", &locks, vec!["channel:rw", "3", "NUMSUB"]),
+        (false, _) => ("rw_force_unlock", &locks, vec![id, verb, "channel:rw", age, retention]),
+        (true, 0..3) => (
+            "permit_acquire",
+            &permits,
+            vec![id, weight, ttl, verb, "channel:sem", initial, &entry, "2", "NUMSUB"],
+        ),
+        (true, 3 | 4) => (
+            "permit_release",
+            &permits,
+            vec![id, weight, keep, verb, "channel:sem", "", &entry, granted],
+        ),
+        (true, 5) => ("permit_renew", &permits[1..2], vec![id, weight, ttl]),
+        (true, 6) => ("permit_reclaim", &permits, vec![id, weight, ttl, initial, &entry]),
+        (true, _) => ("permit_status", &permits, vec!["channel:sem", "3", "NUMSUB"]),
+    };
+    eval(rng, name, keys, &args)
+}
+
+fn eval(rng: &mut Rng, name: &str, keys: &[&str], args: &[&str]) -> Vec<Vec<u8>> {
     let (_, body) = SCRIPTS.iter().find(|(known, _)| *known == name).expect("a script");
     let body = body.as_bytes();
     let mut command = match rng.chance(300) {
@@ -190,8 +272,8 @@ fn script_call(rng: &mut Rng) -> Vec<Vec<u8>> {
         false => vec![b"EVAL".to_vec(), body.to_vec()],
     };
     command.push(keys.len().to_string().into_bytes());
-    command.extend(words(&keys));
-    command.extend(words(&args));
+    command.extend(words(keys));
+    command.extend(words(args));
     command
 }
 
@@ -200,7 +282,7 @@ fn command(rng: &mut Rng) -> Vec<Vec<u8>> {
     let key = ["a", "b", "text", "token:a", "queue:a", "gone"][rng.below(6) as usize];
     let field = ["c:1", "c:2"][rng.below(2) as usize];
     let number = ["17000", "40000", "0", "-5", "x", "9223372036854775807"][rng.below(6) as usize];
-    match rng.below(33) {
+    match rng.below(41) {
         0 => words(&["GET", key]),
         1 => words(&["SET", key, "5"]),
         2 => words(&["set", key, "6", "px", number]),
@@ -232,6 +314,14 @@ fn command(rng: &mut Rng) -> Vec<Vec<u8>> {
         29 => words(&["ZRANGE", key, number, "-1", "withscores"]),
         30 => words(&["ZCARD", key]),
         31 => words(&["ZRANGE", key, "0", "-2"]),
+        32 => words(&["ZADD", key, "xx", "GT", "7", "m1", "3", "m2"]),
+        33 => words(&["ZADD", key, "LT", "6", "m1", "4", field]),
+        34 => words(&["ZADD", key, "GT", "LT", "6", "m1"]),
+        35 => words(&["ZADD", key, "XX", "6", field]),
+        36 => words(&["ZRANGE", key, "-inf", "6", "BYSCORE", "LIMIT", "0", "2"]),
+        37 => words(&["ZRANGE", key, "(5", "+inf", "byscore", "limit", "1", "-1", "WITHSCORES"]),
+        38 => words(&["ZRANGE", key, "(x", "7", "BYSCORE", "LIMIT", "0", "2"]),
+        39 => words(&["HRANDFIELD", key, ["17000", "0", "x"][rng.below(3) as usize], "withvalues"]),
         _ => words(&["GET"]),
     }
 }
@@ -251,20 +341,30 @@ fn it_answers_as_a_real_one_does() {
         real.ask(&words(&["SCRIPT", "FLUSH"]));
         let mut log = String::new();
         for _ in 0..150 {
-            let command = if rng.chance(500) { script_call(&mut rng) } else { command(&mut rng) };
+            let command = match rng.below(4) {
+                0 => kind_call(&mut rng),
+                1 => script_call(&mut rng),
+                _ => command(&mut rng),
+            };
             let shown: Vec<String> = command
                 .iter()
                 .map(|word| String::from_utf8_lossy(&word[..word.len().min(40)]).into_owned())
                 .collect();
             let now_us = EPOCH_US + began.elapsed().as_micros() as u64;
-            let sorts = command[0] == b"HGETALL";
+            let sorts = [&b"HGETALL"[..], b"HRANDFIELD"].contains(&&*command[0]);
             let expected = in_order(normalised(&real.ask(&command)), sorts);
             let found = in_order(normalised(&fake.execute_value(1, &command, now_us)), sorts);
             log.push_str(&format!("{shown:?}\n  real {expected:?}\n  fake {found:?}\n"));
             let two_fields = fake.keys(now_us, |keys| {
-                ["a", "b", "text"].iter().any(|lock| keys.fields(lock.as_bytes()).len() > 1)
+                ["a", "b", "text", "rw"].iter().any(|lock| {
+                    let fields = keys.fields(lock.as_bytes());
+                    fields.iter().filter(|(field, _)| field != b"mode").count() > 1
+                })
             });
-            let same = expected == found || (two_fields && same_but_holder(&expected, &found));
+            let several_out = fake.keys(now_us, |keys| keys.scored(b"{sem}:timeout").len() > 1);
+            let same = expected == found
+                || (two_fields && same_but_holder(&expected, &found))
+                || (several_out && without_permits(&expected) == without_permits(&found));
             assert!(same, "seed {seed}\n{log}");
         }
     }
@@ -294,6 +394,15 @@ fn same_but_holder(expected: &Value, found: &Value) -> bool {
         _ => None,
     };
     shape(expected).is_some() && shape(expected) == shape(found)
+}
+
+/// Of permits that end within a millisecond, any may be the first. A script names them in hexadecimal digits.
+fn without_permits(value: &Value) -> Value {
+    match value {
+        Value::Bulk(name) if name.starts_with(b"633a") => Value::bulk("a permit"),
+        Value::Array(items) => Value::Array(items.iter().map(without_permits).collect()),
+        other => other.clone(),
+    }
 }
 
 #[test]

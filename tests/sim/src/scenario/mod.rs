@@ -120,6 +120,7 @@ impl<'a> Run<'a> {
             fair: if scenario.nodes == 1 || scenario.cluster { 200 } else { 0 },
             keepers: scenario.keepers,
             longer: scenario.longer,
+            several: scenario.nodes > 1 && !scenario.cluster,
             kinds: scenario.kinds,
             resting: Arc::default(),
             busy: Arc::default(),
