@@ -5,7 +5,8 @@
 //!   that go from one server to another.
 //! * [`host`]: a process, with a runtime and a clock of its own; it can be stopped, and killed.
 //! * [`nemesis`]: faults. [`workload`]: what the processes do. [`scenario`]: how the two come together.
-//!   [`kinds`]: what they do with locks of other kinds. [`shapes`]: which scenarios there are. [`scene`]: a small world for a single test.
+//!   [`kinds`]: what they do with locks of other kinds. [`shapes`]: which scenarios there are. [`scene`]: a small world for a
+//!   single test.
 //! * [`history`], [`checker`], [`audit`] and [`lines`]: what happened, and whether it may. [`outcome`]: the sum of it.
 
 pub mod audit;
