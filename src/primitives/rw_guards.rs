@@ -15,7 +15,8 @@ use crate::guard::Guard;
 /// Holds a read-write lock for reading. It is a [`Guard`] with all its methods.
 ///
 /// Its [`token`](Guard::token) names the version that is read: it is at least the token of every earlier writer, and less than
-/// that of every later one. Readers between two writers have the same.
+/// that of every later one. Readers between two writers have the same. If a failover loses the last writer's token, readers
+/// have an earlier one until the next writer comes.
 #[must_use = "the lock is released when the guard is dropped"]
 #[derive(Debug)]
 pub struct ReadGuard {
