@@ -301,7 +301,7 @@ async fn a_watchdog_of_less_time_than_our_ttl_breaks_our_read_lock(version: Vers
 
 /// Writers of both take turns at one record, and readers of both look whether it changes under them.
 async fn no_reader_is_inside_beside_a_writer(version: Version) {
-    const TOTAL: u64 = 3_000;
+    const TOTAL: u64 = 1_500;
     let table = Table::lay(version, TTL).await;
     let record = Record::in_folder(table.server.dir(), TOTAL);
     let name = crate::stampede::NAME;
