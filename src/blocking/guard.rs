@@ -31,8 +31,8 @@ use crate::owner::Owner;
 /// ```
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard<O = ThisThread> {
-    // This is dropped before the runtime, which completes its release.
-    guard: crate::Guard,
+    // This is dropped before the runtime, which completes its release. It is there until another takes it over.
+    guard: Option<crate::Guard>,
     runtime: Runtime,
     ownership: PhantomData<O>,
 }
@@ -40,42 +40,56 @@ pub struct Guard<O = ThisThread> {
 impl<O> Guard<O> {
     pub(super) fn new(guard: crate::Guard, runtime: &Runtime) -> Self {
         runtime.answered(true);
-        Self { guard, runtime: runtime.clone(), ownership: PhantomData }
+        Self { guard: Some(guard), runtime: runtime.clone(), ownership: PhantomData }
+    }
+
+    /// Takes the guard over for a call, which also ends this one.
+    pub(super) fn replace(
+        mut self,
+        call: impl AsyncFnOnce(crate::Guard) -> Result<crate::Guard, Error>,
+    ) -> Result<Self, Error> {
+        let guard = self.guard.take().expect("BUG: it is taken over once");
+        let guard = self.runtime.wait(call(guard))??;
+        Ok(Self::new(guard, &self.runtime))
+    }
+
+    fn inner(&self) -> &crate::Guard {
+        self.guard.as_ref().expect("BUG: it is used after it was taken over")
     }
 
     /// Returns the lock's name.
     pub fn name(&self) -> &str {
-        self.guard.name()
+        self.inner().name()
     }
 
     /// Returns the fencing token; see [`leasehold::Guard::token`](crate::Guard::token).
     pub fn token(&self) -> u64 {
-        self.guard.token()
+        self.inner().token()
     }
 
     /// Returns true if the lock is certainly held at this moment. It costs no I/O: call it as often as you like.
     pub fn is_held(&self) -> bool {
-        self.guard.is_held()
+        self.inner().is_held()
     }
 
     /// Returns how long the lock is certainly held if nothing renews it; zero if it is lost.
     pub fn remaining(&self) -> Duration {
-        self.guard.remaining()
+        self.inner().remaining()
     }
 
     /// Returns how many guards of its owner hold the lock now.
     pub fn hold_count(&self) -> u32 {
-        self.guard.hold_count()
+        self.inner().hold_count()
     }
 
     /// Returns the owner of the hold.
     pub fn owner(&self) -> &Owner {
-        self.guard.owner()
+        self.inner().owner()
     }
 
     /// Returns the holder: the text that names this hold on the servers.
     pub fn holder(&self) -> Holder {
-        self.guard.holder()
+        self.inner().holder()
     }
 
     /// Waits until the lock is lost, for at most `timeout`. Returns `None` if it was not lost.
@@ -84,7 +98,7 @@ impl<O> Guard<O> {
     ///
     /// [`Error::InAsyncContext`].
     pub fn wait_lost(&self, timeout: Duration) -> Result<Option<LossReason>, Error> {
-        self.runtime.wait(self.guard.lost_within(timeout))
+        self.runtime.wait(self.inner().lost_within(timeout))
     }
 
     /// Returns a nested guard of the same hold; see [`leasehold::Guard::reenter`](crate::Guard::reenter).
@@ -93,7 +107,7 @@ impl<O> Guard<O> {
     ///
     /// The same errors.
     pub fn reenter(&self) -> Result<Self, Error> {
-        Ok(Self::new(self.guard.reenter()?, &self.runtime))
+        Ok(Self::new(self.inner().reenter()?, &self.runtime))
     }
 
     /// Extends the lock so that it lasts for at least `lease` from now; see
@@ -103,7 +117,7 @@ impl<O> Guard<O> {
     ///
     /// The same errors, and [`Error::InAsyncContext`].
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
-        self.runtime.wait(self.guard.extend(lease))?
+        self.runtime.wait(self.inner().extend(lease))?
     }
 
     /// Releases the lock, and waits until the servers have confirmed it; see
@@ -113,16 +127,18 @@ impl<O> Guard<O> {
     ///
     /// The same errors, and [`Error::InAsyncContext`]; the lock is then released in the background.
     pub fn unlock(mut self) -> Result<(), Error> {
-        self.runtime.wait(self.guard.give_back())?
+        let Some(guard) = &mut self.guard else { return Ok(()) };
+        self.runtime.wait(guard.give_back())?
     }
 }
 
 impl<O> Drop for Guard<O> {
     fn drop(&mut self) {
         // In async code, the drop of the field releases the lock in the background.
-        if !self.guard.is_given_back()
+        if let Some(guard) = &mut self.guard
+            && !guard.is_given_back()
             && self.runtime.answers()
-            && let Ok(answered) = self.runtime.wait(self.guard.give_back_within(PATIENCE))
+            && let Ok(answered) = self.runtime.wait(guard.give_back_within(PATIENCE))
         {
             self.runtime.answered(answered);
         }
@@ -131,6 +147,6 @@ impl<O> Drop for Guard<O> {
 
 impl<O> fmt::Debug for Guard<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.guard.fmt(f)
+        self.inner().fmt(f)
     }
 }

@@ -41,6 +41,7 @@ mod permit;
 mod runtime;
 mod rw_lock;
 mod semaphore;
+mod write_guard;
 
 pub use caller::{NamedOwner, ThisThread};
 pub use client::Client;
@@ -52,3 +53,4 @@ pub use mutex::Mutex;
 pub use permit::Permit;
 pub use rw_lock::RwLock;
 pub use semaphore::Semaphore;
+pub use write_guard::WriteGuard;

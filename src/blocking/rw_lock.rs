@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::Guard;
 use super::caller::{Caller, NamedOwner, ThisThread};
+use super::{Guard, WriteGuard};
 use crate::error::Error;
 use crate::key::Holder;
 use crate::owner::Owner;
@@ -126,7 +126,7 @@ impl<O> RwLock<O> {
     ///
     /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
-    pub fn write(&self) -> Result<Guard<O>, Error> {
+    pub fn write(&self) -> Result<WriteGuard<O>, Error> {
         self.write_with_timeout(Duration::MAX)
     }
 
@@ -137,9 +137,9 @@ impl<O> RwLock<O> {
     ///
     /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
-    pub fn write_with_timeout(&self, timeout: Duration) -> Result<Guard<O>, Error> {
+    pub fn write_with_timeout(&self, timeout: Duration) -> Result<WriteGuard<O>, Error> {
         let write = self.owned().write_with_timeout(timeout);
-        self.caller.take(async { Ok(write.await?.into()) })
+        Ok(self.writer(self.caller.wait(write)?))
     }
 
     /// Takes the lock for writing if it is free now; see [`leasehold::RwLock::try_write`](crate::RwLock::try_write).
@@ -148,7 +148,7 @@ impl<O> RwLock<O> {
     ///
     /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
-    pub fn try_write(&self) -> Result<Option<Guard<O>>, Error> {
+    pub fn try_write(&self) -> Result<Option<WriteGuard<O>>, Error> {
         self.try_write_for(Duration::ZERO)
     }
 
@@ -159,9 +159,9 @@ impl<O> RwLock<O> {
     ///
     /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
-    pub fn try_write_for(&self, timeout: Duration) -> Result<Option<Guard<O>>, Error> {
+    pub fn try_write_for(&self, timeout: Duration) -> Result<Option<WriteGuard<O>>, Error> {
         let write = self.owned().try_write_for(timeout);
-        self.caller.try_take(async { Ok(write.await?.map(Into::into)) })
+        Ok(self.caller.wait(write)?.map(|guard| self.writer(guard)))
     }
 
     /// Takes the lock for writing, runs `body` under it, and releases it; see
@@ -206,6 +206,11 @@ impl<O> RwLock<O> {
     /// The same errors, and [`Error::InAsyncContext`].
     pub fn force_unlock_if(&self, holder: &Holder) -> Result<bool, Error> {
         self.caller.wait(self.lock.force_unlock_if(holder))
+    }
+
+    fn writer(&self, guard: crate::WriteGuard) -> WriteGuard<O> {
+        let (guard, downgrade) = guard.into_parts();
+        WriteGuard::new(Guard::new(guard, self.caller.runtime()), downgrade)
     }
 
     /// Returns the handle whose acquisitions belong to the caller.

@@ -27,6 +27,11 @@ pub struct ReadGuard {
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct WriteGuard {
     guard: Guard,
+    downgrade: Downgrade,
+}
+
+/// How the guard of a writer becomes that of a reader.
+pub(crate) struct Downgrade {
     side: Arc<Side>,
     terms: Terms,
 }
@@ -48,7 +53,7 @@ impl ReadGuard {
 
 impl WriteGuard {
     pub(super) fn new(guard: Guard, side: Arc<Side>, terms: Terms) -> Self {
-        Self { guard, side, terms }
+        Self { guard, downgrade: Downgrade { side, terms } }
     }
 
     /// Releases the lock; see [`Guard::unlock`].
@@ -75,7 +80,19 @@ impl WriteGuard {
     ///
     /// If the future is dropped, the lock is released in the background.
     pub async fn downgrade(self) -> Result<ReadGuard, Error> {
-        let Self { guard, side, terms } = self;
+        let (guard, downgrade) = self.into_parts();
+        downgrade.of(guard).await
+    }
+
+    pub(crate) fn into_parts(self) -> (Guard, Downgrade) {
+        (self.guard, self.downgrade)
+    }
+}
+
+impl Downgrade {
+    /// `guard`: that of the writer.
+    pub(crate) async fn of(self, guard: Guard) -> Result<ReadGuard, Error> {
+        let Self { side, terms } = self;
         let asks = Arc::new(side.instead_of(guard.lease_id()));
         let wanted = Wanted { side: Arc::new(side.for_reading()), terms };
         let entry = Gate::replace(guard.into_entry(), asks, wanted).await?;

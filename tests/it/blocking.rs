@@ -5,6 +5,7 @@ mod contexts;
 mod life;
 mod losses;
 mod owners;
+mod rw_lock;
 mod settings;
 
 use std::{
