@@ -9,6 +9,8 @@ mod nodes;
 mod redirects;
 mod rights;
 mod sharded;
+#[cfg(feature = "tls")]
+mod tls;
 mod waiting;
 
 use std::time::Duration;

@@ -50,7 +50,8 @@ impl Cluster {
             master.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]).await;
         }
         for other in others {
-            first.command(&["CLUSTER", "MEET", "127.0.0.1", &other.port().to_string()]).await;
+            let port = other.cluster_port().to_string();
+            first.command(&["CLUSTER", "MEET", "127.0.0.1", &port]).await;
         }
         self.agree("every node knows all others", |info| {
             info.contains("cluster_known_nodes:6") && info.contains("cluster_state:ok")
@@ -156,7 +157,7 @@ impl Cluster {
 
     /// Moves some keys of an open slot; those that are not there are passed over.
     pub(crate) async fn migrate(&self, keys: &[&str], source: &Server, target: &Server) {
-        let port = target.port().to_string();
+        let port = target.cluster_port().to_string();
         let words = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
         source.command(&[&words, keys].concat()).await;
     }

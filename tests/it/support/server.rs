@@ -97,8 +97,7 @@ impl Server {
 
     /// Where to connect; with the password, if `--requirepass` was among the options.
     pub(crate) fn url(&self) -> String {
-        let password = self.args.iter().position(|arg| arg == "--requirepass");
-        match password.and_then(|at| self.args.get(at + 1)) {
+        match self.option("--requirepass") {
             Some(password) => format!("redis://:{password}@127.0.0.1:{}", self.port),
             None => format!("redis://127.0.0.1:{}", self.port),
         }
@@ -111,6 +110,20 @@ impl Server {
 
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port by which the other nodes of its cluster know it: the one for TLS if they speak TLS with each other.
+    pub(crate) fn cluster_port(&self) -> u16 {
+        match (self.option("--tls-cluster"), self.option("--tls-port")) {
+            (Some("yes"), Some(port)) => port.parse().expect("a port"),
+            _ => self.port,
+        }
+    }
+
+    /// What was set by an option besides the usual ones.
+    fn option(&self, name: &str) -> Option<&str> {
+        let at = self.args.iter().position(|arg| arg == name)?;
+        self.args.get(at + 1).map(String::as_str)
     }
 
     /// The directory in which the server runs and keeps its files.
