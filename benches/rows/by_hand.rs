@@ -47,10 +47,7 @@ pub(crate) fn channel(name: &str) -> String {
 
 impl ByHand {
     pub(crate) async fn connect(url: &str) -> Outcome<Self> {
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let mut connection =
-            open(url)?.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut connection = connection(url).await?;
         let mut hashes = Vec::new();
         for body in [
             concat!(
@@ -63,15 +60,11 @@ impl ByHand {
                 include_str!("../../lua/lock_release.lua")
             ),
         ] {
-            let mut load = redis::cmd("SCRIPT");
-            load.arg("LOAD").arg(body);
-            hashes.push(load.query_async::<String>(&mut connection).await?);
+            hashes.push(load(&mut connection, body).await?);
         }
         let [acquire, renew, release] =
             <[String; 3]>::try_from(hashes).expect("BUG: three scripts, three hashes");
-        // Of this process, and as long as the library's own.
-        let id = format!("by-hand-{:08}:f81d4fae-7dec-41d0-a765-00a0c91e6bf6", std::process::id());
-        Ok(Self { connection, acquire, renew, release, id })
+        Ok(Self { connection, acquire, renew, release, id: id() })
     }
 
     /// Whether the lock was free.
@@ -147,6 +140,24 @@ impl ByHand {
     }
 }
 
+/// A connection on the terms of the library.
+pub(crate) async fn connection(url: &str) -> Outcome<MultiplexedConnection> {
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    Ok(open(url)?.get_multiplexed_async_connection_with_config(&config).await?)
+}
+
+/// Makes the server know a script. Returns the hash by which it does.
+pub(crate) async fn load(connection: &mut MultiplexedConnection, body: &str) -> Outcome<String> {
+    let mut load = redis::cmd("SCRIPT");
+    Ok(load.arg("LOAD").arg(body).query_async(connection).await?)
+}
+
+/// The id of this process' lease, as long as the library's own.
+pub(crate) fn id() -> String {
+    format!("by-hand-{:08}:f81d4fae-7dec-41d0-a765-00a0c91e6bf6", std::process::id())
+}
+
 /// Where to connect, on the terms of the library.
 pub(crate) fn open(url: &str) -> RedisResult<Client> {
     let info = url.into_connection_info()?;
@@ -155,21 +166,21 @@ pub(crate) fn open(url: &str) -> RedisResult<Client> {
     Client::open(info.set_redis_settings(redis).set_tcp_settings(tcp))
 }
 
-fn was_free(reply: Value) -> Outcome<bool> {
+pub(crate) fn was_free(reply: Value) -> Outcome<bool> {
     match reply {
         Value::Array(items) => Ok(items.first() == Some(&Value::Int(1))),
         other => Err(format!("an acquire was answered {other:?}").into()),
     }
 }
 
-fn was_held(reply: Value) -> Outcome<()> {
+pub(crate) fn was_held(reply: Value) -> Outcome<()> {
     match reply {
         Value::Array(items) if items.first() == Some(&Value::Int(1)) => Ok(()),
         other => Err(format!("a release was answered {other:?}").into()),
     }
 }
 
-const NOT_FREE: &str = "a lock that nobody else uses was not free";
-const RETENTION_MS: u64 = 86_400_000;
+pub(crate) const NOT_FREE: &str = "a lock that nobody else uses was not free";
+pub(crate) const RETENTION_MS: u64 = 86_400_000;
 /// The library's own.
 pub(crate) const TTL_MS: u64 = 30_000;

@@ -16,11 +16,11 @@ pub(crate) const LEAD: &str = "lead";
 /// leader costs at least is its TTL.
 pub(crate) async fn follow(bench: &Bench, round: u32) -> Outcome<Vec<Figure>> {
     let (mut resigned, mut killed) = (Vec::new(), Vec::new());
-    for turn in 0..bench.times(20) {
+    for turn in 0..bench.times(8) {
         let election = bench.client.election(format!("resigned:{round}:{turn}"));
         resigned.push(after_resigning(&election, bench.url()).await?);
     }
-    for turn in 0..bench.times(4) {
+    for turn in 0..bench.times(2) {
         let election = bench.client.election(format!("killed:{round}:{turn}"));
         killed.push(after_a_kill(&election, bench.url()).await?);
     }

@@ -24,14 +24,14 @@ pub(crate) async fn far(bench: &Bench, round: u32) -> Outcome<Vec<Figure>> {
         for url in urls {
             workers.push(Worker::start(&[runners::IN_ORDER, url, &list]).await?);
         }
-        let floor = Share::of(&run(bench, workers, SPAN).await?)?;
+        let floor = Share::of(&run(bench, workers, SPAN, 1).await?)?;
         let name = format!("far:{round}:{farther_ms}");
         let mut workers = Vec::new();
         for url in urls {
             let args = [runners::RELAY, url, &name, "1", FOR_EVER_MS, "true"];
             workers.push(Worker::start(&args).await?);
         }
-        let ours = Share::of(&run(bench, workers, SPAN).await?)?;
+        let ours = Share::of(&run(bench, workers, SPAN, 1).await?)?;
         let what = |part: &str| {
             format!("a client beside one that is {farther_ms} ms farther away: {part}")
         };

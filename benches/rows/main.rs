@@ -15,10 +15,14 @@ mod far;
 mod figures;
 mod free;
 mod held;
+mod holds;
 mod inside;
 mod machine;
+mod pairs;
+mod permits;
 mod processes;
 mod quorum;
+mod readers;
 mod relay;
 mod runners;
 mod server;
@@ -113,7 +117,7 @@ impl Settings {
                 _ if arg == "--quick" || arg == "--bench" => {}
                 _ => {
                     return Err(format!(
-                        "usage: scripts/bench [--quick] [rows, 1 to 19], not {arg:?}"
+                        "usage: scripts/bench [--quick] [rows, 1 to {LAST}], not {arg:?}"
                     )
                     .into());
                 }
@@ -154,7 +158,10 @@ impl Bench {
             16 => waits::in_line(self, round).await,
             17 => together::free(self).await,
             18 => together::contend(self, round).await,
-            _ => elections::follow(self, round).await,
+            19 => elections::follow(self, round).await,
+            20 => readers::alone(self).await,
+            21 => readers::join(self).await,
+            _ => permits::contend(self, round).await,
         }
     }
 
@@ -173,4 +180,5 @@ impl Bench {
     }
 }
 
-const ROWS: std::ops::RangeInclusive<u8> = 1..=19;
+const LAST: u8 = 22;
+const ROWS: std::ops::RangeInclusive<u8> = 1..=LAST;

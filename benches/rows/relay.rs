@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::bystanders::Bystander;
 use crate::clock::Window;
 use crate::figures::{Unit, fewest_to_most, percentile};
-use crate::runners::{self, Hold};
+use crate::holds::hand_overs;
+use crate::runners;
 use crate::server::SCRIPTS;
 use crate::table::{Aim, Figure};
 use crate::worker::Worker;
@@ -109,6 +110,8 @@ pub(crate) struct Run {
     hand_overs: Vec<f64>,
     /// How often each client had the lock.
     pub(crate) turns: Vec<u64>,
+    /// How many holds there were.
+    holds: usize,
     scripts: f64,
     /// Commands about subscriptions.
     subscribing: f64,
@@ -146,7 +149,7 @@ impl Relay {
         for number in 0..self.dead {
             bystanders.push(Bystander::dead_waiter(bench.url(), name, number).await?);
         }
-        let mut run = run(bench, workers, self.span).await?;
+        let mut run = run(bench, workers, self.span, 1).await?;
         // The impatient come last, and are not expected to get as many turns.
         run.turns.truncate((self.processes * self.clients) as usize);
         Ok(run)
@@ -161,7 +164,7 @@ impl Relay {
             let args = [runners::BY_HAND, bench.url(), name, &first, &clients, &all, &holds];
             workers.push(Worker::start(&args).await?);
         }
-        run(bench, workers, FLOOR_SPAN).await
+        run(bench, workers, FLOOR_SPAN, 1).await
     }
 
     fn figures(&self, run: &Run, floor: &Run) -> Vec<Figure> {
@@ -175,8 +178,8 @@ impl Relay {
             figure("hand-over above the hold, p50", Unit::Seconds, p50, aims.p50).floor(floor_p50),
             figure("hand-over above the hold, p99", Unit::Seconds, p99, aims.p99).floor(floor_p99),
             figure("turns of all", Unit::PerSecond, run.rate(), aims.turns).floor(floor.rate()),
-            figure("scripts per turn", Unit::Number, run.per_turn(run.scripts), aims.scripts)
-                .floor(floor.per_turn(floor.scripts)),
+            figure("scripts per turn", Unit::Number, run.scripts_per_turn(), aims.scripts)
+                .floor(floor.scripts_per_turn()),
             figure(
                 "SUBSCRIBE and UNSUBSCRIBE per turn",
                 Unit::Number,
@@ -189,38 +192,47 @@ impl Relay {
 }
 
 impl Run {
+    pub(crate) fn scripts_per_turn(&self) -> f64 {
+        self.per_turn(self.scripts)
+    }
+
     fn per_turn(&self, commands: f64) -> f64 {
         commands / self.all_turns()
     }
 
-    fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.all_turns() / self.seconds
     }
 
     /// With those of clients that are not expected to get as many.
     fn all_turns(&self) -> f64 {
-        (self.hand_overs.len() + 1) as f64
+        self.holds as f64
     }
 
-    fn evenness(&self) -> f64 {
+    pub(crate) fn evenness(&self) -> f64 {
         fewest_to_most(self.turns.iter().map(|turns| *turns as f64))
     }
 
-    fn quantiles(&self) -> (f64, f64) {
+    pub(crate) fn quantiles(&self) -> (f64, f64) {
         let at = |share| percentile(&self.hand_overs, share).unwrap_or(f64::NAN);
         (at(0.5), at(0.99))
     }
 }
 
-/// Lets the workers run, and puts together what they measured.
-pub(crate) async fn run(bench: &Bench, mut workers: Vec<Worker>, span: Duration) -> Outcome<Run> {
+/// Lets the workers run, and puts together what they measured. So many of them may hold it `at_once`.
+pub(crate) async fn run(
+    bench: &Bench,
+    mut workers: Vec<Worker>,
+    span: Duration,
+    at_once: usize,
+) -> Outcome<Run> {
     let window = Window::soon(bench.span(span));
     for worker in &mut workers {
         worker.go(window).await?;
     }
     let work = bench.server.work_in(window).await?;
 
-    let mut holds: Vec<Hold> = Vec::new();
+    let mut holds = Vec::new();
     let mut turns = Vec::new();
     for worker in &mut workers {
         // For each client how many holds it had, then their beginnings and ends.
@@ -231,23 +243,22 @@ pub(crate) async fn run(bench: &Bench, mut workers: Vec<Worker>, span: Duration)
                 let (Some(from), Some(until)) = (report.next(), report.next()) else {
                     return Err("a worker's report is too short".into());
                 };
-                holds.push((Duration::from_nanos(from), Duration::from_nanos(until)));
+                holds.push((from as f64 / 1e9, until as f64 / 1e9));
             }
         }
     }
-    holds.sort();
-    let mut hand_overs = Vec::new();
-    for pair in holds.windows(2) {
-        let gap = pair[1].0.checked_sub(pair[0].1);
-        let gap = gap.ok_or("two clients held the lock at the same time")?;
-        hand_overs.push(gap.as_secs_f64());
-    }
-    let (scripts, subscribing) = (work.calls(&SCRIPTS), work.calls(&SUBSCRIBING));
-    Ok(Run { hand_overs, turns, scripts, subscribing, seconds: window.seconds() })
+    Ok(Run {
+        hand_overs: hand_overs(&holds, at_once)?,
+        turns,
+        holds: holds.len(),
+        scripts: work.calls(&SCRIPTS),
+        subscribing: work.calls(&SUBSCRIBING),
+        seconds: window.seconds(),
+    })
 }
 
 pub(crate) const FOR_EVER_MS: &str = "0";
 const IMPATIENT_MS: &str = "3";
-const FLOOR_SPAN: Duration = Duration::from_millis(700);
+pub(crate) const FLOOR_SPAN: Duration = Duration::from_millis(700);
 /// The server counts each as one, whatever the number of its channels.
 const SUBSCRIBING: [&str; 4] = ["subscribe", "unsubscribe", "psubscribe", "punsubscribe"];

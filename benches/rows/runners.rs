@@ -16,7 +16,7 @@ pub(crate) const BY_HAND: &str = "relay-by-hand";
 pub(crate) const IN_ORDER: &str = "relay-in-order";
 
 /// A hold: from when until when.
-pub(crate) type Hold = (Duration, Duration);
+type Hold = (Duration, Duration);
 
 /// One of the processes, with one or more clients. Patience 0: for ever.
 pub(crate) async fn runner(
@@ -75,7 +75,7 @@ async fn take_turns(
     Ok(turns)
 }
 
-async fn hold(holds: bool) -> Outcome<Hold> {
+pub(crate) async fn hold(holds: bool) -> Outcome<Hold> {
     let held_at = clock::now();
     if holds {
         clock::hold().await?;
@@ -163,7 +163,7 @@ async fn report_all(mut runners: JoinSet<Outcome<Vec<Hold>>>) -> Outcome<()> {
     Ok(())
 }
 
-fn report(clients: &[Vec<Hold>]) {
+pub(crate) fn report(clients: &[Vec<Hold>]) {
     let mut figures = Vec::new();
     for turns in clients {
         figures.push(turns.len() as u128);
@@ -174,5 +174,5 @@ fn report(clients: &[Vec<Hold>]) {
     worker::report(figures);
 }
 
-const TURN_LIMIT: Duration = Duration::from_millis(50);
+pub(crate) const TURN_LIMIT: Duration = Duration::from_millis(50);
 const PATIENCE_S: u64 = 5;

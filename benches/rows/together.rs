@@ -101,9 +101,9 @@ pub(crate) async fn contender(url: &str, round: &str, process: u64) -> Outcome<(
     Ok(())
 }
 
-const PAIRS: u32 = 300;
+const PAIRS: u32 = 100;
 const PROCESSES: u64 = 16;
 const NAMES: usize = 8;
 const WANTED: usize = 3;
 const HELD: Duration = Duration::from_millis(1);
-const SPAN: Duration = Duration::from_secs(4);
+const SPAN: Duration = Duration::from_secs(2);

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::clock::Window;
-use crate::{Outcome, elections, held, processes, runners, together};
+use crate::{Outcome, elections, held, permits, processes, runners, together};
 
 /// The first argument of a worker.
 pub(crate) const COMMAND: &str = "worker";
@@ -100,6 +100,8 @@ pub(crate) async fn serve(order: &[String]) -> Outcome<()> {
         [together::TOGETHER, url, round, process] => {
             together::contender(url, round, process.parse()?).await
         }
+        [permits::OURS, url, name] => permits::contender(url, name).await,
+        [permits::BY_HAND, url, name, number] => permits::by_hand(url, name, number.parse()?).await,
         [held::OURS, url, name, locks] => held::ours(url, name, locks.parse()?).await,
         [held::BY_HAND, url, name, locks] => held::by_hand(url, name, locks.parse()?).await,
         _ => Err(format!("not an order for a worker: {order:?}").into()),
