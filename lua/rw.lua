@@ -25,7 +25,7 @@ local function is_foreign(id)
 end
 
 -- Returns a reader whose end has not come, and for how long it reads still; nil if there is none. With `foreign` it returns
--- one of another library if there is any: those have to be listened to.
+-- one of another library if there is any: those have to be listened to; else the one that other servers name, too.
 local function live_reader(foreign)
   local fields = redis.call('HRANDFIELD', KEYS[1], 100000, 'WITHVALUES')
   local id, left
@@ -38,7 +38,9 @@ local function live_reader(foreign)
           if not foreign or is_foreign(field) then
             return field, pttl
           end
-          id, left = field, pttl
+          if not id or field < id then
+            id, left = field, pttl
+          end
           break
         end
       end

@@ -26,11 +26,6 @@ use crate::text::shortened;
 
 /// What a handle asks of the servers besides acquiring.
 pub(super) trait Inspect: Kind {
-    /// Returns the name of the kind, and why it works on one server only, if that is so.
-    fn one_server_only(&self) -> Option<(&'static str, &'static str)> {
-        None
-    }
-
     /// Asks for all that a server knows about the lock.
     fn status(&self) -> Call;
 
@@ -240,10 +235,7 @@ impl Handle {
         let read = |reply: &Reply| self.lock.read_status(reply, nodes == 1);
         let agree = |replies: &[&Reply]| {
             let answers: Vec<_> = replies.iter().filter_map(|reply| read(reply)).collect();
-            let same = |one: &LockStatus| {
-                answers.iter().filter(|other| other.holder == one.holder).count()
-            };
-            answers.iter().any(|answer| same(answer) >= majority)
+            LockStatus::is_settled(&answers, majority)
         };
         let mut answers = Vec::new();
         for reply in &self.ask(self.lock.status(), agree).await?.replies {
@@ -296,13 +288,7 @@ impl Handle {
     }
 
     fn check_name(&self) -> Result<(), Error> {
-        check_name(&self.engine, self.name())?;
-        match self.lock.one_server_only() {
-            Some((what, why)) if self.engine.config.deployment.is_quorum() => {
-                Err(Error::SingleServerOnly { what, why })
-            }
-            _ => Ok(()),
-        }
+        check_name(&self.engine, self.name())
     }
 
     pub(super) fn quorum(&self) -> Arc<Quorum> {

@@ -204,13 +204,6 @@ impl Kind for Side {
 }
 
 impl Inspect for Side {
-    fn one_server_only(&self) -> Option<(&'static str, &'static str)> {
-        Some((
-            "a read-write lock",
-            "several servers have no queue in which a writer is before new readers",
-        ))
-    }
-
     fn status(&self) -> Call {
         let args = vec![
             Arg::Text(self.channel.clone()),

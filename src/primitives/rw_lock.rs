@@ -26,8 +26,8 @@ use crate::owner::Owner;
 /// [`handoff_window`](crate::ClientBuilder::handoff_window); then one request asks for all of them whether somebody else
 /// waits.
 ///
-/// With [several servers](crate::ClientBuilder::nodes), all calls fail with [`Error::SingleServerOnly`]: they have no queue in
-/// which a writer is before new readers.
+/// With [several servers](crate::ClientBuilder::nodes), each reader and each writer needs a majority of them. They share no
+/// order, so a writer waits for a moment in which nobody reads, however many new readers come meanwhile.
 ///
 /// **Nesting.** An owner that writes may also read and write: its guards are guards of the same hold, and the lock stays
 /// locked for writing until the last of them is gone. An owner that reads may read again, even if a writer waits. It cannot
@@ -290,7 +290,8 @@ impl RwLock {
     }
 
     /// Asks the servers who holds the lock, and who waits for it. While it is held for reading,
-    /// [`readers`](LockStatus::readers) lists a holder for each client that reads, and `holder` is one of them.
+    /// [`readers`](LockStatus::readers) lists a holder for each client that reads, and `holder` is one of them. Over several
+    /// servers, a client reads if a majority lists it.
     ///
     /// # Errors
     ///

@@ -47,14 +47,26 @@ impl LockStatus {
         answers.sort_by_key(|answer| {
             std::cmp::Reverse((answer.remaining.is_none(), answer.remaining))
         });
-        let deciding = answers.iter().find_map(|answer| {
-            let holder = answer.holder.as_ref()?;
-            let is_same =
-                |other: &&Self| other.holder.as_ref().is_some_and(|it| it.is_one_with(holder));
-            answers.iter().filter(is_same).nth(majority - 1)
-        });
+        let readers = Self::readers_of_majority(&answers, majority);
+        let deciding = match readers.first() {
+            // Some nodes may name others first, who have no majority.
+            Some(first) => {
+                let reads = |answer: &&Self| answer.readers.contains(first);
+                answers.iter().filter(reads).nth(majority - 1)
+            }
+            None => answers.iter().find_map(|answer| {
+                let holder = answer.holder.as_ref()?;
+                let is_same =
+                    |other: &&Self| other.holder.as_ref().is_some_and(|it| it.is_one_with(holder));
+                answers.iter().filter(is_same).nth(majority - 1)
+            }),
+        };
         match deciding {
-            Some(deciding) => Self { last_token, waiting_clients, ..deciding.clone() },
+            Some(deciding) => {
+                let holder = readers.first().or(deciding.holder.as_ref()).cloned();
+                let deciding = deciding.clone();
+                Self { holder, readers, last_token, waiting_clients, ..deciding }
+            }
             None => Self {
                 name: name.clone(),
                 holder: None,
@@ -67,5 +79,25 @@ impl LockStatus {
                 readers: Vec::new(),
             },
         }
+    }
+
+    /// Returns true if no further answer can change what comes out, as far as nodes agree.
+    pub(super) fn is_settled(answers: &[Self], majority: usize) -> bool {
+        let readers = Self::readers_of_majority(answers, majority);
+        let same = |one: &Self| answers.iter().filter(|other| other.holder == one.holder).count();
+        answers.iter().any(|answer| same(answer) >= majority)
+            && answers.iter().flat_map(|answer| &answer.readers).all(|it| readers.contains(it))
+    }
+
+    /// Returns those whom a majority lists as readers.
+    fn readers_of_majority(answers: &[Self], majority: usize) -> Vec<Holder> {
+        let listed = |one: &&Holder| {
+            answers.iter().filter(|answer| answer.readers.contains(one)).count() >= majority
+        };
+        let all = answers.iter().flat_map(|answer| &answer.readers);
+        let mut readers: Vec<Holder> = all.filter(listed).cloned().collect();
+        readers.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+        readers.dedup();
+        readers
     }
 }

@@ -15,6 +15,7 @@ mod pairs;
 mod refusals;
 mod renewal;
 mod restarts;
+mod rw_lock;
 mod stragglers;
 mod tokens;
 mod waiting;

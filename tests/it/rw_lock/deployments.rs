@@ -1,24 +1,8 @@
-//! On a cluster, and not over several masters.
+//! On a cluster. Over several masters: `quorum/rw_lock.rs`.
 
-use leasehold::{Client, Error};
+use leasehold::Client;
 
-use crate::{
-    checks::soon,
-    support::{Cluster, Server},
-};
-
-#[tokio::test]
-async fn over_three_masters_there_is_none() {
-    let servers = [Server::start().await, Server::start().await, Server::start().await];
-    let urls: Vec<String> = servers.iter().map(Server::url).collect();
-    let client = Client::builder().nodes(&urls).connect().await.expect("connected");
-    let lock = client.rw_lock("n");
-    let refused = |error: Error| matches!(error, Error::SingleServerOnly { .. });
-    assert!(lock.read().await.is_err_and(refused) && lock.try_read().await.is_err_and(refused));
-    assert!(lock.write().await.is_err_and(refused) && lock.try_write().await.is_err_and(refused));
-    assert!(lock.status().await.is_err_and(refused));
-    assert!(lock.force_unlock().await.is_err_and(refused));
-}
+use crate::{checks::soon, support::Cluster};
 
 #[tokio::test]
 async fn on_a_cluster_a_writer_is_alone() {
