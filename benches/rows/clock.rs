@@ -18,7 +18,12 @@ pub(crate) async fn wait_until(at: Duration) {
 /// Holds a lock for about a millisecond, on a thread: timers of async code only know whole ones. How long
 /// it was in truth is for the caller to measure.
 pub(crate) async fn hold() -> crate::Outcome<()> {
-    Ok(tokio::task::spawn_blocking(|| std::thread::sleep(HOLD)).await?)
+    hold_for(HOLD).await
+}
+
+/// The same for about so long.
+pub(crate) async fn hold_for(span: Duration) -> crate::Outcome<()> {
+    Ok(tokio::task::spawn_blocking(move || std::thread::sleep(span)).await?)
 }
 
 /// Holds a lock for a millisecond without leaving the processor.

@@ -70,8 +70,8 @@ pub(crate) async fn contender(url: &str, name: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// One of the processes of the floor. The turns go round, and one may begin once all but one of the permits' number of the
-/// turns before it have ended; everybody hears of each end.
+/// One of the processes of the floor. The turns go round, and everybody hears of each that ends: as many as there are permits
+/// may have begun and not ended.
 pub(crate) async fn by_hand(url: &str, name: &str, number: usize) -> Outcome<()> {
     let mut subscriber = redis::Client::open(url)?.get_async_pubsub().await?;
     subscriber.subscribe(permit_channel(name)).await?;

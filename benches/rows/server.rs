@@ -23,7 +23,7 @@ pub(crate) struct Server {
 }
 
 /// What the server has done since its start, or between two moments.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Work {
     /// Processor time of all its threads, in seconds: commands, network and messages.
     pub(crate) cpu: f64,

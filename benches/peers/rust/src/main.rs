@@ -11,6 +11,9 @@ mod clock;
 #[path = "../../../rows/figures.rs"]
 #[allow(dead_code)]
 mod figures;
+#[path = "../../../rows/holds.rs"]
+mod holds;
+mod kinds;
 mod locks;
 #[path = "../../../rows/machine.rs"]
 mod machine;
@@ -21,6 +24,7 @@ mod run;
 #[path = "../../../rows/server.rs"]
 #[allow(dead_code)]
 mod server;
+mod sharing;
 mod table;
 mod work;
 mod worker;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::Outcome;
 use crate::cell::{Bench, Row};
+use crate::kinds::{self, Kinds};
 use crate::machine::machine;
 use crate::mixed::{self, Together};
 use crate::peer::{Peer, Program};
@@ -52,6 +53,7 @@ pub(crate) async fn bench(settings: &Settings) -> Outcome<()> {
     let mut bench = Bench { server, workers, quick: settings.quick };
     let mut table = Table::default();
     let mut together = Together::default();
+    let mut kinds = Kinds::default();
     eprintln!("starting the workers");
     for program in Program::ALL {
         bench.workers.need(program, Row::most_processes()).await?;
@@ -60,6 +62,7 @@ pub(crate) async fn bench(settings: &Settings) -> Outcome<()> {
         // Java once through all rows, so that their code is compiled too. Its figures are not kept.
         let java = Peer::ALL.into_iter().filter(|peer| peer.program() == Program::Java).collect();
         round(&mut bench, &mut Table::default(), 0, java, began_at).await;
+        kinds::round(&mut bench, &mut Kinds::default(), &[Program::Java], 0).await;
     }
     let mut rounds = 0;
     let mut longest = Duration::ZERO;
@@ -71,6 +74,7 @@ pub(crate) async fn bench(settings: &Settings) -> Outcome<()> {
         peers.rotate_left(rounds as usize % Peer::ALL.len());
         round(&mut bench, &mut table, rounds, peers, began_at).await;
         mixed::round(&mut bench, &mut together, rounds).await;
+        kinds::round(&mut bench, &mut kinds, &kinds::COMPARED, rounds).await;
         longest = longest.max(round_began_at.elapsed());
     }
     println!("{table}");
@@ -90,6 +94,7 @@ pub(crate) async fn bench(settings: &Settings) -> Outcome<()> {
         bench.workers.say()
     );
     println!("{together}");
+    println!("{kinds}");
     print!("{}", promises::text());
     Ok(())
 }

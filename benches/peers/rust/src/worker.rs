@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use crate::clock::{self, Window};
 use crate::locks::{Clients, Lock, Rlock, Rslock};
 use crate::peer::Peer;
-use crate::{Outcome, work};
+use crate::{Outcome, sharing, work};
 
 /// Our lock by a fair handle, which has no column of its own.
 pub(crate) const FAIR: &str = "leasehold-fair";
@@ -79,6 +79,17 @@ impl Worker {
             return work::floor(&self.url, window).await;
         } else if row == "nested" && is(Peer::Leasehold) {
             return work::nested(&clients.leasehold, name, window).await;
+        }
+        let ours = &clients.leasehold;
+        match row {
+            "read" => return sharing::readers(&ours.rw_lock(name), tasks, window).await,
+            "write" => return sharing::writer(&ours.rw_lock(name), window).await,
+            "permits" => {
+                // The number is that of the permits.
+                let semaphore = ours.semaphore(name).with_permits(tasks.try_into()?);
+                return sharing::permits(&semaphore, window).await;
+            }
+            _ => {}
         }
         if is(Peer::Leasehold) {
             locked(row, |name| clients.leasehold.mutex(name), name, tasks, window).await

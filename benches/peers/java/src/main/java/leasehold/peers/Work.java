@@ -8,6 +8,8 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.function.IntFunction;
 
+import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RScript;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
@@ -16,6 +18,8 @@ import org.redisson.client.codec.StringCodec;
 final class Work {
     private static final long HOLD = 1_000_000;
     private static final long QUEUEING_MS = 100;
+    private static final long READ_MS = 2;
+    private static final long BETWEEN_WRITES_MS = 50;
     private static final ExecutorService THREADS = Executors.newCachedThreadPool();
 
     private Work() {
@@ -121,6 +125,60 @@ final class Work {
             }
             long leftAt = System.nanoTime();
             lock.giveBack();
+            if (window.contains(heldAt)) {
+                turns.add(heldAt);
+                turns.add(leftAt);
+            }
+        }
+        return turns;
+    }
+
+    static List<Long> readers(RLock lock, int readers, Window window) throws Exception {
+        List<Future<Long>> running = new ArrayList<>();
+        for (int reader = 0; reader < readers; reader++) {
+            running.add(THREADS.submit(() -> {
+                long reads = 0;
+                while (System.nanoTime() < window.until()) {
+                    lock.lock();
+                    reads += window.contains(System.nanoTime()) ? 1 : 0;
+                    Thread.sleep(READ_MS);
+                    lock.unlock();
+                }
+                return reads;
+            }));
+        }
+        List<Long> counts = new ArrayList<>();
+        for (Future<Long> reads : running) {
+            counts.add(reads.get());
+        }
+        return counts;
+    }
+
+    static List<Long> writer(RLock lock, Window window) throws InterruptedException {
+        List<Long> writes = new ArrayList<>();
+        while (System.nanoTime() < window.until()) {
+            long askedAt = System.nanoTime();
+            lock.lock();
+            long heldAt = System.nanoTime();
+            Thread.sleep(HOLD / 1_000_000);
+            lock.unlock();
+            if (heldAt >= window.from()) {
+                writes.add(askedAt);
+                writes.add(heldAt);
+            }
+            Thread.sleep(BETWEEN_WRITES_MS);
+        }
+        return writes;
+    }
+
+    static List<Long> permits(RPermitExpirableSemaphore semaphore, Window window) throws InterruptedException {
+        List<Long> turns = new ArrayList<>();
+        while (System.nanoTime() < window.until()) {
+            String permit = semaphore.acquire();
+            long heldAt = System.nanoTime();
+            Thread.sleep(HOLD / 1_000_000);
+            long leftAt = System.nanoTime();
+            semaphore.release(permit);
             if (window.contains(heldAt)) {
                 turns.add(heldAt);
                 turns.add(leftAt);

@@ -11,6 +11,7 @@ import java.util.stream.Collectors;
 import org.redisson.Redisson;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
@@ -60,8 +61,25 @@ public final class Worker {
         String name = order[2];
         int tasks = Integer.parseInt(order[3]);
         Window window = new Window(Long.parseLong(order[4]), Long.parseLong(order[5]));
-        Lock lock = lock(order[1], name);
         switch (order[0]) {
+            case "read":
+                return Work.readers(redisson.getReadWriteLock(name).readLock(), tasks, window);
+            case "write":
+                return Work.writer(redisson.getReadWriteLock(name).writeLock(), window);
+            case "permits": {
+                RPermitExpirableSemaphore semaphore = redisson.getPermitExpirableSemaphore(name);
+                semaphore.trySetPermits(tasks);
+                return Work.permits(semaphore, window);
+            }
+            default:
+                return locked(order[0], order[1], name, tasks, window);
+        }
+    }
+
+    private List<? extends Number> locked(String row, String kind, String name, int tasks, Window window)
+            throws Exception {
+        Lock lock = lock(kind, name);
+        switch (row) {
             case "pairs":
                 return Work.pairs(lock, window);
             case "nested":
@@ -71,7 +89,7 @@ public final class Worker {
             case "crowd":
                 return Work.rush(task -> lock, tasks, window);
             case "own":
-                return Work.rush(task -> lock(order[1], name + ":" + task), tasks, window);
+                return Work.rush(task -> lock(kind, name + ":" + task), tasks, window);
             case "drain":
                 return Work.drain(lock, tasks, window);
             case "relay":
@@ -79,7 +97,7 @@ public final class Worker {
             case "empty":
                 return Work.relay(lock, window, false);
             default:
-                throw new IllegalArgumentException("not a row: " + order[0]);
+                throw new IllegalArgumentException("not a row: " + row);
         }
     }
 
