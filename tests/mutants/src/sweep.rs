@@ -117,19 +117,35 @@ fn outcome(mutant: usize, tests: &[Test<'_>], budget: Duration) -> &'static str 
 /// Whether one of these tests fails because of the mutant. On a busy machine some fail now and then: so it must fail again
 /// alone, and pass without the mutant right afterwards.
 fn fails(mutant: usize, batch: &[&Test<'_>]) -> bool {
-    fails_together(mutant, batch)
-        && batch.iter().any(|test| {
-            let alone = std::slice::from_ref(test);
-            fails_together(mutant, alone) && !fails_together(NONE, alone)
-        })
+    let Err(said) = together(mutant, batch) else { return false };
+    let failed = |test: &&&Test<'_>| said.contains(&format!("test {} ... FAILED\n", test.name));
+    let mut suspects: Vec<&Test<'_>> = batch.iter().filter(failed).copied().collect();
+    if suspects.is_empty() {
+        // It hung, or ended in the middle.
+        suspects = batch.to_vec();
+    }
+    suspects.iter().any(|test| {
+        let alone = std::slice::from_ref(test);
+        together(mutant, alone).is_err() && together(NONE, alone).is_ok()
+    })
 }
 
-fn fails_together(mutant: usize, batch: &[&Test<'_>]) -> bool {
+/// Runs these tests in one process. If they do not all pass, returns what it said.
+fn together(mutant: usize, batch: &[&Test<'_>]) -> Result<(), String> {
     let names: Vec<&str> = batch.iter().map(|test| &*test.name).collect();
     let mut command = command(batch[0].binary, &names);
     command.env("LEASEHOLD_MUTANT", mutant.to_string());
+    let output = std::env::temp_dir().join(format!(
+        "leasehold-mutants-{}-{:?}",
+        std::process::id(),
+        thread::current().id()
+    ));
+    command.stdout(fs::File::create(&output).expect("a file"));
     let usual: Duration = batch.iter().map(|test| test.took).sum();
-    !passes(command, usual * 3 + Duration::from_secs(10))
+    let passed = passes(command, usual * 3 + Duration::from_secs(10));
+    let said = fs::read_to_string(&output).unwrap_or_default();
+    let _ = fs::remove_file(&output);
+    if passed { Ok(()) } else { Err(said) }
 }
 
 fn command(binary: &str, names: &[&str]) -> Command {
