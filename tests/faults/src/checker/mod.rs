@@ -148,7 +148,7 @@ impl<'a> View<'a> {
                 What::Healed { number } => {
                     let begun = |fault: &&mut Fault<'_>| fault.number == *number;
                     if let Some(fault) = view.faults.iter_mut().find(begun) {
-                        fault.to = event.at;
+                        fault.to = event.at + lingers(fault.kind, setting);
                     }
                 }
                 _ => {}
@@ -197,6 +197,21 @@ impl<'a> View<'a> {
         events.and_then(|events| events.last()).map_or(0, |event| event.at)
     }
 }
+
+/// For how long clients may feel a fault after it is healed, in nanoseconds. New connections are as before, but a subscription
+/// that is over for the server only is found at the next check at the latest, and made again after a pause.
+fn lingers(kind: &str, setting: &Setting) -> u64 {
+    match kind {
+        "half-closed" => {
+            nanos(CHECKED_EVERY + setting.response_timeout + LONGEST_PAUSE + setting.slack)
+        }
+        _ => 0,
+    }
+}
+
+/// How often a client checks its subscriptions.
+const CHECKED_EVERY: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// How much time some spans cover together.
 fn covered(mut spans: Vec<(u64, u64)>) -> u64 {

@@ -184,6 +184,21 @@ fn l2_a_release_that_wakes_nobody() {
     waits().granted("b", 400, 1, 9).breaks("L2");
 }
 
+/// The server's messages for it are lost until it has found that.
+#[test]
+fn l2_a_client_whose_subscription_is_over_for_the_server_only_need_not_be_woken_yet() {
+    let waits = |at| {
+        Made::default()
+            .fault(1, "half-closed", 10, 20)
+            .takes("a", at, 1, 5)
+            .asked("b", at + 5, 1, How::Lock, None)
+            .gives_back("a", at + 300, 1)
+            .granted("b", at + 400, 1, 9)
+    };
+    waits(3000).passes(&["S1"]);
+    waits(8000).breaks("L2");
+}
+
 #[test]
 fn l2_who_gives_up_need_not_be_woken() {
     Made::default()
