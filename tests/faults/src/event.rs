@@ -14,20 +14,21 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum What {
-    /// A call for a lock is about to be made. `owner` is unique in its process.
+    /// A call for a lock, or for several at once, is about to be made. `owner` is unique in its process.
     Asked {
         op: u64,
-        lock: String,
+        locks: Vec<String>,
         owner: u64,
         how: How,
+        share: Share,
         wait_ms: Option<u64>,
     },
-    /// It gave a guard. The hold ends between `until` and `latest` if nothing renews it: its deadline was read
-    /// between two readings of the clock.
+    /// It gave a guard of these locks, each with its token. The hold ends between `until` and `latest` if nothing renews it:
+    /// its deadline was read between two readings of the clock.
     Granted {
         op: u64,
         id: String,
-        token: u64,
+        tokens: Vec<(String, u64)>,
         count: u32,
         ttl_ms: u64,
         until: u64,
@@ -70,6 +71,11 @@ pub enum What {
         number: u64,
         accepted: bool,
         held: bool,
+    },
+    /// Who observes an election is told who leads.
+    Shown {
+        op: u64,
+        term: u64,
     },
     /// How deep the hold of `op` is here, and how deep the servers say that it is.
     Counted {
@@ -131,11 +137,35 @@ pub enum What {
         key: String,
         field: Option<String>,
     },
-    /// A lock's key is still there after everything has ended.
+    /// A key of a lock is still there after everything has ended.
     Left {
         node: usize,
         key: String,
     },
+    /// What a server has of a semaphore after everything has ended: how many permits are left, how many of those that are out
+    /// will come back when somebody asks, since their leases have ended, and how many will not.
+    Pool {
+        node: usize,
+        lock: String,
+        left: i64,
+        ended: i64,
+        out: i64,
+    },
+}
+
+/// With whom something is held.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Share {
+    /// With nobody.
+    #[default]
+    Alone,
+    /// With other readers. Its token is that of the writer before it.
+    Reads,
+    /// With as many as there are permits for. It has no token: 0.
+    Permits { weight: u32, all: u32 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,8 +177,16 @@ pub enum How {
     TryLockFor,
     Run,
     Reenter,
+    /// Several locks at once.
+    Several,
+    /// A writer becomes a reader.
+    Downgrade,
+    /// Looks who leads, and holds nothing.
+    Observe,
     Unlock,
     Drop,
+    /// A permit that comes back at the end of its lease.
+    Spend,
 }
 
 /// Why a call gave no guard.
@@ -160,6 +198,8 @@ pub enum Why {
     Unavailable,
     Denied,
     Lost,
+    /// This kind of lock works on one server only.
+    OneServerOnly,
     /// The future was dropped.
     Dropped,
     /// An error that no call may give here.

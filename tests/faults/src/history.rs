@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use crate::event::{Event, How, Outcome, What, Why};
+use crate::event::{Event, How, Outcome, Share, What, Why};
 
 /// The events of each process, in its order.
 #[derive(Clone, Debug, Default)]
@@ -14,14 +14,15 @@ pub struct History {
     pub processes: BTreeMap<String, Vec<Event>>,
 }
 
-/// A call for a lock.
+/// A call for a lock, or for several at once.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub process: String,
     pub op: u64,
-    pub lock: String,
+    pub locks: Vec<String>,
     pub owner: u64,
     pub how: How,
+    pub share: Share,
     pub wait_ms: Option<u64>,
     pub asked_at: u64,
     /// `None`: it was still waiting at the end of its journal.
@@ -34,7 +35,8 @@ pub struct Call {
 #[derive(Clone, Debug)]
 pub struct Grant {
     pub id: String,
-    pub token: u64,
+    /// The locks, each with its token.
+    pub tokens: Vec<(String, u64)>,
     pub count: u32,
     pub ttl_ms: u64,
     pub granted_at: u64,
@@ -50,6 +52,7 @@ pub struct Grant {
 #[derive(Clone, Debug)]
 pub struct Hold {
     pub lock: String,
+    pub share: Share,
     pub token: u64,
     pub process: String,
     pub owner: u64,
@@ -107,38 +110,19 @@ impl History {
 
     /// All holds, in the order of their granting.
     pub fn holds(calls: &[Call]) -> Vec<Hold> {
-        let mut holds: BTreeMap<(&str, u64, &str, u64), Hold> = BTreeMap::new();
+        let mut holds: BTreeMap<_, Hold> = BTreeMap::new();
         for (index, call) in calls.iter().enumerate() {
             let Some(grant) = &call.granted else { continue };
-            let key = (&*call.lock, grant.token, &*call.process, call.owner);
-            let hold = holds.entry(key).or_insert_with(|| Hold {
-                lock: call.lock.clone(),
-                token: grant.token,
-                process: call.process.clone(),
-                owner: call.owner,
-                id: grant.id.clone(),
-                ttl_ms: grant.ttl_ms,
-                granted_at: grant.granted_at,
-                ends_at: 0,
-                until: 0,
-                latest: 0,
-                released_at: None,
-                lost_at: None,
-                calls: Vec::new(),
-            });
-            hold.granted_at = hold.granted_at.min(grant.granted_at);
-            hold.until = hold.until.max(grant.until);
-            hold.latest = hold.latest.max(grant.latest);
-            hold.ttl_ms = hold.ttl_ms.max(grant.ttl_ms);
-            if let Some((at, ..)) = grant.lost {
-                hold.lost_at = Some(hold.lost_at.map_or(at, |first| first.min(at)));
+            for (lock, token) in &grant.tokens {
+                let key = (lock, *token, &call.process, call.owner, call.share);
+                let hold = holds.entry(key).or_insert_with(|| Hold::of(call, grant, lock, *token));
+                hold.add(index, grant);
             }
-            hold.calls.push(index);
         }
         let mut holds: Vec<Hold> = holds.into_values().collect();
         for hold in &mut holds {
             let guards = || hold.calls.iter().filter_map(|call| calls[*call].granted.as_ref());
-            let open = guards().any(|guard| guard.releasing.is_none());
+            let open = guards().any(|guard| guard.is_out());
             let last = guards().filter_map(|guard| guard.releasing.as_ref()).map(|(at, ..)| *at);
             hold.released_at = if open { None } else { last.max() };
             let ends = [Some(hold.until), hold.released_at, hold.lost_at];
@@ -149,16 +133,75 @@ impl History {
     }
 }
 
+impl Call {
+    /// Whether it is for this lock, alone or with others.
+    pub fn is_for(&self, lock: &str) -> bool {
+        self.locks.iter().any(|asked| asked == lock)
+    }
+
+    /// Whether another one is for one of its locks.
+    pub fn is_for_one_of(&self, other: &Self) -> bool {
+        self.locks.iter().any(|lock| other.is_for(lock))
+    }
+}
+
+impl Grant {
+    /// Whether nobody has given back what it has. Spent permits come back by themselves.
+    fn is_out(&self) -> bool {
+        self.releasing.is_none_or(|(_, how, _)| how == How::Spend)
+    }
+}
+
+impl Hold {
+    /// The hold that a grant begins, without its guards.
+    fn of(call: &Call, grant: &Grant, lock: &str, token: u64) -> Self {
+        Self {
+            lock: lock.to_owned(),
+            share: call.share,
+            token,
+            process: call.process.clone(),
+            owner: call.owner,
+            id: grant.id.clone(),
+            ttl_ms: grant.ttl_ms,
+            granted_at: grant.granted_at,
+            ends_at: 0,
+            until: 0,
+            latest: 0,
+            released_at: None,
+            lost_at: None,
+            calls: Vec::new(),
+        }
+    }
+
+    /// Adds the guard of call number `index`.
+    fn add(&mut self, index: usize, grant: &Grant) {
+        self.granted_at = self.granted_at.min(grant.granted_at);
+        self.until = self.until.max(grant.until);
+        self.latest = self.latest.max(grant.latest);
+        self.ttl_ms = self.ttl_ms.max(grant.ttl_ms);
+        if let Some((at, ..)) = grant.lost {
+            self.lost_at = Some(self.lost_at.map_or(at, |first| first.min(at)));
+        }
+        self.calls.push(index);
+    }
+
+    /// Whether it was still held when its owner got it.
+    pub fn was_held(&self) -> bool {
+        self.until > self.granted_at
+    }
+}
+
 fn add(calls: &mut Vec<Call>, by_op: &mut HashMap<u64, usize>, process: &str, event: &Event) {
     let at = event.at;
-    if let What::Asked { op, lock, owner, how, wait_ms } = &event.what {
+    if let What::Asked { op, locks, owner, how, share, wait_ms } = &event.what {
         by_op.insert(*op, calls.len());
         calls.push(Call {
             process: process.to_owned(),
             op: *op,
-            lock: lock.clone(),
+            locks: locks.clone(),
             owner: *owner,
             how: *how,
+            share: *share,
             wait_ms: *wait_ms,
             asked_at: at,
             ended_at: None,
@@ -174,11 +217,11 @@ fn add(calls: &mut Vec<Call>, by_op: &mut HashMap<u64, usize>, process: &str, ev
         call.ended_at = Some(at);
         call.refused = Some((*why, holder.clone()));
     }
-    if let What::Granted { id, token, count, ttl_ms, until, latest, .. } = &event.what {
+    if let What::Granted { id, tokens, count, ttl_ms, until, latest, .. } = &event.what {
         call.ended_at = Some(at);
         call.granted = Some(Grant {
             id: id.clone(),
-            token: *token,
+            tokens: tokens.clone(),
             count: *count,
             ttl_ms: *ttl_ms,
             granted_at: at,
@@ -222,6 +265,7 @@ impl What {
             | Self::Released { op, .. }
             | Self::Lost { op, .. }
             | Self::Wrote { op, .. }
+            | Self::Shown { op, .. }
             | Self::Counted { op, .. } => Some(*op),
             _ => None,
         }

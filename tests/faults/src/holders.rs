@@ -4,18 +4,32 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::scene::{LOCKS, Scene};
+use crate::{
+    clock::Chance,
+    locks::{self, ALL, SEMAPHORE},
+    scene::Scene,
+};
 
-/// The place of the contender that holds the lock which most want.
-pub(crate) async fn holder(scene: &Scene) -> Option<usize> {
-    place(scene, &lease(scene, LOCKS[0]).await?)
+/// The place of a contender that holds something.
+pub(crate) async fn holder(scene: &Scene, chance: &mut Chance) -> Option<usize> {
+    let mut names = ALL;
+    chance.shuffle(&mut names);
+    for lock in names {
+        if let Some(lease) = lease(scene, lock).await {
+            return place(scene, &lease);
+        }
+    }
+    None
 }
 
-/// The place of a contender whose lease has lasted for a while: most are over before a signal arrives.
-pub(crate) async fn lasting_holder(scene: &Scene) -> Option<usize> {
-    let mut before = LOCKS.map(|_| None);
+/// The place of a contender whose lease has lasted for a while: most are over before a signal arrives. The lock at place
+/// `first` is looked at before the others.
+pub(crate) async fn lasting_holder(scene: &Scene, first: usize) -> Option<usize> {
+    let mut names = ALL;
+    names.rotate_left(first % ALL.len());
+    let mut before = ALL.map(|_| None);
     loop {
-        for (lock, before) in LOCKS.iter().zip(&mut before) {
+        for (lock, before) in names.iter().zip(&mut before) {
             let now = lease(scene, lock).await;
             if let Some(lease) = now.as_deref().filter(|_| now == *before) {
                 return place(scene, lease);
@@ -26,12 +40,17 @@ pub(crate) async fn lasting_holder(scene: &Scene) -> Option<usize> {
     }
 }
 
-/// The lease that has a lock, as one server says.
+/// A lease that has a lock, or some of the permits, as one server says.
 pub(crate) async fn lease(scene: &Scene, lock: &str) -> Option<String> {
+    let ends = locks::ends_of_permits();
+    let words =
+        if lock == SEMAPHORE { vec!["ZRANGE", &ends, "-1", "-1"] } else { vec!["HKEYS", lock] };
     for node in scene.deployment.nodes.iter().rev() {
-        // In a cluster, one of them knows. (Before 6.2, no server has this command.)
-        let Ok(lease) = node.attempt(&["HRANDFIELD", lock]).await else { continue };
-        if let Ok(lease) = redis::from_redis_value(lease) {
+        // In a cluster, one of them knows.
+        let Ok(leases) = node.attempt(&words).await else { continue };
+        let leases = redis::from_redis_value::<Vec<String>>(leases).unwrap_or_default();
+        // A read-write lock has a field that is none.
+        if let Some(lease) = leases.into_iter().find(|field| field.contains(':')) {
             return Some(lease);
         }
     }

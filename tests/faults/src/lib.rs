@@ -1,9 +1,9 @@
 //! Contending processes on failing servers, and a checker of what they saw. See `README.md`.
 //!
 //! ```text
-//! clock event journal history   what is written down, and how it is read again
+//! locks clock event journal history   what is contended for, what is written down, and how it is read again
 //! checker/                      whether a history keeps what the library promises
-//! register stalls recorder      what contenders write to, and write down
+//! register stalls proof recorder   what contenders write to, and write down
 //! contender/                    a process that contends: tasks, or threads
 //! junction deployment           the servers of a round, and the network between them
 //! monitor scene                 what they run, and the contenders
@@ -23,8 +23,10 @@ pub mod history;
 mod holders;
 pub mod journal;
 mod junction;
+pub mod locks;
 pub mod monitor;
 mod nemesis;
+pub mod proof;
 pub mod recorder;
 pub mod register;
 mod replicated;

@@ -121,6 +121,12 @@ static SCRIPTS: LazyLock<Vec<(&str, &str, String)>> = LazyLock::new(|| {
         ("lock_renew", script!("lock_renew")),
         ("lock_release", script!("queue", "lock_release")),
         ("lock_reclaim", script!("lock_reclaim")),
+        ("rw_release", script!("rw", "rw_release")),
+        ("read_renew", script!("read_renew")),
+        ("rw_reclaim", script!("rw", "rw_reclaim")),
+        ("permit_release", script!("queue", "permits", "permit_release")),
+        ("permit_renew", script!("permit_renew")),
+        ("permit_reclaim", script!("queue", "permits", "permit_reclaim")),
     ];
     let known = |(name, body)| (name, body, redis::Script::new(body).get_hash().to_owned());
     each.into_iter().map(known).collect()

@@ -109,7 +109,7 @@ impl Kind {
         let span = chance.ms(200, scene.ttl.as_millis() as u64 * 3 / 2);
         let victim = match self {
             // Who holds a lock has most to lose.
-            Self::ContenderStopped => holder(scene).await,
+            Self::ContenderStopped => holder(scene, chance).await,
             _ => None,
         };
         let victim = victim.unwrap_or_else(|| any_contender(scene, chance));
@@ -328,8 +328,8 @@ fn any_contender(scene: &Scene, chance: &mut Chance) -> usize {
 
 /// SIGKILL for one that holds a lock, over and over: each time others have the time to take that lock.
 async fn kill_holders(scene: &Scene, instead: usize, number: u64) {
-    for _ in 0..KILLS {
-        let found = timeout(scene.ttl * 2, lasting_holder(scene)).await;
+    for kill in 0..KILLS {
+        let found = timeout(scene.ttl * 2, lasting_holder(scene, kill)).await;
         let victim = found.ok().flatten().unwrap_or(instead);
         scene.kill_contender(victim, number);
         sleep(scene.ttl * 3 / 2).await;
@@ -398,7 +398,7 @@ async fn again_and_again(node: &Node, span: Duration, words: &[&str]) {
 
 const WRITTEN_THROUGH: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 /// What a user may lose, and how it is given back.
-const RIGHTS: [(&str, &str); 12] = [
+const RIGHTS: [(&str, &str); 15] = [
     ("-evalsha", "+evalsha"),
     ("-pexpire", "+pexpire"),
     ("-hset", "+hset"),
@@ -409,6 +409,9 @@ const RIGHTS: [(&str, &str); 12] = [
     ("-hdel", "+hdel"),
     ("-publish", "+publish"),
     ("-subscribe", "+subscribe"),
+    ("-hget", "+hget"),
+    ("-zadd", "+zadd"),
+    ("-zrem", "+zrem"),
     ("resetkeys", "~*"),
     ("resetchannels", "&*"),
 ];

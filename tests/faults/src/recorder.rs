@@ -1,58 +1,39 @@
 //! What a contender writes down of its calls and guards.
 
+use std::fmt::Debug;
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
 };
 use std::time::Duration;
 
-use leasehold::{Error, Guard, LossReason, Lost, blocking};
+use leasehold::Error;
 use tokio::task::AbortHandle;
 
 use crate::{
     clock::{nanos, now},
-    event::{How, Outcome, What, Why},
+    event::{How, Outcome, Share, What, Why},
     journal::Journal,
+    proof::Proof,
     register::Register,
 };
 
-/// What guards of both clients tell.
-pub trait Proof {
-    fn name(&self) -> &str;
-    fn token(&self) -> u64;
-    fn is_held(&self) -> bool;
-    fn remaining(&self) -> Duration;
-    fn hold_count(&self) -> u32;
-    fn id(&self) -> String;
+/// A call that is about to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    pub locks: &'a [&'a str],
+    pub owner: u64,
+    pub how: How,
+    pub share: Share,
+    pub wait: Option<Duration>,
 }
 
-macro_rules! proof {
-    ($($generics:ident)? ; $guard:ty) => {
-        impl$(<$generics>)? Proof for $guard {
-            fn name(&self) -> &str {
-                <$guard>::name(self)
-            }
-            fn token(&self) -> u64 {
-                <$guard>::token(self)
-            }
-            fn is_held(&self) -> bool {
-                <$guard>::is_held(self)
-            }
-            fn remaining(&self) -> Duration {
-                <$guard>::remaining(self)
-            }
-            fn hold_count(&self) -> u32 {
-                <$guard>::hold_count(self)
-            }
-            fn id(&self) -> String {
-                <$guard>::holder(self).as_str().to_owned()
-            }
-        }
-    };
+/// A call that was written down.
+#[derive(Clone, Copy, Debug)]
+pub struct Op {
+    pub number: u64,
+    share: Share,
 }
-
-proof!(; Guard);
-proof!(O; blocking::Guard<O>);
 
 /// The journal of one process.
 #[derive(Clone, Debug)]
@@ -71,52 +52,65 @@ impl Recorder {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// A call is about to be made: its number.
-    pub fn asked(&self, lock: &str, owner: u64, how: How, wait: Option<Duration>) -> u64 {
-        let op = self.number();
+    /// A call for a mutex is about to be made.
+    pub fn asked(&self, lock: &str, owner: u64, how: How, wait: Option<Duration>) -> Op {
+        self.asked_for(Ask { locks: &[lock], owner, how, share: Share::Alone, wait })
+    }
+
+    pub fn asked_for(&self, ask: Ask<'_>) -> Op {
+        let Ask { locks, owner, how, share, wait } = ask;
+        let number = self.number();
+        let locks = locks.iter().map(|lock| (*lock).to_owned()).collect();
         let wait_ms = wait.map(|wait| wait.as_millis() as u64);
-        self.journal.write(What::Asked { op, lock: lock.to_owned(), owner, how, wait_ms });
-        op
+        self.journal.write(What::Asked { op: number, locks, owner, how, share, wait_ms });
+        Op { number, share }
     }
 
     /// It gave a guard.
-    pub fn granted(&self, op: u64, guard: &impl Proof, ttl: Duration) -> Watched {
+    pub fn granted(&self, op: Op, guard: &impl Proof, ttl: Duration) -> Watched {
         let at = now();
+        let Op { number: op, share } = op;
         let (until, latest) = deadline(guard).unwrap_or((at, at));
         self.journal.write_at(
             at,
             What::Granted {
                 op,
                 id: guard.id(),
-                token: guard.token(),
+                tokens: guard.tokens(),
                 count: guard.hold_count(),
                 ttl_ms: ttl.as_millis() as u64,
                 until,
                 latest,
             },
         );
-        Watched { recorder: self.clone(), op, until, alarm: None }
+        Watched { recorder: self.clone(), op, share, until, alarm: None }
     }
 
-    pub fn refused(&self, op: u64, error: &Error) -> Why {
+    pub fn refused(&self, op: Op, error: &Error) -> Why {
         let (why, holder) = match error {
             Error::Timeout { holder, .. } => (Why::Held, Some(holder.as_str().to_owned())),
             Error::Unavailable { .. } => (Why::Unavailable, None),
             Error::Denied { .. } => (Why::Denied, None),
             Error::Lost { .. } => (Why::Lost, None),
+            Error::SingleServerOnly { .. } => (Why::OneServerOnly, None),
             other => (Why::Unexpected, Some(other.to_string())),
         };
-        self.journal.write(What::Refused { op, why, holder });
+        self.journal.write(What::Refused { op: op.number, why, holder });
         why
     }
 
     /// `None` instead of a guard.
-    pub fn held(&self, op: u64) {
-        self.journal.write(What::Refused { op, why: Why::Held, holder: None });
+    pub fn held(&self, op: Op) {
+        self.journal.write(What::Refused { op: op.number, why: Why::Held, holder: None });
     }
 
-    pub fn dropped(&self, op: u64) {
-        self.journal.write(What::Refused { op, why: Why::Dropped, holder: None });
+    pub fn dropped(&self, op: Op) {
+        self.journal.write(What::Refused { op: op.number, why: Why::Dropped, holder: None });
+    }
+
+    /// An election's observer is told who leads.
+    pub fn shown(&self, op: Op, term: u64) {
+        self.journal.write(What::Shown { op: op.number, term });
     }
 }
 
@@ -125,6 +119,7 @@ impl Recorder {
 pub struct Watched {
     recorder: Recorder,
     pub op: u64,
+    share: Share,
     until: u64,
     /// The task that waits for the loss.
     alarm: Option<AbortHandle>,
@@ -145,18 +140,23 @@ impl Watched {
         }
     }
 
-    /// Writes to the resource, as a holder does.
+    /// Writes to the resource of each lock, as its only holder does.
     pub fn write(&self, guard: &impl Proof, register: &Register) {
-        let (op, token, lock) = (self.op, guard.token(), guard.name().to_owned());
-        let before = guard.is_held();
-        let written = register.write(&lock, token).expect("the register can be written");
-        let held = before && guard.is_held();
-        let (number, accepted) = (written.number, written.accepted);
-        self.recorder.journal.write(What::Wrote { op, lock, token, number, accepted, held });
+        let tokens = if self.share == Share::Alone { guard.tokens() } else { Vec::new() };
+        for (lock, token) in tokens {
+            let before = guard.is_held();
+            let written = register.write(&lock, token).expect("the register can be written");
+            let held = before && guard.is_held();
+            let (op, number, accepted) = (self.op, written.number, written.accepted);
+            self.recorder.journal.write(What::Wrote { op, lock, token, number, accepted, held });
+        }
     }
 
     /// Writes down the loss when it is told, whatever the holder is busy with.
-    pub fn alarm(&mut self, lost: Lost) {
+    pub fn alarm<L>(&mut self, lost: L)
+    where
+        L: Future<Output: Debug> + Send + 'static,
+    {
         let (op, journal) = (self.op, self.recorder.journal.clone());
         let alarm = tokio::spawn(async move {
             let reason = format!("{:?}", lost.await);
@@ -166,7 +166,7 @@ impl Watched {
     }
 
     /// The holder was told of the loss, of which its guard must know.
-    pub fn lost(&self, guard: Option<&dyn Proof>, reason: LossReason) {
+    pub fn lost(&self, guard: Option<&dyn Proof>, reason: impl Debug) {
         let at = now();
         let held = guard.is_some_and(|guard| guard.is_held());
         let reason = format!("{reason:?}");

@@ -247,7 +247,13 @@ async fn end(
     scene.note_what_is_left().await;
     drop(scene);
     let history = History::read(dir).expect("journals that were written whole");
-    let setting = Setting { nodes: layout.votes(), slack: SLACK, ttl, response_timeout: ttl / 3 };
+    let setting = Setting {
+        nodes: layout.votes(),
+        fails_over: layout.is_replicated(),
+        slack: SLACK,
+        ttl,
+        response_timeout: ttl / 3,
+    };
     let report = check(&history, &setting);
     (history, report, failed)
 }

@@ -18,6 +18,7 @@ use crate::{
     deployment::{Deployment, Layout, Node},
     event::What,
     journal::Journal,
+    locks::{self, SEMAPHORE},
     monitor, stalls,
 };
 use parking_lot::Mutex;
@@ -115,7 +116,6 @@ impl Scene {
             ttl: self.ttl,
             quarantine: self.quarantine,
             crowd: CROWD,
-            locks: LOCKS.map(str::to_owned).to_vec(),
         };
         let orders = serde_json::to_string(&orders).expect("plain data");
         let log = self.dir.join(format!("{}.stderr", slot.name));
@@ -173,22 +173,15 @@ impl Scene {
     /// What is still there of the locks, when everything has ended and every lease has had its time.
     pub(crate) async fn note_what_is_left(&self) {
         tokio::time::sleep(self.ttl * 2).await;
-        for lock in LOCKS {
-            let mut known = false;
-            for node in &self.deployment.nodes {
-                let exists = if self.deployment.layout == Layout::Cluster {
-                    // It may be on another one.
-                    node.attempt(&["EXISTS", lock]).await.unwrap_or(redis::Value::Nil)
-                } else {
-                    node.insist(&["EXISTS", lock]).await
-                };
-                known |= exists != redis::Value::Nil;
-                if exists == redis::Value::Int(1) {
-                    let (node, key) = (node.index, lock.to_owned());
-                    self.journal.write(What::Left { node, key });
-                }
+        for node in &self.deployment.nodes {
+            let keys = node.insist(&["KEYS", "*"]).await;
+            let keys: Vec<String> = redis::from_redis_value(keys).expect("names of keys");
+            for key in keys.into_iter().filter(|key| !locks::stays(key)) {
+                self.journal.write(What::Left { node: node.index, key });
             }
-            assert!(known, "no server says whether {lock} is there");
+            if let Some(pool) = pool(node).await {
+                self.journal.write(pool);
+            }
         }
         self.over.store(true, Ordering::SeqCst);
     }
@@ -199,6 +192,21 @@ impl Scene {
             self.journal.write(What::Watched { node: node.index });
         }
     }
+}
+
+/// What a server has of the semaphore; `None`: nothing, or another one of its cluster has it.
+async fn pool(node: &Node) -> Option<What> {
+    let ends = locks::ends_of_permits();
+    let left = node.attempt(&["GET", SEMAPHORE]).await.ok()?;
+    let left = redis::from_redis_value::<Option<i64>>(left).expect("a number of permits")?;
+    let time = redis::from_redis_value::<(String, String)>(node.insist(&["TIME"]).await);
+    let now_ms = format!("{}000", time.expect("seconds and microseconds").0);
+    let count = async |from: &str, to: &str| {
+        let counted = node.insist(&["ZCOUNT", &ends, from, to]).await;
+        redis::from_redis_value::<i64>(counted).expect("a number of permits")
+    };
+    let (ended, out) = (count("-inf", &now_ms).await, count(&format!("({now_ms}"), "+inf").await);
+    Some(What::Pool { node: node.index, lock: SEMAPHORE.to_owned(), left, ended, out })
 }
 
 /// A program that is killed when this one ends, however that ends, where the system can do that. (It goes by the
@@ -278,7 +286,6 @@ const LONG_TTL: Duration = Duration::from_millis(4500);
 const GRACE: Duration = Duration::from_millis(6500);
 const CONTENDERS: usize = 3;
 /// Tasks or threads of each contender.
-const CROWD: usize = 3;
-pub(crate) const LOCKS: [&str; 4] = ["n0", "n1", "n2", "n3"];
+const CROWD: usize = 4;
 const TICK: Duration = Duration::from_millis(10);
 const END_LIMIT: Duration = Duration::from_secs(15);

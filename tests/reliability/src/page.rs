@@ -353,7 +353,8 @@ free or held and servers that are slow or dead.";
 
 const SURVIVED: &str = "\
 These faults are injected one or two at a time, on one, three and five servers, and each run has its seed
-(`tests/faults/README.md`). A single violation of what is checked fails the run.";
+(`tests/faults/README.md`). Locks of all kinds are contended for, permits of a semaphore on one server only. A single violation
+of what is checked fails the run.";
 
 const NOT_SURVIVED: &str = "\
 Each of these situations is set up so that it certainly happens; the run fails if the lock does *not* break, or if its user does

@@ -5,6 +5,7 @@ use crate::{
     clock::nanos,
     event::{How, Outcome, What, Why},
     history::Call,
+    locks::is_of_one_server,
 };
 
 pub(super) fn check(view: &mut View<'_>) {
@@ -13,6 +14,7 @@ pub(super) fn check(view: &mut View<'_>) {
         let call = view.calls[index].clone();
         in_time(view, &call);
         is_known(view, &call);
+        is_of_its_servers(view, &call);
         is_answered(view, &call, &down);
         is_true(view, &call);
     }
@@ -61,6 +63,18 @@ fn is_known(view: &mut View<'_>, call: &Call) {
     }
 }
 
+/// O1: kinds that work on one server only say so on several, and nowhere else.
+fn is_of_its_servers(view: &mut View<'_>, call: &Call) {
+    let refused = matches!(call.refused, Some((Why::OneServerOnly, _)));
+    let of_one = call.locks.iter().any(|lock| is_of_one_server(lock));
+    let must_refuse = of_one && view.setting.nodes > 1;
+    let at = call.ended_at.unwrap_or(call.asked_at);
+    if refused != must_refuse && (refused || call.granted.is_some()) {
+        let nodes = view.setting.nodes;
+        view.found("O1", at, format!("wrong on {nodes} server(s), {:?}: {call}", call.refused));
+    }
+}
+
 /// O1: what only servers can tell is not told while no majority of them answers.
 fn is_answered(view: &mut View<'_>, call: &Call, down: &[(u64, u64)]) {
     let Some(ended_at) = call.ended_at else { return };
@@ -90,8 +104,8 @@ fn is_answered(view: &mut View<'_>, call: &Call, down: &[(u64, u64)]) {
 
 fn is_held_here(view: &View<'_>, call: &Call, ended_at: u64) -> bool {
     view.calls.iter().any(|other| {
-        let here = other.process == call.process && other.lock == call.lock && other.op != call.op;
-        here && other.asked_at < ended_at && other.granted.is_some()
+        let here = other.process == call.process && other.is_for_one_of(call);
+        here && other.op != call.op && other.asked_at < ended_at && other.granted.is_some()
     })
 }
 
@@ -107,7 +121,7 @@ fn is_true(view: &mut View<'_>, call: &Call) {
     view.checked("O1");
     let could_be = view.calls.iter().any(|other| {
         let other_one =
-            other.lock == call.lock && !(other.op == call.op && other.process == call.process);
+            other.is_for_one_of(call) && !(other.op == call.op && other.process == call.process);
         other_one && other.asked_at < ended_at && may_hold_until(other, settled) > call.asked_at
     });
     if !could_be {
@@ -118,8 +132,8 @@ fn is_true(view: &mut View<'_>, call: &Call) {
 /// Until when the servers may know a call's lease.
 fn may_hold_until(call: &Call, settled: u64) -> u64 {
     match &call.granted {
-        Some(grant) => match grant.released {
-            Some((at, Outcome::Ok)) => at + A_RELEASE,
+        Some(grant) => match (grant.released, grant.releasing) {
+            (Some((at, Outcome::Ok)), Some((_, how, _))) if how != How::Spend => at + A_RELEASE,
             _ => grant.latest + settled,
         },
         None => call.ended_at.map_or(u64::MAX, |at| at + A_RELEASE),

@@ -1,7 +1,10 @@
 //! W2 and R1: what becomes of a lease when its hold ends.
 
 use super::{View, ms, s};
-use crate::event::{How, Outcome, What};
+use crate::{
+    event::{How, Outcome, What},
+    locks::PERMITS,
+};
 
 pub(super) fn check(view: &mut View<'_>) {
     left_behind(view);
@@ -24,6 +27,14 @@ fn left_behind(view: &mut View<'_>) {
             }
             What::Left { node, key } => {
                 view.found("R1", event.at, format!("{key} is still there on node {node}"));
+            }
+            What::Pool { node, lock, left, ended, out } => {
+                view.checked("R1");
+                if *out != 0 || left + ended != i64::from(PERMITS) {
+                    let what = format!("{left} permits of {lock} are left on node {node}");
+                    let what = format!("{what}, {ended} come back, and {out} do not");
+                    view.found("R1", event.at, what);
+                }
             }
             _ => {}
         }
@@ -49,9 +60,9 @@ fn told(view: &mut View<'_>, index: usize) {
         view.found("W2", grant.latest, format!("never told of its end, {ended}: {call}"));
     }
     if let (Some((_, how, true)), Some((at, Outcome::Ok))) = (grant.releasing, grant.released)
-        && how == How::Unlock
+        && matches!(how, How::Unlock | How::Downgrade)
     {
-        view.found("W2", at, format!("unlock gave Ok past the deadline: {call}"));
+        view.found("W2", at, format!("{how:?} gave Ok past the deadline: {call}"));
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{View, covered, ms, s};
 use crate::{
     clock::nanos,
-    event::{How, Outcome, What},
+    event::{How, Outcome, Share, What},
     history::{Call, Hold},
 };
 
@@ -46,8 +46,10 @@ fn after_a_kill(view: &mut View<'_>) {
     }
 }
 
+/// Others may read beside a reader, or have permits beside others: only what nobody shares is free when its holder is gone.
 fn is_orphan(hold: &Hold, process: &str, killed_at: u64) -> bool {
     hold.process == process
+        && hold.share == Share::Alone
         && hold.released_at.is_none()
         && hold.lost_at.is_none()
         && hold.latest > killed_at
@@ -56,6 +58,9 @@ fn is_orphan(hold: &Hold, process: &str, killed_at: u64) -> bool {
 /// L2: with a waiter there and no fault, a lock that is given back is taken at once.
 fn after_a_release(view: &mut View<'_>, index: usize) {
     let hold = &view.holds[index];
+    if hold.share != Share::Alone {
+        return;
+    }
     let given_back = hold.calls.iter().all(|call| {
         let grant = view.calls[*call].granted.as_ref();
         grant.is_some_and(|grant| matches!(grant.released, Some((_, Outcome::Ok))))
@@ -101,8 +106,11 @@ fn after_the_last(view: &mut View<'_>, index: usize, healed_at: u64, calm_until:
     }
     // A process that is gone waits for nothing.
     let to = ended_at.min(calm_until).min(view.last_seen(&call.process));
-    let held = view.holds.iter().filter(|hold| hold.lock == call.lock);
-    let spans = held.map(|hold| (hold.granted_at.max(healed_at), hold.ends_at.min(to)));
+    let held = view.holds.iter().filter(|hold| call.is_for(&hold.lock));
+    let held = held.map(|hold| (hold.granted_at, hold.ends_at));
+    let in_part = view.calls.iter().filter(|other| is_in_part(other) && call.is_for_one_of(other));
+    let in_part = in_part.map(|other| (other.asked_at, other.ended_at.unwrap_or(u64::MAX)));
+    let spans = held.chain(in_part).map(|(from, until)| (from.max(healed_at), until.min(to)));
     let held = covered(spans.filter(|(from, to)| from < to).collect());
     let waited = to.saturating_sub(healed_at).saturating_sub(held);
     let limit = 2 * nanos(view.setting.ttl) + view.allowed(healed_at, to, None);
@@ -121,19 +129,28 @@ fn waits(view: &View<'_>, lock: &str, asked_by: u64, from: u64, to: u64) -> bool
     view.calls.iter().any(|call| {
         let until = call.ended_at.unwrap_or_else(|| view.last_seen(&call.process));
         let there = call.granted.is_some() && until > from || until >= to;
-        call.lock == lock && is_wait(call) && call.asked_at <= asked_by && there
+        call.is_for(lock) && is_wait(call) && call.asked_at <= asked_by && there
     })
 }
 
+/// Who waits for several locks may wait for another one of them.
 fn is_wait(call: &Call) -> bool {
     matches!(call.how, How::Lock | How::LockWithTimeout | How::TryLockFor | How::Run)
 }
 
-/// Whether anybody begins to hold `lock` between the two times.
+/// Whether it has some of its locks before it says so.
+fn is_in_part(call: &Call) -> bool {
+    call.how == How::Several
+}
+
+/// Whether anybody begins to hold `lock` between the two times, or may have it with others that are still missing.
 fn is_taken(view: &View<'_>, lock: &str, from: u64, to: u64) -> bool {
-    view.holds
-        .iter()
-        .any(|hold| hold.lock == lock && hold.granted_at >= from && hold.granted_at <= to)
+    let taken = |hold: &Hold| hold.lock == lock && hold.granted_at >= from && hold.granted_at <= to;
+    let in_part = |call: &Call| {
+        let there = call.asked_at <= to && call.ended_at.is_none_or(|at| at >= from);
+        is_in_part(call) && call.is_for(lock) && there
+    };
+    view.holds.iter().any(taken) || view.calls.iter().any(in_part)
 }
 
 /// How long after its end a key may still be there, in nanoseconds.

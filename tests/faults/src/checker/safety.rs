@@ -1,38 +1,151 @@
-//! S1 and S2: exclusion, and the order of tokens.
+//! S1, S2, S5 and S6: exclusion, and the order of tokens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{View, s};
-use crate::event::What;
+use crate::{
+    event::{How, Share, What},
+    history::Hold,
+};
 
 pub(super) fn check(view: &mut View<'_>) {
-    exclusion_and_order(view);
+    for lock in view.holds.iter().map(|hold| hold.lock.clone()).collect::<BTreeSet<_>>() {
+        let holds: Vec<Hold> =
+            view.holds.iter().filter(|hold| hold.lock == lock).cloned().collect();
+        exclusion(view, &holds);
+        order(view, &holds);
+    }
+    for index in 0..view.calls.len() {
+        is_whole(view, index);
+        is_unbroken(view, index);
+    }
+    observers(view);
     register(view);
 }
 
-/// The holds of each lock, in the order of their granting: none begins before all before it have ended, and
-/// none has a token that is not higher than all before it.
-fn exclusion_and_order(view: &mut View<'_>) {
-    // For each lock the hold that ends last, and the one with the highest token.
-    let mut before: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-    for now in 0..view.holds.len() {
-        let hold = view.holds[now].clone();
+/// S1 and S5: the holds of a lock, in the order of their granting. None begins beside one that it cannot share with.
+fn exclusion(view: &mut View<'_>, holds: &[Hold]) {
+    let mut open: Vec<&Hold> = Vec::new();
+    for hold in holds {
+        open.retain(|other| other.ends_at > hold.granted_at);
         view.checked("S1");
-        view.checked("S2");
-        let Some((longest, highest)) = before.get(&hold.lock).copied() else {
-            before.insert(hold.lock.clone(), (now, now));
-            continue;
-        };
-        let (other, last) = (view.holds[longest].clone(), view.holds[highest].clone());
-        if hold.granted_at < other.ends_at {
+        for other in open.iter().filter(|other| !is_shared(other.share, hold.share)) {
             view.found("S1", hold.granted_at, format!("two holds at once: {other}; {hold}"));
         }
-        if hold.token <= last.token {
-            view.found("S2", hold.granted_at, format!("no higher token: {last}; {hold}"));
+        if let Share::Permits { weight, all } = hold.share {
+            view.checked("S5");
+            let held = open.iter().map(|other| weight_of(other.share)).sum::<u32>() + weight;
+            if held > all {
+                let others: Vec<String> = open.iter().map(ToString::to_string).collect();
+                let others = others.join("; ");
+                let what = format!("{held} permits of {all} are held: {hold}, beside {others}");
+                view.found("S5", hold.granted_at, what);
+            }
         }
-        let longest = if hold.ends_at > other.ends_at { now } else { longest };
-        let highest = if hold.token > last.token { now } else { highest };
-        before.insert(hold.lock, (longest, highest));
+        open.push(hold);
+    }
+}
+
+fn is_shared(one: Share, other: Share) -> bool {
+    matches!(
+        (one, other),
+        (Share::Reads, Share::Reads) | (Share::Permits { .. }, Share::Permits { .. })
+    )
+}
+
+fn weight_of(share: Share) -> u32 {
+    if let Share::Permits { weight, .. } = share { weight } else { 0 }
+}
+
+/// S2: the holds of a lock, in the order of their granting. Each has a higher token than all before it; a reader has none
+/// below that of a writer before it. One that was over before its owner got it may be out of order with readers.
+fn order(view: &mut View<'_>, holds: &[Hold]) {
+    let (mut highest, mut writer, mut reader): (Option<&Hold>, Option<&Hold>, Option<&Hold>) =
+        (None, None, None);
+    let above = |hold: &Hold, last: Option<&Hold>| last.is_none_or(|last| hold.token > last.token);
+    for hold in holds {
+        let at = hold.granted_at;
+        match hold.share {
+            Share::Alone => {
+                view.checked("S2");
+                if let Some(last) = highest.filter(|_| !above(hold, highest)) {
+                    view.found("S2", at, format!("no higher token: {last}; {hold}"));
+                } else {
+                    highest = Some(hold);
+                }
+                if hold.was_held() {
+                    if let Some(last) = reader.filter(|_| !above(hold, reader)) {
+                        let what = format!("no higher token than a reader's: {last}; {hold}");
+                        view.found("S2", at, what);
+                    }
+                    writer = if above(hold, writer) { Some(hold) } else { writer };
+                }
+            }
+            Share::Reads if hold.was_held() => {
+                view.checked("S2");
+                if let Some(last) = writer.filter(|last| hold.token < last.token)
+                    && !view.setting.fails_over
+                {
+                    view.found("S2", at, format!("a reader of an old version: {last}; {hold}"));
+                }
+                reader = if above(hold, reader) { Some(hold) } else { reader };
+            }
+            Share::Reads | Share::Permits { .. } => {}
+        }
+    }
+}
+
+/// S6: a guard of several locks is one of all that were asked for.
+fn is_whole(view: &mut View<'_>, index: usize) {
+    let call = view.calls[index].clone();
+    let Some(grant) = &call.granted else { return };
+    let asked: BTreeSet<&str> = call.locks.iter().map(String::as_str).collect();
+    let had: BTreeSet<&str> = grant.tokens.iter().map(|(lock, _)| lock.as_str()).collect();
+    if call.how == How::Several {
+        view.checked("S6");
+    }
+    if asked != had || grant.tokens.len() != had.len() {
+        view.found("S6", grant.granted_at, format!("a guard of {had:?}: {call}"));
+    }
+}
+
+/// S1: nobody has written between a writer and the reader that it has become.
+fn is_unbroken(view: &mut View<'_>, index: usize) {
+    let call = &view.calls[index];
+    let Some(grant) = call.granted.as_ref().filter(|_| call.how == How::Downgrade) else { return };
+    let at = grant.granted_at;
+    let of_lock = || view.holds.iter().filter(|hold| call.is_for(&hold.lock));
+    let is_own = |hold: &&Hold| (&hold.process, hold.owner) == (&call.process, call.owner);
+    let writer = of_lock().filter(is_own).find(|hold| hold.share == Share::Alone).cloned();
+    let reader = of_lock().filter(is_own).find(|hold| hold.share == Share::Reads).cloned();
+    let (Some(writer), Some(reader)) = (writer, reader) else { return };
+    let between = of_lock().find(|hold| {
+        hold.share == Share::Alone && hold.token > writer.token && hold.token <= reader.token
+    });
+    let between = between.map(ToString::to_string);
+    view.checked("S1");
+    if let Some(between) = between {
+        let what = format!("somebody wrote between {writer} and {reader}: {between}");
+        view.found("S1", at, what);
+    }
+}
+
+/// S2: whoever observes an election is shown no term after a later one.
+fn observers(view: &mut View<'_>) {
+    let mut newest: BTreeMap<(String, u64), u64> = BTreeMap::new();
+    let mut found = Vec::new();
+    for (process, event) in view.history.events() {
+        let What::Shown { op, term } = event.what else { continue };
+        let newest = newest.entry((process.to_owned(), op)).or_default();
+        let what = format!("{process} is shown the term {term} after {newest}, op {op}");
+        found.push((event.at, (term < *newest).then_some(what)));
+        *newest = term.max(*newest);
+    }
+    for (at, what) in found {
+        view.checked("S2");
+        if let Some(what) = what {
+            view.found("S2", at, what);
+        }
     }
 }
 

@@ -10,7 +10,8 @@ pub(super) fn check(view: &mut View<'_>) {
     renewed_after_release(view);
 }
 
-/// S4: no release and no renewal changes a lock that another lease has.
+/// S4: no release and no renewal changes a lock that another lease has. What is said of a lock's hash holds for mutexes, with
+/// those of elections and multi locks.
 ///
 /// A lock is made by the acquire of its one lease, or put back for it, or made by a release that has freed it for the next
 /// lease, and is gone with a `DEL`, or with the `HDEL` of that lease. From one on, until something may have been missed, it
@@ -29,6 +30,9 @@ fn changed_for_another(view: &mut View<'_>) {
             }
             What::Ran { node, .. } => {
                 grants_of_run.remove(node);
+                continue;
+            }
+            What::Changed { script, id, .. } if !script.starts_with("lock_") || is_writer(id) => {
                 continue;
             }
             What::Changed { node, script, id, verb, key, field } => {
@@ -67,15 +71,21 @@ fn changed_for_another(view: &mut View<'_>) {
     }
 }
 
-/// W1: no server is told to renew or put back a lease that it was told to release. It does not matter what was missed: a lease has
-/// its id for itself.
+/// Whether it is the field of a lease that writes, which is renewed by the script for mutexes.
+fn is_writer(field: &str) -> bool {
+    field.ends_with(WRITER)
+}
+
+/// W1: no server is told to renew or put back a lease, of whatever kind, that it was told to release. It does not matter what
+/// was missed: a lease has its id for itself.
 fn renewed_after_release(view: &mut View<'_>) {
     let mut released = HashMap::new();
     for (_, event) in view.history.events() {
         let What::Ran { node, script, id } = &event.what else { continue };
-        match script.as_str() {
-            "lock_release" => drop(released.insert((node, id), event.at)),
-            "lock_renew" | "lock_reclaim" => {
+        let id = id.strip_suffix(WRITER).unwrap_or(id);
+        match script.split_once('_').map(|(_, verb)| verb) {
+            Some("release") => drop(released.insert((node, id), event.at)),
+            Some("renew" | "reclaim") => {
                 view.checked("W1");
                 if let Some(since) = released.get(&(node, id)) {
                     let (at, since) = (s(event.at), s(*since));
@@ -87,3 +97,6 @@ fn renewed_after_release(view: &mut View<'_>) {
         }
     }
 }
+
+/// What follows the id of a lease that writes.
+const WRITER: &str = ":write";

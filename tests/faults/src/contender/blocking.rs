@@ -1,5 +1,7 @@
 //! The turns of a blocking client.
 
+mod kinds;
+
 use std::{
     thread::{self, sleep},
     time::{Duration, Instant},
@@ -13,8 +15,9 @@ use leasehold::{
 use super::Shared;
 use crate::{
     clock::Chance,
-    event::How,
-    recorder::{Recorder, Watched},
+    event::{How, Share},
+    proof::HeldByThread,
+    recorder::{Ask, Op, Recorder, Watched},
     stalls::TICK,
 };
 
@@ -60,7 +63,10 @@ struct Thread {
 
 impl Thread {
     fn turn(&self, chance: &mut Chance) {
-        let mutex = self.client.mutex(self.shared.lock_name(chance));
+        if let Some(kind) = self.shared.other_kind(chance) {
+            return self.turn_of_another_kind(kind, chance);
+        }
+        let mutex = self.client.mutex(self.shared.mutex_name(chance));
         let wait = chance.ms(30, 700);
         match chance.between(0, 100) {
             0..30 => self.plain(&mutex, How::Lock, None, chance),
@@ -89,9 +95,9 @@ impl Thread {
     }
 
     fn fixed(&self, mutex: &Mutex, chance: &mut Chance) {
-        let ttl = self.shared.orders.ttl;
-        let work = if chance.one_in(2) { ttl + TICK * 20 } else { chance.ms(1, 15) };
-        if let Some((guard, watched)) = self.acquire(&mutex.with_lease(ttl), How::Lock, None) {
+        let work = self.shared.work_of_fixed(chance);
+        let mutex = mutex.with_lease(self.shared.orders.ttl);
+        if let Some((guard, watched)) = self.acquire(&mutex, How::Lock, None) {
             self.hold(guard, watched, work, chance);
         }
     }
@@ -134,32 +140,43 @@ impl Thread {
     }
 
     fn acquire(&self, mutex: &Mutex, how: How, wait: Option<Duration>) -> Option<(Guard, Watched)> {
-        let recorder = self.recorder();
-        let op = recorder.asked(mutex.name(), self.owner, how, wait);
+        let (owner, share) = (self.owner, Share::Alone);
+        let ask = Ask { locks: &[mutex.name()], owner, how, share, wait };
         let wait = wait.unwrap_or_default();
-        let acquired = match how {
+        self.attempt(ask, || match how {
             How::LockWithTimeout => mutex.lock_with_timeout(wait).map(Some),
             How::TryLock => mutex.try_lock(),
             How::TryLockFor => mutex.try_lock_for(wait),
             _ => mutex.lock().map(Some),
-        };
-        match acquired {
-            Ok(Some(guard)) => {
-                let watched = recorder.granted(op, &guard, self.shared.orders.ttl);
-                Some((guard, watched))
-            }
-            Ok(None) => {
-                recorder.held(op);
-                None
-            }
-            Err(error) => {
-                self.refused(op, &error);
-                None
-            }
-        }
+        })
     }
 
-    fn hold<O>(&self, guard: Guard<O>, mut watched: Watched, work: Duration, chance: &mut Chance) {
+    /// Makes a call of any kind, and writes down what came of it.
+    fn attempt<G: HeldByThread>(
+        &self,
+        ask: Ask<'_>,
+        call: impl FnOnce() -> Result<Option<G>, Error>,
+    ) -> Option<(G, Watched)> {
+        let recorder = self.recorder();
+        let op = recorder.asked_for(ask);
+        match call() {
+            Ok(Some(guard)) => {
+                let watched = recorder.granted(op, &guard, self.shared.orders.ttl);
+                return Some((guard, watched));
+            }
+            Ok(None) => recorder.held(op),
+            Err(error) => self.refused(op, &error),
+        }
+        None
+    }
+
+    fn hold<G: HeldByThread>(
+        &self,
+        guard: G,
+        mut watched: Watched,
+        work: Duration,
+        chance: &mut Chance,
+    ) {
         watched.write(&guard, &self.shared.register);
         if self.lost_while_working(&guard, &mut watched, work) {
             return;
@@ -170,14 +187,14 @@ impl Thread {
             watched.released(&Ok(()));
         } else {
             watched.releasing(&guard, How::Unlock);
-            watched.released(&guard.unlock());
+            watched.released(&guard.give_back());
         }
     }
 
     /// Works until it is done, or told that the lock is lost.
-    fn lost_while_working<O>(
+    fn lost_while_working(
         &self,
-        guard: &Guard<O>,
+        guard: &impl HeldByThread,
         watched: &mut Watched,
         work: Duration,
     ) -> bool {
@@ -188,14 +205,14 @@ impl Thread {
             if left.is_zero() {
                 return false;
             }
-            if let Some(reason) = guard.wait_lost(left.min(TICK)).expect("this thread may wait") {
+            if let Some(reason) = HeldByThread::wait_lost(guard, left.min(TICK)) {
                 watched.lost(Some(guard), reason);
                 return true;
             }
         }
     }
 
-    fn refused(&self, op: u64, error: &Error) {
+    fn refused(&self, op: Op, error: &Error) {
         self.recorder().refused(op, error);
         sleep(TICK);
     }

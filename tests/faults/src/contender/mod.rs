@@ -20,8 +20,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     clock::Chance,
     deployment::{Layout, Place, PlaceKind},
-    event::What,
+    event::{How, What},
     journal::Journal,
+    locks::MUTEXES,
     recorder::Recorder,
     register::Register,
     stalls::{self, TICK},
@@ -42,8 +43,6 @@ pub struct Orders {
     pub quarantine: Duration,
     /// How many tasks or threads.
     pub crowd: usize,
-    /// The locks. The first is taken most.
-    pub locks: Vec<String>,
 }
 
 /// Which of the two clients it uses.
@@ -51,6 +50,15 @@ pub struct Orders {
 pub enum Face {
     Tasks,
     Threads,
+}
+
+/// The kinds of lock besides mutexes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OtherKind {
+    RwLock,
+    Semaphore,
+    MultiLock,
+    Election,
 }
 
 /// What all tasks and threads of a contender share.
@@ -121,9 +129,63 @@ impl Shared {
         Chance::new(self.orders.seed ^ (member as u64 + 1).wrapping_mul(0x9e37_79b9))
     }
 
-    fn lock_name(&self, chance: &mut Chance) -> String {
-        let locks = &self.orders.locks;
-        if chance.one_in(2) { chance.pick(locks).clone() } else { locks[0].clone() }
+    fn mutex_name(&self, chance: &mut Chance) -> &'static str {
+        let any = *chance.pick(&MUTEXES);
+        if chance.one_in(2) { any } else { MUTEXES[0] }
+    }
+
+    /// Two or three of the mutexes that are taken less: those who want one of them wait no longer than for the first.
+    fn several_names(&self, chance: &mut Chance) -> Vec<&'static str> {
+        let mut names = MUTEXES[1..].to_vec();
+        chance.shuffle(&mut names);
+        names.truncate(chance.between(2, 4) as usize);
+        names
+    }
+
+    /// The kind of lock of a turn; `None`: a mutex.
+    fn other_kind(&self, chance: &mut Chance) -> Option<OtherKind> {
+        if chance.between(0, 100) >= OTHERS {
+            return None;
+        }
+        let place = &self.orders.place;
+        let chosen = chance.between(0, 100);
+        Some(if place.kind == PlaceKind::Nodes && place.urls.len() > 1 {
+            match chosen {
+                // It does not work there, and says so.
+                0..4 => OtherKind::Semaphore,
+                4..50 => OtherKind::RwLock,
+                50..75 => OtherKind::MultiLock,
+                _ => OtherKind::Election,
+            }
+        } else {
+            match chosen {
+                0..42 => OtherKind::RwLock,
+                42..66 => OtherKind::Semaphore,
+                66..83 => OtherKind::MultiLock,
+                _ => OtherKind::Election,
+            }
+        })
+    }
+
+    /// How something is asked for, and for how long.
+    fn way(&self, chance: &mut Chance) -> (How, Option<Duration>) {
+        let wait = chance.ms(30, 700);
+        match chance.between(0, 100) {
+            0..45 => (How::Lock, None),
+            45..65 => (How::LockWithTimeout, Some(wait)),
+            65..80 => (How::TryLock, None),
+            _ => (How::TryLockFor, Some(wait)),
+        }
+    }
+
+    /// How long a fixed lease is used, sometimes past its end.
+    fn work_of_fixed(&self, chance: &mut Chance) -> Duration {
+        if chance.one_in(2) { self.orders.ttl + TICK * 20 } else { chance.ms(1, 15) }
+    }
+
+    /// How long permits are kept: longer than locks, so that others wait although there are several.
+    fn work_with_permits(&self, chance: &mut Chance) -> Duration {
+        if chance.one_in(2) { self.work(chance) } else { chance.ms(20, 200) }
     }
 
     /// How long a turn keeps its lock: mostly for a moment, now and then until after some renewals.
@@ -150,4 +212,6 @@ impl Shared {
     }
 }
 
+/// So many of a hundred turns are at locks of other kinds than mutexes.
+const OTHERS: u64 = 40;
 const PATIENCE: Duration = Duration::from_secs(4);

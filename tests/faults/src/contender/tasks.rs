@@ -1,5 +1,7 @@
 //! The turns of an async client.
 
+mod kinds;
+
 use std::time::Duration;
 
 use leasehold::{Client, Error, Guard, Mutex};
@@ -11,8 +13,9 @@ use tokio::{
 use super::Shared;
 use crate::{
     clock::{Chance, now},
-    event::{How, What},
-    recorder::{Recorder, Watched},
+    event::{How, Share, What},
+    proof::Held,
+    recorder::{Ask, Op, Recorder, Watched},
     stalls::{TICK, told_late},
 };
 
@@ -68,7 +71,10 @@ struct Task {
 
 impl Task {
     async fn turn(&self, chance: &mut Chance) {
-        let mutex = self.client.mutex(self.shared.lock_name(chance));
+        if let Some(kind) = self.shared.other_kind(chance) {
+            return self.turn_of_another_kind(kind, chance).await;
+        }
+        let mutex = self.client.mutex(self.shared.mutex_name(chance));
         let wait = chance.ms(30, 700);
         match chance.between(0, 100) {
             0..25 => self.plain(&mutex, How::Lock, None, chance).await,
@@ -85,26 +91,20 @@ impl Task {
     }
 
     async fn plain(&self, mutex: &Mutex, how: How, wait: Option<Duration>, chance: &mut Chance) {
-        let ttl = self.shared.orders.ttl;
         let owner = self.recorder().number();
-        if let Some((guard, watched)) = self.acquire(mutex, owner, how, wait, ttl).await {
+        if let Some((guard, watched)) = self.acquire(mutex, owner, how, wait).await {
             self.hold(guard, watched, self.shared.work(chance), chance).await;
         }
     }
 
     /// Lost interest after a moment, with the lock perhaps on its way.
     async fn dropped(&self, mutex: &Mutex, chance: &mut Chance) {
-        let recorder = self.recorder();
-        let op = recorder.asked(mutex.name(), recorder.number(), How::Lock, None);
-        let patience = chance.ms(0, 60);
-        match timeout(patience, mutex.lock()).await {
-            Err(_) => recorder.dropped(op),
-            Ok(Err(error)) => self.refused(op, &error).await,
-            Ok(Ok(guard)) => {
-                let mut watched = recorder.granted(op, &guard, self.shared.orders.ttl);
-                watched.alarm(guard.lost());
-                self.hold(guard, watched, chance.ms(0, 10), chance).await;
-            }
+        let owner = self.recorder().number();
+        let ask =
+            Ask { locks: &[mutex.name()], owner, how: How::Lock, share: Share::Alone, wait: None };
+        let lock = async { mutex.lock().await.map(Some) };
+        if let Some((guard, watched)) = self.attempt(ask, Some(chance.ms(0, 60)), lock).await {
+            self.hold(guard, watched, chance.ms(0, 10), chance).await;
         }
     }
 
@@ -112,22 +112,17 @@ impl Task {
     async fn nested(&self, mutex: &Mutex, chance: &mut Chance) {
         let number = self.recorder().number();
         let owner = self.client.owner();
-        let ttl = self.shared.orders.ttl;
         if chance.one_in(2) {
-            let both = self.both(mutex, number, ttl, chance);
+            let both = self.both(mutex, number, chance);
             return owner.scope(both).await;
         }
-        self.both(&mutex.owned_by(&owner), number, ttl, chance).await;
+        self.both(&mutex.owned_by(&owner), number, chance).await;
     }
 
-    async fn both(&self, mutex: &Mutex, owner: u64, ttl: Duration, chance: &mut Chance) {
-        let Some((outer, mut watched_outer)) =
-            self.acquire(mutex, owner, How::Lock, None, ttl).await
-        else {
-            return;
-        };
-        let Some((inner, watched_inner)) = self.acquire(mutex, owner, How::Lock, None, ttl).await
-        else {
+    async fn both(&self, mutex: &Mutex, owner: u64, chance: &mut Chance) {
+        let outer = self.acquire(mutex, owner, How::Lock, None).await;
+        let Some((outer, mut watched_outer)) = outer else { return };
+        let Some((inner, watched_inner)) = self.acquire(mutex, owner, How::Lock, None).await else {
             // Lost between the two: the outer guard is told, too.
             return self.hold(outer, watched_outer, Duration::ZERO, chance).await;
         };
@@ -158,11 +153,10 @@ impl Task {
 
     /// A lease that nobody renews, sometimes kept past its end.
     async fn fixed(&self, mutex: &Mutex, chance: &mut Chance) {
-        let ttl = self.shared.orders.ttl;
-        let work = if chance.one_in(2) { ttl + TICK * 20 } else { chance.ms(1, 15) };
+        let work = self.shared.work_of_fixed(chance);
         let owner = self.recorder().number();
-        let mutex = mutex.with_lease(ttl);
-        if let Some((guard, watched)) = self.acquire(&mutex, owner, How::Lock, None, ttl).await {
+        let mutex = mutex.with_lease(self.shared.orders.ttl);
+        if let Some((guard, watched)) = self.acquire(&mutex, owner, How::Lock, None).await {
             self.hold(guard, watched, work, chance).await;
         }
     }
@@ -172,7 +166,7 @@ impl Task {
         let ttl = self.shared.orders.ttl;
         let owner = self.recorder().number();
         let mutex = mutex.with_lease(ttl / 2);
-        let acquired = self.acquire(&mutex, owner, How::Lock, None, ttl).await;
+        let acquired = self.acquire(&mutex, owner, How::Lock, None).await;
         if let Some((guard, mut watched)) = acquired {
             // Whether it was answered or not, the guard says how long it is held.
             let _ = guard.extend(ttl).await;
@@ -186,7 +180,7 @@ impl Task {
         let ttl = self.shared.orders.ttl;
         let owner = self.recorder().number();
         let mutex = mutex.with_max_hold(ttl / 4);
-        if let Some((guard, watched)) = self.acquire(&mutex, owner, How::Lock, None, ttl).await {
+        if let Some((guard, watched)) = self.acquire(&mutex, owner, How::Lock, None).await {
             self.hold(guard, watched, chance.ms(1, 300), chance).await;
         }
     }
@@ -227,50 +221,62 @@ impl Task {
         owner: u64,
         how: How,
         wait: Option<Duration>,
-        ttl: Duration,
     ) -> Option<(Guard, Watched)> {
-        let recorder = self.recorder();
-        let op = recorder.asked(mutex.name(), owner, how, wait);
+        let ask = Ask { locks: &[mutex.name()], owner, how, share: Share::Alone, wait };
         let wait = wait.unwrap_or_default();
-        let acquired = match how {
-            How::LockWithTimeout => mutex.lock_with_timeout(wait).await.map(Some),
-            How::TryLock => mutex.try_lock().await,
-            How::TryLockFor => mutex.try_lock_for(wait).await,
-            _ => mutex.lock().await.map(Some),
+        let acquired = async {
+            match how {
+                How::LockWithTimeout => mutex.lock_with_timeout(wait).await.map(Some),
+                How::TryLock => mutex.try_lock().await,
+                How::TryLockFor => mutex.try_lock_for(wait).await,
+                _ => mutex.lock().await.map(Some),
+            }
         };
-        match acquired {
-            Ok(Some(guard)) => {
-                let mut watched = recorder.granted(op, &guard, ttl);
-                watched.alarm(guard.lost());
-                Some((guard, watched))
+        self.attempt(ask, None, acquired).await
+    }
+
+    /// Makes a call of any kind, drops it when `patience` is over, and writes down what came of it.
+    async fn attempt<G: Held>(
+        &self,
+        ask: Ask<'_>,
+        patience: Option<Duration>,
+        call: impl Future<Output = Result<Option<G>, Error>>,
+    ) -> Option<(G, Watched)> {
+        let recorder = self.recorder();
+        let op = recorder.asked_for(ask);
+        let called = match patience {
+            Some(patience) => timeout(patience, call).await,
+            None => Ok(call.await),
+        };
+        match called {
+            Ok(Ok(Some(guard))) => {
+                let watched = self.granted(op, &guard);
+                return Some((guard, watched));
             }
-            Ok(None) => {
-                recorder.held(op);
-                None
-            }
-            Err(error) => {
-                self.refused(op, &error).await;
-                None
-            }
+            Ok(Ok(None)) => recorder.held(op),
+            Ok(Err(error)) => self.refused(op, &error).await,
+            Err(_) => recorder.dropped(op),
         }
+        None
+    }
+
+    fn granted(&self, op: Op, guard: &impl Held) -> Watched {
+        let mut watched = self.recorder().granted(op, guard, self.shared.orders.ttl);
+        watched.alarm(guard.told());
+        watched
     }
 
     /// Uses the lock for a while, and gives it back or is told that it is lost.
-    async fn hold(&self, guard: Guard, mut watched: Watched, work: Duration, chance: &mut Chance) {
+    async fn hold<G: Held>(
+        &self,
+        guard: G,
+        mut watched: Watched,
+        work: Duration,
+        chance: &mut Chance,
+    ) {
         watched.write(&guard, &self.shared.register);
-        let ends_at = Instant::now() + work;
-        let mut lost = guard.lost();
-        loop {
-            watched.observe(&guard);
-            let left = ends_at.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            tokio::select! {
-                biased;
-                reason = &mut lost => return watched.lost(Some(&guard), reason),
-                () = sleep(left.min(TICK)) => {}
-            }
+        if self.lost_while_working(&guard, &mut watched, work).await {
+            return;
         }
         if chance.one_in(3) {
             watched.releasing(&guard, How::Drop);
@@ -278,11 +284,37 @@ impl Task {
             watched.released(&Ok(()));
         } else {
             watched.releasing(&guard, How::Unlock);
-            watched.released(&guard.unlock().await);
+            watched.released(&guard.give_back().await);
         }
     }
 
-    async fn refused(&self, op: u64, error: &Error) {
+    /// Works until it is done, or told that the lock is lost.
+    async fn lost_while_working(
+        &self,
+        guard: &impl Held,
+        watched: &mut Watched,
+        work: Duration,
+    ) -> bool {
+        let ends_at = Instant::now() + work;
+        let mut lost = guard.told();
+        loop {
+            watched.observe(guard);
+            let left = ends_at.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            tokio::select! {
+                biased;
+                reason = &mut lost => {
+                    watched.lost(Some(guard), reason);
+                    return true;
+                }
+                () = sleep(left.min(TICK)) => {}
+            }
+        }
+    }
+
+    async fn refused(&self, op: Op, error: &Error) {
         self.recorder().refused(op, error);
         // Who is refused for a fault tries again, but not all the time.
         sleep(TICK).await;

@@ -171,6 +171,7 @@ fn history(actors: &[&Actor]) -> Report {
     let history = History { processes: journals.collect() };
     let setting = Setting {
         nodes: 1,
+        fails_over: false,
         slack: Duration::from_millis(500),
         ttl: TTL,
         response_timeout: Duration::from_secs(1),

@@ -13,7 +13,8 @@ use super::{TICK, goes_on, grace, until};
 use crate::{
     clock::Chance,
     deployment::{CLUSTERED, Node, info},
-    scene::{LOCKS, Scene},
+    locks::ALL,
+    scene::Scene,
     support::{Cluster, Proxy, slot_of},
 };
 
@@ -31,7 +32,7 @@ pub(super) const NAMES: [&str; 10] = [
 ];
 
 pub(super) async fn strike(name: &str, scene: &Scene, chance: &mut Chance) -> u64 {
-    let lock = *chance.pick(&LOCKS);
+    let lock = *chance.pick(&ALL);
     let slot = slot_of(lock);
     let (old, replica) = shard(scene, slot).await;
     match name {

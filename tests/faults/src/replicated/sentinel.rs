@@ -8,7 +8,8 @@ use super::{goes_on, grace, until};
 use crate::{
     clock::Chance,
     deployment::{Node, Watcher},
-    scene::{LOCKS, Scene},
+    locks::MUTEXES,
+    scene::Scene,
     support::MASTER,
 };
 
@@ -153,7 +154,7 @@ async fn sentinels_fail(scene: &Scene, chance: &mut Chance) {
 async fn gone(scene: &Scene) -> u64 {
     scene.deployment.watchers.iter().for_each(|watcher| watcher.server.kill());
     sleep(scene.ttl).await;
-    for lock in LOCKS {
+    for lock in MUTEXES {
         goes_on(scene, lock).await;
     }
     join_all(scene.deployment.watchers.iter().map(|watcher| watcher.server.restart())).await;

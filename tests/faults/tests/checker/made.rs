@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_faults::{
     checker::{DRIVER, Report, Setting, check},
-    event::{Event, How, Outcome, What, Why},
+    event::{Event, How, Outcome, Share, What, Why},
     history::History,
 };
 
@@ -26,8 +26,7 @@ impl Made {
     }
 
     pub fn asked(self, process: &str, at: u64, op: u64, how: How, wait_ms: Option<u64>) -> Self {
-        let lock = "n".to_owned();
-        self.add(process, at, What::Asked { op, lock, owner: op, how, wait_ms })
+        self.add(process, at, asked(op, op, &["n"], how, Share::Alone, wait_ms))
     }
 
     pub fn granted(self, process: &str, at: u64, op: u64, token: u64) -> Self {
@@ -35,16 +34,37 @@ impl Made {
     }
 
     pub fn granted_as(self, process: &str, at: u64, op: u64, token: u64, count: u32) -> Self {
+        self.granted_locks(process, at, op, &[("n", token)], count)
+    }
+
+    pub fn granted_locks(
+        self,
+        process: &str,
+        at: u64,
+        op: u64,
+        tokens: &[(&str, u64)],
+        count: u32,
+    ) -> Self {
         let until = (10_000 + at + VALID) * MS;
-        let id = format!("{process}:{token}");
-        let what =
-            What::Granted { op, id, token, count, ttl_ms: TTL_MS, until, latest: until + 10_000 };
-        self.add(process, at, what)
+        let id = format!("{process}:{tokens:?}");
+        let tokens = tokens.iter().map(|(lock, token)| ((*lock).to_owned(), *token)).collect();
+        let (ttl_ms, latest) = (TTL_MS, until + 10_000);
+        self.add(process, at, What::Granted { op, id, tokens, count, ttl_ms, until, latest })
     }
 
     /// A call that is granted at once.
     pub fn takes(self, process: &str, at: u64, op: u64, token: u64) -> Self {
         self.asked(process, at, op, How::Lock, None).granted(process, at + 1, op, token)
+    }
+
+    /// A call by an owner of its own that is granted at once.
+    pub fn shares(self, process: &str, at: u64, op: u64, share: Share, token: u64) -> Self {
+        self.add(process, at, asked(op, op, &["n"], How::Lock, share, None)).granted(
+            process,
+            at + 1,
+            op,
+            token,
+        )
     }
 
     pub fn gives_back(self, process: &str, at: u64, op: u64) -> Self {
@@ -87,13 +107,7 @@ impl Made {
     }
 
     pub fn report(&self) -> Report {
-        let setting = Setting {
-            nodes: 1,
-            slack: Duration::from_millis(50),
-            ttl: Duration::from_millis(TTL_MS),
-            response_timeout: Duration::from_millis(300),
-        };
-        check(&self.0, &setting)
+        check(&self.0, &setting())
     }
 
     /// Passes, and each of `checked` had something to say.
@@ -111,4 +125,27 @@ impl Made {
         let report = self.report();
         assert_eq!(report.violated(), [invariant], "{:#?}", report.violations);
     }
+}
+
+pub fn setting() -> Setting {
+    Setting {
+        nodes: 1,
+        fails_over: false,
+        slack: Duration::from_millis(50),
+        ttl: Duration::from_millis(TTL_MS),
+        response_timeout: Duration::from_millis(300),
+    }
+}
+
+/// A call of an owner.
+pub fn asked(
+    op: u64,
+    owner: u64,
+    locks: &[&str],
+    how: How,
+    share: Share,
+    wait_ms: Option<u64>,
+) -> What {
+    let locks = locks.iter().map(|lock| (*lock).to_owned()).collect();
+    What::Asked { op, locks, owner, how, share, wait_ms }
 }

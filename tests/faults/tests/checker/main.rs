@@ -1,16 +1,17 @@
 //! The checker itself: histories made by hand, good ones that pass and one bad one for each invariant.
 
+mod kinds;
 mod made;
 mod servers;
 
 use leasehold_faults::{
     checker::DRIVER,
-    event::{How, Outcome, What, Why},
+    event::{How, Outcome, Share, What, Why},
     history::History,
     journal::Journal,
 };
 
-use made::{MS, Made, VALID};
+use made::{MS, Made, VALID, asked};
 
 #[test]
 fn turns_one_after_the_other_pass() {
@@ -91,7 +92,7 @@ fn s2_a_register_that_refuses_who_does_not_hold_passes() {
 
 /// Two guards of one owner.
 fn nested(count: u32) -> Made {
-    let asked = |op| What::Asked { op, lock: "n".into(), owner: 1, how: How::Lock, wait_ms: None };
+    let asked = |op| asked(op, 1, &["n"], How::Lock, Share::Alone, None);
     Made::default()
         .add("a", 0, asked(1))
         .granted_as("a", 1, 1, 5, 1)

@@ -21,6 +21,21 @@ const RELEASE: (&str, &str) = (
 );
 const RECLAIM: (&str, &str) = ("2", include_str!("../../../../lua/lock_reclaim.lua"));
 
+const RW_RELEASE: (&str, &str) = (
+    "3",
+    concat!(include_str!("../../../../lua/rw.lua"), include_str!("../../../../lua/rw_release.lua")),
+);
+const READ_RENEW: (&str, &str) = ("1", include_str!("../../../../lua/read_renew.lua"));
+const PERMIT_RELEASE: (&str, &str) = (
+    "3",
+    concat!(
+        include_str!("../../../../lua/queue.lua"),
+        include_str!("../../../../lua/permits.lua"),
+        include_str!("../../../../lua/permit_release.lua")
+    ),
+);
+const PERMIT_RENEW: (&str, &str) = ("1", include_str!("../../../../lua/permit_renew.lua"));
+
 /// A server that is watched, and what it tells.
 struct Told {
     made: Made,
@@ -178,6 +193,25 @@ fn w1_a_renewal_after_the_release() {
     releases_first().script(RENEW, "a:1").made.breaks("W1");
     releases_first().watched_anew().script(RENEW, "a:1").made.breaks("W1");
     releases_first().script(RENEW, "a:2").made.passes(&["W1"]);
+}
+
+#[test]
+fn w1_a_renewal_after_the_release_of_other_kinds() {
+    for (release, renew, field) in [
+        (RW_RELEASE, READ_RENEW, "a:1"),
+        (RW_RELEASE, RENEW, "a:1:write"),
+        (PERMIT_RELEASE, PERMIT_RENEW, "a:1"),
+    ] {
+        Told::new().script(renew, field).script(release, "a:1").made.passes(&["W1"]);
+        Told::new().script(release, "a:1").script(renew, field).made.breaks("W1");
+    }
+}
+
+#[test]
+fn s4_is_not_about_read_write_locks() {
+    let writes = |id: &str| Told::new().acquires("b:1").script(RENEW, id).runs("PEXPIRE n 900");
+    writes("a:1:write").made.passes(&[]);
+    writes("a:1").made.breaks("S4");
 }
 
 #[test]

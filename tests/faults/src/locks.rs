@@ -1,0 +1,28 @@
+//! What contenders contend for: locks of all kinds.
+
+/// The mutexes. The first is taken most; several locks at once are some of the others.
+pub const MUTEXES: [&str; 4] = ["n0", "n1", "n2", "n3"];
+pub const RW_LOCK: &str = "rw";
+pub const SEMAPHORE: &str = "permits";
+pub const ELECTION: &str = "leader";
+/// How many permits there are.
+pub const PERMITS: u32 = 3;
+pub const ALL: [&str; 7] = ["n0", RW_LOCK, SEMAPHORE, "n1", ELECTION, "n2", "n3"];
+
+/// Whether its kind works on one server only.
+pub fn is_of_one_server(lock: &str) -> bool {
+    lock == SEMAPHORE
+}
+
+/// The key of the ends of the permits that are out.
+pub(crate) fn ends_of_permits() -> String {
+    format!("{{{SEMAPHORE}}}:timeout")
+}
+
+/// Whether a key stays on a server when nobody holds anything: counters, marks, what a leader has said, and semaphores.
+pub(crate) fn stays(key: &str) -> bool {
+    let prefixes = ["leasehold_token:", "leasehold_mark", "leasehold_leader:"];
+    prefixes.iter().any(|prefix| key.starts_with(prefix))
+        || key == SEMAPHORE
+        || key == ends_of_permits()
+}
