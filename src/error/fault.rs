@@ -119,6 +119,8 @@ impl Fault {
             | Self::NotSynced { .. }
             | Self::Closed => true,
             Self::Refused(cause) => cause.state == Some(State::NonLocalKey),
+            // A script that lacks a right ends in the middle, and what it wrote before stays.
+            Self::Denied { what, .. } => !BEFORE_THE_SCRIPT.contains(&&**what),
             Self::NoMajority { failures, .. } => {
                 failures.iter().any(|node| node.fault.may_have_run())
             }
@@ -257,7 +259,7 @@ fn denied(message: &str) -> Option<&str> {
         return Some("a command of the scripts");
     }
     if message.contains("access a key") || message.contains("of the keys") {
-        return Some("the key");
+        return Some(KEY);
     }
     if message.contains("access a channel") || message.contains("of the channels") {
         return Some("the channel");
@@ -266,6 +268,9 @@ fn denied(message: &str) -> Option<&str> {
 }
 
 const LOGIN: &str = "the login";
+const KEY: &str = "the key";
+/// Without the right to one of these, nothing of a script runs.
+const BEFORE_THE_SCRIPT: [&str; 4] = [LOGIN, KEY, "evalsha", "eval"];
 
 #[cfg(test)]
 mod tests {
@@ -291,6 +296,12 @@ mod tests {
             ("NOPERM No permissions to access a channel", "the channel"),
         ] {
             assert_eq!(denied(message), Some(what), "{message}");
+            let fault = Fault::Denied { what: what.into(), message: message.into() };
+            assert_eq!(fault.may_have_run(), what != "the key", "{message}");
+        }
+        for what in ["the login", "evalsha", "eval"] {
+            let fault = Fault::Denied { what: what.into(), message: "NOPERM".into() };
+            assert!(!fault.may_have_run(), "{what}");
         }
         assert_eq!(denied("OOM command not allowed"), None);
     }

@@ -89,6 +89,8 @@ impl PendingRelease {
         now: Timestamp,
     ) -> Next {
         let is_over = now > self.until;
+        // Others keep the queue for as long as this after each ask, and with it a request that could not leave it.
+        let has_no_place = now > self.until.plus(QUEUE_LIFE);
         match answer {
             Err(Fault::NoScript) => Next::Send(Form { whole: true, ..form }),
             Err(Fault::Moved(_) | Fault::Ask(_)) if self.detour.hops < MOST_HOPS => Next::Redirect,
@@ -101,10 +103,10 @@ impl PendingRelease {
             }
             // A lease that held the lock was in no queue.
             Ok(reply) if form.one_key && !held(reply) => Next::Repeat,
-            Err(Fault::Denied { .. } | Fault::WrongType | Fault::Closed) => Next::Done,
+            Err(Fault::WrongType | Fault::Closed) => Next::Done,
             Ok(_) if is_last_word || is_over => Next::Done,
-            // The lease is over, and a server that still refuses may refuse for ever.
-            Err(fault) if is_over && fault.is_answer() => Next::Done,
+            // A server that still refuses may refuse for ever.
+            Err(fault) if has_no_place && fault.is_answer() => Next::Done,
             _ => Next::Repeat,
         }
     }
@@ -279,6 +281,8 @@ const MOST_HOPS: u8 = 5;
 /// The first pauses before a release is sent again are up to 20 ms times two to the power of this.
 const FIRST_REPEAT: u32 = 3;
 const LONGEST_PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(1);
+/// For how long a queue is kept after the last ask; the scripts set it.
+const QUEUE_LIFE: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
@@ -308,9 +312,11 @@ mod tests {
             (Ok(Reply::Nil), false, at(10), Next::Repeat),
             (Ok(Reply::Nil), false, at(11), Next::Done),
             (refused(), true, at(10), Next::Repeat),
-            (refused(), false, at(11), Next::Done),
-            (silent(), true, at(11), Next::Repeat),
-            (denied(), false, at(1), Next::Done),
+            (refused(), false, at(70), Next::Repeat),
+            (refused(), false, at(71), Next::Done),
+            (silent(), true, at(71), Next::Repeat),
+            (denied(), true, at(70), Next::Repeat),
+            (denied(), true, at(71), Next::Done),
             (Err(Fault::NoScript), true, at(11), Next::Send(Form::WHOLE)),
         ] {
             let is = release.next(&answer, Form::PLAIN, is_last_word, now);
@@ -325,7 +331,7 @@ mod tests {
         assert_eq!(release.next(&moved(), Form::PLAIN, true, at(1)), Next::Redirect);
         release.detour.hops = MOST_HOPS;
         assert_eq!(release.next(&moved(), Form::PLAIN, true, at(1)), Next::Repeat);
-        assert_eq!(release.next(&moved(), Form::PLAIN, true, at(11)), Next::Done, "for ever");
+        assert_eq!(release.next(&moved(), Form::PLAIN, true, at(71)), Next::Done, "for ever");
     }
 
     #[test]

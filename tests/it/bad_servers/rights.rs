@@ -171,6 +171,45 @@ async fn a_right_taken_away_later_is_named_by_the_call_that_needs_it() {
     nothing_left(&server, &client).await;
 }
 
+/// The script has put it there before it met the command that it may not run.
+#[tokio::test]
+async fn a_call_that_is_denied_in_the_middle_of_its_script_leaves_the_queue() {
+    let server = Server::start().await;
+    let url = user(&server, "u", &["~*", "&*", "+@all"]).await;
+    let (holder, client) = (connect(&server).await, Client::connect(&url).await.expect("rights"));
+    let held = holder.mutex("n").lock().await.expect("free");
+    for command in ["pttl", "pexpire", "hrandfield"] {
+        server.command(&["ACL", "SETUSER", "u", "+@all", &format!("-{command}")]).await;
+        let answer = soon("an answer", client.mutex("n").lock()).await;
+        assert!(matches!(answer, Err(Error::Denied { .. })), "{command}: {answer:?}");
+        server.command(&["ACL", "SETUSER", "u", "+@all"]).await;
+        eventually(LIMIT, "it left the queue", async || waiting(&server, "n").await == 0).await;
+    }
+    held.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn who_could_not_leave_the_queue_for_want_of_a_right_leaves_it_when_the_right_is_back() {
+    let server = Server::start().await;
+    let url = user(&server, "u", &["~*", "&*", "+@all"]).await;
+    let ttl = 300 * MS;
+    let client = Client::builder().nodes([url]).ttl(ttl).connect().await.expect("all rights");
+    let holder = connect(&server).await;
+    let held = holder.mutex("n").lock().await.expect("free");
+    let waiter = tokio::spawn(client.mutex("n").lock_with_timeout(500 * MS));
+    eventually(LIMIT, "it waits", async || waiting(&server, "n").await == 1).await;
+    server.command(&["ACL", "SETUSER", "u", "-evalsha"]).await;
+    soon("its time ends", waiter).await.expect("no panic").expect_err("held by another");
+    // The lease that it asked for would be over by now.
+    tokio::time::sleep(3 * ttl).await;
+    assert_eq!(waiting(&server, "n").await, 1, "it may not leave");
+    server.command(&["ACL", "SETUSER", "u", "+@all"]).await;
+    eventually(LIMIT, "it left the queue", async || waiting(&server, "n").await == 0).await;
+    held.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
 #[tokio::test]
 async fn a_key_out_of_bounds_is_denied_when_it_is_asked_for() {
     let server = Server::start().await;
