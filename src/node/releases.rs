@@ -89,8 +89,6 @@ impl PendingRelease {
         now: Timestamp,
     ) -> Next {
         let is_over = now > self.until;
-        // Others keep the queue for as long as this after each ask, and with it a request that could not leave it.
-        let has_no_place = now > self.until.plus(QUEUE_LIFE);
         match answer {
             Err(Fault::NoScript) => Next::Send(Form { whole: true, ..form }),
             Err(Fault::Moved(_) | Fault::Ask(_)) if self.detour.hops < MOST_HOPS => Next::Redirect,
@@ -105,8 +103,10 @@ impl PendingRelease {
             Ok(reply) if form.one_key && !held(reply) => Next::Repeat,
             Err(Fault::WrongType | Fault::Closed) => Next::Done,
             Ok(_) if is_last_word || is_over => Next::Done,
-            // A server that still refuses may refuse for ever.
-            Err(fault) if has_no_place && fault.is_answer() => Next::Done,
+            // The right may come back, and the lease's place in the queue outlives the lease.
+            Err(Fault::Denied { .. }) if now <= self.until.plus(QUEUE_LIFE) => Next::Repeat,
+            // The lease is over, and a server that still refuses may refuse for ever.
+            Err(fault) if is_over && fault.is_answer() => Next::Done,
             _ => Next::Repeat,
         }
     }
@@ -281,7 +281,7 @@ const MOST_HOPS: u8 = 5;
 /// The first pauses before a release is sent again are up to 20 ms times two to the power of this.
 const FIRST_REPEAT: u32 = 3;
 const LONGEST_PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(1);
-/// For how long a queue is kept after the last ask; the scripts set it.
+/// For how long a queue is kept after the last ask; the scripts say so.
 const QUEUE_LIFE: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -312,8 +312,7 @@ mod tests {
             (Ok(Reply::Nil), false, at(10), Next::Repeat),
             (Ok(Reply::Nil), false, at(11), Next::Done),
             (refused(), true, at(10), Next::Repeat),
-            (refused(), false, at(70), Next::Repeat),
-            (refused(), false, at(71), Next::Done),
+            (refused(), false, at(11), Next::Done),
             (silent(), true, at(71), Next::Repeat),
             (denied(), true, at(70), Next::Repeat),
             (denied(), true, at(71), Next::Done),
@@ -331,7 +330,7 @@ mod tests {
         assert_eq!(release.next(&moved(), Form::PLAIN, true, at(1)), Next::Redirect);
         release.detour.hops = MOST_HOPS;
         assert_eq!(release.next(&moved(), Form::PLAIN, true, at(1)), Next::Repeat);
-        assert_eq!(release.next(&moved(), Form::PLAIN, true, at(71)), Next::Done, "for ever");
+        assert_eq!(release.next(&moved(), Form::PLAIN, true, at(11)), Next::Done, "for ever");
     }
 
     #[test]
