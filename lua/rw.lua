@@ -24,16 +24,23 @@ local function is_foreign(id)
   return not string.match(id, ':%x+%-%x+%-%x+%-%x+%-%x+$')
 end
 
+-- Fails if the lock is in a slot that is being moved and this key of it is not here: the other node may have it. Such a node
+-- answers for a key that it lacks as if there were none, unless it is asked for together with one that it has.
+local function must_be_gone(key)
+  redis.call('EXISTS', KEYS[1], key)
+end
+
 -- Returns a reader whose end has not come, and for how long it reads still; nil if there is none. With `foreign` it returns
 -- one of another library if there is any: those have to be listened to; else the one that other servers name, too.
 local function live_reader(foreign)
   local fields = redis.call('HRANDFIELD', KEYS[1], 100000, 'WITHVALUES')
-  local id, left
+  local id, left, missing
   for i = 1, #fields, 2 do
     local field, count = fields[i], tonumber(fields[i + 1])
     if count and string.sub(field, -6) ~= ':write' then
       for level = count, math.max(1, count - 99), -1 do
-        local pttl = redis.call('PTTL', end_key(field, level))
+        local key = end_key(field, level)
+        local pttl = redis.call('PTTL', key)
         if pttl ~= -2 then
           if not foreign or is_foreign(field) then
             return field, pttl
@@ -43,8 +50,12 @@ local function live_reader(foreign)
           end
           break
         end
+        missing = key
       end
     end
+  end
+  if missing and not id then
+    must_be_gone(missing)
   end
   return id, left
 end

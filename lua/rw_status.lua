@@ -18,7 +18,9 @@ if mode == 'read' then
       for level = levels, math.max(1, levels - 99), -1 do
         left = math.max(left, redis.call('PTTL', end_key(fields[i], level)))
       end
-      if left ~= -2 then
+      if left == -2 then
+        must_be_gone(end_key(fields[i], levels))
+      else
         readers[#readers + 1] = fields[i]
         -- One that other servers name, too.
         if not by or fields[i] < by then
