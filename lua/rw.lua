@@ -6,7 +6,8 @@
 --
 -- A reader has an end of its own, which is that of a key beside the lock (Redisson has one for each level of a reader). A
 -- reader without it is gone, whatever the hash says. Entries, mailboxes and messages are those of queue.lua; the entry of a
--- reader has block 0, since readers take no tokens: they have that of the last writer.
+-- reader has block 0, since readers take no tokens: they have that of the last writer. A grant to a writer ends with one more
+-- number, the last token before its block, unless there was none.
 
 -- The key that ends with a reader.
 local function end_key(id, level)
@@ -84,23 +85,24 @@ local function holder(mode)
   return 'mode', redis.call('PTTL', KEYS[1])
 end
 
--- Gives the lock to a lease. Returns the end of its token block, for a reader its token, and the server's time before the
--- lease began.
+-- Gives the lock to a lease. Returns the end of its token block, for a reader its token; the server's time before the lease
+-- began; and the last token before the block, if there was one.
 local function take(id, reads, count, ttl_ms, block, grain_us)
   -- Tokens as in queue.lua. A token goes to redis.call as a number: made text by Lua it would lose its last digits.
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
   local start = now - now % grain_us
   local last = reads and tonumber(redis.call('GET', KEYS[2]))
+  local before
   if not last then
     last = start + block
-    local before
     if ARGV[5] == '0' then
       before = redis.call('SET', KEYS[2], last, 'GET')
     else
       before = redis.call('SET', KEYS[2], last, 'PX', ARGV[5], 'GET')
     end
-    if before and tonumber(before) > start then
+    before = tonumber(before)
+    if before and before > start then
       last = before + block
       redis.call('SET', KEYS[2], last, 'KEEPTTL')
     end
@@ -125,7 +127,7 @@ local function take(id, reads, count, ttl_ms, block, grain_us)
       return nil
     end
   end
-  return last, now
+  return last, now, before
 end
 
 -- How many entries were taken out of the queue because their clients are gone.
@@ -176,8 +178,9 @@ local function pump(mine, tells)
       end
       -- Short, so that a stopped process at the head costs little. A client that is well renews it in time.
       ttl_ms = math.min(ttl_ms, 2000)
-      local last, now = take(id, reads, 1, ttl_ms, block, 1)
-      local told = redis.pcall('PUBLISH', mailbox, string.format('grant %s %d %d %d', id, now, ttl_ms, last))
+      local last, now, before = take(id, reads, 1, ttl_ms, block, 1)
+      local letter = string.format('grant %s %d %d %d', id, now, ttl_ms, last)
+      local told = redis.pcall('PUBLISH', mailbox, before and string.format('%s %d', letter, before) or letter)
       tells = true
       if type(told) == 'number' then
         mode = reads and 'read' or 'write'

@@ -3,7 +3,7 @@
 -- is sent. With `from` it makes a reader of that writer instead, or is refused.
 -- KEYS: 1 name (hash), 2 token (fencing counter), 3 queue (optional)
 -- ARGV: 1 id, 2 count, 3 ttl_ms, 4 block (how many tokens; 0 for a reader), 5 retention_ms of the counter (0: for ever), 6 grain_us (the time is rounded down to it), 7 channel of the lock, 8 entry (empty: does not queue), 9 show (how many of those who wait are listed), 10 count (NUMSUB or SHARDNUMSUB), 11 side (read or write), 12 publish verb, 13 from (optional: the id of a writer)
--- Returns {1, end of the token block, or a reader's token} when it is held, {0, pttl, holder, subscribers of the channel} when another holds it, or is the first to get it. With a queue a refusal goes on: place (-1: not queued, 0: the first), server_us, list of those who wait.
+-- Returns {1, end of the token block, or a reader's token} when it is held, with the last token before the block as a third number if it was taken now for writing, {0, pttl, holder, subscribers of the channel} when another holds it, or is the first to get it. With a queue a refusal goes on: place (-1: not queued, 0: the first), server_us, list of those who wait.
 local reads = ARGV[11] == 'read'
 local field = field_of(ARGV[1], reads)
 local entry = KEYS[3] and ARGV[8] ~= '' and ARGV[8]
@@ -31,6 +31,11 @@ if mode and redis.call('HEXISTS', KEYS[1], field) == 1 then
   return {1, last}
 end
 
+local function granted(last, _, before)
+  -- The list ends before a nil.
+  return {1, last, before}
+end
+
 local fits = not mode or (reads and mode == 'read')
 if ARGV[13] then
   if mode == 'write' and redis.call('HEXISTS', KEYS[1], field_of(ARGV[13])) == 1 then
@@ -44,7 +49,7 @@ if ARGV[13] then
     return {1, last}
   end
 elseif fits and not (KEYS[3] and redis.call('EXISTS', KEYS[3]) == 1) then
-  return {1, (take(ARGV[1], reads, ARGV[2], ARGV[3], ARGV[4], ARGV[6]))}
+  return granted(take(ARGV[1], reads, ARGV[2], ARGV[3], ARGV[4], ARGV[6]))
 end
 
 local time = redis.call('TIME')
@@ -70,9 +75,9 @@ if KEYS[3] and fits and not is_open and not ARGV[13] then
   mode = after
   if (entry and first == entry and redis.call('ZRANK', KEYS[3], entry) == false)
     or (not first and (not mode or (reads and mode == 'read'))) then
-    local last = take(ARGV[1], reads, ARGV[2], ARGV[3], ARGV[4], ARGV[6])
+    local taken = granted(take(ARGV[1], reads, ARGV[2], ARGV[3], ARGV[4], ARGV[6]))
     pump(nil, true)
-    return {1, last}
+    return taken
   end
 end
 

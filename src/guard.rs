@@ -97,6 +97,12 @@ impl Guard {
         self.hold().token
     }
 
+    /// Returns true if `token` is known to be the last one that was given out before this guard's.
+    pub(crate) fn follows(&self, token: u64) -> bool {
+        let hold = self.hold();
+        hold.lease.token_before(hold.token) == Some(token)
+    }
+
     /// Returns true if the lock is certainly held at this moment. It costs no I/O: call it as often as you like.
     ///
     /// It is false from the local deadline on, even if no server answers, or if the host was suspended.

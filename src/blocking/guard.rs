@@ -53,7 +53,7 @@ impl<O> Guard<O> {
         Ok(Self::new(guard, &self.runtime))
     }
 
-    fn inner(&self) -> &crate::Guard {
+    pub(super) fn inner(&self) -> &crate::Guard {
         self.guard.as_ref().expect("BUG: it is used after it was taken over")
     }
 

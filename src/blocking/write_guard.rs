@@ -31,6 +31,12 @@ impl<O> WriteGuard<O> {
         guard.replace(async |guard| Ok(downgrade.of(guard).await?.into()))
     }
 
+    /// Returns true if nobody has written since a reader that had the [token](Guard::token) `read_token`; see
+    /// [`leasehold::WriteGuard::unchanged_since`](crate::WriteGuard::unchanged_since).
+    pub fn unchanged_since(&self, read_token: u64) -> bool {
+        self.guard.inner().follows(read_token)
+    }
+
     /// Releases the lock; see [`Guard::unlock`].
     ///
     /// # Errors

@@ -123,8 +123,25 @@ pub(crate) enum Answer {
     /// Held, with the tokens up to this one.
     Granted {
         block_end: u64,
+        /// The last token before the block, if the server said so.
+        before: Option<u64>,
     },
     Refused(Refusal),
+}
+
+impl Answer {
+    /// Held, with the tokens up to this one. Nothing is known of those before.
+    pub(crate) fn granted(block_end: u64) -> Self {
+        Self::Granted { block_end, before: None }
+    }
+
+    /// Returns the last token before those of a grant, if it is known.
+    pub(crate) fn before(&self) -> Option<u64> {
+        match self {
+            Self::Granted { before, .. } => *before,
+            Self::Refused(_) => None,
+        }
+    }
 }
 
 /// Another holds the lock.

@@ -78,6 +78,8 @@ pub(crate) struct MailedGrant {
     pub(crate) ttl: Duration,
     /// The last token of the lease's block.
     pub(crate) block_end: u64,
+    /// The last token before the block, if the server said so.
+    pub(crate) before: Option<u64>,
     /// The subscription that it arrived on.
     pub(crate) epoch: Epoch,
     pub(crate) received_at: Timestamp,
@@ -267,7 +269,11 @@ fn parse(text: &str, epoch: Epoch, received_at: Timestamp) -> Option<Letter> {
             let [server_us, ttl_ms, block_end] = std::array::from_fn(|_| numbers.next().flatten());
             let (server_us, ttl, block_end) =
                 (server_us?, Duration::from_millis(ttl_ms?), block_end?);
-            let grant = MailedGrant { id, server_us, ttl, block_end, epoch, received_at };
+            let before = match numbers.next() {
+                Some(number) => Some(number?),
+                None => None,
+            };
+            let grant = MailedGrant { id, server_us, ttl, block_end, before, epoch, received_at };
             numbers.next().is_none().then_some(Letter::Grant(grant))
         }
         ("next", Some(rest)) => {

@@ -165,7 +165,7 @@ pub(super) fn read_acquire(reply: &Reply) -> Option<Answer> {
         [Reply::Number(1), block_end] => {
             let block_end = u64::try_from(block_end.number()?).ok()?;
             // Above that limit Lua's numbers have gaps, and tokens would repeat.
-            (block_end < 1 << 53).then_some(Answer::Granted { block_end })
+            (block_end < 1 << 53).then(|| Answer::granted(block_end))
         }
         [Reply::Number(0), pttl, holder, subscribers, queue @ ..] => {
             Some(Answer::Refused(Refusal {

@@ -101,7 +101,7 @@ impl Kind for Permits {
         match reply.list()? {
             [Reply::Number(1), weight] => {
                 let block_end = u64::try_from(weight.number()?).ok()?;
-                (block_end == self.weight.into()).then_some(Answer::Granted { block_end })
+                (block_end == self.weight.into()).then(|| Answer::granted(block_end))
             }
             [Reply::Number(0), pttl, holder, subscribers, queue @ .., _left] => {
                 Some(Answer::Refused(Refusal {
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_grant_of_another_weight_is_no_answer() {
         let granted = Reply::List(vec![number(1), number(2)]);
-        assert_eq!(permits(2).read_acquire(&granted), Some(Answer::Granted { block_end: 2 }));
+        assert_eq!(permits(2).read_acquire(&granted), Some(Answer::granted(2)));
         assert_eq!(permits(3).read_acquire(&granted), None);
     }
 

@@ -84,6 +84,38 @@ impl WriteGuard {
         downgrade.of(guard).await
     }
 
+    /// Returns true if nobody has written since a reader that had the [token](Guard::token) `read_token`. So what a reader has
+    /// read can be worked on without the lock, and is read again only if it has changed:
+    ///
+    /// ```no_run
+    /// # async fn load() -> String { String::new() }
+    /// # async fn edited(text: &str) -> String { text.to_owned() }
+    /// # async fn store(_: String) {}
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// let lock = client.rw_lock("config");
+    /// loop {
+    ///     let (seen, old) = lock.run_read(async |reading| (reading.token(), load().await)).await?;
+    ///     let new = edited(&old).await; // takes long, and nobody waits
+    ///     let writing = lock.write().await?;
+    ///     if writing.unchanged_since(seen) {
+    ///         store(new).await;
+    ///         return writing.unlock().await;
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// It costs no I/O. What this hold itself has written does not count.
+    ///
+    /// It may be false although nobody has written: if the answer to this writer's request was lost and had to be asked for
+    /// again, if a server has lost its counter, if the counters of several servers differ, and for the token of a writer.
+    ///
+    /// Two kinds of writers it does not know of: those of Redisson, which take no tokens, and those whose tokens a server
+    /// lost in a failover ([`synced`](crate::ClientBuilder::synced) prevents that).
+    pub fn unchanged_since(&self, read_token: u64) -> bool {
+        self.guard.follows(read_token)
+    }
+
     pub(crate) fn into_parts(self) -> (Guard, Downgrade) {
         (self.guard, self.downgrade)
     }

@@ -31,8 +31,9 @@ use crate::owner::Owner;
 ///
 /// **Nesting.** An owner that writes may also read and write: its guards are guards of the same hold, and the lock stays
 /// locked for writing until the last of them is gone. An owner that reads may read again, even if a writer waits. It cannot
-/// write: waiting for that fails with [`Error::SelfWait`] at once. Beware of reading in one process while it waits for
-/// another process that reads the same lock: if a writer came in between, all three wait.
+/// write: waiting for that fails with [`Error::SelfWait`] at once. [`WriteGuard::unchanged_since`] tells a writer whether what
+/// it has read before still holds. Beware of reading in one process while it waits for another process that reads the same
+/// lock: if a writer came in between, all three wait.
 ///
 /// **Redisson.** The lock is the one that Redisson's `RReadWriteLock` of the same name is. The
 /// [TTL](Self::with_ttl) must not be greater than the `lockWatchdogTimeout` of the Java clients (both are 30 s by default):

@@ -5,6 +5,7 @@ mod moving;
 mod nesting;
 mod sharing;
 mod turns;
+mod unchanged;
 
 use std::time::Duration;
 

@@ -13,7 +13,7 @@ use crate::{
 const MS: Duration = Duration::from_millis(1);
 
 /// A master with a replica that follows it.
-async fn replicated() -> (Server, Server) {
+pub(crate) async fn replicated() -> (Server, Server) {
     let master = Server::with(&["--repl-diskless-sync-delay", "0"]).await;
     let of = format!("127.0.0.1 {}", master.port());
     let replica = Server::with(&["--replicaof", &of]).await;
@@ -26,11 +26,11 @@ async fn replicated() -> (Server, Server) {
     (master, replica)
 }
 
-fn synced(master: &Server) -> ClientBuilder {
+pub(crate) fn synced(master: &Server) -> ClientBuilder {
     Client::builder().nodes([master.url()]).synced(1)
 }
 
-async fn connect(builder: ClientBuilder) -> Client {
+pub(crate) async fn connect(builder: ClientBuilder) -> Client {
     builder.connect().await.expect("the server accepts the client")
 }
 

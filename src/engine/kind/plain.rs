@@ -67,7 +67,7 @@ impl Kind for Plain {
     }
 
     fn read_acquire(&self, reply: &Reply) -> Option<Answer> {
-        (reply.number()? == 1).then_some(Answer::Granted { block_end: 1 })
+        (reply.number()? == 1).then_some(Answer::granted(1))
     }
 
     fn read_renew(&self, reply: &Reply) -> Option<bool> {

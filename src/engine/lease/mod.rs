@@ -40,6 +40,8 @@ pub(crate) struct Lease {
     pub(crate) kind: Arc<dyn Kind>,
     /// A time before the servers granted it.
     pub(crate) acquired_at: Timestamp,
+    /// The last token before its own, if it is known.
+    before: Option<u64>,
     quorum: Arc<Quorum>,
     clock: Clock,
     state: Mutex<State>,
@@ -101,6 +103,7 @@ impl Lease {
             ticket: grant.ticket,
             kind,
             acquired_at: grant.began_at,
+            before: grant.before,
             quorum,
             clock,
             state: Mutex::new(State {
@@ -268,6 +271,13 @@ impl Lease {
     /// Its next token, if the block has one left.
     pub(crate) fn take_token(&self) -> Option<u64> {
         self.state.lock().take_token()
+    }
+
+    /// Returns the last token that was given out before `token`, which is one of its own, if that is known.
+    pub(crate) fn token_before(&self, token: u64) -> Option<u64> {
+        let state = self.state.lock();
+        let first = (state.block_end + 1).saturating_sub(state.block);
+        if token > first { Some(token - 1) } else { self.before }
     }
 
     /// How many tokens were used.

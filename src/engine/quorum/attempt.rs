@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::foothold::Acquires;
-use super::queued::Queued;
+use super::queued::{Queued, note_server_time};
 use super::release::Undo;
 use super::{Foothold, Quorum, fence};
 use crate::clock::Timestamp;
@@ -17,7 +17,7 @@ use crate::engine::tally::{Election, Verdict};
 use crate::error::Fault;
 use crate::fleet::Site;
 use crate::key::LeaseId;
-use crate::node::{Epoch, Letter, MailedGrant, ServerTime};
+use crate::node::{Epoch, Letter, MailedGrant};
 use crate::script::Reply;
 
 /// A request for a lock, from its first acquire to a grant. It may ask again only while it waits in a server's queue.
@@ -54,6 +54,8 @@ pub(crate) struct Grant {
     pub(crate) ends_by: Timestamp,
     pub(crate) block: u64,
     pub(crate) block_end: u64,
+    /// The last token before the block, if it is known.
+    pub(crate) before: Option<u64>,
     pub(crate) footholds: PerNode<Foothold>,
 }
 
@@ -181,7 +183,9 @@ impl Attempt {
     /// The deadline counts from a time that is certainly before the grant (invariant 2).
     pub(crate) fn take_up(&mut self, mailed: &MailedGrant, fixed: bool) -> Option<Grant> {
         let quorum = self.undo.quorum.clone();
-        let node = &self.queued.as_ref()?.node;
+        let queued = self.queued.as_mut()?;
+        queued.told = Some((mailed.block_end, mailed.before));
+        let node = &queued.node;
         let now = quorum.clock.now();
         let began_at = node.not_before(mailed)?;
         let (lasts, ttl) = (mailed.ttl, self.undo.ttl);
@@ -206,6 +210,7 @@ impl Attempt {
             ends_by: self.ends_by,
             block: self.block,
             block_end: mailed.block_end,
+            before: mailed.before,
             footholds: acquires
                 .into_iter()
                 .map(|one| Foothold::asked(one, node.source()))
@@ -221,6 +226,9 @@ impl Attempt {
     ) -> Result<Grant, Fault> {
         let ends = round.votes.iter().map(counted_end).collect();
         let block_end = self.fence(ends, round.sent_at, quorum, until).await?;
+        let told = self.queued.as_ref().and_then(|queued| queued.told_before(block_end));
+        let granting = round.votes.iter().filter(|vote| counted_end(vote).is_some());
+        let before = fence::before(granting.map(|vote| vote.value()?.before())).or(told);
         let now = quorum.clock.now();
         let (began_at, ttl) = (round.sent_at, self.undo.ttl);
         let deadline = began_at.plus(ttl).minus(drift(ttl));
@@ -243,6 +251,7 @@ impl Attempt {
             ends_by: self.ends_by,
             block: self.block,
             block_end,
+            before,
             footholds: round.votes.into_iter().zip(acquires).map(foothold).collect(),
         })
     }
@@ -335,15 +344,6 @@ impl Attempt {
     }
 }
 
-/// Takes in what a refusal says of its server's clock, to date the grants that come by message.
-fn note_server_time(site: &Site, vote: &Vote<Answer>, sent_at: Timestamp) {
-    let queue = refusal(vote).and_then(|refusal| refusal.queue.as_ref());
-    if let (Some(queue), Some(generation), Some(epoch)) = (queue, vote.sent_on(), vote.epoch) {
-        let server_us = queue.server_us;
-        site.note_server_time(ServerTime { sent_at, server_us, generation, epoch });
-    }
-}
-
 fn count(votes: &[Vote<Answer>]) -> Election {
     let mut election = Election::default();
     for vote in votes {
@@ -360,12 +360,12 @@ fn count(votes: &[Vote<Answer>]) -> Election {
 
 fn counted_end(vote: &Vote<Answer>) -> Option<u64> {
     match vote.value() {
-        Some(Answer::Granted { block_end }) if vote.counts => Some(*block_end),
+        Some(Answer::Granted { block_end, .. }) if vote.counts => Some(*block_end),
         _ => None,
     }
 }
 
-fn refusal(vote: &Vote<Answer>) -> Option<&Refusal> {
+pub(super) fn refusal(vote: &Vote<Answer>) -> Option<&Refusal> {
     match vote.value() {
         Some(Answer::Refused(refusal)) => Some(refusal),
         _ => None,

@@ -17,6 +17,12 @@ pub(super) fn highest(ends: impl Iterator<Item = u64>) -> (u64, usize) {
     })
 }
 
+/// The last token before a grant: the highest that one of the granting nodes names. Every token reached a majority of the
+/// counters, and one of those is among these. `None` if one of them names none.
+pub(super) fn before(mut named: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    named.try_fold(0, |highest: u64, one| Some(highest.max(one?)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -26,5 +32,11 @@ mod tests {
         assert_eq!(highest([7, 9, 9, 8].into_iter()), (9, 2));
         assert_eq!(highest([9].into_iter()), (9, 1));
         assert_eq!(highest(std::iter::empty()), (0, 0));
+    }
+
+    #[test]
+    fn the_last_token_before_is_known_if_every_node_knows_one() {
+        assert_eq!(before([Some(7), Some(9), Some(8)].into_iter()), Some(9));
+        assert_eq!(before([Some(7), None].into_iter()), None);
     }
 }

@@ -3,8 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::attempt::refusal;
+use crate::clock::Timestamp;
+use crate::engine::kind::Answer;
+use crate::engine::round::Vote;
+use crate::fleet::Site;
 use crate::key::LeaseId;
-use crate::node::{Inbox, Node, Registration};
+use crate::node::{Inbox, Node, Registration, ServerTime};
 use crate::script::ttl_ms;
 
 /// What a request needs that stands in a server's queue.
@@ -13,6 +18,8 @@ pub(super) struct Queued {
     pub(super) node: Node,
     /// Where letters about it arrive, from before the first ask on.
     pub(super) inbox: Inbox,
+    /// The end of the token block that a message granted it, and the last token before the block.
+    pub(super) told: Option<(u64, Option<u64>)>,
     _registration: Registration,
 }
 
@@ -20,12 +27,27 @@ impl Queued {
     pub(super) fn at(node: Node, id: &LeaseId) -> Self {
         let inbox = node.mailbox().inbox();
         let _registration = inbox.register(id);
-        Self { node, inbox, _registration }
+        Self { node, inbox, told: None, _registration }
+    }
+
+    /// Returns the last token before the block that ends here, if a message said so: the ask that confirms the grant is not
+    /// told again.
+    pub(super) fn told_before(&self, block_end: u64) -> Option<u64> {
+        self.told.filter(|(end, _)| *end == block_end)?.1
     }
 
     /// Returns the entry in the server's queue, which holds all that a grant needs: `ttl_ms block nonce id`.
     pub(super) fn entry(&self, id: &LeaseId, ttl: Duration, block: u64) -> Arc<str> {
         let nonce = self.node.mailbox().nonce();
         format!("{} {block} {nonce} {}", ttl_ms(ttl), id.0).into()
+    }
+}
+
+/// Takes in what a refusal says of its server's clock, to date the grants that come by message.
+pub(super) fn note_server_time(site: &Site, vote: &Vote<Answer>, sent_at: Timestamp) {
+    let queue = refusal(vote).and_then(|refusal| refusal.queue.as_ref());
+    if let (Some(queue), Some(generation), Some(epoch)) = (queue, vote.sent_on(), vote.epoch) {
+        let server_us = queue.server_us;
+        site.note_server_time(ServerTime { sent_at, server_us, generation, epoch });
     }
 }

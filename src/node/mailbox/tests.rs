@@ -43,16 +43,21 @@ fn a_mailbox_is_named_after_the_client_and_a_number_of_16_digits() {
 #[test]
 fn a_grant_says_when_it_was_made_and_for_how_long() {
     let received_at = Timestamp::from_nanos(9);
-    let letter = parse("grant a:1 1795000000000001 2000 1795000000000064", EPOCH, received_at);
-    let grant = MailedGrant {
+    let text = "grant a:1 1795000000000001 2000 1795000000000064";
+    let letter = parse(text, EPOCH, received_at);
+    let mut grant = MailedGrant {
         id: id("a:1"),
         server_us: 1_795_000_000_000_001,
         ttl: Duration::from_secs(2),
         block_end: 1_795_000_000_000_064,
+        before: None,
         epoch: EPOCH,
         received_at,
     };
-    assert_eq!(letter, Some(Letter::Grant(grant)));
+    assert_eq!(letter, Some(Letter::Grant(grant.clone())));
+    grant.before = Some(1_794_000_000_000_007);
+    let with_one_more = parse(&format!("{text} 1794000000000007"), EPOCH, received_at);
+    assert_eq!(with_one_more, Some(Letter::Grant(grant)));
 }
 
 #[test]
@@ -79,7 +84,9 @@ fn what_no_script_writes_is_not_understood() {
         "Free a:1",
         "grant a:1",
         "grant a:1 1 2",
-        "grant a:1 1 2 3 4",
+        "grant a:1 1 2 3 4 5",
+        "grant a:1 1 2 3 x",
+        "grant a:1 1 2 3 -4",
         "grant a:1 1 2 3 ",
         "grant a:1 1  2 3",
         "grant  1 2 3",

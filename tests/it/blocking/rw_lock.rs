@@ -18,8 +18,13 @@ fn a_writer_becomes_a_reader() {
     assert!(theirs.owned_by(&Owner::new()).try_write().expect("an answer").is_none());
     drop(reading);
     assert!(beside.is_held() && exists(&server, "n"));
+    let seen = beside.token();
     drop(beside);
     assert!(!exists(&server, "n"));
+    let writing = theirs.write().expect("free");
+    assert!(writing.unchanged_since(seen));
+    drop(writing);
+    assert!(!lock.write().expect("free").unchanged_since(seen), "the other wrote since");
 }
 
 #[test]

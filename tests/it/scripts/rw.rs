@@ -111,7 +111,9 @@ async fn readers_share_what_a_writer_has_alone() {
     bench.expect_twice(&leave("a:1", READ), ["[1, 0]", "[0, 0]"], "[mode, read, b:1, 1] 30s").await;
     bench.expect_twice(&leave("b:1", READ), ["[1, 0]", "[0, 0]"], "none").await;
     let writing = "[mode, write, c:1:write, 1] 30s";
-    bench.expect_twice(&try_once("c:1", WRITE), ["[1, token]"; 2], writing).await;
+    // A confirmation does not know what was before.
+    let replies = ["[1, token, token]", "[1, token]"];
+    bench.expect_twice(&try_once("c:1", WRITE), replies, writing).await;
     for side in [READ, WRITE] {
         bench.expect(&try_once("a:1", side), "[0, 30s, c:1, 0, -1, token, []]", writing).await;
     }
@@ -140,6 +142,33 @@ async fn a_reader_has_the_token_of_the_last_writer() {
 }
 
 #[tokio::test]
+async fn a_writer_is_told_the_last_token_before_its_own() {
+    let mut bench = Bench::start().await;
+    let mut mailbox = listen(&bench, "b").await;
+    bench.expect(&try_once("a:0", WRITE), "[1, token]", "[mode, write, a:0:write, 1] 30s").await;
+    bench.run(&leave("a:0", WRITE)).await.expect("the script runs");
+    for turn in 1..5 {
+        let read = bench.acquired(&try_once("c:1", READ)).await;
+        bench.run(&leave("c:1", READ)).await.expect("the script runs");
+        // By a reply, and by a message.
+        let id = format!("a:{turn}");
+        let reply = bench.run(&try_once(&id, WRITE)).await.expect("the script runs");
+        let (_, written, before): (u32, i64, i64) = redis::from_redis_value(reply).expect("three");
+        assert_eq!(before, read, "nobody wrote in between");
+        let waits = format!("b:{turn}");
+        bench.run(&ask(&waits, WRITE)).await.expect("the script runs");
+        bench.run(&leave(&id, WRITE)).await.expect("the script runs");
+        let letters = bench.messages(&mut mailbox).await;
+        let letter = letters.last().expect("it was told");
+        assert!(letter.starts_with(&format!("grant {waits} ")), "{letter}");
+        assert!(letter.ends_with(&format!(" {written}")), "{letter} after {written}");
+        bench.run(&leave(&waits, WRITE)).await.expect("the script runs");
+    }
+    bench.command(&format!("DEL {TOKEN}")).await;
+    bench.expect(&try_once("a:9", WRITE), "[1, token]", "[mode, write, a:9:write, 1] 30s").await;
+}
+
+#[tokio::test]
 async fn a_release_lets_in_the_next_writer_or_all_readers_before_it() {
     let mut bench = Bench::start().await;
     let order = [("a:1", READ), ("b:1", WRITE), ("c:1", READ), ("d:1", READ), ("e:1", WRITE)];
@@ -148,7 +177,7 @@ async fn a_release_lets_in_the_next_writer_or_all_readers_before_it() {
     bench.expect(&try_once("f:1", READ), "[0, 30s, b:1, 0, -1, token, []]", reading).await;
     assert_eq!(queued(&mut bench).await, "b:1 c:1 d:1 e:1");
     bench.expect(&leave("a:1", READ), "[1, 0]", "[mode, write, b:1:write, 1] 2s").await;
-    assert_eq!(told(&mut bench, &mut b).await, ["grant b:1 token 2s token"]);
+    assert_eq!(told(&mut bench, &mut b).await, ["grant b:1 token 2s token token"]);
     assert_eq!(told(&mut bench, &mut c).await, ["next c:1 2s b:1"]);
     bench.expect(&ask("b:1", WRITE), "[1, token]", "[mode, write, b:1:write, 1] 30s").await;
     let both = "[mode, read, c:1, 1, d:1, 1] 2s";
@@ -159,7 +188,7 @@ async fn a_release_lets_in_the_next_writer_or_all_readers_before_it() {
     bench.expect(&leave("c:1", READ), "[1, 0]", "[mode, read, d:1, 1] 2s").await;
     bench.expect(&leave("d:1", READ), "[1, 0]", "[mode, write, e:1:write, 1] 2s").await;
     let told = told(&mut bench, &mut e).await;
-    assert_eq!(told.last().expect("told"), "grant e:1 token 2s token");
+    assert_eq!(told.last().expect("told"), "grant e:1 token 2s token token");
     bench.expect(&leave("e:1", WRITE), "[1, 0]", "none").await;
 }
 
@@ -223,7 +252,8 @@ async fn a_reader_whose_end_has_come_is_gone() {
     bench.expect(&leave("b:1", READ), "[1, 0]", "none").await;
     bench.acquired(&try_once("a:1", READ)).await;
     bench.command(&format!("DEL {}", end_key("a:1"))).await;
-    bench.expect(&try_once("c:1", WRITE), "[1, token]", "[mode, write, c:1:write, 1] 30s").await;
+    let writing = "[mode, write, c:1:write, 1] 30s";
+    bench.expect(&try_once("c:1", WRITE), "[1, token, token]", writing).await;
 }
 
 #[tokio::test]

@@ -134,8 +134,11 @@ impl World {
         reply: &redis::Value,
     ) {
         let redis::Value::Array(items) = reply else { panic!("{reply:?}") };
-        if let [redis::Value::Int(1), redis::Value::Int(token)] = items[..] {
+        if let [redis::Value::Int(1), redis::Value::Int(token), ref before @ ..] = items[..] {
             self.read_letters().await;
+            if let [redis::Value::Int(before)] = *before {
+                self.follows(before, side, token);
+            }
             let until = began_at + Duration::from_millis(TTL_MS * 98 / 100 - 1);
             self.granted(client, id, Held { side, until, token });
         }
@@ -200,15 +203,16 @@ impl World {
         for (client, state) in self.clients.iter_mut().enumerate() {
             for letter in self.bench.messages(&mut state.mailbox).await {
                 let words: Vec<&str> = letter.split(' ').collect();
-                if let ["grant", id, server_us, ms, token] = words[..] {
+                if let ["grant", id, server_us, ms, token, ref before @ ..] = words[..] {
                     let number = |word: &str| word.parse::<i64>().expect("a number");
                     assert!(number(ms) <= 2_000, "{letter}");
-                    grants.push((number(server_us), client, id.to_owned(), number(token)));
+                    let before = before.first().map(|word| number(word));
+                    grants.push((number(server_us), client, id.to_owned(), number(token), before));
                 }
             }
         }
         grants.sort_unstable();
-        for (_, client, id, token) in grants {
+        for (_, client, id, token, before) in grants {
             let Some(side) = self.clients[client].waiting.remove(&id) else {
                 for side in [READ, WRITE] {
                     let release = leave_as(&id, side, "1");
@@ -216,9 +220,18 @@ impl World {
                 }
                 continue;
             };
+            if let Some(before) = before {
+                self.follows(before, side, token);
+            }
             // When it began is known to the server only: nobody uses it before it is confirmed.
             self.granted(client, &id, Held { side, until: Instant::now(), token });
         }
+    }
+
+    /// What a writer is told of the tokens before its own leaves no other writer out.
+    fn follows(&self, before: i64, side: &str, token: i64) {
+        assert_eq!(side, WRITE);
+        assert!((self.last_write..token).contains(&before), "{before} is before {token}");
     }
 
     fn granted(&mut self, client: usize, id: &str, held: Held) {

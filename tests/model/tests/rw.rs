@@ -6,11 +6,11 @@ use leasehold_model::report;
 use leasehold_model::rw::case::Use::{Both, Reads, Writes};
 use leasehold_model::rw::case::{Case, Wrong};
 use leasehold_model::rw::protocol::{
-    BY_LETTER, DOWNGRADED, EXCLUSION, FIRST_KNOWS, LEFTOVER, ORDER, Protocol, REOPENED, TAKEN,
-    TOGETHER, TOKENS, TOOK_OVER,
+    BY_LETTER, DOWNGRADED, EXCLUSION, FIRST_KNOWS, LEFTOVER, NOTICED, ORDER, Protocol, REOPENED,
+    TAKEN, TOGETHER, TOKENS, TOOK_OVER,
 };
 
-const SAFE: &[&str] = &[EXCLUSION, ORDER, LEFTOVER, TAKEN, FIRST_KNOWS, TOKENS];
+const SAFE: &[&str] = &[EXCLUSION, ORDER, LEFTOVER, TAKEN, FIRST_KNOWS, TOKENS, NOTICED];
 
 /// Two clients that read and write.
 const PAIR: Case<2> = Case::plain([Both, Both]);
@@ -46,6 +46,7 @@ checks! {
 // With the rules.
 checks! {
     readers_and_writers_keep_the_rules: holds(MIXED, SAFE);
+    readers_and_writers_keep_the_rules_when_one_asks_again: holds(Case { polls: 1, ..PAIR }, SAFE);
     readers_and_writers_keep_the_rules_with_renewals: holds(Case { renewals: 2, ..PAIR }, SAFE);
     readers_and_writers_keep_the_rules_when_others_join: holds(JOINS, SAFE);
     readers_and_writers_keep_the_rules_with_a_downgrade: holds(DOWNGRADE, SAFE);
@@ -78,4 +79,6 @@ checks! {
     a_reader_that_leaves_silently: fails(PAIR.with(Wrong::SilentLeaver), [LEFTOVER]);
     a_reader_held_from_the_receipt: fails(PAIR.with(Wrong::DeadlineFromReceipt), [EXCLUSION]);
     a_writer_without_a_token: fails(PAIR.with(Wrong::WriterTakesNoToken), [TOKENS]);
+    a_writer_that_believes_what_it_was_told_of_an_older_grant:
+        fails(Case { polls: 1, ..PAIR.with(Wrong::KeepsWhatItWasTold) }, [NOTICED]);
 }

@@ -229,7 +229,8 @@ impl Audit {
         // A writer that goes on as a reader has been in already.
         let is_in = ran.args.get(12).is_some_and(|from| !from.is_empty());
         if let (Value::Array(items), true, false) = (&ran.reply, asks, is_in)
-            && let [Value::Int(1), Value::Int(end)] = **items
+            && let [Value::Int(1), Value::Int(end)] | [Value::Int(1), Value::Int(end), Value::Int(_)] =
+                **items
             && let Some(lease) = ran.args.first()
         {
             grants.push((String::from_utf8_lossy(lease).into_owned(), end as u64));
@@ -281,7 +282,7 @@ pub fn lease_of(id: &str) -> &str {
     id.strip_suffix(":write").unwrap_or(id)
 }
 
-/// A grant as a script writes it to a mailbox: `grant lease server_us ttl_ms block_end`.
+/// A grant as a script writes it to a mailbox: `grant lease server_us ttl_ms block_end`, and for some writers one number more.
 struct Letter {
     lease: String,
     ttl_ms: u64,
@@ -292,7 +293,10 @@ impl Letter {
     fn read(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let words: Vec<&str> = text.split(' ').collect();
-        let ["grant", lease, _, ttl_ms, block_end] = *words else { return None };
+        let ["grant", lease, _, ttl_ms, block_end, ref before @ ..] = *words else { return None };
+        if before.len() > 1 {
+            return None;
+        }
         let (ttl_ms, block_end) = (ttl_ms.parse().ok()?, block_end.parse().ok()?);
         Some(Self { lease: lease.to_owned(), ttl_ms, block_end })
     }

@@ -20,7 +20,7 @@ fn answered(counts: bool, answer: Result<Answer, Fault>) -> Vote<Answer> {
 }
 
 fn granted(counts: bool) -> Vote<Answer> {
-    answered(counts, Ok(Answer::Granted { block_end: 7 }))
+    answered(counts, Ok(Answer::granted(7)))
 }
 
 fn refused(counts: bool, remaining: Option<Duration>) -> Vote<Answer> {

@@ -88,7 +88,7 @@ fn an_acquire_leaves_what_was_answered_or_what_is_to_be_looked_at() {
         Foothold::granted(vote, acquires, at(1000), TTL, at(1000), alone)
     };
     let mut yes = sent(at(1000));
-    (yes.sent, yes.answer) = (None, Some(Ok(Answer::Granted { block_end: 1 })));
+    (yes.sent, yes.answer) = (None, Some(Ok(Answer::granted(1))));
     let foothold = granted(yes, false);
     assert_eq!((foothold.acquires(), foothold.look_by(TTL)), (Acquires::On(7), None));
     assert!(foothold.had() && foothold.was_cleared(1, at(11_101)));
@@ -97,7 +97,7 @@ fn an_acquire_leaves_what_was_answered_or_what_is_to_be_looked_at() {
     assert!(!foothold.had());
     let foothold = granted(sent(at(1000)), true);
     assert_eq!((foothold.acquires(), foothold.look_by(TTL)), (Acquires::On(7), None), "alone");
-    let unasked = Vote::known(Answer::Granted { block_end: 1 });
+    let unasked = Vote::known(Answer::granted(1));
     assert_eq!(granted(unasked, true).acquires(), Acquires::None);
 }
 

@@ -76,6 +76,8 @@ pub enum Wrong {
     DeadlineFromReceipt,
     /// A writer's token is the counter's number as it is.
     WriterTakesNoToken,
+    /// What a letter that came too late told of the tokens before goes for a later grant, too.
+    KeepsWhatItWasTold,
 }
 
 impl<const C: usize> Case<C> {

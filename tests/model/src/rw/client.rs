@@ -10,7 +10,8 @@ impl<const C: usize> Rules<'_, C> {
         let own = &mut self.state.clients[client];
         own.number += 1;
         let lease = Lease { client: client as u8, number: own.number, side };
-        own.want = Some(Want { lease, from: None, first: false, listens: false, asked: None });
+        own.want =
+            Some(Want { lease, from: None, first: false, told: None, listens: false, asked: None });
         own.ask_again();
     }
 
@@ -53,7 +54,7 @@ impl<const C: usize> Rules<'_, C> {
         let lease = Lease { number: own.number, side: Side::Read, ..writer };
         let from = Some(writer.number);
         let asked = Some((0, None));
-        own.want = Some(Want { lease, from, first: false, listens: false, asked });
+        own.want = Some(Want { lease, from, first: false, told: None, listens: false, asked });
         own.requests.push(Request::Replace(lease, writer.number));
     }
 
@@ -71,7 +72,12 @@ impl<const C: usize> Rules<'_, C> {
         let Some((age, Some(reply))) = want.asked.take() else { unreachable!("it is answered") };
         let is_downgrade = want.from.is_some();
         match reply {
-            Reply::Granted(token) => self.granted(client, age, token),
+            Reply::Granted(token, before) => {
+                let keeps = self.case.is(Wrong::KeepsWhatItWasTold);
+                let told = want.told.filter(|(of, _)| keeps || *of == token);
+                let before = before.or(told.map(|(_, before)| before));
+                self.granted(client, age, token, before);
+            }
             Reply::Queued(..) if is_downgrade => self.give_up(client),
             Reply::Queued(first, listens) => (want.first, want.listens) = (first, listens),
         }
@@ -100,18 +106,19 @@ impl<const C: usize> Rules<'_, C> {
         let want = own.want.as_mut().expect("letters are about what it waits for");
         match letter {
             Letter::First(_, listens) => (want.first, want.listens) = (true, listens),
-            Letter::Grant(_, age, token) => {
+            Letter::Grant(_, age, token, before) => {
                 if age >= self.case.ttl && !self.case.is(Wrong::DeadlineFromReceipt) {
+                    want.told = before.map(|before| (token, before));
                     return self.ask_repeatedly(client);
                 }
                 self.state.seen.by_letter = true;
-                self.granted(client, age, token);
+                self.granted(client, age, token, before);
             }
         }
     }
 
     /// What it asked for is granted, at most `age` ago.
-    fn granted(&mut self, client: usize, age: u8, token: u8) {
+    fn granted(&mut self, client: usize, age: u8, token: u8, before: Option<u8>) {
         let age = if self.case.is(Wrong::DeadlineFromReceipt) { 0 } else { age };
         let left = self.case.ttl.saturating_sub(age);
         let own = &mut self.state.clients[client];
@@ -133,6 +140,8 @@ impl<const C: usize> Rules<'_, C> {
         own.want = None;
         own.letters.clear();
         own.requests.extend(want.replaced().map(Request::Release));
+        // Nobody may have written whose token is higher.
+        self.state.seen.unnoticed |= before.is_some_and(|before| before < self.state.seen.written);
         self.note_token(want.lease.side, token);
     }
 
@@ -159,7 +168,7 @@ impl<const C: usize> Rules<'_, C> {
             let older = |age: &mut u8| *age = (*age + 1).min(limit);
             own.want.iter_mut().flat_map(|want| &mut want.asked).for_each(|(age, _)| older(age));
             for letter in &mut own.letters {
-                if let Letter::Grant(_, age, _) = letter {
+                if let Letter::Grant(_, age, ..) = letter {
                     older(age);
                 }
             }

@@ -19,6 +19,8 @@ pub const TAKEN: &str = "a free lock is taken";
 pub const FIRST_KNOWS: &str = "the first knows";
 /// Writers have ever higher tokens, and readers that of the last writer before them.
 pub const TOKENS: &str = "tokens tell versions";
+/// A writer that is told the last token before its own knows of all writers before it.
+pub const NOTICED: &str = "writers before are noticed";
 /// Two clients read at once.
 pub const TOGETHER: &str = "readers of two clients";
 /// A letter gives the lock to a client.
@@ -323,6 +325,7 @@ impl<const C: usize> Model for Protocol<C> {
             Property::always(TAKEN, |model: &Self, state: &State<C>| state.is_taken(&model.case)),
             Property::always(FIRST_KNOWS, |_: &Self, state: &State<C>| state.first_knows()),
             Property::always(TOKENS, |_: &Self, state: &State<C>| !state.seen.disorder),
+            Property::always(NOTICED, |_: &Self, state: &State<C>| !state.seen.unnoticed),
             Property::sometimes(TOGETHER, |_: &Self, state: &State<C>| state.holders().count() > 1),
             Property::sometimes(BY_LETTER, |_: &Self, state: &State<C>| state.seen.by_letter),
             Property::sometimes(REOPENED, |_: &Self, state: &State<C>| state.seen.reopened),

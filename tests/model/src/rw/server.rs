@@ -67,13 +67,13 @@ impl<const C: usize> Rules<'_, C> {
             self.state.server.fields[place].1 = self.case.ttl;
             self.lengthen();
             self.leave(lease);
-            return Reply::Granted(self.state.server.counter);
+            return Reply::Granted(self.state.server.counter, None);
         }
         if let Some(number) = from {
             let writer = Lease { number, side: Side::Write, ..lease };
             let is_there = self.place(writer).is_some();
             if is_there || self.case.is(Wrong::DowngradeOfNobody) {
-                let token = self.take(lease);
+                let (token, _) = self.take(lease);
                 self.remove(writer);
                 if is_there && self.case.is(Wrong::DowngradeWithoutEnd) {
                     let place = self.place(lease).expect("it was taken");
@@ -81,14 +81,15 @@ impl<const C: usize> Rules<'_, C> {
                 }
                 self.pump(None, true);
                 self.state.seen.downgraded = true;
-                return Reply::Granted(token);
+                return Reply::Granted(token, None);
             }
             return Reply::Queued(false, false);
         }
         let passes = self.case.is(Wrong::ReaderPassesWriter) && mode == Some(Side::Read);
         if fits(mode, lease) && (self.state.server.queue.is_empty() || passes) {
             self.note_passed(lease);
-            return Reply::Granted(self.take(lease));
+            let (token, before) = self.take(lease);
+            return Reply::Granted(token, before);
         }
         if !self.state.server.queue.contains(&lease) {
             self.state.server.queue.push(lease);
@@ -98,9 +99,9 @@ impl<const C: usize> Rules<'_, C> {
             let mine = first == Some(lease) && !self.state.server.queue.contains(&lease);
             let mode = self.mode_now();
             if mine || first.is_none() && fits(mode, lease) {
-                let token = self.take(lease);
+                let (token, before) = self.take(lease);
                 self.pump(None, true);
-                return Reply::Granted(token);
+                return Reply::Granted(token, before);
             }
         }
         let is_first = self.state.server.queue.first() == Some(&lease);
@@ -160,10 +161,11 @@ impl<const C: usize> Rules<'_, C> {
         fields.iter().any(|(lease, left)| lease.side == Side::Read && *left > over)
     }
 
-    /// The prelude's `take`: returns the token.
-    fn take(&mut self, lease: Lease) -> u8 {
+    /// The prelude's `take`: returns the token, and for a writer the last one before.
+    fn take(&mut self, lease: Lease) -> (u8, Option<u8>) {
         let is_new = self.state.server.mode.is_none();
         let server = &mut self.state.server;
+        let before = Some(server.counter).filter(|last| *last > 0 && lease.side == Side::Write);
         let raises = lease.side == Side::Write && !self.case.is(Wrong::WriterTakesNoToken);
         if raises || server.counter == 0 {
             server.counter += 1;
@@ -174,7 +176,7 @@ impl<const C: usize> Rules<'_, C> {
         if is_new || !self.case.is(Wrong::JoinLeavesHash) {
             self.lengthen();
         }
-        self.state.server.counter
+        (self.state.server.counter, before)
     }
 
     /// The prelude's `pump`: lets in those whose turn it is. Returns the first that it did not let in, `mine` included.
@@ -201,9 +203,9 @@ impl<const C: usize> Rules<'_, C> {
                 self.state.server.queue.remove(0);
                 return mine;
             }
-            let token = self.take(first);
+            let (token, before) = self.take(first);
             self.state.server.queue.remove(0);
-            self.write(first, Letter::Grant(first.number, 0, token));
+            self.write(first, Letter::Grant(first.number, 0, token, before));
             tells = true;
             let_in += 1;
         }
@@ -231,7 +233,7 @@ impl<const C: usize> Rules<'_, C> {
             let limit = self.case.ttl;
             client
                 .letters
-                .retain(|other| matches!(other, Letter::Grant(_, age, _) if *age < limit));
+                .retain(|other| matches!(other, Letter::Grant(_, age, ..) if *age < limit));
         }
         client.letters.push(letter);
     }

@@ -73,8 +73,8 @@ pub enum Request {
 /// What the server answers to an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
-    /// It is held, with this token.
-    Granted(u8),
+    /// It is held, with this token. A writer that takes it now is told the last token before, if there was one.
+    Granted(u8, Option<u8>),
     /// It waits; whether it is the first, and whether it then has to listen to Redisson's client.
     Queued(bool, bool),
 }
@@ -82,8 +82,8 @@ pub enum Reply {
 /// What the server writes to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Letter {
-    /// The lease of this number is granted: the ticks since then, and the token.
-    Grant(u8, u8, u8),
+    /// The lease of this number is granted: the ticks since then, the token, and as in [`Reply::Granted`] the one before.
+    Grant(u8, u8, u8, Option<u8>),
     /// That of this number is the first in the queue; whether it has to listen to Redisson's client.
     First(u8, bool),
 }
@@ -127,6 +127,8 @@ pub struct Want {
     pub from: Option<u8>,
     /// It knows that it is the first in the queue.
     pub first: bool,
+    /// What a letter that came too late told: the token, and the last one before.
+    pub told: Option<(u8, u8)>,
     /// It listens on the lock's channel: Redisson's client held the lock when it heard of its place.
     pub listens: bool,
     /// The ticks since the ask was sent whose answer it waits for, and that answer.
@@ -170,6 +172,8 @@ pub struct Seen {
     pub beside_itself: bool,
     /// A hold had a token that is not in order.
     pub disorder: bool,
+    /// A writer was told of a last token before its own, but another one had written since.
+    pub unnoticed: bool,
     /// The highest token of a writer.
     pub written: u8,
     /// The highest token of a reader.
