@@ -1,6 +1,7 @@
 //! Read-write locks: many readers or one writer, in the order in which they came.
 
 mod deployments;
+mod failovers;
 mod moving;
 mod nesting;
 mod sharing;
