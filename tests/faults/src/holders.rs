@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use futures_util::future::join_all;
+use tokio::time::{sleep, timeout};
 
 use crate::{
     clock::Chance,
@@ -45,9 +46,10 @@ pub(crate) async fn lease(scene: &Scene, lock: &str) -> Option<String> {
     let ends = locks::ends_of_permits();
     let words =
         if lock == SEMAPHORE { vec!["ZRANGE", &ends, "-1", "-1"] } else { vec!["HKEYS", lock] };
-    for node in scene.deployment.nodes.iter().rev() {
-        // In a cluster, one of them knows.
-        let Ok(leases) = node.attempt(&words).await else { continue };
+    // In a cluster, one of them knows; others may be stopped.
+    let asked = scene.deployment.nodes.iter().map(|node| timeout(SOON, node.attempt(&words)));
+    for answer in join_all(asked).await.into_iter().rev() {
+        let Ok(Ok(leases)) = answer else { continue };
         let leases = redis::from_redis_value::<Vec<String>>(leases).unwrap_or_default();
         // A read-write lock has a field that is none.
         if let Some(lease) = leases.into_iter().find(|field| field.contains(':')) {
@@ -64,3 +66,4 @@ fn place(scene: &Scene, lease: &str) -> Option<usize> {
 }
 
 const TICK: Duration = Duration::from_millis(10);
+const SOON: Duration = Duration::from_millis(500);
