@@ -63,8 +63,12 @@ end
 
 -- Has permits end `ttl_ms` from now; no end that is there comes sooner. Returns an error, or a number.
 local function write(own, ttl_ms)
-  -- A full server refuses a ZADD, but not behind another write of the same script.
-  redis.call('ZREM', KEYS[2], '')
+  -- A full server refuses a ZADD, but not behind another write of the same script. While a cluster moves the slot, it
+  -- refuses to look for what is gone.
+  local refused = redis.pcall('ZREM', KEYS[2], '')
+  if type(refused) == 'table' then
+    return refused
+  end
   local ends_ms = next_ms + ttl_ms
   local places = {}
   for _, member in ipairs(own) do

@@ -114,3 +114,32 @@ async fn permits_move_with_their_slot_and_the_next_client_gets_them_at_the_new_o
         eventually(LIMIT, "no release is owed", async || one.stats().owed_releases == 0).await;
     }
 }
+
+/// What is left was lowered for the next holder before the server refused to write it down, in the script that took the last
+/// ended permits back.
+#[tokio::test]
+async fn permits_that_end_while_their_slot_moves_are_not_lost() {
+    let cluster = Cluster::start().await;
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    let builder = || Client::builder().cluster(cluster.urls()).restart_quarantine(Duration::ZERO);
+    let connect = async || builder().connect().await.expect("the cluster accepts the client");
+    let (one, two) = (connect().await, connect().await);
+    let name = cluster.name_on(0, "ending");
+    let slot = slot_of(&name);
+    let [here, there] = [&one, &two].map(|client| client.semaphore(&name).with_permits(2));
+    let lease = Duration::from_secs(1);
+    soon("two", here.with_lease(lease).acquire_many(2)).await.expect("there are two").spend();
+    let waiting = tokio::spawn(there.acquire());
+    are_waiting(&here, 1).await;
+    cluster.open(slot, source, target).await;
+    // The waiter asks when they end. From then on the key of those that are out is gone, and the server looks elsewhere.
+    let holders = format!("{{{name}}}:timeout");
+    let gone = async || source.try_command(&["EXISTS", &holders]).await.is_err();
+    eventually(LIMIT, "they are taken back", gone).await;
+    cluster.migrate_all(slot, source, target).await;
+    cluster.close(slot, source, target).await;
+    let permit = soon("its turn", waiting).await.expect("no panic").expect("they came back");
+    soon("the release", permit.release()).await.expect("held");
+    let back = async || there.available_permits().await.is_ok_and(|permits| permits == 2);
+    eventually(LIMIT, "both are back", back).await;
+}
