@@ -183,8 +183,8 @@ impl Shared {
         if chance.one_in(2) { self.orders.ttl + TICK * 20 } else { chance.ms(1, 15) }
     }
 
-    /// How long permits are kept: longer than locks, so that others wait although there are several.
-    fn work_with_permits(&self, chance: &mut Chance) -> Duration {
+    /// How long a turn keeps what others may have beside it: longer than a mutex, so that they meet.
+    fn work_beside_others(&self, chance: &mut Chance) -> Duration {
         if chance.one_in(2) { self.work(chance) } else { chance.ms(20, 200) }
     }
 

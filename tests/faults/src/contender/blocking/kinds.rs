@@ -44,7 +44,8 @@ impl Thread {
                 if other < 80 {
                     self.downgrade(&lock, ask, guard, watched, chance);
                 } else {
-                    self.hold(guard, watched, self.shared.work(chance), chance);
+                    let work = self.shared.work_beside_others(chance);
+                    self.hold(guard, watched, work, chance);
                 }
             }
         }
@@ -84,7 +85,7 @@ impl Thread {
         if let Some((inner, watched_inner)) = inner {
             self.hold(inner, watched_inner, chance.ms(1, 10), chance);
         }
-        self.hold(outer, watched, self.shared.work(chance), chance);
+        self.hold(outer, watched, self.shared.work_beside_others(chance), chance);
     }
 
     /// A writer becomes a reader.
@@ -119,7 +120,7 @@ impl Thread {
 
     fn take_permits(&self, chance: &mut Chance) {
         let semaphore = self.client.semaphore(SEMAPHORE).with_permits(PERMITS);
-        let work = self.shared.work_with_permits(chance);
+        let work = self.shared.work_beside_others(chance);
         let (how, wait) = self.shared.way(chance);
         let many = chance.between(1, u64::from(PERMITS) + 1) as u32;
         let weight = if wait.is_some() { 1 } else { many };

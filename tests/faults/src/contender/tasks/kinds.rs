@@ -55,7 +55,8 @@ impl Task {
                 if other < 80 {
                     self.downgrade(&lock, ask, guard, watched, chance).await;
                 } else {
-                    self.hold(guard, watched, self.shared.work(chance), chance).await;
+                    let work = self.shared.work_beside_others(chance);
+                    self.hold(guard, watched, work, chance).await;
                 }
             }
         }
@@ -111,7 +112,7 @@ impl Task {
         if let Some((inner, watched_inner)) = inner {
             self.hold(inner, watched_inner, chance.ms(1, 10), chance).await;
         }
-        self.hold(outer, watched, self.shared.work(chance), chance).await;
+        self.hold(outer, watched, self.shared.work_beside_others(chance), chance).await;
     }
 
     /// A writer becomes a reader.
@@ -145,7 +146,7 @@ impl Task {
 
     async fn take_permits(&self, chance: &mut Chance) {
         let mut semaphore = self.client.semaphore(SEMAPHORE).with_permits(PERMITS);
-        let mut work = self.shared.work_with_permits(chance);
+        let mut work = self.shared.work_beside_others(chance);
         if chance.one_in(6) {
             semaphore = semaphore.with_lease(self.shared.orders.ttl);
             work = self.shared.work_of_fixed(chance);
