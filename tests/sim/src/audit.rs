@@ -229,8 +229,8 @@ impl Audit {
         // A writer that goes on as a reader has been in already.
         let is_in = ran.args.get(12).is_some_and(|from| !from.is_empty());
         if let (Value::Array(items), true, false) = (&ran.reply, asks, is_in)
-            && let [Value::Int(1), Value::Int(end)] | [Value::Int(1), Value::Int(end), Value::Int(_)] =
-                **items
+            && let [Value::Int(1), Value::Int(end)]
+            | [Value::Int(1), Value::Int(end), Value::Int(_)] = **items
             && let Some(lease) = ran.args.first()
         {
             grants.push((String::from_utf8_lossy(lease).into_owned(), end as u64));
