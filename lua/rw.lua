@@ -1,5 +1,6 @@
 -- The read-write lock on one server: Redisson's RReadWriteLock, with a queue and tokens. The library puts this text before
 -- the scripts of that lock, and it only defines functions. Over several servers there is no queue: they get no third key.
+-- There, a writer that waits has a reservation instead, which new readers respect.
 -- KEYS: 1 name (hash: mode -> read or write; id -> 1 for each reader; id:write -> hold count of the writer), 2 token (fencing counter), 3 queue (optional; sorted set: entry -> order of arrival)
 -- ARGV: 5 retention_ms of the counter (0: for ever)
 -- Returns nothing.
@@ -13,6 +14,12 @@
 local function end_key(id, level)
   local prefix = string.find(KEYS[1], '{', 1, true) and KEYS[1] or table.concat({'{', KEYS[1], '}'})
   return table.concat({prefix, ':', id, ':rwlock_timeout:', level})
+end
+
+-- The key of the reservation: the id of the writer that was refused last. It asks again before this ends.
+local function next_key()
+  local prefix = string.find(KEYS[1], '{', 1, true) and 'leasehold_next::%s' or 'leasehold_next:{%s}'
+  return string.format(prefix, KEYS[1])
 end
 
 -- The field of the hash that a lease has.

@@ -1,8 +1,9 @@
 -- Takes one side of a read-write lock if it is free for it and nobody is ahead in the queue. Sent again for the same lease
 -- it confirms the lease and takes nothing new. Otherwise it queues, if it has an entry; it does so once, however often it
--- is sent. With `from` it makes a reader of that writer instead, or is refused.
+-- is sent. With `from` it makes a reader of that writer instead, or is refused. Over several servers, a writer with an entry
+-- that is refused keeps new readers out: until it is released, another writer gets the lock or reserves it, or for 5 s.
 -- KEYS: 1 name (hash), 2 token (fencing counter), 3 queue (optional)
--- ARGV: 1 id, 2 count, 3 ttl_ms, 4 block (how many tokens; 0 for a reader), 5 retention_ms of the counter (0: for ever), 6 grain_us (the time is rounded down to it), 7 channel of the lock, 8 entry (empty: does not queue), 9 show (how many of those who wait are listed), 10 count (NUMSUB or SHARDNUMSUB), 11 side (read or write), 12 publish verb, 13 from (optional: the id of a writer)
+-- ARGV: 1 id, 2 count, 3 ttl_ms, 4 block (how many tokens; 0 for a reader), 5 retention_ms of the counter (0: for ever), 6 grain_us (the time is rounded down to it), 7 channel of the lock, 8 entry (empty: does not queue, and reserves nothing), 9 show (how many of those who wait are listed), 10 count (NUMSUB or SHARDNUMSUB), 11 side (read or write), 12 publish verb, 13 from (optional: the id of a writer)
 -- Returns {1, end of the token block, or a reader's token} when it is held, with the last token before the block as a third number if it was taken now for writing, {0, pttl, holder, subscribers of the channel} when another holds it, or is the first to get it. With a queue a refusal goes on: place (-1: not queued, 0: the first), server_us, list of those who wait.
 local reads = ARGV[11] == 'read'
 local field = field_of(ARGV[1], reads)
@@ -37,6 +38,7 @@ local function granted(last, _, before)
 end
 
 local fits = not mode or (reads and mode == 'read')
+local reserved = not KEYS[3] and reads and not ARGV[13] and redis.call('GET', next_key())
 if ARGV[13] then
   if mode == 'write' and redis.call('HEXISTS', KEYS[1], field_of(ARGV[13])) == 1 then
     -- The reader comes first: half-way, the lock has a reader, and a writer whose release is still to come.
@@ -48,7 +50,10 @@ if ARGV[13] then
     redis.pcall(ARGV[12], ARGV[7], '1')
     return {1, last}
   end
-elseif fits and not (KEYS[3] and redis.call('EXISTS', KEYS[3]) == 1) then
+elseif fits and not reserved and not (KEYS[3] and redis.call('EXISTS', KEYS[3]) == 1) then
+  if not KEYS[3] and not reads then
+    redis.call('DEL', next_key())
+  end
   return granted(take(ARGV[1], reads, ARGV[2], ARGV[3], ARGV[4], ARGV[6]))
 end
 
@@ -63,6 +68,10 @@ if entry then
     redis.pcall('ZADD', KEYS[3], math.max(now, tonumber(newest or 0) + 1), entry)
   end
   redis.call('PEXPIRE', KEYS[3], 60000)
+end
+if not KEYS[3] and ARGV[8] ~= '' then
+  -- A full server may refuse it: then it waits for a gap between readers.
+  redis.pcall('SET', next_key(), ARGV[1], 'PX', 5000)
 end
 local subscribers = redis.call('PUBSUB', ARGV[10], ARGV[7])[2]
 -- It may be free for a moment, so that Redisson's waiters on the channel can take it. A newcomer must not end that moment.
@@ -83,7 +92,9 @@ end
 
 local by, pttl
 local head = KEYS[3] and waiters(1)[1]
-if mode and not (reads and mode == 'read' and head) then
+if reserved and fits then
+  by, pttl = reserved, redis.call('PTTL', next_key())
+elseif mode and not (reads and mode == 'read' and head) then
   by, pttl = holder(mode)
 else
   -- The first in the queue is to get it.

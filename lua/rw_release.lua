@@ -1,7 +1,7 @@
 -- Ends a reader or the writer of a read-write lock if this lease is one, and lets in those whose turn it is, or tells
--- those who wait. A lease that waits in the queue leaves it.
+-- those who wait. A lease that waits in the queue leaves it; over several servers, its reservation ends.
 -- KEYS: 1 name (hash), 2 token (fencing counter), 3 queue (optional)
--- ARGV: 1 id, 2 publish verb, 3 channel of the lock, 4 side (read or write), 5 retention_ms of the counter (0: for ever), 6 entry (empty: it has not queued), 7 granted (1: this lease was granted by message)
+-- ARGV: 1 id, 2 publish verb, 3 channel of the lock, 4 side (read or write), 5 retention_ms of the counter (0: for ever), 6 entry (empty: it has not queued, or keeps its reservation), 7 granted (1: this lease was granted by message)
 -- Returns {1, receivers of the message on the channel}, or {0, 0} when the lease does not hold the lock. A third number says how many in the queue were gone and passed over, if any were.
 local reads = ARGV[4] == 'read'
 local entry = KEYS[3] and ARGV[6] ~= '' and ARGV[6]
@@ -14,9 +14,17 @@ if reads then
   redis.pcall('DEL', end_key(ARGV[1], 1))
 end
 local held = redis.pcall('HDEL', KEYS[1], field_of(ARGV[1], reads))
+local is_reserved = not KEYS[3] and ARGV[6] ~= '' and redis.pcall('GET', next_key()) == ARGV[1]
+if is_reserved then
+  redis.call('DEL', next_key())
+end
 if held ~= 1 then
   if entry then
     leave(entry)
+  end
+  if is_reserved and redis.pcall('HGET', KEYS[1], 'mode') ~= 'write' then
+    -- Readers may come in.
+    redis.pcall(ARGV[2], ARGV[3], '1')
   end
   return held == 0 and reply(0, 0) or held
 end

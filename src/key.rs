@@ -15,6 +15,7 @@ const PERMIT_QUEUE_PREFIX: &str = "leasehold_permit_queue";
 const QUEUE_PREFIX: &str = "leasehold_queue";
 const RW_CHANNEL_PREFIX: &str = "redisson_rwlock";
 const RW_QUEUE_PREFIX: &str = "leasehold_rw_queue";
+const NEXT_PREFIX: &str = "leasehold_next";
 const MAILBOX_PREFIX: &str = "leasehold_mailbox";
 const LEADER_PREFIX: &str = "leasehold_leader";
 const LEADER_CHANNEL_PREFIX: &str = "leasehold_leader__channel";
@@ -129,6 +130,8 @@ pub(crate) fn lock_name_problem(name: &str) -> Option<&'static str> {
         Some("it is the key of another lock's fencing counter")
     } else if [QUEUE_PREFIX, PERMIT_QUEUE_PREFIX, RW_QUEUE_PREFIX].iter().any(begins_with) {
         Some("it is the key of another lock's queue")
+    } else if begins_with(&NEXT_PREFIX) {
+        Some("it is the key of who gets another lock next")
     } else if begins_with(&LEADER_PREFIX) {
         Some("it is the key of what a leader says")
     } else if begins_with(&WITNESS_PREFIX) {
@@ -222,6 +225,7 @@ mod tests {
             "leasehold_token:{n}",
             "redisson_lock_token:{n}",
             "leasehold_queue:{n}",
+            "leasehold_next:{n}",
             "leasehold_permit_queue:{n}",
             "leasehold_leader:{n}",
             "leasehold_mark",

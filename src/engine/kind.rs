@@ -33,10 +33,15 @@ pub(crate) trait Kind: Send + Sync + 'static {
         Sharing::Alone
     }
 
+    /// Returns true if a request of this side that waits over several servers keeps others out, until it is dropped.
+    fn reserves(&self) -> bool {
+        false
+    }
+
     /// Where its releases are told.
     fn channel(&self) -> &Arc<str>;
 
-    /// Takes the lock for the ticket's lease, with `block` tokens; or queues it, if it has an entry.
+    /// Takes the lock for the ticket's lease, with `block` tokens; or queues it, or reserves the lock, if it has an entry.
     fn acquire(&self, ticket: &Ticket, ttl: Duration, block: u64) -> Call;
 
     /// Writes the hold count, and lengthens the lease to `ttl` from now; zero leaves it as it is.
@@ -51,7 +56,8 @@ pub(crate) trait Kind: Send + Sync + 'static {
         tokens: RangeInclusive<u64>,
     ) -> Call;
 
-    /// Frees the lock, or has it end by itself after `keep` at most, if that is not zero; or leaves the queue.
+    /// Frees the lock, or has it end by itself after `keep` at most, if that is not zero; or leaves the queue, or ends the
+    /// reservation.
     fn release(&self, ticket: &Ticket, keep: Duration) -> Call;
 
     /// Lifts the fencing counter to `end`, where the lease holds the lock.
@@ -111,7 +117,7 @@ impl Wanted {
 #[derive(Clone, Debug)]
 pub(crate) struct Ticket {
     pub(crate) id: LeaseId,
-    /// Its entry in the server's queue, if it waits there when the lock is not free.
+    /// Its entry in the server's queue, if it waits there when the lock is not free. Over several servers: what it reserves.
     pub(crate) entry: Option<Arc<str>>,
     /// The lock was granted to it by message, in its turn, and not by the answer to an acquire.
     pub(crate) by_message: bool,

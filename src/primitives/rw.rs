@@ -84,7 +84,7 @@ impl Side {
     }
 
     /// Returns the keys of a script. Their number tells the script whether there is a queue. It finds the keys that are the
-    /// readers' ends by itself: which there are is known on the server only.
+    /// readers' ends by itself: which there are is known on the server only. Nor is the reservation a key that it is given.
     fn keys(&self) -> Vec<Arc<str>> {
         let mut keys = vec![self.name.clone(), key::token_key(&self.name, false)];
         keys.extend(self.has_queue.then(|| key::rw_queue_key(&self.name)));
@@ -114,6 +114,10 @@ impl Kind for Side {
             Access::Read => Sharing::Together,
             Access::Write => Sharing::Alone,
         }
+    }
+
+    fn reserves(&self) -> bool {
+        self.access == Access::Write && !self.has_queue
     }
 
     fn channel(&self) -> &Arc<str> {

@@ -27,7 +27,8 @@ use crate::owner::Owner;
 /// waits.
 ///
 /// With [several servers](crate::ClientBuilder::nodes), each reader and each writer needs a majority of them. They share no
-/// order, so a writer waits for a moment in which nobody reads, however many new readers come meanwhile.
+/// queue. A writer that waits keeps new readers out all the same, but of several writers any may be the next, and a release
+/// lets readers and writers race. If a waiting writer's process dies, readers wait for up to 5 s more.
 ///
 /// **Nesting.** An owner that writes may also read and write: its guards are guards of the same hold, and the lock stays
 /// locked for writing until the last of them is gone. An owner that reads may read again, even if a writer waits. It cannot

@@ -16,6 +16,7 @@ mod refusals;
 mod renewal;
 mod restarts;
 mod rw_lock;
+mod rw_turns;
 mod stragglers;
 mod tokens;
 mod waiting;

@@ -1,17 +1,20 @@
 //! How the waiters of this process contend for a lock over several servers, which share no order.
 //!
-//! They listen on the lock's channel on each server, and ask when a majority can be free, after a random time.
+//! They listen on the lock's channel on each server, and ask when a majority can be free, after a random time. Of a kind
+//! whose requests reserve the lock (a writer's, against new readers), the one that was refused last is kept until the next
+//! one was answered, or nobody waits for it any more: dropping it ends the reservation.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Gate;
 use super::driver::Heard;
+use super::state::Begun;
 use super::wait_list::Seeker;
 use crate::clock::Timestamp;
 use crate::engine::backoff::{self, Backoff, Count};
-use crate::engine::kind::Refusal;
-use crate::engine::quorum::{ChannelListener, Outcome};
+use crate::engine::kind::{Refusal, Wanted};
+use crate::engine::quorum::{Attempt, ChannelListener, Outcome};
 
 pub(super) struct BackingOff {
     gate: Arc<Gate>,
@@ -22,6 +25,8 @@ pub(super) struct BackingOff {
     delay: Duration,
     /// Asks in a row without a usable answer.
     failures: u32,
+    /// The refused request that reserves the lock.
+    reserving: Option<Begun>,
 }
 
 impl BackingOff {
@@ -33,12 +38,29 @@ impl BackingOff {
             ask_at: Timestamp::default(),
             delay: Duration::ZERO,
             failures: 0,
+            reserving: None,
         }
     }
 
     pub(super) fn rest(&mut self) {
+        self.hold_off();
+        self.reserving = None;
+    }
+
+    /// What is known of the servers is out of date, but somebody waits still.
+    pub(super) fn hold_off(&mut self) {
         self.listener = None;
         self.ask_at = Timestamp::default();
+    }
+
+    /// A request that nobody waits for any more reserves nothing. Then the next one is asked for at once.
+    pub(super) fn serve(&mut self, seekers: &[(Seeker, Wanted)]) {
+        let Some(begun) = &self.reserving else { return };
+        let side = begun.wanted.side.side();
+        if !seekers.iter().any(|(_, wanted)| wanted.side.side() == side) {
+            self.reserving = None;
+            self.ask_at = Timestamp::default();
+        }
     }
 
     pub(super) fn stand_back(&mut self, others: u32) {
@@ -51,8 +73,11 @@ impl BackingOff {
     }
 
     /// Somebody asked before there was a driver: listen first, then ask again.
-    pub(super) fn take_over(&mut self, refusal: &Refusal) {
-        if self.listener.is_none() {
+    pub(super) fn take_over(&mut self, begun: Option<Box<Begun>>, refusal: Option<&Refusal>) {
+        if let Some(begun) = begun {
+            self.reserving = Some(*begun);
+        }
+        if let (None, Some(refusal)) = (&self.listener, refusal) {
             self.refused(refusal, None);
         }
     }
@@ -63,17 +88,18 @@ impl BackingOff {
 
     pub(super) async fn ask(&mut self) {
         let Some(claim) = self.gate.claim_for(Seeker::Ordinary) else { return };
-        let mut attempt = claim.attempt();
+        let mut attempt = claim.waiting_attempt();
         match claim.ask(&mut attempt, Timestamp::NEVER).await {
             Ok(Outcome::Granted(grant)) => {
                 self.failures = 0;
                 claim.granted_to(Seeker::Ordinary, grant);
+                self.reserving = None;
                 // The new holder comes before the driver's own affairs.
                 tokio::task::yield_now().await;
             }
             Ok(Outcome::Refused(refusal, count)) => {
                 self.failures = 0;
-                drop(attempt);
+                self.reserve(attempt, claim.wanted.clone());
                 self.refused(&refusal, Some(&count));
                 claim.refused(refusal);
             }
@@ -89,6 +115,13 @@ impl BackingOff {
                 self.gate.fail_all(&fault);
             }
         }
+    }
+
+    /// Keeps a refused request if it reserves the lock, in the place of the one before. Otherwise it is over.
+    fn reserve(&mut self, attempt: Attempt, wanted: Wanted) {
+        let reserves = attempt.may_be_queued();
+        let seeker = Seeker::Ordinary;
+        self.reserving = reserves.then_some(Begun { attempt, seeker, wanted });
     }
 
     pub(super) async fn listen(&self) -> Heard {

@@ -165,8 +165,16 @@ impl Claim {
         self.begin(self.queued_block, true)
     }
 
+    /// Begins a request of one that waits over several servers.
+    pub(super) fn waiting_attempt(&self) -> Attempt {
+        self.begin(self.block, true)
+    }
+
     /// Begins a request that queues if the client's mailbox is open, which it is from the first contention on.
     pub(crate) fn first_attempt(&self) -> Attempt {
+        if !self.gate.quorum.has_queue() {
+            return self.waiting_attempt();
+        }
         match self.gate.quorum.queue() {
             Some(node) if node.mailbox().epoch().is_some() => self.queueing_attempt(),
             _ => self.attempt(),
@@ -273,7 +281,7 @@ impl Claim {
     }
 
     /// Joins the waiters, at the place of its arrival, unless the client was shut down meanwhile. The driver takes over a
-    /// request that stands in a server's queue.
+    /// request that stands in a server's queue, or keeps others out.
     pub(crate) fn join(&self, request: &Request, attempt: Attempt) -> Result<Waiting, Error> {
         let wanted = self.wanted.clone();
         let seeker = Seeker::of(wanted.terms, self.arrival);

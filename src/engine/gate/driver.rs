@@ -140,7 +140,7 @@ enum Step {
 /// When to ask: the only thing that differs between one server and several.
 enum Strategy {
     Queueing(Box<Queueing>),
-    BackingOff(BackingOff),
+    BackingOff(Box<BackingOff>),
 }
 
 /// What those who wait may learn while nobody asks.
@@ -163,7 +163,7 @@ impl Driver {
     fn new(gate: Arc<Gate>) -> Self {
         let strategy = match gate.quorum.has_queue() {
             true => Strategy::Queueing(Box::new(Queueing::new(gate.clone()))),
-            false => Strategy::BackingOff(BackingOff::new(gate.clone())),
+            false => Strategy::BackingOff(Box::new(BackingOff::new(gate.clone()))),
         };
         Self { gate, strategy, done: false }
     }
@@ -254,7 +254,7 @@ impl Strategy {
     fn hold_off(&mut self) {
         match self {
             Self::Queueing(queueing) => queueing.hold_off(),
-            Self::BackingOff(backing_off) => backing_off.rest(),
+            Self::BackingOff(backing_off) => backing_off.hold_off(),
         }
     }
 
@@ -270,15 +270,18 @@ impl Strategy {
     fn take_over(&mut self, begun: Option<Box<Begun>>, refusal: Option<Refusal>) {
         match (self, begun, refusal) {
             (Self::Queueing(queueing), Some(begun), refusal) => queueing.take_over(*begun, refusal),
-            (Self::BackingOff(backing_off), _, Some(refusal)) => backing_off.take_over(&refusal),
+            (Self::BackingOff(backing_off), begun, refusal) => {
+                backing_off.take_over(begun, refusal.as_ref());
+            }
             _ => {}
         }
     }
 
-    /// Learns for whom to ask. Requests for others leave the queue.
+    /// Learns for whom to ask. Requests for others leave the queue, and keep nobody out any more.
     fn serve(&mut self, seekers: Vec<(Seeker, Wanted)>) {
-        if let Self::Queueing(queueing) = self {
-            queueing.serve(seekers);
+        match self {
+            Self::Queueing(queueing) => queueing.serve(seekers),
+            Self::BackingOff(backing_off) => backing_off.serve(&seekers),
         }
     }
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 use super::foothold::Acquires;
 use super::queued::{Queued, note_server_time};
 use super::release::Undo;
+use super::votes::{count, counted_end, may_have_it, refusal, standing};
 use super::{Foothold, Quorum, fence};
 use crate::clock::Timestamp;
 use crate::config::drift;
-use crate::engine::backoff::{Count, Standing};
+use crate::engine::backoff::Count;
 use crate::engine::kind::{Answer, Kind, Refusal, Ticket};
 use crate::engine::round::{PerNode, Round, Vote};
-use crate::engine::tally::{Election, Verdict};
+use crate::engine::tally::Verdict;
 use crate::error::Fault;
 use crate::fleet::Site;
 use crate::key::LeaseId;
@@ -21,7 +22,7 @@ use crate::node::{Epoch, Letter, MailedGrant};
 use crate::script::Reply;
 
 /// A request for a lock, from its first acquire to a grant. It may ask again only while it waits in a server's queue.
-/// Dropped before a grant is taken from it, it is released, and so leaves the queue (invariant 5).
+/// Dropped before a grant is taken from it, it is released, and so leaves the queue, and reserves nothing any more (invariant 5).
 pub(crate) struct Attempt {
     undo: Undo,
     block: u64,
@@ -61,7 +62,7 @@ pub(crate) struct Grant {
 
 impl Quorum {
     /// Begins a request, of which the servers know nothing yet. If it `queues`, the server puts it into its queue if the
-    /// lock is not free.
+    /// lock is not free. Several servers, which have none, keep others out for it if the kind says so.
     pub(crate) fn attempt(
         self: &Arc<Self>,
         kind: &Arc<dyn Kind>,
@@ -72,7 +73,10 @@ impl Quorum {
     ) -> Attempt {
         let nowhere = self.sites.iter().map(|_| Acquires::None).collect();
         let queued = self.queue().filter(|_| queues).map(|node| Queued::at(node, &id));
-        let entry = queued.as_ref().map(|queued| queued.entry(&id, ttl, block));
+        let entry = match &queued {
+            Some(queued) => Some(queued.entry(&id, ttl, block)),
+            None => (queues && kind.reserves()).then(|| id.0.clone()),
+        };
         let ticket = Ticket { id, entry, by_message: false };
         Attempt {
             undo: Undo::new(self, kind, ticket, ttl, nowhere),
@@ -114,7 +118,7 @@ impl Attempt {
         self.queued.as_ref().map(|queued| queued.node.number())
     }
 
-    /// Returns true if a server's queue may have an entry for it.
+    /// Returns true if a server's queue may have an entry for it, or several may keep others out.
     pub(crate) fn may_be_queued(&self) -> bool {
         self.undo.ticket.entry.is_some() && self.asks > 0
     }
@@ -145,11 +149,24 @@ impl Attempt {
         let verdict = round.settle(rules, elect).await;
         // A script that was not known may have gone out again on a newer connection.
         self.note_sent(before, &round);
-        match verdict {
+        let reserves = !quorum.has_queue() && self.undo.ticket.entry.is_some();
+        let gives_back = reserves && round.votes.iter().any(|vote| may_have_it(vote, false));
+        let outcome = match verdict {
             Some(Verdict::Yes) => self.granted(round, &quorum, until).await.map(Outcome::Granted),
             Some(Verdict::No) => Ok(self.refused(&round, &quorum)),
             Some(Verdict::Unknown) | None => Err(self.failed(&round, &quorum, until)),
+        };
+        if gives_back && !matches!(outcome, Ok(Outcome::Granted(_))) {
+            self.give_back();
         }
+        outcome
+    }
+
+    /// Gives back at once what a request that goes on waiting was granted. What it reserved is so until it is dropped.
+    fn give_back(&self) {
+        let Undo { quorum, kind, ticket, ttl, acquires, .. } = &self.undo;
+        let ticket = Ticket { entry: None, ..ticket.clone() };
+        drop(Undo::new(quorum, kind, ticket, *ttl, acquires.clone()));
     }
 
     /// Sends an acquire, if a majority could grant it.
@@ -333,63 +350,8 @@ impl Attempt {
     /// If no node can have granted or queued it, there is nothing to release; otherwise it is released on all.
     fn disarm_if_nowhere(&mut self, round: &Round<Answer>) {
         let queues = self.undo.ticket.entry.is_some();
-        let may_hold = |vote: &Vote<Answer>| match &vote.answer {
-            None | Some(Ok(Answer::Granted { .. })) => true,
-            Some(Ok(Answer::Refused(_))) => queues,
-            Some(Err(fault)) => fault.may_have_run(),
-        };
-        if self.asks == 1 && !round.votes.iter().any(may_hold) {
+        if self.asks == 1 && !round.votes.iter().any(|vote| may_have_it(vote, queues)) {
             self.undo.disarm();
         }
     }
 }
-
-fn count(votes: &[Vote<Answer>]) -> Election {
-    let mut election = Election::default();
-    for vote in votes {
-        *match (&vote.answer, vote.counts) {
-            (Some(Ok(Answer::Granted { .. })), true) => &mut election.granted,
-            (Some(Ok(Answer::Refused(_))), _) => &mut election.held,
-            (Some(_), _) => &mut election.failed,
-            (None, true) => &mut election.pending,
-            (None, false) => &mut election.pending_void,
-        } += 1;
-    }
-    election
-}
-
-fn counted_end(vote: &Vote<Answer>) -> Option<u64> {
-    match vote.value() {
-        Some(Answer::Granted { block_end, .. }) if vote.counts => Some(*block_end),
-        _ => None,
-    }
-}
-
-pub(super) fn refusal(vote: &Vote<Answer>) -> Option<&Refusal> {
-    match vote.value() {
-        Some(Answer::Refused(refusal)) => Some(refusal),
-        _ => None,
-    }
-}
-
-/// How a node stands once what it granted is released again.
-fn standing(
-    vote: &Vote<Answer>,
-    counts_from: impl FnOnce() -> Timestamp,
-    now: Timestamp,
-) -> Standing {
-    match vote.value() {
-        Some(Answer::Granted { .. }) if vote.counts => Standing::Free,
-        Some(Answer::Granted { .. }) => Standing::Away { until: counts_from() },
-        Some(Answer::Refused(Refusal { remaining: Some(remaining), .. })) => {
-            // A key is gone a little after its last millisecond began.
-            Standing::Away { until: now.plus(*remaining + Duration::from_millis(1)) }
-        }
-        // It was not waited for: a grant of it would not count.
-        None if vote.is_pending() && !vote.counts => Standing::Away { until: counts_from() },
-        _ => Standing::Away { until: Timestamp::NEVER },
-    }
-}
-
-#[cfg(test)]
-mod tests;

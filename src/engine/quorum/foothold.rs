@@ -248,7 +248,9 @@ impl Foothold {
 
     /// Puts the lease back on a node, where it is refused if another holds the lock. Whether it could be sent.
     pub(crate) fn heal(&mut self, node: &Site, heal: &Heal<'_>, now: Timestamp) -> bool {
-        let acquire = heal.kind.acquire(heal.ticket, heal.ttl, 0);
+        // What holds the lock reserves nothing.
+        let ticket = Ticket { entry: None, ..heal.ticket.clone() };
+        let acquire = heal.kind.acquire(&ticket, heal.ttl, 0);
         // Whole: nobody waits for the answer, to send it again if its script is not known.
         let Ok(sent) = node.send_durable_whole(&acquire) else { return false };
         self.acquires = self.acquires.and(Some(sent.generation));

@@ -13,6 +13,7 @@ mod fence;
 mod foothold;
 mod queued;
 mod release;
+mod votes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

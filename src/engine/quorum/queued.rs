@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attempt::refusal;
+use super::votes::refusal;
 use crate::clock::Timestamp;
 use crate::engine::kind::Answer;
 use crate::engine::round::Vote;

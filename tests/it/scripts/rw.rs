@@ -397,3 +397,81 @@ async fn a_key_of_another_kind_is_left_as_it_is() {
         bench.expect(refused, "WRONGTYPE", "string").await;
     }
 }
+
+const NEXT: &str = "leasehold_next:{orders}";
+
+/// An acquire as one of several servers gets it. If it `waits`, it reserves the lock.
+fn ask_one_of_several(id: &str, side: &str, waits: bool) -> Call {
+    let block = if side == WRITE { "1" } else { "0" };
+    let entry = if waits { id } else { "" };
+    let args = [id, "1", "30000", block, "0", "1", CHANNEL, entry, "0", "NUMSUB", side, "PUBLISH"];
+    Call::new(lua::RW_ACQUIRE, &[NAME, TOKEN], &args)
+}
+
+fn leave_one_of_several(id: &str, side: &str, withdraws: bool) -> Call {
+    let entry = if withdraws { id } else { "" };
+    let args = [id, "PUBLISH", CHANNEL, side, "0", entry, "0"];
+    Call::new(lua::RW_RELEASE, &[NAME, TOKEN], &args)
+}
+
+#[tokio::test]
+async fn over_several_servers_a_refused_writer_keeps_new_readers_out_until_it_leaves() {
+    let mut bench = Bench::start().await;
+    let reading = "[mode, read, a:1, 1] 30s";
+    bench.expect(&ask_one_of_several("a:1", READ, false), "[1, token]", reading).await;
+    let [once, waits] = [false, true].map(|waits| ask_one_of_several("b:1", WRITE, waits));
+    bench.expect(&once, "[0, 30s, a:1, 0]", reading).await;
+    assert_eq!(bench.ask(&format!("EXISTS {NEXT}")).await, "0", "it does not wait");
+    bench.expect_twice(&waits, ["[0, 30s, a:1, 0]"; 2], reading).await;
+    assert_eq!(bench.ask(&format!("GET {NEXT}")).await, "b:1");
+    let left = redis::from_redis_value(bench.command(&format!("PTTL {NEXT}")).await);
+    let left: i64 = left.expect("a time");
+    assert!((1..=5000).contains(&left), "{left} ms");
+
+    let newcomer = ask_one_of_several("c:1", READ, false);
+    let refused = bench.run(&newcomer).await.expect("the script runs");
+    let [held, pttl, by, _]: [redis::Value; 4] =
+        redis::from_redis_value(refused).expect("a refusal");
+    assert_eq!(held, redis::Value::Int(0));
+    assert!(matches!(pttl, redis::Value::Int(1..=5000)), "{pttl:?}");
+    assert_eq!(redis::from_redis_value::<String>(by).expect("an id"), "b:1", "the writer is named");
+    // Who reads already goes on.
+    bench.expect(&ask_one_of_several("a:1", READ, false), "[1, token]", reading).await;
+
+    let mut channel = bench.subscriber_of(CHANNEL).await;
+    bench.expect(&leave_one_of_several("b:1", WRITE, false), "[0, 0]", reading).await;
+    bench.expect(&leave_one_of_several("b:0", WRITE, true), "[0, 0]", reading).await;
+    assert_eq!(bench.ask(&format!("GET {NEXT}")).await, "b:1", "it waits still");
+    bench.messages(&mut channel).await;
+    let leave = leave_one_of_several("b:1", WRITE, true);
+    bench.expect_twice(&leave, ["[0, 0]"; 2], reading).await;
+    assert_eq!(bench.messages(&mut channel).await, ["1"], "readers are told, once");
+    let both = "[mode, read, a:1, 1, c:1, 1] 30s";
+    bench.expect(&newcomer, "[1, token]", both).await;
+}
+
+#[tokio::test]
+async fn over_several_servers_a_writer_that_gets_the_lock_ends_the_reservation() {
+    let mut bench = Bench::start().await;
+    bench.acquired(&ask_one_of_several("a:1", WRITE, false)).await;
+    for id in ["b:1", "c:1"] {
+        bench.run(&ask_one_of_several(id, WRITE, true)).await.expect("the script runs");
+        assert_eq!(bench.ask(&format!("GET {NEXT}")).await, id, "the one that was refused last");
+    }
+    // Of the writer that has the lock nobody is told that it is free.
+    let mut channel = bench.subscriber_of(CHANNEL).await;
+    bench.run(&leave_one_of_several("c:1", WRITE, true)).await.expect("the script runs");
+    assert!(bench.messages(&mut channel).await.is_empty());
+    bench.run(&ask_one_of_several("b:2", WRITE, true)).await.expect("the script runs");
+    drop(channel);
+    bench.run(&leave_one_of_several("a:1", WRITE, true)).await.expect("the script runs");
+    bench.acquired(&ask_one_of_several("d:1", WRITE, false)).await;
+    assert_eq!(bench.ask(&format!("EXISTS {NEXT}")).await, "0");
+    // A reader that takes the writer's place needs no leave.
+    bench.run(&ask_one_of_several("b:3", WRITE, true)).await.expect("the script runs");
+    let args =
+        ["d:2", "1", "30000", "0", "0", "1", CHANNEL, "", "0", "NUMSUB", READ, "PUBLISH", "d:1"];
+    let downgrade = Call::new(lua::RW_ACQUIRE, &[NAME, TOKEN], &args);
+    bench.expect(&downgrade, "[1, token]", "[mode, read, d:2, 1] 30s").await;
+    assert_eq!(bench.ask(&format!("GET {NEXT}")).await, "b:3");
+}

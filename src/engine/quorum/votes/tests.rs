@@ -1,6 +1,7 @@
 //! How votes are counted, and what they say of each node.
 
 use super::*;
+use crate::error::Fault;
 use crate::key::Holder;
 use crate::node::{Form, Sent};
 
