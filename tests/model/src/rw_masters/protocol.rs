@@ -196,8 +196,8 @@ impl<const C: usize> Model for Protocol<C> {
             }),
             Property::always(LEFTOVER, |_: &Self, state: &State<C>| {
                 state.masters.iter().all(|it| {
-                    let leases = it.readers.iter().chain(&it.writer).map(|(lease, _)| *lease);
-                    leases.map(|lease| state.is_known(it, lease, false)).all(|known| known)
+                    let mut leases = it.readers.iter().chain(&it.writer).map(|(lease, _)| *lease);
+                    leases.all(|lease| state.is_known(it, lease, false))
                         && it.next.is_none_or(|(lease, _)| state.is_known(it, lease, true))
                 })
             }),
