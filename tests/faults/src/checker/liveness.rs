@@ -113,7 +113,10 @@ fn after_the_last(view: &mut View<'_>, index: usize, healed_at: u64, calm_until:
     let spans = held.chain(in_part).map(|(from, until)| (from.max(healed_at), until.min(to)));
     let held = covered(spans.filter(|(from, to)| from < to).collect());
     let waited = to.saturating_sub(healed_at).saturating_sub(held);
-    let limit = 2 * nanos(view.setting.ttl) + view.allowed(healed_at, to, None);
+    // Over several servers, a writer that waits keeps new readers out, also for a while after its process was killed.
+    let kept_out = view.setting.nodes > 1 && call.share == Share::Reads;
+    let reserved = if kept_out { RESERVED } else { 0 };
+    let limit = 2 * nanos(view.setting.ttl) + reserved + view.allowed(healed_at, to, None);
     if call.granted.is_some() || waited > limit {
         view.checked("H");
     }
@@ -153,6 +156,8 @@ fn is_taken(view: &View<'_>, lock: &str, from: u64, to: u64) -> bool {
     view.holds.iter().any(taken) || view.calls.iter().any(in_part)
 }
 
+/// How long a waiting writer's reservation lasts that nobody takes back, in nanoseconds.
+const RESERVED: u64 = 5_000_000_000;
 /// How long after its end a key may still be there, in nanoseconds.
 const A_KEYS_END: u64 = 100_000_000;
 /// For so long before a release there must have been no fault, in nanoseconds.
