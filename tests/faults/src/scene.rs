@@ -172,7 +172,10 @@ impl Scene {
 
     /// What is still there of the locks, when everything has ended and every lease has had its time.
     pub(crate) async fn note_what_is_left(&self) {
-        tokio::time::sleep(self.ttl * 2).await;
+        // Over several servers, so has every reservation of a writer that was killed.
+        let several = self.deployment.nodes.len() > 1;
+        let reserved = if several { RESERVED } else { Duration::ZERO };
+        tokio::time::sleep(reserved.max(self.ttl * 2)).await;
         for node in &self.deployment.nodes {
             let keys = node.insist(&["KEYS", "*"]).await;
             let keys: Vec<String> = redis::from_redis_value(keys).expect("names of keys");
@@ -279,6 +282,8 @@ pub(crate) const TTL: Duration = Duration::from_millis(900);
 /// Longer than any lease. The time that tokens are is rounded to half of it at most, so that they rise where a
 /// server has lost its counter.
 const QUARANTINE: Duration = Duration::from_secs(3);
+/// A reservation that nobody takes back lasts for 5 s.
+const RESERVED: Duration = Duration::from_millis(5500);
 /// So long that a lease renewed a third of it ago outlasts a failover.
 const LONG_TTL: Duration = Duration::from_millis(4500);
 /// An old master with no replicas may renew a lease for three seconds more, and the next one is known no sooner than two
