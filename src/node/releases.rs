@@ -30,6 +30,8 @@ pub(crate) struct PendingRelease {
     /// Receives the reply to the first sending, if that did not come yet: only that one says whether the lease was
     /// there.
     pub(crate) first: Option<oneshot::Sender<Reply>>,
+    /// The lease may stand in the server's queue, where it outlives its own time.
+    pub(crate) queued: bool,
     /// What is different in a cluster.
     pub(crate) detour: Detour,
 }
@@ -103,8 +105,11 @@ impl PendingRelease {
             Ok(reply) if form.one_key && !held(reply) => Next::Repeat,
             Err(Fault::WrongType | Fault::Closed) => Next::Done,
             Ok(_) if is_last_word || is_over => Next::Done,
-            // The right may come back, and the lease's place in the queue outlives the lease.
-            Err(Fault::Denied { .. }) if now <= self.until.plus(QUEUE_LIFE) => Next::Repeat,
+            // The right may come back.
+            Err(Fault::Denied { .. }) if self.queued && now <= self.until.plus(QUEUE_LIFE) => {
+                Next::Repeat
+            }
+            Err(Fault::Denied { .. }) => Next::Done,
             // The lease is over, and a server that still refuses may refuse for ever.
             Err(fault) if is_over && fault.is_answer() => Next::Done,
             _ => Next::Repeat,
@@ -220,6 +225,8 @@ impl Releases {
         let alone = connection.is_alone(now, release.ttl) && !release.detour.from_elsewhere;
         let is_last_word = Some(generation) == release.acquired_on
             || (generation == connection.generation && alone);
+        // Nobody hears the mailbox of a client that is gone, so its places are passed over.
+        release.queued &= !self.shared.closing.is_cancelled();
         let next = release.next(&answer, form, is_last_word, now);
         match (&answer, first) {
             // Sent before the release stops being pending, because an unlock looks for the reply then. This wakes
@@ -294,7 +301,16 @@ mod tests {
         let call = Call { script: &LOCK_RELEASE, keys: Vec::new(), args: Vec::new() };
         let ttl = Duration::from_secs(1);
         let detour = Detour::default();
-        PendingRelease { call, acquired_on: None, ttl, until, repeats: 7, first: None, detour }
+        PendingRelease {
+            call,
+            acquired_on: None,
+            ttl,
+            until,
+            repeats: 7,
+            first: None,
+            queued: false,
+            detour,
+        }
     }
 
     fn at(seconds: u64) -> Timestamp {
@@ -314,12 +330,20 @@ mod tests {
             (refused(), true, at(10), Next::Repeat),
             (refused(), false, at(11), Next::Done),
             (silent(), true, at(71), Next::Repeat),
-            (denied(), true, at(70), Next::Repeat),
-            (denied(), true, at(71), Next::Done),
+            (denied(), true, at(1), Next::Done),
             (Err(Fault::NoScript), true, at(11), Next::Send(Form::WHOLE)),
         ] {
             let is = release.next(&answer, Form::PLAIN, is_last_word, now);
             assert_eq!(is, next, "{answer:?} {is_last_word} {now:?}");
+        }
+    }
+
+    #[test]
+    fn a_place_in_a_queue_that_may_not_be_left_is_left_when_the_right_is_back() {
+        let denied = || Err(Fault::Denied { what: "evalsha".into(), message: "no".into() });
+        let release = PendingRelease { queued: true, ..release(at(10)) };
+        for (now, next) in [(1, Next::Repeat), (70, Next::Repeat), (71, Next::Done)] {
+            assert_eq!(release.next(&denied(), Form::PLAIN, true, at(now)), next, "{now}");
         }
     }
 

@@ -129,6 +129,14 @@ async fn a_stopped_process_at_the_head_of_the_queue_is_passed_over_once() {
 
     let waiter = tokio::spawn(lock.lock());
     in_queue(1).await;
+    // Whom nobody could reach yet would be passed over.
+    let mailboxes = ["PUBSUB", "CHANNELS", "leasehold_mailbox:*"];
+    eventually(
+        LIMIT,
+        "all three can be told",
+        async || matches!(server.command(&mailboxes).await, Value::Array(open) if open.len() == 3),
+    )
+    .await;
     let first_token = guard.token();
     head.resume();
     // It queues again, behind who came meanwhile.

@@ -78,14 +78,9 @@ impl Quorum {
             None => (queues && kind.reserves()).then(|| id.0.clone()),
         };
         let ticket = Ticket { id, entry, by_message: false };
-        Attempt {
-            undo: Undo::new(self, kind, ticket, ttl, nowhere),
-            block,
-            asks: 0,
-            ends_by: Timestamp::default(),
-            asked_in: None,
-            queued,
-        }
+        let mut undo = Undo::new(self, kind, ticket, ttl, nowhere);
+        undo.queued = queued.is_some();
+        Attempt { undo, block, asks: 0, ends_by: Timestamp::default(), asked_in: None, queued }
     }
 
     /// Whether a majority is connected, and its grants count.

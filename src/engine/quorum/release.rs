@@ -26,6 +26,8 @@ pub(super) struct Undo {
     pub(super) ttl: Duration,
     /// For how long at most the lock stays taken; zero: it is freed at once.
     keep: Duration,
+    /// It may stand in a server's queue.
+    pub(super) queued: bool,
     /// Where the lease may be.
     pub(super) acquires: PerNode<Acquires>,
 }
@@ -39,7 +41,7 @@ impl Undo {
         acquires: PerNode<Acquires>,
     ) -> Self {
         let (quorum, kind) = (quorum.clone(), kind.clone());
-        Self { quorum, kind, ticket, ttl, keep: Duration::ZERO, acquires }
+        Self { quorum, kind, ticket, ttl, keep: Duration::ZERO, queued: false, acquires }
     }
 
     pub(super) fn disarm(&mut self) {
@@ -62,6 +64,7 @@ impl Undo {
             until: self.quorum.clock.now().plus(self.ttl),
             repeats: 0,
             first,
+            queued: self.queued,
             detour: Detour::default(),
         };
         self.quorum.sites[index].leave_release(self.ticket.id.clone(), release, sent);

@@ -110,6 +110,8 @@ async fn nothing_is_raised_on_healthy_nodes_without_contention() {
             masters.are_held("n", &everywhere).await;
             allowed += 2 * u64::from(mark() != before);
             guard.unlock().await.expect("held");
+            // Otherwise the slowest may have this lease still when the next one is looked for.
+            masters.are_held("n", &[]).await;
         }
         let raises = client.stats().token_raises;
         assert!(raises <= allowed, "{raises} with {nodes} nodes, {allowed} allowed");
