@@ -199,7 +199,8 @@ async fn pairs(lock: &Mutex, pairs: u32) -> Outcome<f64> {
     Ok(each(began_at, pairs))
 }
 
-fn each(began_at: Instant, times: u32) -> f64 {
+/// How long one of so many took, in seconds.
+pub(crate) fn each(began_at: Instant, times: u32) -> f64 {
     began_at.elapsed().as_secs_f64() / f64::from(times)
 }
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 use leasehold::RwLock;
 
 use crate::figures::{Unit, median};
+use crate::free::each;
 use crate::pairs::Pair;
 use crate::server::SCRIPTS;
 use crate::table::{Aim, Figure};
@@ -77,10 +78,6 @@ async fn reads(lock: &RwLock, times: u32) -> Outcome<f64> {
         lock.read().await?.unlock().await?;
     }
     Ok(each(began_at, times))
-}
-
-fn each(began_at: Instant, times: u32) -> f64 {
-    began_at.elapsed().as_secs_f64() / f64::from(times)
 }
 
 const PAIRS: u32 = 200;

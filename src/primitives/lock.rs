@@ -162,11 +162,7 @@ impl Kind for Lock {
 /// Reads the reply to an acquire.
 pub(super) fn read_acquire(reply: &Reply) -> Option<Answer> {
     match reply.list()? {
-        [Reply::Number(1), block_end] => {
-            let block_end = u64::try_from(block_end.number()?).ok()?;
-            // Above that limit Lua's numbers have gaps, and tokens would repeat.
-            (block_end < 1 << 53).then(|| Answer::granted(block_end))
-        }
+        [Reply::Number(1), block_end] => read_token(block_end).map(Answer::granted),
         [Reply::Number(0), pttl, holder, subscribers, queue @ ..] => {
             Some(Answer::Refused(Refusal {
                 holder: Holder::new(holder.text()?),
@@ -178,6 +174,11 @@ pub(super) fn read_acquire(reply: &Reply) -> Option<Answer> {
         }
         _ => None,
     }
+}
+
+/// Reads a token. Above that limit Lua's numbers have gaps, and tokens would repeat.
+pub(super) fn read_token(token: &Reply) -> Option<u64> {
+    u64::try_from(token.number()?).ok().filter(|token| *token < 1 << 53)
 }
 
 /// Reads the reply to a renewal.

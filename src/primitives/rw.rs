@@ -197,11 +197,9 @@ impl Kind for Side {
     fn read_acquire(&self, reply: &Reply) -> Option<Answer> {
         if let (Access::Write, [Reply::Number(1), block_end, before]) = (self.access, reply.list()?)
         {
-            let block_end = u64::try_from(block_end.number()?).ok()?;
-            let before = u64::try_from(before.number()?).ok()?;
+            let (block_end, before) = (lock::read_token(block_end)?, lock::read_token(before)?);
             let granted = Answer::Granted { block_end, before: Some(before) };
-            // Above that limit Lua's numbers have gaps, and tokens would repeat.
-            return (before < block_end && block_end < 1 << 53).then_some(granted);
+            return (before < block_end).then_some(granted);
         }
         lock::read_acquire(reply)
     }

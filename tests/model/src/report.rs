@@ -6,6 +6,19 @@ use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model};
 
+/// Tests named like the cases of the table: each gives its name to the row. The `Protocol` of the model is in scope.
+#[macro_export]
+macro_rules! checks {
+    ($($name:ident: $check:ident($case:expr, $properties:expr);)*) => {$(
+        #[test]
+        fn $name() {
+            let case = $case;
+            let size = case.size();
+            $crate::report::$check(stringify!($name), &size, Protocol::new(case, &$properties[..]));
+        }
+    )*};
+}
+
 /// How many threads go through the states of one case.
 const THREADS: usize = 2;
 

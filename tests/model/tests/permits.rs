@@ -2,11 +2,11 @@
 //!
 //! A test that `holds` has gone through every state; one that `fails` found the violation that its name speaks of.
 
+use leasehold_model::checks;
 use leasehold_model::permits::case::{Case, Wrong};
 use leasehold_model::permits::protocol::{
     BY_LETTER, CAME_BACK, CONSERVATION, EXCLUSION, LEFTOVER, ORDER, Protocol, TAKEN,
 };
-use leasehold_model::report;
 
 const SAFE: &[&str] = &[EXCLUSION, CONSERVATION, ORDER, LEFTOVER, TAKEN];
 
@@ -16,19 +16,6 @@ const PAIR: Case<2> = Case::plain([2, 2]);
 const MIXED: Case<3> = Case::plain([1, 2, 1]);
 /// A client may end.
 const CRASH: Case<3> = Case { crashes: 1, polls: 2, ..MIXED };
-
-/// Tests named like the cases of the table: each gives its name to the row.
-macro_rules! checks {
-    ($($name:ident: $check:ident($case:expr, $properties:expr);)*) => {$(
-        #[test]
-        fn $name() {
-            let properties: &[&'static str] = &$properties[..];
-            let case = $case;
-            let size = case.weights.len().to_string();
-            report::$check(stringify!($name), &size, Protocol::new(case, properties));
-        }
-    )*};
-}
 
 // That the model moves at all.
 checks! {

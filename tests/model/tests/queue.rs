@@ -2,12 +2,12 @@
 //!
 //! A test that `holds` has gone through every state; one that `fails` found the violation that its name speaks of.
 
+use leasehold_model::checks;
 use leasehold_model::queue::case::{Bug, Case};
 use leasehold_model::queue::protocol::{
     ALTERNATED, ARRIVAL_ORDER, CONFIRMED, EXCLUSION, GIVEN_BACK, GRANTED, HEAD_KNOWS, JAVA_TURN,
     LIVENESS, NO_LEFTOVER, Protocol, RENEWED, TOKEN_ORDER,
 };
-use leasehold_model::report;
 
 const SAFE: &[&str] = &[EXCLUSION, NO_LEFTOVER];
 const SOUND: &[&str] = &[EXCLUSION, NO_LEFTOVER, LIVENESS, HEAD_KNOWS];
@@ -37,17 +37,6 @@ const RESTART: Case =
     Case { restarts: 1, restart_step: 1, quarantine: 3, repeats: 4, delay: Some(2), ..Case::TIMED };
 /// As `RESTART`, and messages are read while an ask is under way: else its answer always brings a new sample.
 const EAGER_RESTART: Case = Case { eager: true, ..RESTART };
-
-/// Tests named like the cases of the table: each gives its name to the row.
-macro_rules! checks {
-    ($($name:ident: $check:ident($case:expr, $properties:expr);)*) => {$(
-        #[test]
-        fn $name() {
-            let case: Case = $case;
-            report::$check(stringify!($name), &case.size(), Protocol::new(case, &$properties[..]));
-        }
-    )*};
-}
 
 // That the model moves at all.
 checks! {

@@ -1,11 +1,11 @@
 //! The queue on one server, in the full form: more waits, more faults at once, four waiters, two clients of Redisson. Runs
 //! only when it is named.
 
+use leasehold_model::checks;
 use leasehold_model::queue::case::Case;
 use leasehold_model::queue::protocol::{
     ARRIVAL_ORDER, EXCLUSION, HEAD_KNOWS, JAVA_TURN, LIVENESS, NO_LEFTOVER, Protocol, TOKEN_ORDER,
 };
-use leasehold_model::report;
 
 const SAFE: &[&str] = &[EXCLUSION, NO_LEFTOVER, TOKEN_ORDER];
 const SOUND: &[&str] = &[EXCLUSION, NO_LEFTOVER, LIVENESS, HEAD_KNOWS];
@@ -14,17 +14,6 @@ const THREE: Case = Case::PLAIN;
 const TWO: Case = Case { homes: &[0, 1], ..Case::PLAIN };
 const JAVA: Case = Case { homes: &[0, 1], javas: 1, java_asks: 1, ..Case::PLAIN };
 const TIMED: Case = Case { polls: 1, renewals: 1, cancels: 1, ..Case::TIMED };
-
-/// As in `queue.rs`.
-macro_rules! checks {
-    ($($name:ident: $check:ident($case:expr, $properties:expr);)*) => {$(
-        #[test]
-        fn $name() {
-            let case: Case = $case;
-            report::$check(stringify!($name), &case.size(), Protocol::new(case, &$properties[..]));
-        }
-    )*};
-}
 
 checks! {
     five_waits_of_three: holds(Case { asks: 5, cancels: 1, polls: 1, ..THREE }, SOUND);

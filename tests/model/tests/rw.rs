@@ -2,7 +2,7 @@
 //!
 //! A test that `holds` has gone through every state; one that `fails` found the violation that its name speaks of.
 
-use leasehold_model::report;
+use leasehold_model::checks;
 use leasehold_model::rw::case::Use::{Both, Reads, Writes};
 use leasehold_model::rw::case::{Case, Wrong};
 use leasehold_model::rw::protocol::{
@@ -24,18 +24,6 @@ const CRASH: Case<3> = Case { crashes: 1, ..MIXED };
 const DOWNGRADE: Case<2> = Case { downgrades: 1, ..PAIR };
 /// Redisson's client comes between ours.
 const JAVA: Case<2> = Case { java_asks: 2, asks: 2, ..PAIR };
-
-/// Tests named like the cases of the table: each gives its name to the row.
-macro_rules! checks {
-    ($($name:ident: $check:ident($case:expr, $properties:expr);)*) => {$(
-        #[test]
-        fn $name() {
-            let properties: &[&'static str] = &$properties[..];
-            let case = $case;
-            report::$check(stringify!($name), &case.size(), Protocol::new(case, properties));
-        }
-    )*};
-}
 
 // That the model moves at all.
 checks! {

@@ -2,7 +2,7 @@
 //!
 //! A test that `holds` has gone through every state; one that `fails` found the violation that its name speaks of.
 
-use leasehold_model::report;
+use leasehold_model::checks;
 use leasehold_model::rw_masters::case::Use::{Both, Reads, Writes};
 use leasehold_model::rw_masters::case::{Case, Wrong};
 use leasehold_model::rw_masters::protocol::{
@@ -19,18 +19,6 @@ const BOTH: Case<2> = Case { asks: 2, ..Case::plain([Both, Both]) };
 const AHEAD: Case<2> = Case { ahead: 1, asks: 2, ..Case::plain([Both, Writes]) };
 /// A writer becomes a reader.
 const DOWNGRADE: Case<2> = Case { downgrades: 1, asks: 2, ..Case::plain([Writes, Reads]) };
-
-/// Tests named like the cases of the table: each gives its name to the row.
-macro_rules! checks {
-    ($($name:ident: $check:ident($case:expr, $properties:expr);)*) => {$(
-        #[test]
-        fn $name() {
-            let properties: &[&'static str] = &$properties[..];
-            let case = $case;
-            report::$check(stringify!($name), &case.size(), Protocol::new(case, properties));
-        }
-    )*};
-}
 
 // That the model moves at all.
 checks! {

@@ -70,6 +70,11 @@ impl<const C: usize> Case<C> {
         Case { wrong: Some(wrong), ..self }
     }
 
+    /// How many take part, for the table.
+    pub fn size(&self) -> String {
+        C.to_string()
+    }
+
     /// Whether this rule is broken.
     pub fn is(&self, wrong: Wrong) -> bool {
         self.wrong == Some(wrong)
