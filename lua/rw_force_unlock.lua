@@ -17,7 +17,13 @@ if ARGV[4] ~= '' then
       return 0
     end
     redis.call('HDEL', KEYS[1], ARGV[1])
-    if live_reader() then
+    local is_waited_for = KEYS[3] and redis.call('EXISTS', KEYS[3]) == 1
+    local other = live_reader(is_waited_for)
+    if other then
+      if is_waited_for and is_foreign(other) then
+        -- As in rw_release.lua: from now on, the first in the queue has to listen to Redisson's readers.
+        pump(nil, true)
+      end
       return 1
     end
   else

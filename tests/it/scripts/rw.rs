@@ -307,17 +307,26 @@ async fn a_release_tells_redissons_waiters_and_leaves_every_second_turn_to_them(
 /// They come in unheard, and their releases are heard on the channel only.
 #[tokio::test]
 async fn a_release_beside_readers_of_redisson_tells_the_first_to_listen() {
+    tells_the_first_to_listen(|reader| leave(reader, READ)).await;
+}
+
+#[tokio::test]
+async fn a_forced_unlock_beside_readers_of_redisson_tells_the_first_to_listen() {
+    tells_the_first_to_listen(|reader| force(reader, "0")).await;
+}
+
+async fn tells_the_first_to_listen(ends: impl Fn(&str) -> Call) {
     const UUID: &str = "01234567-89ab-4def-8123-456789abcdef";
     let mut bench = Bench::start().await;
     let (ours, other, java) = (format!("a:{UUID}"), format!("c:{UUID}"), format!("{UUID}:7"));
     bench.acquired(&try_once(&ours, READ)).await;
     bench.acquired(&try_once(&other, READ)).await;
     let [mut writer] = line(&mut bench, [("b:1", WRITE)]).await;
-    bench.run(&leave(&other, READ)).await.expect("the script runs");
+    bench.run(&ends(&other)).await.expect("the script runs");
     assert!(told(&mut bench, &mut writer).await.is_empty(), "ours tells when it leaves");
     bench.command(&format!("HSET {NAME} {java} 1")).await;
     bench.command(&format!("SET {} 1 PX 30000", end_key(&java))).await;
-    bench.run(&leave(&ours, READ)).await.expect("the script runs");
+    bench.run(&ends(&ours)).await.expect("the script runs");
     assert_eq!(told(&mut bench, &mut writer).await, [format!("next b:1 30s {java}")]);
 }
 
