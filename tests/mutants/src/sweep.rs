@@ -19,9 +19,17 @@ struct Test<'a> {
     reaches: BTreeSet<usize>,
 }
 
-/// Prints `killed`, `unreached` or `survived` for each mutant. Ends with 0 whatever came of it.
-pub fn sweep(list: &str, seconds: u64, binaries: &[&str]) -> ExitCode {
-    let mutants = Mutant::read(list);
+/// Prints `killed`, `unreached` or `survived` for each mutant, first for those of which `done` says it. Ends with 0 whatever
+/// came of it.
+pub fn sweep(list: &str, done: &str, seconds: u64, binaries: &[&str]) -> ExitCode {
+    let mut mutants = Mutant::read(list);
+    for line in fs::read_to_string(done).unwrap_or_default().lines() {
+        let text = line.split_once('\t').map_or("", |(_, text)| text);
+        if let Some(at) = mutants.iter().position(|mutant| mutant.text == text) {
+            mutants.remove(at);
+            println!("{line}");
+        }
+    }
     let tests = tests(list, binaries);
     println!("{} tests, {} mutants", tests.len(), mutants.len());
     let budget = Duration::from_secs(seconds);
@@ -150,7 +158,11 @@ fn together(mutant: usize, batch: &[&Test<'_>]) -> Result<(), String> {
 
 fn command(binary: &str, names: &[&str]) -> Command {
     let mut command = Command::new(binary);
-    command.arg("--exact").args(names).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(["--test-threads", THREADS, "--exact"])
+        .args(names)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command
 }
 
@@ -176,5 +188,7 @@ fn passes(mut command: Command, limit: Duration) -> bool {
 /// How many tests of a mutant run in one process.
 const BATCH: usize = 8;
 const AT_A_TIME: usize = 3;
+/// How many of them at a time.
+const THREADS: &str = "4";
 /// The number of no mutant.
 const NONE: usize = usize::MAX;
