@@ -77,6 +77,18 @@ pub enum What {
         op: u64,
         term: u64,
     },
+    /// An operator's call, on behalf of `owner`, is about to be made.
+    Doing {
+        op: u64,
+        owner: u64,
+        lock: String,
+        deed: Deed,
+    },
+    /// It has ended: `Some(true)` if it did what it says, `Some(false)` if there was nothing to do, `None` if nobody knows.
+    Done {
+        op: u64,
+        done: Option<bool>,
+    },
     /// How deep the hold of `op` is here, and how deep the servers say that it is.
     Counted {
         op: u64,
@@ -168,6 +180,18 @@ pub enum Share {
     Permits { weight: u32, all: u32 },
 }
 
+/// What an operator does to a lock that others use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Deed {
+    /// Ends the hold of this lease, or of whoever holds the lock.
+    ForceOut(Option<String>),
+    /// There are so many more permits.
+    Add(u32),
+    /// There are as many permits as at first.
+    SetBack,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
@@ -187,6 +211,8 @@ pub enum How {
     Drop,
     /// A permit that comes back at the end of its lease.
     Spend,
+    /// A permit that does not come back.
+    Forget,
 }
 
 /// Why a call gave no guard.

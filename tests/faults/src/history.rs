@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use crate::event::{Event, How, Outcome, Share, What, Why};
+use crate::event::{self, Event, How, Outcome, Share, What, Why};
 
 /// The events of each process, in its order.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +48,19 @@ pub struct Grant {
     pub lost: Option<(u64, String, bool)>,
 }
 
+/// An operator's call, which ends the holds of others, or changes how many permits there are.
+#[derive(Clone, Debug)]
+pub struct Deed {
+    pub process: String,
+    pub op: u64,
+    pub owner: u64,
+    pub lock: String,
+    pub what: event::Deed,
+    pub asked_at: u64,
+    /// When it ended, and with what answer.
+    pub ended: Option<(u64, Option<bool>)>,
+}
+
 /// The use of a lock by one owner: all guards with its token.
 #[derive(Clone, Debug)]
 pub struct Hold {
@@ -67,6 +80,8 @@ pub struct Hold {
     /// Its last guard was given back; `None`: it was not.
     pub released_at: Option<u64>,
     pub lost_at: Option<u64>,
+    /// From then on it may have been forced to end, and was held for certain until then only.
+    pub forced_at: Option<u64>,
     /// Indices of its calls.
     pub calls: Vec<usize>,
 }
@@ -106,6 +121,32 @@ impl History {
         }
         calls.sort_by_key(|call: &Call| call.asked_at);
         calls
+    }
+
+    /// All operators' calls.
+    pub fn deeds(&self) -> Vec<Deed> {
+        let mut deeds: Vec<Deed> = Vec::new();
+        for (process, event) in self.events() {
+            match &event.what {
+                What::Doing { op, owner, lock, deed } => deeds.push(Deed {
+                    process: process.to_owned(),
+                    op: *op,
+                    owner: *owner,
+                    lock: lock.clone(),
+                    what: deed.clone(),
+                    asked_at: event.at,
+                    ended: None,
+                }),
+                What::Done { op, done } => {
+                    let begun = |deed: &&mut Deed| deed.process == process && deed.op == *op;
+                    if let Some(deed) = deeds.iter_mut().find(begun) {
+                        deed.ended = Some((event.at, *done));
+                    }
+                }
+                _ => {}
+            }
+        }
+        deeds
     }
 
     /// All holds, in the order of their granting.
@@ -152,6 +193,13 @@ impl Grant {
     }
 }
 
+impl Deed {
+    /// The lease that it forces to end.
+    pub fn lease(&self) -> Option<&String> {
+        if let event::Deed::ForceOut(lease) = &self.what { lease.as_ref() } else { None }
+    }
+}
+
 impl Hold {
     /// The hold that a grant begins, without its guards.
     fn of(call: &Call, grant: &Grant, lock: &str, token: u64) -> Self {
@@ -169,6 +217,7 @@ impl Hold {
             latest: 0,
             released_at: None,
             lost_at: None,
+            forced_at: None,
             calls: Vec::new(),
         }
     }
@@ -183,6 +232,11 @@ impl Hold {
             self.lost_at = Some(self.lost_at.map_or(at, |first| first.min(at)));
         }
         self.calls.push(index);
+    }
+
+    /// Whether it may have been forced to end before its owner got it.
+    pub fn is_doubtful(&self) -> bool {
+        self.forced_at.is_some_and(|at| at <= self.granted_at)
     }
 
     /// Whether it was still held when its owner got it.

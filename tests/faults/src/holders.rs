@@ -43,7 +43,7 @@ pub(crate) async fn lasting_holder(scene: &Scene, first: usize) -> Option<usize>
 
 /// A lease that has a lock, or some of the permits, as one server says.
 pub(crate) async fn lease(scene: &Scene, lock: &str) -> Option<String> {
-    let ends = locks::ends_of_permits();
+    let ends = locks::ends_of_permits(SEMAPHORE);
     let words =
         if lock == SEMAPHORE { vec!["ZRANGE", &ends, "-1", "-1"] } else { vec!["HKEYS", lock] };
     // In a cluster, one of them knows; others may be stopped.

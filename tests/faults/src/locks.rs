@@ -4,25 +4,27 @@
 pub const MUTEXES: [&str; 4] = ["n0", "n1", "n2", "n3"];
 pub const RW_LOCK: &str = "rw";
 pub const SEMAPHORE: &str = "permits";
+/// A semaphore that has more and fewer permits in the course of time.
+pub const SEATS: &str = "seats";
+pub const SEMAPHORES: [&str; 2] = [SEMAPHORE, SEATS];
 pub const ELECTION: &str = "leader";
-/// How many permits there are.
+/// How many permits a semaphore has at first.
 pub const PERMITS: u32 = 3;
 pub const ALL: [&str; 7] = ["n0", RW_LOCK, SEMAPHORE, "n1", ELECTION, "n2", "n3"];
 
 /// Whether its kind works on one server only.
 pub fn is_of_one_server(lock: &str) -> bool {
-    lock == SEMAPHORE
+    SEMAPHORES.contains(&lock)
 }
 
-/// The key of the ends of the permits that are out.
-pub(crate) fn ends_of_permits() -> String {
-    format!("{{{SEMAPHORE}}}:timeout")
+/// The key of the ends of a semaphore's permits that are out.
+pub(crate) fn ends_of_permits(semaphore: &str) -> String {
+    format!("{{{semaphore}}}:timeout")
 }
 
 /// Whether a key stays on a server when nobody holds anything: counters, marks, what a leader has said, and semaphores.
 pub(crate) fn stays(key: &str) -> bool {
     let prefixes = ["leasehold_token:", "leasehold_mark", "leasehold_leader:"];
     prefixes.iter().any(|prefix| key.starts_with(prefix))
-        || key == SEMAPHORE
-        || key == ends_of_permits()
+        || SEMAPHORES.iter().any(|name| key == *name || key == ends_of_permits(name))
 }

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 
 use crate::{
     clock::{nanos, now},
-    event::{How, Outcome, Share, What, Why},
+    event::{Deed, How, Outcome, Share, What, Why},
     journal::Journal,
     proof::Proof,
     register::Register,
@@ -106,6 +106,17 @@ impl Recorder {
 
     pub fn dropped(&self, op: Op) {
         self.journal.write(What::Refused { op: op.number, why: Why::Dropped, holder: None });
+    }
+
+    /// An operator's call is about to be made.
+    pub fn does(&self, lock: &str, owner: u64, deed: Deed) -> u64 {
+        let op = self.number();
+        self.journal.write(What::Doing { op, owner, lock: lock.to_owned(), deed });
+        op
+    }
+
+    pub fn done(&self, op: u64, answer: &Result<bool, Error>) {
+        self.journal.write(What::Done { op, done: answer.as_ref().ok().copied() });
     }
 
     /// An election's observer is told who leads.

@@ -18,7 +18,7 @@ use crate::{
     deployment::{Deployment, Layout, Node},
     event::What,
     journal::Journal,
-    locks::{self, SEMAPHORE},
+    locks::{self, SEMAPHORES},
     monitor, stalls,
 };
 use parking_lot::Mutex;
@@ -182,8 +182,10 @@ impl Scene {
             for key in keys.into_iter().filter(|key| !locks::stays(key)) {
                 self.journal.write(What::Left { node: node.index, key });
             }
-            if let Some(pool) = pool(node).await {
-                self.journal.write(pool);
+            for semaphore in SEMAPHORES {
+                if let Some(pool) = pool(node, semaphore).await {
+                    self.journal.write(pool);
+                }
             }
         }
         self.over.store(true, Ordering::SeqCst);
@@ -197,10 +199,10 @@ impl Scene {
     }
 }
 
-/// What a server has of the semaphore; `None`: nothing, or another one of its cluster has it.
-async fn pool(node: &Node) -> Option<What> {
-    let ends = locks::ends_of_permits();
-    let left = node.attempt(&["GET", SEMAPHORE]).await.ok()?;
+/// What a server has of a semaphore; `None`: nothing, or another one of its cluster has it.
+async fn pool(node: &Node, semaphore: &str) -> Option<What> {
+    let ends = locks::ends_of_permits(semaphore);
+    let left = node.attempt(&["GET", semaphore]).await.ok()?;
     let left = redis::from_redis_value::<Option<i64>>(left).expect("a number of permits")?;
     let time = redis::from_redis_value::<(String, String)>(node.insist(&["TIME"]).await);
     let now_ms = format!("{}000", time.expect("seconds and microseconds").0);
@@ -209,7 +211,7 @@ async fn pool(node: &Node) -> Option<What> {
         redis::from_redis_value::<i64>(counted).expect("a number of permits")
     };
     let (ended, out) = (count("-inf", &now_ms).await, count(&format!("({now_ms}"), "+inf").await);
-    Some(What::Pool { node: node.index, lock: SEMAPHORE.to_owned(), left, ended, out })
+    Some(What::Pool { node: node.index, lock: semaphore.to_owned(), left, ended, out })
 }
 
 /// A program that is killed when this one ends, however that ends, where the system can do that. (It goes by the

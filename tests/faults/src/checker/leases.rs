@@ -30,7 +30,10 @@ fn left_behind(view: &mut View<'_>) {
             }
             What::Pool { node, lock, left, ended, out } => {
                 view.checked("R1");
-                if *out != 0 || left + ended != i64::from(PERMITS) {
+                let there = left + ended - i64::from(PERMITS);
+                let added = i64::from(view.added(lock, event.at, event.at));
+                let is_wrong = if view.is_resized(lock) { there > added } else { there != 0 };
+                if *out != 0 || is_wrong {
                     let what = format!("{left} permits of {lock} are left on node {node}");
                     let what = format!("{what}, {ended} come back, and {out} do not");
                     view.found("R1", event.at, what);

@@ -3,7 +3,7 @@
 use super::{View, covered, ms, s};
 use crate::{
     clock::nanos,
-    event::{How, Outcome, Share, What},
+    event::{How, Outcome, Share, What, Why},
     history::{Call, Hold},
 };
 
@@ -52,13 +52,14 @@ fn is_orphan(hold: &Hold, process: &str, killed_at: u64) -> bool {
         && hold.share == Share::Alone
         && hold.released_at.is_none()
         && hold.lost_at.is_none()
+        && hold.forced_at.is_none()
         && hold.latest > killed_at
 }
 
 /// L2: with a waiter there and no fault, a lock that is given back is taken at once.
 fn after_a_release(view: &mut View<'_>, index: usize) {
     let hold = &view.holds[index];
-    if hold.share != Share::Alone {
+    if hold.share != Share::Alone || hold.forced_at.is_some() {
         return;
     }
     let given_back = hold.calls.iter().all(|call| {
@@ -146,14 +147,19 @@ fn is_in_part(call: &Call) -> bool {
     call.how == How::Several
 }
 
-/// Whether anybody begins to hold `lock` between the two times, or may have it with others that are still missing.
+/// Whether anybody begins to hold `lock` between the two times, or may have it with others that are still missing, or it may
+/// be on its way to one who loses interest.
 fn is_taken(view: &View<'_>, lock: &str, from: u64, to: u64) -> bool {
     let taken = |hold: &Hold| hold.lock == lock && hold.granted_at >= from && hold.granted_at <= to;
-    let in_part = |call: &Call| {
+    let unsaid = |call: &Call| {
         let there = call.asked_at <= to && call.ended_at.is_none_or(|at| at >= from);
-        is_in_part(call) && call.is_for(lock) && there
+        (is_in_part(call) || is_dropped(call)) && call.is_for(lock) && there
     };
-    view.holds.iter().any(taken) || view.calls.iter().any(in_part)
+    view.holds.iter().any(taken) || view.calls.iter().any(unsaid)
+}
+
+fn is_dropped(call: &Call) -> bool {
+    is_wait(call) && matches!(call.refused, Some((Why::Dropped, _)))
 }
 
 /// How long a waiting writer's reservation lasts that nobody takes back, in nanoseconds.

@@ -6,10 +6,10 @@
 //! | S2 | tokens and terms increase from hold to hold, and readers have that of the last writer at least; a fenced register never takes a smaller one | `safety` |
 //! | S3 | a hold's count is the acquisitions minus the releases, in the process and on the servers | `counts` |
 //! | S4 | no server changes a lock for a release or renewal of a lease that does not have it | `servers` |
-//! | S5 | no more permits are held at one time than there are | `safety` |
+//! | S5 | no more permits are held at one time than there may be | `safety` |
 //! | S6 | a multi lock has all its locks | `safety` |
 //! | W1 | no server renews a lease after its release | `servers` |
-//! | W2 | a hold that has ended is reported as lost by its deadline, and is never released as if it were held | `leases` |
+//! | W2 | a hold that has ended is reported as lost by its deadline, and is never released as if it were held | `leases`, `deeds` |
 //! | R1 | nothing is left at the end, in a process or on a server, and all permits have come back | `leases` |
 //! | L1 | a killed holder's lock is free after its time to live | `liveness` |
 //! | L2 | a release wakes a waiter | `liveness` |
@@ -19,10 +19,12 @@
 //!
 //! An interval check suffices for a lock, since a hold's bounds come from the client itself: exclusion is then
 //! "sorted intervals do not overlap". Whoever waits for several locks may have some of them meanwhile, which no client says:
-//! nothing is then said about waiters of those. A limit in time allows for what the processes stood still meanwhile.
+//! nothing is then said about waiters of those. A hold that may have been forced to end excludes nobody from then on. A limit in
+//! time allows for what the processes stood still meanwhile.
 
 mod answers;
 mod counts;
+mod deeds;
 mod leases;
 mod liveness;
 mod safety;
@@ -33,7 +35,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use crate::{
     clock::nanos,
     event::What,
-    history::{Call, History, Hold},
+    history::{Call, Deed, History, Hold},
 };
 
 /// What the checker must know of the run.
@@ -97,6 +99,7 @@ pub fn check(history: &History, setting: &Setting) -> Report {
         counts::check,
         servers::check,
         leases::check,
+        deeds::check,
         liveness::check,
         answers::check,
     ];
@@ -124,6 +127,7 @@ struct View<'a> {
     setting: &'a Setting,
     calls: Vec<Call>,
     holds: Vec<Hold>,
+    deeds: Vec<Deed>,
     /// From, to, and the process that stood still.
     stalls: Vec<(u64, u64, &'a str)>,
     faults: Vec<Fault<'a>>,
@@ -139,6 +143,7 @@ impl<'a> View<'a> {
             setting,
             calls,
             holds,
+            deeds: history.deeds(),
             stalls: Vec::new(),
             faults: Vec::new(),
             report: Report::default(),
@@ -159,6 +164,7 @@ impl<'a> View<'a> {
                 _ => {}
             }
         }
+        view.force_out();
         view
     }
 

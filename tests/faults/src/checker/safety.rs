@@ -10,8 +10,8 @@ use crate::{
 
 pub(super) fn check(view: &mut View<'_>) {
     for lock in view.holds.iter().map(|hold| hold.lock.clone()).collect::<BTreeSet<_>>() {
-        let holds: Vec<Hold> =
-            view.holds.iter().filter(|hold| hold.lock == lock).cloned().collect();
+        let of_lock = view.holds.iter().filter(|hold| hold.lock == lock && !hold.is_doubtful());
+        let holds: Vec<Hold> = of_lock.cloned().collect();
         exclusion(view, &holds);
         order(view, &holds);
     }
@@ -35,6 +35,7 @@ fn exclusion(view: &mut View<'_>, holds: &[Hold]) {
         if let Share::Permits { weight, all } = hold.share {
             view.checked("S5");
             let held = open.iter().map(|other| weight_of(other.share)).sum::<u32>() + weight;
+            let all = all + view.added(&hold.lock, view.asked_at(hold), hold.granted_at);
             if held > all {
                 let others: Vec<String> = open.iter().map(ToString::to_string).collect();
                 let others = others.join("; ");
@@ -119,6 +120,9 @@ fn is_unbroken(view: &mut View<'_>, index: usize) {
     let writer = of_lock().filter(is_own).find(|hold| hold.share == Share::Alone).cloned();
     let reader = of_lock().filter(is_own).find(|hold| hold.share == Share::Reads).cloned();
     let (Some(writer), Some(reader)) = (writer, reader) else { return };
+    if writer.forced_at.or(reader.forced_at).is_some() {
+        return;
+    }
     let between = of_lock().find(|hold| {
         hold.share == Share::Alone && hold.token > writer.token && hold.token <= reader.token
     });
@@ -173,7 +177,11 @@ fn register(view: &mut View<'_>) {
         if accepted && token < *highest {
             view.found("S2", at, format!("the register took a token below {highest}: {write}"));
         }
-        if !accepted && held {
+        let forced = |hold: &Hold| {
+            let of_write = hold.lock == lock && hold.process == process && hold.token == token;
+            of_write && hold.forced_at.is_some_and(|forced_at| forced_at <= at)
+        };
+        if !accepted && held && !view.holds.iter().any(forced) {
             view.found("S2", at, format!("a holder was refused, {highest} was there: {write}"));
         }
         if accepted {

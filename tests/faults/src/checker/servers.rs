@@ -77,12 +77,17 @@ fn is_writer(field: &str) -> bool {
 }
 
 /// W1: no server is told to renew or put back a lease, of whatever kind, that it was told to release. It does not matter what
-/// was missed: a lease has its id for itself.
+/// was missed: a lease has its id for itself. Permits that an operator takes back are released, too, and their holder learns of
+/// it by a renewal.
 fn renewed_after_release(view: &mut View<'_>) {
     let mut released = HashMap::new();
+    let forced_out: Vec<_> = view.deeds.iter().filter_map(|deed| deed.lease().cloned()).collect();
     for (_, event) in view.history.events() {
         let What::Ran { node, script, id } = &event.what else { continue };
         let id = id.strip_suffix(WRITER).unwrap_or(id);
+        if forced_out.iter().any(|lease| lease == id) {
+            continue;
+        }
         match script.split_once('_').map(|(_, verb)| verb) {
             Some("release") => drop(released.insert((node, id), event.at)),
             Some("renew" | "reclaim") => {

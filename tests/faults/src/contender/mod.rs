@@ -147,9 +147,9 @@ impl Shared {
         if chance.between(0, 100) >= OTHERS {
             return None;
         }
-        let place = &self.orders.place;
         let chosen = chance.between(0, 100);
-        Some(if place.kind == PlaceKind::Nodes && place.urls.len() > 1 {
+        let place = &self.orders.place;
+        Some(if place.kind == PlaceKind::Nodes && !self.is_on_one_server() {
             match chosen {
                 // It does not work there, and says so.
                 0..4 => OtherKind::Semaphore,
@@ -165,6 +165,12 @@ impl Shared {
                 _ => OtherKind::Election,
             }
         })
+    }
+
+    /// Whether there is one server, of which no replica takes the place.
+    fn is_on_one_server(&self) -> bool {
+        let place = &self.orders.place;
+        place.kind == PlaceKind::Nodes && place.urls.len() == 1
     }
 
     /// How something is asked for, and for how long.
@@ -183,9 +189,9 @@ impl Shared {
         if chance.one_in(2) { self.orders.ttl + TICK * 20 } else { chance.ms(1, 15) }
     }
 
-    /// How long a turn keeps what others may have beside it: longer than a mutex, so that they meet.
+    /// How long a turn keeps what others may have beside it, and writers must not: longer than a mutex, so that they meet.
     fn work_beside_others(&self, chance: &mut Chance) -> Duration {
-        if chance.one_in(2) { self.work(chance) } else { chance.ms(20, 200) }
+        if chance.one_in(4) { self.work(chance) } else { chance.ms(20, 200) }
     }
 
     /// How long a turn keeps its lock: mostly for a moment, now and then until after some renewals.

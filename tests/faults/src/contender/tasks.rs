@@ -1,5 +1,6 @@
 //! The turns of an async client.
 
+mod deeds;
 mod kinds;
 
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! The checker itself: histories made by hand, good ones that pass and one bad one for each invariant.
 
+mod deeds;
 mod kinds;
 mod made;
 mod servers;

@@ -98,7 +98,8 @@ impl Thread {
         chance: &mut Chance,
     ) {
         watched.write(&guard, &self.shared.register);
-        if self.lost_while_working(&guard, &mut watched, chance.ms(1, 15)) {
+        let work = self.shared.work_beside_others(chance);
+        if self.lost_while_working(&guard, &mut watched, work) {
             return;
         }
         watched.releasing(&guard, How::Downgrade);

@@ -37,14 +37,15 @@ impl Task {
         let ask = Ask { locks: &[RW_LOCK], owner, how, share: Share::Reads, wait };
         let patience = Self::patience(chance);
         match chance.between(0, 100) {
-            0..10 => {
+            0..6 => self.free(&lock, chance).await,
+            6..14 => {
                 let lock = lock.with_lease(self.shared.orders.ttl);
                 let work = self.shared.work_of_fixed(chance);
                 if let Some((guard, watched)) = self.read(&lock, ask, patience).await {
                     self.hold(guard, watched, work, chance).await;
                 }
             }
-            10..60 => {
+            14..60 => {
                 if let Some((guard, watched)) = self.read(&lock, ask, patience).await {
                     self.go_on_reading(&lock, ask, guard, watched, chance).await;
                 }
@@ -125,7 +126,8 @@ impl Task {
         chance: &mut Chance,
     ) {
         watched.write(&guard, &self.shared.register);
-        if self.lost_while_working(&guard, &mut watched, chance.ms(1, 15)).await {
+        let work = self.shared.work_beside_others(chance);
+        if self.lost_while_working(&guard, &mut watched, work).await {
             return;
         }
         watched.releasing(&guard, How::Downgrade);
@@ -145,11 +147,17 @@ impl Task {
     }
 
     async fn take_permits(&self, chance: &mut Chance) {
+        if self.shared.is_on_one_server() && chance.one_in(3) {
+            return self.sit_down(chance).await;
+        }
         let mut semaphore = self.client.semaphore(SEMAPHORE).with_permits(PERMITS);
         let mut work = self.shared.work_beside_others(chance);
         if chance.one_in(6) {
             semaphore = semaphore.with_lease(self.shared.orders.ttl);
             work = self.shared.work_of_fixed(chance);
+        }
+        if chance.one_in(6) {
+            return self.take_back(&semaphore, chance).await;
         }
         let (how, wait) = self.shared.way(chance);
         let many = chance.between(1, u64::from(PERMITS) + 1) as u32;
