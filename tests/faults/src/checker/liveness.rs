@@ -69,7 +69,7 @@ fn after_a_release(view: &mut View<'_>, index: usize) {
     let Some(at) = hold.released_at.filter(|_| given_back) else { return };
     let ends = hold.calls.iter().filter_map(|call| view.calls[*call].granted.as_ref()?.released);
     let done = ends.map(|(at, _)| at).max().unwrap_or(at);
-    let limit = done + view.allowed(at, done + nanos(view.setting.slack), None);
+    let limit = limit_after(view, at, done);
     let (lock, shown) = (hold.lock.clone(), hold.to_string());
     let calm = view.is_calm(at.saturating_sub(A_WHILE), limit, None);
     if calm && waits(view, &lock, at.saturating_sub(SETTLED), at, limit) {
@@ -78,6 +78,18 @@ fn after_a_release(view: &mut View<'_>, index: usize) {
             let late = ms(limit - at);
             view.found("L2", limit, format!("given back and not taken for {late:.1} ms: {shown}"));
         }
+    }
+}
+
+/// Until when something must have happened after `done`, which began at `from`: what stands still until then counts.
+fn limit_after(view: &View<'_>, from: u64, done: u64) -> u64 {
+    let mut limit = done + nanos(view.setting.slack);
+    loop {
+        let allowed = done + view.allowed(from, limit, None);
+        if allowed <= limit {
+            return limit;
+        }
+        limit = allowed;
     }
 }
 

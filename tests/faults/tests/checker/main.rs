@@ -186,6 +186,20 @@ fn l2_a_release_that_wakes_nobody() {
     waits().granted("b", 400, 1, 9).breaks("L2");
 }
 
+#[test]
+fn l2_a_machine_that_stands_still_again_and_again_wakes_late() {
+    let late = |stalls: &[(u64, u64)]| {
+        let asked = Made::default().takes("a", 0, 1, 5).asked("b", 5, 1, How::Lock, None);
+        let given_back = asked.gives_back("a", 300, 1);
+        let stalled = stalls.iter().fold(given_back, |made, (from, to)| {
+            made.add(DRIVER, *to, What::Stalled { from: (10_000 + from) * MS })
+        });
+        stalled.granted("b", 620, 1, 9)
+    };
+    late(&[(300, 400), (390, 500), (490, 600)]).passes(&["L2"]);
+    late(&[(300, 400), (490, 600)]).breaks("L2");
+}
+
 /// The server's messages for it are lost until it has found that.
 #[test]
 fn l2_a_client_whose_subscription_is_over_for_the_server_only_need_not_be_woken_yet() {
