@@ -15,8 +15,9 @@ use crate::guard::Guard;
 /// Holds a read-write lock for reading. It is a [`Guard`] with all its methods.
 ///
 /// Its [`token`](Guard::token) names the version that is read: it is at least the token of every earlier writer, and less than
-/// that of every later one. Readers between two writers have the same. If a failover loses the last writer's token, readers
-/// have an earlier one until the next writer comes.
+/// that of every later one. Readers between two writers have the same; over several servers it may differ, if a writer did not
+/// get a majority in between. If a failover loses the last writer's token, readers have an earlier one until the next writer
+/// comes. Of several servers, that can happen if one that granted the writer restarts without its data within 10 s.
 #[must_use = "the lock is released when the guard is dropped"]
 #[derive(Debug)]
 pub struct ReadGuard {
@@ -111,7 +112,8 @@ impl WriteGuard {
     /// again, if a server has lost its counter, if the counters of several servers differ, and for the token of a writer.
     ///
     /// Two kinds of writers it does not know of: those of Redisson, which take no tokens, and those whose tokens a server
-    /// lost in a failover ([`synced`](crate::ClientBuilder::synced) prevents that).
+    /// lost in a failover ([`synced`](crate::ClientBuilder::synced) prevents that) or, as one of several, in a restart without
+    /// its data.
     pub fn unchanged_since(&self, read_token: u64) -> bool {
         self.guard.follows(read_token)
     }

@@ -27,6 +27,10 @@ use crate::error::Error;
 /// [`with_permits`](Self::with_permits), or by [`set_permits`](Self::set_permits). It is never deleted. Redisson's
 /// `RPermitExpirableSemaphore` and `RSemaphore` of the same name share its permits.
 ///
+/// Permits end by the server's clock. A replica that takes over, and a master to which the semaphore's slot moves, have the ends
+/// as the times that they are. So their clocks must not be ahead of the old master's by more than 1 % of the TTL: otherwise a
+/// permit may come back while its holder has it still, until its next renewal.
+///
 /// It is on one server, or on a master of a cluster. With [several servers](crate::ClientBuilder::nodes) every call fails
 /// with [`Error::SingleServerOnly`]: three clients could each get a majority of them for two permits.
 ///

@@ -24,6 +24,8 @@ pub enum Rule {
     Permits,
     /// S2: a token that is not above all before it.
     TokenOrder,
+    /// S2, of a reader: a token below that of a writer before it, or one that hides a writer after it.
+    ReaderToken,
     /// S3: a hold count that is not the number of its guards.
     Count,
     /// W1: something about a lease was sent behind its release.
@@ -54,7 +56,7 @@ impl Rule {
         match self {
             Self::Exclusion => "S1",
             Self::Permits => "S4",
-            Self::TokenOrder => "S2",
+            Self::TokenOrder | Self::ReaderToken => "S2",
             Self::Count => "S3",
             Self::AfterRelease => "W1",
             Self::Telling => "W2",
@@ -82,7 +84,8 @@ pub enum Share {
     /// With nobody.
     #[default]
     Alone,
-    /// With other readers. Its token is that of the writer before it.
+    /// With other readers. Its token is that of the writer before it. Over several servers it may be a later one that nobody
+    /// wrote with.
     Reads,
     /// With as many as there are permits for. It has no token.
     Permits { weight: u32, all: u32 },
@@ -133,7 +136,33 @@ struct Lock {
     /// By token and lease; those that ended stay for a while.
     holds: BTreeMap<(u64, String), Hold>,
     /// When the highest token so far was given out, each time it rose.
-    highest: Vec<(u64, u64)>,
+    highest: Rises,
+    /// The same of holds that are alone.
+    highest_alone: Rises,
+}
+
+/// When a number rose, and to what.
+#[derive(Default)]
+struct Rises(Vec<(u64, u64)>);
+
+impl Rises {
+    fn to(&mut self, now: u64, number: u64) {
+        if number > self.now() {
+            self.0.push((now, number));
+            if self.0.len() > 64 {
+                self.0.drain(..32);
+            }
+        }
+    }
+
+    fn before(&self, at: u64) -> u64 {
+        let earlier = self.0.iter().rev().find(|(since, _)| *since < at);
+        earlier.map_or(0, |(_, number)| *number)
+    }
+
+    fn now(&self) -> u64 {
+        self.before(u64::MAX)
+    }
 }
 
 impl Lock {
@@ -231,23 +260,21 @@ impl Checker {
             }
             return;
         }
-        let before = |at: u64| {
-            let earlier = lock.highest.iter().rev().find(|(granted_at, _)| *granted_at < at);
-            earlier.map_or(0, |(_, token)| *token)
-        };
         // Given out when it was lost already it may be older than what others got meanwhile.
-        let above =
-            if grant.held && !self.lenient { before(u64::MAX) } else { before(grant.asked_at) };
-        let is_above = match grant.share {
-            Share::Alone => grant.token > above,
-            Share::Reads => grant.token >= above,
-            Share::Permits { .. } => true,
-        };
-        if grant.token > before(u64::MAX) {
-            lock.highest.push((now, grant.token));
-            if lock.highest.len() > 64 {
-                lock.highest.drain(..32);
+        let since = if grant.held && !self.lenient { u64::MAX } else { grant.asked_at };
+        let (above, broken) = match grant.share {
+            Share::Reads => {
+                let above = lock.highest_alone.before(since);
+                (above, (grant.token < above).then_some(Rule::ReaderToken))
             }
+            _ => {
+                let above = lock.highest.before(since);
+                (above, (has_token && grant.token <= above).then_some(Rule::TokenOrder))
+            }
+        };
+        lock.highest.to(now, grant.token);
+        if grant.share == Share::Alone {
+            lock.highest_alone.to(now, grant.token);
         }
         let shown = format!("{grant:?}");
         let hold = Hold {
@@ -261,15 +288,20 @@ impl Checker {
             excused: false,
         };
         lock.holds.insert(key, hold);
-        if !is_above {
-            self.violated(now, Rule::TokenOrder, format!("a token not above {above}: {shown}"));
+        if let Some(rule) = broken {
+            self.violated(now, rule, format!("a token not above {above}: {shown}"));
         }
     }
 
-    /// The highest token of a lock so far.
-    pub fn newest(&self, lock: usize) -> u64 {
-        let highest = self.locks.get(&lock).and_then(|lock| lock.highest.last());
-        highest.map_or(0, |(_, token)| *token)
+    /// A token between two others that somebody had who was alone, as far as that is remembered.
+    pub fn alone_between(&self, lock: usize, low: u64, high: u64) -> Option<u64> {
+        let mut tokens = self.locks.get(&lock)?.highest_alone.0.iter().map(|(_, token)| *token);
+        tokens.find(|token| low < *token && *token < high)
+    }
+
+    /// The highest token that somebody wrote with.
+    pub fn newest_writer(&self, lock: usize) -> u64 {
+        self.locks.get(&lock).map_or(0, |lock| lock.highest_alone.now())
     }
 
     /// What a guard says of itself at the end of a moment.
@@ -331,6 +363,7 @@ impl Checker {
             self.longest_overlap_ms = self.longest_overlap_ms.max(now - since);
         }
         if let Some(out) = too_many {
+            self.overlaps += 1;
             let what = format!("{out} permits are held at once, with those of {grant:?}");
             self.violated(now, Rule::Permits, what);
         }
@@ -522,7 +555,19 @@ mod tests {
         begin(&mut checker, 14, Grant { lease: "d:1".to_owned(), ..reads(5, 4) });
         assert_eq!(rules(&checker), []);
         begin(&mut checker, 15, reads(4, 5));
-        assert_eq!(rules(&checker), [Rule::TokenOrder], "a version that was read before");
+        assert_eq!(rules(&checker), [Rule::ReaderToken], "a version that was read before");
+    }
+
+    #[test]
+    fn readers_may_have_different_tokens_between_those_of_the_writers() {
+        let mut checker = Checker { majority: 1, ..Checker::default() };
+        begin(&mut checker, 10, grant(5, 1));
+        checker.left(11, 0, 5, &lease(5));
+        begin(&mut checker, 12, reads(8, 2));
+        begin(&mut checker, 13, reads(6, 3));
+        assert_eq!(rules(&checker), []);
+        begin(&mut checker, 30, grant(7, 4));
+        assert_eq!(rules(&checker)[0], Rule::TokenOrder, "a writer is above all readers");
     }
 
     #[test]

@@ -35,14 +35,12 @@ pub fn is_holders(key: &[u8]) -> bool {
 
 impl Worker {
     pub(crate) async fn turn_of_another_kind(&mut self) {
-        let chosen = self.rng.below(10);
-        if self.workload.several {
-            return if chosen < 5 { self.take_several().await } else { self.vote().await };
-        }
-        match chosen {
+        match self.rng.below(10) {
             0..4 => self.read_or_write().await,
+            // A semaphore needs one server.
+            4..7 if self.workload.several => self.take_several().await,
             4..7 => self.take_permits().await,
-            7 | 8 => self.take_several().await,
+            7 | 8 if !self.workload.several => self.take_several().await,
             _ => self.vote().await,
         }
     }
@@ -112,6 +110,7 @@ impl Worker {
     }
 
     async fn read(&mut self, held: Kept<ReadGuard>, number: u64, lock: &RwLock) {
+        self.seen = Some(held.proof().token());
         let mut inner = None;
         for _ in 0..self.rng.below(3) {
             match self.rng.below(8) {
@@ -143,6 +142,7 @@ impl Worker {
     }
 
     async fn write(&mut self, mut held: Kept<WriteGuard>, number: u64, lock: &RwLock) {
+        self.check_unchanged(held.proof());
         sleep(millis(self.rng.skewed(800))).await;
         let asked_at = self.process.history.lock().now;
         match self.rng.below(10) {
@@ -181,12 +181,25 @@ impl Worker {
         self.give_back(held).await;
     }
 
+    /// A writer that is told that nobody has written since it read is the next one.
+    fn check_unchanged(&self, guard: &WriteGuard) {
+        let Some(seen) = self.seen.filter(|seen| guard.unchanged_since(*seen)) else { return };
+        let mut history = self.process.history.lock();
+        history.count("unchanged", 1);
+        history.checker.checked(Rule::ReaderToken);
+        let between = history.checker.alone_between(RW, seen, guard.token());
+        if let (Some(token), false) = (between, guard.remaining().is_zero()) {
+            let what = format!("{token} wrote between the reader {seen} and {guard:?}");
+            history.violated(Rule::ReaderToken, what);
+        }
+    }
+
     /// Nobody wrote between the writer and the reader that it became.
     fn check_downgrade(&self, token: u64, was_held: bool, guard: &ReadGuard) {
         let mut history = self.process.history.lock();
         history.count("downgraded", 1);
         history.checker.checked(Rule::Exclusion);
-        let newest = history.checker.newest(RW);
+        let newest = history.checker.newest_writer(RW);
         if was_held && !guard.remaining().is_zero() && newest > guard.token().max(token) {
             let what = format!("{newest} wrote before the writer {token} went on as a reader");
             history.violated(Rule::Exclusion, what);

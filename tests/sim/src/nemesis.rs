@@ -2,7 +2,6 @@
 
 use crate::rng::Rng;
 use crate::server::LinkId;
-use crate::workload::lock_name;
 use crate::world::{Fate, World};
 
 /// A kind of fault.
@@ -102,12 +101,14 @@ pub struct Nemesis {
     /// The mean time from one to the next.
     pub every_ms: u64,
     pub rng: Rng,
+    /// The names whose slots move.
+    names: Vec<String>,
     next_at: u64,
 }
 
 impl Nemesis {
-    pub fn new(faults: &[(Fault, u64)], every_ms: u64, rng: Rng) -> Self {
-        Self { faults: faults.to_vec(), every_ms, rng, next_at: 0 }
+    pub fn new(faults: &[(Fault, u64)], every_ms: u64, names: Vec<String>, rng: Rng) -> Self {
+        Self { faults: faults.to_vec(), every_ms, rng, names, next_at: 0 }
     }
 
     /// Does what is due. The host to be begun anew, if one was killed.
@@ -201,9 +202,9 @@ impl Nemesis {
                 world.fail_over(node, 0, Fate::LivesOn { ms: 1 + rng.skewed(4000) });
             }
             Fault::MoveSlot => {
-                let lock = lock_name(rng.below(LOCKS) as usize);
+                let name = &self.names[rng.below(self.names.len() as u64) as usize];
                 let pace = 1 + rng.skewed(500);
-                world.begin_move(lock.as_bytes(), node, pace)?;
+                world.begin_move(name.as_bytes(), node, pace)?;
             }
             Fault::FlushScripts => world.nodes[node].server.flush_scripts(),
             Fault::StepBack => {
@@ -275,7 +276,5 @@ fn any_link(rng: &mut Rng, world: &World) -> Option<LinkId> {
     world.links.keys().nth(at).copied()
 }
 
-/// How many locks move.
-const LOCKS: u64 = 4;
 /// How far a server's clock is set at once at most.
 const MOST_STEPPED_US: u64 = 3_000_000;

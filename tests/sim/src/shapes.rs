@@ -37,6 +37,8 @@ pub fn covered() -> Vec<Scenario> {
         Scenario { name: "kinds-in-quiet", faults: &[], ..kinds() },
         Scenario { name: "kinds-with-long-leases", kinds: 800, ..long_leases() },
         Scenario { name: "kinds-on-three-servers", kinds: 600, ..three_servers() },
+        Scenario { name: "kinds-on-forgetful-servers", kinds: 900, ..forgetful_servers() },
+        kinds_in_a_cluster(),
         long_leases(),
         Scenario { name: "three-long-leases", nodes: 3, ..long_leases() },
         Scenario {
@@ -76,8 +78,15 @@ pub fn excluded() -> Vec<Scenario> {
         Scenario {
             name: "kinds-over-failovers",
             kinds: 800,
-            expected: &[Rule::TokenOrder],
+            expected: &[Rule::ReaderToken],
             ..failovers()
+        },
+        // A permit that moves with its slot keeps its end, which is a time of the other master's clock.
+        Scenario {
+            name: "kinds-between-clocks",
+            one_clock: false,
+            expected: &[Rule::Permits],
+            ..kinds_in_a_cluster()
         },
         Scenario {
             name: "old-master-lives-on",
@@ -118,6 +127,7 @@ pub fn one_server() -> Scenario {
         quarantine_ms: None,
         replicated: false,
         cluster: false,
+        one_clock: false,
         durable: true,
         faults: NETWORK_AND_CRASHES,
         every_ms: 500,
@@ -194,6 +204,11 @@ fn resharding() -> Scenario {
         every_ms: 300,
         ..one_server()
     }
+}
+
+/// The same of all kinds, with all their keys. Permits need clocks that agree.
+fn kinds_in_a_cluster() -> Scenario {
+    Scenario { name: "kinds-in-a-cluster", kinds: 700, one_clock: true, ..resharding() }
 }
 
 /// Read-write locks, semaphores, elections and several locks at once, beside mutexes.

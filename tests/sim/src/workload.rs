@@ -57,6 +57,8 @@ pub struct Worker {
     pub ended: Arc<AtomicBool>,
     pub rng: Rng,
     pub workload: Workload,
+    /// The token that it read with last.
+    pub seen: Option<u64>,
 }
 
 /// In the middle of something until it is dropped.

@@ -8,7 +8,7 @@ const MINUTES: u64 = 2;
 
 #[test]
 fn the_same_seed_gives_the_same_trace_in_this_process_and_in_another() {
-    for name in ["one-server", "three-servers", "kinds"] {
+    for name in ["one-server", "three-servers", "kinds", "kinds-in-a-cluster"] {
         let scenario = shapes::named(name).expect("there is one");
         let first = scenario.run(5, MINUTES);
         first.expect_no_surprise();

@@ -120,6 +120,47 @@ fn locks_of_other_kinds_keep_theirs() {
     }
 }
 
+/// Readers and writers need a majority each, and keep it while servers forget.
+#[test]
+fn readers_and_writers_of_several_servers_keep_theirs() {
+    let mut unchanged = 0;
+    for seed in 1..=3 {
+        let outcome = shapes::named("kinds-on-three-servers").expect("there is one").run(seed, 4);
+        outcome.expect_no_surprise();
+        println!("{}", outcome.line());
+        assert!(outcome.counts["downgrades"] > 50, "{}", outcome.line());
+        for rule in [Rule::Exclusion, Rule::TokenOrder] {
+            assert!(outcome.checks[&rule] > 500, "{rule:?}: {}", outcome.line());
+        }
+        unchanged += outcome.counts.get("unchanged").copied().unwrap_or(0);
+    }
+    assert!(
+        unchanged > 20,
+        "{unchanged} writers were told that nobody had written since they read"
+    );
+}
+
+/// While the slots of all of them move, key by key.
+#[test]
+fn locks_of_other_kinds_keep_theirs_in_a_cluster() {
+    for seed in 1..=3 {
+        let outcome = shapes::named("kinds-in-a-cluster").expect("there is one").run(seed, 4);
+        outcome.expect_no_surprise();
+        println!("{}", outcome.line());
+        assert!(outcome.counts["fault_move_slot"] > 50, "{}", outcome.line());
+        assert!(outcome.counts["redirects"] > 200, "{}", outcome.line());
+        for rule in [Rule::Exclusion, Rule::Permits, Rule::TokenOrder] {
+            assert!(outcome.checks[&rule] > 500, "{rule:?}: {}", outcome.line());
+        }
+    }
+}
+
+/// Permits end by a server's clock, and move with that end to a server whose clock is ahead.
+#[test]
+fn clocks_of_masters_that_differ_let_too_many_have_permits() {
+    assert!(over_seeds("kinds-between-clocks", 20, |outcome| outcome.overlaps > 0));
+}
+
 #[test]
 fn without_the_grace_or_a_fence_a_failover_lets_two_in() {
     for name in ["failovers-without-grace", "old-master-lives-on"] {

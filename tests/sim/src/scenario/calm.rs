@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use super::{CONNECT_MS, Run, client_name};
 use crate::checker::Rule;
 use crate::history::Ask;
-use crate::kinds::{ELECTION, ELECTION_NAME, RW, RW_NAME, SEMAPHORE, SEMAPHORE_NAME, is_holders};
+use crate::kinds::{SEMAPHORE_NAME, is_holders};
 use crate::lines::{id_of, is_mailbox, mailbox_of};
 use crate::nemesis::Fault;
-use crate::workload::{KEPT_MS, lock_name};
+use crate::workload::KEPT_MS;
 use crate::world::Node;
 
 impl Run<'_> {
@@ -18,7 +18,7 @@ impl Run<'_> {
         self.rest(true);
         self.world.history.lock().note(format_args!("calm"));
         let began_at = self.world.now;
-        let mut taken_at = vec![began_at; self.names().len()];
+        let mut taken_at = vec![began_at; self.scenario.names().len()];
         let limit = began_at + self.longest_wait_ms();
         while self.workload.busy.load(Ordering::Relaxed) > 0 {
             if self.world.now > limit {
@@ -92,7 +92,7 @@ impl Run<'_> {
         let settled_at = began_at + CONNECT_MS + self.scenario.quarantine_ms.unwrap_or(0);
         let mut history = self.world.history.lock();
         let nodes = 0..self.world.nodes.len();
-        for ((lock, name), taken_at) in self.names().into_iter().zip(taken_at) {
+        for ((lock, name), taken_at) in self.scenario.names().into_iter().zip(taken_at) {
             let is_free = |node: &usize| self.is_free(*node, &name);
             let free = nodes.clone().filter(is_free).count();
             // In a cluster, it is on one of them.
@@ -115,17 +115,6 @@ impl Run<'_> {
             }
         }
         true
-    }
-
-    /// The locks there are, by their numbers.
-    fn names(&self) -> Vec<(usize, String)> {
-        let mut names: Vec<_> =
-            (0..self.scenario.locks as usize).map(|n| (n, lock_name(n))).collect();
-        if self.scenario.kinds > 0 {
-            let others = [(RW, RW_NAME), (SEMAPHORE, SEMAPHORE_NAME), (ELECTION, ELECTION_NAME)];
-            names.extend(others.map(|(lock, name)| (lock, name.to_owned())));
-        }
-        names
     }
 
     /// Whether nobody has a lock on a node, or none of a semaphore's permits.

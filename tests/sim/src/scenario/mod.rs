@@ -13,11 +13,12 @@ use tokio::task::JoinHandle;
 
 use crate::checker::{Rule, Violation};
 use crate::host::Process;
+use crate::kinds::{ELECTION, ELECTION_NAME, RW, RW_NAME, SEMAPHORE, SEMAPHORE_NAME};
 use crate::nemesis::{Fault, Nemesis};
 use crate::network::{Cables, address};
 use crate::outcome::Outcome;
 use crate::rng::Rng;
-use crate::workload::{Worker, Workload};
+use crate::workload::{Worker, Workload, lock_name};
 use crate::world::World;
 
 /// What a run is made of.
@@ -34,6 +35,8 @@ pub struct Scenario {
     pub replicated: bool,
     /// The servers are the masters of a cluster.
     pub cluster: bool,
+    /// The servers' clocks agree.
+    pub one_clock: bool,
     /// The servers say that they write everything to disk at once.
     pub durable: bool,
     pub faults: &'static [(Fault, u64)],
@@ -84,6 +87,16 @@ impl Scenario {
         run.outcome(seed)
     }
 
+    /// The locks there are, by their numbers.
+    fn names(&self) -> Vec<(usize, String)> {
+        let mut names: Vec<_> = (0..self.locks as usize).map(|n| (n, lock_name(n))).collect();
+        if self.kinds > 0 {
+            let others = [(RW, RW_NAME), (SEMAPHORE, SEMAPHORE_NAME), (ELECTION, ELECTION_NAME)];
+            names.extend(others.map(|(lock, name)| (lock, name.to_owned())));
+        }
+        names
+    }
+
     fn quarantine(&self) -> Duration {
         Duration::from_millis(self.quarantine_ms.unwrap_or(0))
     }
@@ -94,6 +107,9 @@ impl<'a> Run<'a> {
         let mut world = World::new(seed, scenario.nodes);
         for node in 0..scenario.nodes {
             world.nodes[node].drift_ppm = world.rng.between(0, 8000) as i64 - 4000;
+            if scenario.one_clock {
+                world.nodes[node].drift_ppm = world.nodes[0].drift_ppm;
+            }
             world.nodes[node].server.durable = scenario.durable;
             if scenario.replicated {
                 world.add_replica(node);
@@ -126,7 +142,8 @@ impl<'a> Run<'a> {
             busy: Arc::default(),
         };
         let rng = world.rng.fork();
-        let nemesis = Nemesis::new(scenario.faults, scenario.every_ms, rng);
+        let names = scenario.names().into_iter().map(|(_, name)| name).collect();
+        let nemesis = Nemesis::new(scenario.faults, scenario.every_ms, names, rng);
         Self {
             scenario,
             world,
@@ -257,7 +274,7 @@ async fn live(scenario: Scenario, process: Arc<Process>, mut rng: Rng, workload:
         let ended = Arc::new(AtomicBool::new(false));
         let worker = |rng: Rng| {
             let (process, client, ended) = (process.clone(), client.clone(), ended.clone());
-            Worker { process, client, ended, rng, workload: workload.clone() }
+            Worker { process, client, ended, rng, workload: workload.clone(), seen: None }
         };
         let workers: Vec<_> =
             (0..scenario.workers).map(|_| tokio::spawn(worker(rng.fork()).work())).collect();

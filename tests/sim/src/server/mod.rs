@@ -61,6 +61,9 @@ pub struct Core {
     published: Vec<Message>,
     /// The error that ended a script.
     raised: Option<String>,
+    /// The server's part in a cluster, and whether its client came because of ASK, while a script runs whose slot is on its
+    /// way.
+    open: Option<(Shard, bool)>,
 }
 
 struct Session {
@@ -104,6 +107,7 @@ impl Server {
             pushes: Vec::new(),
             published: Vec::new(),
             raised: None,
+            open: None,
         }));
         Self {
             scripts: Scripts::new(core.clone()),
@@ -406,8 +410,11 @@ impl Server {
             return Value::error("READONLY You can't write against a read only replica.");
         }
         let (keys, args) = rest.split_at(count);
+        let open = shard.filter(|it| keys.first().is_some_and(|key| it.is_open(key)));
+        self.core.borrow_mut().open = open.map(|it| (it.clone(), self.asking));
         self.core.borrow_mut().published.clear();
         let reply = self.scripts.run(&hash, &body, keys, args);
+        self.core.borrow_mut().open = None;
         let published = std::mem::take(&mut self.core.borrow_mut().published);
         let (keys, args) = (keys.to_vec(), args.to_vec());
         done.ran = Some(Ran { hash, keys, args, reply: reply.clone(), published });
@@ -467,7 +474,14 @@ impl Core {
 
     /// A command of a script.
     fn run_inside(&mut self, words: &[Vec<u8>]) -> Value {
-        self.run(&lower(&words[0]), &words[1..])
+        let (name, args) = (lower(&words[0]), &words[1..]);
+        if let Some((shard, asking)) = &self.open {
+            let is_there = |key: &[u8]| self.keys.is_there(key);
+            if shard.refusal(keys_of(&name, args), *asking, is_there).is_some() {
+                return Value::error(NON_LOCAL);
+            }
+        }
+        self.run(&name, args)
     }
 
     fn publish(&mut self, channel: &[u8], message: &[u8]) -> i64 {
@@ -480,6 +494,15 @@ impl Core {
         Value::Array(parts.into_iter().map(Value::bulk).collect()).encode(false, &mut push);
         self.pushes.extend(links.iter().map(|link| (*link, push.clone())));
         links.len() as i64
+    }
+}
+
+/// The keys among the words behind a command's name.
+fn keys_of<'a>(name: &str, args: &'a [Vec<u8>]) -> &'a [Vec<u8>] {
+    match name {
+        "publish" | "pubsub" | "time" => &[],
+        "del" | "exists" => args,
+        _ => args.get(..1).unwrap_or_default(),
     }
 }
 
@@ -500,5 +523,7 @@ pub fn sha1(body: &[u8]) -> String {
 }
 
 const VERSION: &str = "7.0.15";
+/// What a script is told of a key that is not there while its slot is on its way.
+const NON_LOCAL: &str = "ERR Script attempted to access a non local key in a cluster node";
 /// As real ones begin: ids start again with each process.
 const FIRST_CLIENT_ID: i64 = 4;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::resp::Value;
 
+#[derive(Clone)]
 pub struct Shard {
     me: usize,
     masters: usize,
@@ -57,7 +58,7 @@ impl Shard {
         &self,
         keys: &[Vec<u8>],
         asking: bool,
-        is_there: impl Fn(&[u8]) -> bool,
+        mut is_there: impl FnMut(&[u8]) -> bool,
     ) -> Option<Value> {
         let slot = slot_of(keys.first()?);
         if keys.iter().any(|key| slot_of(key) != slot) {
@@ -75,9 +76,16 @@ impl Shard {
             };
         }
         if asking && self.coming.contains_key(&slot) {
-            return (keys.len() > 1 && missing > 0).then(try_again);
+            let several = keys.iter().any(|key| *key != keys[0]);
+            return (several && missing > 0).then(try_again);
         }
         Some(to("MOVED", self.owner(slot)))
+    }
+
+    /// Whether the slot of a key is on its way from or to this server.
+    pub fn is_open(&self, key: &[u8]) -> bool {
+        let slot = slot_of(key);
+        self.leaving.contains_key(&slot) || self.coming.contains_key(&slot)
     }
 
     /// The answer to CLUSTER SLOTS.
