@@ -89,6 +89,12 @@ pub enum What {
         op: u64,
         done: Option<bool>,
     },
+    /// The server says how many permits there are, out or not; it was asked at `from`.
+    Seen {
+        lock: String,
+        from: u64,
+        permits: i64,
+    },
     /// How deep the hold of `op` is here, and how deep the servers say that it is.
     Counted {
         op: u64,

@@ -1,12 +1,13 @@
-//! W2, and what other checks must know of operators: whom they force out, and how many permits they add.
+//! W2 and S5, and what other checks must know of operators: whom they force out, and how many permits they add.
 
 use std::collections::BTreeSet;
 
 use super::{View, ms, s};
 use crate::{
     clock::nanos,
-    event::{self, How, Outcome},
+    event::{self, How, Outcome, What},
     history::{Call, Deed, Hold},
+    locks::PERMITS,
 };
 
 pub(super) fn check(view: &mut View<'_>) {
@@ -16,6 +17,20 @@ pub(super) fn check(view: &mut View<'_>) {
             for index in 0..view.calls.len() {
                 is_told(view, &deed, lease, at, index);
             }
+        }
+    }
+    seen(view);
+}
+
+/// S5: a server says that there are no more permits than there may be.
+fn seen(view: &mut View<'_>) {
+    for (process, event) in view.history.events() {
+        let What::Seen { lock, from, permits } = &event.what else { continue };
+        view.checked("S5");
+        let most = PERMITS + view.added(lock, *from, event.at);
+        if *permits > i64::from(most) {
+            let what = format!("{process} sees {permits} permits of {lock}, of at most {most}");
+            view.found("S5", event.at, format!("{what}, at {}", s(event.at)));
         }
     }
 }

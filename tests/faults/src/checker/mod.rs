@@ -6,7 +6,7 @@
 //! | S2 | tokens and terms increase from hold to hold, and readers have that of the last writer at least; a fenced register never takes a smaller one | `safety` |
 //! | S3 | a hold's count is the acquisitions minus the releases, in the process and on the servers | `counts` |
 //! | S4 | no server changes a lock for a release or renewal of a lease that does not have it | `servers` |
-//! | S5 | no more permits are held at one time than there may be | `safety` |
+//! | S5 | no more permits are held at one time than there may be, and no more are said to be there | `safety`, `deeds` |
 //! | S6 | a multi lock has all its locks | `safety` |
 //! | W1 | no server renews a lease after its release | `servers` |
 //! | W2 | a hold that has ended is reported as lost by its deadline, and is never released as if it were held | `leases`, `deeds` |

@@ -173,6 +173,21 @@ fn s5_permits_that_are_forgotten_or_set_back_count_no_more() {
 }
 
 #[test]
+fn s5_a_server_that_says_there_are_more_permits_than_were_added() {
+    let seen = |made: Made, permits| {
+        let from = (10_000 + 10) * crate::made::MS;
+        made.add("o", 12, What::Seen { lock: "n".to_owned(), from, permits })
+    };
+    let added = |done| Made::default().does(0, 1, 1, Deed::Add(1), done);
+    seen(Made::default(), 3).passes(&["S5"]);
+    seen(Made::default(), 4).breaks("S5");
+    seen(added(Some(true)), 4).passes(&["S5"]);
+    seen(added(None), 4).passes(&["S5"]);
+    seen(added(Some(true)), 5).breaks("S5");
+    seen(added(Some(true)).does(2, 3, 2, Deed::SetBack, Some(true)), 4).breaks("S5");
+}
+
+#[test]
 fn r1_no_more_permits_are_left_than_were_added() {
     let left = |made: Made, left| {
         let lock = "n".to_owned();

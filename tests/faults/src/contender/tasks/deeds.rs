@@ -4,8 +4,8 @@ use leasehold::{Error, Permit, RwLock, Semaphore};
 
 use super::Task;
 use crate::{
-    clock::Chance,
-    event::{Deed, How, Share},
+    clock::{Chance, now},
+    event::{Deed, How, Share, What},
     locks::{PERMITS, RW_LOCK, SEATS, SEMAPHORE},
     recorder::{Ask, Watched},
 };
@@ -40,6 +40,15 @@ impl Task {
     /// first if the server loses its data meanwhile, so nobody waits for them without a limit.
     pub(super) async fn sit_down(&self, chance: &mut Chance) {
         let seats = self.client.semaphore(SEATS).with_permits(PERMITS);
+        self.take_seats(&seats, chance).await;
+        let from = now();
+        if let Ok(status) = seats.status().await {
+            let permits = status.permits();
+            self.recorder().journal.write(What::Seen { lock: SEATS.to_owned(), from, permits });
+        }
+    }
+
+    async fn take_seats(&self, seats: &Semaphore, chance: &mut Chance) {
         let owner = self.recorder().number();
         let work = self.shared.work_beside_others(chance);
         match chance.between(0, 10) {
@@ -50,7 +59,7 @@ impl Task {
             1..5 => {
                 let add = async { seats.add_permits(1).await.map(|()| true) };
                 if self.does_as(owner, SEATS, Deed::Add(1), add).await
-                    && let Some((permit, mut watched)) = self.sit(&seats, owner, 1, chance).await
+                    && let Some((permit, mut watched)) = self.sit(seats, owner, 1, chance).await
                     && !self.lost_while_working(&permit, &mut watched, work).await
                 {
                     watched.releasing(&permit, How::Forget);
@@ -59,7 +68,7 @@ impl Task {
             }
             _ => {
                 let weight = chance.between(1, u64::from(PERMITS) + 1) as u32;
-                if let Some((permit, watched)) = self.sit(&seats, owner, weight, chance).await {
+                if let Some((permit, watched)) = self.sit(seats, owner, weight, chance).await {
                     self.hold(permit, watched, work, chance).await;
                 }
             }
