@@ -302,4 +302,9 @@ impl Site {
     pub(crate) fn counts_from(&self) -> Timestamp {
         self.on_node(Node::counts_from).unwrap_or(Timestamp::NEVER)
     }
+
+    /// Returns what is above all tokens of before that its server may have forgotten.
+    pub(crate) fn tokens_from(&self) -> u64 {
+        self.on_node(Node::tokens_from).unwrap_or(0)
+    }
 }

@@ -119,8 +119,8 @@ impl Handshake<'_> {
         let asked_at = self.shared.endpoint.clock.now();
         let answer = self.answer(self.commands.call(&call, Form::WHOLE)).await;
         self.shared.mark_refused.store(answer.is_err(), Ordering::Relaxed);
-        let age_us = match answer {
-            Ok(reply) => reply.number().and_then(|age| u64::try_from(age).ok()),
+        let times = match answer {
+            Ok(reply) => read_mark(&reply),
             // It may not write the mark, or does not accept writes now, or its slots have moved.
             Err(fault) if fault.is_answer() => {
                 events::mark_refused(&self.shared.endpoint.address(), &fault);
@@ -129,7 +129,7 @@ impl Handshake<'_> {
             Err(fault) => return Err(fault),
         };
         let heard_at = self.shared.endpoint.clock.now();
-        Ok(age_us.map(|us| Mark { age: Duration::from_micros(us), asked_at, heard_at }))
+        Ok(times.map(|(since_us, age)| Mark { since_us, age, asked_at, heard_at }))
     }
 
     /// Refuses a server that keeps no locks, or only some of them.
@@ -231,6 +231,13 @@ impl Handshake<'_> {
         let answer = self.shared.endpoint.clock.until(self.until, &mut sent).await;
         answer.unwrap_or(Err(Fault::NoAnswer(self.limit)))
     }
+}
+
+/// Reads the reply to `grace_mark`: since when by the server's clock, in microseconds, and for how long.
+fn read_mark(reply: &Reply) -> Option<(u64, Duration)> {
+    let [since, now] = reply.list()? else { return None };
+    let [since, now] = [since, now].map(|us| u64::try_from(us.number()?).ok());
+    Some((since?, Duration::from_micros(now?.saturating_sub(since?))))
 }
 
 async fn info(handshake: &Handshake<'_>, section: &str) -> Result<HashMap<String, String>, Fault> {

@@ -320,6 +320,12 @@ impl Node {
         self.shared.quarantine.lock().until
     }
 
+    /// Returns what is above all tokens that were granted before the present run of its server, or before its present
+    /// history; zero if that is not known.
+    pub(crate) fn tokens_from(&self) -> u64 {
+        self.shared.quarantine.lock().tokens_from
+    }
+
     /// Returns the last run of its server that the client met.
     pub(crate) fn source(&self) -> Source {
         Source { member: self.number(), run: self.shared.quarantine.lock().run }

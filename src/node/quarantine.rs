@@ -17,7 +17,8 @@
 //! nevertheless, because its address may lead elsewhere.
 //!
 //! During the quarantine, the *grace*, holders put leases back that the server does not have. They may do so only until
-//! others' grants may count, which is a quarantine after the mark.
+//! others' grants may count, which is a quarantine after the mark. The server's time of the mark is above all tokens of
+//! before, also those that its counters do not know of.
 //!
 //! What a server reports about its disk has no influence. Even if it writes an append-only file through now, the
 //! previous run may not have done so, or may have had another disk. A user who knows better sets the quarantine to
@@ -42,9 +43,11 @@ pub(super) struct Run {
     pub(super) mark: Option<Mark>,
 }
 
-/// What the mark says: how long a client has known this run with this history.
+/// What the mark says: since when clients have known this run with this history.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
+    /// By the server's clock, in microseconds.
+    pub(super) since_us: u64,
     pub(super) age: Duration,
     /// The server read its clock between these times.
     pub(super) asked_at: Timestamp,
@@ -83,13 +86,23 @@ pub(super) struct Quarantine {
     pub(super) until: Timestamp,
     /// Until then a lease that the last run does not have may be put back.
     reclaims_until: Timestamp,
+    /// What was granted before the last run, or before its present history, has tokens below this. Zero: not known.
+    pub(super) tokens_from: u64,
 }
 
 impl Quarantine {
     /// If `length` is zero, grants always count.
     pub(super) fn new(length: Duration) -> Self {
         let never = Timestamp::default();
-        Self { length, run_id: None, run: 0, history: None, until: never, reclaims_until: never }
+        Self {
+            length,
+            run_id: None,
+            run: 0,
+            history: None,
+            until: never,
+            reclaims_until: never,
+            tokens_from: 0,
+        }
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -118,6 +131,11 @@ impl Quarantine {
             self.until = self.counts_from(run, first);
             let others_count_from = run.mark.map(|mark| mark.lasts_until(self.length));
             self.reclaims_until = others_count_from.map_or(self.until, |at| at.min(self.until));
+            self.tokens_from = run.mark.map_or(0, |mark| {
+                // The clock of the server whose data it has may have been ahead.
+                let ahead = if run.past.had_another { self.length } else { Duration::ZERO };
+                mark.since_us + ahead.as_micros() as u64
+            });
         }
         !first
     }
@@ -214,7 +232,9 @@ mod tests {
     fn marked(age: u64, run: Run) -> Run {
         let Run { heard_at, .. } = run;
         let asked_at = heard_at.minus(Duration::from_secs(1));
-        Run { mark: Some(Mark { age: Duration::from_secs(age), asked_at, heard_at }), ..run }
+        let since_us = (200_000 - age) * 1_000_000;
+        let mark = Mark { since_us, age: Duration::from_secs(age), asked_at, heard_at };
+        Run { mark: Some(mark), ..run }
     }
 
     #[test]
@@ -269,6 +289,27 @@ mod tests {
             off.meet(&marked(0, run(id, 0, 1000)));
         }
         assert!(!reclaims(&off, 2, 1000));
+    }
+
+    /// The server's time is 200 000 s when it is met.
+    #[test]
+    fn tokens_are_above_those_of_before() {
+        let tokens_from = |age, uptime, had_another| {
+            let mut met = marked(age, run("a", uptime, 1000));
+            met.past.had_another = had_another;
+            let mut quarantine = Quarantine::new(MINUTE);
+            quarantine.meet(&met);
+            quarantine.tokens_from
+        };
+        for age in [0, 1, 10, 59, 60, 61, 4000] {
+            let end = (200_000 - age + 60) * 1_000_000;
+            assert_eq!(tokens_from(age, 500, true), end, "all clients say the same, at {age} s");
+            assert_eq!(tokens_from(age, 51, false), end - 60_000_000, "by the same clock");
+        }
+        let mut quarantine = Quarantine::new(MINUTE);
+        quarantine.meet(&marked(4000, run("a", 5000, 1000)));
+        quarantine.meet(&run("b", 0, 1010));
+        assert_eq!(quarantine.tokens_from, 0, "nobody could write the mark");
     }
 
     #[test]

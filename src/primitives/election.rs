@@ -154,7 +154,8 @@ impl Election {
         }
     }
 
-    /// Asks the servers who leads. Returns `None` if nobody does, or if the leader has only just begun.
+    /// Asks the servers who leads. Returns `None` if nobody does, or if the leader has only just begun. Right after a failover
+    /// it may be an earlier leader, until the present one has put its lease back.
     ///
     /// # Errors
     ///

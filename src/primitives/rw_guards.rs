@@ -16,8 +16,8 @@ use crate::guard::Guard;
 ///
 /// Its [`token`](Guard::token) names the version that is read: it is at least the token of every earlier writer, and less than
 /// that of every later one. Readers between two writers have the same; over several servers it may differ, if a writer did not
-/// get a majority in between. If a failover loses the last writer's token, readers have an earlier one until the next writer
-/// comes. Of several servers, that can happen if one that granted the writer restarts without its data within 10 s.
+/// get a majority in between. After a failover or a restart, in which a server may have forgotten a writer, it is a later one.
+/// (Without a grace it is an earlier one then: see [`restart_quarantine`](crate::ClientBuilder::restart_quarantine).)
 #[must_use = "the lock is released when the guard is dropped"]
 #[derive(Debug)]
 pub struct ReadGuard {
@@ -109,11 +109,12 @@ impl WriteGuard {
     /// It costs no I/O. What this hold itself has written does not count.
     ///
     /// It may be false although nobody has written: if the answer to this writer's request was lost and had to be asked for
-    /// again, if a server has lost its counter, if the counters of several servers differ, and for the token of a writer.
+    /// again, if a server has lost its counter, if the counters of several servers differ, for the token of a writer, and
+    /// after a failover or a restart.
     ///
-    /// Two kinds of writers it does not know of: those of Redisson, which take no tokens, and those whose tokens a server
-    /// lost in a failover ([`synced`](crate::ClientBuilder::synced) prevents that) or, as one of several, in a restart without
-    /// its data.
+    /// It does not know of the writers of Redisson, which take no tokens; nor, without a grace
+    /// ([`restart_quarantine`](crate::ClientBuilder::restart_quarantine) zero, or no right to write its mark), of those that
+    /// a server forgot.
     pub fn unchanged_since(&self, read_token: u64) -> bool {
         self.guard.follows(read_token)
     }

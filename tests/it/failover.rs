@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use leasehold::{Client, ClientBuilder, Error, Guard, LossReason, Mutex, NodeState};
+use leasehold::{Client, ClientBuilder, Error, Guard, LossReason, Mutex, NodeState, RwLock};
 use redis::Value;
 
 use crate::{
@@ -207,6 +207,43 @@ async fn the_lease_before_it_does_not_keep_a_holder_from_its_lock() {
     pair.switch();
     keeps(&guard, &second, &pair.replica, 1).await;
     guard.unlock().await.expect("held");
+}
+
+/// The new master has the token of the last writer but one.
+#[tokio::test]
+async fn who_reads_or_writes_after_a_promotion_knows_of_a_writer_that_the_new_master_forgot() {
+    let pair = Pair::start().await;
+    let (first, second) = (pair.client().await, pair.client().await);
+    let write = async |lock: &RwLock| {
+        let guard = lock.write().await.expect("free");
+        let token = guard.token();
+        guard.unlock().await.expect("held");
+        token
+    };
+    let [read_first, written_first] = ["n", "m"].map(|name| first.rw_lock(name));
+    let cached = [write(&read_first).await, write(&written_first).await];
+    let is_there = async || {
+        let counter = pair.replica.command(&["GET", "leasehold_token:{m}"]).await;
+        counter == Value::BulkString(cached[1].to_string().into())
+    };
+    eventually(LIMIT, "the replica has it", is_there).await;
+    pair.cut_replication().await;
+    let forgotten = [write(&read_first).await, write(&written_first).await];
+
+    pair.promote().await;
+    pair.switch();
+    let reader = soon("its turn", read_first.read()).await.expect("free");
+    assert!(reader.token() > forgotten[0], "{} after {forgotten:?}", reader.token());
+    let token = reader.token();
+    let other = second.rw_lock("n").read().await.expect("free");
+    assert_eq!(other.token(), token, "nobody has written since");
+    drop((reader, other));
+    let writer = soon("its turn", second.rw_lock("n").write()).await.expect("free");
+    assert!(writer.token() > token, "{} after {token}", writer.token());
+    assert!(writer.unchanged_since(token), "nobody has written since");
+
+    let writer = soon("its turn", written_first.write()).await.expect("free");
+    assert!(writer.token() > forgotten[1] && !writer.unchanged_since(cached[1]));
 }
 
 #[tokio::test]

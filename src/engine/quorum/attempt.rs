@@ -237,10 +237,14 @@ impl Attempt {
         until: Timestamp,
     ) -> Result<Grant, Fault> {
         let ends = round.votes.iter().map(counted_end).collect();
-        let block_end = self.fence(ends, round.sent_at, quorum, until).await?;
+        let tokens_from = tokens_from(&ends, quorum);
+        // Only what takes no tokens can be below that: others begin at the server's time.
+        let least = if self.block == 0 { tokens_from } else { 0 };
+        let block_end = self.fence(ends, least, round.sent_at, quorum, until).await?;
         let told = self.queued.as_ref().and_then(|queued| queued.told_before(block_end));
         let granting = round.votes.iter().filter(|vote| counted_end(vote).is_some());
-        let before = fence::before(granting.map(|vote| vote.value()?.before())).or(told);
+        let named = granting.map(|vote| vote.value()?.before().or(told));
+        let before = fence::before(named, tokens_from);
         let now = quorum.clock.now();
         let (began_at, ttl) = (round.sent_at, self.undo.ttl);
         let deadline = began_at.plus(ttl).minus(drift(ttl));
@@ -268,15 +272,16 @@ impl Attempt {
         })
     }
 
-    /// Returns the end of the token block, once a majority of the counters has reached it.
+    /// Returns the end of the token block, once a majority of the counters has reached it: `least`, or above.
     async fn fence(
         &self,
         ends: PerNode<Option<u64>>,
+        least: u64,
         sent_at: Timestamp,
         quorum: &Quorum,
         until: Timestamp,
     ) -> Result<u64, Fault> {
-        let (end, times) = fence::highest(ends.iter().copied().flatten());
+        let (end, times) = fence::highest(ends.iter().copied().flatten(), least);
         if times >= quorum.majority() {
             return Ok(end);
         }
@@ -349,4 +354,12 @@ impl Attempt {
             self.undo.disarm();
         }
     }
+}
+
+/// Returns what is above all tokens that the granting nodes may have forgotten; zero if that is not known.
+fn tokens_from(ends: &PerNode<Option<u64>>, quorum: &Quorum) -> u64 {
+    let granting = quorum.sites.iter().zip(ends).filter(|(_, end)| end.is_some());
+    let highest = granting.map(|(site, _)| site.tokens_from()).max().unwrap_or(0);
+    // The tokens of before began at times that were rounded down.
+    highest.next_multiple_of(quorum.config.grain_us())
 }

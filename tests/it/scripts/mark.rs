@@ -1,7 +1,5 @@
 //! `grace_mark.lua`
 
-use redis::Value;
-
 use super::bench::{Bench, Call};
 use crate::support::lua;
 
@@ -13,10 +11,10 @@ fn meet(run: &str, history: &str) -> Call {
 
 /// For how many microseconds this run with this history has been known.
 async fn age(bench: &mut Bench, run: &str, history: &str) -> i64 {
-    match bench.run(&meet(run, history)).await {
-        Ok(Value::Int(age)) => age,
-        other => panic!("{other:?}"),
-    }
+    let reply = bench.run(&meet(run, history)).await.expect("two times");
+    let (since, now): (i64, i64) = redis::from_redis_value(reply).expect("two times");
+    assert!(mark(bench).await.ends_with(&format!(" {since}")), "the same for all");
+    now - since
 }
 
 async fn mark(bench: &mut Bench) -> String {

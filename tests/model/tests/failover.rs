@@ -4,7 +4,7 @@
 
 use leasehold_model::failover::case::{Case, Wrong};
 use leasehold_model::failover::protocol::{
-    EXCLUSION, Protocol, RECLAIM, RECLAIM_IN_TIME, RECLAIM_OF_FREE, SECOND, TRUSTED,
+    EXCLUSION, Protocol, RECLAIM, RECLAIM_IN_TIME, RECLAIM_OF_FREE, SECOND, TOKEN_ORDER, TRUSTED,
 };
 use leasehold_model::report;
 
@@ -20,6 +20,9 @@ const BACK: Case = Case { promotions: 2, ..FENCED };
 const STRANGER: Case = Case { stranger: true, ..FENCED };
 /// The master starts again without data.
 const RESTART: Case = Case { promotions: 0, restarts: 1, ..FENCED };
+
+/// Client 0 writes, client 1 reads.
+const READERS: Case = Case { readers: true, ..FENCED };
 
 /// Tests named like the cases of the table: each gives its name to the row.
 macro_rules! checks {
@@ -44,6 +47,9 @@ checks! {
     no_double_grant_with_a_restart: holds(RESTART, SAFE);
     no_double_grant_with_a_promotion_and_a_restart: holds(Case { restarts: 1, ..FENCED }, SAFE);
     no_double_grant_when_the_mark_is_lost: holds(Case { lost_marks: 1, ..FENCED }, SAFE);
+    readers_have_the_last_writers_token: holds(Case { asks: 3, ..READERS }, [TOKEN_ORDER]);
+    readers_have_it_after_two_promotions: holds(Case { promotions: 2, ..READERS }, [TOKEN_ORDER]);
+    readers_have_it_when_the_mark_is_lost: holds(Case { lost_marks: 1, ..READERS }, [TOKEN_ORDER]);
     no_double_grant_where_nobody_may_write_the_mark: holds(Case { may_mark: false, ..BACK }, SAFE);
 }
 
@@ -52,6 +58,8 @@ checks! {
     an_old_master_that_lives_on_gives_a_double_grant: fails(UNFENCED, [EXCLUSION]);
     a_promotion_without_grace_gives_a_double_grant: fails(Case { grace: 0, ..FENCED }, [EXCLUSION]);
     a_grace_shorter_than_the_ttl_gives_a_double_grant: fails(Case { grace: 1, ..FENCED }, [EXCLUSION]);
+    readers_have_an_earlier_token_where_nobody_may_write_the_mark:
+        fails(Case { may_mark: false, ..READERS }, [TOKEN_ORDER]);
     a_client_without_grace_gives_a_double_grant: fails(STRANGER, [EXCLUSION]);
 }
 
@@ -66,4 +74,5 @@ checks! {
     a_lease_is_not_put_back_over_another: holds(STRANGER, [RECLAIM_OF_FREE]);
     a_lease_put_back_when_the_grace_is_over: fails(UNFENCED.with(Wrong::LateReclaim), [RECLAIM_IN_TIME]);
     a_lease_put_back_in_time_behind_a_master_that_lives_on: holds(UNFENCED, [RECLAIM_IN_TIME]);
+    a_readers_token_as_the_server_has_it: fails(READERS.with(Wrong::AnyToken), [TOKEN_ORDER]);
 }

@@ -315,9 +315,9 @@ impl Worker {
             1 => {
                 let result = election.leader().await;
                 let leads = !held.proof().remaining().is_zero();
-                // It may be unknown to servers that have lost it.
+                // Servers that have lost it may know none, or one before it.
                 if let (Ok(Some(leader)), true) = (&result, leads)
-                    && leader.term != term
+                    && leader.term > term
                 {
                     let what = format!("{leader:?} is said to lead in the term {term}");
                     self.process.history.lock().violated(Rule::Exclusion, what);

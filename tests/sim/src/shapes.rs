@@ -36,6 +36,7 @@ pub fn covered() -> Vec<Scenario> {
         kinds(),
         Scenario { name: "kinds-in-quiet", faults: &[], ..kinds() },
         Scenario { name: "kinds-with-long-leases", kinds: 800, ..long_leases() },
+        Scenario { name: "kinds-over-failovers", kinds: 800, ..failovers() },
         Scenario { name: "kinds-on-three-servers", kinds: 600, ..three_servers() },
         Scenario { name: "kinds-on-forgetful-servers", kinds: 900, ..forgetful_servers() },
         kinds_in_a_cluster(),
@@ -72,13 +73,6 @@ pub fn excluded() -> Vec<Scenario> {
             name: "failovers-without-grace",
             quarantine_ms: Some(0),
             expected: &[Rule::Exclusion, Rule::TokenOrder],
-            ..failovers()
-        },
-        // A failover may lose the last writer's token: then readers have an earlier one.
-        Scenario {
-            name: "kinds-over-failovers",
-            kinds: 800,
-            expected: &[Rule::ReaderToken],
             ..failovers()
         },
         // A permit that moves with its slot keeps its end, which is a time of the other master's clock.

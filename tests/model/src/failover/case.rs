@@ -21,6 +21,8 @@ pub struct Case {
     pub may_mark: bool,
     /// Whether client 0 knows no grace.
     pub stranger: bool,
+    /// Whether client 0 writes, and the others read what it has written.
+    pub readers: bool,
     /// The rule that is broken.
     pub wrong: Option<Wrong>,
 }
@@ -46,6 +48,8 @@ pub enum Wrong {
     ReclaimInSameHistory,
     /// A lease that was put back counts although the server's history has changed since the client connected.
     ReclaimUnchecked,
+    /// A reader takes the last writer's token as the server has it.
+    AnyToken,
 }
 
 impl Case {
@@ -60,6 +64,7 @@ impl Case {
         lost_marks: 0,
         may_mark: true,
         stranger: false,
+        readers: false,
         wrong: None,
     };
 

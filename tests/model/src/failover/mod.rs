@@ -16,11 +16,13 @@
 //!   the connection that it has for as long as it likes, and moves to the current master at any time. What was sent on the
 //!   old connection still runs at any later time, if that server accepts it; releases are sent again on the new one.
 //! * A client that knows no grace: it counts every grant, and puts nothing back.
+//! * Tokens, in the cases with readers: client 0 writes, and takes the time as its token; the others have the number that they
+//!   find, or the time of the mark. A put back lease raises the counter to its token.
 //! * Time in ticks, as in the model of several servers. Clocks do not step and do not drift here.
 //!
 //! # What is not
 //!
-//! Waiting, the queue, tokens: a client asks at any time, or never. Two clients never connect to a master that is not
+//! Waiting, the queue: a client asks at any time, or never. Two clients never connect to a master that is not
 //! the current one: where the old one lives on, only those that are connected to it stay there.
 
 pub mod case;

@@ -29,16 +29,29 @@ impl<const C: usize> Rules<'_, C> {
         let entry = &mut at.data.entry;
         let ours = entry.is_some_and(|(holder, _)| holder == lease);
         let free = entry.is_none();
+        let counter = &mut at.data.counter;
         let reply = match request {
-            Request::Acquire(_) | Request::Reclaim(_) if free || ours => {
+            Request::Acquire(_) if free || ours => {
                 *entry = Some((lease, ttl));
-                Reply::Yes(at.identity)
+                if self.case.readers && client == 0 && !ours {
+                    self.state.time += 1;
+                    *counter = self.state.time;
+                }
+                Reply::Yes(at.identity, *counter)
+            }
+            Request::Reclaim(_) if free || ours => {
+                *entry = Some((lease, ttl));
+                let own = &self.state.clients[client];
+                if own.asked == lease.number {
+                    *counter = own.token.max(*counter);
+                }
+                Reply::Yes(at.identity, *counter)
             }
             Request::Reclaim(_) if over => {
                 let another = entry.map(|(holder, _)| usize::from(holder.client));
                 self.state.seen.over_another |= another.is_some_and(|another| holders[another]);
                 *entry = Some((lease, ttl));
-                Reply::Yes(at.identity)
+                Reply::Yes(at.identity, *counter)
             }
             Request::Renew(_) if ours => {
                 *entry = Some((lease, ttl));
@@ -137,10 +150,12 @@ impl<const C: usize> Rules<'_, C> {
             Some((mark, age)) if equal(mark) => age,
             _ if may_mark && at.role == Role::Master => {
                 at.data.mark = Some((met, 0));
+                at.data.marked_at = self.state.time;
                 0
             }
             _ => 0,
         };
+        let tokens_from = if may_mark { at.data.marked_at } else { 0 };
         let trusted = !at.had_another || self.case.is(Wrong::MarkIgnored);
         let age = if trusted { age.max(at.uptime) } else { age };
         let promoted = at.had_another;
@@ -154,6 +169,7 @@ impl<const C: usize> Rules<'_, C> {
             before == met || (self.case.is(Wrong::HistoryIgnored) && before.run == met.run)
         });
         own.at = Some((server, met));
+        own.tokens_from = tokens_from;
         if !same {
             own.grace = if first { grace.saturating_sub(age) } else { grace };
             // Others may count grants from this time on, and no lease is put back then.
@@ -212,8 +228,8 @@ impl<const C: usize> Rules<'_, C> {
     /// The client is through with its lease, and releases it.
     pub fn end(&mut self, client: usize) {
         let own = &mut self.state.clients[client];
-        let Client { at, asked, grace, reclaims, greeting, .. } = *own;
-        *own = Client { at, asked, grace, reclaims, greeting, ..Client::default() };
+        let Client { at, asked, grace, reclaims, greeting, tokens_from, .. } = *own;
+        *own = Client { at, asked, grace, reclaims, greeting, tokens_from, ..Client::default() };
         self.send(client, Request::Release(asked));
     }
 
@@ -223,10 +239,10 @@ impl<const C: usize> Rules<'_, C> {
         let Some((_, met)) = own.at else { return };
         let Some(reply) = self.state.clients[client].reply.take() else { return };
         match (own.phase, reply) {
-            (Phase::Asking, Reply::Yes(now)) => {
+            (Phase::Asking, Reply::Yes(now, token)) => {
                 let checked = now == met || self.case.is(Wrong::VoteUnchecked);
                 match checked && own.grace == 0 {
-                    true => self.hold(client, met),
+                    true => self.hold(client, met, token),
                     false => self.end(client),
                 }
             }
@@ -244,12 +260,12 @@ impl<const C: usize> Rules<'_, C> {
                 }
             }
             // It may have run after others' grants counted again.
-            (Phase::Reclaiming, Reply::Yes(_))
+            (Phase::Reclaiming, Reply::Yes(..))
                 if own.reclaims == 0 && !self.case.is(Wrong::LateReclaim) =>
             {
                 self.end(client);
             }
-            (Phase::Reclaiming, Reply::Yes(now)) => {
+            (Phase::Reclaiming, Reply::Yes(now, _)) => {
                 if now == met || self.case.is(Wrong::ReclaimUnchecked) {
                     let newest = self.state.seen.newest;
                     self.state.seen.late_reclaim |=
@@ -265,7 +281,7 @@ impl<const C: usize> Rules<'_, C> {
         }
     }
 
-    fn hold(&mut self, client: usize, met: Identity) {
+    fn hold(&mut self, client: usize, met: Identity, token: u8) {
         let left = self.case.ttl.saturating_sub(self.state.clients[client].age);
         if left == 0 {
             self.end(client);
@@ -274,9 +290,16 @@ impl<const C: usize> Rules<'_, C> {
         let own = &mut self.state.clients[client];
         own.phase = Phase::Held;
         (own.left, own.age, own.confirmed_in) = (left, 0, met);
+        let any = self.case.is(Wrong::AnyToken);
+        own.token = if any { token } else { token.max(own.tokens_from) };
+        let token = own.token;
         let is_current = self.state.master().identity == met;
         let promoted = self.state.master().had_another;
         let seen = &mut self.state.seen;
+        if client == 0 {
+            seen.written = seen.written.max(token);
+        }
+        seen.stale |= token < seen.written;
         if is_current {
             seen.second |= promoted && client > 0;
             seen.newest = Some(client as u8);

@@ -19,6 +19,8 @@ pub struct State<const C: usize> {
     pub spent: Spent,
     /// What has happened, for the properties; no client sees it.
     pub seen: Seen,
+    /// The last token that a writer took, if there are readers: the time, of which only the order counts.
+    pub time: u8,
 }
 
 /// One server, and what was sent to it.
@@ -68,6 +70,10 @@ pub struct Data {
     pub entry: Option<(Lease, u8)>,
     /// Which run and history a client has met, and its ticks since then, up to the grace.
     pub mark: Option<(Identity, u8)>,
+    /// The time of the mark.
+    pub marked_at: u8,
+    /// The fencing counter.
+    pub counter: u8,
 }
 
 /// A lease id: a client and a number.
@@ -95,8 +101,8 @@ pub enum Request {
 /// What servers answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reply {
-    /// Granted or put back, by a server that is this.
-    Yes(Identity),
+    /// Granted or put back, by a server that is this, with this token.
+    Yes(Identity, u8),
     /// Another holds the lock; or, to a renewal, the lease is not there.
     No,
     /// To a renewal: the lease is there.
@@ -126,6 +132,10 @@ pub struct Client {
     pub left: u8,
     /// Where its lease was confirmed last.
     pub confirmed_in: Identity,
+    /// Its token.
+    pub token: u8,
+    /// The time of the mark of the server of its connection: no token is below that.
+    pub tokens_from: u8,
 }
 
 /// What a client does.
@@ -170,6 +180,10 @@ pub struct Seen {
     pub trusted: bool,
     /// Two clients held the lock one after the other, the second on a promoted server.
     pub second: bool,
+    /// The highest token with which a writer has held the lock.
+    pub written: u8,
+    /// A reader held the lock with an earlier token.
+    pub stale: bool,
 }
 
 /// What may happen next. The numbers are those of the client or the server.
@@ -224,6 +238,7 @@ impl<const C: usize> State<C> {
             runs: 2,
             spent: Spent::default(),
             seen: Seen::default(),
+            time: 0,
         }
     }
 
