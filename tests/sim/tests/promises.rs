@@ -4,15 +4,26 @@ use leasehold_sim::checker::Rule;
 use leasehold_sim::outcome::Outcome;
 use leasehold_sim::shapes;
 
-/// Until `enough`, for that many seeds at most.
-fn over_seeds(name: &str, seeds: u64, enough: impl Fn(&Outcome) -> bool) -> bool {
+/// Runs a scenario with so many seeds, one after the other, each without a surprise.
+fn runs(name: &str, seeds: u64, minutes: u64) -> impl Iterator<Item = Outcome> {
     let scenario = shapes::named(name).expect("there is one");
-    (1..=seeds).any(|seed| {
-        let outcome = scenario.run(seed, 3);
+    (1..=seeds).map(move |seed| {
+        let outcome = scenario.run(seed, minutes);
         outcome.expect_no_surprise();
         println!("{}", outcome.line());
-        enough(&outcome)
+        outcome
     })
+}
+
+/// Until `enough`, for that many seeds at most.
+fn over_seeds(name: &str, seeds: u64, enough: impl Fn(&Outcome) -> bool) -> bool {
+    runs(name, seeds, 3).any(|outcome| enough(&outcome))
+}
+
+fn were_checked(rules: &[Rule], outcome: &Outcome) {
+    for rule in rules {
+        assert!(outcome.checks[rule] > 500, "{rule:?}: {}", outcome.line());
+    }
 }
 
 #[test]
@@ -68,10 +79,7 @@ fn without_the_quarantine_an_empty_restart_lets_two_in_and_with_it_none() {
 #[test]
 fn servers_that_forget_unseen_let_nobody_in_beside_the_holder() {
     let mut demoted = 0;
-    for seed in 1..=6 {
-        let outcome = shapes::named("forgetful-servers").expect("there is one").run(seed, 5);
-        outcome.expect_no_surprise();
-        println!("{}", outcome.line());
+    for outcome in runs("forgetful-servers", 6, 5) {
         demoted += outcome.counts["fault_demote"];
     }
     assert!(demoted > 20, "{demoted} demotions");
@@ -81,10 +89,7 @@ fn servers_that_forget_unseen_let_nobody_in_beside_the_holder() {
 #[test]
 fn failovers_that_lose_writes_let_nobody_in_beside_the_holder() {
     let (mut failovers, mut reclaims) = (0, 0);
-    for seed in 1..=4 {
-        let outcome = shapes::named("failovers").expect("there is one").run(seed, 4);
-        outcome.expect_no_surprise();
-        println!("{}", outcome.line());
+    for outcome in runs("failovers", 4, 4) {
         failovers += outcome.counts["fault_fail_over"];
         reclaims += outcome.counts.get("reclaims").copied().unwrap_or(0);
     }
@@ -95,10 +100,7 @@ fn failovers_that_lose_writes_let_nobody_in_beside_the_holder() {
 #[test]
 fn slots_that_move_let_nobody_in_beside_the_holder_and_lose_no_release() {
     let (mut moves, mut redirects) = (0, 0);
-    for seed in 1..=3 {
-        let outcome = shapes::named("resharding").expect("there is one").run(seed, 4);
-        outcome.expect_no_surprise();
-        println!("{}", outcome.line());
+    for outcome in runs("resharding", 3, 4) {
         assert!(outcome.counts["holds"] > 100, "{}", outcome.line());
         moves += outcome.counts["fault_move_slot"];
         redirects += outcome.counts["redirects"];
@@ -109,14 +111,9 @@ fn slots_that_move_let_nobody_in_beside_the_holder_and_lose_no_release() {
 /// Readers and writers, permits, several locks at once, and leaders, in a network that fails.
 #[test]
 fn locks_of_other_kinds_keep_theirs() {
-    for seed in 1..=3 {
-        let outcome = shapes::named("kinds").expect("there is one").run(seed, 3);
-        outcome.expect_no_surprise();
-        println!("{}", outcome.line());
+    for outcome in runs("kinds", 3, 3) {
         assert!(outcome.counts["downgrades"] > 50, "{}", outcome.line());
-        for rule in [Rule::Exclusion, Rule::Permits, Rule::TokenOrder, Rule::Order] {
-            assert!(outcome.checks[&rule] > 500, "{rule:?}: {}", outcome.line());
-        }
+        were_checked(&[Rule::Exclusion, Rule::Permits, Rule::TokenOrder, Rule::Order], &outcome);
     }
 }
 
@@ -124,14 +121,9 @@ fn locks_of_other_kinds_keep_theirs() {
 #[test]
 fn readers_and_writers_of_several_servers_keep_theirs() {
     let mut unchanged = 0;
-    for seed in 1..=3 {
-        let outcome = shapes::named("kinds-on-three-servers").expect("there is one").run(seed, 4);
-        outcome.expect_no_surprise();
-        println!("{}", outcome.line());
+    for outcome in runs("kinds-on-three-servers", 3, 4) {
         assert!(outcome.counts["downgrades"] > 50, "{}", outcome.line());
-        for rule in [Rule::Exclusion, Rule::TokenOrder] {
-            assert!(outcome.checks[&rule] > 500, "{rule:?}: {}", outcome.line());
-        }
+        were_checked(&[Rule::Exclusion, Rule::TokenOrder], &outcome);
         unchanged += outcome.counts.get("unchanged").copied().unwrap_or(0);
     }
     assert!(
@@ -143,15 +135,10 @@ fn readers_and_writers_of_several_servers_keep_theirs() {
 /// While the slots of all of them move, key by key.
 #[test]
 fn locks_of_other_kinds_keep_theirs_in_a_cluster() {
-    for seed in 1..=3 {
-        let outcome = shapes::named("kinds-in-a-cluster").expect("there is one").run(seed, 4);
-        outcome.expect_no_surprise();
-        println!("{}", outcome.line());
+    for outcome in runs("kinds-in-a-cluster", 3, 4) {
         assert!(outcome.counts["fault_move_slot"] > 50, "{}", outcome.line());
         assert!(outcome.counts["redirects"] > 200, "{}", outcome.line());
-        for rule in [Rule::Exclusion, Rule::Permits, Rule::TokenOrder] {
-            assert!(outcome.checks[&rule] > 500, "{rule:?}: {}", outcome.line());
-        }
+        were_checked(&[Rule::Exclusion, Rule::Permits, Rule::TokenOrder], &outcome);
     }
 }
 
