@@ -1,4 +1,4 @@
-//! `leasehold-mutants plant ROOT LIST SKIPPED FILE..` and `leasehold-mutants sweep LIST DONE SECONDS BINARY..`: see `scripts/mutants`.
+//! `leasehold-mutants plant ROOT LIST SKIPPED FILE..` and `leasehold-mutants sweep LIST DONE RECORD SECONDS BINARY..`: see `scripts/mutants`.
 //!
 //! All mutants are compiled into one library. Each has a number, and `LEASEHOLD_MUTANT` says which one is on, so nothing
 //! is built again between two of them. With `LEASEHOLD_MUTANTS_REACHED` the library writes down which of them a test reaches:
@@ -16,12 +16,16 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match &arguments[..] {
         ["plant", root, list, skipped, files @ ..] => plant::plant(root, list, skipped, files),
-        ["sweep", list, done, seconds, binaries @ ..] => {
-            sweep::sweep(list, done, seconds.parse().expect("a number of seconds"), binaries)
-        }
+        ["sweep", list, done, record, seconds, binaries @ ..] => sweep::sweep(
+            list,
+            done,
+            record,
+            seconds.parse().expect("a number of seconds"),
+            binaries,
+        ),
         _ => {
             eprintln!(
-                "usage: leasehold-mutants plant ROOT LIST SKIPPED FILE.. | sweep LIST DONE SECONDS BINARY.."
+                "usage: leasehold-mutants plant ROOT LIST SKIPPED FILE.. | sweep LIST DONE RECORD SECONDS BINARY.."
             );
             ExitCode::from(2)
         }

@@ -12,16 +12,20 @@ use std::time::{Duration, Instant};
 use crate::plant::Mutant;
 
 /// A test, how long it takes, and the mutants that it reaches.
-struct Test<'a> {
-    binary: &'a str,
+#[derive(Clone, Debug, PartialEq)]
+struct Test {
+    binary: String,
     name: String,
     took: Duration,
     reaches: BTreeSet<usize>,
 }
 
+/// The tests that killed mutants of a function.
+type Killers = BTreeMap<String, Vec<Test>>;
+
 /// Prints `killed`, `unreached` or `survived` for each mutant, first for those of which `done` says it. Ends with 0 whatever
-/// came of it.
-pub fn sweep(list: &str, done: &str, seconds: u64, binaries: &[&str]) -> ExitCode {
+/// came of it. What the tests reach is kept in `record`, for a sweep that goes on.
+pub fn sweep(list: &str, done: &str, record: &str, seconds: u64, binaries: &[&str]) -> ExitCode {
     let mut mutants = Mutant::read(list);
     for line in fs::read_to_string(done).unwrap_or_default().lines() {
         let text = line.split_once('\t').map_or("", |(_, text)| text);
@@ -30,18 +34,50 @@ pub fn sweep(list: &str, done: &str, seconds: u64, binaries: &[&str]) -> ExitCod
             println!("{line}");
         }
     }
-    let tests = tests(list, binaries);
+    let mut tests: Vec<Test> =
+        fs::read_to_string(record).unwrap_or_default().lines().filter_map(Test::read).collect();
+    if tests.is_empty() {
+        tests = passing(list, binaries);
+        fs::write(record, tests.iter().map(Test::line).collect::<String>())
+            .expect("it can be written");
+    }
+    // First come those that take little time and reach few mutants: a test of one function says more about it than a test that
+    // passes through most of the library.
+    tests.sort_by_key(|test| test.took * test.reaches.len() as u32);
     println!("{} tests, {} mutants", tests.len(), mutants.len());
     let budget = Duration::from_secs(seconds);
+    let killers = Mutex::new(Killers::new());
     each(&mutants, |_, mutant| {
-        println!("{}\t{}", outcome(mutant.number, &tests, budget), mutant.text);
+        println!("{}\t{}", outcome(mutant, &tests, budget, &killers), mutant.text);
     });
     ExitCode::SUCCESS
 }
 
-/// All tests that pass without a mutant. First come those that take little time and reach few mutants: a test of one function
-/// says more about it than a test that passes through most of the library.
-fn tests<'a>(list: &str, binaries: &[&'a str]) -> Vec<Test<'a>> {
+impl Test {
+    fn line(&self) -> String {
+        let reaches: Vec<String> = self.reaches.iter().map(usize::to_string).collect();
+        format!(
+            "{}\t{}\t{}\t{}\n",
+            self.binary,
+            self.name,
+            self.took.as_micros(),
+            reaches.join(" ")
+        )
+    }
+
+    fn read(line: &str) -> Option<Self> {
+        let mut fields = line.split('\t');
+        Some(Self {
+            binary: fields.next()?.to_owned(),
+            name: fields.next()?.to_owned(),
+            took: Duration::from_micros(fields.next()?.parse().ok()?),
+            reaches: fields.next()?.split(' ').filter_map(|number| number.parse().ok()).collect(),
+        })
+    }
+}
+
+/// All tests that pass without a mutant.
+fn passing(list: &str, binaries: &[&str]) -> Vec<Test> {
     let mut all = Vec::new();
     for &binary in binaries {
         let names = Command::new(binary).arg("--list").output().expect("a test binary");
@@ -62,22 +98,21 @@ fn tests<'a>(list: &str, binaries: &[&'a str]) -> Vec<Test<'a>> {
             None => eprintln!("fails without a mutant, and is left out: {name}"),
         }
     }
-    tests.sort_by_key(|test| test.took * test.reaches.len() as u32);
     tests
 }
 
 /// Runs a test without a mutant, which writes those that it reaches into the file `reached`. `None`: it fails.
-fn recorded<'a>(reached: &str, binary: &'a str, name: &str) -> Option<Test<'a>> {
+fn recorded(reached: &str, binary: &str, name: &str) -> Option<Test> {
     let _ = fs::remove_file(reached);
     let began = Instant::now();
     let mut command = command(binary, &[name]);
     command.env("LEASEHOLD_MUTANTS_REACHED", reached);
-    let passed = passes(command, Duration::from_secs(120));
+    let passed = passes(command, Duration::from_secs(120), || false);
     let took = began.elapsed();
     let reaches = fs::read_to_string(reached).unwrap_or_default();
     let _ = fs::remove_file(reached);
     let reaches = reaches.lines().filter_map(|line| line.parse().ok()).collect();
-    passed.then(|| Test { binary, name: name.to_owned(), took, reaches })
+    passed.then(|| Test { binary: binary.to_owned(), name: name.to_owned(), took, reaches })
 }
 
 /// Does something with each of `items`, some of them at a time: tests wait more than they compute.
@@ -96,52 +131,70 @@ fn each<T: Sync>(items: &[T], work: impl Fn(usize, &T) + Sync) {
     });
 }
 
-/// Runs tests for `budget` at most, as measured without the mutant.
-fn outcome(mutant: usize, tests: &[Test<'_>], budget: Duration) -> &'static str {
+/// Runs tests for `budget` at most, as measured without the mutant: first those that killed other mutants of the function.
+fn outcome(
+    mutant: &Mutant,
+    tests: &[Test],
+    budget: Duration,
+    killers: &Mutex<Killers>,
+) -> &'static str {
+    let function = mutant.text.split_once(": ").map_or("", |(function, _)| function);
+    let first = killers.lock().expect("no panic").get(function).cloned().unwrap_or_default();
+    let others = tests.iter().filter(|test| !first.contains(test));
     let mut took = Duration::ZERO;
-    let mut reached = false;
-    let mut batches: BTreeMap<&str, Vec<&Test<'_>>> = BTreeMap::new();
-    for test in tests.iter().filter(|test| test.reaches.contains(&mutant)) {
-        if reached && took + test.took > budget {
+    let mut chosen: Vec<&Test> = Vec::new();
+    for test in first.iter().chain(others).filter(|test| test.reaches.contains(&mutant.number)) {
+        if !chosen.is_empty() && took + test.took > budget {
             break;
         }
-        reached = true;
         took += test.took;
-        let batch = batches.entry(test.binary).or_default();
-        batch.push(test);
-        if batch.len() == BATCH {
-            if fails(mutant, batch) {
-                return "killed";
+        chosen.push(test);
+    }
+    if chosen.is_empty() {
+        return "unreached";
+    }
+    // The first few tests kill most mutants, so these run before the others begin.
+    let mut rest = &chosen[..];
+    let mut size = FIRST_BATCH;
+    while let Some(next) = rest.first() {
+        let count = rest.iter().take(size).take_while(|test| test.binary == next.binary).count();
+        let (batch, later) = rest.split_at(count);
+        if let Some(killer) = killer(mutant.number, batch) {
+            let mut killers = killers.lock().expect("no panic");
+            let killers = killers.entry(function.to_owned()).or_default();
+            if !killers.contains(killer) {
+                killers.insert(0, killer.clone());
             }
-            batch.clear();
+            return "killed";
         }
+        rest = later;
+        size = LAST_BATCH.min(size * 2);
     }
-    if batches.values().any(|batch| !batch.is_empty() && fails(mutant, batch)) {
-        return "killed";
-    }
-    if reached { "survived" } else { "unreached" }
+    "survived"
 }
 
-/// Whether one of these tests fails because of the mutant. On a busy machine some fail now and then: so it must fail again
-/// alone, and pass without the mutant right afterwards.
-fn fails(mutant: usize, batch: &[&Test<'_>]) -> bool {
-    let Err(said) = together(mutant, batch) else { return false };
-    let failed = |test: &&&Test<'_>| said.contains(&format!("test {} ... FAILED\n", test.name));
-    let mut suspects: Vec<&Test<'_>> = batch.iter().filter(failed).copied().collect();
-    if suspects.is_empty() {
-        // It hung, or ended in the middle.
-        suspects = batch.to_vec();
+/// The test that fails because of the mutant. On a busy machine some fail now and then: so it must fail again alone, and pass
+/// without the mutant right afterwards.
+fn killer<'a>(mutant: usize, batch: &[&'a Test]) -> Option<&'a Test> {
+    let mut batch = batch.to_vec();
+    while !batch.is_empty() {
+        let failed = together(mutant, &batch).err()?;
+        // None: it hung, or ended in the middle.
+        let suspects = if failed.is_empty() { batch.clone() } else { failed };
+        for &suspect in &suspects {
+            if together(mutant, &[suspect]).is_err() && together(NONE, &[suspect]).is_ok() {
+                return Some(suspect);
+            }
+        }
+        batch.retain(|test| !suspects.contains(test));
     }
-    suspects.iter().any(|test| {
-        let alone = std::slice::from_ref(test);
-        together(mutant, alone).is_err() && together(NONE, alone).is_ok()
-    })
+    None
 }
 
-/// Runs these tests in one process. If they do not all pass, returns what it said.
-fn together(mutant: usize, batch: &[&Test<'_>]) -> Result<(), String> {
+/// Runs these tests in one process, until one fails. If they do not all pass, returns those that failed.
+fn together<'a>(mutant: usize, batch: &[&'a Test]) -> Result<(), Vec<&'a Test>> {
     let names: Vec<&str> = batch.iter().map(|test| &*test.name).collect();
-    let mut command = command(batch[0].binary, &names);
+    let mut command = command(&batch[0].binary, &names);
     command.env("LEASEHOLD_MUTANT", mutant.to_string());
     let output = std::env::temp_dir().join(format!(
         "leasehold-mutants-{}-{:?}",
@@ -150,10 +203,15 @@ fn together(mutant: usize, batch: &[&Test<'_>]) -> Result<(), String> {
     ));
     command.stdout(fs::File::create(&output).expect("a file"));
     let usual: Duration = batch.iter().map(|test| test.took).sum();
-    let passed = passes(command, usual * 3 + Duration::from_secs(10));
-    let said = fs::read_to_string(&output).unwrap_or_default();
+    let said = || fs::read_to_string(&output).unwrap_or_default();
+    let passed = passes(command, usual * 3 + Duration::from_secs(10), || said().contains(FAILED));
+    let said = said();
     let _ = fs::remove_file(&output);
-    if passed { Ok(()) } else { Err(said) }
+    if passed {
+        return Ok(());
+    }
+    let failed = |test: &&&Test| said.contains(&format!("test {}{FAILED}", test.name));
+    Err(batch.iter().filter(failed).copied().collect())
 }
 
 fn command(binary: &str, names: &[&str]) -> Command {
@@ -166,14 +224,14 @@ fn command(binary: &str, names: &[&str]) -> Command {
     command
 }
 
-/// Whether it ends well in time. What it started ends with it.
-fn passes(mut command: Command, limit: Duration) -> bool {
+/// Whether it ends well in time, without anything that makes it `hopeless` before. What it started ends with it.
+fn passes(mut command: Command, limit: Duration, hopeless: impl Fn() -> bool) -> bool {
     let began = Instant::now();
     let mut child = command.process_group(0).spawn().expect("a test binary");
     let passed = loop {
         match child.try_wait().expect("a child") {
             Some(status) => break status.success(),
-            None if began.elapsed() > limit => break false,
+            None if began.elapsed() > limit || hopeless() => break false,
             None => thread::sleep(Duration::from_millis(5)),
         }
     };
@@ -185,10 +243,13 @@ fn passes(mut command: Command, limit: Duration) -> bool {
     passed
 }
 
-/// How many tests of a mutant run in one process.
-const BATCH: usize = 8;
+/// How many tests of a mutant run in one process: at first, and at most.
+const FIRST_BATCH: usize = 2;
+const LAST_BATCH: usize = 16;
 const AT_A_TIME: usize = 3;
-/// How many of them at a time.
+/// How many of a batch run at a time.
 const THREADS: &str = "4";
 /// The number of no mutant.
 const NONE: usize = usize::MAX;
+/// What a test program prints after the name of a test that failed.
+const FAILED: &str = " ... FAILED\n";
