@@ -83,7 +83,7 @@ impl<'a> Operators<'a> {
 
 impl VisitMut for Operators<'_> {
     fn visit_item_mod_mut(&mut self, module: &mut syn::ItemMod) {
-        if module.ident != "tests" {
+        if !is_tests(module) {
             visit_mut::visit_item_mod_mut(self, module);
         }
     }
@@ -279,4 +279,8 @@ fn values(output: &ReturnType) -> Vec<Expr> {
 fn text(tokens: &impl ToTokens) -> String {
     let text = quote!(#tokens).to_string();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+pub fn is_tests(module: &syn::ItemMod) -> bool {
+    module.ident == "tests"
 }

@@ -348,7 +348,7 @@ data without a quarantine occur only in scenarios that locks do not survive.";
 
 const AWAITS: &str = "\
 The tests drop each public future after its first poll, its second, and so on until it ends, and check that nothing is left:
-`tests/it/cancellation.rs` and `tests/it/quorum/refusals.rs` on real servers, `tests/sim/tests/sweep.rs` with locks that are
+`tests/it/cancellation.rs` and `tests/it/quorum/refusals.rs` on real servers, `tests/sim/tests/all/sweep.rs` with locks that are
 free or held and servers that are slow or dead.";
 
 const SURVIVED: &str = "\
