@@ -20,7 +20,7 @@ struct Test {
     reaches: BTreeSet<usize>,
 }
 
-/// The tests that killed mutants of a function.
+/// The tests that killed mutants of a function or of a file, the last one first.
 type Killers = BTreeMap<String, Vec<Test>>;
 
 /// Prints `killed`, `unreached` or `survived` for each mutant, first for those of which `done` says it. Ends with 0 whatever
@@ -131,7 +131,8 @@ fn each<T: Sync>(items: &[T], work: impl Fn(usize, &T) + Sync) {
     });
 }
 
-/// Runs tests for `budget` at most, as measured without the mutant: first those that killed other mutants of the function.
+/// Runs tests for `budget` at most, as measured without the mutant: first those that killed other mutants of the function, then
+/// of the file.
 fn outcome(
     mutant: &Mutant,
     tests: &[Test],
@@ -139,7 +140,16 @@ fn outcome(
     killers: &Mutex<Killers>,
 ) -> &'static str {
     let function = mutant.text.split_once(": ").map_or("", |(function, _)| function);
-    let first = killers.lock().expect("no panic").get(function).cloned().unwrap_or_default();
+    let file = mutant.text.split_once(' ').map_or("", |(file, _)| file);
+    let mut first: Vec<Test> = Vec::new();
+    for place in [function, file] {
+        let killers = killers.lock().expect("no panic");
+        for killer in killers.get(place).into_iter().flatten().take(MOST_KILLERS) {
+            if !first.contains(killer) {
+                first.push(killer.clone());
+            }
+        }
+    }
     let others = tests.iter().filter(|test| !first.contains(test));
     let mut took = Duration::ZERO;
     let mut chosen: Vec<&Test> = Vec::new();
@@ -161,8 +171,9 @@ fn outcome(
         let (batch, later) = rest.split_at(count);
         if let Some(killer) = killer(mutant.number, batch) {
             let mut killers = killers.lock().expect("no panic");
-            let killers = killers.entry(function.to_owned()).or_default();
-            if !killers.contains(killer) {
+            for place in [function, file] {
+                let killers = killers.entry(place.to_owned()).or_default();
+                killers.retain(|other| other != killer);
                 killers.insert(0, killer.clone());
             }
             return "killed";
@@ -202,9 +213,11 @@ fn together<'a>(mutant: usize, batch: &[&'a Test]) -> Result<(), Vec<&'a Test>> 
         thread::current().id()
     ));
     command.stdout(fs::File::create(&output).expect("a file"));
-    let usual: Duration = batch.iter().map(|test| test.took).sum();
+    let all: Duration = batch.iter().map(|test| test.took).sum();
+    let longest = batch.iter().map(|test| test.took).max().unwrap_or_default();
+    let limit = (all / THREADS + longest) * 2 + Duration::from_secs(5);
     let said = || fs::read_to_string(&output).unwrap_or_default();
-    let passed = passes(command, usual * 3 + Duration::from_secs(10), || said().contains(FAILED));
+    let passed = passes(command, limit, || said().contains(FAILED));
     let said = said();
     let _ = fs::remove_file(&output);
     if passed {
@@ -217,7 +230,7 @@ fn together<'a>(mutant: usize, batch: &[&'a Test]) -> Result<(), Vec<&'a Test>> 
 fn command(binary: &str, names: &[&str]) -> Command {
     let mut command = Command::new(binary);
     command
-        .args(["--test-threads", THREADS, "--exact"])
+        .args(["--test-threads", &THREADS.to_string(), "--exact"])
         .args(names)
         .stdout(Stdio::null())
         .stderr(Stdio::null());
@@ -246,9 +259,10 @@ fn passes(mut command: Command, limit: Duration, hopeless: impl Fn() -> bool) ->
 /// How many tests of a mutant run in one process: at first, and at most.
 const FIRST_BATCH: usize = 2;
 const LAST_BATCH: usize = 16;
-const AT_A_TIME: usize = 3;
+const AT_A_TIME: usize = 4;
 /// How many of a batch run at a time.
-const THREADS: &str = "4";
+const THREADS: u32 = 4;
+const MOST_KILLERS: usize = 6;
 /// The number of no mutant.
 const NONE: usize = usize::MAX;
 /// What a test program prints after the name of a test that failed.
