@@ -41,9 +41,7 @@ pub fn sweep(list: &str, done: &str, record: &str, seconds: u64, binaries: &[&st
         fs::write(record, tests.iter().map(Test::line).collect::<String>())
             .expect("it can be written");
     }
-    // First come those that take little time and reach few mutants: a test of one function says more about it than a test that
-    // passes through most of the library.
-    tests.sort_by_key(|test| test.took * test.reaches.len() as u32);
+    sort(&mut tests);
     println!("{} tests, {} mutants", tests.len(), mutants.len());
     let budget = Duration::from_secs(seconds);
     let killers = Mutex::new(Killers::new());
@@ -74,6 +72,19 @@ impl Test {
             reaches: fields.next()?.split(' ').filter_map(|number| number.parse().ok()).collect(),
         })
     }
+}
+
+/// First come those that take little time and reach few mutants: a test of one function says more about it than a test that
+/// passes through most of the library. One test of each module comes before the second of any: these are alike.
+fn sort(tests: &mut [Test]) {
+    tests.sort_by_key(|test| test.took * test.reaches.len() as u32);
+    let mut of_module: BTreeMap<String, usize> = BTreeMap::new();
+    tests.sort_by_cached_key(|test| {
+        let module = test.name.rsplit_once("::").map_or("", |(module, _)| module);
+        let rank = of_module.entry(format!("{} {module}", test.binary)).or_default();
+        *rank += 1;
+        *rank
+    });
 }
 
 /// All tests that pass without a mutant.
