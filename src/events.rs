@@ -326,6 +326,12 @@ const LONGEST_SUMMARY: Duration = Duration::from_secs(600);
 mod tests {
     use super::*;
 
+    impl Events {
+        pub(crate) fn holds(&self) -> usize {
+            self.holds.load(Ordering::Relaxed)
+        }
+    }
+
     fn at(seconds: u64) -> Timestamp {
         Timestamp::from_origin(Duration::from_secs(seconds))
     }

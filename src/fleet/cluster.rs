@@ -379,3 +379,29 @@ impl Drop for Watched<'_> {
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::config::Config;
+
+    impl Slot {
+        /// Returns a slot of a cluster that is never found.
+        pub(crate) fn unconnected(clock: &Clock) -> Self {
+            let common = Common {
+                network: Some(&Node::nowhere()),
+                config: &Config::default(),
+                clock,
+                tasks: &Default::default(),
+                events: &Arc::default(),
+                servers: None,
+                membership: None,
+                farewell: &Arc::default(),
+            };
+            let seed = Address::parse("redis://nowhere:6379").expect("a valid URL");
+            let (cluster, _) = Cluster::start(vec![seed], None, &common).expect("there is a seed");
+            Self::of(&cluster, 1)
+        }
+    }
+}

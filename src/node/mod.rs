@@ -367,3 +367,15 @@ impl Node {
         self.shared.hub.closing().cancel();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Node {
+        /// Returns a network in which no connection is ever made.
+        pub(crate) fn nowhere() -> Arc<dyn Network> {
+            Arc::new(connector::Nowhere)
+        }
+    }
+}

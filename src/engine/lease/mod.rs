@@ -375,3 +375,6 @@ impl Lease {
         self.quorum.patience(state.ttl.max(state.deadline.since(now)))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -361,3 +361,24 @@ fn at_hand(sent: &mut Sent) -> Option<Result<Reply, Fault>> {
         Poll::Pending => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Handle;
+
+    use super::*;
+    use crate::clock::{SystemEntropy, SystemTimeSource};
+    use crate::script::LOCK_RENEW;
+
+    impl Renewal {
+        /// As it is known once it was answered.
+        pub(crate) fn answered(sent_at: Timestamp, count: u32, ttl: Duration) -> Self {
+            let clock =
+                Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), Handle::current());
+            let call = Call { script: &LOCK_RENEW, keys: Vec::new(), args: Vec::new() };
+            let mut round = Round::send(&[], &clock, call);
+            round.sent_at = sent_at;
+            Self { round, count, ttl, reclaims: false }
+        }
+    }
+}
