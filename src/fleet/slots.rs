@@ -262,6 +262,8 @@ mod tests {
         let owners = [0, 99, 100, 16383].map(|slot| map.owner(slot).expect("covered").to_string());
         assert_eq!(owners, ["a:1", "a:1", "b:1", "b:1"]);
         assert!(map.is_covered() && map.owner(16384).is_none());
+        assert_eq!((map.first_of(&at("a", 1)), map.first_of(&at("b", 1))), (Some(0), Some(100)));
+        assert_eq!(map.first_of(&at("replica", 2)), None);
         let masters: Vec<_> = map.masters().into_iter().map(Location::to_string).collect();
         assert_eq!(masters, ["a:1", "b:1"]);
         let gaps = "( ( 0 0 ( nil 1 ) ) ( 1 1 ( '' 2 ) ) ( 2 2 ( ? 3 ) ) ( 3 3 ( a 0 ) ) )";
@@ -310,13 +312,16 @@ mod tests {
         assert!(map.renew(&without));
         assert_eq!((map.owner(0), map.owner(5)), (Some(&at("c", 1)), Some(&at("b", 1))));
         assert!(!map.renew(&without) && map.is_covered(), "it keeps who owned the slot last");
+        let first = read("( ( 1 16383 ( a 1 ) ) )").expect("well formed");
+        assert!(map.renew(&first));
+        assert_eq!(map.owner(0), Some(&at("c", 1)), "the first slot keeps it, too");
         assert!(SlotMap::default().renew(&map));
     }
 
     #[test]
     fn however_many_masters_are_named_no_more_are_kept_than_there_are_slots() {
         let mut map = read("( ( 0 16383 ( a 1 ) ) )").expect("well formed");
-        map.masters.extend((0..SLOTS).map(|number| at(&format!("m{number}"), 1)));
+        map.masters.extend((1..SLOTS).map(|number| at(&format!("m{number}"), 1)));
         for number in 0..3 {
             assert!(map.learn(7, &at("new", number + 1)));
         }

@@ -167,6 +167,17 @@ mod tests {
     }
 
     #[test]
+    fn one_that_was_killed_is_forgotten() {
+        let known = |id| identity(Some("a"), Some(id));
+        let mut before = Predecessors::default();
+        before.follow(known(7));
+        before.met(&known(8), true);
+        assert_eq!(before.to_kill(&known(9)), None, "the second was never in use");
+        before.met(&known(9), false);
+        assert!(!before.may_linger());
+    }
+
+    #[test]
     fn who_comes_back_to_a_run_kills_what_it_left_there() {
         let known = |run, id| identity(Some(run), Some(id));
         let mut before = Predecessors::default();

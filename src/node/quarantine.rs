@@ -247,6 +247,13 @@ mod tests {
             let after = quarantine.until.since(at(1000)).as_secs_f64();
             assert!(quarantine.until >= at(1000) && (after - until).abs() < 0.01, "{age}: {after}");
         }
+        let mut met = marked(10, run("a", 500, 1000));
+        met.past.had_another = true;
+        let mut quarantine = Quarantine::new(MINUTE);
+        assert_eq!(quarantine.tokens_from, 0, "nothing is known yet");
+        quarantine.meet(&met);
+        let until = at(1000).plus(Duration::from_millis(50_100));
+        assert_eq!(quarantine.until, until, "the server's clock may be fast by 1 %");
         let mut met = marked(10, run("a", 30, 1000));
         for (had_another, until) in [(false, 1031), (true, 1051)] {
             met.past.had_another = had_another;

@@ -263,6 +263,7 @@ const MEMORY: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::kind::InQueue;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -311,6 +312,38 @@ mod tests {
         state.refused(refused_by("0b7c1f0a-4f0e-4f5d-9b57-0d7c6a1e2f30:17"), at(MS));
         assert_eq!(state.window(20 * MS, at(MEMORY)), Duration::ZERO);
         assert_eq!(state.window(20 * MS, at(MEMORY + MS)), 20 * MS);
+    }
+
+    #[test]
+    fn of_a_new_holder_it_is_known_who_waits_behind_it() {
+        let queue = Some(Box::new(InQueue { ahead: Some(3), server_us: 7, waiting: [].into() }));
+        let mut state = State::default();
+        state.trouble = Some(Box::new(Trouble { since: at(MS), fault: Fault::Closed }));
+        state.refused(Refusal { queue: queue.clone(), ..refused_by("a") }, at(MS));
+        assert!(state.trouble.is_none(), "a refusal is an answer");
+        state.succeeded_by(refused_by("b"), at(2 * MS));
+        let seen = state.refusal.expect("it was just told");
+        assert_eq!((seen.refusal.holder, seen.refusal.queue), (Holder::new("b"), queue));
+        assert_eq!(seen.at, at(2 * MS));
+    }
+
+    #[test]
+    fn only_the_answer_to_the_last_release_counts() {
+        let pending =
+            || State { last_release: LastRelease::Pending { number: 5 }, ..State::default() };
+        for (number, others, told, is_pending) in [
+            (4, Some(1), false, true),
+            (5, Some(1), true, false),
+            (5, Some(0), false, false),
+            (5, None, false, false),
+        ] {
+            let mut state = pending();
+            assert_eq!(state.released(number, others, at(MS)), told, "{number} {others:?}");
+            assert_eq!((state.others_listen, state.last_release.is_pending()), (told, is_pending));
+            let received = matches!(state.last_release, LastRelease::Received { others: 1, .. });
+            assert_eq!(received, told);
+        }
+        assert!(!State { others_listen: true, ..State::default() }.released(0, Some(1), at(MS)));
     }
 
     #[test]

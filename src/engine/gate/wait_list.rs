@@ -156,6 +156,12 @@ mod tests {
     }
 
     #[test]
+    fn a_request_asks_for_one_fair_waiter_or_for_all_others() {
+        assert_eq!(Seeker::of(terms(true), 5), Seeker::Fair(5));
+        assert_eq!(Seeker::of(terms(false), 5), Seeker::Ordinary);
+    }
+
+    #[test]
     fn a_fair_waiter_has_a_request_of_its_own_and_the_others_share_one() {
         let owner = Owner::new();
         let mut list = WaitList::default();
@@ -165,8 +171,11 @@ mod tests {
         let seekers: Vec<_> = list.seekers().into_iter().map(|(seeker, _)| seeker).collect();
         assert_eq!(seekers, [Seeker::Ordinary, Seeker::Fair(1), Seeker::Fair(4)]);
         assert_eq!(list.first().map(|(arrival, _)| arrival), Some(2));
-        assert_eq!((list.len(), list.ordinary_len()), (4, 2));
+        assert_eq!((list.len(), list.fair_len(), list.ordinary_len()), (4, 2, 2));
         assert!(list.of(Seeker::Fair(4)).is_some() && list.take(4).is_some());
+        assert_eq!((list.len(), list.fair_len(), list.ordinary_len()), (3, 1, 2));
+        assert!(list.take(2).is_some());
+        assert_eq!((list.len(), list.fair_len(), list.ordinary_len()), (2, 1, 1));
         assert!(list.of(Seeker::Fair(4)).is_none() && list.of(Seeker::Ordinary).is_some());
     }
 }

@@ -40,6 +40,7 @@ mod tests {
     #[test]
     fn the_last_token_before_is_known_if_every_node_knows_one() {
         assert_eq!(before([Some(7), Some(9), Some(8)].into_iter(), 9), Some(9));
+        assert_eq!(before([Some(0)].into_iter(), 0), Some(0), "there was none");
         assert_eq!(before([Some(7), None].into_iter(), 0), None);
         assert_eq!(before([Some(9)].into_iter(), 10), None, "others may be forgotten");
     }

@@ -195,6 +195,7 @@ mod tests {
         for port in [i64::MIN, -1, 0, 65_536] {
             assert_eq!(Announced::read("a", port), None, "{port}");
         }
+        assert!(Announced::read("a", 1).is_some() && Announced::read("a", 65_535).is_some());
         for host in ["a", "10.0.0.1", "::1", &long[1..]] {
             assert_eq!(&*Announced::read(host, 6379).expect("an address").host, host);
         }
@@ -295,6 +296,60 @@ mod tests {
         assert_eq!(hear(&mut views, 1, "new", Some(0), 9), "old", "the third may be right");
         assert_eq!(hear(&mut views, 1, "new", Some(0), 10), "new", "the third is dead");
         assert_eq!(hear(&mut views, 0, "third", Some(1), 11), "third");
+    }
+
+    #[test]
+    fn of_two_in_the_same_epoch_the_news_are_believed_and_a_first_word_is_none() {
+        let mut views = Views::of(3);
+        for index in 0..2 {
+            hear(&mut views, index, "a", Some(1), 0);
+        }
+        assert_eq!(hear(&mut views, 1, "b", Some(1), 1), "b", "it said otherwise before");
+        let mut views = Views::of(3);
+        hear(&mut views, 0, "a", Some(1), 0);
+        for index in 1..3 {
+            assert_eq!(hear(&mut views, index, "b", Some(1), 0), "a");
+        }
+        views.is_replica(&server("a"));
+        assert_eq!(views.choose(), None, "epochs say more than that");
+    }
+
+    #[test]
+    fn the_failover_that_was_reported_is_the_next_one() {
+        let mut views = Views::of(3);
+        hear(&mut views, 0, "old", Some(4), 0);
+        views.switched(0, &server("old"), server("new"), at(1));
+        assert_eq!(views.choose(), Some(&server("new")));
+        assert_eq!(hear(&mut views, 1, "third", Some(6), 2), "third", "and this one came later");
+    }
+
+    #[test]
+    fn an_earlier_epoch_is_not_believed_while_somebody_names_the_present_master() {
+        let mut views = Views::of(3);
+        hear(&mut views, 0, "a", Some(7), 0);
+        hear(&mut views, 1, "a", Some(3), 15);
+        hear(&mut views, 2, "b", Some(2), 15);
+        assert_eq!(hear(&mut views, 2, "c", Some(5), 16), "a");
+    }
+
+    #[test]
+    fn the_highest_epoch_in_which_a_master_was_named_stays_its_own() {
+        let mut views = Views::of(3);
+        hear(&mut views, 0, "a", Some(5), 0);
+        hear(&mut views, 1, "a", Some(7), 0);
+        assert_eq!(hear(&mut views, 2, "b", Some(6), 20), "a", "the others are silent");
+    }
+
+    #[test]
+    fn one_that_was_a_replica_may_become_the_master_again() {
+        let mut views = Views::of(2);
+        for (index, name) in ["a", "b"].into_iter().enumerate() {
+            hear(&mut views, index, name, None, 0);
+        }
+        views.is_replica(&server("a"));
+        assert_eq!(views.choose(), Some(&server("b")));
+        assert_eq!(hear(&mut views, 0, "c", None, 1), "c");
+        assert_eq!(hear(&mut views, 0, "a", None, 2), "a");
     }
 
     #[test]

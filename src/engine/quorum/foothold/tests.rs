@@ -21,6 +21,33 @@ fn sent<T>(sent_at: Timestamp) -> Vote<T> {
     Vote::of(Ok(Sent::in_vain(7, 1, at(0))), Form::PLAIN, sent_at)
 }
 
+#[test]
+fn acquires_are_on_one_connection_or_on_several() {
+    use Acquires::{None, On, OnSeveral};
+    for (before, on, after) in [
+        (None, Option::None, None),
+        (None, Some(7), On(7)),
+        (On(7), Option::None, On(7)),
+        (On(7), Some(7), On(7)),
+        (On(7), Some(8), OnSeveral),
+        (OnSeveral, Some(7), OnSeveral),
+    ] {
+        assert_eq!(before.and(on), after, "{before:?} and {on:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_only_node_is_known_by_its_last_answer_and_by_all_that_was_asked_of_it() {
+    let mut renewal = Renewal::answered(at(0), 1, TTL);
+    renewal.round.votes.push(sent(at(0)));
+    let mut foothold = Foothold::default();
+    foothold.confirmed(&renewal);
+    assert_eq!(foothold.source(), renewal.source());
+    assert_ne!(foothold.source(), Source::default());
+    foothold.reclaimed(&renewal);
+    assert_eq!(foothold.acquires(), Acquires::On(7));
+}
+
 /// It has the lease in its run 1, asked at 0.
 fn confirmed() -> Foothold {
     let mut foothold = Foothold::default();

@@ -71,8 +71,10 @@ fn a_key_deleted_by_hand_lets_two_in_and_the_loser_is_told() {
 /// The classic: one of three forgets what it granted. The quarantine makes the difference, on the same seeds.
 #[test]
 fn without_the_quarantine_an_empty_restart_lets_two_in_and_with_it_none() {
-    assert!(over_seeds("no-quarantine", 10, |outcome| outcome.overlaps > 0));
-    assert!(!over_seeds("three-servers", 10, |outcome| outcome.overlaps > 0));
+    let seeds =
+        runs("no-quarantine", 10, 3).take_while(|outcome| outcome.overlaps == 0).count() + 1;
+    assert!(seeds <= 10, "it takes more seeds");
+    assert!(!over_seeds("three-servers", seeds as u64, |outcome| outcome.overlaps > 0));
 }
 
 /// Demoted and promoted, restarted on another disk, met by processes that know nothing of that.
