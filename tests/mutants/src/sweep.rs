@@ -74,19 +74,18 @@ impl Test {
     }
 }
 
-/// First come those that take next to no time, which are tests of single functions. Then comes one test of each module, before
-/// the second of any: these are alike. Of several, that comes first which takes little time and reaches few mutants.
+/// First come those that take little time and reach few mutants: a test of one function says more about it than a test that
+/// passes through most of the library. The tests of a module are alike, so each stands the further behind the more of its module
+/// come before it.
 fn sort(tests: &mut [Test]) {
-    tests.sort_by_key(|test| test.took * test.reaches.len() as u32);
-    let mut of_module: BTreeMap<String, usize> = BTreeMap::new();
+    let cost = |test: &Test| test.took * test.reaches.len() as u32;
+    tests.sort_by_key(cost);
+    let mut of_module: BTreeMap<String, u32> = BTreeMap::new();
     tests.sort_by_cached_key(|test| {
-        if test.took < NEXT_TO_NO_TIME {
-            return 0;
-        }
         let module = test.name.rsplit_once("::").map_or("", |(module, _)| module);
         let rank = of_module.entry(module.to_owned()).or_default();
         *rank += 1;
-        *rank
+        cost(test) * *rank
     });
 }
 
@@ -277,7 +276,6 @@ const AT_A_TIME: usize = 4;
 /// How many of a batch run at a time.
 const THREADS: u32 = 4;
 const MOST_KILLERS: usize = 6;
-const NEXT_TO_NO_TIME: Duration = Duration::from_millis(50);
 /// The number of no mutant.
 const NONE: usize = usize::MAX;
 /// What a test program prints after the name of a test that failed.
