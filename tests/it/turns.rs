@@ -60,7 +60,8 @@ async fn after_a_foreign_holder_the_lock_is_not_handed_on_inside_the_process() {
     nothing_left(&server, &client).await;
 }
 
-/// Others receive the message of each release, and never ask. Whoever comes next lets them go first, for a moment only.
+/// Others receive the message of each release, and never ask. Whoever comes next lets them go first, for a moment only. It comes
+/// often, since on a busy machine the moment may be over before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newcomer_behind_a_release_that_others_received_waits_a_moment() {
     let (server, [client]) = setup().await;
@@ -68,7 +69,7 @@ async fn a_newcomer_behind_a_release_that_others_received_waits_a_moment() {
     let mut listener = listener.get_async_pubsub().await.expect("connected");
     listener.subscribe("redisson_lock__channel:{n}").await.expect("subscribed");
     for lock in [client.mutex("n"), client.fair_mutex("n")] {
-        for _ in 0..5 {
+        for _ in 0..100 {
             let guard = soon("its turn comes", lock.lock()).await.expect("free");
             guard.unlock().await.expect("held");
         }
