@@ -61,7 +61,7 @@ async fn after_a_foreign_holder_the_lock_is_not_handed_on_inside_the_process() {
 }
 
 /// Others receive the message of each release, and never ask. Whoever comes next lets them go first, for a moment only. It comes
-/// often, since on a busy machine the moment may be over before.
+/// often, since on a busy machine the moment may be over before it does.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newcomer_behind_a_release_that_others_received_waits_a_moment() {
     let (server, [client]) = setup().await;

@@ -53,9 +53,11 @@ impl Request {
 
 impl Queueing {
     pub(super) fn new(gate: Arc<Gate>) -> Self {
+        // Known from the beginning, since a move ends a pause: a newcomer may stand back before it asks anything.
+        let at = gate.quorum.queue().map(|node| node.number());
         Self {
             gate,
-            at: None,
+            at,
             seekers: Vec::new(),
             requests: Vec::new(),
             channel: None,
