@@ -317,8 +317,8 @@ mod tests {
     #[test]
     fn of_a_new_holder_it_is_known_who_waits_behind_it() {
         let queue = Some(Box::new(InQueue { ahead: Some(3), server_us: 7, waiting: [].into() }));
-        let mut state = State::default();
-        state.trouble = Some(Box::new(Trouble { since: at(MS), fault: Fault::Closed }));
+        let trouble = Some(Box::new(Trouble { since: at(MS), fault: Fault::Closed }));
+        let mut state = State { trouble, ..State::default() };
         state.refused(Refusal { queue: queue.clone(), ..refused_by("a") }, at(MS));
         assert!(state.trouble.is_none(), "a refusal is an answer");
         state.succeeded_by(refused_by("b"), at(2 * MS));
