@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::plant::Mutant;
 
 /// A test, how long it takes, and the mutants that it reaches.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 struct Test {
     binary: String,
     name: String,
@@ -21,7 +21,7 @@ struct Test {
 }
 
 /// The tests that killed mutants of a function or of a file, the last one first.
-type Killers = BTreeMap<String, Vec<Test>>;
+type Killers<'a> = BTreeMap<&'a str, Vec<&'a Test>>;
 
 /// Prints `killed`, `unreached` or `survived` for each mutant, first for those of which `done` says it. Ends with 0 whatever
 /// came of it. What the tests reach is kept in `record`, for a sweep that goes on.
@@ -129,7 +129,7 @@ fn recorded(reached: &str, binary: &str, name: &str) -> Option<Test> {
 }
 
 /// Does something with each of `items`, some of them at a time: tests wait more than they compute.
-fn each<T: Sync>(items: &[T], work: impl Fn(usize, &T) + Sync) {
+fn each<'a, T: Sync>(items: &'a [T], work: impl Fn(usize, &'a T) + Sync) {
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..AT_A_TIME {
@@ -146,27 +146,29 @@ fn each<T: Sync>(items: &[T], work: impl Fn(usize, &T) + Sync) {
 
 /// Runs tests for `budget` at most, as measured without the mutant: first those that killed other mutants of the function, then
 /// of the file.
-fn outcome(
-    mutant: &Mutant,
-    tests: &[Test],
+fn outcome<'a>(
+    mutant: &'a Mutant,
+    tests: &'a [Test],
     budget: Duration,
-    killers: &Mutex<Killers>,
+    killers: &Mutex<Killers<'a>>,
 ) -> &'static str {
     let function = mutant.text.split_once(": ").map_or("", |(function, _)| function);
     let file = mutant.text.split_once(' ').map_or("", |(file, _)| file);
-    let mut first: Vec<Test> = Vec::new();
+    let mut first: Vec<&Test> = Vec::new();
     for place in [function, file] {
         let killers = killers.lock().expect("no panic");
         for killer in killers.get(place).into_iter().flatten().take(MOST_KILLERS) {
             if !first.contains(killer) {
-                first.push(killer.clone());
+                first.push(killer);
             }
         }
     }
     let others = tests.iter().filter(|test| !first.contains(test));
     let mut took = Duration::ZERO;
     let mut chosen: Vec<&Test> = Vec::new();
-    for test in first.iter().chain(others).filter(|test| test.reaches.contains(&mutant.number)) {
+    for test in
+        first.iter().copied().chain(others).filter(|test| test.reaches.contains(&mutant.number))
+    {
         if !chosen.is_empty() && took + test.took > budget {
             break;
         }
@@ -185,9 +187,9 @@ fn outcome(
         if let Some(killer) = killer(mutant.number, batch) {
             let mut killers = killers.lock().expect("no panic");
             for place in [function, file] {
-                let killers = killers.entry(place.to_owned()).or_default();
-                killers.retain(|other| other != killer);
-                killers.insert(0, killer.clone());
+                let killers = killers.entry(place).or_default();
+                killers.retain(|other| *other != killer);
+                killers.insert(0, killer);
             }
             return "killed";
         }
