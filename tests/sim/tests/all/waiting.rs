@@ -119,4 +119,42 @@ fn a_waiter_that_leaves_lets_the_next_one_in() {
     }
 }
 
+/// Waits of a few round trips each, more than ever get in: each is refused by an answer.
+#[test]
+fn short_waits_on_a_busy_lock_of_a_healthy_server_never_end_as_unavailable() {
+    for seed in 9..19 {
+        let mut scene = Scene::set(9, 1);
+        let ends_at = scene.world.now + 20_000;
+        let (tell, mut outcomes) = tokio::sync::mpsc::unbounded_channel();
+        for n in 0..12 {
+            let (lock, tell) = (scene.client(n % 2).mutex(LOCK), tell.clone());
+            let limit = Duration::from_millis(100 + 10 * n as u64);
+            scene.world.hosts[n % 2].handle().spawn(async move {
+                while !tell.is_closed() {
+                    let outcome = match lock.try_lock_for(limit).await {
+                        Ok(Some(guard)) => {
+                            tokio::time::sleep(Duration::from_millis(60)).await;
+                            guard.unlock().await.map(|()| true)
+                        }
+                        Ok(None) => Ok(false),
+                        Err(error) => Err(error),
+                    };
+                    let _ = tell.send(outcome);
+                }
+            });
+        }
+        let (mut held, mut refused) = (0, 0);
+        while scene.world.now < ends_at {
+            scene.world.step();
+            while let Ok(outcome) = outcomes.try_recv() {
+                match outcome.expect("the server answers") {
+                    true => held += 1,
+                    false => refused += 1,
+                }
+            }
+        }
+        assert!(held > 50 && refused > 100, "{held} held, {refused} refused");
+    }
+}
+
 const LOCK: &str = "waited-for";
