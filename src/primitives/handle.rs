@@ -214,7 +214,7 @@ impl Handle {
 
     /// Checks the name and the terms.
     fn checked_terms(&self) -> Result<Terms, Error> {
-        self.check_name()?;
+        check_name(&self.engine, self.name())?;
         let terms = self.terms.outlasting_min_hold();
         self.engine.config.check_terms(&terms)?;
         Ok(terms)
@@ -278,17 +278,12 @@ impl Handle {
         call: Call,
         enough: impl Fn(&[&Reply]) -> bool,
     ) -> Result<Answers, Error> {
-        self.check_name()?;
         ask(&self.engine, &*self.lock, call, enough).await
     }
 
     pub(super) fn unexpected(&self, reply: &Reply) -> Error {
         let fault = Fault::Unexpected(format!("{reply:?}").into());
         self.quorum().error(Some(self.name()), fault)
-    }
-
-    fn check_name(&self) -> Result<(), Error> {
-        check_name(&self.engine, self.name())
     }
 
     pub(super) fn quorum(&self) -> Arc<Quorum> {

@@ -387,4 +387,40 @@ mod tests {
         assert_eq!((waiting(java(), 2, &entry), waiting(java(), 0, &entry)), (2, 1));
         assert_eq!((waiting(java(), 2, &[]), waiting(ours(), 2, &entry)), (2, 3));
     }
+
+    /// The arguments that follow those that every call has, in the places that the scripts give them.
+    #[test]
+    fn what_a_call_may_leave_out_comes_last() {
+        let words = |call: Call, from: usize| -> Vec<String> {
+            let text = |arg: &Arg| match arg {
+                Arg::Text(text) => text.to_string(),
+                Arg::Word(word) => (*word).to_owned(),
+                Arg::Number(number) => number.to_string(),
+            };
+            assert!(call.args.len() >= from, "{call:?}");
+            call.args[from..].iter().map(text).collect()
+        };
+        let ttl = Duration::from_secs(1);
+        let [plain, sharded] =
+            [false, true].map(|is| Lock::new(&Config::default(), "n".into(), is));
+        let ticket = |entry: Option<&str>, by_message| Ticket {
+            id: LeaseId(OURS.into()),
+            entry: entry.map(Into::into),
+            by_message,
+        };
+        let [without, queued, granted] =
+            [ticket(None, false), ticket(Some("e"), false), ticket(Some("e"), true)];
+        let none: [&str; 0] = [];
+        assert_eq!(words(plain.acquire(&without, ttl, 1), 7), none);
+        assert_eq!(words(plain.acquire(&queued, ttl, 1), 7), ["e"]);
+        assert_eq!(words(sharded.acquire(&without, ttl, 1), 7), ["", "8", "SHARDNUMSUB"]);
+        assert_eq!(words(sharded.acquire(&queued, ttl, 1), 7), ["e", "8", "SHARDNUMSUB"]);
+        assert_eq!(words(plain.reclaim(&without, 1, ttl, 2..=3), 6), none);
+        assert_eq!(words(plain.reclaim(&queued, 1, ttl, 2..=3), 6), ["e"]);
+        assert_eq!(words(plain.release(&without, ttl), 5), none);
+        assert_eq!(words(plain.release(&queued, ttl), 5), ["e"]);
+        assert_eq!(words(plain.release(&granted, ttl), 5), ["e", "1"]);
+        assert_eq!(words(plain.status(), 1), ["1000"]);
+        assert_eq!(words(sharded.status(), 1), ["1000", "SHARDNUMSUB"]);
+    }
 }

@@ -9,7 +9,11 @@ use super::{
 use crate::support::lua;
 
 fn preflight() -> Call {
-    Call::new(lua::PREFLIGHT, &[], &["leasehold_preflight", "PUBLISH"])
+    with_verb("PUBLISH")
+}
+
+fn with_verb(verb: &str) -> Call {
+    Call::new(lua::PREFLIGHT, &[], &["leasehold_preflight", verb])
 }
 
 /// A user who may run exactly these commands, on any key and channel.
@@ -78,6 +82,23 @@ async fn each_missing_command_is_named() {
         let others: Vec<_> = needed.iter().filter(|command| *command != lacking).cloned().collect();
         let name = lacking.split('|').next().unwrap_or(lacking).to_uppercase();
         assert_eq!(denied(&bench, &others).await, [name], "without {lacking}");
+    }
+}
+
+#[tokio::test]
+async fn the_verb_for_sharded_channels_is_asked_for_where_it_is_used() {
+    let bench = Bench::start().await;
+    let without = needed();
+    let with = [&without[..], &["spublish".to_owned()]].concat();
+    let cases = [
+        (&without, "PUBLISH", "[]"),
+        (&without, "SPUBLISH", "[SPUBLISH]"),
+        (&with, "SPUBLISH", "[]"),
+    ];
+    for (rights, verb, denied) in cases {
+        let rules = rules(rights);
+        let rules: Vec<_> = rules.iter().map(String::as_str).collect();
+        assert_eq!(answer(bench.run_as(&rules, &with_verb(verb)).await), denied, "{verb}");
     }
 }
 
