@@ -8,7 +8,7 @@ use super::{LIMIT, MS, are_held, names, taken};
 use crate::checks::{client_is_idle, client_is_idle_with, lock_keys, soon};
 use crate::support::{Cluster, Deployment, Server, eventually};
 
-const TTL: Duration = Duration::from_millis(900);
+const TTL: Duration = Duration::from_millis(1500);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_three_masters_all_are_held_or_none() {
