@@ -423,4 +423,31 @@ mod tests {
         assert_eq!(words(plain.status(), 1), ["1000"]);
         assert_eq!(words(sharded.status(), 1), ["1000", "SHARDNUMSUB"]);
     }
+
+    #[test]
+    fn an_answer_that_no_script_gives_is_not_read() {
+        let token = |number| read_token(&Reply::Number(number));
+        assert_eq!((token(0), token((1 << 53) - 1)), (Some(0), Some((1 << 53) - 1)));
+        assert_eq!((token(-1), token(1 << 53)), (None, None), "it may not be exact");
+        let released = |numbers: &[i64]| {
+            let numbers = numbers.iter().map(|number| Reply::Number(*number)).collect();
+            let Released { held, receivers, passed_over } = read_release(&Reply::List(numbers))?;
+            Some((held, receivers, passed_over))
+        };
+        assert_eq!(
+            (released(&[1, 2]), released(&[0, 0])),
+            (Some((true, 2, 0)), Some((false, 0, 0)))
+        );
+        assert_eq!(released(&[1, 2, 3]), Some((true, 2, 3)));
+        assert_eq!(
+            (released(&[1]), released(&[1, 2, 3, 4]), released(&[1, -2])),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn a_client_in_a_queue_may_have_any_name() {
+        assert_eq!(client_and_nonce("30000 1 aa web 1:x:y"), ("web 1:x", "aa"));
+        assert_eq!(client_and_nonce("by hand"), ("by hand", ""));
+    }
 }

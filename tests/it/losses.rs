@@ -8,12 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::FutureExt;
 use leasehold::{Client, Error, Guard, LossReason, Mutex, NodeState};
 use tokio::task::JoinHandle;
 
 use crate::{
     checks::{AT_ONCE, LIMIT, connect, exists, nothing_left, setup, setup_with_proxy, soon},
-    support::eventually,
+    support::{Server, eventually},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -250,6 +251,29 @@ async fn a_hold_that_ended_in_order_is_never_lost() {
     client.shutdown().await;
     // Past the lease's end: what is tested is that nothing is told.
     assert!(tokio::time::timeout(300 * MS, lost).await.is_err());
+}
+
+#[tokio::test]
+async fn a_loss_behind_a_hand_off_is_no_loss_of_the_hold_before() {
+    let server = Server::start().await;
+    let builder = Client::builder().nodes([server.url()]).handoff_window(1000 * MS);
+    let [client, other] = [builder.connect().await.expect("connected"), connect(&server).await];
+    let lock = client.mutex("n");
+    let held = other.mutex("n").lock().await.expect("free");
+    let waiting = [(); 2].map(|()| tokio::spawn(lock.lock()));
+    eventually(LIMIT, "they wait", async || client.stats().waiters == 2).await;
+    held.unlock().await.expect("held");
+    let [first, second] = waiting;
+    let first = soon("its turn", first).await.expect("no panic").expect("granted");
+    let (id, lost) = (first.holder(), first.lost());
+    first.unlock().await.expect("held");
+    let second = soon("its turn", second).await.expect("no panic").expect("handed on");
+    assert_eq!(second.holder(), id, "it has the same lease");
+    assert!(lock.force_unlock().await.expect("an answer"));
+    soon("it is told", second.lost()).await;
+    assert!(lost.now_or_never().is_none(), "it was given back in order");
+    drop(second);
+    nothing_left(&server, &client).await;
 }
 
 #[tokio::test]

@@ -361,4 +361,18 @@ mod tests {
             assert_eq!(state.may_ask(), may_ask, "{others_listen}");
         }
     }
+
+    #[tokio::test]
+    async fn each_release_has_a_number_of_its_own_and_its_lease_is_remembered() {
+        let lease = Arc::new(crate::engine::lease::tests::watched());
+        let mut state = State { arrivals: 4, ..State::default() };
+        for number in [5, 6] {
+            let release = state.release(&lease, at(MS));
+            assert_eq!((release.number, state.arrivals), (number, number));
+            let latest = matches!(state.last_release, LastRelease::Pending { number: latest } if latest == number);
+            assert!(latest, "it is waited for");
+        }
+        let last = state.last.expect("it was given back");
+        assert_eq!((last.as_refusal().holder, last.at), (Holder::new("a:1"), at(MS)));
+    }
 }

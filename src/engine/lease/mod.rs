@@ -377,4 +377,4 @@ impl Lease {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,14 +1,18 @@
-//! Leases without servers.
+//! Leases, without their servers.
 
 use tokio::runtime::Handle;
 
 use super::*;
 use crate::clock::{SystemEntropy, SystemTimeSource};
-use crate::config::Config;
+use crate::config::{Config, drift};
 use crate::engine::kind::Sharing;
 use crate::engine::kind::plain::Plain;
+use crate::engine::quorum::Foothold;
 use crate::engine::round::PerNode;
+use crate::error::Fault;
 use crate::events::Events;
+use crate::fleet::Site;
+use crate::node::Node;
 
 const TTL: Duration = Duration::from_secs(30);
 const LONG: Duration = Duration::from_secs(3600);
@@ -18,12 +22,12 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::from_origin(Duration::from_millis(ms))
 }
 
-/// It began at 1000, is ours until 30 000, and has the tokens from 100 to 109.
+/// It lives on three servers that nothing reaches. It began at 1000, is ours until 30 000, and has the tokens from 100 to 109.
 fn begun(terms: Terms) -> (Lease, Arc<Events>) {
     let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), Handle::current());
     let events = Arc::<Events>::default();
-    let quorum =
-        Quorum::new(Vec::new(), clock.clone(), Arc::new(Config::default()), events.clone());
+    let sites = (0..3).map(|_| Site::Node(Node::unconnected(&clock))).collect();
+    let quorum = Quorum::new(sites, clock.clone(), Arc::new(Config::default()), events.clone());
     let grant = Grant {
         ticket: Ticket { id: LeaseId("a:1".into()), entry: None, by_message: false },
         ttl: TTL,
@@ -34,13 +38,13 @@ fn begun(terms: Terms) -> (Lease, Arc<Events>) {
         block: 10,
         block_end: 109,
         before: Some(50),
-        footholds: PerNode::new(),
+        footholds: PerNode::from_iter((0..3).map(|_| Foothold::default())),
     };
     let kind = Arc::new(Plain::new(Sharing::Alone, 0));
     (Lease::new(grant, terms, kind, Arc::new(quorum), clock, Arc::default()), events)
 }
 
-fn watched() -> Lease {
+pub(crate) fn watched() -> Lease {
     begun(Terms::of(WATCHED)).0
 }
 
@@ -150,4 +154,178 @@ fn a_place_is_taken_once() {
     place.set(Some(at(5)));
     place.set(None);
     assert_eq!(place.take(), None);
+}
+
+/// What a renewal says that was sent at 2000.
+fn renewal() -> Renewal {
+    Renewal::answered(at(2000), 1, TTL)
+}
+
+fn failed() -> Fault {
+    Fault::NoAnswer(TTL)
+}
+
+#[tokio::test]
+async fn nothing_is_sent_before_it_is_due() {
+    let lease = watched();
+    let due = lease.due(at(10_999));
+    assert!(due.renewal.is_none() && lease.state.lock().confirmed);
+    assert_eq!(due.next_at, Some(at(11_000)));
+    // It cannot be sent, and is tried again soon.
+    let next_at = lease.due(at(11_000)).next_at.expect("it is held");
+    assert!(at(11_000) < next_at && next_at <= at(12_000), "{next_at:?}");
+    let over = lease.due(at(30_000));
+    assert!(over.renewal.is_none() && over.next_at.is_none() && lease.is_over());
+}
+
+#[tokio::test]
+async fn late_answers_are_looked_for_at_the_very_time() {
+    let lease = watched();
+    lease.state.lock().look_at = at(5000);
+    assert_eq!(lease.due(at(4999)).next_at, Some(at(5000)));
+    assert_eq!(lease.due(at(5000)).next_at, Some(at(11_000)), "there were none");
+    assert_eq!(lease.state.lock().ends_by, at(31_000), "nothing was put back");
+}
+
+#[tokio::test]
+async fn one_in_doubt_is_renewed_now_and_once_more_behind_what_is_on_its_way() {
+    let lease = watched();
+    assert_eq!(lease.hurry(at(3000)).next_at, Some(at(3000)));
+    assert!(!lease.state.lock().hurried);
+    lease.state.lock().renewing = true;
+    assert_eq!(lease.hurry(at(4000)).next_at, Some(at(30_000)));
+    let due = lease.renewed(&mut renewal(), Err(failed()), at(5000));
+    assert_eq!(due.next_at, Some(at(5000)), "at once");
+    let due = lease.renewed(&mut renewal(), Err(failed()), at(5000));
+    assert!(due.next_at.is_some_and(|next_at| next_at > at(5000)), "only once");
+    lease.retire();
+    assert!(lease.hurry(at(6000)).next_at.is_none());
+}
+
+#[tokio::test]
+async fn a_renewal_that_was_answered_counts_from_its_sending() {
+    let lease = watched();
+    lease.state.lock().renewing = true;
+    let due = lease.renewed(&mut renewal(), Ok(true), at(3000));
+    assert!(due.renewal.is_none());
+    assert_eq!(due.next_at, Some(at(12_000)), "a third of its time later");
+    assert_eq!(lease.remaining(at(3000)), at(32_000).minus(drift(TTL)).since(at(3000)));
+    let state = lease.state.lock();
+    assert!(state.confirmed && !state.renewing && state.news.is_empty());
+    assert_eq!(state.ends_by, at(31_000), "what was asked for was noted when it was sent");
+}
+
+#[tokio::test]
+async fn a_renewal_without_an_answer_changes_nothing_and_is_told() {
+    let lease = watched();
+    lease.state.lock().renewing = true;
+    let due = lease.renewed(&mut renewal(), Err(failed()), at(3000));
+    assert!(due.next_at.is_some_and(|next_at| at(3000) < next_at && next_at <= at(4000)));
+    let state = lease.state.lock();
+    assert_eq!(state.deadline, at(30_000));
+    assert!(!state.confirmed && !state.renewing && state.news.is_empty());
+}
+
+#[tokio::test]
+async fn a_renewal_is_not_taken_in_behind_the_end() {
+    for answer in [Ok(true), Ok(false), Err(failed())] {
+        let lease = watched();
+        lease.retire();
+        let due = lease.renewed(&mut renewal(), answer.clone(), at(3000));
+        assert!(due.next_at.is_none() && lease.loss().is_none(), "released, then {answer:?}");
+        let lease = watched();
+        let due = lease.renewed(&mut renewal(), answer.clone(), at(30_000));
+        assert!(due.next_at.is_none(), "too late, then {answer:?}");
+        assert_eq!(lease.loss(), Some(LossReason::NotRenewed));
+    }
+}
+
+#[tokio::test]
+async fn one_that_the_servers_do_not_have_is_lost() {
+    let how: [fn(&Lease); 3] = [
+        |lease| assert!(lease.renewed(&mut renewal(), Ok(false), at(3000)).next_at.is_none()),
+        |lease| assert!(lease.count_written(&mut renewal(), Ok(false)).is_none()),
+        |lease| {
+            let missing = lease.not_widened(&renewal(), at(3000));
+            assert!(matches!(missing, Missing::Lost(LossReason::Gone)));
+        },
+    ];
+    for learns in how {
+        let lease = watched();
+        lease.state.lock().deadline = lease.clock.now().plus(TTL);
+        learns(&lease);
+        assert_eq!(lease.loss(), Some(LossReason::Gone));
+        // Known already.
+        learns(&lease);
+    }
+}
+
+/// There is no server that could say that no grant to others counts yet.
+#[tokio::test]
+async fn one_that_was_put_back_too_late_is_lost() {
+    let reclaimed = || Renewal { reclaims: true, ..renewal() };
+    let lease = watched();
+    assert!(lease.renewed(&mut reclaimed(), Ok(true), at(3000)).next_at.is_none());
+    assert_eq!(lease.loss(), Some(LossReason::Failover));
+    let lease = watched();
+    let widened = lease.widened(&mut reclaimed(), Terms::of(WATCHED), at(3000));
+    assert_eq!((widened, lease.loss()), (Err(LossReason::Failover), Some(LossReason::Failover)));
+}
+
+#[tokio::test]
+async fn a_count_that_was_written_is_not_written_again() {
+    let lease = watched();
+    assert!(lease.set_count(3).is_none(), "there is nobody to tell");
+    assert!(!lease.state.lock().count_in_flight);
+    lease.state.lock().count_in_flight = true;
+    assert!(lease.count_written(&mut Renewal::answered(at(2000), 3, TTL), Ok(true)).is_none());
+    let written = |lease: &Lease| {
+        let state = lease.state.lock();
+        (state.count, state.count_written, state.count_in_flight)
+    };
+    assert_eq!(written(&lease), (3, 3, false));
+    lease.state.lock().count_in_flight = true;
+    assert!(lease.count_written(&mut renewal(), Err(failed())).is_none());
+    assert_eq!(written(&lease), (3, 3, false));
+}
+
+#[tokio::test]
+async fn only_what_would_end_too_soon_is_widened() {
+    let fixed = |ttl| Terms::of(LeaseTerms::Fixed(ttl));
+    let limited = |max_hold| Terms { max_hold: Some(max_hold), ..Terms::of(WATCHED) };
+    let sends = |lease: &Lease, terms, now| lease.widen(terms, now).0.is_some();
+    let lease = watched();
+    assert!(!sends(&lease, Terms::of(WATCHED), at(3000)) && !sends(&lease, fixed(LONG), at(3000)));
+    assert!(sends(&lease, Terms::of(LeaseTerms::Watched(TTL * 2)), at(3000)));
+    // It is not renewed after 40 000.
+    assert_eq!(lease.limit_from(at(10_000), Some(TTL)), Some(at(11_000)));
+    assert!(sends(&lease, fixed(LONG), at(3000)) && !sends(&lease, fixed(TTL / 2), at(3000)));
+    assert_eq!(lease.widen(limited(TTL), at(5000)).1, None, "that is sooner");
+    assert_eq!(lease.widen(limited(TTL), at(20_000)).1, Some(at(11_000)));
+    assert_eq!(lease.state.lock().renew_until, at(50_000));
+    let (lease, _) = begun(fixed(TTL));
+    assert!(sends(&lease, Terms::of(WATCHED), at(3000)) && sends(&lease, fixed(TTL), at(3000)));
+    assert!(!sends(&lease, fixed(TTL / 2), at(3000)));
+    lease.retire();
+    assert!(!sends(&lease, fixed(LONG), at(3000)));
+    assert!(matches!(lease.lengthen(LONG), Err(Fault::Closed)));
+}
+
+#[tokio::test]
+async fn a_fixed_lease_that_was_widened_is_renewed_from_then_on() {
+    let (lease, _) = begun(Terms::of(LeaseTerms::Fixed(TTL)));
+    let terms = Terms { max_hold: Some(LONG), ..Terms::of(LeaseTerms::Watched(TTL * 2)) };
+    let mut sent = Renewal::answered(at(2000), 1, TTL * 2);
+    assert_eq!(lease.widened(&mut sent, terms, at(3000)), Ok(at(22_000)));
+    let state = lease.state.lock();
+    assert!(state.watched && state.renew_until == at(3000).plus(LONG) && state.ttl == TTL * 2);
+    drop(state);
+    // Shorter terms leave it as it is.
+    let shorter = Terms::of(LeaseTerms::Watched(TTL));
+    let mut sent = Renewal::answered(at(4000), 1, TTL);
+    assert_eq!(lease.widened(&mut sent, shorter, at(5000)), Ok(at(24_000)));
+    assert_eq!(lease.state.lock().renew_until, at(3000).plus(LONG));
+    lease.retire();
+    assert_eq!(lease.widened(&mut renewal(), terms, at(5000)), Err(LossReason::Ended));
+    assert!(matches!(lease.not_widened(&renewal(), at(5000)), Missing::Lost(LossReason::Ended)));
 }

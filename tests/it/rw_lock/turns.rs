@@ -102,6 +102,31 @@ async fn a_writer_of_the_process_that_reads_gives_up_like_any_other() {
 }
 
 #[tokio::test]
+async fn a_reader_behind_a_writer_of_its_process_shares_with_the_readers_of_others() {
+    let server = Server::start().await;
+    let builder = leasehold::Client::builder().nodes([server.url()]).handoff_window(1000 * MS);
+    let [one, other] = [builder.connect().await.expect("connected"), connect(&server).await];
+    let (lock, theirs) = (one.rw_lock("n"), other.rw_lock("n"));
+    let held = theirs.write().await.expect("free");
+    let waits = async |count| {
+        let waiters = async || one.stats().waiters == count;
+        crate::support::eventually(crate::checks::LIMIT, "it waits", waiters).await;
+    };
+    let writer = tokio::spawn(lock.write());
+    waits(1).await;
+    let reader = tokio::spawn(lock.read());
+    waits(2).await;
+    held.unlock().await.expect("held");
+    let writing = soon("its turn", writer).await.expect("no panic").expect("granted");
+    writing.unlock().await.expect("held");
+    let reading = soon("its turn", reader).await.expect("no panic").expect("granted");
+    let shared = theirs.try_read().await.expect("an answer").expect("it is shared");
+    reading.unlock().await.expect("held");
+    shared.unlock().await.expect("held");
+    nothing_left(&server, &one).await;
+}
+
+#[tokio::test]
 async fn tasks_of_a_client_come_in_the_order_of_their_arrival() {
     let (server, [client]) = setup().await;
     let lock = client.rw_lock("n");

@@ -90,10 +90,12 @@ async fn the_verb_for_sharded_channels_is_asked_for_where_it_is_used() {
     let bench = Bench::start().await;
     let without = needed();
     let with = [&without[..], &["spublish".to_owned()]].concat();
+    let deaf: Vec<_> = with.iter().filter(|right| *right != "pubsub|numsub").cloned().collect();
     let cases = [
         (&without, "PUBLISH", "[]"),
         (&without, "SPUBLISH", "[SPUBLISH]"),
         (&with, "SPUBLISH", "[]"),
+        (&deaf, "SPUBLISH", "[PUBSUB]"),
     ];
     for (rights, verb, denied) in cases {
         let rules = rules(rights);

@@ -96,6 +96,7 @@ fn passing(list: &str, binaries: &[&str]) -> Vec<Test> {
         let names = Command::new(binary).arg("--list").output().expect("a test binary");
         let names = String::from_utf8_lossy(&names.stdout).into_owned();
         let names = names.lines().filter_map(|line| line.strip_suffix(": test"));
+        let names = names.filter(|name| !LONG.iter().any(|long| name.starts_with(long)));
         all.extend(names.map(|name| (binary, name.to_owned())));
     }
     let (tests, failed) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
@@ -278,6 +279,8 @@ const AT_A_TIME: usize = 4;
 /// How many of a batch run at a time.
 const THREADS: u32 = 4;
 const MOST_KILLERS: usize = 6;
+/// Those of the simulation that compute for a minute each.
+const LONG: [&str; 2] = ["promises::", "determinism::"];
 /// The number of no mutant.
 const NONE: usize = usize::MAX;
 /// What a test program prints after the name of a test that failed.
