@@ -206,6 +206,8 @@ async fn one_in_doubt_is_renewed_now_and_once_more_behind_what_is_on_its_way() {
 async fn a_renewal_that_was_answered_counts_from_its_sending() {
     let lease = watched();
     lease.state.lock().renewing = true;
+    // What was not waited for is looked at, too.
+    lease.state.lock().look_at = at(5000);
     let due = lease.renewed(&mut renewal(), Ok(true), at(3000));
     assert!(due.renewal.is_none());
     assert_eq!(due.next_at, Some(at(12_000)), "a third of its time later");
@@ -219,10 +221,11 @@ async fn a_renewal_that_was_answered_counts_from_its_sending() {
 async fn a_renewal_without_an_answer_changes_nothing_and_is_told() {
     let lease = watched();
     lease.state.lock().renewing = true;
+    lease.state.lock().look_at = at(9000);
     let due = lease.renewed(&mut renewal(), Err(failed()), at(3000));
     assert!(due.next_at.is_some_and(|next_at| at(3000) < next_at && next_at <= at(4000)));
     let state = lease.state.lock();
-    assert_eq!(state.deadline, at(30_000));
+    assert_eq!((state.deadline, state.look_at), (at(30_000), Timestamp::NEVER));
     assert!(!state.confirmed && !state.renewing && state.news.is_empty());
 }
 
@@ -277,8 +280,14 @@ async fn a_count_that_was_written_is_not_written_again() {
     let lease = watched();
     assert!(lease.set_count(3).is_none(), "there is nobody to tell");
     assert!(!lease.state.lock().count_in_flight);
-    lease.state.lock().count_in_flight = true;
+    let mut state = lease.state.lock();
+    (state.count_in_flight, state.look_at) = (true, at(5000));
+    state.news.push(News::PutBack { node: "nowhere".into() });
+    drop(state);
     assert!(lease.count_written(&mut Renewal::answered(at(2000), 3, TTL), Ok(true)).is_none());
+    let state = lease.state.lock();
+    assert!(state.look_at == Timestamp::NEVER && state.news.is_empty());
+    drop(state);
     let written = |lease: &Lease| {
         let state = lease.state.lock();
         (state.count, state.count_written, state.count_in_flight)

@@ -1,6 +1,11 @@
 //! Writes the mutants into a copy of the source, and a list of them.
 
-use std::{collections::BTreeSet, fs, path::Path, process::ExitCode};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    process::ExitCode,
+};
 
 use crate::{lua, operators::Operators};
 
@@ -42,6 +47,7 @@ pub fn plant(root: &str, list: &str, skipped: &str, files: &[&str]) -> ExitCode 
             fs::write(&path, prettyplease::unparse(&syntax)).expect("the file can be written");
         }
     }
+    number_the_alike(&mut mutants);
     let library = Path::new(root).join("src/lib.rs");
     let source = fs::read_to_string(&library).expect("src/lib.rs");
     let switch = SWITCH.replace("COUNT", &(mutants.len() + 1).to_string());
@@ -51,6 +57,18 @@ pub fn plant(root: &str, list: &str, skipped: &str, files: &[&str]) -> ExitCode 
     fs::write(list, lines.collect::<String>()).expect("the list can be written");
     println!("{} mutants in {} files", mutants.len(), files.len());
     ExitCode::SUCCESS
+}
+
+/// So that each can be named: the second of those with the same text becomes `text #2`.
+fn number_the_alike(mutants: &mut [String]) {
+    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    for text in mutants {
+        let times = times.entry(text.clone()).or_default();
+        *times += 1;
+        if *times > 1 {
+            *text += &format!(" #{times}");
+        }
+    }
 }
 
 const SWITCH: &str = r#"
