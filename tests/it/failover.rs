@@ -167,8 +167,10 @@ async fn a_restart_without_data_takes_no_lock_away() {
     let watched = lock.lock().await.expect("free");
     let fixed = client.mutex("fixed").with_lease(GRACE).lock().await.expect("free");
     let nested = lock.lock().await.expect("its own");
-    // So that the fixed lease is no longer what it was.
+    // So that there is less left of both than when they were taken.
     tokio::time::sleep(300 * MS).await;
+    let killed_at = Instant::now();
+    let fixed_until = killed_at + fixed.remaining();
     server.kill();
     server.restart().await;
     let both_back = async || client.stats().reclaimed == 2;
@@ -177,14 +179,19 @@ async fn a_restart_without_data_takes_no_lock_away() {
         assert!(guard.is_held());
         assert!(is_on(guard, &server).await);
     }
-    let rest = fixed.remaining();
+    let put_back_until = [&watched, &fixed].map(|guard| Instant::now() + guard.remaining());
+    assert!(put_back_until[0] > killed_at + TTL - 100 * MS, "a renewal, too");
+    assert!(put_back_until[1] < fixed_until + 100 * MS, "no longer than it would have lasted");
     assert_eq!(
         server.command(&["HVALS", "watched"]).await,
         Value::Array(vec![Value::BulkString(b"2".into())])
     );
     let left = server.command(&["PTTL", "fixed"]).await;
-    let most = (rest + 100 * MS).as_millis() as i64;
-    assert!(matches!(left, Value::Int(ms) if ms <= most), "{left:?} of {rest:?}");
+    let rest = fixed.remaining();
+    assert!(
+        matches!(left, Value::Int(ms) if ms >= rest.as_millis() as i64),
+        "{left:?} of {rest:?}"
+    );
     soon("its lease ends", fixed.lost()).await;
     assert_eq!(fixed.lost().await, LossReason::Ended);
     drop((nested, fixed));
@@ -311,6 +318,19 @@ async fn without_a_grace_a_lost_lock_is_told_at_once() {
     let again = holder.mutex("n").try_lock().await.expect("its grants count").expect("free");
     again.unlock().await.expect("held");
     assert_eq!(pair.replica.command(&["GET", "leasehold_mark"]).await, mark, "it leaves none");
+}
+
+#[tokio::test]
+async fn an_unlock_that_finds_nothing_on_the_new_master_says_why() {
+    let pair = Pair::start().await;
+    let holder = connected(pair.builder().restart_quarantine(Duration::ZERO)).await;
+    pair.cut_replication().await;
+    let guard = holder.mutex("n").lock().await.expect("free");
+    pair.promote().await;
+    let unlocking = tokio::spawn(guard.unlock());
+    pair.switch();
+    let error = soon("it is answered", unlocking).await.expect("no panic").expect_err("lost");
+    assert!(matches!(error, Error::Lost { reason: LossReason::Failover, .. }), "{error:?}");
 }
 
 /// What somebody removed stays removed, before a promotion and in the grace after it.

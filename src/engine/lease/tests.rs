@@ -1,5 +1,7 @@
 //! Leases, without their servers.
 
+use std::sync::atomic::Ordering;
+
 use tokio::runtime::Handle;
 
 use super::*;
@@ -204,7 +206,7 @@ async fn one_in_doubt_is_renewed_now_and_once_more_behind_what_is_on_its_way() {
 
 #[tokio::test]
 async fn a_renewal_that_was_answered_counts_from_its_sending() {
-    let lease = watched();
+    let (lease, events) = begun(Terms::of(WATCHED));
     lease.state.lock().renewing = true;
     // What was not waited for is looked at, too.
     lease.state.lock().look_at = at(5000);
@@ -215,6 +217,7 @@ async fn a_renewal_that_was_answered_counts_from_its_sending() {
     let state = lease.state.lock();
     assert!(state.confirmed && !state.renewing && state.news.is_empty());
     assert_eq!(state.ends_by, at(31_000), "what was asked for was noted when it was sent");
+    assert_eq!(events.locks_reclaimed.load(Ordering::Relaxed), 0, "it was never missing");
 }
 
 #[tokio::test]
