@@ -123,7 +123,7 @@ fn a_waiter_that_leaves_lets_the_next_one_in() {
 #[test]
 fn short_waits_on_a_busy_lock_of_a_healthy_server_never_end_as_unavailable() {
     for seed in 9..19 {
-        let mut scene = Scene::set(9, 1);
+        let mut scene = Scene::set(seed, 1);
         let ends_at = scene.world.now + 20_000;
         let (tell, mut outcomes) = tokio::sync::mpsc::unbounded_channel();
         for n in 0..12 {
