@@ -220,7 +220,7 @@ fn amount(part: &Part) -> String {
             format!("{caught} of {} caught", planted.len())
         }
         "mutants" => format!(
-            "{} mutations in {} files: {} caught, {} not, of which {} are explained",
+            "{} mutations in {} files: {} caught, {} not, of which {} are explained; a run goes on where the last one ended",
             number("planted"),
             sum["files"],
             number("killed"),
