@@ -180,7 +180,7 @@ async fn a_restart_without_data_takes_no_lock_away() {
         assert!(is_on(guard, &server).await);
     }
     let put_back_until = [&watched, &fixed].map(|guard| Instant::now() + guard.remaining());
-    assert!(put_back_until[0] > killed_at + TTL - 100 * MS, "a renewal, too");
+    assert!(put_back_until[0] > killed_at + TTL - 100 * MS, "as long as after any renewal");
     assert!(put_back_until[1] < fixed_until + 100 * MS, "no longer than it would have lasted");
     assert_eq!(
         server.command(&["HVALS", "watched"]).await,
@@ -188,10 +188,8 @@ async fn a_restart_without_data_takes_no_lock_away() {
     );
     let left = server.command(&["PTTL", "fixed"]).await;
     let rest = fixed.remaining();
-    assert!(
-        matches!(left, Value::Int(ms) if ms >= rest.as_millis() as i64),
-        "{left:?} of {rest:?}"
-    );
+    let within = rest.as_millis() as i64..GRACE.as_millis() as i64;
+    assert!(matches!(left, Value::Int(ms) if within.contains(&ms)), "{left:?} of {rest:?}");
     soon("its lease ends", fixed.lost()).await;
     assert_eq!(fixed.lost().await, LossReason::Ended);
     drop((nested, fixed));

@@ -230,12 +230,15 @@ async fn a_forced_unlock_takes_the_lock_from_its_holder_by_a_fair_handle() {
 async fn a_hold_ends_before_another_task_of_its_process_is_granted_the_lock() {
     let (server, [one, other]) = setup().await;
     make_heard(&server, &[&one]).await;
+    let lock = other.mutex("n");
     for first in [one.mutex("n"), one.fair_mutex("n")] {
         let held = first.lock().await.expect("free");
         let waiting = tokio::spawn(one.fair_mutex("n").lock());
-        let queued = async || other.mutex("n").status().await.expect("an answer").waiting.len();
-        eventually(LIMIT, "it queues", async || queued().await == 1).await;
-        assert!(other.mutex("n").force_unlock().await.expect("an answer"));
+        eventually(LIMIT, "it is in the queue", async || {
+            lock.status().await.is_ok_and(|status| status.waiting.len() == 1)
+        })
+        .await;
+        assert!(lock.force_unlock().await.expect("an answer"));
         let next = soon("it is granted", waiting).await.expect("no panic").expect("its turn");
         assert!(!held.is_held() && next.is_held(), "held twice");
         assert_eq!(soon("it is told", held.lost()).await, LossReason::Gone);

@@ -264,6 +264,7 @@ const MEMORY: Duration = Duration::from_secs(1);
 mod tests {
     use super::*;
     use crate::engine::kind::InQueue;
+    use crate::engine::lease::tests::watched;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -364,13 +365,14 @@ mod tests {
 
     #[tokio::test]
     async fn each_release_has_a_number_of_its_own_and_its_lease_is_remembered() {
-        let lease = Arc::new(crate::engine::lease::tests::watched());
+        let lease = Arc::new(watched());
         let mut state = State { arrivals: 4, ..State::default() };
         for number in [5, 6] {
             let release = state.release(&lease, at(MS));
-            assert_eq!((release.number, state.arrivals), (number, number));
-            let latest = matches!(state.last_release, LastRelease::Pending { number: latest } if latest == number);
-            assert!(latest, "it is waited for");
+            let LastRelease::Pending { number: latest } = state.last_release else {
+                panic!("it is waited for")
+            };
+            assert_eq!((release.number, state.arrivals, latest), (number, number, number));
         }
         let last = state.last.expect("it was given back");
         assert_eq!((last.as_refusal().holder, last.at), (Holder::new("a:1"), at(MS)));
