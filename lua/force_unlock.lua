@@ -1,7 +1,7 @@
 -- Frees the lock whoever holds it, or only if the given lease does, and gives it to the first in the queue, or tells
--- those who wait. While a cluster moves the slot, it gets the name alone.
+-- those who wait. If the holder led an election, what it said is deleted, and those who observe are told. While a cluster moves the slot, it gets the name alone.
 -- KEYS: 1 name, 2 token (fencing counter; optional), 3 queue (optional)
--- ARGV: 1 id, 2 publish verb, 3 channel of the lock, 4 age_us (only if this lease has held it for so long; empty: whoever holds it), 5 retention_ms of the counter (0: for ever)
+-- ARGV: 1 id, 2 publish verb, 3 channel of the lock, 4 age_us (only if this lease has held it for so long; empty: whoever holds it), 5 retention_ms of the counter (0: for ever), 6 leader (optional: the key of what the leader of an election says), 7 channel of the leader
 -- Returns 1, or 0 when there was nothing to free.
 if redis.call('HEXISTS', KEYS[1], 'mode') == 1 then
   return redis.error_reply('WRONGTYPE the key is a lock of another kind')
@@ -25,8 +25,13 @@ elseif redis.call('HLEN', KEYS[1]) == 0 then
   return 0
 end
 redis.call('DEL', KEYS[1])
+if ARGV[6] and redis.pcall('DEL', ARGV[6]) == 1 then
+  redis.pcall(ARGV[2], ARGV[7], '0')
+end
 local pump = queue()
-if not (KEYS[3] and pump()) then
+-- While a cluster moves the slot, it refuses to make anew what is gone: then it goes to nobody, and the queue stays as it is.
+local is_waited_for = KEYS[3] and redis.pcall('EXISTS', KEYS[1]) == 0
+if not (is_waited_for and pump()) then
   redis.pcall(ARGV[2], ARGV[3], '0')
 end
 return 1

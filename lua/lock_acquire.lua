@@ -7,7 +7,7 @@ if redis.call('EXISTS', KEYS[1], KEYS[3] or KEYS[1]) == 0 then
   return {1, (take(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6]))}
 end
 
-local pump, tell_head, leave, waiters = queue()
+local pump, tell_head, leave, waiters, _, head = queue()
 local entry = KEYS[3] and ARGV[8] ~= '' and ARGV[8]
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
   local last = redis.call('GET', KEYS[2])
@@ -42,17 +42,25 @@ local pttl = redis.call('PTTL', KEYS[1])
 local holder = redis.call('HRANDFIELD', KEYS[1])
 local subscribers = redis.call('PUBSUB', ARGV[10] or 'NUMSUB', ARGV[7])[2]
 if pttl == -2 then
-  -- It is free for a moment, so that Redisson's waiters on the channel can take it. A newcomer must not end that moment.
-  if was_queued or subscribers == 0 then
-    local first = pump(entry)
+  -- It is free for a moment, so that Redisson's waiters on the channel can take it. A newcomer must not end that moment,
+  -- unless the one who was told of it is gone, and nobody else waits.
+  local first = not was_queued and subscribers > 0 and head(entry)
+  if first and first ~= entry then
+    if passed > 0 then
+      tell_head()
+    end
+    pttl, holder = 0, string.match(first, '[^ ]+$')
+  else
+    first = pump(entry)
     if not first or first == entry then
+      if entry and not first then
+        redis.call('ZREM', KEYS[3], entry)
+      end
       local last = take(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6])
       tell_head(ARGV[1], ARGV[3])
       return {1, last}
     end
     pttl, holder = redis.call('PTTL', KEYS[1]), redis.call('HRANDFIELD', KEYS[1])
-  else
-    pttl, holder = 0, string.match(waiters(1)[1], '[^ ]+$')
   end
 end
 local refusal = {0, pttl, holder, subscribers}

@@ -1,15 +1,24 @@
 -- Frees the lock if this lease holds it, and gives it to the first in the queue, or tells those who wait. A lease that
--- waits in the queue leaves it. With keep_ms the lock stays locked for that long at most, and ends by itself.
+-- waits in the queue leaves it. With keep_ms the lock stays locked for that long at most, and ends by itself. Of an
+-- election, what the leader said is deleted, and those who observe are told.
 -- KEYS: 1 name, 2 token (fencing counter), 3 queue (optional)
--- ARGV: 1 id, 2 publish verb, 3 channel of the lock, 4 keep_ms (0: none; never lengthens what the lock has), 5 retention_ms of the counter (0: for ever), 6 entry (optional: it has queued), 7 granted (optional: 1, this lease was granted by message)
+-- ARGV: 1 id, 2 publish verb, 3 channel of the lock, 4 keep_ms (0: none; never lengthens what the lock has), 5 retention_ms of the counter (0: for ever), 6 entry (optional: it has queued), 7 granted (optional: 1, this lease was granted by message), 8 leader (optional: the key of what the leader says), 9 channel of the leader
 -- Returns {1, receivers of the message on the channel}, or {0, 0} when the lease does not hold the lock. A third number says how many in the queue were gone and passed over, if any were.
-local entry = KEYS[3] and ARGV[6]
+local entry = KEYS[3] and ARGV[6] ~= '' and ARGV[6]
 local keeps = ARGV[4] ~= '0'
 local held
 if keeps then
   held = redis.pcall('HEXISTS', KEYS[1], ARGV[1])
 else
   held = redis.pcall('HDEL', KEYS[1], ARGV[1])
+end
+if ARGV[8] then
+  -- What another leader said stays. If this fails, those who observe find out by themselves.
+  local said = redis.pcall('GET', ARGV[8])
+  if type(said) == 'string' and string.match(said, '^%S+') == ARGV[1] then
+    redis.pcall('DEL', ARGV[8])
+    redis.pcall(ARGV[2], ARGV[9], '0')
+  end
 end
 -- The name counts twice: one is the queue alone. While a cluster moves the slot, it refuses to look for what is gone.
 local left = held == 1 and not keeps and redis.pcall('EXISTS', KEYS[1], KEYS[1], KEYS[3] or KEYS[1])

@@ -2,7 +2,7 @@
 -- and takes nothing new. Otherwise it queues, if it has an entry; it does so once, however often it is sent.
 -- KEYS: 1 name, 2 holders, 3 queue
 -- ARGV: 1 id, 2 weight (how many permits), 3 ttl_ms, 4 publish verb, 5 channel of the semaphore, 6 initial (how many permits there are if the semaphore does not exist; empty: it is not made), 7 entry (empty: does not queue), 8 show (how many of those who wait are listed), 9 count (NUMSUB, or SHARDNUMSUB if the channel is a sharded one)
--- Returns {1, weight} when they are held, or {0, ms until the first permit ends (-1: none does), a holder, subscribers of the channel, place (-1: not queued, 0: the first), server_us, list of those who wait, permits left}.
+-- Returns {1, weight} when they are held, or {0, ms until the first permit ends (-1: none does), a holder, subscribers of the channel, place (-1: not queued, 0: the first), server_us, list of those who wait, permits left (empty: the semaphore does not exist)}.
 local id, weight, ttl_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local initial, entry = tonumber(ARGV[6]), ARGV[7] ~= '' and ARGV[7]
 
@@ -14,7 +14,7 @@ if had == weight then
     return written
   end
   if entry and redis.call('ZREM', KEYS[3], entry) == 1 and serve() then
-    tell_first()
+    tell_first(initial)
   end
   return {1, weight}
 end
@@ -37,20 +37,27 @@ local subscribers = redis.call('PUBSUB', ARGV[9], ARGV[5])[2]
 local was_queued = entry and redis.call('ZRANK', KEYS[3], entry)
 local first, moved = redis.call('ZRANGE', KEYS[3], 0, 0)[1], false
 -- Permits may be left for a moment, so that Redisson's waiters on the channel can take them. A newcomer must not end that
--- moment.
-if first and first ~= entry and (was_queued or subscribers == 0) then
-  first, moved = serve(entry)
+-- moment, unless the one who was told of it is gone, and nobody else waits.
+if first and first ~= entry then
+  if was_queued or subscribers == 0 then
+    first, moved = serve(entry)
+  else
+    first = head(entry)
+    if first and passed > 0 then
+      tell_head(nil, -2)
+    end
+  end
 end
 if (not first or first == entry) and left and left >= weight then
-  if first then
+  if was_queued then
     redis.call('ZREM', KEYS[3], entry)
   end
   local failed = give(id, weight, ttl_ms)
   if failed then
     return failed
   end
-  if first and serve() then
-    tell_first()
+  if was_queued and serve() then
+    tell_first(initial)
   end
   announce()
   return {1, weight}
@@ -65,9 +72,9 @@ if entry then
   redis.call('PEXPIRE', KEYS[3], 60000)
 end
 if moved and first and first ~= entry then
-  tell_first()
+  tell_first(initial)
 end
 announce()
 local name, pttl = holder(initial)
 local place = entry and redis.call('ZRANK', KEYS[3], entry) or -1
-return {0, pttl, name, subscribers, place, now_us, waiters(tonumber(ARGV[8])), left or 0}
+return {0, pttl, name, subscribers, place, now_us, waiters(tonumber(ARGV[8])), left or ''}

@@ -13,7 +13,8 @@
 
 local text = redis.call('GET', KEYS[1])
 -- nil: the semaphore does not exist.
-local left = text and tonumber(text) or nil
+-- Lua also reads numbers with a point or in other bases, which are no count of permits.
+local left = text and #text < 16 and string.match(text, '^%-?%d+$') and tonumber(text) or nil
 if text and not left then
   return redis.error_reply('WRONGTYPE the key holds no number of permits')
 end
@@ -21,7 +22,7 @@ local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 -- Permits end in whole milliseconds: not before that time has come, and they are taken up to the next one.
 local now_ms, next_ms = math.floor(now_us / 1000), math.ceil(now_us / 1000)
-local _, tell_head, _, waiters, waiter = queue()
+local _, tell_head, _, waiters, waiter, head = queue()
 
 -- Writes how many are left.
 local function put(number)
@@ -123,35 +124,36 @@ end
 
 -- Returns a holder, and for how many ms (-1: for ever) the permit still lasts that ends first. Holders of another library
 -- are named first: of their releases only the channel tells. `unknown` is one, too: it has permits that are not in the set,
--- if fewer than `initial` are accounted for, or there is none.
+-- if fewer than `initial` are accounted for, or there is none. The third value is true of a holder of another library.
 local function holder(initial)
   local first = redis.call('ZRANGE', KEYS[2], 0, 99, 'WITHSCORES')
   local ends_ms = tonumber(first[2])
   -- That number means never in Redisson.
   local pttl = ends_ms and ends_ms < 922337203685477 and math.max(ends_ms - next_ms, 0) or -1
   if not ends_ms or initial and left and left + out() < initial then
-    return 'unknown', pttl
+    return 'unknown', pttl, true
   end
   for at = 1, #first, 2 do
     local name, is_ours = holder_of(first[at])
     if not is_ours then
-      return name, pttl
+      return name, pttl, true
     end
   end
-  return holder_of(first[1]), pttl
+  return (holder_of(first[1])), pttl
 end
 
 -- Tells the first in the queue that it is the first, and how long to wait at most before it asks.
-local function tell_first()
-  local name, pttl = holder()
+local function tell_first(initial)
+  local name, pttl = holder(initial)
   tell_head(name, pttl)
 end
 
 -- Gives permits to the first in the queue, as long as there are enough for it, and passes over those that are gone. It ends
--- at `mine`, to which it gives nothing. Returns the first that is in the queue then, and whether another one was before.
+-- at `mine`, to which it gives nothing. Returns the first that is in the queue then, nil if nobody is left, and whether
+-- another one was the first before.
 local function serve(mine)
   local moved = false
-  while true do
+  while passed < most do
     local entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
     if not entry or entry == mine then
       return entry, moved
@@ -178,4 +180,5 @@ local function serve(mine)
       end
     end
   end
+  return nil, moved
 end

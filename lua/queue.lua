@@ -43,8 +43,10 @@ local function take(id, count, ttl_ms, block, grain_us)
   return last, now
 end
 
--- How many entries were taken out of the queue because their clients are gone.
-local passed = 0
+-- How many entries were taken out of the queue because their clients are gone, and how many a run takes out at most: it
+-- keeps the server from all others. Where more are gone, those who ask next take out the rest, and need not wait for
+-- who is behind it: each ask takes the lock if it finds nobody who lives.
+local passed, most = 0, 500
 
 -- Returns the functions of the queue. Most runs need none of them.
 local function queue()
@@ -62,34 +64,43 @@ local function queue()
     return mailbox, id, tonumber(ttl_ms), tonumber(block)
   end
 
-  -- Tells the first in the queue that it is the first, and passes over those that are gone. The caller may say who
-  -- holds the lock, and for how long still.
-  local function tell_head(holder, pttl)
-    while true do
+  -- Returns the first in the queue that is not gone, with its mailbox and id, and passes over those that are. `mine` is
+  -- not. Nothing if nobody is left.
+  local function head(mine)
+    while passed < most do
       local entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
-      if not entry then
-        return
+      if not entry or entry == mine then
+        return entry
       end
       local mailbox, id = waiter(entry)
       if mailbox then
-        pttl = pttl or redis.call('PTTL', KEYS[1])
-        local message = string.format('free %s', id)
-        if pttl ~= -2 then
-          holder = holder or redis.call('HRANDFIELD', KEYS[1])
-          message = string.format('next %s %d %s', id, pttl, holder)
-        end
-        redis.pcall('PUBLISH', mailbox, message)
-        return
+        return entry, mailbox, id
       end
       redis.call('ZREM', KEYS[3], entry)
       passed = passed + 1
     end
   end
 
+  -- Tells the first in the queue that it is the first, and passes over those that are gone. The caller may say who
+  -- holds the lock, and for how long still.
+  local function tell_head(holder, pttl)
+    local _, mailbox, id = head()
+    if not mailbox then
+      return
+    end
+    pttl = pttl or redis.call('PTTL', KEYS[1])
+    local message = string.format('free %s', id)
+    if pttl ~= -2 then
+      holder = holder or redis.call('HRANDFIELD', KEYS[1])
+      message = string.format('next %s %d %s', id, pttl, holder)
+    end
+    redis.pcall('PUBLISH', mailbox, message)
+  end
+
   -- Grants a free lock to the first in the queue, and passes over those that are gone. Returns the entry that is out of
-  -- the queue for it: `mine`, to which it grants nothing, or the one that holds the lock now; nil if the queue is empty.
+  -- the queue for it: `mine`, to which it grants nothing, or the one that holds the lock now; nil if nobody is left.
   local function pump(mine)
-    while true do
+    while passed < most do
       local entry = redis.call('ZPOPMIN', KEYS[3])[1]
       if not entry or entry == mine then
         return entry
@@ -130,6 +141,6 @@ local function queue()
     return show > 0 and redis.call('ZRANGE', KEYS[3], 0, show - 1, 'WITHSCORES') or {}
   end
 
-  return pump, tell_head, leave, waiters, waiter
+  return pump, tell_head, leave, waiters, waiter, head
 end
 

@@ -5,10 +5,13 @@
 -- ARGV: 5 retention_ms of the counter (0: for ever)
 -- Returns nothing.
 --
--- A reader has an end of its own, which is that of a key beside the lock (Redisson has one for each level of a reader). A
--- reader without it is gone, whatever the hash says. Entries, mailboxes and messages are those of queue.lua; the entry of a
--- reader has block 0, since readers take no tokens: they have that of the last writer. A grant to a writer ends with one more
--- number, the last token before its block, unless there was none.
+-- A reader of ours has an end of its own, which is that of a key beside the lock. Without it the reader is gone, whatever the
+-- hash says. Redisson has such a key for each level of a reader, but some versions renew the hash and not these keys. So a
+-- reader of another library reads for as long as the hash has its field.
+--
+-- Entries, mailboxes and messages are those of queue.lua; the entry of a reader has block 0, since readers take no tokens: they
+-- have that of the last writer. A grant to a writer ends with one more number, the last token before its block, unless there
+-- was none.
 
 -- The key that ends with a reader.
 local function end_key(id, level)
@@ -38,50 +41,89 @@ local function must_be_gone(key)
   redis.call('EXISTS', KEYS[1], key)
 end
 
--- Returns a reader whose end has not come, and for how long it reads still; nil if there is none. With `foreign` it returns
--- one of another library if there is any: those have to be listened to; else the one that other servers name, too.
-local function live_reader(foreign)
-  local fields = redis.call('HRANDFIELD', KEYS[1], 100000, 'WITHVALUES')
-  local id, left, missing
-  for i = 1, #fields, 2 do
-    local field, count = fields[i], tonumber(fields[i + 1])
-    if count and string.sub(field, -6) ~= ':write' then
-      for level = count, math.max(1, count - 99), -1 do
-        local key = end_key(field, level)
-        local pttl = redis.call('PTTL', key)
-        if pttl ~= -2 then
-          if not foreign or is_foreign(field) then
-            return field, pttl
-          end
-          if not id or field < id then
-            id, left = field, pttl
-          end
-          break
-        end
-        missing = key
-      end
-    end
+-- Returns for how long a reader that is in the hash reads still; nil if it is gone.
+local function reads_for(id)
+  if is_foreign(id) then
+    return redis.call('PTTL', KEYS[1])
   end
-  if missing and not id then
-    must_be_gone(missing)
-  end
-  return id, left
+  local pttl = redis.call('PTTL', end_key(id, 1))
+  return pttl ~= -2 and pttl or nil
 end
 
--- Returns how the lock is held: 'read', 'write', or false. What readers left that are gone is deleted.
+-- Returns the ids of the readers in the hash, or of some, if there are more than `count`. With them it returns whether these
+-- are all.
+local function readers(count)
+  local fields = redis.call('HRANDFIELD', KEYS[1], count, 'WITHVALUES')
+  local ids = {}
+  for i = 1, #fields, 2 do
+    if tonumber(fields[i + 1]) and string.sub(fields[i], -6) ~= ':write' then
+      ids[#ids + 1] = fields[i]
+    end
+  end
+  return ids, #fields < 2 * count
+end
+
+-- Returns a reader that is not gone, and for how long it reads still; nil if there is none. It looks at few of many, so it may
+-- name one of ours where another library has readers, too: then that one tells who waits when it leaves, or they ask at its
+-- end. Where it meets only readers that are gone, it deletes them: nobody has to pass over them twice.
+local function live_reader()
+  local count = 3
+  while true do
+    local ids, are_all = readers(count)
+    for _, id in ipairs(ids) do
+      local pttl = reads_for(id)
+      if pttl then
+        return id, pttl
+      end
+    end
+    if ids[1] then
+      must_be_gone(end_key(ids[1], 1))
+    end
+    for _, id in ipairs(ids) do
+      redis.call('HDEL', KEYS[1], id)
+    end
+    if are_all then
+      return nil
+    end
+    -- More each time: what is no reader stays, and must not be all that is met.
+    count = 2 * count
+  end
+end
+
+-- Returns the one of the readers that are not gone that other servers name, too, and for how long it reads still.
+local function first_reader()
+  local first, left
+  for _, id in ipairs((readers(100000))) do
+    local pttl = (not first or id < first) and reads_for(id)
+    if pttl then
+      first, left = id, pttl
+    end
+  end
+  return first, left
+end
+
+-- Returns how the lock is held: 'read', 'write', or false. What readers left that are gone is deleted. With 'read' it returns
+-- one who reads, and for how long still.
 local function mode_now()
   local mode = redis.call('HGET', KEYS[1], 'mode')
-  if mode == 'read' and not live_reader() then
+  if mode ~= 'read' then
+    return mode
+  end
+  local id, pttl = live_reader()
+  if not id then
     redis.call('DEL', KEYS[1])
     return false
   end
-  return mode
+  return mode, id, pttl
 end
 
 -- Returns who holds the lock, or one of those who read, and for how long still.
 local function holder(mode)
   if mode == 'read' then
-    return live_reader(true)
+    if KEYS[3] then
+      return live_reader()
+    end
+    return first_reader()
   end
   for _, field in ipairs(redis.call('HRANDFIELD', KEYS[1], 100000)) do
     local id = string.match(field, '^(.*):write$')
@@ -137,8 +179,9 @@ local function take(id, reads, count, ttl_ms, block, grain_us)
   return last, now, before
 end
 
--- How many entries were taken out of the queue because their clients are gone.
-local passed = 0
+-- How many entries were taken out of the queue because their clients are gone, and how many a run takes out at most: as in
+-- queue.lua, those who ask next take out the rest, and need not wait for who is behind it.
+local passed, most = 0, 500
 
 -- Who waits behind an entry: mailbox, id, ttl_ms, block. There is no mailbox if nobody hears it: the client is gone.
 local function waiter(entry)
@@ -155,10 +198,10 @@ end
 -- Lets in as many of those who wait as the lock has room for, in their order: the first writer, or all readers before it.
 -- Passes over those that are gone. Then it tells the first of those that go on waiting, if it has changed; with `tells`,
 -- in any case. `mine` is taken out in its turn, but granted nothing. Returns the first entry that it did not grant, `mine`
--- included, and how the lock is held now; no entry if nobody waits any more.
+-- included, and how the lock is held now; no entry if nobody is left.
 local function pump(mine, tells)
   local mode
-  while true do
+  while passed < most do
     local entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
     if not entry then
       return nil, mode
@@ -203,6 +246,27 @@ local function pump(mine, tells)
         mode = nil
       end
     end
+  end
+  return nil, mode
+end
+
+-- Returns the first in the queue that is not gone, and passes over those that are. `mine` is not. One that becomes the first
+-- by that is told that the lock is free. Nothing if nobody is left.
+local function first_there(mine)
+  while passed < most do
+    local entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+    if not entry or entry == mine then
+      return entry
+    end
+    local mailbox, id = waiter(entry)
+    if mailbox then
+      if passed > 0 then
+        redis.pcall('PUBLISH', mailbox, table.concat({'free', id}, ' '))
+      end
+      return entry
+    end
+    redis.call('ZREM', KEYS[3], entry)
+    passed = passed + 1
   end
 end
 

@@ -8,7 +8,7 @@
 local reads = ARGV[11] == 'read'
 local field = field_of(ARGV[1], reads)
 local entry = KEYS[3] and ARGV[8] ~= '' and ARGV[8]
-local mode = mode_now()
+local mode, reader, reads_for_ms = mode_now()
 local wrong = wrong_kind(mode)
 if wrong then
   return wrong
@@ -74,8 +74,13 @@ if not KEYS[3] and ARGV[8] ~= '' then
   redis.pcall('SET', next_key(), ARGV[1], 'PX', 5000)
 end
 local subscribers = redis.call('PUBSUB', ARGV[10], ARGV[7])[2]
--- It may be free for a moment, so that Redisson's waiters on the channel can take it. A newcomer must not end that moment.
-local is_open = not mode and not was_queued and subscribers > 0
+-- It may be free for a moment, so that Redisson's waiters on the channel can take it. A newcomer must not end that moment,
+-- unless the one who was told of it is gone, and nobody else waits.
+local is_open = KEYS[3] and not mode and not was_queued and subscribers > 0
+if is_open then
+  local first = first_there(entry)
+  is_open = first and first ~= entry
+end
 if KEYS[3] and fits and not is_open and not ARGV[13] then
   local first, after = pump(entry)
   if after == nil then
@@ -84,6 +89,9 @@ if KEYS[3] and fits and not is_open and not ARGV[13] then
   mode = after
   if (entry and first == entry and redis.call('ZRANK', KEYS[3], entry) == false)
     or (not first and (not mode or (reads and mode == 'read'))) then
+    if entry and not first then
+      redis.call('ZREM', KEYS[3], entry)
+    end
     local taken = granted(take(ARGV[1], reads, ARGV[2], ARGV[3], ARGV[4], ARGV[6]))
     pump(nil, true)
     return taken
@@ -94,6 +102,8 @@ local by, pttl
 local head = KEYS[3] and waiters(1)[1]
 if reserved and fits then
   by, pttl = reserved, redis.call('PTTL', next_key())
+elseif reader and KEYS[3] and not (reads and head) then
+  by, pttl = reader, reads_for_ms
 elseif mode and not (reads and mode == 'read' and head) then
   by, pttl = holder(mode)
 else

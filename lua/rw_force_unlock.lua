@@ -3,6 +3,13 @@
 -- KEYS: 1 name (hash), 2 token (fencing counter), 3 queue (optional)
 -- ARGV: 1 id, 2 publish verb, 3 channel of the lock, 4 age_us (only if this lease has held it for so long; empty: whoever holds it), 5 retention_ms of the counter (0: for ever)
 -- Returns 1, or 0 when there was nothing to free.
+local function delete_ends(id, levels)
+  for level = 1, math.min(tonumber(levels) or 0, 100) do
+    -- While a cluster moves the slot, it may be elsewhere. Without the field it counts for nothing.
+    redis.pcall('DEL', end_key(id, level))
+  end
+end
+
 local mode = mode_now()
 local wrong = wrong_kind(mode)
 if wrong then
@@ -13,16 +20,18 @@ if not mode then
 end
 if ARGV[4] ~= '' then
   if mode == 'read' then
-    if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 or redis.call('DEL', end_key(ARGV[1], 1)) == 0 then
+    local levels = redis.call('HGET', KEYS[1], ARGV[1])
+    if not tonumber(levels) or not reads_for(ARGV[1]) then
       return 0
     end
+    delete_ends(ARGV[1], levels)
     redis.call('HDEL', KEYS[1], ARGV[1])
     local is_waited_for = KEYS[3] and redis.call('EXISTS', KEYS[3]) == 1
-    local other = live_reader(is_waited_for)
-    if other then
-      if is_waited_for and is_foreign(other) then
-        -- As in rw_release.lua: from now on, the first in the queue has to listen to Redisson's readers.
-        pump(nil, true)
+    -- As in rw_release.lua, also what follows.
+    local is_known, other = pcall(live_reader)
+    if not is_known or other then
+      if is_known and is_waited_for and is_foreign(other) then
+        pcall(pump, nil, true)
       end
       return 1
     end
@@ -42,12 +51,10 @@ if ARGV[4] ~= '' then
 end
 local fields = redis.call('HRANDFIELD', KEYS[1], 100000, 'WITHVALUES')
 for i = 1, #fields, 2 do
-  for level = 1, math.min(tonumber(fields[i + 1]) or 0, 100) do
-    redis.call('DEL', end_key(fields[i], level))
-  end
+  delete_ends(fields[i], fields[i + 1])
 end
 redis.call('DEL', KEYS[1])
-local after = KEYS[3] and select(2, pump(nil, true))
+local after = KEYS[3] and redis.pcall('EXISTS', KEYS[1]) == 0 and select(2, pump(nil, true))
 if after ~= 'write' then
   redis.pcall(ARGV[2], ARGV[3], '1')
 end

@@ -31,7 +31,7 @@ end
 
 -- While a cluster moves the slot, it refuses to look for what is gone: then somebody may read still, until the hash ends.
 local is_waited_for = KEYS[3] and redis.call('EXISTS', KEYS[3]) == 1
-local is_known, other = pcall(live_reader, is_waited_for)
+local is_known, other = pcall(live_reader)
 if not is_known or other then
   if not reads then
     redis.call('HSET', KEYS[1], 'mode', 'read')
@@ -40,15 +40,17 @@ if not is_known or other then
     leave(entry)
   end
   if is_known and is_waited_for and is_foreign(other) then
-    -- Redisson's readers come in unheard. From now on, the first in the queue has to listen to them.
-    pump(nil, true)
+    -- Redisson's readers come in unheard. From now on, the first in the queue has to listen to them. The lease has ended
+    -- whatever becomes of that.
+    pcall(pump, nil, true)
   end
   return reply(1, 0)
 end
 redis.call('DEL', KEYS[1])
 
 local mode = false
-if KEYS[3] then
+-- While a cluster moves the slot, it refuses to make anew what is gone: then nobody is let in, and the queue stays as it is.
+if is_waited_for and redis.pcall('EXISTS', KEYS[1]) == 0 then
   -- Redisson's waiters listen to the channel and are in no queue. Every second turn is open to them.
   local count = ARGV[2] == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB'
   if ARGV[7] == '1' and redis.call('PUBSUB', count, ARGV[3])[2] > 0 then

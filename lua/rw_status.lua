@@ -8,26 +8,19 @@ if wrong then
   return wrong
 end
 local by, pttl, count = false, -2, false
-local readers = {}
+local names = {}
 if mode == 'read' then
-  local fields = redis.call('HRANDFIELD', KEYS[1], 100000, 'WITHVALUES')
-  for i = 1, #fields, 2 do
-    local levels = tonumber(fields[i + 1])
-    if levels and string.sub(fields[i], -6) ~= ':write' then
-      local left = -2
-      for level = levels, math.max(1, levels - 99), -1 do
-        left = math.max(left, redis.call('PTTL', end_key(fields[i], level)))
+  for _, id in ipairs((readers(100000))) do
+    local left = reads_for(id)
+    if left then
+      names[#names + 1] = id
+      -- One that other servers name, too.
+      if not by or id < by then
+        by, count = id, redis.call('HGET', KEYS[1], id)
       end
-      if left == -2 then
-        must_be_gone(end_key(fields[i], levels))
-      else
-        readers[#readers + 1] = fields[i]
-        -- One that other servers name, too.
-        if not by or fields[i] < by then
-          by, count = fields[i], fields[i + 1]
-        end
-        pttl = math.max(pttl, left)
-      end
+      pttl = math.max(pttl, left)
+    else
+      must_be_gone(end_key(id, 1))
     end
   end
 elseif mode then
@@ -35,7 +28,7 @@ elseif mode then
   count = redis.call('HGET', KEYS[1], field_of(by))
 end
 local subscribers = redis.call('PUBSUB', ARGV[3], ARGV[1])
-local status = {pttl, by, count, redis.call('GET', KEYS[2]), subscribers[2], readers}
+local status = {pttl, by, count, redis.call('GET', KEYS[2]), subscribers[2], names}
 if KEYS[3] then
   local time = redis.call('TIME')
   status[7] = time[1] * 1000000 + time[2]

@@ -1,8 +1,8 @@
 //! The guides and reference documents of the repository.
 //!
 //! Start with the [front page](crate). The [cookbook] has recipes for common programs, [settings] lists every setting,
-//! [deployments] says what is promised on which servers, and
-//! [from_redisson] helps those who know Redisson.
+//! [deployments] says what is promised on which servers,
+//! [operating] is for those who run them, and [from_redisson] helps those who know Redisson.
 
 /// Defines the targets of the documents' links in this documentation. The files define the same names for readers of the
 /// repository; the first definition counts.
@@ -29,9 +29,11 @@ macro_rules! links {
 [from-redisson]: crate::docs::from_redisson
 [known-failures]: crate::docs::known_failures
 [logs]: crate::docs::logs
+[operating]: crate::docs::operating
 [over-several-masters]: crate::docs::redisson_compatibility#over-several-masters
 [reliability]: crate::docs::reliability
 [security]: crate::docs::security
+[sentinel]: crate::docs::deployments#sentinel
 [settings]: crate::docs::settings
 [shared-rw-locks]: crate::docs::redisson_compatibility#read-write-locks
 [shared-semaphores]: crate::docs::redisson_compatibility#semaphores
@@ -74,6 +76,10 @@ pub mod settings {}
 #[doc = links!()]
 #[doc = include_str!("../docs/deployments.md")]
 pub mod deployments {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/operating.md")]
+pub mod operating {}
 
 #[doc = links!()]
 #[doc = include_str!("../docs/logs.md")]

@@ -190,6 +190,25 @@ pub(crate) fn self_wait(lock: &str, owner: &Owner) {
     );
 }
 
+pub(crate) fn no_semaphore(semaphore: &str) {
+    tracing::warn!(
+        target: LOCK,
+        semaphore,
+        "permits are asked for of a semaphore that does not exist: nobody gets any until `set_permits` makes it, or \
+         `with_permits` of a handle"
+    );
+}
+
+pub(crate) fn not_downgraded(lock: &str, owner: &Owner, guards: u32) {
+    tracing::warn!(
+        target: LOCK,
+        lock,
+        %owner,
+        guards,
+        "a downgrade beside other guards of its hold: the lock stays locked for writing until they are gone"
+    );
+}
+
 pub(crate) fn force_unlocked(lock: &str, holder: Option<&Holder>, freed: bool) {
     let holder = holder.map(tracing::field::display);
     tracing::warn!(target: LOCK, lock, holder, freed, "force-unlocked");
@@ -223,6 +242,11 @@ pub(crate) fn sentinel_answers(master: &str, sentinel: &str, is_first: bool) {
 
 pub(crate) fn sentinels_silent(master: &str) {
     tracing::warn!(target: NODE, master, "no Sentinel answers: a failover would go unnoticed");
+}
+
+/// `named`: each Sentinel, and the master that it names.
+pub(crate) fn sentinels_disagree(master: &str, used: &impl Display, named: &impl Display) {
+    tracing::warn!(target: NODE, master, %used, %named, "the Sentinels name different masters");
 }
 
 pub(crate) fn node_not_used(node: &str, problem: &str) {

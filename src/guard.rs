@@ -12,6 +12,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use crate::config::Terms;
 use crate::engine::acquire;
 use crate::engine::gate::{Departure, Entry, Hold};
+use crate::engine::kind::Sharing;
 use crate::error::{Error, LossReason};
 use crate::key::{Holder, LeaseId};
 use crate::owner::{LockKey, Owner};
@@ -67,17 +68,10 @@ impl Guard {
     /// Makes the terms true of a lock that was taken without them, as one of several: all are held from now on. The
     /// shortest hold is left to [`keep_for`](Self::keep_for).
     pub(crate) async fn settle(&self, terms: Terms) -> Result<(), Error> {
-        let hold = self.hold();
         if self.entry.joined() {
             return Box::pin(acquire::widen(&self.entry, terms)).await;
         }
-        let engine = &hold.gate.engine;
-        // Others of the same owner who have entered meanwhile have terms of their own.
-        let is_alone = hold.depth() == 1;
-        let limit = || hold.lease.limit_from(engine.clock.now(), terms.max_hold);
-        if let Some(at) = is_alone.then(limit).flatten() {
-            engine.watchdog.watch(&hold.lease, at);
-        }
+        self.entry.limit(terms, self.hold().gate.engine.clock.now());
         Ok(())
     }
 
@@ -97,10 +91,20 @@ impl Guard {
         self.hold().token
     }
 
-    /// Returns true if `token` is known to be the last one that was given out before this guard's.
-    pub(crate) fn follows(&self, token: u64) -> bool {
+    /// Returns the version that a reader of a [read-write lock](crate::RwLock) reads: what the last writer left. Keep it with
+    /// what was read, for [`WriteGuard::unchanged_since`](crate::WriteGuard::unchanged_since).
+    ///
+    /// `None` for every other guard, and for a reader in a hold that is a writer's: its owner may write while it reads.
+    pub fn version(&self) -> Option<ReadVersion> {
         let hold = self.hold();
-        hold.lease.token_before(hold.token) == Some(token)
+        (hold.lease.kind.sharing() == Sharing::Together).then_some(ReadVersion(hold.token))
+    }
+
+    /// Returns true if it is known that nobody took the lock for writing between the reader of `seen` and this guard.
+    pub(crate) fn follows(&self, seen: Option<ReadVersion>) -> bool {
+        let hold = self.hold();
+        let before = hold.lease.token_before(hold.token).map(ReadVersion);
+        before.is_some() && before == seen
     }
 
     /// Returns true if the lock is certainly held at this moment. It costs no I/O: call it as often as you like.
@@ -267,6 +271,13 @@ impl Guard {
     }
 }
 
+/// The version of what a read-write lock protects, as a reader saw it; see [`Guard::version`].
+///
+/// Versions of different locks must not be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct ReadVersion(u64);
+
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
@@ -300,7 +311,12 @@ impl Future for Lost {
             return Poll::Pending;
         }
         let now = self.hold.gate.engine.clock.now();
-        Poll::Ready(self.hold.lease.check(now).err().unwrap_or(LossReason::Shutdown))
+        let Err(reason) = self.hold.lease.check(now) else {
+            // Its runtime is gone, and nobody renews it: whoever is told so holds it no more.
+            self.hold.lease.lose(LossReason::Shutdown);
+            return Poll::Ready(LossReason::Shutdown);
+        };
+        Poll::Ready(reason)
     }
 }
 

@@ -89,6 +89,10 @@ pub(crate) fn ttl_ms(ttl: Duration) -> u64 {
     ttl.as_nanos().div_ceil(1_000_000) as u64
 }
 
+/// All tokens, and all times of servers in microseconds, are below this. Above it Lua's numbers have gaps, so tokens would
+/// repeat.
+pub(crate) const EXACT_BELOW: u64 = 1 << 53;
+
 /// The value that a script returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {

@@ -10,6 +10,7 @@ mod aim;
 mod by_hand;
 mod bystanders;
 mod clock;
+mod crowd;
 mod elections;
 mod far;
 mod figures;
@@ -161,7 +162,8 @@ impl Bench {
             19 => elections::follow(self, round).await,
             20 => readers::alone(self).await,
             21 => readers::join(self).await,
-            _ => permits::contend(self, round).await,
+            22 => permits::contend(self, round).await,
+            _ => crowd::beside(self, round).await,
         }
     }
 
@@ -180,5 +182,5 @@ impl Bench {
     }
 }
 
-const LAST: u8 = 22;
+const LAST: u8 = 23;
 const ROWS: std::ops::RangeInclusive<u8> = 1..=LAST;

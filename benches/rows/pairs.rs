@@ -17,19 +17,13 @@ pub(crate) struct Pair {
 impl Pair {
     /// Reads a read-write lock.
     pub(crate) async fn of_a_reader(url: &str, name: &str) -> Outcome<Self> {
-        let mut connection = by_hand::connection(url).await?;
-        let keys = [
-            name.to_owned(),
-            format!("leasehold_token:{{{name}}}"),
-            format!("leasehold_rw_queue:{{{name}}}"),
-        ];
-        let (id, channel) = (by_hand::id(), format!("redisson_rwlock:{{{name}}}"));
-        let mut acquire = script(&mut connection, RW_ACQUIRE, &keys).await?;
-        acquire.arg(&id).arg(1).arg(TTL_MS).arg(0).arg(RETENTION_MS).arg(1).arg(&channel);
-        acquire.arg("").arg(SHOWN).arg("NUMSUB").arg("read").arg("PUBLISH");
-        let mut release = script(&mut connection, RW_RELEASE, &keys).await?;
-        release.arg(&id).arg("PUBLISH").arg(&channel).arg("read").arg(RETENTION_MS).arg("").arg(0);
-        Ok(Self { connection, acquire, release })
+        let mut reader = Reader::connect(url, name).await?;
+        let id = by_hand::id();
+        let acquire = reader.acquire_command(&id);
+        let mut release = script(&mut reader.connection, RW_RELEASE, &reader.keys).await?;
+        release.arg(&id).arg("PUBLISH").arg(&reader.channel).arg("read");
+        release.arg(RETENTION_MS).arg("").arg(0);
+        Ok(Self { connection: reader.connection, acquire, release })
     }
 
     /// Takes a permit of a semaphore that has so many.
@@ -60,6 +54,43 @@ impl Pair {
 
     pub(crate) async fn release(&mut self) -> Outcome<()> {
         was_held(self.connection.send_packed_command(&self.release).await?)
+    }
+}
+
+/// Readers of a read-write lock, who all ask on one connection.
+pub(crate) struct Reader {
+    connection: MultiplexedConnection,
+    keys: [String; 3],
+    channel: String,
+    acquire: Cmd,
+}
+
+impl Reader {
+    pub(crate) async fn connect(url: &str, name: &str) -> Outcome<Self> {
+        let mut connection = by_hand::connection(url).await?;
+        let keys = [
+            name.to_owned(),
+            format!("leasehold_token:{{{name}}}"),
+            format!("leasehold_rw_queue:{{{name}}}"),
+        ];
+        let acquire = script(&mut connection, RW_ACQUIRE, &keys).await?;
+        Ok(Self { connection, keys, channel: format!("redisson_rwlock:{{{name}}}"), acquire })
+    }
+
+    /// The lease `id` reads.
+    pub(crate) async fn acquire(&mut self, id: &str) -> Outcome<()> {
+        let acquire = self.acquire_command(id);
+        match was_free(self.connection.send_packed_command(&acquire).await?)? {
+            true => Ok(()),
+            false => Err(NOT_FREE.into()),
+        }
+    }
+
+    fn acquire_command(&self, id: &str) -> Cmd {
+        let mut acquire = self.acquire.clone();
+        acquire.arg(id).arg(1).arg(TTL_MS).arg(0).arg(RETENTION_MS).arg(1).arg(&self.channel);
+        acquire.arg("").arg(SHOWN).arg("NUMSUB").arg("read").arg("PUBLISH");
+        acquire
     }
 }
 

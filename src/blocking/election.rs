@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::runtime::{PATIENCE, Runtime};
 use crate::error::{Error, LossReason};
 use crate::key::Holder;
-use crate::primitives::leader::Leader;
+use crate::primitives::leader::{ElectionState, Leader};
 
 /// A handle to an election, for threads; see [`leasehold::Election`](crate::Election).
 ///
@@ -100,6 +100,15 @@ impl Election {
     /// The same errors, and [`Error::InAsyncContext`].
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
         self.runtime.wait(self.election.leader())?
+    }
+
+    /// Asks the servers who leads, or why nobody can be named; see [`leasehold::Election::state`](crate::Election::state).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    pub fn state(&self) -> Result<ElectionState, Error> {
+        self.runtime.wait(self.election.state())?
     }
 
     /// Returns what tells who leads, and each time that this changes; see

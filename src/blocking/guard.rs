@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::ThisThread;
 use super::runtime::{PATIENCE, Runtime};
 use crate::error::{Error, LossReason};
+use crate::guard::ReadVersion;
 use crate::key::Holder;
 use crate::owner::Owner;
 
@@ -65,6 +66,12 @@ impl<O> Guard<O> {
     /// Returns the fencing token; see [`leasehold::Guard::token`](crate::Guard::token).
     pub fn token(&self) -> u64 {
         self.inner().token()
+    }
+
+    /// Returns the version that a reader of a read-write lock reads; see
+    /// [`leasehold::Guard::version`](crate::Guard::version).
+    pub fn version(&self) -> Option<ReadVersion> {
+        self.inner().version()
     }
 
     /// Returns true if the lock is certainly held at this moment. It costs no I/O: call it as often as you like.

@@ -5,6 +5,7 @@ use std::ops::Deref;
 
 use super::{Guard, ThisThread};
 use crate::error::Error;
+use crate::guard::ReadVersion;
 use crate::primitives::rw_guards::Downgrade;
 
 /// Holds a read-write lock for writing; see [`leasehold::WriteGuard`](crate::WriteGuard). It is a [`Guard`] with all its
@@ -31,10 +32,10 @@ impl<O> WriteGuard<O> {
         guard.replace(async |guard| Ok(downgrade.of(guard).await?.into()))
     }
 
-    /// Returns true if nobody has written since a reader that had the [token](Guard::token) `read_token`; see
+    /// Returns true if nobody has written since a reader of the [version](Guard::version) `seen`; see
     /// [`leasehold::WriteGuard::unchanged_since`](crate::WriteGuard::unchanged_since).
-    pub fn unchanged_since(&self, read_token: u64) -> bool {
-        self.guard.inner().follows(read_token)
+    pub fn unchanged_since(&self, seen: impl Into<Option<ReadVersion>>) -> bool {
+        self.guard.inner().follows(seen.into())
     }
 
     /// Releases the lock; see [`Guard::unlock`].

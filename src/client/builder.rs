@@ -112,7 +112,7 @@ impl ClientBuilder {
 
     /// Sets how long a server's grants do not count once it may have forgotten earlier ones, zero (they always count) to
     /// 30 days. It must be the same in all clients of these servers, and no TTL or lease may be longer. Default: 60 s
-    /// with several servers, 33 s with Sentinel and Cluster, zero with one server.
+    /// with several servers, 33 s with Sentinel, 40 s with Cluster, zero with one server.
     ///
     /// A server may have forgotten grants if it restarted, or took over from the master that it followed. The client
     /// sees both in `INFO`. A server that gets its first replica, or has had none for `repl-backlog-ttl`, looks the same.
@@ -178,7 +178,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the runtime for the client's tasks; it must have time and I/O enabled. Default: the one that `connect` runs on.
+    /// Sets the runtime for the client's tasks and timers; it must have time and I/O enabled. Default: the one that `connect` runs on.
+    /// Somebody must drive it: on a current-thread runtime that nobody runs, even a call with a timeout does not end.
     pub fn runtime(mut self, runtime: Handle) -> Self {
         self.runtime = Some(runtime);
         self

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::config::{Config, Deployment, PubSub};
+use crate::config::{Config, Deployment, PubSub, overlap};
 use crate::engine::gate::Engine;
 use crate::error::{Error, Fault};
 use crate::events;
-use crate::node::{ClusterFacts, Facts, FailoverFacts, Node};
+use crate::node::{ClusterFacts, Facts, FailoverFacts, Fence, NamedMasters, Node};
 use crate::text::{Printable, shortened};
 
 /// A property of a server that can break a lock's guarantees; see [`Client::check`](crate::Client::check).
@@ -56,16 +56,43 @@ pub enum FindingKind {
         /// The Sentinels' `down-after-milliseconds`.
         down_after_ms: u64,
     },
+    /// A master that is cut off together with some of its replicas may go on granting locks beside the one that has replaced
+    /// it: its `min-replicas-to-write` is less than half of the replicas, so there may be enough of them on both sides.
+    #[non_exhaustive]
+    FencedByFew {
+        /// The server's `min-replicas-to-write`.
+        min_replicas: u64,
+        /// How many replicas it has.
+        replicas: u64,
+    },
+    /// A master of the cluster that is cut off may go on granting locks beside the one that has replaced it, for longer than
+    /// the [`restart_quarantine`](crate::ClientBuilder::restart_quarantine) is than the TTL.
+    #[non_exhaustive]
+    GraceTooShort {
+        /// The node's `cluster-node-timeout`, in milliseconds.
+        node_timeout_ms: u64,
+        /// What the `restart_quarantine` must be at least with this client's TTL, in milliseconds.
+        needed_ms: u64,
+    },
+    /// The server did not answer, so nothing is known of it. The value says why.
+    NoAnswer(String),
     /// The replicas differ in their `replica-priority`, which is the value: the Sentinels promote the one with the lowest
     /// number, even if another one has more of the latest locks.
     ReplicaPriority(Vec<u64>),
+    /// Sentinels that answer have named different masters for 10 s or longer, so clients may use different servers, and two of
+    /// them hold one lock: one of the Sentinels watches another deployment by the same name, or is cut off from the others.
+    #[non_exhaustive]
+    SentinelsDisagree {
+        /// Each Sentinel that answers, and the address of the master that it names.
+        named: Vec<(Arc<str>, String)>,
+    },
     /// The server does not report whether it is a master, so an old master is recognised only when it refuses a write.
     RoleUnknown,
     /// The user may not end connections (`CLIENT KILL`), so a request that is still on its way to a server may run after
     /// the client has left that server and come back.
     NoKill,
-    /// The server refused the key `leasehold_mark` when the client connected: after a failover, each client that meets it
-    /// for the first time waits for a whole [`restart_quarantine`](crate::ClientBuilder::restart_quarantine).
+    /// The user may not write the key `leasehold_mark`, as was seen when the client connected: each client that meets the
+    /// server for the first time waits for a whole [`restart_quarantine`](crate::ClientBuilder::restart_quarantine).
     MarkRefused,
     /// While one master of the cluster is down, all others refuse locks, too, and do not renew them: its
     /// `cluster-require-full-coverage` is on.
@@ -84,12 +111,16 @@ pub enum FindingKind {
 }
 
 impl Finding {
-    /// Asks the servers, and fails if no majority of them answers.
+    /// Asks the servers, and fails if no majority of them answers; in a cluster, if none of them does.
     pub(super) async fn ask(engine: &Engine) -> Result<Vec<Self>, Error> {
         let until = engine.clock.now().plus(engine.config.response_timeout);
         let nodes = engine.all_up(until).await?;
-        let (findings, faults) = Self::of_all(&nodes, engine.config.clone()).await;
-        engine.check_failures(faults).map(|()| findings)
+        let (mut findings, faults) = Self::of_all(&nodes, engine.config.clone()).await;
+        findings.extend(faults.iter().map(|(index, fault)| Self {
+            node: nodes[*index].address(),
+            kind: FindingKind::NoAnswer(fault.to_string()),
+        }));
+        engine.check_failures(&nodes, faults).map(|()| findings)
     }
 
     /// Logs the findings, in the background.
@@ -145,10 +176,10 @@ impl Finding {
         }
         if let Some(failover) = &facts.failover {
             let spare = config.quarantine().saturating_sub(config.ttl);
-            kinds.extend(of_failover(failover, spare));
+            kinds.extend(of_failover(failover, facts.replicas, spare));
         }
         if let Some(cluster) = &facts.cluster {
-            kinds.extend(of_cluster(cluster, config.pubsub));
+            kinds.extend(of_cluster(cluster, facts.replicas, config));
         }
         if facts.refuses_mark {
             kinds.push(FindingKind::MarkRefused);
@@ -203,10 +234,30 @@ impl fmt::Display for Finding {
                  down-after-milliseconds",
                 max_lag + LATE.as_secs()
             ),
+            FindingKind::FencedByFew { min_replicas, replicas } => write!(
+                f,
+                "min-replicas-to-write is {min_replicas}, and it has {replicas} replicas: a master that is cut off together with \
+                 {min_replicas} of them goes on granting locks beside the new one; set it to at least half of the replicas on \
+                 all servers"
+            ),
+            FindingKind::GraceTooShort { node_timeout_ms, needed_ms } => write!(
+                f,
+                "cluster-node-timeout is {node_timeout_ms} ms, so a master that is cut off may grant locks for {} ms beside the \
+                 one that has replaced it: set restart_quarantine to {needed_ms} ms or more in all clients, or lower \
+                 cluster-node-timeout, or set min-replicas-to-write",
+                overlap(Duration::from_millis(*node_timeout_ms)).as_millis()
+            ),
+            FindingKind::NoAnswer(why) => write!(f, "it could not be asked: {why}"),
             FindingKind::ReplicaPriority(priorities) => write!(
                 f,
                 "the replicas' replica-priority differs ({priorities:?}): a failover may promote one that lacks the latest \
                  locks; set the same on all"
+            ),
+            FindingKind::SentinelsDisagree { named } => write!(
+                f,
+                "the Sentinels name different masters ({}): other clients may use another one, and hold the same locks; leave \
+                 out a Sentinel that watches another deployment by this name, and connect one that is cut off",
+                NamedMasters(named)
             ),
             FindingKind::RoleUnknown => f.write_str(
                 "it does not report its role: an old master is recognised only when it refuses a write; allow INFO",
@@ -216,8 +267,8 @@ impl fmt::Display for Finding {
                  CLIENT KILL",
             ),
             FindingKind::MarkRefused => f.write_str(
-                "it refused the key leasehold_mark: after a failover, each client that connects waits for a whole \
-                 restart_quarantine; let this user write that key",
+                "it refused the key leasehold_mark: each client that connects waits for a whole restart_quarantine; let this \
+                 user write that key",
             ),
             FindingKind::FullCoverage => f.write_str(
                 "cluster-require-full-coverage is yes: while one master is down, the locks of all others are neither granted \
@@ -241,10 +292,14 @@ impl fmt::Display for Finding {
 }
 
 /// Returns what can break the promises at a failover. `spare` is how much longer the grace is than a lease.
-fn of_failover(facts: &FailoverFacts, spare: Duration) -> Vec<FindingKind> {
+fn of_failover(facts: &FailoverFacts, connected: Option<u64>, spare: Duration) -> Vec<FindingKind> {
     let mut kinds = Vec::new();
     let down_after = facts.watch.as_ref().and_then(|watch| watch.down_after);
-    match (facts.min_replicas, facts.max_lag, down_after) {
+    let Fence { min_replicas, max_lag } = facts.fence;
+    // Those that are away now may be back when it matters.
+    let watched = facts.watch.as_ref().map_or(0, |watch| watch.priorities.len() as u64);
+    let replicas = connected.unwrap_or(0).max(watched);
+    match (min_replicas, max_lag, down_after) {
         (Some(0), ..) => kinds.push(FindingKind::Unfenced),
         (Some(_), Some(max_lag), Some(down_after))
             if max_lag >= down_after || max_lag + LATE > down_after + spare =>
@@ -257,12 +312,20 @@ fn of_failover(facts: &FailoverFacts, spare: Duration) -> Vec<FindingKind> {
         (None, ..) | (_, None, _) => kinds.push(FindingKind::Unknown("min-replicas-to-write")),
         _ => {}
     }
+    if let Some(min_replicas @ 1..) = min_replicas
+        && !is_fence(min_replicas, replicas)
+    {
+        kinds.push(FindingKind::FencedByFew { min_replicas, replicas });
+    }
     match &facts.watch {
         Some(watch) if watch.priorities.windows(2).any(|pair| pair[0] != pair[1]) => {
             kinds.push(FindingKind::ReplicaPriority(watch.priorities.clone()));
         }
         Some(_) => {}
         None => kinds.push(FindingKind::Unknown("the Sentinels' settings")),
+    }
+    if let Some(named) = facts.disagreement.clone() {
+        kinds.push(FindingKind::SentinelsDisagree { named });
     }
     if !facts.tells_role {
         kinds.push(FindingKind::RoleUnknown);
@@ -273,9 +336,36 @@ fn of_failover(facts: &FailoverFacts, spare: Duration) -> Vec<FindingKind> {
     kinds
 }
 
-/// Returns what can keep the locks of a cluster, or those who wait for them, waiting.
-fn of_cluster(facts: &ClusterFacts, wanted: PubSub) -> Vec<FindingKind> {
+/// Returns true if there can never be enough replicas both with a master that is cut off and with the one of them that has
+/// replaced it, which is then no replica any more.
+fn is_fence(min_replicas: u64, replicas: u64) -> bool {
+    2 * min_replicas >= replicas
+}
+
+/// Returns what can break the promises of a cluster, or keep its locks, or those who wait for them, waiting.
+fn of_cluster(facts: &ClusterFacts, replicas: Option<u64>, config: &Config) -> Vec<FindingKind> {
     let mut kinds = Vec::new();
+    let (wanted, grace) = (config.pubsub, config.quarantine());
+    match facts.node_timeout {
+        _ if grace.is_zero() => {}
+        Some(node_timeout) => {
+            let needed = config.ttl + overlap(node_timeout);
+            let spare = grace.saturating_sub(config.ttl);
+            let is_fenced = match (facts.fence.min_replicas, facts.fence.max_lag, replicas) {
+                (Some(least @ 1..), Some(max_lag), Some(replicas)) => {
+                    is_fence(least, replicas) && max_lag + LATE <= node_timeout + spare
+                }
+                _ => false,
+            };
+            if needed > grace && !is_fenced {
+                kinds.push(FindingKind::GraceTooShort {
+                    node_timeout_ms: node_timeout.as_millis() as u64,
+                    needed_ms: needed.as_millis() as u64,
+                });
+            }
+        }
+        None => kinds.push(FindingKind::Unknown("cluster-node-timeout")),
+    }
     match facts.needs_full_coverage {
         Some(true) => kinds.push(FindingKind::FullCoverage),
         Some(false) => {}
@@ -309,22 +399,34 @@ mod tests {
     use super::*;
     use crate::node::WatchFacts;
 
+    fn fence(min_replicas: Option<u64>) -> Fence {
+        Fence { min_replicas, max_lag: Some(Duration::from_secs(1)) }
+    }
+
     fn safe() -> FailoverFacts {
         FailoverFacts {
             tells_role: true,
             may_kill: true,
-            min_replicas: Some(1),
-            max_lag: Some(Duration::from_secs(1)),
+            fence: fence(Some(1)),
             watch: Some(WatchFacts {
                 down_after: Some(Duration::from_millis(1001)),
                 priorities: vec![100, 100],
             }),
+            disagreement: None,
         }
     }
 
     #[test]
     fn what_keeps_the_locks_of_a_cluster_waiting_is_found() {
-        let good = || ClusterFacts { needs_full_coverage: Some(false), ..ClusterFacts::default() };
+        let good = || ClusterFacts {
+            needs_full_coverage: Some(false),
+            node_timeout: Some(Duration::from_secs(15)),
+            ..ClusterFacts::default()
+        };
+        let of_cluster = |facts: &ClusterFacts, pubsub| {
+            let config = Config { deployment: Deployment::Cluster, pubsub, ..Config::default() };
+            super::of_cluster(facts, Some(1), &config)
+        };
         assert_eq!(of_cluster(&good(), PubSub::Auto), []);
         let needs = |needs_full_coverage| ClusterFacts { needs_full_coverage, ..good() };
         assert_eq!(of_cluster(&needs(Some(true)), PubSub::Auto), [FindingKind::FullCoverage]);
@@ -347,16 +449,61 @@ mod tests {
     }
 
     #[test]
+    fn a_grace_too_short_for_the_clusters_timeout_is_found() {
+        let found = |seconds, timeout_ms, replicas, min_replicas| {
+            let config = Config {
+                deployment: Deployment::Cluster,
+                restart_quarantine: Some(Duration::from_secs(seconds)),
+                ..Config::default()
+            };
+            let facts = ClusterFacts {
+                needs_full_coverage: Some(false),
+                node_timeout: Some(Duration::from_millis(timeout_ms)),
+                fence: fence(Some(min_replicas)),
+                ..ClusterFacts::default()
+            };
+            !of_cluster(&facts, Some(replicas), &config).is_empty()
+        };
+        for (seconds, longest) in [(33, 4000), (36, 10_000), (40, 18_000)] {
+            assert!(!found(seconds, longest, 1, 0) && found(seconds, longest + 2, 1, 0));
+        }
+        assert!(!found(0, 100_000, 1, 0), "the user wants none");
+        for (replicas, min_replicas, is_found) in [(1, 1, false), (2, 1, false), (3, 1, true)] {
+            assert_eq!(found(31, 15_000, replicas, min_replicas), is_found, "{replicas}");
+        }
+        assert!(found(30, 2000, 1, 1), "it stops three seconds later");
+        let hidden = ClusterFacts { needs_full_coverage: Some(false), ..ClusterFacts::default() };
+        let config = Config { deployment: Deployment::Cluster, ..Config::default() };
+        let unknown = FindingKind::Unknown("cluster-node-timeout");
+        assert_eq!(of_cluster(&hidden, None, &config), [unknown]);
+    }
+
+    #[test]
+    fn a_fence_of_too_few_replicas_is_found() {
+        for (min_replicas, most) in [(1, 2), (2, 4), (3, 6)] {
+            let of = |connected, watched| {
+                let mut facts = FailoverFacts { fence: fence(Some(min_replicas)), ..safe() };
+                facts.watch.as_mut().expect("it is there").priorities = vec![100; watched as usize];
+                of_failover(&facts, Some(connected), Duration::from_secs(3))
+            };
+            assert_eq!((of(most, 0), of(0, most)), (vec![], vec![]));
+            let replicas = most + 1;
+            let found = vec![FindingKind::FencedByFew { min_replicas, replicas }];
+            assert_eq!((of(replicas, 0), of(0, replicas)), (found.clone(), found));
+        }
+    }
+
+    #[test]
     fn what_lets_two_masters_grant_is_found() {
         let usual = Duration::from_secs(3);
-        let of_failover = |facts: &FailoverFacts| of_failover(facts, usual);
+        let of_failover = |facts: &FailoverFacts| of_failover(facts, Some(2), usual);
         assert_eq!(of_failover(&safe()), []);
-        let unfenced = FailoverFacts { min_replicas: Some(0), ..safe() };
+        let unfenced = FailoverFacts { fence: fence(Some(0)), ..safe() };
         assert_eq!(of_failover(&unfenced), [FindingKind::Unfenced]);
         let late = |down_after_ms, spare| {
             let down_after = Some(Duration::from_millis(down_after_ms));
             let watch = Some(WatchFacts { down_after, priorities: Vec::new() });
-            super::of_failover(&FailoverFacts { watch, ..safe() }, spare)
+            super::of_failover(&FailoverFacts { watch, ..safe() }, None, spare)
         };
         let found = |down_after_ms| [FindingKind::FencedLate { max_lag: 1, down_after_ms }];
         assert_eq!((late(1000, usual), late(1001, usual)), (found(1000).into(), vec![]));
@@ -367,7 +514,11 @@ mod tests {
         assert_eq!(unequal, [FindingKind::ReplicaPriority(vec![100, 50])]);
         let blind = FailoverFacts { tells_role: false, may_kill: false, ..safe() };
         assert_eq!(of_failover(&blind), [FindingKind::RoleUnknown, FindingKind::NoKill]);
-        let unknown = of_failover(&FailoverFacts { min_replicas: None, watch: None, ..safe() });
+        let named = vec![("s".into(), "a:1".to_owned()), ("t".into(), "b:1".to_owned())];
+        let disagreement = Some(named.clone());
+        let disagree = of_failover(&FailoverFacts { disagreement, ..safe() });
+        assert_eq!(disagree, [FindingKind::SentinelsDisagree { named }]);
+        let unknown = of_failover(&FailoverFacts { fence: fence(None), watch: None, ..safe() });
         let setting = FindingKind::Unknown("min-replicas-to-write");
         assert_eq!(unknown, [setting, FindingKind::Unknown("the Sentinels' settings")]);
     }

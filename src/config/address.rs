@@ -7,6 +7,7 @@ use std::sync::Arc;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use super::place::Access;
+use super::url;
 use crate::error::Error;
 use crate::secret::Secrets;
 
@@ -43,7 +44,7 @@ impl Address {
         for url in urls {
             let mut address = Self::parse(url)?;
             if let (false, ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) =
-                (names_port(url), address.info.addr())
+                (url::names_port(url.trim()), address.info.addr())
             {
                 address = address.at(&host.clone(), SENTINEL_PORT);
             }
@@ -113,14 +114,19 @@ impl Address {
         Self { info, shown, secrets: self.secrets.clone() }
     }
 
+    /// Checks a URL that may name a whole deployment, before it is taken apart.
+    pub(super) fn check_compound(url: &str) -> Result<(), Error> {
+        url::compound_problem(url).map_or(Ok(()), |problem| Err(not_valid(&problem)))
+    }
+
     /// Parses a URL. No error message repeats the URL, or a part of it that could belong to a password.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
-        let not_valid =
-            |problem: &str| Error::config(format!("the server's URL is not valid: {problem}"));
-        if let Some(problem) = url_problem(url) {
-            return Err(not_valid(problem));
+        let url = url.trim();
+        if let Some(problem) = url::problem(url) {
+            return Err(not_valid(&problem));
         }
-        let info = url.into_connection_info().map_err(|error| not_valid(parse_problem(&error)))?;
+        let made = url.into_connection_info();
+        let info = made.map_err(|error| not_valid(url::parse_problem(&error.to_string())))?;
         let shown = shown(info.addr());
         if !info.addr().is_supported() {
             return Err(Error::config(format!(
@@ -162,72 +168,8 @@ fn bracketed(host: &str) -> Cow<'_, str> {
     if host.contains(':') { format!("[{host}]").into() } else { host.into() }
 }
 
-/// Returns the host and the port of a URL, as they stand there.
-fn host_in(rest: &str) -> &str {
-    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    host.rsplit('@').next().unwrap_or_default()
-}
-
-fn names_port(url: &str) -> bool {
-    let host = host_in(url.split_once("://").map_or(url, |(_, rest)| rest));
-    host.rsplit(']').next().is_some_and(|end| end.contains(':'))
-}
-
-/// Returns a common problem of a URL, and its correction.
-fn url_problem(url: &str) -> Option<&'static str> {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return Some(
-            "it has no scheme: begin with `redis://` (`rediss://` for TLS, `unix://` for a socket), as in \
-             redis://localhost:6379",
-        );
-    };
-    let scheme = scheme.to_ascii_lowercase();
-    if !cfg!(feature = "tls") && ["rediss", "valkeys"].contains(&&*scheme) {
-        return Some("this build does not support rediss:// addresses: enable the feature \"tls\"");
-    }
-    if scheme.contains("sentinel") {
-        return Some(
-            "name Sentinels with `ClientBuilder::sentinel`, each as redis://host:26379, or all in one URL, as in \
-             redis+sentinel://host:26379,host:26379/mymaster",
-        );
-    }
-    if scheme.contains("cluster") {
-        return Some(
-            "name nodes of a cluster with `ClientBuilder::cluster`, each as redis://host:6379",
-        );
-    }
-    if !SCHEMES.contains(&&*scheme) {
-        return Some(
-            "its scheme is none of redis, rediss and unix: write `redis://`, as in redis://localhost:6379",
-        );
-    }
-    let host = host_in(rest);
-    let is_bare_ipv6 =
-        !scheme.contains("unix") && !host.contains('[') && host.matches(':').count() > 1;
-    is_bare_ipv6.then_some("an IPv6 address needs brackets in a URL, as in redis://[::1]:6379")
-}
-
-fn parse_problem(error: &redis::RedisError) -> &'static str {
-    let text = error.to_string();
-    let problems = [
-        (
-            "wildcard",
-            "0.0.0.0 and :: are addresses where a server listens: name its host, as in redis://localhost:6379",
-        ),
-        (
-            "database",
-            "what follows the host must be the number of a database, like the 2 in redis://localhost:6379/2",
-        ),
-        ("hostname", "it names no host: add one, as in redis://localhost:6379"),
-        ("path", "it names no socket: give its whole path, as in unix:///run/redis.sock"),
-        ("fragment", "the part after the `#` is not supported"),
-    ];
-    let known = problems.iter().find(|(word, _)| text.contains(word));
-    known.map_or(
-        "it cannot be parsed: write redis://[user:password@]host[:port][/database], with `@`, `:`, `/`, `?`, `#` and `%` \
-         in user and password as %40, %3A, %2F, %3F, %23 and %25",
-        |(_, problem)| problem,
-    )
+fn not_valid(problem: &str) -> Error {
+    Error::config(format!("the server's URL is not valid: {problem}"))
 }
 
 impl fmt::Debug for Address {
@@ -237,8 +179,6 @@ impl fmt::Debug for Address {
 }
 
 const SENTINEL_PORT: u16 = 26379;
-const SCHEMES: [&str; 7] =
-    ["redis", "rediss", "valkey", "valkeys", "unix", "redis+unix", "valkey+unix"];
 
 #[cfg(test)]
 mod tests {
@@ -256,6 +196,7 @@ mod tests {
     fn an_address_is_shown_with_its_kind_and_named_once() {
         for (url, shown) in [
             ("redis://localhost", "redis://localhost:6379"),
+            (" redis://localhost/\n", "redis://localhost:6379"),
             ("redis+unix:///run/redis.sock", "unix:///run/redis.sock"),
             #[cfg(feature = "tls")]
             ("rediss://localhost:1", "rediss://localhost:1"),
@@ -277,6 +218,7 @@ mod tests {
             ("redis://a", "redis://a:26379"),
             ("redis://u:p%3A1@a", "redis://a:26379"),
             ("redis://a:6379", "redis://a:6379"),
+            ("redis://a ", "redis://a:26379"),
             ("redis://[::1]", "redis://[::1]:26379"),
             ("redis://[::1]:1", "redis://[::1]:1"),
             ("unix:///run/sentinel.sock", "unix:///run/sentinel.sock"),
@@ -322,20 +264,6 @@ mod tests {
         assert!(Address::parse("rediss://a").expect("a valid URL").at("b", 1).is_tls());
         let socket = Address::parse("unix:///a").expect("a valid URL");
         assert_eq!(socket.host_and_port(), None);
-    }
-
-    #[test]
-    fn an_ipv6_address_without_brackets_is_named_as_what_is_wrong() {
-        let problem =
-            |url| Address::parse(url).map_or_else(|error| error.to_string(), |_| String::new());
-        for url in ["redis://[::1]", "redis://[fe80::1:2]:6379", "redis://a:b:c@localhost:1"] {
-            assert_eq!(problem(url), "", "{url}");
-        }
-        for url in ["redis://::1", "redis://fe80::1:2:6379/0", "redis://a:b@::1"] {
-            assert!(problem(url).contains("brackets"), "{url}: {}", problem(url));
-        }
-        let socket = problem("unix://a:b:c");
-        assert!(!socket.is_empty() && !socket.contains("brackets"), "{socket}");
     }
 
     #[cfg(feature = "tls")]

@@ -60,7 +60,8 @@ impl Deployment {
         match self {
             Self::Server => Duration::ZERO,
             Self::Masters(_) => USUAL_QUARANTINE,
-            Self::Sentinel | Self::Cluster => USUAL_GRACE,
+            Self::Sentinel => USUAL_GRACE,
+            Self::Cluster => USUAL_GRACE_OF_CLUSTERS,
         }
     }
 
@@ -79,8 +80,20 @@ impl Deployment {
     }
 }
 
+/// Returns for how long a master of a cluster that is cut off may accept writes beside the one that has replaced it.
+///
+/// It stops when it has not heard of a majority for the `cluster-node-timeout`. The others replace it when it has not
+/// answered a ping for as long. Masters ping each other twice in that time, so its last answer may be half of it older than
+/// what it heard last. They look at this several times a second.
+pub(crate) fn overlap(node_timeout: Duration) -> Duration {
+    node_timeout / 2 + Duration::from_secs(1)
+}
+
 /// The default TTL, and as long as clients take at most to leave an old master that lives on, if all is well.
 const USUAL_GRACE: Duration = Duration::from_secs(33);
+/// The default TTL, and as long as a master that is cut off goes on beside the one that has replaced it, with the default
+/// `cluster-node-timeout`: see [`overlap`].
+const USUAL_GRACE_OF_CLUSTERS: Duration = Duration::from_secs(40);
 /// Twice the default TTL.
 const USUAL_QUARANTINE: Duration = Duration::from_secs(60);
 /// The highest number of nodes: more would only be slower.
@@ -102,6 +115,13 @@ mod tests {
         for (count, why) in [(0, "no server"), (2, "two servers"), (32, "more than 31")] {
             assert!(problem(count).contains(why), "{count}: {}", problem(count));
         }
+    }
+
+    #[test]
+    fn the_default_quarantine_of_a_cluster_is_enough_for_its_default_timeout() {
+        let [ttl, timeout] = [30, 15].map(Duration::from_secs);
+        assert_eq!(overlap(timeout), Duration::from_millis(8500));
+        assert!(Deployment::Cluster.usual_quarantine() >= ttl + overlap(timeout));
     }
 
     #[test]

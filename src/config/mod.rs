@@ -5,13 +5,14 @@ mod compound;
 mod deployment;
 mod place;
 mod terms;
+mod url;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use address::Address;
-pub(crate) use deployment::Deployment;
 pub use deployment::PubSub;
+pub(crate) use deployment::{Deployment, overlap};
 pub(crate) use place::{AddressMap, Named, Place, Watched};
 pub(crate) use terms::{LeaseTerms, Terms, drift};
 

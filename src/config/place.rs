@@ -121,6 +121,8 @@ impl Named {
             (nodes, None, None) => {
                 let urls = nodes.as_deref().unwrap_or_default();
                 if let [url] = urls {
+                    let url = url.trim();
+                    Address::check_compound(url)?;
                     match Compound::read(url) {
                         Some(Compound::Sentinel { master, sentinels, servers }) => {
                             self.check_no_access()?;
@@ -232,12 +234,17 @@ mod tests {
         assert!(problem(&with_login).contains("URL"), "{}", problem(&with_login));
         let (deployment, places) = one("redis+cluster://a,b:1").places().expect("a valid URL");
         assert_eq!((deployment, places.len()), (Deployment::Cluster, 2));
+        let (deployment, _) = one(" redis+sentinel://a/m\n").places().expect("a valid URL");
+        assert_eq!(deployment, Deployment::Sentinel);
         for (url, why) in [
             ("redis+sentinel://a", "master's name"),
             ("redis+sentinel:///m", "names no host"),
             ("redis+sentinel://a/m/x", "number of a database"),
             ("redis+sentinel://canary@a,/m", "names no host"),
             ("redis+cluster://", "names no host"),
+            ("rediss+sentinel://a/m#insecure", "`#insecure`"),
+            ("rediss+cluster://a,b/#insecure", "`#insecure`"),
+            ("redis+cluster://u:canary@a?timeout=1,b", "`timeout`"),
         ] {
             let problem = problem(&one(url));
             assert!(problem.contains(why) && !problem.contains("canary"), "{url}: {problem}");

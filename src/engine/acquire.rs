@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::gate::{Arrived, Attempted, Claim, Engine, Entry, Gate, Request, Until, Waiting};
-use super::lease::Missing;
+use super::lease::Unconfirmed;
 use super::quorum::{Outcome, Renewal};
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
@@ -203,11 +203,7 @@ fn waited(engine: &Engine, request: &Request) -> Duration {
 pub(crate) async fn widen(entry: &Entry, terms: Terms) -> Result<(), Error> {
     let hold = entry.hold();
     let engine = &hold.gate.engine;
-    let (sent, look_at) = hold.lease.widen(terms, engine.clock.now());
-    if let Some(at) = look_at {
-        engine.watchdog.watch(&hold.lease, at);
-    }
-    match sent {
+    match entry.widen(terms, engine.clock.now()) {
         Some(sent) => confirm(entry, sent, terms).await,
         None => Ok(()),
     }
@@ -227,28 +223,14 @@ async fn confirm(entry: &Entry, sent: Result<Renewal, Fault>, terms: Terms) -> R
     let lock = lease.kind.name();
     let lost = |reason| Error::lost(lock, reason);
     lease.check(engine.clock.now()).map_err(lost)?;
-    let mut renewal = sent.map_err(|fault| quorum.error(Some(lock), fault))?;
-    // For as long as an answer about the new lease may take, and no longer than the old one lasts.
-    let within = quorum.patience(renewal.ttl).max(lease.patience(renewal.sent_at()));
-    let within = within.min(lease.time_left(renewal.sent_at()));
-    let failed = |fault| {
-        lease.check(engine.clock.now()).map_err(lost)?;
-        Err(quorum.error(Some(lock), fault))
-    };
-    loop {
-        match lease.answer(&mut renewal, within).await {
-            Ok(true) => {
-                let at = lease.widened(&mut renewal, terms, engine.clock.now()).map_err(lost)?;
-                engine.watchdog.watch(lease, at);
-                return Ok(());
-            }
-            Ok(false) => match lease.not_widened(&renewal, engine.clock.now()) {
-                Missing::Reclaiming(reclaim) => renewal = *reclaim,
-                Missing::Unknown(fault) => return failed(fault),
-                Missing::Lost(reason) => return Err(lost(reason)),
-            },
-            Err(fault) => return failed(fault),
+    let sent = sent.map_err(|fault| quorum.error(Some(lock), fault))?;
+    match lease.confirmed(sent, terms).await {
+        Ok(at) => {
+            engine.watchdog.watch(lease, at);
+            Ok(())
         }
+        Err(Unconfirmed::Lost(reason)) => Err(lost(reason)),
+        Err(Unconfirmed::Unknown(fault)) => Err(quorum.error(Some(lock), fault)),
     }
 }
 

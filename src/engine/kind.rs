@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::Terms;
+use crate::config::{LeaseTerms, Terms};
 use crate::error::Error;
 use crate::key::{Holder, LeaseId};
 use crate::owner::Owner;
@@ -109,7 +109,12 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// Returns true if a lease that was asked for as `other` serves this one.
     pub(crate) fn is_served_by(&self, other: &Self) -> bool {
-        self.side.side() == other.side.side() && self.terms.lease == other.terms.lease
+        self.form() == other.form()
+    }
+
+    /// Returns what a request for this one asks the servers for: requests of one form serve each other.
+    pub(crate) fn form(&self) -> (u32, LeaseTerms) {
+        (self.side.side(), self.terms.lease)
     }
 }
 

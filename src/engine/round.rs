@@ -40,6 +40,8 @@ pub(crate) struct Vote<T> {
     pub(crate) answer: Option<Result<T, Fault>>,
     /// The connection it was sent on last, if it was sent.
     sent_on: Option<Generation>,
+    /// When it was sent last.
+    last_sent_at: Timestamp,
     /// Which run of its server answers it.
     pub(crate) run: u64,
     /// The mailbox's subscription when it was sent.
@@ -57,6 +59,7 @@ impl<T> Vote<T> {
             waiting: None,
             answer: None,
             sent_on: None,
+            last_sent_at: sent_at,
             run: 0,
             epoch: None,
             counts: false,
@@ -69,6 +72,7 @@ impl<T> Vote<T> {
         match sent {
             Ok(sent) => {
                 self.sent_on = Some(sent.generation);
+                self.last_sent_at = sent_at;
                 self.run = sent.run;
                 self.epoch = sent.epoch;
                 self.counts = sent.counts_from <= sent_at;
@@ -86,6 +90,7 @@ impl<T> Vote<T> {
             waiting: None,
             answer: Some(Ok(answer)),
             sent_on: None,
+            last_sent_at: Timestamp::default(),
             run: 0,
             epoch: None,
             counts: true,
@@ -118,8 +123,10 @@ impl<T> Vote<T> {
     {
         let now = rules.clock.now();
         match (rules.again)(site, call, &self.path) {
-            // Without a connection it may be sent later.
-            Err(fault @ Fault::Down(_)) => drop(self.came_to(fault, site, call, now)),
+            // Without a connection, or behind another call that asks whether the cluster is down still, it may be sent later.
+            Err(fault) if matches!(fault, Fault::Down(_)) || fault.is_cluster_down() => {
+                self.came_to(fault, site, call, now);
+            }
             sent => self.send(sent, now),
         }
     }
@@ -245,7 +252,7 @@ impl<T> Round<T> {
         self.timed_out = true;
         for (site, vote) in rules.sites.iter().zip(&mut self.votes) {
             if let Some(sent) = &vote.sent {
-                site.unanswered(sent.generation, self.sent_at);
+                site.unanswered(sent.generation, vote.last_sent_at, rules.until);
             }
             if let Some((_, fault)) = vote.waiting.take() {
                 vote.answer = Some(Err(fault));
@@ -277,7 +284,7 @@ impl<T> Round<T> {
                 vote.sent = None;
                 match answer {
                     Ok(reply) => {
-                        site.note_round_trip(generation, self.sent_at, now);
+                        site.note_round_trip(generation, vote.last_sent_at, now);
                         vote.answer = Some(read(&reply, &rules.read));
                     }
                     // It did not run. The time of the first sending stays: it is the earlier one.
@@ -445,6 +452,9 @@ mod tests {
         assert_eq!(paths, [Some(to), None, None], "the slot's own node, after a pause");
         assert!(times[1].since(times[0]) >= Duration::from_millis(2));
         assert!(times[2].since(times[1]) >= Duration::from_millis(4), "the pauses grow");
+        // A server is silent since it was asked last, and a lease begins when it was asked first.
+        assert!(vote.last_sent_at > times[1] && round.sent_at < times[0]);
+        assert!(sites[0].round_trip() < clock.now().since(times[1]));
     }
 
     #[tokio::test]

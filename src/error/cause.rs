@@ -30,6 +30,11 @@ impl Cause {
         self.text.contains("cluster support disabled")
     }
 
+    /// The server's cluster is down as a whole.
+    pub(super) fn is_cluster_down(&self) -> bool {
+        self.state == Some(State::ClusterDown) && self.text.contains("cluster is down")
+    }
+
     /// The server was demoted, or is cut off, so the address may lead to another server by now.
     pub(crate) fn takes_no_writes(&self) -> bool {
         matches!(self.state, Some(State::ReadOnly | State::MasterDown | State::NoReplicas))

@@ -38,6 +38,11 @@ impl std::error::Error for NodeFailure {
     }
 }
 
+/// A call that waited for its turn may have no time left when it is sent at last.
+fn within(limit: &Duration) -> String {
+    if limit.is_zero() { "the time that was left".into() } else { format!("{:?}", rounded(limit)) }
+}
+
 pub(super) fn listed(failures: &[NodeFailure]) -> String {
     let texts: Vec<String> = failures.iter().map(NodeFailure::to_string).collect();
     texts.join("; ")
@@ -50,7 +55,7 @@ pub(crate) enum Fault {
     #[error("not connected: {0}")]
     Down(Arc<str>),
     /// The call was sent, but no answer came in time: it may have run, or may still run.
-    #[error("no answer within {:?}", rounded(.0))]
+    #[error("no answer within {}", within(.0))]
     NoAnswer(Duration),
     /// The connection broke with the call in flight, so the call may have run.
     #[error("the connection broke: {0}")]
@@ -96,6 +101,8 @@ pub(crate) enum Fault {
         failures: Arc<[NodeFailure]>,
         /// So many of the causes are lasting that a retry will not find a majority soon.
         lasting: bool,
+        /// All of these nodes answer, and so many of their grants count after this time that there is a majority then.
+        opens_in: Option<Duration>,
     },
     #[error("{what} is denied: {message}")]
     Denied { what: Arc<str>, message: Arc<str> },
@@ -144,10 +151,11 @@ impl Fault {
         !matches!(self, Self::Down(_) | Self::NoAnswer(_) | Self::Broken(_) | Self::Closed)
     }
 
-    /// Returns the time for which the server's grants do not count yet, if that is the only reason.
+    /// Returns the time for which the grants of the server, or of a majority, do not count yet, if that is the only reason.
     pub(crate) fn quarantine(&self) -> Option<Duration> {
         match self {
             Self::Quarantined(left) => Some(*left),
+            Self::NoMajority { opens_in, .. } => *opens_in,
             _ => None,
         }
     }
@@ -228,6 +236,11 @@ impl Fault {
         matches!(self.state(), Some(State::ClusterDown | State::MasterDown | State::ReadOnly))
     }
 
+    /// Returns true if the server refuses every call, and not only those for a slot that nobody owns.
+    pub(crate) fn is_of_the_whole_cluster(&self) -> bool {
+        matches!(self, Self::Refused(cause) if cause.is_cluster_down())
+    }
+
     fn state(&self) -> Option<State> {
         match self {
             Self::Refused(cause) => cause.state,
@@ -275,6 +288,13 @@ const BEFORE_THE_SCRIPT: [&str; 4] = [LOGIN, KEY, "evalsha", "eval"];
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_had_no_time_left_is_not_told_of_zero_nanoseconds() {
+        let text = |ms| Fault::NoAnswer(Duration::from_millis(ms)).to_string();
+        assert_eq!(text(20), "no answer within 20ms");
+        assert_eq!(text(0), "no answer within the time that was left");
+    }
 
     #[test]
     fn the_denied_command_is_named() {

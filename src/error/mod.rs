@@ -25,7 +25,7 @@ pub enum Error {
     /// It is returned only if the servers answered that the lock is held, or that others come first. If they did not
     /// answer, the error is [`Error::Unavailable`].
     #[error(
-        "timed out after {:?} waiting for lock {lock:?}: {}{}",
+        "timed out after {:?} waiting for {lock:?}: {}{}",
         rounded(.waited),
         held_by(.holder, .owner, .remaining),
         waiter::Listed(.waiting)
@@ -98,8 +98,11 @@ pub enum Error {
         why: &'static str,
     },
 
-    /// The key exists and is not a lock. Choose another name, or delete the key if nothing uses it.
-    #[error("key {lock:?} is not a lock: it holds a value of another type")]
+    /// The key exists and is something else: no lock or semaphore at all, or one of another kind. Choose another name, or
+    /// delete the key if nothing uses it.
+    #[error(
+        "key {lock:?} is something else: it holds a value of another type, or a lock of another kind"
+    )]
     #[non_exhaustive]
     WrongType {
         /// The lock's name.
@@ -128,16 +131,28 @@ pub enum Error {
     InAsyncContext,
 
     /// The task waits for a lock that it holds itself. Name its owner: [`Mutex::owned_by`](crate::Mutex::owned_by)
-    /// or [`Owner::scope`](crate::Owner::scope). Clients with [`SelfWait::Fail`](crate::SelfWait::Fail) return it, and a
-    /// [read-write lock](crate::RwLock) if its owner reads and waits to write.
-    #[error(
-        "lock {lock:?} is held by the same task that waits for it: name the owner with owned_by or Owner::scope"
-    )]
+    /// or [`Owner::scope`](crate::Owner::scope). Clients with [`SelfWait::Fail`](crate::SelfWait::Fail) return it. So does a
+    /// [read-write lock](crate::RwLock) if its owner reads and waits to write: then release what is read first.
+    #[error("{}", self_wait(lock, *reads))]
     #[non_exhaustive]
     SelfWait {
         /// The lock's name.
         lock: Arc<str>,
+        /// The owner itself holds the lock for reading, and waits to write.
+        reads: bool,
     },
+}
+
+fn self_wait(lock: &str, reads: bool) -> String {
+    match reads {
+        true => format!(
+            "lock {lock:?} is held for reading by the owner that waits to write: release it first, and see \
+             WriteGuard::unchanged_since"
+        ),
+        false => format!(
+            "lock {lock:?} is held by the same task that waits for it: name the owner with owned_by or Owner::scope"
+        ),
+    }
 }
 
 impl Error {
@@ -268,7 +283,7 @@ mod tests {
         };
         assert_eq!(
             error.to_string(),
-            "timed out after 5.01s waiting for lock \"orders:42\": held by billing-7:0123; it expires in 12s unless renewed; \
+            "timed out after 5.01s waiting for \"orders:42\": held by billing-7:0123; it expires in 12s unless renewed; \
              waiting: web-1 for 4s"
         );
     }

@@ -2,22 +2,25 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::members::{Kit, Made, Members};
-use super::slots::{Location, SlotMap, tag_of};
+use super::slots::{Location, SlotMap};
 use super::survey::Surveyor;
+use super::translation::Translation;
 use crate::clock::Timestamp;
 use crate::config::{Address, AddressMap, PubSub};
 use crate::error::{Fault, Redirect};
 use crate::key::LeaseId;
 use crate::node::{
-    Common, First, Form, Generation, Node, NodeStatus, PendingRelease, Reports, Sent, member_of,
+    Common, Effect, First, Form, Generation, Node, NodeStatus, Owned, PendingRelease, Reports,
+    Sent, Standing, member_of,
 };
-use crate::script::Call;
+use crate::script::{Call, Reply};
 
 /// A cluster as one client knows it.
 pub(crate) struct Cluster {
@@ -26,8 +29,6 @@ pub(crate) struct Cluster {
     pub(super) members: Mutex<Members>,
     /// Releases are told on sharded channels: decided once, by the user or as Redisson does.
     is_sharded: OnceLock<bool>,
-    /// Counts the maps that differ from the one before.
-    changed: watch::Sender<u64>,
     /// Wakes the surveyor: the map may be out of date.
     pub(super) doubt: Notify,
     /// Notified when a server may have forgotten leases, or has got locks from another.
@@ -55,7 +56,8 @@ impl Cluster {
             Self {
                 seeds,
                 kit: Kit {
-                    translation,
+                    translation: translation.map(|map| Arc::new(Translation::new(map))),
+                    changed: Arc::new(watch::Sender::new(0)),
                     network: common.network.cloned(),
                     config: Arc::new(common.config.clone()),
                     clock: common.clock.clone(),
@@ -65,7 +67,6 @@ impl Cluster {
                 },
                 members: Mutex::new(Members::new(template, reports)),
                 is_sharded: OnceLock::new(),
-                changed: watch::Sender::new(0),
                 doubt: Notify::new(),
                 forgot: Notify::new(),
                 waiting: AtomicUsize::new(0),
@@ -108,8 +109,8 @@ impl Cluster {
         let members = self.members.lock();
         let masters = members.map.masters();
         let unused = masters.iter().filter(|location| members.get(location).is_none());
-        let unused = unused
-            .map(|location| NodeStatus::unused(members.address_of(location, &self.kit).shown));
+        let unused =
+            unused.map(|location| NodeStatus::unused(members.name_of(location, &self.kit)));
         let mut all: Vec<NodeStatus> = members.all().map(|(_, node)| node.status()).collect();
         all.extend(unused);
         all.sort_by(|one, other| one.address.cmp(&other.address));
@@ -141,6 +142,19 @@ impl Cluster {
         let decided = *self.is_sharded.get_or_init(|| is_sharded);
         self.members.lock().is_sharded = decided;
         Ok(())
+    }
+
+    /// Returns true if no server need be asked about its channels.
+    pub(super) fn knows_channels(&self) -> bool {
+        self.is_sharded.get().is_some()
+    }
+
+    /// The server at `location` says that the cluster is in order.
+    pub(super) fn serves(&self, location: &Location) {
+        let node = self.members.lock().get(location).cloned();
+        if let Some(node) = node {
+            node.serves();
+        }
     }
 
     pub(super) fn is_sharded(&self) -> bool {
@@ -184,6 +198,13 @@ impl Cluster {
 
     /// Takes in a newer map of the slots.
     pub(super) fn adopt(&self, map: &SlotMap) {
+        let mut is_news = false;
+        if let Some(translation) = &self.kit.translation {
+            // The user's code, so before anything is locked.
+            for location in map.masters() {
+                is_news |= translation.ask(location);
+            }
+        }
         let mut members = self.members.lock();
         let has_changed = members.map.renew(map);
         let made = members.hand_over(&self.kit);
@@ -192,15 +213,46 @@ impl Cluster {
         for first in made {
             self.attend(Some(first));
         }
+        if is_news && !has_changed {
+            self.tell_change();
+        }
         if has_changed {
+            self.note_slots();
             self.tell_change();
             // Holders learn at once whether the new owners have their leases.
             self.forgot.notify_one();
         }
     }
 
+    /// The slots have other owners, which note since when they have them: those who come later are to wait for less long.
+    fn note_slots(&self) {
+        let members = self.members.lock();
+        let owned = |(location, node): (&Location, &Node)| {
+            (node.is_up() && !node.has_noted(&members.map.ranges_of(location)))
+                .then(|| node.clone())
+        };
+        let gainers: Vec<Node> = members.all().filter_map(owned).collect();
+        drop(members);
+        gainers.into_iter().for_each(|node| self.note_slots_of(node));
+    }
+
+    /// Asks a node which slots it has, in the background.
+    fn note_slots_of(&self, node: Node) {
+        let Some(cluster) = self.this.upgrade() else { return };
+        if !node.begins_to_note() {
+            return;
+        }
+        let noting = async move {
+            if node.note_slots().await {
+                cluster.tell_change();
+                cluster.forgot.notify_one();
+            }
+        };
+        self.kit.tasks.spawn_on(noting, self.kit.clock.runtime());
+    }
+
     fn tell_change(&self) {
-        self.changed.send_modify(|count| *count += 1);
+        self.kit.changed.send_modify(|count| *count += 1);
     }
 }
 
@@ -225,10 +277,12 @@ impl Reports for Cluster {
         self.forgot.notify_one();
     }
 
-    fn tag_at(&self, number: u32) -> Option<String> {
+    fn owned_by(&self, number: u32, slots: &Reply) -> Option<Owned> {
         let members = self.members.lock();
         let (location, _) = members.numbered(number)?;
-        members.map.first_of(location).map(tag_of)
+        let own = SlotMap::read(slots, location)?.owned_by(location);
+        // It may call itself otherwise than the others call it.
+        Some(if own.ranges.is_empty() { members.map.owned_by(location) } else { own })
     }
 
     fn redirected(&self, number: u32, id: &LeaseId, fault: &Fault) -> bool {
@@ -261,7 +315,7 @@ impl Slot {
     pub(super) fn address(&self) -> Arc<str> {
         let members = self.cluster.members.lock();
         match members.map.owner(self.slot) {
-            Some(location) => members.address_of(location, &self.cluster.kit).shown,
+            Some(location) => members.name_of(location, &self.cluster.kit),
             None => self.cluster.seeds[0].shown.clone(),
         }
     }
@@ -277,20 +331,90 @@ impl Slot {
         form: Form,
         asked: Option<&Redirect>,
     ) -> Result<Sent, Fault> {
+        let counts = form.effect != Effect::None && !self.cluster.kit.config.quarantine().is_zero();
+        let mut counts_from = None;
         let node = match asked {
-            None => self.node()?,
+            None => {
+                let node = self.node()?;
+                if counts {
+                    counts_from = Some(self.standing(&node)?);
+                }
+                node
+            }
             Some(Redirect { to, .. }) => {
                 let (node, made) =
                     self.cluster.members.lock().asked(self.slot, to, &self.cluster.kit)?;
                 self.cluster.attend(made);
+                // Before the slot has come, nobody knows what comes with it.
+                counts_from = counts.then_some((None, Timestamp::NEVER));
                 node
             }
         };
-        node.send(call, form).map_err(|fault| match fault {
-            // The node has just left the cluster; the client has not ended.
+        let mut sent = node.send(call, form).map_err(|fault| self.of_node(fault))?;
+        if let Some((run, counts_from)) = counts_from {
+            let is_same = run.is_none_or(|run| run == sent.run);
+            let of_slot = if is_same { counts_from } else { Timestamp::NEVER };
+            sent.counts_from = sent.counts_from.max(of_slot);
+        }
+        Ok(sent)
+    }
+
+    /// Returns the run of the node's server, and the time from which on its grants in this slot count. A fault if it is not
+    /// known whether it has the slot; then it is asked.
+    fn standing(&self, node: &Node) -> Result<(Option<u64>, Timestamp), Fault> {
+        let (run, standing) = node.standing(self.slot);
+        if let Some(Standing { counts_from, .. }) = standing {
+            return Ok((Some(run), counts_from));
+        }
+        node.check_connected().map_err(|fault| self.of_node(fault))?;
+        self.cluster.note_slots_of(node.clone());
+        Err(Fault::Down("it has got the lock's slot just now".into()))
+    }
+
+    /// A node that has just left the cluster is closed. The client is not: another node gets the slot, or has it already.
+    fn of_node(&self, fault: Fault) -> Fault {
+        match fault {
             Fault::Closed if !self.is_stopped() => Fault::Down("it left the cluster".into()),
             fault => fault,
-        })
+        }
+    }
+
+    /// Returns the reason why the answer to an acquire that is sent at `now` would not count, if there is one.
+    pub(super) fn bar(&self, now: Timestamp) -> Option<Fault> {
+        let node = match self.node() {
+            Ok(node) => node,
+            Err(fault) => return Some(fault),
+        };
+        if let Some(fault) = node.bar(now) {
+            return Some(self.of_node(fault));
+        }
+        if self.cluster.kit.config.quarantine().is_zero() {
+            return None;
+        }
+        let left = match self.standing(&node) {
+            Ok((_, counts_from)) => counts_from.since(now),
+            Err(fault) => return Some(fault),
+        };
+        (!left.is_zero()).then_some(Fault::Quarantined(left))
+    }
+
+    /// Returns the time from which on grants in this slot count, as far as the client knows.
+    pub(super) fn counts_from(&self) -> Timestamp {
+        let Ok(node) = self.node() else { return Timestamp::NEVER };
+        let of_slot = node.standing(self.slot).1.map(|standing| standing.counts_from);
+        node.counts_from().max(of_slot.unwrap_or_default())
+    }
+
+    /// Returns what is above all tokens of before that the server may have forgotten.
+    pub(super) fn tokens_from(&self) -> u64 {
+        let Ok(node) = self.node() else { return 0 };
+        let of_slot = node.standing(self.slot).1.map(|standing| standing.tokens_from);
+        of_slot.unwrap_or_else(|| node.tokens_from())
+    }
+
+    /// Returns true if a lease that the server behind this connection does not have in this run may be put back at `now`.
+    pub(super) fn reclaims(&self, generation: Generation, run: u64, now: Timestamp) -> bool {
+        self.maker(generation).is_some_and(|node| node.reclaims(run, Some(self.slot), now))
     }
 
     pub(super) fn leave_release(&self, id: LeaseId, release: PendingRelease, sent: Option<Sent>) {
@@ -319,7 +443,7 @@ impl Slot {
     }
 
     pub(super) async fn up(&self, until: Timestamp) -> Result<(), Fault> {
-        let mut changed = self.cluster.changed.subscribe();
+        let mut changed = self.cluster.kit.changed.subscribe();
         let clock = &self.cluster.kit.clock;
         loop {
             changed.mark_unchanged();
@@ -334,12 +458,12 @@ impl Slot {
             };
             tokio::select! {
                 biased;
-                up = node.up(until) => match up {
+                up = self.ready(&node, until) => match up {
                     // The node has just left the cluster.
                     Err(Fault::Closed) if !clock.is_stopped() && clock.now() < until => {
                         tokio::task::yield_now().await;
                     }
-                    up => return up,
+                    up => return up.map_err(|fault| self.of_node(fault)),
                 },
                 // The slot may have another owner, which is connected.
                 _ = changed.changed() => {}
@@ -347,9 +471,27 @@ impl Slot {
         }
     }
 
+    /// Waits for a connection of the node, and until it is known since when it has the slot.
+    async fn ready(&self, node: &Node, until: Timestamp) -> Result<(), Fault> {
+        node.up(until).await?;
+        let clock = &self.cluster.kit.clock;
+        if self.cluster.kit.config.quarantine().is_zero() {
+            return Ok(());
+        }
+        while let Err(fault) = self.standing(node) {
+            let next_at = clock.now().plus(NOTING);
+            if next_at >= until {
+                return Err(fault);
+            }
+            // A change is told when it is known, which ends this wait.
+            clock.sleep_until(next_at).await;
+        }
+        Ok(())
+    }
+
     pub(super) async fn moved_from(&self, member: u32) {
         let _watched = Watched::new(&self.cluster);
-        let mut changed = self.cluster.changed.subscribe();
+        let mut changed = self.cluster.kit.changed.subscribe();
         loop {
             changed.mark_unchanged();
             if self.node().is_ok_and(|node| node.number() != member) {
@@ -360,6 +502,9 @@ impl Slot {
         }
     }
 }
+
+/// How long a node is given to say which slots it has before it is asked again.
+const NOTING: Duration = Duration::from_millis(50);
 
 /// One who waits for the owner of a slot to change. Then the map is looked at more often.
 struct Watched<'a>(&'a Cluster);
@@ -383,7 +528,7 @@ impl Drop for Watched<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Clock;
+    use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
     use crate::config::Config;
 
     impl Slot {
@@ -403,5 +548,17 @@ mod tests {
             let (cluster, _) = Cluster::start(vec![seed], None, &common).expect("there is a seed");
             Self::of(&cluster, 1)
         }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_has_left_the_cluster_does_not_end_the_client() {
+        let runtime = tokio::runtime::Handle::current();
+        let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime);
+        let slot = Slot::unconnected(&clock);
+        let fault = slot.of_node(Fault::Closed);
+        assert!(fault.may_pass() && fault.to_string().contains("left the cluster"), "{fault}");
+        assert!(matches!(slot.of_node(Fault::WrongType), Fault::WrongType));
+        clock.stop();
+        assert!(matches!(slot.of_node(Fault::Closed), Fault::Closed));
     }
 }

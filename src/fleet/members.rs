@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use super::slots::{Location, SlotMap, slot_of};
+use super::translation::Translation;
 use crate::clock::{Clock, Timestamp};
-use crate::config::{Address, AddressMap, Config, Place};
+use crate::config::{Address, Config, Place};
 use crate::error::{Error, Fault};
 use crate::events::Events;
 use crate::key::LeaseId;
@@ -20,7 +22,9 @@ use crate::node::{
 /// What nodes are made of.
 pub(super) struct Kit {
     /// How the addresses that the cluster announces are reached.
-    pub(super) translation: Option<AddressMap>,
+    pub(super) translation: Option<Arc<Translation>>,
+    /// Counts the maps that differ from the one before, and the addresses that were translated later.
+    pub(super) changed: Arc<watch::Sender<u64>>,
     pub(super) network: Option<Arc<dyn Network>>,
     pub(super) config: Arc<Config>,
     pub(super) clock: Clock,
@@ -36,6 +40,24 @@ impl Kit {
         let problem = |error: Error| Fault::Down(error.to_string().into());
         Node::start(&Place::At(address.clone()), &self.common(&farewell, Some(membership)))
             .map_err(problem)
+    }
+
+    /// Returns how a location is reached. If the user has not translated it yet, that is begun.
+    fn reached(&self, location: &Location) -> Result<(String, u16), Fault> {
+        let Some(translation) = &self.translation else {
+            return Ok((location.host.to_string(), location.port));
+        };
+        let (reached, is_to_be_asked) = translation.of(location);
+        if is_to_be_asked {
+            let (translation, changed) = (translation.clone(), self.changed.clone());
+            let location = location.clone();
+            let ask = async move {
+                translation.ask(&location);
+                changed.send_modify(|count| *count += 1);
+            };
+            self.tasks.spawn_on(ask, self.clock.runtime());
+        }
+        reached
     }
 
     /// Asks the server at `address` for its view of the cluster. `None`: the client's tasks are gone.
@@ -103,14 +125,14 @@ impl Members {
         }
     }
 
-    pub(super) fn address_of(&self, location: &Location, kit: &Kit) -> Address {
-        match &kit.translation {
-            Some(translation) => {
-                let (host, port) = translation.of(&location.host, location.port);
-                self.template.at(&host, port)
-            }
-            None => self.template.at(&location.host, location.port),
-        }
+    pub(super) fn address_of(&self, location: &Location, kit: &Kit) -> Result<Address, Fault> {
+        kit.reached(location).map(|(host, port)| self.template.at(&host, port))
+    }
+
+    /// Returns what a location is called: as the cluster does, as long as nobody has translated it.
+    pub(super) fn name_of(&self, location: &Location, kit: &Kit) -> Arc<str> {
+        let announced = || self.template.at(&location.host, location.port);
+        self.address_of(location, kit).unwrap_or_else(|_| announced()).shown
     }
 
     /// Returns the node at `location`, which is made if there is none.
@@ -122,7 +144,7 @@ impl Members {
         }
         let (number, is_sharded) = (self.made + 1, self.is_sharded);
         let membership = Membership { number, is_sharded, cluster: self.cluster.clone() };
-        let (node, first) = kit.start(&self.address_of(location, kit), &membership)?;
+        let (node, first) = kit.start(&self.address_of(location, kit)?, &membership)?;
         self.made += 1;
         let member = Member { node: node.clone(), number: self.made, used_at: now };
         self.nodes.insert(location.clone(), member);
@@ -245,6 +267,10 @@ impl Members {
             }
             is_used
         });
+        if let Some(translation) = &kit.translation {
+            let nodes = &self.nodes;
+            translation.keep(|location| masters.contains(location) || nodes.contains_key(location));
+        }
     }
 
     /// Sends a call to the node of which `asked` says that the slot is on its way there.

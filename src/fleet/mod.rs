@@ -7,6 +7,7 @@ mod members;
 mod path;
 mod slots;
 mod survey;
+mod translation;
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -198,9 +199,9 @@ impl Site {
         self.on_maker(generation, |node| node.note_answer(generation, answer));
     }
 
-    /// Processes that a call was not answered from `sent_at` until now.
-    pub(crate) fn unanswered(&self, generation: Generation, sent_at: Timestamp) {
-        self.on_maker(generation, |node| node.unanswered(generation, sent_at));
+    /// Processes that a call was not answered from `sent_at` until `due_at`, which was not long ago.
+    pub(crate) fn unanswered(&self, generation: Generation, sent_at: Timestamp, due_at: Timestamp) {
+        self.on_maker(generation, |node| node.unanswered(generation, sent_at, due_at));
     }
 
     /// Remembers a reading of the server's clock.
@@ -288,23 +289,33 @@ impl Site {
 
     /// Returns the reason why the answer to an acquire that is sent at `now` would not count, if there is one.
     pub(crate) fn bar(&self, now: Timestamp) -> Option<Fault> {
-        self.on_node(|node| node.bar(now)).unwrap_or_else(Some)
+        match self {
+            Self::Node(node) => node.bar(now),
+            Self::Slot(slot) => slot.bar(now),
+        }
     }
 
     /// Returns true if a lease that the server behind this connection does not have in this run may be put back at `now`.
     pub(crate) fn reclaims(&self, generation: Generation, run: u64, now: Timestamp) -> bool {
-        let mut reclaims = false;
-        self.on_maker(generation, |node| reclaims = node.reclaims(run, now));
-        reclaims
+        match self {
+            Self::Node(node) => node.reclaims(run, None, now),
+            Self::Slot(slot) => slot.reclaims(generation, run, now),
+        }
     }
 
     /// Returns the time from which on its grants count, as far as the client knows.
     pub(crate) fn counts_from(&self) -> Timestamp {
-        self.on_node(Node::counts_from).unwrap_or(Timestamp::NEVER)
+        match self {
+            Self::Node(node) => node.counts_from(),
+            Self::Slot(slot) => slot.counts_from(),
+        }
     }
 
     /// Returns what is above all tokens of before that its server may have forgotten.
     pub(crate) fn tokens_from(&self) -> u64 {
-        self.on_node(Node::tokens_from).unwrap_or(0)
+        match self {
+            Self::Node(node) => node.tokens_from(),
+            Self::Slot(slot) => slot.tokens_from(),
+        }
     }
 }

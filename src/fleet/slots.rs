@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::node::Owned;
 use crate::script::Reply;
 
 /// How many slots a cluster has.
@@ -19,18 +20,42 @@ pub(crate) fn slot_of(key: &str) -> u16 {
 
 /// Returns a hash tag of a slot.
 pub(super) fn tag_of(slot: u16) -> String {
-    let tags = (0..=u32::MAX).map(|number| format!("{number:x}"));
-    tags.into_iter().find(|tag| slot_of(tag) == slot).expect("BUG: a slot without a tag")
+    let is_its = |number: &u32| {
+        // The digits as in the text: no text is made for the thousands that are tried.
+        let digits = (8 - number.leading_zeros() / 4).max(1);
+        let nibbles = (0..digits).rev().map(|place| (number >> (4 * place)) & 0xf);
+        let digits = nibbles.map(|nibble| b"0123456789abcdef"[nibble as usize]);
+        digits.fold(0, crc_after) % SLOTS as u16 == slot
+    };
+    let number = (0..=u32::MAX).find(is_its).expect("BUG: a slot without a tag");
+    format!("{number:x}")
 }
 
 /// CRC16 as XMODEM has it.
 fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc: u16, byte| {
-        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
-            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
-        })
-    })
+    bytes.iter().copied().fold(0, crc_after)
 }
+
+fn crc_after(crc: u16, byte: u8) -> u16 {
+    (crc << 8) ^ CRC_OF[usize::from((crc >> 8) as u8 ^ byte)]
+}
+
+/// What each value of the first byte adds to the rest.
+const CRC_OF: [u16; 256] = {
+    let mut all = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        all[byte] = crc;
+        byte += 1;
+    }
+    all
+};
 
 /// Where a node of a cluster is reached.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +97,10 @@ pub(crate) struct SlotMap {
 }
 
 const NOBODY: u16 = u16::MAX;
+/// Those of a slot's number in 16 bits.
+const UNUSED_BITS: u32 = 2;
+/// In how many of its slots a server's mark is.
+const TAGS: usize = 3;
 
 impl Default for SlotMap {
     fn default() -> Self {
@@ -107,9 +136,29 @@ impl SlotMap {
         self.masters.get(usize::from(*self.owners.get(usize::from(slot))?))
     }
 
-    /// Returns the first slot of a master.
-    pub(crate) fn first_of(&self, location: &Location) -> Option<u16> {
-        (0..SLOTS as u16).find(|slot| self.owner(*slot) == Some(location))
+    /// Returns the ranges of a master's slots.
+    pub(crate) fn ranges_of(&self, location: &Location) -> Vec<(u16, u16)> {
+        let mut ranges: Vec<(u16, u16)> = Vec::new();
+        let Some(place) = self.masters.iter().position(|known| known == location) else {
+            return ranges;
+        };
+        let places = self.owners.iter().zip(0..);
+        for (_, slot) in places.filter(|(owner, _)| usize::from(**owner) == place) {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == slot => *last = slot,
+                _ => ranges.push((slot, slot)),
+            }
+        }
+        ranges
+    }
+
+    /// Returns a master's slots, and tags of some of them.
+    pub(crate) fn owned_by(&self, location: &Location) -> Owned {
+        let is_owned = |slot: &u16| self.owner(*slot) == Some(location);
+        // In an order in which neighbours are far apart: slots are moved by the range.
+        let scattered = (0..SLOTS as u16).map(|number| number.reverse_bits() >> UNUSED_BITS);
+        let tags = scattered.filter(is_owned).take(TAGS).map(tag_of).collect();
+        Owned { ranges: self.ranges_of(location), tags }
     }
 
     /// Returns the masters that own a slot.
@@ -203,6 +252,17 @@ mod tests {
         for slot in [0, 1, 5461, 16383] {
             assert_eq!(slot_of(&key::mark_key(Some(&tag_of(slot)))), slot);
         }
+        for tag in ["0", "f", "10", "abc"] {
+            assert!(tag_of(slot_of(tag)).len() <= tag.len(), "the first in order");
+        }
+    }
+
+    /// All clients of a cluster leave and read its marks under the same keys.
+    #[test]
+    fn the_tag_of_a_slot_stays_the_same() {
+        for (slot, tag) in [(0, "265b"), (5461, "1a6f"), (13907, "0"), (16383, "3d43")] {
+            assert_eq!(tag_of(slot), tag);
+        }
     }
 
     #[test]
@@ -262,8 +322,8 @@ mod tests {
         let owners = [0, 99, 100, 16383].map(|slot| map.owner(slot).expect("covered").to_string());
         assert_eq!(owners, ["a:1", "a:1", "b:1", "b:1"]);
         assert!(map.is_covered() && map.owner(16384).is_none());
-        assert_eq!((map.first_of(&at("a", 1)), map.first_of(&at("b", 1))), (Some(0), Some(100)));
-        assert_eq!(map.first_of(&at("replica", 2)), None);
+        assert_eq!(map.owned_by(&at("b", 1)).ranges, [(100, 16383)]);
+        assert_eq!(map.owned_by(&at("replica", 2)), Owned::default());
         let masters: Vec<_> = map.masters().into_iter().map(Location::to_string).collect();
         assert_eq!(masters, ["a:1", "b:1"]);
         let gaps = "( ( 0 0 ( nil 1 ) ) ( 1 1 ( '' 2 ) ) ( 2 2 ( ? 3 ) ) ( 3 3 ( a 0 ) ) )";
@@ -283,6 +343,26 @@ mod tests {
         for odd in ["( ( 0 1 ( a ) ) )", "( ( x 1 ( a 1 ) ) )", "( ( 0 1 ( a 70000 ) ) )"] {
             assert_eq!(read(odd), None, "{odd}");
         }
+    }
+
+    #[test]
+    fn of_the_slots_that_tell_a_master_most_stay_when_some_of_them_move() {
+        let map = |wire| read(wire).expect("well formed");
+        let [a, b] = [at("a", 1), at("b", 1)];
+        let before = map("( ( 0 9999 ( a 1 ) ) ( 10000 16383 ( b 1 ) ) )");
+        let after = map("( ( 0 1999 ( b 1 ) ) ( 2000 9999 ( a 1 ) ) ( 10000 16383 ( b 1 ) ) )");
+        for master in [&a, &b] {
+            let [before, after] = [&before, &after].map(|map| map.owned_by(master));
+            assert_eq!((before.tags.len(), after.tags.len()), (3, 3));
+            let stay = before.tags.iter().filter(|tag| after.tags.contains(tag)).count();
+            assert!(stay >= 2, "{:?} {:?}", before.tags, after.tags);
+        }
+        assert_eq!(after.owned_by(&b).ranges, [(0, 1999), (10000, 16383)]);
+        for tag in after.owned_by(&b).tags {
+            assert_eq!(after.owner(slot_of(&key::mark_key(Some(&tag)))), Some(&b));
+        }
+        let one = map("( ( 7 7 ( a 1 ) ) )").owned_by(&a);
+        assert_eq!((&*one.ranges, one.tags), (&[(7, 7)][..], vec![tag_of(7)]));
     }
 
     #[test]

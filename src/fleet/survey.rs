@@ -81,7 +81,7 @@ impl Surveyor {
                 Some(_) => Fault::Down("no node of the cluster owns any slot".into()),
                 None => found.fault.unwrap_or(Fault::Closed),
             };
-            let next_at = self.now().plus(clock.back_off(attempt, LONGEST_PAUSE));
+            let next_at = self.now().plus(clock.back_off(attempt, LONGEST_PAUSE_AT_START));
             if !(fault.may_pass_at_start()) || next_at >= until || clock.is_stopped() {
                 return Err(fault);
             }
@@ -167,7 +167,9 @@ impl Surveyor {
         let (mut found, mut limit) = (Found::default(), until);
         while let Some(Some((from, answer))) = clock.until(limit, asked.next()).await {
             let map = answer.and_then(|chart| {
-                self.cluster.note_channels(chart.has_sharded_channels)?;
+                if let Some(are_there) = chart.has_sharded_channels {
+                    self.cluster.note_channels(are_there)?;
+                }
                 let map = SlotMap::read(&chart.slots, &from);
                 let odd =
                     || Fault::Unexpected("its reply to CLUSTER SLOTS is not understood".into());
@@ -175,6 +177,9 @@ impl Surveyor {
             });
             match map {
                 Ok(view) => {
+                    if view.is_ok {
+                        self.cluster.serves(&from);
+                    }
                     found.views.push(view);
                     found.alive.push(from);
                     limit = limit.min(self.now().plus(FOR_OTHERS));
@@ -196,10 +201,11 @@ impl Surveyor {
             .filter(|(_, node)| node.is_up())
             .map(|(location, node)| (location.clone(), node.clone()))
             .collect();
+        let channels = !self.cluster.knows_channels();
         let most = if in_doubt { AT_ONCE } else { 1 };
         let mut asked: Vec<Asked> = Vec::new();
         for (location, node) in turned(&up, self.surveys).take(most).cloned() {
-            asked.push(Box::pin(async move { (location, node.chart(until).await) }));
+            asked.push(Box::pin(async move { (location, node.chart(channels, until).await) }));
         }
         if asked.len() >= most.min(2) {
             return asked;
@@ -211,9 +217,11 @@ impl Surveyor {
             .filter(|location| up.iter().all(|(other, _)| other != *location))
             .cloned()
             .collect();
-        let others = others
-            .iter()
-            .map(|location| (location.clone(), members.address_of(location, &self.cluster.kit)));
+        let address = |location: Location| {
+            let address = members.address_of(&location, &self.cluster.kit).ok()?;
+            Some((location, address))
+        };
+        let others = others.into_iter().filter_map(address);
         let seeds =
             self.cluster.seeds.iter().filter_map(|seed| Some((location(seed)?, seed.clone())));
         let others: Vec<(Location, Address)> = others.chain(seeds).collect();
@@ -246,10 +254,12 @@ fn turned<T>(items: &[T], by: usize) -> impl Iterator<Item = &T> {
 const AT_ONCE: usize = 3;
 /// How long the others are waited for when one has answered.
 const FOR_OTHERS: Duration = Duration::from_millis(100);
-/// The longest pause while something is wrong: holders whose locks the next master lacks are to know soon.
-const LONGEST_PAUSE: Duration = Duration::from_millis(150);
+const LONGEST_PAUSE_AT_START: Duration = Duration::from_millis(150);
+/// The longest pause while something is wrong: holders whose locks the next master lacks are to know soon. But all clients ask,
+/// so that it comes to eight requests a second.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// After so many doubts in a row, which take some 10 s, nobody may be about to take over.
-const MANY: u32 = 128;
+const MANY: u32 = 40;
 const LONGEST_PAUSE_LATER: Duration = Duration::from_secs(1);
 /// How often the map is looked at while somebody waits for a lock, which may be on its way to another node.
 const WATCHED: Duration = Duration::from_millis(500);

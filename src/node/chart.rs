@@ -21,15 +21,15 @@ pub(crate) struct Chart {
     pub(crate) is_ok: bool,
     /// The number of the last change that the server knows of; zero if it does not say.
     pub(crate) epoch: u64,
-    /// It has sharded channels (Redis 7), and this user may ask about them.
-    pub(crate) has_sharded_channels: bool,
+    /// It has sharded channels (Redis 7), and this user may ask about them; `None`: it was not asked.
+    pub(crate) has_sharded_channels: Option<bool>,
 }
 
 impl Node {
-    /// Asks the server on the present connection.
-    pub(crate) async fn chart(&self, until: Timestamp) -> Result<Chart, Fault> {
+    /// Asks the server on the present connection, also about its `channels` if that is not known yet.
+    pub(crate) async fn chart(&self, channels: bool, until: Timestamp) -> Result<Chart, Fault> {
         let commands = self.shared.link.lock().state.connection()?.commands.clone();
-        ask(&commands, &self.shared.endpoint.clock, until).await
+        ask(&commands, &self.shared.endpoint.clock, channels, until).await
     }
 }
 
@@ -48,24 +48,32 @@ impl Chart {
             let lost = Arc::new(Notify::new());
             let connection = target.commands(&clock, &lost, limit, until).await?;
             let commands = Commands::new(connection, target.greeting.secrets.clone());
-            ask(&commands, &clock, until).await
+            ask(&commands, &clock, true, until).await
         }
     }
 }
 
-async fn ask(commands: &Commands, clock: &Clock, until: Timestamp) -> Result<Chart, Fault> {
+async fn ask(
+    commands: &Commands,
+    clock: &Clock,
+    channels: bool,
+    until: Timestamp,
+) -> Result<Chart, Fault> {
     let command = |verb: &str, word: &str| {
         let mut command = redis::cmd(verb);
         command.arg(word);
         commands.send(command)
     };
     let (slots, info) = (command("CLUSTER", "SLOTS"), command("CLUSTER", "INFO"));
-    let sharded = command("PUBSUB", "SHARDNUMSUB");
+    let sharded = channels.then(|| command("PUBSUB", "SHARDNUMSUB"));
     let slots = answer(slots, clock, until).await.map_err(explained)?;
     // Some services do not offer it.
     let info = optional(answer(info, clock, until).await)?;
     let info = info.as_ref().map(fields).unwrap_or_default();
-    let has_sharded_channels = optional(answer(sharded, clock, until).await)?.is_some();
+    let has_sharded_channels = match sharded {
+        Some(sharded) => Some(optional(answer(sharded, clock, until).await)?.is_some()),
+        None => None,
+    };
     Ok(Chart {
         slots,
         is_ok: info.get("cluster_state").is_none_or(|state| state == "ok"),

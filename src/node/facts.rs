@@ -1,6 +1,7 @@
 //! What a server reports about itself, for `Client::check`.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -27,7 +28,7 @@ pub(crate) struct Facts {
     pub(crate) failover: Option<FailoverFacts>,
     /// What matters for a master of a cluster, if locks are spread over one.
     pub(crate) cluster: Option<ClusterFacts>,
-    /// It refused its mark when that was needed last.
+    /// This user may not write its mark, as was seen when that was needed last.
     pub(crate) refuses_mark: bool,
     /// How far the server's wall clock is ahead of this host's, give or take half a round trip.
     pub(crate) clock_ahead_ms: Option<i64>,
@@ -40,12 +41,20 @@ pub(crate) struct FailoverFacts {
     pub(crate) tells_role: bool,
     /// The user may end older connections.
     pub(crate) may_kill: bool,
+    pub(crate) fence: Fence,
+    /// What the Sentinels report.
+    pub(crate) watch: Option<WatchFacts>,
+    /// The Sentinels, each with the master that it names, if they have named different ones for long.
+    pub(crate) disagreement: Option<Vec<(Arc<str>, String)>>,
+}
+
+/// When a master that is cut off from its replicas stops by itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fence {
     /// With fewer replicas it refuses writes.
     pub(crate) min_replicas: Option<u64>,
     /// A replica counts if it was heard of within this time.
     pub(crate) max_lag: Option<Duration>,
-    /// What the Sentinels report.
-    pub(crate) watch: Option<WatchFacts>,
 }
 
 /// What decides whether a master of a cluster serves locks, and whether waiters hear of their releases.
@@ -53,6 +62,9 @@ pub(crate) struct FailoverFacts {
 pub(crate) struct ClusterFacts {
     /// It serves no lock while a slot has no master.
     pub(crate) needs_full_coverage: Option<bool>,
+    /// How long another node may be silent before it counts as down.
+    pub(crate) node_timeout: Option<Duration>,
+    pub(crate) fence: Fence,
     /// This client uses sharded channels.
     pub(crate) is_sharded: bool,
     /// The user may not ask whether there are such.
@@ -69,15 +81,18 @@ pub(super) async fn ask(
 ) -> Result<Facts, Fault> {
     let until = shared.endpoint.clock.now().plus(limit);
     let handshake = Handshake { shared, commands, limit, until };
-    let sent = ["server", "replication"].map(|section| commands.send(info_command(section)));
+    let sent = ["server", "replication", "memory", "persistence"]
+        .map(|section| commands.send(info_command(section)));
     let settings = ["maxmemory-policy", "maxmemory", "appendonly", "appendfsync"];
     let settings = settings.map(|setting| commands.send(config_command(setting)));
     let asked_at = since_epoch();
     let time = commands.send(redis::cmd("TIME"));
 
-    let [server, replication] = sent;
+    let [server, replication, memory, persistence] = sent;
     let mut server = info_of(&handshake, server).await?;
     let replication = info_of(&handshake, replication).await?;
+    let mut memory = info_of(&handshake, memory).await?;
+    let persistence = info_of(&handshake, persistence).await?;
     let [eviction_policy, max_memory, append_only, fsync] = settings;
     let eviction_policy = setting_of(&handshake, eviction_policy).await?;
     let max_memory = setting_of(&handshake, max_memory).await?;
@@ -89,21 +104,26 @@ pub(super) async fn ask(
         false => None,
     };
     let cluster = match &shared.membership {
-        Some(membership) => Some(cluster(&handshake, membership.is_sharded).await?),
+        Some(membership) => Some(cluster(&handshake, &replication, membership.is_sharded).await?),
         None => None,
     };
     Ok(Facts {
         failover,
         cluster,
-        refuses_mark: shared.mark_refused.load(Ordering::Relaxed),
+        refuses_mark: shared.mark_denied.load(Ordering::Relaxed),
         is_cluster: MODES
             .iter()
             .any(|name| server.get(*name).is_some_and(|mode| mode == "cluster")),
         version: server.remove("valkey_version").or_else(|| server.remove("redis_version")),
         replicas: replication.get("connected_slaves").and_then(|count| count.parse().ok()),
-        eviction_policy,
-        max_memory: max_memory.and_then(|bytes| bytes.parse().ok()),
-        append_only: append_only.map(|value| value == "yes"),
+        // Many services forbid CONFIG, and let everybody ask for INFO.
+        eviction_policy: eviction_policy.or_else(|| memory.remove("maxmemory_policy")),
+        max_memory: max_memory
+            .or_else(|| memory.remove("maxmemory"))
+            .and_then(|bytes| bytes.parse().ok()),
+        append_only: append_only
+            .map(|value| value == "yes")
+            .or_else(|| persistence.get("aof_enabled").map(|value| value == "1")),
         fsync_always: fsync.map(|value| value == "always"),
         clock_ahead_ms: time.and_then(|time| clock_ahead_ms(&time, asked_at, since_epoch())),
     })
@@ -113,36 +133,67 @@ async fn failover(
     handshake: &Handshake<'_>,
     replication: &HashMap<String, String>,
 ) -> Result<FailoverFacts, Fault> {
-    let settings = ["min-replicas-to-write", "min-replicas-max-lag"];
-    let settings = settings.map(|setting| handshake.commands.send(config_command(setting)));
+    let fence = FenceAsked::of(handshake);
     let mut kill = redis::cmd("CLIENT");
     // No connection has this id.
     kill.arg("KILL").arg("ID").arg(i64::MAX);
     let kill = handshake.commands.send(kill);
     let watch = handshake.shared.endpoint.guide.facts(handshake.limit).await;
-    let [min_replicas, max_lag] = settings;
-    let min_replicas = setting_of(handshake, min_replicas).await?;
-    let max_lag = setting_of(handshake, max_lag).await?;
-    let number = |setting: Option<String>| setting.and_then(|value| value.parse().ok());
     Ok(FailoverFacts {
+        fence: fence.answer(handshake, replication).await?,
         tells_role: replication.contains_key("role"),
         may_kill: optional(handshake.answer(kill).await)?.is_some(),
-        min_replicas: number(min_replicas),
-        max_lag: number(max_lag).map(Duration::from_secs),
         watch,
+        disagreement: handshake.shared.endpoint.guide.disagreement(),
     })
 }
 
-async fn cluster(handshake: &Handshake<'_>, is_sharded: bool) -> Result<ClusterFacts, Fault> {
+/// The questions about the fence.
+struct FenceAsked([InFlight; 2]);
+
+impl FenceAsked {
+    fn of(handshake: &Handshake<'_>) -> Self {
+        let settings = ["min-replicas-to-write", "min-replicas-max-lag"];
+        Self(settings.map(|setting| handshake.commands.send(config_command(setting))))
+    }
+
+    async fn answer(
+        self,
+        handshake: &Handshake<'_>,
+        replication: &HashMap<String, String>,
+    ) -> Result<Fence, Fault> {
+        let [min_replicas, max_lag] = self.0;
+        let min_replicas = setting_of(handshake, min_replicas).await?;
+        let max_lag = setting_of(handshake, max_lag).await?;
+        let number = |setting: Option<String>| setting.and_then(|value| value.parse().ok());
+        // INFO counts the replicas that are near enough only if some are needed.
+        let needs_none = replication.contains_key("role")
+            && !GOOD.iter().any(|it| replication.contains_key(*it));
+        Ok(Fence {
+            min_replicas: number(min_replicas).or(needs_none.then_some(0)),
+            max_lag: number(max_lag).map(Duration::from_secs),
+        })
+    }
+}
+
+async fn cluster(
+    handshake: &Handshake<'_>,
+    replication: &HashMap<String, String>,
+    is_sharded: bool,
+) -> Result<ClusterFacts, Fault> {
     let ask = |words: &[&str]| {
         let mut command = redis::cmd("PUBSUB");
         command.arg(words);
         handshake.commands.send(command)
     };
     let coverage = handshake.commands.send(config_command("cluster-require-full-coverage"));
+    let node_timeout = handshake.commands.send(config_command("cluster-node-timeout"));
+    let fence = FenceAsked::of(handshake);
     let others = if is_sharded { "CHANNELS" } else { "SHARDCHANNELS" };
     let (others, sharded) = (ask(&[others, key::ALL_CHANNELS]), ask(&["SHARDNUMSUB"]));
     let coverage = setting_of(handshake, coverage).await?;
+    let node_timeout = setting_of(handshake, node_timeout).await?;
+    let fence = fence.answer(handshake, replication).await?;
     let others = optional(handshake.answer(others).await)?;
     let sharded = handshake.answer(sharded).await;
     let hides_sharded = matches!(sharded, Err(Fault::Denied { .. }));
@@ -150,6 +201,8 @@ async fn cluster(handshake: &Handshake<'_>, is_sharded: bool) -> Result<ClusterF
     let others = others.as_ref().and_then(Reply::list).unwrap_or_default();
     Ok(ClusterFacts {
         needs_full_coverage: coverage.map(|value| value == "yes"),
+        node_timeout: node_timeout.and_then(|ms| ms.parse().ok()).map(Duration::from_millis),
+        fence,
         is_sharded,
         hides_sharded,
         other_channel: others.first().and_then(Reply::text).map(str::to_owned),
@@ -179,6 +232,9 @@ pub(super) async fn setting_of(
     let value = reply.as_ref().and_then(Reply::list).and_then(|pair| pair.get(1));
     Ok(value.and_then(Reply::text).map(str::to_owned))
 }
+
+/// The field of `INFO replication` that counts the replicas that are near enough: Redis's, Valkey's.
+const GOOD: [&str; 2] = ["min_slaves_good_slaves", "min_replicas_good_replicas"];
 
 fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()

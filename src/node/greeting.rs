@@ -19,45 +19,76 @@ use crate::secret::Secrets;
 #[derive(Clone)]
 pub(super) struct Greeting {
     tls: bool,
+    /// The address, if Sentinels announce it: then other settings than a URL say how connections begin.
+    announced: Option<Arc<str>>,
     /// What no text about the server may contain.
     pub(super) secrets: Secrets,
 }
 
 impl Greeting {
     pub(super) fn of(address: &Address) -> Self {
-        Self { tls: address.is_tls(), secrets: address.secrets.clone() }
+        Self { tls: address.is_tls(), announced: None, secrets: address.secrets.clone() }
+    }
+
+    /// Connections lead to an address that Sentinels announce.
+    pub(super) fn announced_at(mut self, address: &Arc<str>) -> Self {
+        self.announced = Some(address.clone());
+        self
     }
 
     /// Returns the fault for a connection that could not be set up.
     pub(super) fn fault(&self, error: &RedisError) -> Fault {
-        fault(error, self.tls, &self.secrets)
+        match (fault(error, self), &self.announced) {
+            (Fault::Denied { what, message }, Some(address)) => {
+                Fault::Denied { what: format!("{what} at {address}").into(), message }
+            }
+            (fault, _) => fault,
+        }
     }
 
     /// Returns the fault for a connection that was not set up within `limit`.
     pub(super) fn silence(&self, limit: Duration) -> Fault {
-        match self.tls {
-            true => {
-                Fault::Down(format!("no TLS connection within {limit:?}; {PERHAPS_PLAIN}").into())
+        match (self.tls, &self.announced) {
+            (true, _) => {
+                let hint = self.perhaps_plain();
+                Fault::Down(format!("no TLS connection within {limit:?}; {hint}").into())
             }
-            false => Fault::NoAnswer(limit),
+            (false, Some(_)) => {
+                Fault::Down(format!("no connection within {limit:?}; {PERHAPS_ELSEWHERE}").into())
+            }
+            (false, None) => Fault::NoAnswer(limit),
+        }
+    }
+
+    fn perhaps_plain(&self) -> &'static str {
+        match self.announced {
+            Some(_) => "if that port is not for TLS, leave out `server_tls`",
+            None => "if that port is not for TLS, write `redis://`",
+        }
+    }
+
+    fn perhaps_tls(&self) -> &'static str {
+        match self.announced {
+            Some(_) => "if that port is for TLS, set `server_tls(true)`",
+            None => "if that port is for TLS, write `rediss://`",
         }
     }
 }
 
-fn fault(error: &RedisError, tls: bool, secrets: &Secrets) -> Fault {
-    if let Some(login) = login(error) {
+fn fault(error: &RedisError, greeting: &Greeting) -> Fault {
+    if let Some(login) = login(error, greeting) {
         return login;
     }
+    let (tls, secrets) = (greeting.tls, &greeting.secrets);
     let text = error.to_string();
     if error.is_io_error() || error.is_timeout() {
-        return no_channel(error, &text, tls, secrets);
+        return no_channel(error, &text, greeting);
     }
     if error.kind() == ErrorKind::Parse {
+        let problem = "the server there does not speak the Redis protocol";
         return Fault::WrongServer(match tls {
-            true => "the server there does not speak the Redis protocol".into(),
-            false => {
-                format!("the server there does not speak the Redis protocol; {PERHAPS_TLS}").into()
-            }
+            true => problem.into(),
+            false => format!("{problem}; {}", greeting.perhaps_tls()).into(),
         });
     }
     if let Some(state) = State::of(error.code(), &text) {
@@ -96,13 +127,17 @@ fn fault(error: &RedisError, tls: bool, secrets: &Secrets) -> Fault {
 }
 
 /// Returns the fault if the server refused the login.
-fn login(error: &RedisError) -> Option<Fault> {
+fn login(error: &RedisError, greeting: &Greeting) -> Option<Fault> {
     let text = error.to_string();
     let denied = |what: &str, message: &str| {
         Some(Fault::Denied { what: what.into(), message: message.into() })
     };
     if text.contains("NOAUTH") {
-        return denied("the login", "NOAUTH: the server requires a password, and the URL has none");
+        let none = match greeting.announced {
+            Some(_) => "NOAUTH: the server requires a password: set `server_login`",
+            None => NO_PASSWORD,
+        };
+        return denied("the login", none);
     }
     if text.contains("WRONGPASS") {
         return denied(
@@ -127,16 +162,19 @@ fn login(error: &RedisError) -> Option<Fault> {
 }
 
 /// Returns the fault for a broken channel, in the words of the operating system or of TLS, and none of the server's.
-fn no_channel(error: &RedisError, text: &str, tls: bool, secrets: &Secrets) -> Fault {
-    let shown = secrets.clean(text);
+fn no_channel(error: &RedisError, text: &str, greeting: &Greeting) -> Fault {
+    let (tls, shown) = (greeting.tls, greeting.secrets.clean(text));
     let kind = kind(error);
     if tls && text.contains("InvalidContentType") {
-        return Fault::WrongServer(
-            "it does not speak TLS on this port: write `redis://` instead of `rediss://`, or name its TLS port".into(),
-        );
+        return Fault::WrongServer(match greeting.announced {
+            Some(_) => "it does not speak TLS on this port: leave out `server_tls`, or let the Sentinels announce its TLS port".into(),
+            None => "it does not speak TLS on this port: write `redis://` instead of `rediss://`, or name its TLS port".into(),
+        });
     }
     if tls && kind == Some(io::ErrorKind::InvalidData) {
-        return Fault::WrongServer(format!("no TLS connection: {shown}").into());
+        let hint = TLS_HINTS.iter().find(|(what, _)| text.contains(what));
+        let hint = hint.map_or("", |(_, hint)| hint);
+        return Fault::WrongServer(format!("no TLS connection: {shown}{hint}").into());
     }
     let was_closed = matches!(
         kind,
@@ -147,9 +185,14 @@ fn no_channel(error: &RedisError, text: &str, tls: bool, secrets: &Secrets) -> F
                 | io::ErrorKind::UnexpectedEof
         )
     );
-    match was_closed && !tls {
-        true => Fault::Down(format!("{shown} during the handshake; {PERHAPS_TLS}").into()),
-        false => Fault::Down(shown),
+    match was_closed {
+        true if !tls => {
+            Fault::Down(format!("{shown} during the handshake; {}", greeting.perhaps_tls()).into())
+        }
+        false if greeting.announced.is_some() => {
+            Fault::Down(format!("{shown}; {PERHAPS_ELSEWHERE}").into())
+        }
+        _ => Fault::Down(shown),
     }
 }
 
@@ -160,5 +203,22 @@ fn kind(error: &RedisError) -> Option<io::ErrorKind> {
     io.map(io::Error::kind)
 }
 
-const PERHAPS_PLAIN: &str = "if that port is not for TLS, write `redis://`";
-const PERHAPS_TLS: &str = "if that port is for TLS, write `rediss://`";
+const PERHAPS_ELSEWHERE: &str = "the Sentinels announce this address: if it cannot be reached from here, translate it with `address_map`";
+const NO_PASSWORD: &str = "NOAUTH: the server requires a password, and the URL has none (it stands behind a colon, as in \
+                           redis://:password@host)";
+/// What rustls says of a certificate, and what to do about it.
+const TLS_HINTS: [(&str, &str); 3] = [
+    (
+        "UnknownIssuer",
+        "; name the authority that issued it with `ClientBuilder::root_certificates`",
+    ),
+    (
+        "CaUsedAsEndEntity",
+        "; its certificate is that of an authority (`openssl req -x509` makes one unless told `-addext \
+         basicConstraints=critical,CA:FALSE`): give the server one that an authority issued",
+    ),
+    (
+        "CertificateRequired",
+        "; the server requires a certificate: `ClientBuilder::client_certificate`",
+    ),
+];

@@ -65,6 +65,14 @@ impl Guide {
         }
     }
 
+    /// Returns the Sentinels, each with the master that it names, if they have named different ones for long.
+    pub(super) fn disagreement(&self) -> Option<Vec<(Arc<str>, String)>> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Sentinels(sentinels) => sentinels.disagreement(),
+        }
+    }
+
     /// Returns true if the server is looked up, so that it may be another one at any time.
     pub(super) fn is_dynamic(&self) -> bool {
         !matches!(self, Self::Fixed(_))

@@ -10,6 +10,7 @@ use super::past::{Past, Role};
 use super::predecessors::Predecessors;
 use super::quarantine::{Mark, Run};
 use super::shared::Shared;
+use super::tenure::{Noted, Owned, Slots};
 use crate::clock::Timestamp;
 use crate::error::Fault;
 use crate::events;
@@ -50,7 +51,8 @@ impl Handshake<'_> {
         let client_id = optional(self.answer(client_id).await)?.and_then(|reply| reply.number());
         let identity = Identity { client_id, run_id: run.id.clone() };
         self.check_rights().await?;
-        run.mark = self.mark(&run).await?;
+        let owned = self.owned().await?;
+        self.mark(&mut run, owned).await?;
 
         let killed = match predecessors.to_kill(&identity) {
             Some(client_id) => self.kill(client_id).await?,
@@ -75,7 +77,6 @@ impl Handshake<'_> {
         self.check_kind(server.as_ref()).await?;
         let field = |name| server.as_ref().and_then(|info| info.get(name));
         let id = field("run_id").cloned();
-        let uptime = field("uptime_in_seconds").and_then(|text| text.parse().ok());
         if votes && id.is_none() {
             let message = "without run_id in INFO, servers cannot be distinguished";
             return Err(Fault::Denied { what: "info".into(), message: message.into() });
@@ -92,44 +93,85 @@ impl Handshake<'_> {
             let of = if master.is_empty() { String::new() } else { format!(" of {master}") };
             return Err(Fault::Replica(of.into()));
         }
-        Ok(Run { id, uptime: uptime.map(Duration::from_secs), past, heard_at, mark: None })
+        Ok(Run { id, past, heard_at, mark: None, slots: None })
     }
 
-    /// Reads the server's mark, or leaves it, if this run with this history is news, or refused it before. Without it, the
-    /// quarantine of those who come later is longer.
-    async fn mark(&self, run: &Run) -> Result<Option<Mark>, Fault> {
-        let (Some(id), Some(history)) = (&run.id, &run.past.history) else { return Ok(None) };
+    /// Asks a node of a cluster which slots it owns. Without a quarantine that does not matter.
+    async fn owned(&self) -> Result<Option<Owned>, Fault> {
+        let is_on = self.shared.quarantine.lock().is_on();
+        let Some(membership) = self.shared.membership.as_ref().filter(|_| is_on) else {
+            return Ok(None);
+        };
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        let slots = self.ask(command).await?;
+        let owned = membership.report(|cluster| cluster.owned_by(membership.number, &slots));
+        Ok(Some(owned.flatten().unwrap_or_default()))
+    }
+
+    /// Reads the server's mark, or leaves it, if this run with this history or some of its slots are news, or if it was
+    /// refused before. Without it, the quarantine of those who come later is longer.
+    async fn mark(&self, run: &mut Run, owned: Option<Owned>) -> Result<(), Fault> {
         let needed = {
             let quarantine = self.shared.quarantine.lock();
             let was_refused = self.shared.mark_refused.load(Ordering::Relaxed);
-            quarantine.is_on() && (was_refused || !quarantine.is_known(run))
+            let has_slots = |owned: &Owned| owned.ranges != quarantine.tenure.ranges();
+            let is_news = !quarantine.is_known(run) || owned.as_ref().is_some_and(has_slots);
+            quarantine.is_on() && (was_refused || is_news)
         };
-        if !needed {
-            return Ok(None);
-        }
-        let key = match &self.shared.membership {
-            Some(it) => match it.report(|cluster| cluster.tag_at(it.number)).flatten() {
-                Some(tag) => key::mark_key(Some(&tag)),
-                None => return Ok(None),
-            },
-            None => key::mark_key(None),
-        };
-        let args = [id, history].map(|text| Arg::Text(text.as_str().into())).into();
-        let call = Call { script: &GRACE_MARK, keys: vec![key], args };
         let asked_at = self.shared.endpoint.clock.now();
-        let answer = self.answer(self.commands.call(&call, Form::WHOLE)).await;
-        self.shared.mark_refused.store(answer.is_err(), Ordering::Relaxed);
-        let times = match answer {
-            Ok(reply) => read_mark(&reply),
-            // It may not write the mark, or does not accept writes now, or its slots have moved.
-            Err(fault) if fault.is_answer() => {
-                events::mark_refused(&self.shared.endpoint.address(), &fault);
-                None
+        let said = match (&run.id, &run.past.history) {
+            (Some(id), Some(history)) if needed => {
+                self.read_marks(id, history, owned.as_ref()).await?
             }
-            Err(fault) => return Err(fault),
+            _ => None,
         };
         let heard_at = self.shared.endpoint.clock.now();
-        Ok(times.map(|(since_us, age)| Mark { since_us, age, asked_at, heard_at }))
+        let now_us = said.as_ref().map_or(0, |said| said.now_us);
+        run.mark = said.as_ref().map(|said| {
+            let age = Duration::from_micros(now_us.saturating_sub(said.since_us));
+            Mark { since_us: said.since_us, age, asked_at, heard_at }
+        });
+        let noted = said.map(|said| said.noted);
+        run.slots = owned.map(|owned| Slots { owned, noted, now_us, asked_at, heard_at });
+        Ok(())
+    }
+
+    /// Sends the mark's script; in a cluster once for each of a few slots, because any of them may move.
+    async fn read_marks(
+        &self,
+        id: &str,
+        history: &str,
+        owned: Option<&Owned>,
+    ) -> Result<Option<Marks>, Fault> {
+        let keys: Vec<_> = match owned {
+            Some(owned) => owned.tags.iter().map(|tag| key::mark_key(Some(tag))).collect(),
+            None => vec![key::mark_key(None)],
+        };
+        let mut args: Vec<Arg> = [id, history].map(|text| Arg::Text(text.into())).into();
+        args.extend(owned.map(|owned| Arg::Text(owned.text().into())));
+        let call = |key| Call { script: &GRACE_MARK, keys: vec![key], args: args.clone() };
+        let sent: Vec<InFlight> =
+            keys.into_iter().map(|key| self.commands.call(&call(key), Form::WHOLE)).collect();
+        let (mut marks, mut refused, mut denied) = (None::<Marks>, false, false);
+        for sent in sent {
+            match self.answer(sent).await {
+                Ok(reply) => match (Marks::read(&reply), &mut marks) {
+                    (Some(read), Some(marks)) => marks.absorb(read),
+                    (read, marks) => *marks = read,
+                },
+                // It may not write the mark, or does not accept writes now, or a slot has moved.
+                Err(fault) if fault.is_answer() => {
+                    events::mark_refused(&self.shared.endpoint.address(), &fault);
+                    denied |= matches!(fault, Fault::Denied { .. });
+                    refused = true;
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        self.shared.mark_refused.store(refused && marks.is_none(), Ordering::Relaxed);
+        self.shared.mark_denied.store(denied && marks.is_none(), Ordering::Relaxed);
+        Ok(marks)
     }
 
     /// Refuses a server that keeps no locks, or only some of them.
@@ -233,11 +275,51 @@ impl Handshake<'_> {
     }
 }
 
-/// Reads the reply to `grace_mark`: since when by the server's clock, in microseconds, and for how long.
-fn read_mark(reply: &Reply) -> Option<(u64, Duration)> {
-    let [since, now] = reply.list()? else { return None };
-    let [since, now] = [since, now].map(|us| u64::try_from(us.number()?).ok());
-    Some((since?, Duration::from_micros(now?.saturating_sub(since?))))
+/// What a server's marks say.
+struct Marks {
+    /// By the server's clock, in microseconds.
+    since_us: u64,
+    now_us: u64,
+    noted: Noted,
+}
+
+impl Marks {
+    /// Reads the reply to `grace_mark`.
+    fn read(reply: &Reply) -> Option<Self> {
+        let numbers: Vec<i64> = reply.list()?.iter().filter_map(Reply::number).collect();
+        let [since, now, ranges @ ..] = &*numbers else { return None };
+        let [since_us, now_us] = [since, now].map(|us| u64::try_from(*us).ok());
+        let mut noted = Noted::nothing();
+        noted.read(ranges);
+        Some(Self { since_us: since_us?, now_us: now_us?, noted })
+    }
+
+    /// Takes in another mark of the same server.
+    fn absorb(&mut self, other: Self) {
+        self.since_us = self.since_us.min(other.since_us);
+        self.now_us = self.now_us.min(other.now_us);
+        self.noted.absorb(&other.noted);
+    }
+}
+
+/// Asks a node of a cluster that is connected which slots it has now, and since when.
+pub(super) async fn note_slots(shared: &Shared) -> Result<(), Fault> {
+    let connection = shared.link.lock().state.connection()?.clone();
+    let limit = shared.endpoint.response_timeout;
+    let until = shared.endpoint.clock.now().plus(limit);
+    let handshake = Handshake { shared, commands: &connection.commands, limit, until };
+    let owned = handshake.owned().await?;
+    let id = shared.quarantine.lock().run_id.clone();
+    let past = connection.past.as_deref().cloned().unwrap_or_default();
+    let heard_at = shared.endpoint.clock.now();
+    let mut run = Run { id, past, heard_at, mark: None, slots: None };
+    handshake.mark(&mut run, owned).await?;
+    let mut quarantine = shared.quarantine.lock();
+    // What was read is about the run of that connection.
+    if quarantine.run == connection.run {
+        quarantine.note(run.slots.as_ref());
+    }
+    Ok(())
 }
 
 async fn info(handshake: &Handshake<'_>, section: &str) -> Result<HashMap<String, String>, Fault> {

@@ -16,6 +16,7 @@ use super::handshake::{fields, info_command};
 use super::mailbox::Epoch;
 use super::past::Past;
 use super::releases::PendingRelease;
+use super::shared::Silence;
 use super::wire;
 use super::witness::Witness;
 use crate::clock::Timestamp;
@@ -105,6 +106,8 @@ pub(super) struct Connection {
     pub(super) past: Option<Arc<Past>>,
     /// Waits for the replicas, if grants count only once replicas have them.
     pub(super) witness: Option<Arc<Witness>>,
+    /// Told of answers that count only later.
+    pub(super) silence: Arc<Silence>,
     /// True once the client has left this server for another; `None` if it never does.
     pub(super) left: Option<Arc<AtomicBool>>,
 }
@@ -130,8 +133,13 @@ impl Connection {
     /// A call whose success counts only once enough replicas have what it wrote.
     fn durable(&self, answer: InFlight, call: &Call) -> Sent {
         let Some(witness) = self.witness.clone() else { return self.sent(answer) };
-        let name = call.keys[0].clone();
-        self.sent(InFlight::start(async move { witness.confirmed(answer.await?, &name).await }))
+        let (name, silence) = (call.keys[0].clone(), self.silence.clone());
+        self.sent(InFlight::start(async move {
+            let reply = answer.await?;
+            // The server is not silent while its replicas are.
+            silence.heard();
+            witness.confirmed(reply, &name).await
+        }))
     }
 
     /// A call that may grant something. After it, the server is asked whether it is still the master that the client met,
@@ -143,8 +151,10 @@ impl Connection {
         let asking =
             self.past.clone().map(|past| (past, self.commands.send(info_command("replication"))));
         let (left, witness, name) = (self.left.clone(), self.witness.clone(), call.keys[0].clone());
+        let silence = self.silence.clone();
         self.sent(InFlight::start(async move {
             let reply = granting.await?;
+            silence.heard();
             let goes_on = match asking {
                 Some((past, asking)) => past.goes_on_in(&Past::read(&fields(&asking.await?))),
                 None => true,

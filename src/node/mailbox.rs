@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use crate::clock::Timestamp;
 use crate::key::{self, Holder, LeaseId};
+use crate::script::EXACT_BELOW;
 
 /// The mailbox of a client on one server. Clones are the same.
 #[derive(Clone)]
@@ -265,7 +266,9 @@ fn parse(text: &str, epoch: Epoch, received_at: Timestamp) -> Option<Letter> {
     let id = (!id.is_empty()).then(|| LeaseId(id.into()))?;
     match (verb, rest) {
         ("grant", Some(rest)) => {
-            let mut numbers = rest.split(' ').map(|number| number.parse().ok());
+            // As in an answer: what is not exact is no token.
+            let exact = |number: &u64| *number < EXACT_BELOW;
+            let mut numbers = rest.split(' ').map(|number| number.parse().ok().filter(exact));
             let [server_us, ttl_ms, block_end] = std::array::from_fn(|_| numbers.next().flatten());
             let (server_us, ttl, block_end) =
                 (server_us?, Duration::from_millis(ttl_ms?), block_end?);

@@ -1,11 +1,13 @@
 //! What a node of a cluster reports to the cluster that it is a part of.
 
 use std::sync::Weak;
+use std::sync::atomic::Ordering;
 
 use super::link::Generation;
-use super::{Farewell, Node, PendingRelease};
+use super::{Farewell, Node, Owned, PendingRelease, Standing, handshake};
 use crate::error::{Fault, Redirect};
 use crate::key::LeaseId;
+use crate::script::Reply;
 
 /// The cluster, as its nodes see it.
 pub(crate) trait Reports: Send + Sync {
@@ -18,9 +20,8 @@ pub(crate) trait Reports: Send + Sync {
     /// A server may have forgotten leases.
     fn forgot(&self);
 
-    /// Returns a hash tag whose slot node `number` owns: the same in all clients, as long as they know the same owners.
-    /// `None` if it owns none.
-    fn tag_at(&self, number: u32) -> Option<String>;
+    /// Returns the slots of node `number` by its own answer to CLUSTER SLOTS. `None` if that is not understood.
+    fn owned_by(&self, number: u32, slots: &Reply) -> Option<Owned>;
 
     /// The release `id`, which is pending at node `number`, was redirected by `fault`. Returns false if it is still
     /// pending there.
@@ -98,6 +99,35 @@ impl Node {
     /// Returns its number in its cluster.
     pub(crate) fn number(&self) -> u32 {
         self.shared.membership.as_ref().map_or(0, |membership| membership.number)
+    }
+
+    /// Returns the last run of its server, and how grants in a slot stand there; `None` if it is not known that it has it.
+    pub(crate) fn standing(&self, slot: u16) -> (u64, Option<Standing>) {
+        let quarantine = self.shared.quarantine.lock();
+        (quarantine.run, quarantine.tenure.of(slot))
+    }
+
+    /// Returns true if its server is known to own these slots, or if that does not matter.
+    pub(crate) fn has_noted(&self, ranges: &[(u16, u16)]) -> bool {
+        let quarantine = self.shared.quarantine.lock();
+        !quarantine.is_on() || quarantine.tenure.ranges() == ranges
+    }
+
+    /// Returns true if nobody else asks the server about its slots now. The caller is to do so.
+    pub(crate) fn begins_to_note(&self) -> bool {
+        !self.shared.is_noting.swap(true, Ordering::AcqRel)
+    }
+
+    /// Asks the server which slots it has, and since when. Returns true if it answered.
+    pub(crate) async fn note_slots(&self) -> bool {
+        let noted = handshake::note_slots(&self.shared).await;
+        self.shared.is_noting.store(false, Ordering::Release);
+        noted.is_ok()
+    }
+
+    /// Returns the reason why there is no connection, if there is none.
+    pub(crate) fn check_connected(&self) -> Result<(), Fault> {
+        self.shared.link.lock().state.connection().map(|_| ())
     }
 
     /// Returns true if there is a connection.

@@ -22,6 +22,7 @@ mod membership;
 mod past;
 mod predecessors;
 mod quarantine;
+mod refusal;
 mod releases;
 mod sentinel;
 mod server_time;
@@ -29,6 +30,7 @@ mod servers;
 mod shared;
 mod status;
 mod supervisor;
+mod tenure;
 mod wire;
 mod witness;
 
@@ -43,20 +45,22 @@ pub(crate) use chart::Chart;
 #[cfg(leasehold_sim)]
 pub use connector::{Connecting, command_config};
 pub use connector::{Connector, Network};
-pub(crate) use facts::{ClusterFacts, Facts, FailoverFacts};
+pub(crate) use facts::{ClusterFacts, Facts, FailoverFacts, Fence};
 pub(crate) use farewell::Farewell;
 pub(crate) use hub::{Signal, Subscription};
-pub(crate) use link::{Form, Generation, Sent};
+pub(crate) use link::{Effect, Form, Generation, Sent};
 pub(crate) use mailbox::{Epoch, Inbox, Letter, Mailbox, MailedGrant, Registration};
 pub(crate) use membership::{Membership, Reports, member_of};
 pub(crate) use quarantine::Source;
-pub(crate) use releases::{Detour, PendingRelease};
+pub(crate) use releases::{Detour, FirstWord, PendingRelease};
+pub(crate) use sentinel::NamedMasters;
 #[cfg(test)]
 pub(crate) use sentinel::WatchFacts;
 pub(crate) use server_time::ServerTime;
 pub(crate) use servers::Servers;
 pub use status::{NodeState, NodeStatus};
 pub(crate) use supervisor::First;
+pub(crate) use tenure::{Owned, Standing};
 
 use crate::clock::{Clock, Timestamp};
 #[cfg(test)]
@@ -156,6 +160,9 @@ impl Node {
 
     /// Sends a call after all that were sent before. Does not wait.
     pub(crate) fn send(&self, call: &Call, form: Form) -> Result<Sent, Fault> {
+        if let Some(fault) = self.shared.holds_back() {
+            return Err(fault);
+        }
         // Read before the call is sent: the answer then comes after that subscription was confirmed.
         let epoch = self.mailbox().epoch();
         let mut sent = self.shared.link.lock().state.connection()?.send(call, form);
@@ -168,9 +175,9 @@ impl Node {
         self.shared.note_answer(generation, answer);
     }
 
-    /// Processes that a call was not answered from `sent_at` until now.
-    pub(crate) fn unanswered(&self, generation: Generation, sent_at: Timestamp) {
-        self.shared.unanswered(generation, sent_at);
+    /// Processes that a call was not answered from `sent_at` until `due_at`, which was not long ago.
+    pub(crate) fn unanswered(&self, generation: Generation, sent_at: Timestamp, due_at: Timestamp) {
+        self.shared.unanswered(generation, sent_at, due_at);
     }
 
     /// Leaves a release to the supervisor, which sends it until it has reached the server, on this connection or a
@@ -244,20 +251,41 @@ impl Node {
         self.shared.forgot.notified().await;
     }
 
-    /// Waits for a connection. Returns the reason if there is none by `until`.
+    /// Waits for a connection on which calls are not refused. Returns the reason if there is none by `until`.
     pub(crate) async fn up(&self, until: Timestamp) -> Result<(), Fault> {
+        let clock = &self.shared.endpoint.clock;
         let mut generation = self.shared.generation.subscribe();
+        let mut over = self.shared.refusal.over();
         loop {
             generation.mark_unchanged();
-            match self.shared.link.lock().state.connection() {
-                Ok(_) => return Ok(()),
-                Err(fault) if !fault.may_pass() => return Err(fault),
-                Err(_) => {}
-            }
-            if self.shared.endpoint.clock.until(until, generation.changed()).await.is_none() {
-                return self.shared.link.lock().state.connection().map(|_| ());
+            over.mark_unchanged();
+            let is_up = self.shared.link.lock().state.connection().map(|_| ());
+            let refused = self.shared.refusal.until(clock.now());
+            let next_at = match (is_up, refused) {
+                (Ok(()), None) => return Ok(()),
+                (Ok(()), Some((fault, _))) if clock.now() >= until => return Err(fault),
+                (Ok(()), Some((_, ask_at))) => ask_at.min(until),
+                (Err(fault), _) if !fault.may_pass() => return Err(fault),
+                (Err(_), _) => until,
+            };
+            let changed = async {
+                tokio::select! {
+                    _ = generation.changed() => {}
+                    _ = over.changed() => {}
+                }
+            };
+            let changed = clock.until(next_at, changed).await;
+            if changed.is_none() && (next_at == until || clock.is_stopped()) {
+                let is_up = self.shared.link.lock().state.connection().map(|_| ());
+                let refused = self.shared.refusal.until(clock.now());
+                return is_up.and(refused.map_or(Ok(()), |(fault, _)| Err(fault)));
             }
         }
+    }
+
+    /// The server says that its cluster is in order.
+    pub(crate) fn serves(&self) {
+        self.shared.refusal.end();
     }
 
     /// Listens on a lock's channel.
@@ -331,9 +359,10 @@ impl Node {
         Source { member: self.number(), run: self.shared.quarantine.lock().run }
     }
 
-    /// Returns true if a lease that this run of its server does not have may be put back at `now`.
-    pub(crate) fn reclaims(&self, run: u64, now: Timestamp) -> bool {
-        self.shared.quarantine.lock().reclaims(run, now)
+    /// Returns true if a lease that this run of its server does not have may be put back at `now`; in a cluster, a lease in
+    /// this slot.
+    pub(crate) fn reclaims(&self, run: u64, slot: Option<u16>, now: Timestamp) -> bool {
+        self.shared.quarantine.lock().reclaims(run, slot, now)
     }
 
     /// Returns true if a grant of its server counts only if the server confirms afterwards that it is still the same.

@@ -4,17 +4,22 @@
 //!
 //! | the server that was met                     | when its grants count                                          |
 //! |---------------------------------------------|----------------------------------------------------------------|
-//! | is met for the first time                   | when it has been up for the quarantine and a second, or a quarantine after its mark, whichever is earlier |
-//! | the same, and it has followed another       | a quarantine after its mark: it does not say when it stopped   |
+//! | is met for the first time                   | a quarantine after its mark; without one, a quarantine from now |
 //! | is the same run with the same history       | when they did before                                           |
 //! | is another run, or has another history      | a quarantine from now                                          |
 //!
 //! The history is that of its data, see `past.rs`: a server that received the data of another has forgotten its own.
 //!
+//! In a cluster the mark counts for each slot by itself, since a slot may have come from anywhere: see `tenure.rs`.
+//!
 //! The *mark* is a key on the server, which says when a client first met this run with this history (`grace_mark.lua`). It
 //! comes with the data of another server, and then names that one. So the first client after a promotion begins the
 //! quarantine for all, and a client that comes long after does not wait. A client that knew another server waits in full
 //! nevertheless, because its address may lead elsewhere.
+//!
+//! A server's uptime proves nothing: it is the difference of two readings of a wall clock, which is often set forward soon
+//! after a host's start, by hours. The mark was written later, by a client that met the server. So it is wrong only if the
+//! clock was set forward after that. A promoted server is not young either way.
 //!
 //! During the quarantine, the *grace*, holders put leases back that the server does not have. They may do so only until
 //! others' grants may count, which is a quarantine after the mark. The server's time of the mark is above all tokens of
@@ -27,20 +32,21 @@
 use std::time::Duration;
 
 use super::past::Past;
+use super::tenure::{Slots, Standing, Tenure};
 use crate::clock::Timestamp;
 
 /// What a server reports about its run, and when.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     pub(super) id: Option<String>,
-    /// The difference of two clock readings in whole seconds, so it is up to a second too long or too short.
-    pub(super) uptime: Option<Duration>,
     /// Its role, and where its data comes from.
     pub(super) past: Past,
     /// When this was reported.
     pub(super) heard_at: Timestamp,
     /// `None` if it was not asked for, or if the server refused.
     pub(super) mark: Option<Mark>,
+    /// What it owns, if it is in a cluster.
+    pub(super) slots: Option<Slots>,
 }
 
 /// What the mark says: since when clients have known this run with this history.
@@ -88,6 +94,8 @@ pub(super) struct Quarantine {
     reclaims_until: Timestamp,
     /// What was granted before the last run, or before its present history, has tokens below this. Zero: not known.
     pub(super) tokens_from: u64,
+    /// The slots of the last run, if it is in a cluster.
+    pub(super) tenure: Tenure,
 }
 
 impl Quarantine {
@@ -102,6 +110,7 @@ impl Quarantine {
             until: never,
             reclaims_until: never,
             tokens_from: 0,
+            tenure: Tenure::default(),
         }
     }
 
@@ -121,6 +130,7 @@ impl Quarantine {
     /// A new connection leads to `run`. Returns true if that is not the run of the last connection.
     pub(super) fn meet(&mut self, run: &Run) -> bool {
         if self.is_known(run) {
+            self.note(run.slots.as_ref());
             return false;
         }
         let first = self.run == 0;
@@ -136,8 +146,19 @@ impl Quarantine {
                 let ahead = if run.past.had_another { self.length } else { Duration::ZERO };
                 mark.since_us + ahead.as_micros() as u64
             });
+            self.tenure.clear();
+            self.note(run.slots.as_ref());
         }
         !first
+    }
+
+    /// The server of the last run owns these slots now.
+    pub(super) fn note(&mut self, slots: Option<&Slots>) {
+        let Some(slots) = slots.filter(|_| self.is_on()) else { return };
+        let (length, tokens_from) = (self.length, self.tokens_from);
+        let (counts_from, reclaims_until) = (self.until, self.reclaims_until);
+        let all = Standing { counts_from, reclaims_until, tokens_from };
+        self.tenure.renew(&slots.owned.ranges, |slot| slots.standing(slot, length, all));
     }
 
     fn counts_from(&self, run: &Run, first: bool) -> Timestamp {
@@ -145,22 +166,22 @@ impl Quarantine {
         if !first {
             return in_full;
         }
-        let by_uptime = run
-            .uptime
-            .filter(|_| !run.past.had_another)
-            .map(|uptime| run.heard_at.plus((self.length + ROUNDING).saturating_sub(uptime)));
-        let by_mark = run.mark.map(|mark| mark.over_by(self.length));
-        by_uptime.into_iter().chain(by_mark).min().unwrap_or(in_full)
+        if run.slots.as_ref().is_some_and(|slots| slots.owned.ranges.is_empty()) {
+            // Those that come have quarantines of their own.
+            return run.heard_at;
+        }
+        run.mark.map_or(in_full, |mark| mark.over_by(self.length))
     }
 
-    /// Returns true if a lease that this run does not have may be put back at `now`.
-    pub(super) fn reclaims(&self, run: u64, now: Timestamp) -> bool {
-        self.run == run && now < self.reclaims_until
+    /// Returns true if a lease that this run does not have may be put back at `now`; in a cluster, a lease in this slot.
+    pub(super) fn reclaims(&self, run: u64, slot: Option<u16>, now: Timestamp) -> bool {
+        let until = match slot {
+            Some(slot) => self.tenure.of(slot).map_or(Timestamp::default(), |it| it.reclaims_until),
+            None => self.reclaims_until,
+        };
+        self.run == run && now < until
     }
 }
-
-/// How much shorter a server's uptime can be than it reports.
-const ROUNDING: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -172,10 +193,9 @@ mod tests {
         Timestamp::from_origin(Duration::from_secs(seconds))
     }
 
-    fn run(id: &str, uptime: u64, heard: u64) -> Run {
+    fn run(id: &str, heard: u64) -> Run {
         let past = Past { history: Some("h".into()), ..Past::default() };
-        let uptime = Some(Duration::from_secs(uptime));
-        Run { id: Some(id.into()), uptime, past, heard_at: at(heard), mark: None }
+        Run { id: Some(id.into()), past, heard_at: at(heard), mark: None, slots: None }
     }
 
     fn of_history(history: Option<&str>, run: Run) -> Run {
@@ -183,50 +203,45 @@ mod tests {
     }
 
     #[test]
-    fn a_server_seen_first_is_trusted_when_it_has_been_up_for_long_enough() {
-        for (uptime, until) in [(0, 1061), (10, 1051), (61, 1000), (500, 1000), (5000, 1000)] {
-            let mut quarantine = Quarantine::new(MINUTE);
-            quarantine.meet(&run("a", uptime, 1000));
-            assert_eq!(quarantine.until, at(until), "up for {uptime} s");
-        }
+    fn a_server_that_no_client_has_known_for_long_enough_is_not_trusted() {
+        let mut quarantine = Quarantine::new(MINUTE);
+        quarantine.meet(&run("a", 1000));
+        assert_eq!(
+            quarantine.until,
+            at(1060),
+            "nobody knows it, however long it says that it is up"
+        );
+        let mut quarantine = Quarantine::new(MINUTE);
+        quarantine.meet(&marked(10, run("a", 1000)));
+        let left = quarantine.until.since(at(1000));
+        assert!(left >= Duration::from_secs(50), "known for 10 s: {left:?}");
     }
 
     #[test]
     fn another_run_starts_it_in_full_and_the_same_run_does_not() {
         let mut quarantine = Quarantine::new(MINUTE);
-        quarantine.meet(&run("a", 500, 1000));
+        quarantine.meet(&marked(100, run("a", 1000)));
         let before = quarantine.until;
-        quarantine.meet(&run("a", 510, 1010));
+        quarantine.meet(&run("a", 1010));
         assert_eq!((quarantine.until, quarantine.run), (before, 1));
-        quarantine.meet(&run("b", 900, 1020));
+        quarantine.meet(&run("b", 1020));
         assert_eq!((quarantine.until, quarantine.run), (at(1080), 2));
-        quarantine.meet(&run("b", 910, 1030));
+        quarantine.meet(&run("b", 1030));
         assert_eq!(quarantine.until, at(1080));
     }
 
     #[test]
     fn another_history_in_the_same_run_starts_it_in_full() {
         let mut quarantine = Quarantine::new(MINUTE);
-        assert!(!quarantine.meet(&run("a", 500, 1000)), "the first");
-        assert!(!quarantine.meet(&run("a", 505, 1005)), "the same");
+        assert!(!quarantine.meet(&marked(100, run("a", 1000))), "the first");
+        assert!(!quarantine.meet(&run("a", 1005)), "the same");
         assert_eq!(quarantine.until, at(1000));
-        assert!(quarantine.meet(&of_history(Some("i"), run("a", 510, 1010))));
+        assert!(quarantine.meet(&of_history(Some("i"), run("a", 1010))));
         assert_eq!((quarantine.until, quarantine.run), (at(1070), 2));
         for heard in [1020, 1030] {
-            assert!(quarantine.meet(&of_history(None, run("a", 520, heard))));
+            assert!(quarantine.meet(&of_history(None, run("a", heard))));
             assert_eq!(quarantine.until, at(heard + 60), "nobody can name it");
         }
-    }
-
-    #[test]
-    fn a_server_seen_first_that_followed_another_is_not_trusted_for_its_uptime() {
-        let mut quarantine = Quarantine::new(MINUTE);
-        let mut met = run("a", 500, 1000);
-        met.past.had_another = true;
-        quarantine.meet(&met);
-        assert_eq!(quarantine.until, at(1060));
-        quarantine.meet(&Run { heard_at: at(1030), ..met });
-        assert_eq!(quarantine.until, at(1060));
     }
 
     fn marked(age: u64, run: Run) -> Run {
@@ -240,35 +255,27 @@ mod tests {
     #[test]
     fn a_promoted_server_seen_first_counts_from_its_mark() {
         for (age, until) in [(0, 60.0), (10, 50.1), (60, 0.6), (61, 0.0), (100_000, 0.0)] {
-            let mut met = marked(age, run("a", 500, 1000));
+            let mut met = marked(age, run("a", 1000));
             met.past.had_another = true;
             let mut quarantine = Quarantine::new(MINUTE);
             assert!(!quarantine.meet(&met));
             let after = quarantine.until.since(at(1000)).as_secs_f64();
             assert!(quarantine.until >= at(1000) && (after - until).abs() < 0.01, "{age}: {after}");
         }
-        let mut met = marked(10, run("a", 500, 1000));
+        let mut met = marked(10, run("a", 1000));
         met.past.had_another = true;
         let mut quarantine = Quarantine::new(MINUTE);
         assert_eq!(quarantine.tokens_from, 0, "nothing is known yet");
         quarantine.meet(&met);
         let until = at(1000).plus(Duration::from_millis(50_100));
         assert_eq!(quarantine.until, until, "the server's clock may be fast by 1 %");
-        let mut met = marked(10, run("a", 30, 1000));
-        for (had_another, until) in [(false, 1031), (true, 1051)] {
-            met.past.had_another = had_another;
-            let mut quarantine = Quarantine::new(MINUTE);
-            quarantine.meet(&met);
-            assert!(quarantine.until <= at(until), "the earlier of both: {:?}", quarantine.until);
-            assert!(quarantine.until >= at(until - 1));
-        }
     }
 
     #[test]
     fn a_client_that_knew_another_server_waits_in_full_whatever_the_mark_says() {
         let mut quarantine = Quarantine::new(MINUTE);
-        quarantine.meet(&run("a", 500, 1000));
-        let mut met = marked(50, run("b", 5000, 1020));
+        quarantine.meet(&run("a", 1000));
+        let mut met = marked(50, run("b", 1020));
         met.past.had_another = true;
         assert!(quarantine.meet(&met));
         assert_eq!(quarantine.until, at(1080));
@@ -276,24 +283,25 @@ mod tests {
 
     #[test]
     fn leases_are_put_back_until_grants_to_others_may_count() {
-        let reclaims = |quarantine: &Quarantine, run, second| quarantine.reclaims(run, at(second));
+        let reclaims =
+            |quarantine: &Quarantine, run, second| quarantine.reclaims(run, None, at(second));
         let mut quarantine = Quarantine::new(MINUTE);
-        quarantine.meet(&run("a", 500, 1000));
+        quarantine.meet(&marked(100, run("a", 1000)));
         assert!(!reclaims(&quarantine, 1, 1000), "it has been up for long");
-        quarantine.meet(&marked(0, run("b", 500, 1010)));
+        quarantine.meet(&marked(0, run("b", 1010)));
         assert!(reclaims(&quarantine, 2, 1010) && reclaims(&quarantine, 2, 1068));
         assert!(!reclaims(&quarantine, 2, 1069), "from before the request on");
         assert!(!reclaims(&quarantine, 1, 1010) && !reclaims(&quarantine, 3, 1010), "another run");
-        quarantine.meet(&marked(50, run("c", 500, 1020)));
+        quarantine.meet(&marked(50, run("c", 1020)));
         assert!(reclaims(&quarantine, 3, 1027));
         assert!(!reclaims(&quarantine, 3, 1028), "the server's clock may be slow");
         assert_eq!(quarantine.until, at(1080));
-        quarantine.meet(&run("d", 500, 1030));
+        quarantine.meet(&run("d", 1030));
         assert!(reclaims(&quarantine, 4, 1089), "without a mark, by its own time");
         assert!(!reclaims(&quarantine, 4, 1090));
         let mut off = Quarantine::new(Duration::ZERO);
         for id in ["a", "b"] {
-            off.meet(&marked(0, run(id, 0, 1000)));
+            off.meet(&marked(0, run(id, 1000)));
         }
         assert!(!reclaims(&off, 2, 1000));
     }
@@ -301,8 +309,8 @@ mod tests {
     /// The server's time is 200 000 s when it is met.
     #[test]
     fn tokens_are_above_those_of_before() {
-        let tokens_from = |age, uptime, had_another| {
-            let mut met = marked(age, run("a", uptime, 1000));
+        let tokens_from = |age, had_another| {
+            let mut met = marked(age, run("a", 1000));
             met.past.had_another = had_another;
             let mut quarantine = Quarantine::new(MINUTE);
             quarantine.meet(&met);
@@ -310,30 +318,30 @@ mod tests {
         };
         for age in [0, 1, 10, 59, 60, 61, 4000] {
             let end = (200_000 - age + 60) * 1_000_000;
-            assert_eq!(tokens_from(age, 500, true), end, "all clients say the same, at {age} s");
-            assert_eq!(tokens_from(age, 51, false), end - 60_000_000, "by the same clock");
+            assert_eq!(tokens_from(age, true), end, "all clients say the same, at {age} s");
+            assert_eq!(tokens_from(age, false), end - 60_000_000, "by the same clock");
         }
         let mut quarantine = Quarantine::new(MINUTE);
-        quarantine.meet(&marked(4000, run("a", 5000, 1000)));
-        quarantine.meet(&run("b", 0, 1010));
+        quarantine.meet(&marked(4000, run("a", 1000)));
+        quarantine.meet(&run("b", 1010));
         assert_eq!(quarantine.tokens_from, 0, "nobody could write the mark");
     }
 
     #[test]
     fn switched_off_it_only_counts_runs() {
         let mut quarantine = Quarantine::new(Duration::ZERO);
-        quarantine.meet(&run("a", 0, 1000));
-        quarantine.meet(&run("b", 0, 1010));
+        quarantine.meet(&run("a", 1000));
+        quarantine.meet(&run("b", 1010));
         assert_eq!((quarantine.until, quarantine.run), (Timestamp::default(), 2));
-        quarantine.meet(&of_history(None, run("b", 0, 1020)));
-        quarantine.meet(&of_history(None, run("b", 0, 1030)));
+        quarantine.meet(&of_history(None, run("b", 1020)));
+        quarantine.meet(&of_history(None, run("b", 1030)));
         assert_eq!((quarantine.until, quarantine.run), (Timestamp::default(), 3));
     }
 
     #[test]
     fn a_run_that_nobody_can_name_is_always_another_one() {
         let mut quarantine = Quarantine::new(MINUTE);
-        let unknown = |heard| Run { id: None, uptime: None, ..run("", 0, heard) };
+        let unknown = |heard| Run { id: None, ..run("", heard) };
         quarantine.meet(&unknown(1000));
         assert_eq!(quarantine.until, at(1060));
         quarantine.meet(&unknown(1010));

@@ -29,11 +29,20 @@ pub(crate) struct PendingRelease {
     pub(crate) repeats: u32,
     /// Receives the reply to the first sending, if that did not come yet: only that one says whether the lease was
     /// there.
-    pub(crate) first: Option<oneshot::Sender<Reply>>,
+    pub(crate) first: Option<oneshot::Sender<FirstWord>>,
     /// The lease may stand in the server's queue, where it outlives its own time.
     pub(crate) queued: bool,
     /// What is different in a cluster.
     pub(crate) detour: Detour,
+}
+
+/// The reply to the first sending of a release, and where it came from.
+pub(crate) struct FirstWord {
+    pub(crate) reply: Reply,
+    /// The connection that it came on.
+    pub(crate) on: Generation,
+    /// The number of the server's run.
+    pub(crate) run: u64,
 }
 
 /// How a release got to a node of a cluster.
@@ -51,7 +60,7 @@ pub(crate) struct Detour {
 pub(super) struct Sending {
     pub(super) sent: Sent,
     pub(super) form: Form,
-    pub(super) first: Option<oneshot::Sender<Reply>>,
+    pub(super) first: Option<oneshot::Sender<FirstWord>>,
 }
 
 /// What to do about a release after an answer.
@@ -122,6 +131,7 @@ impl PendingRelease {
         let most = if answered { self.ttl / 4 } else { LONGEST_PAUSE_AFTER_REFUSAL };
         let pause = clock.back_off(FIRST_REPEAT + self.repeats, most);
         self.repeats += 1;
+        self.detour.hops = 0;
         match self.until.since(now) {
             Duration::ZERO => pause,
             left => pause.min(left + Duration::from_millis(1)),
@@ -140,10 +150,12 @@ pub(super) struct Releases {
 enum Waited {
     Answer {
         id: LeaseId,
+        /// The connection, and the run of its server.
         generation: Generation,
+        run: u64,
         form: Form,
         answer: Result<Reply, Fault>,
-        first: Option<oneshot::Sender<Reply>>,
+        first: Option<oneshot::Sender<FirstWord>>,
     },
     /// The pause is over.
     Pause { id: LeaseId },
@@ -166,8 +178,8 @@ impl Releases {
         tokio::select! {
             biased;
             Some(waited) = self.waits.next() => match waited {
-                Waited::Answer { id, generation, form, answer, first } => {
-                    self.answered(id, generation, form, answer, first);
+                Waited::Answer { id, generation, run, form, answer, first } => {
+                    self.answered(id, (generation, run), form, answer, first);
                 }
                 Waited::Pause { id } => self.send_again(id, None),
             },
@@ -185,13 +197,14 @@ impl Releases {
         let Sending { mut sent, form, first } = sending;
         let shared = self.shared.clone();
         self.waits.push(Box::pin(async move {
-            let (generation, began_at) = (sent.generation, shared.endpoint.clock.now());
+            let (generation, run) = (sent.generation, sent.run);
+            let began_at = shared.endpoint.clock.now();
             let answer = shared.answer(&mut sent, shared.endpoint.response_timeout).await;
             // A node that is slower than the majority is measured only here.
             if shared.servers.is_some() && answer.is_ok() {
                 shared.note_round_trip(shared.endpoint.clock.now().since(began_at));
             }
-            Waited::Answer { id, generation, form, answer, first }
+            Waited::Answer { id, generation, run, form, answer, first }
         }));
     }
 
@@ -200,6 +213,10 @@ impl Releases {
         let mut link = self.shared.link.lock();
         let Link { state, pending } = &mut *link;
         if let (Some(release), Ok(connection)) = (pending.get_mut(&id), state.connection()) {
+            if self.shared.holds_back().is_some() {
+                drop(link);
+                return self.put_off(id, false);
+            }
             let form = form.unwrap_or(release.form());
             let sending = release.send(connection, form);
             drop(link);
@@ -210,10 +227,10 @@ impl Releases {
     fn answered(
         &mut self,
         id: LeaseId,
-        generation: Generation,
+        (generation, run): (Generation, u64),
         form: Form,
         answer: Result<Reply, Fault>,
-        first: Option<oneshot::Sender<Reply>>,
+        first: Option<oneshot::Sender<FirstWord>>,
     ) {
         let mut link = self.shared.link.lock();
         let Link { state, pending } = &mut *link;
@@ -231,7 +248,9 @@ impl Releases {
         match (&answer, first) {
             // Sent before the release stops being pending, because an unlock looks for the reply then. This wakes
             // nobody, and the unlock may be gone.
-            (Ok(reply), Some(first)) => drop(first.send(reply.clone())),
+            (Ok(reply), Some(first)) => {
+                let _ = first.send(FirstWord { reply: reply.clone(), on: generation, run });
+            }
             // It did not run, so the next sending is the first.
             (Err(_), first) if matches!(next, Next::Send(_) | Next::Redirect) => {
                 release.first = first;
@@ -268,7 +287,6 @@ impl Releases {
         let clock = &self.shared.endpoint.clock;
         let mut link = self.shared.link.lock();
         let Some(release) = link.pending.get_mut(&id) else { return };
-        release.detour.hops = 0;
         let pause = clock.sleep(release.pause(clock, clock.now(), was_answered));
         drop(link);
         self.waits.push(Box::pin(async move {
@@ -294,6 +312,7 @@ const QUEUE_LIFE: Duration = Duration::from_secs(60);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::{SystemEntropy, SystemTimeSource};
     use crate::error::{Cause, Redirect, State};
     use crate::script::LOCK_RELEASE;
 
@@ -311,6 +330,11 @@ mod tests {
             queued: false,
             detour,
         }
+    }
+
+    fn clock() -> Clock {
+        let runtime = tokio::runtime::Handle::current();
+        Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime)
     }
 
     fn at(seconds: u64) -> Timestamp {
@@ -347,14 +371,17 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_release_is_redirected_a_few_times_and_then_pauses() {
+    #[tokio::test]
+    async fn a_release_is_redirected_a_few_times_and_then_pauses() {
         let moved = || Err(Fault::Moved(Redirect { slot: 0, to: "a:1".into() }));
         let mut release = release(at(10));
         assert_eq!(release.next(&moved(), Form::PLAIN, true, at(1)), Next::Redirect);
         release.detour.hops = MOST_HOPS;
         assert_eq!(release.next(&moved(), Form::PLAIN, true, at(1)), Next::Repeat);
         assert_eq!(release.next(&moved(), Form::PLAIN, true, at(11)), Next::Done, "for ever");
+        // A slot that moves for the second time.
+        release.pause(&clock(), at(1), false);
+        assert_eq!(release.next(&moved(), Form::PLAIN, true, at(1)), Next::Redirect);
     }
 
     #[test]

@@ -31,8 +31,8 @@ use crate::config::{Address, AddressMap, Watched};
 use crate::error::Fault;
 use crate::events;
 use crate::script::Reply;
-pub(crate) use facts::WatchFacts;
-use facts::number_in;
+pub(crate) use facts::{NamedMasters, WatchFacts};
+use facts::{number_in, run_of};
 use views::{Announced, Views};
 
 /// The Sentinels of a master.
@@ -229,7 +229,8 @@ impl Sentinels {
         let silence = || Err(Fault::NoAnswer(self.response_timeout));
         let about = self.clock.until(until, about).await.unwrap_or_else(silence);
         let address = self.clock.until(until, address).await.unwrap_or_else(silence);
-        let epoch = optional(about)?.and_then(|about| number_in(&about, "config-epoch"));
+        let about = optional(about)?;
+        let epoch = about.as_ref().and_then(|about| number_in(about, "config-epoch"));
         let at = match address {
             Ok(Reply::Nil) => {
                 let problem = format!("it watches no master called {:?}", self.master);
@@ -245,18 +246,24 @@ impl Sentinels {
             }
             Err(fault) => return Err(fault),
         };
+        let run = about.as_ref().and_then(|about| run_of(&at, about));
         let mut state = self.state.lock();
         let failed_before = state.faults[index].take().is_some();
         state.heard_at = self.clock.now();
         let ends_silence = std::mem::take(&mut state.is_silent);
         let heard_at = state.heard_at;
-        state.views.told(index, at, epoch, heard_at);
+        state.views.told(index, at, epoch, run, heard_at);
         self.conclude(&mut state);
+        let disagree = state.views.must_report(heard_at).then(|| self.named(&state, heard_at));
+        let used = state.views.chosen().cloned();
         drop(state);
         self.answered.notify_one();
         if failed_before {
             let sentinel = &self.sentinels[index].address;
             events::sentinel_answers(&self.master, sentinel, ends_silence);
+        }
+        if let (Some(named), Some(used)) = (disagree, used) {
+            events::sentinels_disagree(&self.master, &used, &NamedMasters(&named));
         }
         Ok(())
     }
@@ -272,7 +279,10 @@ impl Sentinels {
     fn switched(&self, index: usize, switch: &str) {
         let words: Vec<&str> = switch.split(' ').collect();
         let [master, from, from_port, to, to_port] = *words else { return };
-        let at = |host, port: &str| Announced::read(host, port.parse().ok()?);
+        let secrets = &self.sentinels[index].greeting.secrets;
+        let at = |host, port: &str| {
+            Announced::read(host, port.parse().ok()?).filter(|at| !secrets.are_in(&at.host))
+        };
         let (from, to) = (at(from, from_port), at(to, to_port));
         if let (true, Some(from), Some(to)) = (master == &*self.master, from, to) {
             let mut state = self.state.lock();
@@ -352,7 +362,10 @@ impl Servers {
             return Err(Fault::WrongServer("the function of `address_map` panicked".into()));
         };
         let address = self.like.at(&host, port);
-        self.dial.target(&address).map_err(|error| Fault::WrongServer(error.to_string().into()))
+        let target = self.dial.target(&address);
+        let target = target.map_err(|error| Fault::WrongServer(error.to_string().into()))?;
+        let greeting = target.greeting.announced_at(&address.shown);
+        Ok(Target { greeting, ..target })
     }
 }
 

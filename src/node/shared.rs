@@ -14,10 +14,11 @@ use super::hub::Hub;
 use super::link::{Generation, Link, LinkState, Sent};
 use super::membership::{Membership, Reports};
 use super::quarantine::Quarantine;
+use super::refusal::Refusal;
 use super::releases::Sending;
 use super::server_time::ServerTime;
 use super::servers::Servers;
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::error::Fault;
 use crate::key::LeaseId;
 use crate::script::Reply;
@@ -29,8 +30,12 @@ pub(super) struct Shared {
     /// Its place in a cluster, if it has one.
     pub(super) membership: Option<Membership>,
     pub(super) quarantine: Mutex<Quarantine>,
-    /// The server refused its mark when that was needed last.
+    /// The server did not take its mark when that was needed last.
     pub(super) mark_refused: AtomicBool,
+    /// It did not since this user may not write it.
+    pub(super) mark_denied: AtomicBool,
+    /// The server is being asked about its slots.
+    pub(super) is_noting: AtomicBool,
     pub(super) link: Mutex<Link>,
     /// How many connections there have been: the newest one's generation. It changes when a connection is up.
     pub(super) generation: watch::Sender<Generation>,
@@ -40,7 +45,9 @@ pub(super) struct Shared {
     pub(super) released: Notify,
     /// Notified when the server may have forgotten leases, because it restarted or is another one.
     pub(super) forgot: Notify,
-    pub(super) silence: Silence,
+    pub(super) silence: Arc<Silence>,
+    /// Its cluster is down, if it is in one.
+    pub(super) refusal: Refusal,
     /// Takes releases that were sent to the supervisor, which awaits the answers.
     pub(super) left: mpsc::UnboundedSender<(LeaseId, Sending)>,
     pub(super) closing: CancellationToken,
@@ -68,6 +75,7 @@ impl Shared {
         hub: Hub,
         patience: Arc<Patience>,
     ) -> Self {
+        let silence = Arc::new(Silence::new(endpoint.clock.clone()));
         let generation = membership.as_ref().map_or(0, Membership::first_generation);
         Self {
             endpoint,
@@ -75,6 +83,8 @@ impl Shared {
             membership,
             quarantine: Mutex::new(Quarantine::new(quarantine)),
             mark_refused: AtomicBool::new(false),
+            mark_denied: AtomicBool::new(false),
+            is_noting: AtomicBool::new(false),
             link: Mutex::new(Link {
                 state: LinkState::Down(Fault::Down("not connected yet".into())),
                 pending: Default::default(),
@@ -83,7 +93,8 @@ impl Shared {
             abandoned: Notify::new(),
             released: Notify::new(),
             forgot: Notify::new(),
-            silence: Silence::default(),
+            silence,
+            refusal: Refusal::new(),
             left,
             closing: CancellationToken::new(),
             round_trip: AtomicU64::new(0),
@@ -101,7 +112,7 @@ impl Shared {
         let answer = self.endpoint.clock.until(sent_at.plus(within), &mut *sent).await;
         match &answer {
             Some(answer) => self.note_answer(sent.generation, answer),
-            None => self.unanswered(sent.generation, sent_at),
+            None => self.unanswered(sent.generation, sent_at, sent_at.plus(within)),
         }
         answer.unwrap_or(Err(Fault::NoAnswer(within)))
     }
@@ -114,13 +125,25 @@ impl Shared {
                 self.abandon(generation, &cause.to_string());
             }
             Err(fault @ Fault::Replaced) => self.abandon(generation, &fault.to_string()),
-            _ => self.silence.end(),
+            _ => self.silence.heard(),
         }
         match answer {
+            Ok(_) => self.refusal.end(),
             Err(Fault::Moved(to)) => self.report(|number, cluster| cluster.moved(number, to)),
-            Err(fault) if fault.is_cluster_down() => self.report(|_, cluster| cluster.troubled()),
+            Err(fault) if fault.is_cluster_down() => {
+                if self.membership.is_some() && fault.is_of_the_whole_cluster() {
+                    self.refusal.begin(fault, self.endpoint.clock.now());
+                }
+                self.report(|_, cluster| cluster.troubled());
+            }
             _ => {}
         }
+    }
+
+    /// Returns why a call is not sent now: the cluster is down, and another call has just asked whether it still is.
+    pub(super) fn holds_back(&self) -> Option<Fault> {
+        self.membership.as_ref()?;
+        self.refusal.holds_back(&self.endpoint.clock)
     }
 
     /// The server may have forgotten leases: holders learn at once whether they still hold anything there.
@@ -144,11 +167,11 @@ impl Shared {
         })
     }
 
-    /// A call that was sent at `sent_at` was not answered in its time. If the server has been silent for the response
-    /// timeout, the connection is abandoned.
-    pub(super) fn unanswered(&self, generation: Generation, sent_at: Timestamp) {
-        let since = self.silence.began_by(sent_at);
-        if self.endpoint.clock.now().since(since) >= self.endpoint.response_timeout {
+    /// A call that was sent at `sent_at` was not answered by `due_at`. If the server has answered nothing for the response
+    /// timeout, the connection is abandoned. A server that is only slow goes on.
+    pub(super) fn unanswered(&self, generation: Generation, sent_at: Timestamp, due_at: Timestamp) {
+        let (now, most) = (self.endpoint.clock.now(), self.endpoint.response_timeout);
+        if self.silence.lasts(sent_at, due_at, now, most) {
             self.abandon(generation, "the server does not answer");
         }
     }
@@ -209,23 +232,49 @@ impl Shared {
 }
 
 /// Since when no call has been answered.
-#[derive(Default)]
 pub(super) struct Silence {
-    /// Nanoseconds on the client's clock; zero while calls are answered.
+    clock: Clock,
+    /// When the server answered last, give or take [`PRECISION`]. All are nanoseconds on the client's clock.
+    heard_at: AtomicU64,
+    /// Since when it owes an answer that did not come in its time; zero if it has answered something since.
     since: AtomicU64,
 }
 
 impl Silence {
-    pub(super) fn end(&self) {
-        // Every answer comes here, so the cache line is written only if it must be.
+    fn new(clock: Clock) -> Self {
+        Self { clock, heard_at: AtomicU64::new(0), since: AtomicU64::new(0) }
+    }
+
+    /// The server answered something.
+    pub(super) fn heard(&self) {
+        self.heard_by(self.clock.now());
+    }
+
+    fn heard_by(&self, now: Timestamp) {
+        // Every answer comes here, so the cache line is written only now and then.
+        let heard_at = Timestamp::from_nanos(self.heard_at.load(Ordering::Relaxed));
+        if now.since(heard_at) >= PRECISION {
+            self.heard_at.store(now.nanos(), Ordering::Relaxed);
+        }
         if self.since.load(Ordering::Relaxed) != 0 {
             self.since.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Returns when the silence began, which is `at` if calls were answered so far.
-    fn began_by(&self, at: Timestamp) -> Timestamp {
-        let at = at.nanos().max(1);
+    /// Returns true if the server is silent for `most` at `now`, when a call from `sent_at` was not answered by `due_at`.
+    fn lasts(&self, sent_at: Timestamp, due_at: Timestamp, now: Timestamp, most: Duration) -> bool {
+        if now.since(due_at) >= most / 4 {
+            // This process had no time to look at the clock, and none to read answers either.
+            self.heard_by(now);
+            return false;
+        }
+        now.since(self.began_by(sent_at)) >= most
+    }
+
+    /// Returns when the silence began in which a call from `sent_at` was not answered: not before the last answer, since what
+    /// was sent before it may only have had to wait for its turn.
+    fn began_by(&self, sent_at: Timestamp) -> Timestamp {
+        let at = sent_at.nanos().max(self.heard_at.load(Ordering::Relaxed)).max(1);
         match self.since.compare_exchange(0, at, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => Timestamp::from_nanos(at),
             Err(since) => Timestamp::from_nanos(since),
@@ -233,16 +282,49 @@ impl Silence {
     }
 }
 
+const PRECISION: Duration = Duration::from_millis(1);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::{SystemEntropy, SystemTimeSource};
 
-    #[test]
-    fn a_silence_begins_with_the_first_call_that_is_not_answered() {
-        let at = Timestamp::from_nanos;
-        let silence = Silence::default();
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_origin(Duration::from_millis(ms))
+    }
+
+    fn silence() -> Silence {
+        let runtime = tokio::runtime::Handle::current();
+        Silence::new(Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime))
+    }
+
+    #[tokio::test]
+    async fn a_silence_begins_with_the_first_call_that_is_not_answered() {
+        let silence = silence();
         assert_eq!([at(7), at(9), at(8)].map(|sent_at| silence.began_by(sent_at)), [at(7); 3]);
-        silence.end();
-        assert_eq!(silence.began_by(at(9)), at(9));
+        silence.heard_by(at(9));
+        assert_eq!(silence.began_by(at(19)), at(19), "the one before is over");
+    }
+
+    #[tokio::test]
+    async fn a_silence_begins_with_the_last_answer_if_calls_from_before_it_wait_still() {
+        let silence = silence();
+        silence.heard_by(at(500));
+        assert_eq!(silence.began_by(at(7)), at(500));
+        silence.heard_by(at(900));
+        assert_eq!([at(8), at(950)].map(|sent_at| silence.began_by(sent_at)), [at(900); 2]);
+    }
+
+    #[tokio::test]
+    async fn a_process_that_was_late_itself_does_not_take_its_server_for_silent() {
+        let silence = silence();
+        let lasts = |sent_at, now| {
+            silence.lasts(at(sent_at), at(sent_at + 400), at(now), Duration::from_millis(400))
+        };
+        assert!(lasts(100, 500), "on time");
+        silence.heard_by(at(510));
+        assert!(!lasts(600, 1100), "a hundred too late");
+        assert!(!lasts(650, 1149), "what was sent before that cannot tell either");
+        assert!(lasts(1101, 1501), "but what was sent after it can");
     }
 }

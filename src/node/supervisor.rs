@@ -294,6 +294,7 @@ impl Supervisor {
             counts_from: quarantine.until,
             past: quarantine.is_on().then(|| Arc::new(run.past.clone())),
             witness,
+            silence: self.shared.silence.clone(),
             left: self.shared.endpoint.guide.is_dynamic().then(Arc::default),
         };
         (connection, is_another)
@@ -321,7 +322,8 @@ impl Supervisor {
         for (id, sending) in sent {
             self.releases.await_answer(id, sending);
         }
-        shared.silence.end();
+        shared.silence.heard();
+        shared.refusal.end();
         shared.last_fault.lock().take();
         shared.generation.send_replace(generation);
         if is_another {

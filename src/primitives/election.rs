@@ -6,9 +6,10 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::leader::{Leader, Pulpit};
+use super::handle::Handle;
+use super::leader::{ElectionState, Leader, Pulpit};
 use super::leadership::{Leadership, check_value};
-use super::mutex::Mutex;
+use super::lock::Lock;
 use super::observer::Observer;
 use crate::config::LeaseTerms;
 use crate::engine::gate::Engine;
@@ -19,8 +20,8 @@ use crate::owner::Owner;
 /// making one costs no I/O.
 ///
 /// An election is the lock of its name, with a place where the leader says who it is. So
-/// [`Client::mutex`](crate::Client::mutex) of that name shows by [`status`](Mutex::status) who leads and which clients are
-/// candidates, and can end a leadership by [`force_unlock_if`](Mutex::force_unlock_if); whoever takes that lock, also a Redisson
+/// [`Client::mutex`](crate::Client::mutex) of that name shows by [`status`](crate::Mutex::status) who leads and which clients are
+/// candidates, and can end a leadership by [`force_unlock_if`](crate::Mutex::force_unlock_if); whoever takes that lock, also a Redisson
 /// client, keeps all candidates from leading.
 ///
 /// At most one [`Leadership`] [`is_held`](Leadership::is_held) at a time, under the same conditions as for a lock. What a former
@@ -51,7 +52,8 @@ pub struct Election {
 
 impl Election {
     pub(crate) fn new(engine: &Arc<Engine>, name: Arc<str>) -> Self {
-        let pulpit = Pulpit::new(Mutex::new(engine, name).handle);
+        let lock = Lock::new(&engine.config, name, engine.fleet.is_sharded()).of_election();
+        let pulpit = Pulpit::new(Handle::new(engine, Arc::new(lock)));
         Self { pulpit, value: "".into() }
     }
 
@@ -83,7 +85,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// The same as [`Mutex::lock`]; [`Error::Unavailable`] also if the servers did not confirm what the new leader said, and
+    /// The same as [`Mutex::lock`](crate::Mutex::lock); [`Error::Unavailable`] also if the servers did not confirm what the new leader said, and
     /// [`Error::InvalidConfig`] if its value is too long. After an error it does not lead.
     ///
     /// # Cancel safety
@@ -115,7 +117,8 @@ impl Election {
     }
 
     /// Leads, runs `body` in that, and resigns when `body` has ended. If the leadership is lost, `body` is cancelled, and begun
-    /// again when this process leads again. Servers that do not answer are waited for.
+    /// again when this process leads again. Servers that do not answer are waited for. Each term runs a clone of `body`, so
+    /// what it captures must be [`Clone`], as references are.
     ///
     /// # Errors
     ///
@@ -125,9 +128,9 @@ impl Election {
     ///
     /// Dropping the future drops `body` at its current await, and resigns in the background.
     #[track_caller]
-    pub fn run<T, F>(&self, mut body: F) -> impl Future<Output = Result<T, Error>> + use<T, F>
+    pub fn run<T, F>(&self, body: F) -> impl Future<Output = Result<T, Error>> + use<T, F>
     where
-        F: AsyncFnMut(&Leadership) -> T,
+        F: AsyncFnOnce(&Leadership) -> T + Clone,
     {
         let (election, caller) = (self.clone(), Location::caller());
         async move {
@@ -136,7 +139,7 @@ impl Election {
                 match election.campaign_until(Duration::MAX, caller).await {
                     Ok(leadership) => {
                         failures = 0;
-                        let ended = leadership.run_until_lost(body(&leadership)).await;
+                        let ended = leadership.run_until_lost(body.clone()(&leadership)).await;
                         if let Ok(output) = ended {
                             // The body has ended; if the leadership was lost since, others have their turn anyway.
                             let _ = leadership.resign().await;
@@ -154,8 +157,8 @@ impl Election {
         }
     }
 
-    /// Asks the servers who leads. Returns `None` if nobody does, or if the leader has only just begun. Right after a failover
-    /// it may be an earlier leader, until the present one has put its lease back.
+    /// Asks the servers who leads. Returns `None` if nobody is known to: [`state`](Self::state) says why. Right after a
+    /// failover it may be an earlier leader, until the present one has put its lease back.
     ///
     /// # Errors
     ///
@@ -166,6 +169,33 @@ impl Election {
     ///
     /// Dropping the future has no effect.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        Ok(self.state().await?.into_leader())
+    }
+
+    /// Asks the servers who leads, and if nobody is known to, why: whether the election's lock is free, or is held by one that
+    /// has said nothing.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// use leasehold::ElectionState;
+    ///
+    /// match client.election("scheduler").state().await? {
+    ///     ElectionState::Led(leader) => println!("{} leads in term {}", leader.value, leader.term),
+    ///     ElectionState::Vacant => println!("nobody leads"),
+    ///     ElectionState::Silent(holder) => println!("{holder} has the lock, and says nothing"),
+    ///     other => println!("{other:?}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The same as [`leader`](Self::leader).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    pub async fn state(&self) -> Result<ElectionState, Error> {
         Ok(self.pulpit.look().await?.0)
     }
 

@@ -140,11 +140,6 @@ impl Handle {
         }
     }
 
-    /// Sees a future through that nobody waits for.
-    pub(super) fn in_background(&self, errand: impl Future<Output = ()> + Send + 'static) {
-        self.engine.watchdog.adopt(Box::pin(errand));
-    }
-
     /// Fails if the lock cannot be one of several that are taken together.
     pub(super) fn check_part(&self) -> Result<(), Error> {
         match self.checked_terms()?.lease {

@@ -39,6 +39,33 @@ impl Leader {
     }
 }
 
+/// Who leads an election, or why nobody can be named; see [`Election::state`](crate::Election::state).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub enum ElectionState {
+    /// This one leads.
+    Led(Leader),
+    /// Nobody holds the election's lock, so nobody leads.
+    Vacant,
+    /// This one holds the election's lock, and has said nothing that the servers know. It is a leader that has only just begun;
+    /// or one whose words were lost with a server, until it speaks again; or no candidate at all: a mutex of the election's
+    /// name, here or in Redisson, keeps all candidates from leading.
+    Silent(Holder),
+    /// Several servers were asked, and no majority of them agrees on who holds the election's lock, or that nobody does.
+    Undecided,
+}
+
+impl ElectionState {
+    /// Returns the leader, if one is known.
+    pub fn into_leader(self) -> Option<Leader> {
+        match self {
+            Self::Led(leader) => Some(leader),
+            Self::Vacant | Self::Silent(_) | Self::Undecided => None,
+        }
+    }
+}
+
 /// The place on the servers where an election's leader says who it is. Clones are the same.
 #[derive(Clone)]
 pub(super) struct Pulpit {
@@ -65,7 +92,7 @@ impl Pulpit {
     }
 
     /// Asks the servers who leads, and for how long if nothing changes that.
-    pub(super) async fn look(&self) -> Result<(Option<Leader>, Option<Duration>), Error> {
+    pub(super) async fn look(&self) -> Result<(ElectionState, Option<Duration>), Error> {
         let majority = self.handle.quorum().majority();
         let call = Call { script: &script::LEADER_STATUS, keys: self.keys(), args: Vec::new() };
         let agree = |replies: &[&Reply]| {
@@ -76,18 +103,22 @@ impl Pulpit {
         for reply in &self.handle.ask(call, agree).await?.replies {
             known.push(Known::read(reply).ok_or_else(|| self.handle.unexpected(reply))?);
         }
-        let Some(holder) = holder_of(&known, majority).flatten() else { return Ok((None, None)) };
+        let holder = match holder_of(&known, majority) {
+            Some(Some(holder)) => holder,
+            Some(None) => return Ok((ElectionState::Vacant, None)),
+            None => return Ok((ElectionState::Undecided, None)),
+        };
         let of_holder = || known.iter().filter(|known| known.holder.as_ref() == Some(&holder));
         let remaining = of_holder().filter_map(|known| known.remaining).max();
         // What a majority has heard is known to one of these at least; what fewer have heard may be newer.
         let said = known.iter().filter_map(|known| known.said.as_ref());
         let newest = said.filter(|said| said.holder == holder).max_by_key(|said| said.age());
-        Ok((newest.cloned(), remaining))
+        let leader = newest.cloned();
+        Ok((leader.map_or(ElectionState::Silent(holder), ElectionState::Led), remaining))
     }
 
-    /// Returns what says `value`, or takes back what was said in this term.
-    pub(super) fn call(&self, guard: &Guard, said: Option<(u64, &str)>) -> Call {
-        let (number, value) = said.unwrap_or_default();
+    /// Returns what says `value`.
+    pub(super) fn call(&self, guard: &Guard, number: u64, value: &str) -> Call {
         let args = vec![
             Arg::Text(guard.holder().text().clone()),
             Arg::Number(guard.token()),

@@ -109,7 +109,7 @@ impl Leadership {
         let number = self.spoken.fetch_add(1, Ordering::Relaxed) + 1;
         for _ in 0..ATTEMPTS {
             self.guard.check()?;
-            if self.pulpit.say(self.pulpit.call(&self.guard, Some((number, value)))).await? {
+            if self.pulpit.say(self.pulpit.call(&self.guard, number, value)).await? {
                 return Ok(());
             }
             // The lock is missing somewhere. This finds out whether it is lost; if it can be put back, it is.
@@ -135,7 +135,6 @@ impl Leadership {
 
     /// Resigns like [`resign`](Self::resign). The leadership must not be used afterwards.
     pub(crate) async fn give_back(&mut self) -> Result<(), Error> {
-        self.take_back();
         self.guard.give_back().await
     }
 
@@ -146,29 +145,11 @@ impl Leadership {
 
     /// Resigns, and waits for the confirmation, for at most `limit`. Returns true if it came in time.
     pub(crate) async fn give_back_within(&mut self, limit: Duration) -> bool {
-        self.take_back();
         self.guard.give_back_within(limit).await
     }
 
     pub(crate) fn is_given_back(&self) -> bool {
         self.guard.is_given_back()
-    }
-
-    /// Takes back what was said in this term, in the background, so that those who observe learn of its end.
-    fn take_back(&self) {
-        let (pulpit, call) = (self.pulpit.clone(), self.pulpit.call(&self.guard, None));
-        self.pulpit.handle.in_background(async move {
-            // Without an answer, those who observe find out by themselves.
-            let _ = pulpit.say(call).await;
-        });
-    }
-}
-
-impl Drop for Leadership {
-    fn drop(&mut self) {
-        if !self.is_given_back() {
-            self.take_back();
-        }
     }
 }
 

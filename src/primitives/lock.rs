@@ -25,6 +25,8 @@ pub(super) struct Lock {
     redisson_fencing: bool,
     retention_ms: u64,
     grain_us: u64,
+    /// Its holders lead an election, and those who observe that are told of their ends.
+    elects: bool,
 }
 
 impl Lock {
@@ -38,7 +40,18 @@ impl Lock {
             redisson_fencing: config.redisson_fencing,
             retention_ms: config.retention_ms(),
             grain_us: config.grain_us(),
+            elects: false,
         }
+    }
+
+    /// Returns the lock as an election takes it.
+    pub(super) fn of_election(self) -> Self {
+        Self { elects: true, ..self }
+    }
+
+    /// Returns where the leader of the election of this name says who it is, and where that is told.
+    fn leaders_place(&self) -> [Arg; 2] {
+        [key::leader_key(&self.name), key::leader_channel(&self.name)].map(Arg::Text)
     }
 
     /// Returns the token key. It is made for each call, so that a held lock need not keep it.
@@ -66,6 +79,11 @@ impl Kind for Lock {
 
     fn family(&self) -> &'static str {
         "lock"
+    }
+
+    /// A lease of an election serves no mutex, nor the other way round: its release tells that the leader is gone.
+    fn side(&self) -> u32 {
+        self.elects.into()
     }
 
     fn channel(&self) -> &Arc<str> {
@@ -131,7 +149,11 @@ impl Kind for Lock {
             Arg::Number(ttl_ms(keep)),
             Arg::Number(self.retention_ms),
         ];
-        if let Some(entry) = &ticket.entry {
+        if self.elects {
+            args.push(ticket.entry.clone().map_or(Arg::Word(""), Arg::Text));
+            args.push(Arg::Word(if ticket.by_message { "1" } else { "" }));
+            args.extend(self.leaders_place());
+        } else if let Some(entry) = &ticket.entry {
             args.push(Arg::Text(entry.clone()));
             args.extend(ticket.by_message.then_some(Arg::Number(1)));
         }
@@ -176,9 +198,9 @@ pub(super) fn read_acquire(reply: &Reply) -> Option<Answer> {
     }
 }
 
-/// Reads a token. Above that limit Lua's numbers have gaps, and tokens would repeat.
+/// Reads a token.
 pub(super) fn read_token(token: &Reply) -> Option<u64> {
-    u64::try_from(token.number()?).ok().filter(|token| *token < 1 << 53)
+    u64::try_from(token.number()?).ok().filter(|token| *token < script::EXACT_BELOW)
 }
 
 /// Reads the reply to a renewal.
@@ -245,17 +267,16 @@ impl Inspect for Lock {
 
     fn force_unlock(&self, holder: Option<&Holder>, response_timeout: Duration) -> Call {
         let (id, age) = forced(holder, response_timeout, self.grain_us);
-        Call {
-            script: &script::FORCE_UNLOCK,
-            keys: self.keys(),
-            args: vec![
-                id,
-                Arg::Word(self.publish()),
-                Arg::Text(self.channel.clone()),
-                age,
-                Arg::Number(self.retention_ms),
-            ],
-        }
+        let mut args = vec![
+            id,
+            Arg::Word(self.publish()),
+            Arg::Text(self.channel.clone()),
+            age,
+            Arg::Number(self.retention_ms),
+        ];
+        // Whoever forces it need not know that its holder leads an election.
+        args.extend(self.leaders_place());
+        Call { script: &script::FORCE_UNLOCK, keys: self.keys(), args }
     }
 }
 

@@ -31,7 +31,8 @@ use crate::text::shortened;
 /// processes. If all locks are free, taking them costs one round trip, however many there are. It makes no difference in which
 /// order the names are given: while one lock is waited for, only locks whose names come before it are held, so multi locks
 /// cannot wait for each other in a circle. They can do so together with code that takes one of the locks alone and then,
-/// while it holds that, waits for another one.
+/// while it holds that, waits for another one. While a client of another library has the lock that is waited for, none of the
+/// others is held: it may wait for one of them, in an order of its own.
 ///
 /// A name that is given twice counts once.
 ///

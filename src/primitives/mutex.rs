@@ -165,7 +165,7 @@ impl Mutex {
     /// # Errors
     ///
     /// [`Error::Timeout`], which names the holder, if another holder kept the lock; [`Error::Unavailable`] if the
-    /// servers did not answer; otherwise the same as [`lock`](Self::lock).
+    /// servers did not answer, also because `timeout` is shorter than a round trip; otherwise the same as [`lock`](Self::lock).
     ///
     /// # Cancel safety
     ///

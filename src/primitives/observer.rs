@@ -36,8 +36,8 @@ impl Observer {
     /// Waits until another one leads, nobody leads, or the leader says something else, and returns the leader. The first call
     /// returns at once what is so now.
     ///
-    /// A change is known at once if it comes with a message: a leader that begins, proclaims something or resigns. One whose
-    /// process was killed is missed when its lock ends. If a message is lost, the change is known 4 s later at most.
+    /// A change is known at once if it comes with a message: a leader that begins, proclaims something, resigns, is dropped
+    /// with its runtime or its client, or is unlocked by force. One whose process was killed is missed when its lock ends. If a message is lost, the change is known 4 s later at most.
     ///
     /// # Errors
     ///
@@ -56,7 +56,8 @@ impl Observer {
     async fn next_change(&mut self) -> Result<Option<Leader>, Error> {
         loop {
             match self.pulpit.look().await {
-                Ok((leader, lasts)) => {
+                Ok((state, lasts)) => {
+                    let leader = state.into_leader();
                     self.unanswered_since = None;
                     if self.is_news(leader.as_ref()) {
                         self.newest = leader.as_ref().map_or(self.newest, Leader::age);

@@ -112,7 +112,8 @@ impl Permit {
         self.give_back().await
     }
 
-    /// Neither gives the permits back nor renews them: they come back by themselves at the end of their lease.
+    /// Neither gives the permits back nor renews them: they come back by themselves at the end of their lease. Without a fixed
+    /// lease, that is a TTL after this call.
     ///
     /// With a [fixed lease](crate::Semaphore::with_lease) this makes a rate limit: of `n` permits with a lease of a second,
     /// the server gives out `n` at most in any second, by its own clock.
@@ -187,5 +188,5 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// No lease is longer, so keeping permits out for so long does not change when they come back.
+/// The release comes before that is over. How long they stay out then is said by [`Permits`].
 const LONGER_THAN_ANY_LEASE: Duration = Duration::from_secs(40 * 24 * 60 * 60);

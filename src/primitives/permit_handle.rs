@@ -12,7 +12,7 @@ use tracing::{Instrument, Span};
 use super::handle::{ask, check_name, unless_too_late};
 use super::permit::Permit;
 use super::permits::Permits;
-use super::pool::{Pool, Resize};
+use super::pool::{MOST_AT_ONCE, Pool, Resize};
 use super::semaphore_status::{PermitHolder, SemaphoreStatus};
 use crate::config::{LeaseTerms, Terms};
 use crate::engine::acquire::{self, Acquired};
@@ -92,7 +92,13 @@ impl PermitHandle {
     pub(super) async fn resize(&self, what: &str, resize: Resize) -> Result<(), Error> {
         let (Resize::To(permits) | Resize::By(permits)) = resize;
         check_permits(what, permits)?;
-        self.ask(self.pool.resize(resize), |reply| reply.list().map(|_| ())).await
+        let done = |reply: &Reply| reply.list().map(|counts| !counts.is_empty());
+        if self.ask(self.pool.resize(resize), done).await? {
+            return Ok(());
+        }
+        Err(Error::config(format!(
+            "{what} is {permits}; the semaphore would have more than {MOST_PERMITS} permits"
+        )))
     }
 
     pub(super) async fn status(&self) -> Result<SemaphoreStatus, Error> {
@@ -116,7 +122,7 @@ impl PermitHandle {
     }
 
     fn permits(&self, weight: u32) -> Arc<Permits> {
-        Arc::new(Permits::new(self.pool.clone(), weight))
+        Arc::new(Permits::new(self.pool.clone(), weight, self.terms.lease))
     }
 
     fn request(
@@ -213,7 +219,5 @@ fn record(span: &Span, acquired: &Result<Acquired, Error>, waited: Duration) {
     }
 }
 
-/// A request of more would keep the server busy for too long.
-const MOST_AT_ONCE: u32 = 1000;
 /// Redisson counts them in 32 bits with a sign.
 const MOST_PERMITS: u32 = i32::MAX as u32;

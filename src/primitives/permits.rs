@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use super::lock::{SHOWN, read_queue, read_ttl};
 use super::pool::Pool;
+use crate::config::LeaseTerms;
 use crate::engine::kind::{Answer, Kind, Refusal, Released, Sharing, Ticket};
+use crate::events;
 use crate::key::{self, Holder, LeaseId};
 use crate::script::{self, Arg, Call, Reply, ttl_ms};
 
@@ -15,13 +17,28 @@ use crate::script::{self, Arg, Call, Reply, ttl_ms};
 pub(super) struct Permits {
     pool: Pool,
     weight: u32,
+    /// For how long they stay out at least if they are spent.
+    spent_for: Duration,
     /// They are not given back, but gone for good.
     forgotten: AtomicBool,
+    /// It was said that there is no such semaphore.
+    warned: AtomicBool,
 }
 
 impl Permits {
-    pub(super) fn new(pool: Pool, weight: u32) -> Self {
-        Self { pool, weight, forgotten: AtomicBool::new(false) }
+    pub(super) fn new(pool: Pool, weight: u32, lease: LeaseTerms) -> Self {
+        let spent_for = match lease {
+            // One that came by message is short until its first renewal, and nothing renews what is spent.
+            LeaseTerms::Watched(ttl) => ttl,
+            LeaseTerms::Fixed(_) => Duration::from_millis(1),
+        };
+        Self {
+            pool,
+            weight,
+            spent_for,
+            forgotten: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn weight(&self) -> u32 {
@@ -31,6 +48,13 @@ impl Permits {
     /// Has the release take the permits out of the semaphore.
     pub(super) fn forget(&self) {
         self.forgotten.store(true, Ordering::Release);
+    }
+
+    /// Says once that the semaphore does not exist, so that nobody waits for it in silence.
+    fn warn_of_none(&self) {
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            events::no_semaphore(&self.pool.name);
+        }
     }
 
     fn weighed(&self, id: &LeaseId) -> [Arg; 2] {
@@ -88,6 +112,7 @@ impl Kind for Permits {
     }
 
     fn release(&self, ticket: &Ticket, keep: Duration) -> Call {
+        let keep = if keep.is_zero() { keep } else { self.spent_for };
         let forgets = self.forgotten.load(Ordering::Acquire);
         self.pool.release(ticket.id.0.clone(), self.weight, keep, forgets, Some(ticket))
     }
@@ -101,9 +126,12 @@ impl Kind for Permits {
         match reply.list()? {
             [Reply::Number(1), weight] => {
                 let block_end = u64::try_from(weight.number()?).ok()?;
-                (block_end == self.weight.into()).then(|| Answer::granted(block_end))
+                (block_end == u64::from(self.weight)).then(|| Answer::granted(block_end))
             }
-            [Reply::Number(0), pttl, holder, subscribers, queue @ .., _left] => {
+            [Reply::Number(0), pttl, holder, subscribers, queue @ .., left] => {
+                if left.number().is_none() {
+                    self.warn_of_none();
+                }
                 Some(Answer::Refused(Refusal {
                     holder: Holder::new(holder.text()?),
                     owner: None,
@@ -154,7 +182,8 @@ mod tests {
     }
 
     fn permits(weight: u32) -> Permits {
-        Permits::new(Pool::new("api".into(), false), weight)
+        let lease = LeaseTerms::Fixed(Duration::from_secs(1));
+        Permits::new(Pool::new("api".into(), false), weight, lease)
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub(super) struct Pool {
     pub(super) initial: Option<u32>,
 }
 
+/// One acquisition takes so many permits at most: more would keep the server busy for too long.
+pub(super) const MOST_AT_ONCE: u32 = 1000;
+
 /// How many permits there are from now on.
 #[derive(Clone, Copy)]
 pub(super) enum Resize {
@@ -81,25 +84,23 @@ impl Pool {
     }
 
     pub(super) fn read_status(&self, reply: &Reply) -> Option<SemaphoreStatus> {
-        let [left, out, subscribers, server_us, permits, entries] = reply.list()? else {
+        let [left, out, subscribers, server_us, holders, entries] = reply.list()? else {
             return None;
         };
         let out: u32 = out.number()?.try_into().ok()?;
         let initial = || i64::from(self.initial.unwrap_or(0)) - i64::from(out);
-        let listed = |permit: &[Reply]| {
-            let [holder, ends_in] = permit else { return None };
-            Some(PermitHolder::of_one(Holder::new(holder.text()?), read_ttl(ends_in)))
+        let listed = |holder: &[Reply]| {
+            let [holder, permits, ends_in] = holder else { return None };
+            Some(PermitHolder {
+                holder: Holder::new(holder.text()?),
+                permits: permits.number()?.try_into().ok()?,
+                remaining: read_ttl(ends_in),
+            })
         };
-        let mut holders: Vec<PermitHolder> = Vec::new();
-        for permit in permits.list()?.chunks(2).map(listed) {
-            let permit = permit?;
-            match holders.iter_mut().find(|other| other.holder == permit.holder) {
-                Some(other) => other.permits += 1,
-                None => holders.push(permit),
-            }
-        }
+        let holders: Vec<PermitHolder> =
+            holders.list()?.chunks(3).map(listed).collect::<Option<_>>()?;
         let queued = mailboxes(entries);
-        let is_foreign = |permit: &PermitHolder| permit.holder.client().is_none();
+        let is_foreign = |holder: &PermitHolder| holder.holder.client().is_none();
         // Beside another library's holders the first in the queue listens to the channel, too.
         let listens_twice = queued > 0 && (holders.is_empty() || holders.iter().any(is_foreign));
         let subscribers: u32 = subscribers.number()?.try_into().ok()?;
@@ -117,7 +118,10 @@ impl Pool {
     /// Returns the call that takes back what a holder has, whoever it is.
     pub(super) fn force_release(&self, holder: &PermitHolder) -> Call {
         let id = holder.holder.text().clone();
-        self.release(id, holder.permits, Duration::ZERO, false, None)
+        let mut call = self.release(id, holder.permits, Duration::ZERO, false, None);
+        // It may have got more since the status was asked for.
+        call.args.push(Arg::Number(MOST_AT_ONCE.into()));
+        call
     }
 
     pub(super) fn release(
@@ -143,6 +147,7 @@ impl Pool {
                 flag(forgets),
                 entry.map_or(Arg::Word(""), Arg::Text),
                 flag(by_message),
+                self.initial(),
             ],
         }
     }
@@ -163,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn a_status_groups_the_permits_by_their_holders() {
-        let listed = [text(ID), number(30), text(ID), number(30), text("00ff3a"), number(-1)];
+    fn a_status_names_the_holders_and_how_many_permits_each_has() {
+        let listed = [text(ID), number(2), number(30), text("00ff3a"), number(1), number(-1)];
         let reply = |left: Reply| {
             let empty = || Reply::List(Vec::new());
             let listed = Reply::List(listed.to_vec());

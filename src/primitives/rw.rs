@@ -234,6 +234,9 @@ impl Inspect for Side {
         let readers: Vec<Holder> =
             readers.list()?.iter().filter_map(Reply::text).map(Holder::new).collect();
         let ours = holder.as_ref().is_some_and(|holder| holder.client().is_some());
+        // While another library's client has a part in it, the first client in the queue listens to the channel, too.
+        let foreign = |holder: &Holder| holder.client().is_none();
+        let listens_twice = queued > 0 && holder.iter().chain(&readers).any(foreign);
         let subscribers = u32::try_from(subscribers.number()?).ok()?;
         Some(LockStatus {
             name: self.name.clone(),
@@ -244,7 +247,7 @@ impl Inspect for Side {
                 .filter(|_| ours && one_server && readers.is_empty())
                 .map(|token| UNIX_EPOCH + Duration::from_micros(token)),
             last_token,
-            waiting_clients: queued + subscribers,
+            waiting_clients: queued + subscribers.saturating_sub(listens_twice.into()),
             waiting,
             readers,
             holder,

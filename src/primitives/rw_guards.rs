@@ -10,7 +10,7 @@ use crate::config::Terms;
 use crate::engine::gate::Gate;
 use crate::engine::kind::Wanted;
 use crate::error::Error;
-use crate::guard::Guard;
+use crate::guard::{Guard, ReadVersion};
 
 /// Holds a read-write lock for reading. It is a [`Guard`] with all its methods.
 ///
@@ -69,8 +69,10 @@ impl WriteGuard {
     /// Goes on as a reader, without a moment in which another writer could get the lock. Readers that wait before the next
     /// writer come in at once.
     ///
-    /// While the owner has other guards of this hold, the lock stays locked for writing, and the reader is another guard of
-    /// that hold.
+    /// While the owner has other guards of this hold, for reading or for writing, **the lock stays locked for writing**: the
+    /// reader is another guard of that hold, it has no [version](Guard::version), and a line of the log says so. So downgrade
+    /// the only guard, and take others for reading afterwards. Redisson's way, to read within the write and then to end the
+    /// write, does not let readers in here until the last guard of the hold is gone.
     ///
     /// # Errors
     ///
@@ -85,8 +87,8 @@ impl WriteGuard {
         downgrade.of(guard).await
     }
 
-    /// Returns true if nobody has written since a reader that had the [token](Guard::token) `read_token`. So what a reader has
-    /// read can be worked on without the lock, and is read again only if it has changed:
+    /// Returns true if nobody has written since a reader of the [version](Guard::version) `seen`. So what a reader has read can
+    /// be worked on without the lock, and is read again only if it has changed:
     ///
     /// ```no_run
     /// # async fn load() -> String { String::new() }
@@ -95,7 +97,7 @@ impl WriteGuard {
     /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
     /// let lock = client.rw_lock("config");
     /// loop {
-    ///     let (seen, old) = lock.run_read(async |reading| (reading.token(), load().await)).await?;
+    ///     let (seen, old) = lock.run_read(async |reading| (reading.version(), load().await)).await?;
     ///     let new = edited(&old).await; // takes long, and nobody waits
     ///     let writing = lock.write().await?;
     ///     if writing.unchanged_since(seen) {
@@ -106,17 +108,17 @@ impl WriteGuard {
     /// # }
     /// ```
     ///
-    /// It costs no I/O. What this hold itself has written does not count.
+    /// It costs no I/O. What this hold itself has written does not count. It is false for `None`, which is the version of a
+    /// reader whose owner was writing: that owner may have written after it had read.
     ///
     /// It may be false although nobody has written: if the answer to this writer's request was lost and had to be asked for
-    /// again, if a server has lost its counter, if the counters of several servers differ, for the token of a writer, and
-    /// after a failover or a restart.
+    /// again, if a server has lost its counter, if the counters of several servers differ, and after a failover or a restart.
     ///
     /// It does not know of the writers of Redisson, which take no tokens; nor, without a grace
     /// ([`restart_quarantine`](crate::ClientBuilder::restart_quarantine) zero, or no right to write its mark), of those that
     /// a server forgot.
-    pub fn unchanged_since(&self, read_token: u64) -> bool {
-        self.guard.follows(read_token)
+    pub fn unchanged_since(&self, seen: impl Into<Option<ReadVersion>>) -> bool {
+        self.guard.follows(seen.into())
     }
 
     pub(crate) fn into_parts(self) -> (Guard, Downgrade) {

@@ -33,7 +33,7 @@ use crate::owner::Owner;
 /// **Nesting.** An owner that writes may also read and write: its guards are guards of the same hold, and the lock stays
 /// locked for writing until the last of them is gone. An owner that reads may read again, even if a writer waits. It cannot
 /// write: waiting for that fails with [`Error::SelfWait`] at once. [`WriteGuard::unchanged_since`] tells a writer whether what
-/// it has read before still holds. Beware of reading in one process while it waits for another process that reads the same
+/// was read before still holds. Beware of reading in one process while it waits for another process that reads the same
 /// lock: if a writer came in between, all three wait.
 ///
 /// **Redisson.** The lock is the one that Redisson's `RReadWriteLock` of the same name is. The
@@ -67,7 +67,7 @@ impl RwLock {
     }
 
     /// Returns a handle whose holds end after `lease`, 10 ms to 30 days. The watchdog does not renew them. Readers of a client
-    /// share a lease, which lasts as long as the longest of them asked for.
+    /// share a lease, which lasts as long as the longest of those asked for that still read, and up to a TTL of theirs longer.
     #[doc(alias = "leaseTime")]
     #[must_use = "it returns another handle"]
     pub fn with_lease(&self, lease: Duration) -> Self {
@@ -85,7 +85,7 @@ impl RwLock {
 
     /// Returns a handle whose holds the watchdog stops renewing after `max_hold`: a safety net for a holder that hangs. The
     /// hold is then lost within one TTL. A reader that shares the lease, or a nested acquisition, with a later end, or with
-    /// none, postpones the end.
+    /// none, postpones the end for as long as it lasts itself.
     #[must_use = "it returns another handle"]
     pub fn with_max_hold(&self, max_hold: Duration) -> Self {
         self.on_terms(|terms| terms.max_hold = Some(max_hold))

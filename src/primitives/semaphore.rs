@@ -89,6 +89,9 @@ impl Semaphore {
 
     /// Acquires a permit, and waits for as long as there is none.
     ///
+    /// If the semaphore does not exist and the handle has no [`with_permits`](Self::with_permits), it waits until somebody
+    /// makes the semaphore, and says so in a traced line at `WARN`.
+    ///
     /// # Errors
     ///
     /// [`Error::Unavailable`] once the server has not answered for
@@ -239,13 +242,14 @@ impl Semaphore {
         self.handle.resize("set_permits", Resize::To(permits)).await
     }
 
-    /// Adds permits, at most 2^31 - 1 at once, and makes the semaphore if it does not exist.
+    /// Adds permits, and makes the semaphore if it does not exist. There are never more than 2^31 - 1.
     ///
     /// It is sent once. Without an answer the permits may have been added or not.
     ///
     /// # Errors
     ///
-    /// The same as [`set_permits`](Self::set_permits).
+    /// The same as [`set_permits`](Self::set_permits); [`Error::InvalidConfig`] also if there would be too many, and then none
+    /// was added.
     ///
     /// # Cancel safety
     ///

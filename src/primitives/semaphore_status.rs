@@ -20,7 +20,7 @@ pub struct SemaphoreStatus {
     /// The number of permits that are held, those of Redisson's `RPermitExpirableSemaphore` included. Those of its
     /// `RSemaphore` are not: the server knows only that they are not available.
     pub held: u32,
-    /// The holders, in the order in which their permits end: of the first 1000 permits.
+    /// The holders, in the order in which their permits end: 1000 holders at most, of the first 20,000 permits.
     pub holders: Vec<PermitHolder>,
     /// The number of clients that wait for permits, those of Redisson included.
     pub waiting_clients: u32,
@@ -47,11 +47,4 @@ pub struct PermitHolder {
     /// The time until they end unless they are renewed; `None` if they never end.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::maybe_seconds"))]
     pub remaining: Option<Duration>,
-}
-
-impl PermitHolder {
-    /// A holder of one permit.
-    pub(super) fn of_one(holder: Holder, remaining: Option<Duration>) -> Self {
-        Self { holder, permits: 1, remaining }
-    }
 }

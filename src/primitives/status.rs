@@ -28,7 +28,8 @@ pub struct LockStatus {
     /// The highest token reserved for its holds so far; `None` if the servers know none, or while a cluster moves the
     /// lock's slot.
     pub last_token: Option<u64>,
-    /// The number of clients that wait for the lock, those of Redisson included.
+    /// The number of clients that wait for the lock, those of Redisson included. Of the requests in a server's queue, the
+    /// first 1000 are counted.
     pub waiting_clients: u32,
     /// The clients of this library that wait for the lock, in the order in which they get it. It is empty over several
     /// servers, which share no order, and while a cluster moves the lock's slot.

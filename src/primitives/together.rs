@@ -1,7 +1,7 @@
 //! One acquisition of several locks: all of them, or none.
 //!
 //! All that are missing are tried at once. If one of them is refused, those that come before it are kept, those that come
-//! after it are given back, and it is waited for. The order is the same in every process: while one lock is waited for, only
+//! after it are given back, and it is waited for. Behind a client of another library, which knows no such order, none is kept. The order is the same in every process: while one lock is waited for, only
 //! locks that come before it are held. So in no circle of such acquisitions can each wait for the next. Each wait ends with
 //! one lock more than the last one, unless a lock is lost.
 
@@ -92,13 +92,16 @@ impl Together {
         Ok(refused)
     }
 
-    /// Waits for the lock that was refused, with nothing but what comes before it.
+    /// Waits for the lock that was refused, with nothing but what comes before it; with nothing, if a client of another library
+    /// has it. That one shares no order with us, and may wait for what we have.
     async fn wait_for(&mut self, refused: usize, why: Error) -> Result<(), Error> {
         if self.until == Until::Once || self.end() <= self.clock.now() {
             return Err(self.after_all(why));
         }
-        for after in &mut self.parts[refused + 1..] {
-            after.guard = None;
+        let is_foreign = why.holder().is_some_and(|holder| holder.client().is_none());
+        let kept = if is_foreign { 0 } else { refused };
+        for part in &mut self.parts[kept..] {
+            part.guard = None;
         }
         let taken = self.parts[refused].take(self.until, self.caller).await;
         taken.map_err(|error| self.after_all(error))

@@ -48,18 +48,3 @@ macro_rules! with_each_redisson {
     )+ };
 }
 pub(crate) use with_each_redisson;
-
-/// A test of a case that takes long, with the newest version only.
-macro_rules! with_the_newest_redisson {
-    ($($case:ident),+ $(,)?) => { $(
-        mod $case {
-            use crate::java::Version;
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn with_redisson_4_7_0() {
-                super::$case(Version::V4_7_0).await;
-            }
-        }
-    )+ };
-}
-pub(crate) use with_the_newest_redisson;

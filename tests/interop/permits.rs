@@ -9,16 +9,14 @@ use crate::{
     java::{Java, Version},
     side::Table,
     support::{Watch, Worker, eventually, in_time, shared_clock_us},
-    with_each_redisson, with_the_newest_redisson,
+    with_each_redisson,
 };
 
 with_each_redisson!(
     each_counts_the_permits_of_the_others_and_wakes_them,
     there_are_never_more_permits_out_than_there_are,
-);
-
-with_the_newest_redisson!(
     permits_of_killed_processes_come_back,
+    a_waiter_of_ours_hears_permits_of_java_that_were_taken_unheard,
     a_paused_process_has_lost_its_permit,
     a_killed_waiter_delays_nobody,
 );
@@ -142,6 +140,27 @@ async fn permits_of_killed_processes_come_back(version: Version) {
     let next = in_time(watch.widened(WOKEN), "Java is woken", wait).await;
     release(table.java(), PLAIN, &next.value()).await;
     all_are_back(&table, 1).await;
+}
+
+/// Java takes what is too little for the first in the queue, and tells nobody.
+async fn a_waiter_of_ours_hears_permits_of_java_that_were_taken_unheard(version: Version) {
+    let watch = Watch::begin();
+    let table = Table::lay(version, TTL).await;
+    let semaphore = table.rust().client.semaphore("n").with_permits(2);
+    for sort in [PLAIN, EXPIRABLE] {
+        let ours = semaphore.acquire().await.expect("there are two");
+        let wait = tokio::spawn(semaphore.acquire_many(2));
+        let queued = ["ZCARD", "leasehold_permit_queue:{n}"];
+        let waits = async || table.server.command(&queued).await == Value::Int(1);
+        eventually(LIMIT, "ours waits", waits).await;
+        let id = acquire(table.java(), sort).await;
+        ours.release().await.expect("held");
+        // Sooner than it asks by itself.
+        in_time(watch.widened(WOKEN), "it listens", table.listen(CHANNEL, 1)).await;
+        release(table.java(), sort, &id).await;
+        woken(&watch, wait).await.release().await.expect("held");
+        all_are_back(&table, 2).await;
+    }
 }
 
 async fn a_paused_process_has_lost_its_permit(version: Version) {

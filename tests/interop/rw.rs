@@ -11,22 +11,20 @@ use crate::{
     side::{Call, Failure, Of, Side, Table, ask},
     stampede::{Crew, Made, Record},
     support::{Server, Watch, Worker, eventually, in_time},
-    with_each_redisson, with_the_newest_redisson,
+    with_each_redisson,
 };
 
 with_each_redisson!(
     each_keeps_the_other_out_and_wakes_it,
-    a_writer_of_ours_hears_readers_of_java_that_came_in_unheard,
-    a_reader_that_is_gone_keeps_none_of_ours_out,
-    no_reader_is_inside_beside_a_writer,
-);
-
-with_the_newest_redisson!(
     a_killed_holder_is_succeeded_at_its_end,
     a_paused_holder_is_succeeded_and_told,
     a_killed_waiter_delays_nobody,
     a_downgrade_of_ours_wakes_java,
+    a_writer_of_ours_hears_readers_of_java_that_came_in_unheard,
+    a_reader_of_java_keeps_writers_out_for_as_long_as_it_reads,
+    a_reader_of_java_that_is_gone_keeps_writers_out_until_the_lock_ends,
     a_watchdog_of_less_time_than_our_ttl_breaks_our_read_lock,
+    no_reader_is_inside_beside_a_writer,
 );
 
 /// Waits until somebody listens for releases.
@@ -246,34 +244,53 @@ async fn a_writer_of_ours_hears_readers_of_java_that_came_in_unheard(version: Ve
     nothing_is_left(&table.server, "n").await;
 }
 
-/// Redisson's writers wait for the end of the whole lock, though the end of its only reader has come.
-async fn a_reader_that_is_gone_keeps_none_of_ours_out(version: Version) {
-    let watch = Watch::begin();
-    let table = Table::lay(version, TTL).await;
-    let leave_one_that_is_gone = async || {
-        assert_eq!(table.java.take(Of::Write, "a", "n").value().await, 1);
-        let read = format!("lock-for read {} 400", hex("n"));
-        assert_eq!(ask(table.java(), "a", &read).value().await, 1);
-        assert_eq!(table.java.leave(Of::Write, "a", "n").value().await, 1);
-        assert_eq!(table.rust.try_take(Of::Write, "b", "n", NOW).value().await, 0, "it reads");
-        let ends = ["KEYS", "*rwlock_timeout*"];
-        let has_ended = async || table.server.command(&ends).await == Value::Array(Vec::new());
-        eventually(LIMIT, "its end comes", has_ended).await;
-        assert_eq!(table.java.try_take(Of::Write, "b", "n", NOW).value().await, 0);
-    };
-    leave_one_that_is_gone().await;
-    assert_eq!(table.rust.try_take(Of::Write, "b", "n", NOW).value().await, 1);
-    assert_eq!(table.rust.leave(Of::Write, "b", "n").value().await, 1);
-    assert_eq!(table.java.try_take(Of::Write, "b", "n", NOW).value().await, 1);
-    assert_eq!(table.java.leave(Of::Write, "b", "n").value().await, 1);
+/// Whether its watchdog renews one level of it or two, of one lock or of two: some versions forget ends then.
+async fn a_reader_of_java_keeps_writers_out_for_as_long_as_it_reads(version: Version) {
+    let table = Table::lay(version, LONGER).await;
+    let client = Client::connect(&table.server.url()).await.expect("connected");
+    let locks = ["once", "twice", "of-two"];
+    for name in ["once", "twice", "twice", "of-two"] {
+        assert_eq!(table.java.take(Of::Read, "a", name).value().await, 1);
+    }
+    for _ in 0..8 {
+        tokio::time::sleep(LONGER / 5).await;
+        for name in locks {
+            let lock = client.rw_lock(name).with_ttl(LONGER);
+            assert!(lock.try_write().await.expect("an answer").is_none(), "beside {name}");
+            // A reader of ours that comes and goes changes nothing.
+            let reader = lock.try_read().await.expect("an answer").expect("readers share");
+            reader.unlock().await.expect("held");
+            assert!(lock.try_write_for(MOMENT).await.expect("an answer").is_none(), "{name}");
+        }
+    }
+    for name in ["twice", "once", "twice", "of-two"] {
+        assert_eq!(table.java.leave(Of::Read, "a", name).value().await, 1);
+    }
+    for name in locks {
+        let writer = client.rw_lock(name).try_write().await.expect("an answer");
+        writer.expect("free").unlock().await.expect("held");
+        nothing_is_left(&table.server, name).await;
+    }
+}
 
-    // A reader of ours that leaves frees the lock for Java, too.
-    leave_one_that_is_gone().await;
-    assert_eq!(table.rust.take(Of::Read, "b", "n").value().await, 1);
-    let wait = table.java.take(Of::Write, "b", "n");
-    waits(&table, &table.java, "b", "n").await;
-    wakes(&watch, table.rust.leave(Of::Read, "b", "n"), [wait]).await;
-    assert_eq!(table.java.leave(Of::Write, "b", "n").value().await, 1);
+/// A version that forgets the ends of readers that live makes no difference between them and readers that are gone.
+async fn a_reader_of_java_that_is_gone_keeps_writers_out_until_the_lock_ends(version: Version) {
+    let watch = Watch::begin();
+    let table = Table::lay(version, SHORT * 3).await;
+    assert_eq!(table.java.take(Of::Write, "a", "n").value().await, 1);
+    let read = format!("lock-for read {} 100", hex("n"));
+    assert_eq!(ask(table.java(), "a", &read).value().await, 1);
+    assert_eq!(table.java.leave(Of::Write, "a", "n").value().await, 1);
+    let ends = ["KEYS", "*rwlock_timeout*"];
+    let has_ended = async || table.server.command(&ends).await == Value::Array(Vec::new());
+    eventually(LIMIT, "its end comes", has_ended).await;
+    for side in [&table.rust, &table.java] {
+        assert_eq!(side.try_take(Of::Write, "b", "n", NOW).value().await, 0, "the lock lives");
+    }
+    let next = table.rust.take(Of::Write, "b", "n");
+    let late = lateness(&table.server, "n", SHORT * 3, next.done()).await;
+    assert!(late <= watch.widened(LATENESS), "ours had it {late:?} after the end");
+    assert_eq!(table.rust.leave(Of::Write, "b", "n").value().await, 1);
     nothing_is_left(&table.server, "n").await;
 }
 
@@ -356,7 +373,10 @@ async fn read(lock: RwLock, crew: Arc<Crew>) {
 const TTL: Duration = Duration::from_secs(30);
 /// Of watchdogs whose end is waited for.
 const SHORT: Duration = Duration::from_millis(1200);
+/// A watchdog that may be late by seconds.
+const LONGER: Duration = Duration::from_secs(5);
 const NOW: Duration = Duration::ZERO;
+const MOMENT: Duration = Duration::from_millis(20);
 /// Far below the TTL, and below the times at which either side looks by itself.
 const WOKEN: Duration = Duration::from_millis(1500);
 /// How late ours looks at a lock of which it hears nothing, at the latest.

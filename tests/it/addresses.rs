@@ -100,7 +100,40 @@ mod tls {
         let other = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("made");
         let other = Client::builder().nodes([&url]).root_certificates(other.cert.pem());
         let refused = other.connect_timeout(std::time::Duration::from_millis(500)).connect().await;
-        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        let refused = refused.expect_err("it does not trust the server");
+        assert!(matches!(refused, Error::Unavailable { .. }), "{refused:?}");
+    }
+
+    /// Another crate of the program may have enabled what redis-rs needs to obey such a URL.
+    #[tokio::test]
+    async fn a_url_that_asks_for_no_check_of_the_certificate_reaches_no_server() {
+        let (server, port, _) = server().await;
+        let met = async || {
+            let stats = server.command(&["INFO", "stats"]).await;
+            let stats: String = redis::from_redis_value(stats).expect("a text");
+            let line = stats.lines().find_map(|line| line.split_once("connections_received:"));
+            line.expect("the server counts them").1.parse::<u64>().expect("a number")
+        };
+        let before = met().await;
+        let at = format!("rediss://127.0.0.1:{port}");
+        let insecure = [format!("{at}#insecure"), format!(" {at}/0#insecure")];
+        let [plain, spaced] = insecure.clone();
+        for builder in [
+            Client::builder().nodes([plain]),
+            Client::builder().nodes([spaced]),
+            Client::builder().cluster(insecure.clone()),
+            Client::builder().sentinel("m", insecure),
+            Client::builder().nodes([format!("rediss+cluster://127.0.0.1:{port}#insecure")]),
+            Client::builder().nodes([format!("rediss+cluster://127.0.0.1:{port}/#insecure")]),
+            Client::builder().nodes([format!("rediss+sentinel://127.0.0.1:{port}/m#insecure")]),
+            Client::builder().nodes([format!("rediss+sentinel://127.0.0.1:{port}/m/0#insecure")]),
+        ] {
+            let error = builder.connect().await.expect_err("refused");
+            assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+            assert!(told(&error).contains("`#insecure`"), "{error}");
+        }
+        let per_command = 1;
+        assert_eq!(met().await - before, per_command, "nobody but this test connected");
     }
 
     #[tokio::test]
@@ -122,10 +155,11 @@ mod tls {
         let url = format!("rediss://127.0.0.1:{port}");
         let trusting = || {
             let builder = Client::builder().nodes([&url]).root_certificates(certificate.clone());
-            builder.connect_timeout(std::time::Duration::from_millis(500))
+            builder.connect_timeout(std::time::Duration::from_secs(10))
         };
-        let refused = trusting().connect().await;
-        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        let refused = trusting().connect().await.expect_err("the client shows none");
+        assert!(matches!(refused, Error::Unavailable { .. }), "{refused:?}");
+        assert!(told(&refused).contains("client_certificate"), "{refused}");
         let known =
             trusting().client_certificate(made.cert.pem(), made.signing_key.serialize_pem());
         let client = known.connect().await.expect("known");
@@ -164,7 +198,7 @@ mod tls {
         let error = Client::connect(&format!("rediss://127.0.0.1:{port}")).await;
         let error = error.expect_err("nobody vouches for it");
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-        assert!(error.to_string().contains("certificate"), "{error}");
+        assert!(error.to_string().contains("root_certificates"), "{error}");
         assert!(started_at.elapsed() < 2 * AT_ONCE, "{:?}", started_at.elapsed());
     }
 

@@ -15,7 +15,7 @@ const FULL: u64 = 1 << 53;
 /// everybody for a TTL at each attempt.
 async fn nothing_stays(servers: &[Server], client: &Client) {
     for server in servers {
-        server.command(&["SET", COUNTER, &(FULL - 1).to_string()]).await;
+        server.command(&["SET", COUNTER, &(FULL - 1).to_string(), "PX", "600000"]).await;
     }
     let lock = client.mutex("n");
     for _ in 0..3 {

@@ -322,17 +322,26 @@ async fn a_waker_may_ask_the_client() {
 #[tokio::test]
 async fn an_outage_with_a_thousand_locks_is_ten_warnings_at_most() {
     let (traced, _listening) = Traced::listen();
-    let (_server, proxy) = setup_with_proxy().await;
-    let builder = Client::builder().nodes([proxy.url()]).ttl(2000 * MS);
-    let client = builder.connect().await.expect("connected");
-    let locks = (0..1000).map(|n| client.mutex(format!("n{n}")).lock());
-    let guards = futures_util::future::join_all(locks).await;
-    let guards: Vec<Guard> = guards.into_iter().map(|guard| guard.expect("free")).collect();
+    let (server, proxy) = setup_with_proxy().await;
+    // All of them must be held at once, and renewed in time.
+    let slowness = server.slowness().await;
+    let ttl = slowness * 2000 * MS;
+    let builder = Client::builder().nodes([proxy.url()]).ttl(ttl);
+    let client = builder.response_timeout(slowness * 1000 * MS).connect().await.expect("connected");
+    let mut guards: Vec<Guard> = Vec::new();
+    for some in 0..20 {
+        let some = (50 * some..50 * (some + 1)).map(|n| client.mutex(format!("n{n}")).lock());
+        let some = futures_util::future::join_all(some).await;
+        guards.extend(some.into_iter().map(|guard| guard.expect("free")));
+    }
     // The outage: as long as it takes to lose them all, and as long again.
     let began_at = Instant::now();
     proxy.refuse(true);
     proxy.cut();
-    eventually(LIMIT, "all are lost", async || guards.iter().all(|guard| !guard.is_held())).await;
+    eventually(LIMIT + 2 * ttl, "all are lost", async || {
+        guards.iter().all(|guard| !guard.is_held())
+    })
+    .await;
     tokio::time::sleep(began_at.elapsed()).await;
     proxy.refuse(false);
     let again = traced.comes("connected again").await;
@@ -414,4 +423,29 @@ async fn a_new_master_and_the_silence_of_all_sentinels_are_logged_once() {
     for message in [silence, "another server is the master"] {
         assert_eq!(traced.with(message).len(), 1, "{message}");
     }
+}
+
+#[tokio::test]
+async fn sentinels_that_name_different_masters_are_logged_once() {
+    let (traced, _listening) = Traced::listen();
+    let [server, other] = [Server::start().await, Server::start().await];
+    let sentinels = [
+        Pretender::start(server.port(), Some(3)).await,
+        Pretender::start(other.port(), Some(9)).await,
+    ];
+    let urls = sentinels.each_ref().map(Pretender::url);
+    let builder = Client::builder().sentinel(MASTER, &urls).restart_quarantine(Duration::ZERO);
+    let client = builder.connect().await.expect("connected");
+    traced.asked_by(&client);
+    let message = "the Sentinels name different masters";
+    eventually(LIMIT * 2, message, async || !traced.with(message).is_empty()).await;
+    let asked = sentinels[0].questions();
+    eventually(LIMIT, "it is asked again", async || sentinels[0].questions() > asked + 1).await;
+    let lines = traced.with(message);
+    let [line] = &lines[..] else { panic!("once: {lines:?}") };
+    assert_eq!((line.level, line.target), (Level::WARN, "leasehold::node"));
+    let at = [server.port(), other.port()].map(|port| format!("127.0.0.1:{port}"));
+    let named = format!("{} names {}, {} names {}", urls[0], at[0], urls[1], at[1]);
+    assert_eq!([&*line.fields["master"], &line.fields["used"]], [MASTER, &at[1]]);
+    assert_eq!(line.fields["named"], named);
 }

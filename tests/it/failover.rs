@@ -197,6 +197,53 @@ async fn a_restart_without_data_takes_no_lock_away() {
     eventually(LIMIT, "it is free", async || !exists(&server, "watched").await).await;
 }
 
+/// It is not renewed any more, so it ends there when it would have ended anyway.
+#[tokio::test]
+async fn a_lease_whose_longest_hold_is_over_is_put_back_for_the_rest_only() {
+    let pair = Pair::start().await;
+    let holder = pair.client().await;
+    pair.cut_replication().await;
+    let taken_at = Instant::now();
+    let guard = holder.mutex("n").with_max_hold(100 * MS).lock().await.expect("free");
+    let until = Instant::now() + guard.remaining();
+    assert!(until > taken_at + TTL / 2, "{until:?}");
+    // So that the rest is far shorter than the lease.
+    tokio::time::sleep_until((until - TTL / 2).into()).await;
+    pair.promote().await;
+    pair.switch();
+    keeps(&guard, &holder, &pair.replica, 1).await;
+    let left = pair.replica.command(&["PTTL", "n"]).await;
+    let rest = until.saturating_duration_since(Instant::now());
+    let within = 1..(rest + 500 * MS).as_millis() as i64;
+    assert!(matches!(left, Value::Int(ms) if within.contains(&ms)), "{left:?} of {rest:?}");
+    assert_eq!(soon("it ends", guard.lost()).await, LossReason::Ended);
+}
+
+/// A counter at the first token of a lease is as new as its grant, so who holds the lock there came after it.
+#[tokio::test]
+async fn whether_the_lease_of_another_is_older_is_told_to_the_very_token() {
+    const OURS: &str = "client:0f3a8c1e-5b7d-4e21-9c44-2a6b7d8e9f03";
+    let pair = Pair::start().await;
+    let holder = pair.client().await;
+    pair.cut_replication().await;
+    let locks = [("newer", 0), ("older", 1)];
+    let mut guards = Vec::new();
+    for (name, _) in locks {
+        guards.push(holder.mutex(name).lock().await.expect("free"));
+    }
+    pair.promote().await;
+    for ((name, before), guard) in locks.iter().zip(&guards) {
+        pair.replica.command(&["HSET", name, OURS, "1"]).await;
+        pair.replica.command(&["PEXPIRE", name, "30000"]).await;
+        let (counter, last) = (format!("leasehold_token:{{{name}}}"), guard.token() - before);
+        pair.replica.command(&["SET", &counter, &last.to_string(), "PX", "60000"]).await;
+    }
+    pair.switch();
+    assert_eq!(soon("it is told", guards[0].lost()).await, LossReason::Failover);
+    assert_eq!(holder_on(&pair.replica, "newer").await, OURS);
+    keeps(&guards[1], &holder, &pair.replica, 1).await;
+}
+
 /// The data of the new master is from before the last release and the last grant, which were one write.
 #[tokio::test]
 async fn the_lease_before_it_does_not_keep_a_holder_from_its_lock() {
@@ -231,6 +278,7 @@ async fn who_reads_or_writes_after_a_promotion_knows_of_a_writer_that_the_new_ma
     };
     let [read_first, written_first] = ["n", "m"].map(|name| first.rw_lock(name));
     let cached = [write(&read_first).await, write(&written_first).await];
+    let seen = written_first.read().await.expect("free").version();
     let is_there = async || {
         let counter = pair.replica.command(&["GET", "leasehold_token:{m}"]).await;
         counter == Value::BulkString(cached[1].to_string().into())
@@ -243,16 +291,16 @@ async fn who_reads_or_writes_after_a_promotion_knows_of_a_writer_that_the_new_ma
     pair.switch();
     let reader = soon("its turn", read_first.read()).await.expect("free");
     assert!(reader.token() > forgotten[0], "{} after {forgotten:?}", reader.token());
-    let token = reader.token();
+    let (token, version) = (reader.token(), reader.version());
     let other = second.rw_lock("n").read().await.expect("free");
     assert_eq!(other.token(), token, "nobody has written since");
     drop((reader, other));
     let writer = soon("its turn", second.rw_lock("n").write()).await.expect("free");
     assert!(writer.token() > token, "{} after {token}", writer.token());
-    assert!(writer.unchanged_since(token), "nobody has written since");
+    assert!(writer.unchanged_since(version), "nobody has written since");
 
     let writer = soon("its turn", written_first.write()).await.expect("free");
-    assert!(writer.token() > forgotten[1] && !writer.unchanged_since(cached[1]));
+    assert!(writer.token() > forgotten[1] && !writer.unchanged_since(seen));
 }
 
 #[tokio::test]
@@ -329,6 +377,41 @@ async fn an_unlock_that_finds_nothing_on_the_new_master_says_why() {
     pair.switch();
     let error = soon("it is answered", unlocking).await.expect("no panic").expect_err("lost");
     assert!(matches!(error, Error::Lost { reason: LossReason::Failover, .. }), "{error:?}");
+}
+
+/// The new master lacks the lease, and nobody else can have had the lock: no grant counts there before the end of the grace.
+#[tokio::test]
+async fn an_unlock_on_a_new_master_that_lacks_the_lease_is_no_loss_in_the_grace() {
+    let pair = Pair::start().await;
+    let holder = pair.client().await;
+    pair.cut_replication().await;
+    for name in ["n", "m"] {
+        let guard = holder.mutex(name).with_lease(TTL).lock().await.expect("free");
+        pair.address.refuse(true);
+        pair.address.cut();
+        let down = async || holder.nodes()[0].state == NodeState::Down;
+        eventually(LIMIT, "the connection is lost", down).await;
+        let unlocking = tokio::spawn(guard.unlock());
+        let owed = async || holder.stats().owed_releases == 1;
+        eventually(LIMIT, "the release is owed", owed).await;
+        let removed = name == "m";
+        if removed {
+            // On the server that granted it last: then somebody did that on purpose.
+            pair.replica.command(&["DEL", name]).await;
+        } else {
+            pair.promote().await;
+            assert!(!exists(&pair.replica, name).await, "the write was lost");
+            pair.switch();
+        }
+        pair.address.refuse(false);
+        let answer = soon("it is answered", unlocking).await.expect("no panic");
+        match (removed, answer) {
+            (false, Ok(())) => {}
+            (true, Err(Error::Lost { reason: LossReason::Gone, .. })) => {}
+            (_, answer) => panic!("{name}: {answer:?}"),
+        }
+        eventually(LIMIT, "its grants count", async || holder.is_ready()).await;
+    }
 }
 
 /// What somebody removed stays removed, before a promotion and in the grace after it.

@@ -262,6 +262,7 @@ fn a_loss_first_asked_for_after_the_runtime_ended_is_told_at_once() {
         for guard in &guards {
             let told = soon("it is told", guard.lost()).await;
             assert_eq!(told, LossReason::Shutdown);
+            assert!(!guard.is_held(), "it was told of the loss");
             let work = std::future::pending::<()>();
             let run = tokio::time::timeout(LIMIT, guard.run_until_lost(work)).await;
             let answer = run.expect("it is told");

@@ -96,12 +96,12 @@ pub(crate) async fn never_two_holds_at_once<F: Face>(rounds: usize) {
 /// is later than others never moves it back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadline_counts_from_before_the_request() {
-    const TTL_MS: u64 = 1500;
     const LATE: Duration = Duration::from_millis(200);
-    let drift = Duration::from_millis(TTL_MS / 100 + 2);
-    let most = Duration::from_millis(TTL_MS) - LATE - drift;
-    let (_server, proxy) = setup_with_proxy().await;
-    let client = connect(&proxy.url(), TTL_MS).await;
+    let (server, proxy) = setup_with_proxy().await;
+    let ttl_ms = u64::from(server.slowness().await) * 1500;
+    let drift = Duration::from_millis(ttl_ms / 100 + 2);
+    let most = Duration::from_millis(ttl_ms) - LATE - drift;
+    let client = connect(&proxy.url(), ttl_ms).await;
     proxy.delay_replies(LATE);
     let guard = client.mutex("n").lock().await.expect("free");
     assert!(guard.remaining() <= most, "{:?} left of {most:?}", guard.remaining());
@@ -129,7 +129,8 @@ async fn nothing_is_renewed_after_a_release() {
     let server = Server::start().await;
     let spy = Spy::on(&server).await;
     let proxy = Proxy::start(server.port()).await;
-    let client = connect(&proxy.url(), 300).await;
+    let slowness = server.slowness().await;
+    let client = connect(&proxy.url(), u64::from(slowness) * 300).await;
     let mut tasks = Vec::new();
     for n in 0..40 {
         let lock = client.mutex(format!("n{n}")).owned_by(&Owner::new());
@@ -137,9 +138,10 @@ async fn nothing_is_renewed_after_a_release() {
             let guard = lock.lock().await.expect("free");
             let nested = lock.lock().await.expect("nested");
             // About the time of the first renewal.
-            tokio::time::sleep(Duration::from_millis(95 + n % 15)).await;
+            tokio::time::sleep(slowness * (95 + n % 15) * MS).await;
             drop(nested);
-            guard.unlock().await.expect("held");
+            // On a machine that is too busy the answer may be late. That is no matter here.
+            let _ = guard.unlock().await;
         }));
     }
     let names = tasks.len();
@@ -147,22 +149,24 @@ async fn nothing_is_renewed_after_a_release() {
         task.await.expect("no panic");
     }
     // Beyond the end of any lease, and of any renewal that might still come.
-    tokio::time::sleep(Duration::from_millis(400)).await;
+    tokio::time::sleep(slowness * 400 * MS).await;
     let runs = spy.runs();
     assert!(spy.count("lock_renew") > 20, "{} renewals", spy.count("lock_renew"));
-    let mut released = HashSet::new();
+    let (mut acquired, mut released) = (HashSet::new(), HashSet::new());
     for run in &runs {
         match run.script {
+            "lock_acquire" => drop(acquired.insert(run.id().to_owned())),
             "lock_release" => drop(released.insert(run.id().to_owned())),
             "lock_renew" => assert!(!released.contains(run.id()), "renewed after its release"),
             _ => {}
         }
     }
-    assert_eq!(released.len(), names);
+    assert!(acquired.len() >= names, "{} leases", acquired.len());
+    assert_eq!(acquired, released);
 
     let guard = client.mutex("lost").lock().await.expect("free");
     proxy.hold_replies();
-    tokio::time::sleep(Duration::from_millis(400)).await;
+    tokio::time::sleep(slowness * 400 * MS).await;
     assert!(!guard.is_held());
     proxy.release_replies();
     for _ in 0..100 {
@@ -412,7 +416,7 @@ pub(crate) async fn waits_end_in_time<F: Face>() {
     let wait = async |name: &str, ms: u64| {
         let timeout = Duration::from_millis(ms);
         let (refused, took) = waiter.timed_lock_within(name, timeout).await;
-        let limit = timeout + 50 * MS + F::HOPS * server.longest_stall();
+        let limit = server.widened_by(4 * F::HOPS, timeout + 50 * MS);
         assert!(
             took >= timeout && took <= limit,
             "{name}: {took:?} instead of {timeout:?}, stalls {:?}",
@@ -421,9 +425,10 @@ pub(crate) async fn waits_end_in_time<F: Face>() {
         refused.err().expect("it is held")
     };
     for ms in [1, 20, 300] {
-        // A busy machine may keep the answer for longer than a millisecond.
+        // A busy machine may keep the answer for longer than that.
         let error = wait("elsewhere", ms).await;
-        let unheard = ms == 1 && matches!(error, Error::Unavailable { .. });
+        let slow = server.widened_by(4, MS) >= Duration::from_millis(ms);
+        let unheard = slow && matches!(error, Error::Unavailable { .. });
         assert!(unheard || matches!(error, Error::Timeout { .. }), "{error}");
         assert!(matches!(wait("here", ms).await, Error::Timeout { .. }));
     }
@@ -439,7 +444,7 @@ pub(crate) async fn waits_end_in_time<F: Face>() {
     };
     eventually(Duration::from_secs(5), "the server answers again", after).await;
     let stopping = async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(server.widened_by(4, 100 * MS).min(Duration::from_secs(1))).await;
         server.kill();
     };
     // The last answer was "held", and no later ask is overdue: that is what it knows.

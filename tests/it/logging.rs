@@ -11,7 +11,7 @@ use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::{MakeWriter, format::FmtSpan};
 
 use crate::{
-    checks::{LIMIT, nothing_left, setup, soon, told},
+    checks::{LIMIT, connect, nothing_left, setup, soon, told},
     support::{Proxy, Server, eventually},
 };
 
@@ -123,7 +123,7 @@ async fn an_acquisition_of_several_locks_has_a_span_around_theirs() {
         text.lines().filter(|line| line.contains("multi_lock{") && line.contains(" close "));
     let own: Vec<&str> = spans.filter(|line| !line.contains(":lock{")).collect();
     let [late, taken] = &own[..] else { panic!("two spans: {own:?}") };
-    assert!(late.contains("outcome=timed out") && late.contains("lock \"b\""), "{late}");
+    assert!(late.contains("outcome=timed out") && late.contains("for \"b\""), "{late}");
     for part in ["locks=[\"b\", \"a\"]", "outcome=\"held\"", "wait_us=", "logging.rs:"] {
         assert!(taken.contains(part), "no {part} in {taken}");
     }
@@ -227,6 +227,73 @@ async fn a_task_that_waits_for_itself_fails_where_that_is_wanted() {
     .expect("no panic");
     assert!(matches!(answer, Err(Error::SelfWait { .. })), "{answer:?}");
     nothing_left(&server, &client).await;
+}
+
+/// Whoever waits remembers its own task, not the one that gives it the lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_had_to_wait_for_the_lock_learns_that_it_waits_for_itself() {
+    let server = Server::start().await;
+    let builder = Client::builder().nodes([server.url()]).self_wait(SelfWait::Fail);
+    let builder = builder.handoff_window(Duration::from_secs(1));
+    let (client, other) = (builder.connect().await.expect("connected"), connect(&server).await);
+    for is_here in [false, true] {
+        for lock in [client.mutex("n"), client.fair_mutex("n")] {
+            let held =
+                if is_here { &client } else { &other }.mutex("n").lock().await.expect("free");
+            let turn = tokio::spawn(async move {
+                let guard = lock.lock().await?;
+                let again = lock.lock_with_timeout(LIMIT).await;
+                guard.unlock().await?;
+                again
+            });
+            eventually(LIMIT, "it waits", async || client.stats().waiters == 1).await;
+            held.unlock().await.expect("held");
+            let answer = soon("its turn", turn).await.expect("no panic");
+            assert!(matches!(answer, Err(Error::SelfWait { .. })), "here: {is_here}: {answer:?}");
+        }
+    }
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_downgrade_that_lets_nobody_in_is_told() {
+    let (log, _listening) = Log::listen();
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let lock = client.rw_lock("n").owned_by(&Owner::new());
+    let writing = lock.write().await.expect("free");
+    let alone = lock.write().await.expect("nested");
+    drop(alone);
+    let within = lock.read().await.expect("nested");
+    let reading = writing.downgrade().await.expect("held");
+    let told = ["WARN", "lock=\"n\"", "a downgrade beside other guards", "guards=2"];
+    assert!(log.has(&told), "{}", log.text());
+    drop((within, reading));
+    nothing_left(&server, &client).await;
+    let lines = log.text().matches("a downgrade beside").count();
+    let writing = lock.write().await.expect("free");
+    drop(writing.downgrade().await.expect("held"));
+    assert_eq!(log.text().matches("a downgrade beside").count(), lines, "it is a reader now");
+}
+
+#[tokio::test]
+async fn who_asks_for_permits_of_a_semaphore_that_nobody_made_is_told_once() {
+    let (log, _listening) = Log::listen();
+    let (server, [client]) = setup().await;
+    let nobody_made = || log.text().lines().filter(|line| line.contains("does not exist")).count();
+    let waits = client.semaphore("n").acquire();
+    let waiting = tokio::spawn(waits);
+    eventually(LIMIT, "it is told", async || nobody_made() == 1).await;
+    assert!(log.has(&["WARN", "semaphore=\"n\"", "set_permits", "with_permits"]), "{}", log.text());
+    client.semaphore("n").set_permits(1).await.expect("an answer");
+    let permit = soon("a permit", waiting).await.expect("no panic").expect("there is one");
+    assert_eq!(nobody_made(), 1, "{}", log.text());
+    permit.release().await.expect("held");
+    let made = client.semaphore("m").with_permits(1).acquire().await.expect("it is made");
+    assert!(client.semaphore("m").try_acquire().await.expect("an answer").is_none());
+    assert_eq!(nobody_made(), 1, "none is left, but it exists: {}", log.text());
+    made.release().await.expect("held");
+    drop(server);
 }
 
 #[tokio::test]

@@ -154,6 +154,32 @@ async fn a_deleted_key_is_told_at_the_next_renewal() {
     nothing_left(&server, &client).await;
 }
 
+/// Whatever takes the key's place: the lease is not there any more, and the key may be free again before the deadline.
+#[tokio::test]
+async fn a_key_that_was_overwritten_is_told_at_the_next_renewal() {
+    // A third of this is a renewal; the deadline is told as another reason.
+    const TTL: Duration = Duration::from_secs(6);
+    let (server, [client]) = setup().await;
+    let guard = client.mutex("mutex").with_ttl(TTL).lock().await.expect("free");
+    let rw = client.rw_lock("rw").with_ttl(TTL);
+    let reading = rw.read().await.expect("free");
+    let writing = client.rw_lock("written").with_ttl(TTL).write().await.expect("free");
+    let semaphore = client.semaphore("permits").with_permits(1).with_ttl(TTL);
+    let permit = semaphore.acquire().await.expect("free");
+    for key in ["mutex", "rw", "written", "{permits}:timeout"] {
+        server.command(&["SET", key, "x"]).await;
+    }
+    let (mutex, read) = (guard.lost(), reading.lost());
+    let (written, permits) = (writing.lost(), permit.lost());
+    let told = async { tokio::join!(mutex, read, written, permits) };
+    let (mutex, read, written, permits) = soon("all are told", told).await;
+    assert_eq!([mutex, read, written, permits], [LossReason::Gone; 4]);
+    assert!(guard.unlock().await.expect_err("it is lost").is_lost());
+    server.command(&["DEL", "mutex", "rw", "written", "permits", "{permits}:timeout"]).await;
+    drop((reading, writing, permit));
+    nothing_left(&server, &client).await;
+}
+
 #[tokio::test]
 async fn an_unlock_of_a_deleted_key_is_lost_although_nobody_knew_yet() {
     let (server, [client]) = setup().await;

@@ -105,6 +105,34 @@ async fn a_lease_that_was_granted_by_message_is_renewed_before_its_short_time_is
     scene.end(guard).await;
 }
 
+/// The request of the one before it is of no use to it, and those of other clients come before it until it has its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_on_other_terms_than_the_one_before_is_queued_at_once() {
+    let scene = Scene::set().await;
+    let lock = scene.client.mutex("n");
+    let (theirs, first) = scene.queue(&lock).await;
+    let mut turns = vec![first];
+    for (number, seconds) in [60, 90, 120].into_iter().enumerate() {
+        turns.push(tokio::spawn(lock.with_ttl(Duration::from_secs(seconds)).lock()));
+        let waits = async || scene.client.stats().waiters == 2;
+        eventually(LIMIT, "the next one waits, too", waits).await;
+        turns[number].abort();
+        let began_at = Instant::now();
+        let entry = format!("{seconds}000 ");
+        let is_queued = async || {
+            let entries: Vec<String> =
+                ask(&scene.server, &["ZRANGE", "leasehold_queue:{n}", "0", "-1"]).await;
+            entries.len() == 1 && entries[0].starts_with(&entry)
+        };
+        eventually(LIMIT, "its own request is queued", is_queued).await;
+        let took = began_at.elapsed();
+        assert!(took < scene.server.widened(Duration::from_secs(1)), "only after {took:?}");
+    }
+    theirs.unlock().await.expect("held");
+    let guard = got(turns.pop().expect("the last")).await;
+    scene.end(guard).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fixed_lease_that_was_granted_by_message_has_its_whole_time() {
     let scene = Scene::set().await;

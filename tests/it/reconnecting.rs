@@ -322,3 +322,28 @@ async fn a_check_of_a_far_server_is_one_round_trip() {
     proxy.delay_replies(10 * AWAY);
     client.check().await.expect("an answer");
 }
+
+/// What was asked before another call was answered may only have to wait for its turn.
+#[tokio::test]
+async fn a_server_that_answers_late_but_goes_on_answering_keeps_its_connection() {
+    let (_server, proxy) = setup_with_proxy().await;
+    let builder = Client::builder().nodes([proxy.url()]).response_timeout(2000 * MS);
+    let client = builder.connect().await.expect("accepted");
+    let ask = || {
+        let lock = client.mutex("n");
+        async move { lock.is_locked().await }
+    };
+    soon("an answer", ask()).await.expect("free");
+    let connections = client.stats().connections_made;
+    proxy.delay_replies(1500 * MS);
+    let early = tokio::spawn(ask());
+    // Its reply must have got its delay before that changes.
+    tokio::time::sleep(200 * MS).await;
+    proxy.delay_replies(3000 * MS);
+    let late = tokio::spawn(ask());
+    soon("the first", early).await.expect("no panic").expect("in time");
+    proxy.delay_replies(Duration::ZERO);
+    soon("the second", late).await.expect("no panic").expect_err("too late");
+    soon("the third", ask()).await.expect("behind the second");
+    assert_eq!(client.stats().connections_made, connections, "the connection was given up");
+}

@@ -4,6 +4,7 @@ mod deployments;
 mod failovers;
 mod moving;
 mod nesting;
+mod removed;
 mod sharing;
 mod turns;
 mod unchanged;

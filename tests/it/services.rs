@@ -34,6 +34,23 @@ fn unknown(what: &'static str) -> FindingKind {
     FindingKind::Unknown(what)
 }
 
+#[tokio::test]
+async fn without_config_eviction_and_persistence_are_read_from_info() {
+    let kinds_of = async |policy: &str, file: &str| {
+        let rename = ["--rename-command", "CONFIG", ""];
+        let memory = ["--maxmemory", "100mb", "--maxmemory-policy", policy, "--appendonly", file];
+        let server = Server::with(&[&rename[..], &memory].concat()).await;
+        kinds(&Client::connect(&server.url()).await.expect("connected")).await
+    };
+    let evicts = FindingKind::Eviction("volatile-lru".to_owned());
+    assert_eq!(kinds_of("volatile-lru", "no").await, [evicts, FindingKind::NotPersistent]);
+    assert_eq!(
+        kinds_of("noeviction", "yes").await,
+        [unknown("the persistence")],
+        "how often it syncs"
+    );
+}
+
 /// Some services refuse whole families of commands. What was sent on a connection that cannot be ended is followed by a
 /// release for a TTL.
 #[tokio::test]
@@ -44,7 +61,7 @@ async fn without_client_config_and_cluster_releases_are_repeated_and_settings_ar
     let client = client.expect("it needs none of them");
     let guard = soon("the lock", client.mutex("n").lock()).await.expect("free");
     let found = kinds(&client).await;
-    assert_eq!(found, [unknown("the eviction policy"), unknown("the persistence")]);
+    assert_eq!(found, [FindingKind::NotPersistent], "INFO says the rest");
     proxy.cut();
     drop(guard);
     eventually(LIMIT, "the release is sent again", async || !exists(&server, "n").await).await;
@@ -94,9 +111,7 @@ async fn a_server_whose_run_nobody_can_name_is_never_taken_for_the_same() {
     let client = client.expect("with one server it need not be known");
     let guard = soon("the lock", client.mutex("n").lock()).await.expect("free");
     let found = kinds(&client).await;
-    let expected =
-        [unknown("the eviction policy"), unknown("the persistence"), FindingKind::Replicas(1)];
-    assert_eq!(found, expected);
+    assert_eq!(found, [FindingKind::NotPersistent, FindingKind::Replicas(1)]);
     // It may be another server behind the same proxy: no connection there is ours to end.
     server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
     drop(guard);

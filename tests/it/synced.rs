@@ -7,7 +7,7 @@ use redis::Value;
 
 use crate::{
     checks::{LIMIT, exists, nothing_left, soon},
-    support::{Server, eventually},
+    support::{Proxy, Server, eventually},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -177,6 +177,61 @@ async fn one_wait_serves_all_grants_that_came_before_it() {
     nothing_left(&master, &client).await;
 }
 
+/// The replica receives what the master writes late. The second grant comes while the first one is waited for: the answer to
+/// that wait says nothing about it.
+#[tokio::test]
+async fn a_wait_does_not_speak_for_a_grant_that_came_while_it_ran() {
+    const LATE: Duration = Duration::from_millis(500);
+    let master = Server::with(&["--repl-diskless-sync-delay", "0"]).await;
+    let link = Proxy::start(master.port()).await;
+    let replica = Server::with(&["--replicaof", &format!("127.0.0.1 {}", link.port())]).await;
+    let info = async || {
+        let info = master.command(&["INFO"]).await;
+        redis::from_redis_value::<String>(info).expect("a text")
+    };
+    let online = async || info().await.contains("state=online");
+    eventually(LIMIT, "the replica follows", online).await;
+    // A third of the response timeout is how long the replica is waited for.
+    let client = connect(synced(&master).response_timeout(Duration::from_secs(9))).await;
+    for round in 0..3 {
+        let [first, second] = ["first", "second"].map(|name| format!("{name}:{round}"));
+        link.delay_replies(LATE);
+        let taking = tokio::spawn(client.mutex(&first).lock());
+        let waits = async || info().await.contains("blocked_clients:1");
+        eventually(LIMIT, "the replica is waited for", waits).await;
+        let guard = soon("a turn", client.mutex(&second).lock()).await.expect("free");
+        assert!(exists(&replica, &second).await, "round {round}: the replica lacks it");
+        link.delay_replies(Duration::ZERO);
+        guard.unlock().await.expect("held");
+        let guard = soon("a turn", taking).await.expect("no panic").expect("free");
+        guard.unlock().await.expect("held");
+    }
+}
+
+/// The address leads to another server between the two connections of one attempt: that one's replicas say nothing about
+/// what the first one grants.
+#[tokio::test]
+async fn both_connections_lead_to_one_server() {
+    let (master, replica) = replicated().await;
+    let (other, follower) = replicated().await;
+    let address = Proxy::start(master.port()).await;
+    // So that the attempt takes its time. Where it is over before the address changes, there is nothing to see.
+    address.delay_replies(100 * MS);
+    let connecting = tokio::spawn(Client::builder().nodes([address.url()]).synced(1).connect());
+    eventually(LIMIT, "it has begun", async || address.connections() > 0).await;
+    address.lead_new_ones_to(other.port());
+    let client = soon("it connects", connecting).await.expect("no panic").expect("accepted");
+    address.delay_replies(Duration::ZERO);
+    let guard = soon("a lock", client.mutex("n").lock()).await.expect("free");
+    let granted_by = if exists(&master, "n").await { &replica } else { &follower };
+    // The one whose replica is asked must be the one that granted it.
+    granted_by.pause();
+    let error = client.mutex("m").try_lock().await.expect_err("no replica has it");
+    assert!(error.to_string().contains("of the 1 replicas"), "{error}");
+    granted_by.resume();
+    guard.unlock().await.expect("held");
+}
+
 #[tokio::test]
 async fn what_cannot_be_synced_is_refused_at_once() {
     let (master, _replica) = replicated().await;
@@ -189,4 +244,40 @@ async fn what_cannot_be_synced_is_refused_at_once() {
     let denied = Client::builder().nodes([master.url_as("u", "p")]).synced(1).connect().await;
     let error = denied.expect_err("it may not wait");
     assert!(matches!(error, Error::Denied { .. }) && error.to_string().contains("wait"), "{error}");
+}
+
+/// The connections for commands to a server, by their ids: only they speak RESP3.
+async fn command_connections(server: &Server) -> Vec<String> {
+    let clients = server.command(&["CLIENT", "LIST"]).await;
+    let clients: String = redis::from_redis_value(clients).expect("a list of clients");
+    let for_commands = clients.lines().filter(|line| line.contains(" resp=3"));
+    for_commands.map(|line| line.split(' ').next().expect("its id").to_owned()).collect()
+}
+
+/// The server answers at once; only its replica does not.
+#[tokio::test]
+async fn a_server_whose_replica_is_gone_is_not_taken_for_silent() {
+    let (master, replica) = replicated().await;
+    let client = connect(synced(&master).ttl(3000 * MS).response_timeout(600 * MS)).await;
+    let mut guards = Vec::new();
+    for lock in 0..60 {
+        guards.push(client.mutex(format!("n{lock}")).lock().await.expect("free"));
+    }
+    let connections = command_connections(&master).await;
+    assert_eq!(connections.len(), 2, "one for commands, one to wait for replicas");
+    replica.pause();
+    for guard in &guards {
+        soon("no renewal counts", guard.lost()).await;
+    }
+    let asking = (0..40).map(|lock| {
+        let lock = client.mutex(format!("m{lock}"));
+        tokio::spawn(async move { lock.lock_with_timeout(2000 * MS).await })
+    });
+    for asked in asking.collect::<Vec<_>>() {
+        soon("an answer", asked).await.expect("no panic").expect_err("no replica has it");
+    }
+    assert_eq!(command_connections(&master).await, connections, "a connection was given up");
+    replica.resume();
+    drop(guards);
+    nothing_left(&master, &client).await;
 }

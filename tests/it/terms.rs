@@ -122,6 +122,39 @@ async fn a_nested_watchdog_with_a_longest_hold_in_a_fixed_lease_ends() {
 }
 
 #[tokio::test]
+async fn what_a_nested_acquisition_asks_for_ends_with_it() {
+    let (server, [client]) = setup().await;
+    let ttl = Duration::from_secs(3);
+    let lock = client.mutex("n").owned_by(&client.owner()).with_ttl(ttl);
+    let outer = lock.with_max_hold(100 * MS).lock().await.expect("free");
+    let inner = lock.lock().await.expect("ours");
+    let again = inner.reenter().expect("ours");
+    drop(inner);
+    // More than one lease: what is entered again lasts as long as what it was made of.
+    let lost = tokio::time::timeout(ttl * 3 / 2, outer.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
+    drop(again);
+    soon("the end of the longest hold", outer.lost()).await;
+    drop(outer);
+    nothing_left(&server, &client).await;
+}
+
+/// Renewals go on where little was asked for.
+#[tokio::test]
+async fn a_watched_lock_that_is_extended_by_little_is_renewed_in_time() {
+    let (server, [client]) = setup().await;
+    let ttl = Duration::from_secs(2);
+    let guard = client.mutex("n").with_ttl(ttl).lock().await.expect("free");
+    let until = Instant::now() + 2 * ttl;
+    while Instant::now() < until {
+        guard.extend(50 * MS).await.expect("it is renewed");
+        tokio::time::sleep(50 * MS).await;
+    }
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
 async fn nested_terms_widen_and_never_shorten() {
     let (server, [client]) = setup().await;
     let second = Duration::from_secs(1);

@@ -47,6 +47,12 @@ async fn an_address_that_is_no_url_of_redis_is_corrected() {
         ("redis://0.0.0.0:6379", ["where a server listens", "redis://localhost:6379"]),
         ("redis://localhost/one", ["the number of a database", "redis://localhost:6379/2"]),
         ("redis://user:zq/zq@localhost", ["cannot be parsed", "%2F"]),
+        ("redis://user:z@zq/zq@localhost", ["cannot be parsed", "%40"]),
+        ("redis://a:1,b:2", ["several hosts", "ClientBuilder::nodes"]),
+        ("redis://localhost?timeout=5", ["`timeout` is not supported", "ClientBuilder"]),
+        ("unix:///a?pass=zqzq&protocol=resp3", ["`protocol` is not supported", "pass=.."]),
+        ("redis://localhost#zq", ["after the `#` is not supported", "%23"]),
+        ("redis+cluster://a,b?timeout=5", ["`timeout` is not supported", "ClientBuilder"]),
         ("redis://", ["names no host", "redis://localhost:6379"]),
     ] {
         let (error, _) = refused(url).await;

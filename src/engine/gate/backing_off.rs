@@ -105,7 +105,9 @@ impl BackingOff {
             }
             Err(fault) if fault.may_pass() => {
                 drop(attempt);
-                self.ask_at = self.now().plus(self.gate.failure_pause(self.failures));
+                // Nothing is granted before the end of a majority's quarantine.
+                let pause = || self.gate.failure_pause(self.failures);
+                self.ask_at = self.now().plus(fault.quarantine().unwrap_or_else(pause));
                 self.failures += 1;
                 claim.failed(&fault, true);
                 self.gate.fail_unanswered();

@@ -82,32 +82,34 @@ impl Gate {
     }
 
     /// Seats the one for whom a lease was granted as `wanted`, if it still waits and can use that. Otherwise the lease is
-    /// released. `close` gives back the right by which it was asked for.
+    /// released. `claim` is the right by which it was asked for, unless it was granted by message.
     pub(super) fn seat_seeker(
         self: &Arc<Self>,
         grant: Grant,
         seeker: Seeker,
         wanted: &Wanted,
-        close: impl FnOnce(&mut State),
+        claim: Option<&mut Claim>,
     ) {
         let now = self.engine.clock.now();
         let by_message = grant.ticket.by_message;
         self.lose_what_is_held(&*wanted.side);
         let (lease, token) = self.lease(grant, wanted);
         let unused = self.update(|state, effects| {
-            close(state);
+            let ask = claim.map(|claim| {
+                claim.close(state);
+                claim.ask
+            });
             state.answered();
-            let waiter = state.waiters.of(seeker);
-            let fits = waiter.filter(|(_, waiter)| waiter.wanted.is_served_by(wanted));
-            let Some((arrival, waiter)) = fits else {
-                return Some(state.release(&lease, now));
-            };
-            let max_hold = waiter.wanted.terms.max_hold;
-            if self.reopen(state, effects, &lease, now) {
+            if !state.is_seen(&*wanted.side, ask) {
                 return Some(state.release(&lease, now));
             }
-            if let Some(at) = lease.limit(max_hold) {
-                self.engine.watchdog.watch(&lease, at);
+            let waiter = state.waiters.of(seeker);
+            let fits = waiter.filter(|(_, waiter)| waiter.wanted.is_served_by(wanted));
+            let Some((arrival, _)) = fits else {
+                return Some(state.release(&lease, now));
+            };
+            if self.reopen(state, effects, &lease, now) {
+                return Some(state.release(&lease, now));
             }
             self.seat_waiter(state, effects, &lease, arrival, token, now);
             None
@@ -200,7 +202,9 @@ impl Claim {
     ) -> Result<Outcome, Fault> {
         let Engine { clock, config, .. } = &*self.gate.engine;
         let most = clock.now().plus(config.response_timeout(self.wanted.terms.ttl()));
-        attempt.ask(until.min(most)).await
+        // Sent first: on one server both are answered in one round trip.
+        let beside = self.gate.inquire(&*self.wanted.side, self.ask);
+        attempt.ask(until.min(most), beside).await
     }
 
     pub(crate) fn gate(&self) -> &Arc<Gate> {
@@ -230,11 +234,12 @@ impl Claim {
             self.close(state);
             state.answered();
             if gate.reopen(state, effects, &lease, now) {
-                let entry = gate.join(state, &request.owner, place, now);
+                let entry = gate.join(state, &request.owner, place, request.wanted.terms, now);
                 return (entry, Some(state.release(&lease, now)));
             }
+            let began_at = lease.acquired_at;
             let hold = gate.hold(lease, request.owner.clone(), place, token, now);
-            let entry = Entry::new(&hold);
+            let entry = Entry::new(&hold, request.wanted.terms, began_at);
             gate.seat(state, effects, hold, now);
             (entry, None)
         });
@@ -247,7 +252,7 @@ impl Claim {
     /// Seats the one for whom it asked. Without one the lease is released.
     pub(super) fn granted_to(mut self, seeker: Seeker, grant: Grant) {
         let (gate, wanted) = (self.gate.clone(), self.wanted.clone());
-        gate.seat_seeker(grant, seeker, &wanted, |state| self.close(state));
+        gate.seat_seeker(grant, seeker, &wanted, Some(&mut self));
     }
 
     /// Gives the right back: another holds the lock.

@@ -9,6 +9,7 @@ use super::hold::{Entry, PendingRelease};
 use super::seat::Seat;
 use super::state::State;
 use super::wait_list::Turn;
+use crate::config::LeaseTerms;
 use crate::engine::lease::Lease;
 use crate::error::{Error, LossReason};
 
@@ -33,9 +34,9 @@ struct Outline {
     /// A hand-off in the process changes the hold and not the lease: nobody waits for that.
     lease: Option<*const Lease>,
     asking: bool,
-    /// All ordinary waiters together need one request, for the side of the first, and each waiter of a fair handle needs its
-    /// own.
-    ordinary_want: Option<u32>,
+    /// All ordinary waiters together need one request, for the side and the lease that the first wants, and each waiter of a
+    /// fair handle needs its own. A request for anything else is dropped, see `Wanted::is_served_by`.
+    ordinary_want: Option<(u32, LeaseTerms)>,
     fair_waiters: usize,
     releasing: bool,
 }
@@ -48,7 +49,7 @@ impl Outline {
                 Seat::Held(seated) => Some(Arc::as_ptr(&seated.lease)),
             },
             asking: state.asking,
-            ordinary_want: state.waiters.first().map(|(_, waiter)| waiter.wanted.side.side()),
+            ordinary_want: state.waiters.first().map(|(_, waiter)| waiter.wanted.form()),
             fair_waiters: state.waiters.fair_len(),
             releasing: state.last_release.is_pending(),
         }

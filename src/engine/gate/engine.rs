@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
@@ -163,26 +164,29 @@ impl Engine {
             }
             (None, Fleet::Cluster(cluster)) => {
                 let masters = cluster.masters();
-                for node in &masters {
-                    let error = |fault| Error::from_fault(&node.address(), None, fault);
-                    node.up(until).await.map_err(error)?;
-                }
+                // One that is down does not keep the others from being asked.
+                join_all(masters.iter().map(|node| node.up(until))).await;
                 Ok(masters)
             }
             (None, Fleet::Nodes(nodes)) => Ok(nodes.to_vec()),
         }
     }
 
-    /// Fails if so many of the servers failed that no lock, or not every lock, can be had.
-    pub(crate) fn check_failures(&self, faults: Vec<(usize, Fault)>) -> Result<(), Error> {
+    /// Fails if so many of the servers that were `asked` failed that no lock can be had.
+    pub(crate) fn check_failures(
+        &self,
+        asked: &[Node],
+        faults: Vec<(usize, Fault)>,
+    ) -> Result<(), Error> {
         match &self.quorum {
             Some(quorum) if faults.len() > quorum.sites().len() - quorum.majority() => {
                 Err(quorum.error(None, quorum.no_majority(faults.into_iter())))
             }
             Some(_) => Ok(()),
+            None if faults.len() < asked.len() => Ok(()),
             None => faults.into_iter().next().map_or(Ok(()), |(node, fault)| {
-                let address = self.fleet.nodes().get(node).map(|node| node.address().clone());
-                Err(Error::from_fault(&address.unwrap_or_default(), None, fault))
+                let address = asked.get(node).map(Node::address).unwrap_or_default();
+                Err(Error::from_fault(&address, None, fault))
             }),
         }
     }

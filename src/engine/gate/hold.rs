@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::Gate;
 use crate::clock::Timestamp;
+use crate::config::Terms;
 use crate::engine::kind::{Refusal, Sharing};
 use crate::engine::lease::Lease;
-use crate::engine::quorum::Release;
-use crate::error::LossReason;
+use crate::engine::quorum::{Release, Renewal};
+use crate::error::{Fault, LossReason};
 use crate::events::{self, Use};
 use crate::key::Holder;
 use crate::owner::{Owner, Place};
@@ -42,9 +43,16 @@ impl Hold {
         self.over.store(true, Ordering::Release);
     }
 
-    pub(super) fn enter(self: &Arc<Self>) -> Entry {
+    /// Adds a level, on `terms` from `now` on.
+    pub(super) fn enter(self: &Arc<Self>, terms: Terms, now: Timestamp) -> Entry {
         self.set_depth(self.depth() + 1);
-        Entry::joining(self)
+        Entry::joining(self, terms, now)
+    }
+
+    /// Adds a level like another one.
+    fn enter_beside(self: &Arc<Self>, level: u32) -> Entry {
+        self.set_depth(self.depth() + 1);
+        Entry { hold: Some(self.clone()), joined: true, level: self.lease.enter_beside(level) }
     }
 
     /// Sets the number of guards, under the gate's mutex, and has the watchdog write it to the servers.
@@ -65,16 +73,31 @@ pub(crate) struct Entry {
     /// `None` once it was left.
     hold: Option<Arc<Hold>>,
     joined: bool,
+    /// What its lease knows it by.
+    level: u32,
 }
 
 impl Entry {
-    pub(super) fn new(hold: &Arc<Hold>) -> Self {
-        Self { hold: Some(hold.clone()), joined: false }
+    /// The first level of a hold, which was taken on `terms`, and began at `from`.
+    pub(super) fn new(hold: &Arc<Hold>, terms: Terms, from: Timestamp) -> Self {
+        Self::of(hold, false, terms, from)
     }
 
     /// A level of a hold that was taken on somebody else's terms.
-    pub(super) fn joining(hold: &Arc<Hold>) -> Self {
-        Self { hold: Some(hold.clone()), joined: true }
+    pub(super) fn joining(hold: &Arc<Hold>, terms: Terms, now: Timestamp) -> Self {
+        Self::of(hold, true, terms, now)
+    }
+
+    fn of(hold: &Arc<Hold>, joined: bool, terms: Terms, from: Timestamp) -> Self {
+        let (level, look_at) = hold.lease.enter(terms, from);
+        hold.watch_again(look_at);
+        Self { hold: Some(hold.clone()), joined, level }
+    }
+
+    /// Sets the terms on which this level keeps the hold, from `now` on.
+    pub(crate) fn limit(&self, terms: Terms, now: Timestamp) {
+        let hold = self.hold();
+        hold.watch_again(hold.lease.limit(self.level, terms, now));
     }
 
     /// Whether the hold was taken on somebody else's terms.
@@ -91,10 +114,16 @@ impl Entry {
         self.hold.is_none()
     }
 
+    /// Sets its terms, and sends what makes the lease last as they ask, if need be.
+    pub(crate) fn widen(&self, terms: Terms, now: Timestamp) -> Option<Result<Renewal, Fault>> {
+        self.limit(terms, now);
+        self.hold().lease.widen(self.level, terms, now)
+    }
+
     /// Leaves it here and now; what remains to be waited for.
     pub(crate) fn leave(&mut self) -> Departure {
         match self.hold.take() {
-            Some(hold) => hold.leave(),
+            Some(hold) => hold.leave(self.level),
             None => Departure::Nested,
         }
     }
@@ -107,14 +136,14 @@ impl Entry {
     /// Another level of the same hold.
     pub(crate) fn again(&self) -> Result<Self, LossReason> {
         let hold = self.hold();
-        hold.gate.enter_again(hold)
+        hold.gate.enter_again(hold, |hold| hold.enter_beside(self.level))
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
-        if let Departure::Released(release) = hold.leave() {
+        if let Departure::Released(release) = hold.leave(self.level) {
             hold.gate.finish_in_background(release);
         }
     }
@@ -142,12 +171,19 @@ pub(crate) struct PendingRelease {
 
 impl Hold {
     /// Leaves one level of it.
-    fn leave(self: &Arc<Self>) -> Departure {
-        let departure = self.gate.leave(self);
+    fn leave(self: &Arc<Self>, level: u32) -> Departure {
+        let departure = self.gate.leave(self, level);
         if matches!(departure, Departure::HandedOff | Departure::Released(_)) {
             self.tell_released();
         }
         departure
+    }
+
+    /// Has the watchdog look at the lease, if when to do so has changed.
+    fn watch_again(&self, look_at: Option<Timestamp>) {
+        if let Some(at) = look_at {
+            self.gate.engine.watchdog.watch(&self.lease, at);
+        }
     }
 
     pub(super) fn tell_released(&self) {

@@ -14,10 +14,11 @@ use crate::error::{Fault, LossReason};
 
 impl Gate {
     /// Leaves one level of a hold.
-    pub(super) fn leave(self: &Arc<Self>, hold: &Arc<Hold>) -> Departure {
+    pub(super) fn leave(self: &Arc<Self>, hold: &Arc<Hold>, level: u32) -> Departure {
         let now = self.engine.clock.now();
         let departure = self.update(|state, effects| {
             state.evict_lost(now, effects);
+            hold.lease.leave(level);
             self.leave_as(state, effects, hold, now)
         });
         if let Departure::Released(release) = &departure {
@@ -69,12 +70,9 @@ impl Gate {
         if kind.sharing() != Sharing::Alone || kind.side() != waiter.wanted.side.side() {
             return false;
         }
-        let Some((token, look_at)) = hold.lease.hand_off(now, waiter.wanted.terms, window) else {
+        let Some(token) = hold.lease.hand_off(now, waiter.wanted.terms, window) else {
             return false;
         };
-        if let Some(at) = look_at {
-            self.engine.watchdog.watch(&hold.lease, at);
-        }
         self.seat_waiter(state, effects, &hold.lease, arrival, token, now);
         true
     }

@@ -44,7 +44,7 @@ use super::kind::{Refusal, Wanted};
 use super::lease::Lease;
 use super::quorum::{Grant, Quorum};
 use crate::clock::Timestamp;
-use crate::config::SelfWait;
+use crate::config::{SelfWait, Terms};
 use crate::error::{Error, Fault, LossReason};
 use crate::events;
 use crate::owner::{Owner, Place};
@@ -175,13 +175,14 @@ impl Gate {
                 if let Some(hold) = state.hold_of(&request.owner)
                     && hold.lease.kind.contains(&*request.wanted.side)
                 {
-                    return Some(Ok(again(hold.enter())));
+                    return Some(Ok(again(hold.enter(request.wanted.terms, now))));
                 }
                 if let Err(closed) = engine.check_service(Service::Open) {
                     return Some(Err(closed));
                 }
                 if state.is_open_to(&*request.wanted.side, now) {
-                    return Some(Ok(again(gate.join(state, &request.owner, Place::here(), now))));
+                    let (owner, terms) = (&request.owner, request.wanted.terms);
+                    return Some(Ok(again(gate.join(state, owner, Place::here(), terms, now))));
                 }
                 Some(otherwise(&gate, state, now))
             });
@@ -205,7 +206,7 @@ impl Gate {
         // The owner has another side of the lock, and so waits for itself.
         let is_own = state.hold_of(&request.owner).is_some();
         if is_own || (self.engine.config.self_wait == SelfWait::Fail && waits_for_itself) {
-            return Err(Error::SelfWait { lock: self.name.clone() });
+            return Err(Error::SelfWait { lock: self.name.clone(), reads: is_own });
         }
         state.arrivals += 1;
         let arrival = state.arrivals;
@@ -219,12 +220,16 @@ impl Gate {
         state.holds().iter().find(is_own).map(|hold| hold.owner.clone())
     }
 
-    fn enter_again(self: &Arc<Self>, hold: &Arc<Hold>) -> Result<Entry, LossReason> {
+    fn enter_again(
+        self: &Arc<Self>,
+        hold: &Arc<Hold>,
+        enter: impl FnOnce(&Arc<Hold>) -> Entry,
+    ) -> Result<Entry, LossReason> {
         // Before the mutex: it reports a loss that it finds. One that comes later is found by whoever asks next.
         hold.lease.check(self.engine.clock.now())?;
         let _state = self.state.lock();
         hold.lease.loss().map_or(Ok(()), Err)?;
-        Ok(hold.enter())
+        Ok(enter(hold))
     }
 
     fn seat_waiter(
@@ -238,7 +243,8 @@ impl Gate {
     ) {
         let Some(waiter) = state.waiters.take(arrival) else { return };
         let hold = self.hold(lease.clone(), waiter.owner, waiter.place, token, now);
-        effects.turns.push((waiter.turn, Ok(Entry::new(&hold))));
+        let entry = Entry::new(&hold, waiter.wanted.terms, now);
+        effects.turns.push((waiter.turn, Ok(entry)));
         self.seat(state, effects, hold, now);
     }
 
@@ -251,14 +257,14 @@ impl Gate {
         now: Timestamp,
     ) {
         let window = self.engine.config.handoff_window;
-        state.seat(hold, window, effects);
+        state.seat(hold, window, effects, now);
         self.admit(state, effects, now);
     }
 
     /// Lets those join who are the first to wait and share the lease that is in use.
     fn admit(self: &Arc<Self>, state: &mut State, effects: &mut Effects, now: Timestamp) {
         while let Some(waiter) = state.take_next_to_join() {
-            let entry = self.join(state, &waiter.owner, waiter.place, now);
+            let entry = self.join(state, &waiter.owner, waiter.place, waiter.wanted.terms, now);
             effects.turns.push((waiter.turn, Ok(entry)));
         }
     }
@@ -269,16 +275,17 @@ impl Gate {
         state: &mut State,
         owner: &Owner,
         place: Place,
+        terms: Terms,
         now: Timestamp,
     ) -> Entry {
         if let Some(hold) = state.hold_of(owner) {
-            return hold.enter();
+            return hold.enter(terms, now);
         }
         let first = state.current_hold().expect("BUG: only a lease that is in use is joined");
         let (lease, token) = (first.lease.clone(), first.token);
         let hold = self.hold(lease, owner.clone(), place, token, now);
         state.join(hold.clone());
-        Entry::joining(&hold)
+        Entry::joining(&hold, terms, now)
     }
 
     fn hold(

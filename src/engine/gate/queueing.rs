@@ -219,13 +219,16 @@ impl Queueing {
     fn granted(&mut self, mut request: Request, mailed: &MailedGrant) {
         let fixed = matches!(request.wanted.terms.lease, LeaseTerms::Fixed(_));
         self.counts().grants_by_message.fetch_add(1, Ordering::Relaxed);
-        let Some(grant) = request.attempt.take_up(mailed, fixed) else {
+        // Only an ask finds out whether the lease is still there that a grant would be shared with.
+        let shares = self.gate.shares(&*request.wanted.side);
+        let grant = if shares { None } else { request.attempt.take_up(mailed, fixed) };
+        let Some(grant) = grant else {
             request.place.ask_now();
             request.confirming = true;
             self.keep(request);
             return;
         };
-        self.gate.seat_seeker(grant, request.seeker, &request.wanted, |_| ());
+        self.gate.seat_seeker(grant, request.seeker, &request.wanted, None);
         self.listen_if_foreign();
     }
 

@@ -10,6 +10,7 @@ use crate::engine::kind::{Kind, Wanted};
 use crate::engine::lease::Lease;
 use crate::engine::quorum::Outcome;
 use crate::error::{Error, LossReason};
+use crate::events;
 
 impl Gate {
     /// Asks for `wanted` by `asks`, which the servers grant in the place of the lease of `entry`, and returns its entry. If the
@@ -32,6 +33,7 @@ impl Gate {
         let began_at = gate.engine.clock.now();
         hold.lease.check(began_at).map_err(lost)?;
         let Some((claim, replaced)) = gate.vacate(&hold, asks, &wanted).map_err(lost)? else {
+            events::not_downgraded(&gate.name, &hold.owner, hold.depth());
             return Ok(entry);
         };
         entry.forget();

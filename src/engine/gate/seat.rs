@@ -4,19 +4,26 @@
 //! join and leave without the servers. So that those who wait in other processes get their turn, newcomers join for a
 //! window only. Afterwards they wait, and the driver asks for one of them: if that is granted, nobody else was before them,
 //! and the seat is open again; otherwise the request stands in the server's queue behind those that were.
+//!
+//! A grant does not say that the lease in use is still there: somebody may have removed it, and others may have written since.
+//! So each ask of one who would share it inquires about it, too. If it is gone, it is lost, and the grant takes its place.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::Gate;
 use super::effects::Effects;
 use super::hold::{Entry, Hold};
 use super::state::State;
 use super::wait_list::Waiter;
 use crate::clock::Timestamp;
+use crate::config::{LeaseTerms, Terms};
 use crate::engine::kind::{Kind, Sharing};
-use crate::engine::lease::Lease;
+use crate::engine::lease::{Lease, Unconfirmed};
+use crate::engine::quorum::{Beside, Renewal};
+use crate::error::Fault;
 use crate::owner::Owner;
 
 /// Who holds the lock in this process.
@@ -34,18 +41,80 @@ pub(super) struct Seated {
     holds: SmallVec<[Arc<Hold>; 1]>,
     /// Until when newcomers may share it without asking the servers whether others wait.
     open_until: Timestamp,
+    /// The number of the last ask during which it was seen on the servers.
+    seen_in: u64,
+}
+
+impl Gate {
+    /// Inquires whether the servers have the lease still that is in use here, if a grant of `wanted` would be shared with it.
+    pub(super) fn inquire(self: &Arc<Self>, wanted: &dyn Kind, ask: u64) -> Option<Beside> {
+        if wanted.sharing() != Sharing::Together {
+            return None;
+        }
+        let lease = self.shared_with(wanted)?;
+        let sent = lease.inquire(self.engine.clock.now());
+        Some(Box::pin(self.clone().inquired(lease, sent, ask)))
+    }
+
+    async fn inquired(
+        self: Arc<Self>,
+        lease: Arc<Lease>,
+        sent: Result<Renewal, Unconfirmed>,
+        ask: u64,
+    ) -> Result<(), Fault> {
+        let mut seen = is_there(&lease, sent).await;
+        if matches!(seen, Err(Unconfirmed::Unknown(_))) {
+            // The servers have granted a lease by now, so they can be asked.
+            seen = is_there(&lease, lease.inquire(self.engine.clock.now())).await;
+        }
+        match seen {
+            Ok(at) => self.engine.watchdog.watch(&lease, at),
+            Err(Unconfirmed::Lost(_)) => self.notice_loss(),
+            Err(Unconfirmed::Unknown(fault)) => return Err(fault),
+        }
+        self.update(|state, _| state.seen(&lease, ask));
+        Ok(())
+    }
+
+    /// Returns true if a lease is in use here that a grant of `wanted` would be shared with.
+    pub(super) fn shares(&self, wanted: &dyn Kind) -> bool {
+        self.shared_with(wanted).is_some()
+    }
+
+    fn shared_with(&self, wanted: &dyn Kind) -> Option<Arc<Lease>> {
+        let state = self.state.lock();
+        let hold = state.current_hold().filter(|hold| hold.lease.kind.is_shared_with(wanted))?;
+        Some(hold.lease.clone())
+    }
+}
+
+/// Waits for the answer to an inquiry about a lease.
+async fn is_there(
+    lease: &Lease,
+    sent: Result<Renewal, Unconfirmed>,
+) -> Result<Timestamp, Unconfirmed> {
+    let sent = sent?;
+    let as_it_is = Terms::of(LeaseTerms::Fixed(sent.ttl));
+    lease.confirmed(sent, as_it_is).await
 }
 
 impl State {
     /// Seats a hold, and with it all who wait for the same owner. If its lease is shared, others may join within `window`.
-    pub(super) fn seat(&mut self, hold: Arc<Hold>, window: Duration, effects: &mut Effects) {
+    pub(super) fn seat(
+        &mut self,
+        hold: Arc<Hold>,
+        window: Duration,
+        effects: &mut Effects,
+        now: Timestamp,
+    ) {
         let mut depth = 1;
         if hold.owner.is_shared() && !self.waiters.is_empty() {
             let kind = &hold.lease.kind;
             let is_own =
                 |waiter: &Waiter| waiter.owner == hold.owner && kind.contains(&*waiter.wanted.side);
             for waiter in self.waiters.take_all(is_own) {
-                effects.turns.push((waiter.turn, Ok(Entry::joining(&hold))));
+                let entry = Entry::joining(&hold, waiter.wanted.terms, now);
+                effects.turns.push((waiter.turn, Ok(entry)));
                 depth += 1;
             }
         }
@@ -53,7 +122,25 @@ impl State {
         hold.set_depth(depth);
         let lease = hold.lease.clone();
         let open_until = lease.acquired_at.plus(window);
-        self.seat = Seat::Held(Seated { lease, holds: SmallVec::from_buf([hold]), open_until });
+        let (holds, seen_in) = (SmallVec::from_buf([hold]), self.asks);
+        self.seat = Seat::Held(Seated { lease, holds, open_until, seen_in });
+    }
+
+    /// Takes in that a lease was seen on the servers during that ask.
+    fn seen(&mut self, lease: &Arc<Lease>, ask: u64) {
+        if let Seat::Held(seated) = &mut self.seat
+            && Arc::ptr_eq(&seated.lease, lease)
+        {
+            seated.seen_in = seated.seen_in.max(ask);
+        }
+    }
+
+    /// Returns true unless a lease is in use that a grant of `wanted` would be shared with, and that was not seen during that
+    /// ask, or may not have been since the grant.
+    pub(super) fn is_seen(&self, wanted: &dyn Kind, ask: Option<u64>) -> bool {
+        let Seat::Held(seated) = &self.seat else { return true };
+        let is_seen = ask.is_some_and(|ask| ask <= seated.seen_in);
+        is_seen || !seated.lease.kind.is_shared_with(wanted)
     }
 
     /// Adds a hold to those that share the lease in use.

@@ -83,9 +83,9 @@ pub(super) struct Trouble {
 impl Trouble {
     /// Returns the fault as it is at `now`.
     pub(super) fn fault_at(&self, now: Timestamp) -> Fault {
-        match self.fault.quarantine() {
-            Some(_) => Fault::Quarantined(self.since.since(now)),
-            None => self.fault.clone(),
+        match &self.fault {
+            Fault::Quarantined(_) => Fault::Quarantined(self.since.since(now)),
+            fault => fault.clone(),
         }
     }
 }

@@ -19,11 +19,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use reclaiming::Missing;
 use state::{News, Phase, State, end_of_hold, first_renewal, look_by};
+pub(crate) use writing::Unconfirmed;
 
 use super::kind::{Kind, Ticket};
 use super::quorum::{Grant, Quorum, Release, Renewal};
@@ -113,7 +114,9 @@ impl Lease {
                 lasts: grant.lasts,
                 ends_by: grant.ends_by,
                 watched,
-                renew_until: end_of_hold(terms.max_hold, grant.began_at),
+                renew_until: end_of_hold(terms, grant.began_at),
+                levels: SmallVec::new(),
+                next_level: 0,
                 renew_at: grant.began_at.plus(first_renewal(grant.lasts, grant.ttl)),
                 renewing: false,
                 hurried: false,
@@ -286,19 +289,12 @@ impl Lease {
         state.block - (state.block_end + 1).saturating_sub(state.next_token)
     }
 
-    /// Lets the next hold, of `max_hold`, use this lease as it is: the hold's token, if that can be.
+    /// Lets the next hold, on `terms`, use this lease as it is: the hold's token, if that can be.
     ///
     /// Only while it is young and far from its end, so that a hold in another process waits for one
     /// window at most, and the new hold begins with time enough. Not once it was extended: the new hold asked
     /// for no longer lease than its own, and would outlast a crash of this process by what the last one asked for.
-    ///
-    /// The second value is when the watchdog has to look, if that has changed.
-    pub(crate) fn hand_off(
-        &self,
-        now: Timestamp,
-        terms: Terms,
-        window: Duration,
-    ) -> Option<(u64, Option<Timestamp>)> {
+    pub(crate) fn hand_off(&self, now: Timestamp, terms: Terms, window: Duration) -> Option<u64> {
         let mut state = self.state.lock();
         let fits = state.watched
             && terms.lease == LeaseTerms::Watched(state.ttl)
@@ -308,11 +304,7 @@ impl Lease {
             && state.ends_by.since(now) <= state.ttl
             && state.keep_until <= now
             && terms.min_hold.is_zero();
-        if !fits {
-            return None;
-        }
-        let token = state.take_token()?;
-        Some((token, state.limit(end_of_hold(terms.max_hold, now))))
+        if fits { state.take_token() } else { None }
     }
 
     /// Returns true if it is ours for long enough that one more may begin to use it.
@@ -327,18 +319,30 @@ impl Lease {
         state.keep_until = state.keep_until.max(at);
     }
 
-    /// Sets the longest hold of the first who uses it; when the watchdog has to look, if that has changed.
-    pub(crate) fn limit(&self, max_hold: Option<Duration>) -> Option<Timestamp> {
-        self.limit_from(self.acquired_at, max_hold)
+    /// Adds one that uses it, on `terms` from `from` on. Returns its number, and when the watchdog has to look, if that has
+    /// changed.
+    pub(crate) fn enter(&self, terms: Terms, from: Timestamp) -> (u32, Option<Timestamp>) {
+        let mut state = self.state.lock();
+        (state.enter(end_of_hold(terms, from)), state.settle())
     }
 
-    /// Sets the longest hold, counted from `from`; when the watchdog has to look, if that has changed.
-    pub(crate) fn limit_from(
-        &self,
-        from: Timestamp,
-        max_hold: Option<Duration>,
-    ) -> Option<Timestamp> {
-        self.state.lock().limit(end_of_hold(max_hold, from))
+    /// Adds one that uses it for as long as another does. Returns its number.
+    pub(crate) fn enter_beside(&self, level: u32) -> u32 {
+        let mut state = self.state.lock();
+        let until = state.until(level).unwrap_or(state.renew_until);
+        state.enter(until)
+    }
+
+    /// Takes out one that uses it no more: it is renewed for the others only.
+    pub(crate) fn leave(&self, level: u32) {
+        self.state.lock().leave(level);
+    }
+
+    /// Sets the terms of one that uses it, counted from `from`; when the watchdog has to look, if that has changed.
+    pub(crate) fn limit(&self, level: u32, terms: Terms, from: Timestamp) -> Option<Timestamp> {
+        let mut state = self.state.lock();
+        state.limit(level, end_of_hold(terms, from));
+        state.settle()
     }
 
     /// Ends it for its users. Its release is still to come.

@@ -18,7 +18,7 @@ use crate::engine::quorum::Renewal;
 use crate::error::{Fault, LossReason};
 
 /// What follows from the server's answer that it does not have the lease.
-pub(crate) enum Missing {
+pub(super) enum Missing {
     /// It is being put back; the answer is still to come.
     Reclaiming(Box<Renewal>),
     /// It could not be sent, so nothing is known.

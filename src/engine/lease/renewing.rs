@@ -177,7 +177,11 @@ impl Lease {
 
     /// Nothing is known: the old deadline stands, and it is tried again before long.
     pub(super) fn retry(&self, state: &mut State, now: Timestamp, fault: Fault) {
-        let most = (state.ttl / 10).min(LONGEST_RETRY);
+        let mut most = (state.ttl / 10).min(LONGEST_RETRY);
+        if fault.is_cluster_down() {
+            // It may last, and all that the client holds is tried again.
+            most = most.max((state.ttl / 10).min(state.deadline.since(now) / 4));
+        }
         let hurried = std::mem::take(&mut state.hurried);
         state.renew_at = if hurried { now } else { now.plus(self.clock.jitter(most / 4, most)) };
         state.news.push(News::RenewalFailed { fault, remaining: state.deadline.since(now) });

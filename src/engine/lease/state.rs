@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::clock::Timestamp;
-use crate::config::drift;
+use crate::config::{LeaseTerms, Terms, drift};
 use crate::engine::quorum::{Foothold, Renewal};
 use crate::engine::round::PerNode;
 use crate::error::{Fault, LossReason};
@@ -21,8 +23,10 @@ pub(super) struct State {
     /// The longest end that was ever asked of the servers, confirmed or not.
     pub(super) ends_by: Timestamp,
     pub(super) watched: bool,
-    /// The longest hold's end: nothing is renewed after it.
+    /// Nothing is renewed after it: the latest of what those want who use it.
     pub(super) renew_until: Timestamp,
+    pub(super) levels: SmallVec<[Level; 1]>,
+    pub(super) next_level: u32,
     /// It stays locked until then, also when its last user leaves before.
     pub(super) keep_until: Timestamp,
     pub(super) renew_at: Timestamp,
@@ -45,6 +49,14 @@ pub(super) struct State {
     pub(super) user: Option<(Owner, u64)>,
     /// What is to be told once the mutex is free.
     pub(super) news: Vec<News>,
+}
+
+/// One guard that uses a lease. Several do if they are nested, or share the lease.
+#[derive(Clone, Copy)]
+pub(super) struct Level {
+    number: u32,
+    /// Until when it wants the lease renewed.
+    until: Timestamp,
 }
 
 /// What happened to a lease, as a line of the log.
@@ -82,8 +94,33 @@ impl State {
         renew_at.min(self.deadline).min(self.look_at)
     }
 
-    /// Renews no longer than until then; when the next event is, if that has changed.
-    pub(super) fn limit(&mut self, renew_until: Timestamp) -> Option<Timestamp> {
+    /// Adds one that uses it, and wants it renewed until then. Returns its number.
+    pub(super) fn enter(&mut self, until: Timestamp) -> u32 {
+        self.next_level += 1;
+        self.levels.push(Level { number: self.next_level, until });
+        self.next_level
+    }
+
+    /// Changes until when one wants it renewed.
+    pub(super) fn limit(&mut self, number: u32, until: Timestamp) {
+        let own = self.levels.iter_mut().filter(|level| level.number == number);
+        own.for_each(|level| level.until = until);
+    }
+
+    /// Takes out one that uses it no more. What it wanted ends with it.
+    pub(super) fn leave(&mut self, number: u32) {
+        self.levels.retain(|level| level.number != number);
+        self.settle();
+    }
+
+    /// Until when one wants it renewed.
+    pub(super) fn until(&self, number: u32) -> Option<Timestamp> {
+        self.levels.iter().find(|level| level.number == number).map(|level| level.until)
+    }
+
+    /// Renews it for as long as any of those wants who use it; when the next event is, if that has changed.
+    pub(super) fn settle(&mut self) -> Option<Timestamp> {
+        let renew_until = self.levels.iter().map(|level| level.until).max()?;
         let before = std::mem::replace(&mut self.renew_until, renew_until);
         (before != renew_until).then(|| self.next_at())
     }
@@ -98,7 +135,8 @@ impl State {
         let sent_at = renewal.sent_at();
         self.deadline = self.deadline.max(sent_at.plus(renewal.ttl).minus(drift(renewal.ttl)));
         self.lasts = self.lasts.max(renewal.ttl).min(self.ttl);
-        self.renew_at = sent_at.plus(self.ttl / 3);
+        // One that was lengthened by less than its TTL is renewed sooner.
+        self.renew_at = sent_at.plus(self.ttl.min(renewal.ttl) / 3);
         self.confirmed = true;
         self.count_written = renewal.count;
         self.hurried = false;
@@ -128,8 +166,14 @@ pub(super) fn first_renewal(lasts: Duration, ttl: Duration) -> Duration {
     if lasts < ttl { FIRST_RENEWAL.min(lasts / 3) } else { ttl / 3 }
 }
 
-pub(super) fn end_of_hold(max_hold: Option<Duration>, began_at: Timestamp) -> Timestamp {
-    max_hold.map_or(Timestamp::NEVER, |max_hold| began_at.plus(max_hold))
+/// Returns until when a hold that began then wants its lease renewed: one with a fixed lease does not.
+pub(super) fn end_of_hold(terms: Terms, began_at: Timestamp) -> Timestamp {
+    match terms.lease {
+        LeaseTerms::Watched(_) => {
+            terms.max_hold.map_or(Timestamp::NEVER, |max_hold| began_at.plus(max_hold))
+        }
+        LeaseTerms::Fixed(_) => Timestamp::default(),
+    }
 }
 
 pub(super) fn look_by(footholds: &[Foothold], patience: Duration) -> Timestamp {
@@ -162,6 +206,8 @@ mod tests {
             ends_by: at(31_000),
             watched: true,
             renew_until: Timestamp::NEVER,
+            levels: SmallVec::from_buf([Level { number: 0, until: Timestamp::NEVER }]),
+            next_level: 0,
             keep_until: Timestamp::default(),
             renew_at: at(10_000),
             renewing: false,
@@ -217,10 +263,42 @@ mod tests {
     #[test]
     fn another_limit_tells_when_to_look_and_the_same_one_does_not() {
         let mut one = state();
-        assert_eq!(one.limit(Timestamp::NEVER), None);
-        assert_eq!((one.limit(at(5000)), one.renew_until), (Some(at(30_000)), at(5000)));
-        assert_eq!(one.limit(at(5000)), None);
-        assert_eq!(one.limit(Timestamp::NEVER), Some(at(10_000)));
+        let mut limit = |until| {
+            one.limit(0, until);
+            (one.settle(), one.renew_until)
+        };
+        assert_eq!(limit(Timestamp::NEVER), (None, Timestamp::NEVER));
+        assert_eq!(limit(at(5000)), (Some(at(30_000)), at(5000)));
+        assert_eq!(limit(at(5000)), (None, at(5000)));
+        assert_eq!(limit(Timestamp::NEVER), (Some(at(10_000)), Timestamp::NEVER));
+    }
+
+    #[test]
+    fn it_is_renewed_for_as_long_as_any_wants_who_uses_it() {
+        let mut one = state();
+        one.limit(0, at(5000));
+        let [longer, shorter] = [at(9000), at(2000)].map(|until| one.enter(until));
+        one.settle();
+        assert_eq!((one.renew_until, one.until(longer)), (at(9000), Some(at(9000))));
+        one.leave(longer);
+        assert_eq!((one.renew_until, one.until(longer)), (at(5000), None));
+        one.leave(longer);
+        assert_eq!(one.levels.len(), 2, "it had left");
+        one.leave(0);
+        assert_eq!(one.renew_until, at(2000));
+        one.leave(shorter);
+        assert!(one.levels.is_empty() && one.until(shorter).is_none());
+    }
+
+    #[test]
+    fn what_the_last_one_wanted_stays_until_the_next_comes() {
+        let mut one = state();
+        one.leave(0);
+        assert_eq!(one.renew_until, Timestamp::NEVER);
+        let next = one.enter(at(5000));
+        assert_eq!((one.settle(), one.renew_until), (Some(at(30_000)), at(5000)));
+        one.limit(next + 1, at(9000));
+        assert_eq!(one.settle(), None, "nobody has that number");
     }
 
     #[test]
@@ -256,6 +334,8 @@ mod tests {
         one.confirm(&Renewal::answered(at(10_000), 2, TTL * 2));
         assert_eq!((one.ttl, one.lasts), (TTL, TTL), "a longer one, which is not asked for again");
         assert_eq!(one.deadline, at(70_000).minus(drift(TTL * 2)));
+        one.confirm(&Renewal::answered(at(11_000), 2, TTL / 10));
+        assert_eq!(one.renew_at, at(12_000), "it was lengthened by little");
     }
 
     #[test]
@@ -267,7 +347,11 @@ mod tests {
 
     #[test]
     fn a_hold_without_a_limit_never_ends() {
-        assert_eq!(end_of_hold(None, at(1000)), Timestamp::NEVER);
-        assert_eq!(end_of_hold(Some(TTL), at(1000)), at(31_000));
+        let watched = Terms::of(LeaseTerms::Watched(TTL));
+        assert_eq!(end_of_hold(watched, at(1000)), Timestamp::NEVER);
+        let limited = Terms { max_hold: Some(TTL), ..watched };
+        assert_eq!(end_of_hold(limited, at(1000)), at(31_000));
+        let fixed = Terms { lease: LeaseTerms::Fixed(TTL), ..limited };
+        assert_eq!(end_of_hold(fixed, at(1000)), Timestamp::default());
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::runtime::Handle;
 
+use super::reclaiming::Missing;
 use super::*;
 use crate::clock::{SystemEntropy, SystemTimeSource};
 use crate::config::{Config, drift};
@@ -26,9 +27,14 @@ fn at(ms: u64) -> Timestamp {
 
 /// It lives on three servers that nothing reaches. It began at 1000, is ours until 30 000, and has the tokens from 100 to 109.
 fn begun(terms: Terms) -> (Lease, Arc<Events>) {
+    begun_on(3, terms)
+}
+
+/// The same on so many servers.
+fn begun_on(nodes: usize, terms: Terms) -> (Lease, Arc<Events>) {
     let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), Handle::current());
     let events = Arc::<Events>::default();
-    let sites = (0..3).map(|_| Site::Node(Node::unconnected(&clock))).collect();
+    let sites = (0..nodes).map(|_| Site::Node(Node::unconnected(&clock))).collect();
     let quorum = Quorum::new(sites, clock.clone(), Arc::new(Config::default()), events.clone());
     let grant = Grant {
         ticket: Ticket { id: LeaseId("a:1".into()), entry: None, by_message: false },
@@ -40,7 +46,7 @@ fn begun(terms: Terms) -> (Lease, Arc<Events>) {
         block: 10,
         block_end: 109,
         before: Some(50),
-        footholds: PerNode::from_iter((0..3).map(|_| Foothold::default())),
+        footholds: PerNode::from_iter((0..nodes).map(|_| Foothold::default())),
     };
     let kind = Arc::new(Plain::new(Sharing::Alone, 0));
     (Lease::new(grant, terms, kind, Arc::new(quorum), clock, Arc::default()), events)
@@ -87,9 +93,7 @@ async fn its_tokens_are_given_out_one_by_one_and_each_knows_the_one_before() {
 
 #[tokio::test]
 async fn the_next_hold_gets_it_while_it_is_young_and_far_from_its_end() {
-    let token = |lease: &Lease, now, terms, window| {
-        lease.hand_off(now, terms, window).map(|(token, _)| token)
-    };
+    let token = |lease: &Lease, now, terms, window| lease.hand_off(now, terms, window);
     let terms = Terms::of(WATCHED);
     let (lease, window) = (watched(), Duration::from_millis(10));
     assert_eq!(token(&lease, at(1010), terms, window), None, "its window is over");
@@ -125,16 +129,21 @@ async fn one_more_may_use_it_until_half_of_its_time_is_over() {
 async fn the_watchdog_learns_of_another_limit_and_of_none_that_is_the_same() {
     let lease = watched();
     assert_eq!(lease.first_look(), at(11_000), "a third of the TTL");
-    assert_eq!(lease.limit(None), None);
-    let limit = Some(Duration::from_secs(5));
-    assert_eq!(lease.limit(limit), Some(at(30_000)), "it is not renewed any more");
-    assert_eq!(lease.limit(limit), None);
-    assert_eq!(lease.limit_from(at(10_000), limit), Some(at(11_000)));
-    let handed = Terms { max_hold: limit, ..Terms::of(WATCHED) };
-    let look_at = lease.hand_off(at(10_000), handed, LONG).map(|(_, look_at)| look_at);
-    assert_eq!(look_at, Some(None));
-    let look_at = lease.hand_off(at(2000), handed, LONG).map(|(_, look_at)| look_at);
-    assert_eq!(look_at, Some(Some(at(30_000))));
+    let watched = Terms::of(WATCHED);
+    let limited = Terms { max_hold: Some(Duration::from_secs(5)), ..watched };
+    let (first, look_at) = lease.enter(watched, at(1000));
+    assert_eq!(look_at, None);
+    assert_eq!(lease.limit(first, limited, at(1000)), Some(at(30_000)), "it is not renewed");
+    assert_eq!(lease.limit(first, limited, at(1000)), None);
+    assert_eq!(lease.limit(first, limited, at(10_000)), Some(at(11_000)));
+    let (longer, look_at) = lease.enter(limited, at(20_000));
+    assert_eq!((look_at, lease.state.lock().renew_until), (Some(at(11_000)), at(25_000)));
+    assert_eq!(lease.enter(limited, at(15_000)).1, None, "that is sooner");
+    let beside = lease.enter_beside(longer);
+    lease.leave(longer);
+    assert_eq!(lease.state.lock().renew_until, at(25_000), "it lasts as long");
+    lease.leave(beside);
+    assert_eq!(lease.state.lock().renew_until, at(20_000), "what is left");
 }
 
 #[tokio::test]
@@ -305,16 +314,29 @@ async fn a_count_that_was_written_is_not_written_again() {
 async fn only_what_would_end_too_soon_is_widened() {
     let fixed = |ttl| Terms::of(LeaseTerms::Fixed(ttl));
     let limited = |max_hold| Terms { max_hold: Some(max_hold), ..Terms::of(WATCHED) };
-    let sends = |lease: &Lease, terms, now| lease.widen(terms, now).0.is_some();
+    let sends = |lease: &Lease, terms, now| lease.widen(1, terms, now).is_some();
     let lease = watched();
     assert!(!sends(&lease, Terms::of(WATCHED), at(3000)) && !sends(&lease, fixed(LONG), at(3000)));
     assert!(sends(&lease, Terms::of(LeaseTerms::Watched(TTL * 2)), at(3000)));
     // It is not renewed after 40 000.
-    assert_eq!(lease.limit_from(at(10_000), Some(TTL)), Some(at(11_000)));
+    let until = |lease: &Lease, level| lease.state.lock().until(level);
+    let level = lease.enter(fixed(LONG), at(3000)).0;
+    assert_eq!((level, until(&lease, 1)), (1, Some(Timestamp::default())));
+    let lasting = lease.enter(Terms::of(WATCHED), at(3000)).0;
+    assert!(!sends(&lease, fixed(TTL / 2), at(3000)));
+    assert_eq!(until(&lease, 1), Some(Timestamp::default()), "it lasts long enough");
+    assert!(!sends(&lease, fixed(LONG), at(3000)));
+    assert_eq!(until(&lease, 1), Some(at(3000).plus(LONG)), "also if the other leaves");
+    lease.leave(lasting);
+    assert_eq!(lease.state.lock().renew_until, at(3000).plus(LONG));
+    lease.leave(level);
+    assert!(sends(&lease, Terms::of(WATCHED), at(11_000)), "its renewal is overdue");
+    lease.state.lock().renewing = true;
+    assert!(!sends(&lease, Terms::of(WATCHED), at(11_000)));
+    lease.state.lock().renewing = false;
+    lease.enter(limited(TTL), at(10_000));
     assert!(sends(&lease, fixed(LONG), at(3000)) && !sends(&lease, fixed(TTL / 2), at(3000)));
-    assert_eq!(lease.widen(limited(TTL), at(5000)).1, None, "that is sooner");
-    assert_eq!(lease.widen(limited(TTL), at(20_000)).1, Some(at(11_000)));
-    assert_eq!(lease.state.lock().renew_until, at(50_000));
+    assert!(!sends(&lease, limited(LONG), at(3000)));
     let (lease, _) = begun(fixed(TTL));
     assert!(sends(&lease, Terms::of(WATCHED), at(3000)) && sends(&lease, fixed(TTL), at(3000)));
     assert!(!sends(&lease, fixed(TTL / 2), at(3000)));
@@ -324,20 +346,56 @@ async fn only_what_would_end_too_soon_is_widened() {
 }
 
 #[tokio::test]
+async fn an_inquiry_about_a_lease_that_was_given_back_or_lost_says_that_it_is_over() {
+    let (lease, _) = begun(Terms::of(WATCHED));
+    let said = lease.inquire(at(2000));
+    assert!(matches!(said, Err(Unconfirmed::Unknown(_))), "nothing reaches its servers");
+    lease.lose(LossReason::Gone);
+    let said = lease.inquire(at(2000));
+    assert!(matches!(said, Err(Unconfirmed::Lost(LossReason::Gone))));
+    let (lease, _) = begun(Terms::of(WATCHED));
+    lease.retire();
+    let said = lease.inquire(at(2000));
+    assert!(matches!(said, Err(Unconfirmed::Lost(LossReason::Ended))), "nobody uses it");
+}
+
+#[tokio::test]
 async fn a_fixed_lease_that_was_widened_is_renewed_from_then_on() {
     let (lease, _) = begun(Terms::of(LeaseTerms::Fixed(TTL)));
-    let terms = Terms { max_hold: Some(LONG), ..Terms::of(LeaseTerms::Watched(TTL * 2)) };
+    let terms = Terms::of(LeaseTerms::Watched(TTL * 2));
+    lease.enter(terms, at(2000));
     let mut sent = Renewal::answered(at(2000), 1, TTL * 2);
     assert_eq!(lease.widened(&mut sent, terms, at(3000)), Ok(at(22_000)));
     let state = lease.state.lock();
-    assert!(state.watched && state.renew_until == at(3000).plus(LONG) && state.ttl == TTL * 2);
+    assert!(state.watched && state.ttl == TTL * 2);
     drop(state);
     // Shorter terms leave it as it is.
     let shorter = Terms::of(LeaseTerms::Watched(TTL));
     let mut sent = Renewal::answered(at(4000), 1, TTL);
-    assert_eq!(lease.widened(&mut sent, shorter, at(5000)), Ok(at(24_000)));
-    assert_eq!(lease.state.lock().renew_until, at(3000).plus(LONG));
+    assert_eq!(lease.widened(&mut sent, shorter, at(5000)), Ok(at(14_000)));
     lease.retire();
     assert_eq!(lease.widened(&mut renewal(), terms, at(5000)), Err(LossReason::Ended));
     assert!(matches!(lease.not_widened(&renewal(), at(5000)), Missing::Lost(LossReason::Ended)));
+}
+
+/// What the server lacks later was taken away there, and is not put back.
+#[tokio::test]
+async fn a_widening_tells_which_server_has_it() {
+    let (lease, _) = begun_on(1, Terms::of(LeaseTerms::Fixed(TTL)));
+    let source = |lease: &Lease| lease.state.lock().footholds[0].source();
+    let mut sent = Renewal::answered_by(at(2000), TTL, [None]);
+    assert_ne!(source(&lease), sent.source());
+    lease.widened(&mut sent, Terms::of(LeaseTerms::Fixed(TTL)), at(3000)).expect("it is held");
+    assert_eq!(source(&lease), sent.source());
+}
+
+/// A fixed lease has no later renewal that would find out what the late one said.
+#[tokio::test]
+async fn an_answer_that_a_widening_did_not_wait_for_is_looked_at() {
+    let (lease, _) = begun(Terms::of(LeaseTerms::Fixed(TTL)));
+    let mut sent = Renewal::answered_by(at(2000), TTL, [Some(true), Some(true), None]);
+    assert_eq!(lease.state.lock().look_at, Timestamp::NEVER);
+    let next_at = lease.widened(&mut sent, Terms::of(LeaseTerms::Fixed(TTL)), at(3000));
+    assert!(next_at.is_ok_and(|next_at| next_at < at(30_000)), "{next_at:?}");
+    assert!(lease.state.lock().look_at < at(30_000));
 }

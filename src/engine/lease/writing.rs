@@ -4,11 +4,17 @@ use std::time::Duration;
 
 use super::Lease;
 use super::reclaiming::Missing;
-use super::state::{Phase, State, end_of_hold};
+use super::state::{Phase, State};
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms, drift};
 use crate::engine::quorum::Renewal;
 use crate::error::{Fault, LossReason};
+
+/// Why a renewal was not confirmed.
+pub(crate) enum Unconfirmed {
+    Lost(LossReason),
+    Unknown(Fault),
+}
 
 impl Lease {
     /// Sets the hold count. The servers are told behind the caller's back, one update at a time.
@@ -72,34 +78,35 @@ impl Lease {
         Some(sent)
     }
 
-    /// Sends what makes the lease last as `terms` ask, if it would not do so anyway.
-    ///
-    /// The second value is when the watchdog has to look, if that has changed.
+    /// Sends what makes the lease last as `terms` of a level ask, if it would not do so anyway.
     pub(crate) fn widen(
         &self,
+        level: u32,
         terms: Terms,
         now: Timestamp,
-    ) -> (Option<Result<Renewal, Fault>>, Option<Timestamp>) {
+    ) -> Option<Result<Renewal, Fault>> {
         let mut state = self.state.lock();
         let ttl = terms.ttl();
-        let mut look_at = None;
         let lasts = match terms.lease {
+            // A renewal that is overdue says that nobody wanted any.
             LeaseTerms::Watched(_) => {
-                let renew_until = end_of_hold(terms.max_hold, now);
-                if state.watched && renew_until > state.renew_until {
-                    look_at = state.limit(renew_until);
-                }
-                state.watched && ttl <= state.ttl
+                let is_renewed = state.watched && (state.renewing || now < state.renew_at);
+                is_renewed && ttl <= state.ttl
             }
             LeaseTerms::Fixed(_) => {
-                (state.watched && state.renew_until == Timestamp::NEVER)
-                    || now.plus(ttl).minus(drift(ttl)) <= state.deadline
+                let is_covered = now.plus(ttl).minus(drift(ttl)) <= state.deadline;
+                let is_renewed = state.watched && state.renew_until == Timestamp::NEVER;
+                if is_renewed && !is_covered {
+                    // Also if those leave by then who have it renewed now.
+                    state.limit(level, now.plus(ttl));
+                }
+                is_covered || is_renewed
             }
         };
         if lasts || state.phase != Phase::Held {
-            return (None, look_at);
+            return None;
         }
-        (Some(self.send_renewal(&mut state, ttl)), look_at)
+        Some(self.send_renewal(&mut state, ttl))
     }
 
     /// Sends what makes the lease last for `ttl` from now on at least.
@@ -111,6 +118,51 @@ impl Lease {
         }
     }
 
+    /// Asks whether the servers have it still. A lease that is renewed is lengthened by the way, and another one lasts as long
+    /// as before.
+    pub(crate) fn inquire(&self, now: Timestamp) -> Result<Renewal, Unconfirmed> {
+        let mut state = self.state.lock();
+        let renews = state.watched && now < state.renew_until;
+        let ttl = if renews { state.ttl } else { state.deadline.since(now) };
+        match state.phase {
+            Phase::Held => self.send_renewal(&mut state, ttl).map_err(Unconfirmed::Unknown),
+            Phase::Lost(reason) => Err(Unconfirmed::Lost(reason)),
+            // Its last user has left.
+            Phase::Released => Err(Unconfirmed::Lost(LossReason::Ended)),
+        }
+    }
+
+    /// Waits until the servers have confirmed a renewal, and puts the lease back if that can be. Returns when the watchdog has
+    /// to look.
+    pub(crate) async fn confirmed(
+        &self,
+        mut renewal: Renewal,
+        terms: Terms,
+    ) -> Result<Timestamp, Unconfirmed> {
+        // For as long as an answer about the new lease may take, and no longer than the old one lasts.
+        let within = self.quorum.patience(renewal.ttl).max(self.patience(renewal.sent_at()));
+        let within = within.min(self.time_left(renewal.sent_at()));
+        loop {
+            let answer = self.answer(&mut renewal, within).await;
+            let now = self.clock.now();
+            match answer {
+                Ok(true) => {
+                    return self.widened(&mut renewal, terms, now).map_err(Unconfirmed::Lost);
+                }
+                Ok(false) => match self.not_widened(&renewal, now) {
+                    Missing::Reclaiming(reclaim) => renewal = *reclaim,
+                    Missing::Unknown(fault) => return Err(self.unknown(fault, now)),
+                    Missing::Lost(reason) => return Err(Unconfirmed::Lost(reason)),
+                },
+                Err(fault) => return Err(self.unknown(fault, now)),
+            }
+        }
+    }
+
+    fn unknown(&self, fault: Fault, now: Timestamp) -> Unconfirmed {
+        self.check(now).map_or_else(Unconfirmed::Lost, |()| Unconfirmed::Unknown(fault))
+    }
+
     pub(super) fn send_renewal(&self, state: &mut State, ttl: Duration) -> Result<Renewal, Fault> {
         let renewal = self.quorum.renew(&*self.kind, self.id(), state.count, ttl)?;
         state.asked_for(ttl, renewal.sent_at());
@@ -118,7 +170,7 @@ impl Lease {
     }
 
     /// Takes in that the server does not have the lease that a widening asked about.
-    pub(crate) fn not_widened(&self, renewal: &Renewal, now: Timestamp) -> Missing {
+    pub(super) fn not_widened(&self, renewal: &Renewal, now: Timestamp) -> Missing {
         let mut state = self.state.lock();
         let missing = match state.phase {
             Phase::Held => self.missing(&mut state, renewal, now),
@@ -133,7 +185,7 @@ impl Lease {
     }
 
     /// Takes in the answer to a widening: the lease lasts as `terms` ask from now on.
-    pub(crate) fn widened(
+    pub(super) fn widened(
         &self,
         renewal: &mut Renewal,
         terms: Terms,
@@ -159,10 +211,9 @@ impl Lease {
             if !state.watched {
                 state.watched = true;
                 state.ttl = ttl;
-                state.renew_until = end_of_hold(terms.max_hold, now);
             }
             state.ttl = state.ttl.max(ttl);
-            state.renew_at = renewal.sent_at().plus(state.ttl / 3);
+            state.renew_at = renewal.sent_at().plus(state.ttl.min(renewal.ttl) / 3);
         }
         let next_at = state.next_at();
         self.tell_news(state);

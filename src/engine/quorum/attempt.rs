@@ -1,5 +1,6 @@
 //! An acquire, from sending to a majority's answer.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -34,6 +35,9 @@ pub(crate) struct Attempt {
     /// `None`: it does not queue.
     queued: Option<Queued>,
 }
+
+/// What has to be found out before a grant counts.
+pub(crate) type Beside = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
 
 /// The answer to an ask.
 pub(crate) enum Outcome {
@@ -123,20 +127,29 @@ impl Attempt {
         self.asked_in
     }
 
-    /// Asks the servers as soon as a majority is connected, and waits for the answer until `until`.
+    /// Asks the servers as soon as a majority is connected, and waits for the answer until `until`. A grant counts only once
+    /// `beside` has succeeded, too.
     ///
     /// # Cancel safety
     ///
     /// The acquire may run although the future was dropped. Dropping the attempt releases what it took.
-    pub(crate) async fn ask(&mut self, until: Timestamp) -> Result<Outcome, Fault> {
+    pub(crate) async fn ask(
+        &mut self,
+        until: Timestamp,
+        beside: Option<Beside>,
+    ) -> Result<Outcome, Fault> {
         let quorum = self.undo.quorum.clone();
         let before = self.undo.acquires.clone();
-        let mut round = match self.send() {
-            Err(fault) if fault.may_pass() => {
-                quorum.up(until).await?;
-                self.send()?
+        let mut waited = false;
+        let mut round = loop {
+            match self.send() {
+                // While a cluster is down, others may have been faster with what it is asked.
+                Err(fault) if fault.may_pass() && (!waited || fault.is_cluster_down()) => {
+                    waited = true;
+                    quorum.up(until).await?;
+                }
+                sent => break sent?,
             }
-            sent => sent?,
         };
         let kind = self.undo.kind.clone();
         let rules = quorum.rules(until, |reply: &Reply| kind.read_acquire(reply));
@@ -147,7 +160,9 @@ impl Attempt {
         let reserves = !quorum.has_queue() && self.undo.ticket.entry.is_some();
         let gives_back = reserves && round.votes.iter().any(|vote| may_have_it(vote, false));
         let outcome = match verdict {
-            Some(Verdict::Yes) => self.granted(round, &quorum, until).await.map(Outcome::Granted),
+            Some(Verdict::Yes) => {
+                self.granted(round, &quorum, until, beside).await.map(Outcome::Granted)
+            }
             Some(Verdict::No) => Ok(self.refused(&round, &quorum)),
             Some(Verdict::Unknown) | None => Err(self.failed(&round, &quorum, until)),
         };
@@ -235,12 +250,18 @@ impl Attempt {
         round: Round<Answer>,
         quorum: &Quorum,
         until: Timestamp,
+        beside: Option<Beside>,
     ) -> Result<Grant, Fault> {
         let ends = round.votes.iter().map(counted_end).collect();
         let tokens_from = tokens_from(&ends, quorum);
         // Only what takes no tokens can be below that: others begin at the server's time.
         let least = if self.block == 0 { tokens_from } else { 0 };
         let block_end = self.fence(ends, least, round.sent_at, quorum, until).await?;
+        // Before anything is taken from the attempt: until then, dropping it gives back the lock.
+        if let Some(beside) = beside {
+            let silence = || Err(quorum.silence(until.since(round.sent_at)));
+            quorum.clock.until(until, beside).await.unwrap_or_else(silence)?;
+        }
         let told = self.queued.as_ref().and_then(|queued| queued.told_before(block_end));
         let granting = round.votes.iter().filter(|vote| counted_end(vote).is_some());
         let named = granting.map(|vote| vote.value()?.before().or(told));

@@ -163,7 +163,7 @@ impl Foothold {
             if now.since(late.sent_at) < heal.quorum.patience(heal.ttl) {
                 self.memory().late = Some(late);
             } else {
-                node.unanswered(late.sent.generation, late.sent_at);
+                node.unanswered(late.sent.generation, late.sent_at, now);
             }
             return false;
         };

@@ -23,13 +23,13 @@ use std::time::Duration;
 use futures_util::future::select_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-pub(crate) use attempt::{Attempt, Grant, Outcome};
+pub(crate) use attempt::{Attempt, Beside, Grant, Outcome};
 pub(crate) use foothold::{Foothold, Heal};
 pub(crate) use release::Release;
 
 use super::kind::Kind;
 use super::round::{PerNode, Round, Rules, Vote};
-use super::tally::{Verdict, majority};
+use super::tally::{Tally, Verdict, majority};
 use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
 use crate::error::{Error, Fault, NodeFailure};
@@ -104,11 +104,18 @@ impl Quorum {
         if let Some((_, fault)) = in_vain.nth(spare) {
             return fault.clone();
         }
-        let lasts = |fault: &Fault| !fault.may_pass() || fault.quarantine().is_some();
-        let lasting = faults.iter().filter(|(_, fault)| lasts(fault)).count() > spare;
+        let lasting = faults.iter().filter(|(_, fault)| !fault.may_pass()).count() > spare;
+        let quarantines: Option<PerNode<Duration>> =
+            faults.iter().map(|(_, fault)| fault.quarantine()).collect();
+        let opens_in = quarantines.and_then(|mut left| {
+            left.sort_unstable();
+            // The first of them that makes the others a majority.
+            left.get(left.len().checked_sub(spare + 1)?).copied()
+        });
         let failure =
             |(node, fault): (usize, Fault)| NodeFailure::new(&self.sites[node].address(), fault);
-        Fault::NoMajority { failures: faults.into_iter().map(failure).collect(), lasting }
+        let failures = faults.into_iter().map(failure).collect();
+        Fault::NoMajority { failures, lasting, opens_in }
     }
 
     /// Listens on a channel in the slot of the lock.
@@ -251,10 +258,13 @@ impl Quorum {
             read: |reply: &Reply| kind.read_renew(reply),
             again,
         };
-        match renewal.round.verdict(rules, |held| *held).await {
-            Verdict::Yes => Ok(true),
-            Verdict::No => Ok(false),
-            Verdict::Unknown => Err(self.no_majority(renewal.round.faults(&self.silence(within)))),
+        let decide = |votes: &[Vote<bool>], over| standing(votes).verdict(over);
+        match renewal.round.settle(rules, decide).await {
+            Some(Verdict::Yes) => Ok(true),
+            Some(Verdict::No) => Ok(false),
+            Some(Verdict::Unknown) | None => {
+                Err(self.no_majority(renewal.round.faults(&self.silence(within))))
+            }
         }
     }
 
@@ -293,6 +303,16 @@ impl Quorum {
     fn rules<R>(&self, until: Timestamp, read: R) -> Rules<'_, R, Again> {
         Rules { sites: &self.sites, clock: &self.clock, until, read, again: Site::send_on }
     }
+}
+
+/// What the answers to a renewal come to. A key that holds something else by now has no lease any more.
+fn standing(votes: &[Vote<bool>]) -> Tally {
+    let mut tally = Round::tally(votes, |held| *held);
+    let is_overwritten = |vote: &&Vote<bool>| matches!(vote.answer, Some(Err(Fault::WrongType)));
+    let overwritten = votes.iter().filter(is_overwritten).count();
+    tally.failed -= overwritten;
+    tally.no += overwritten;
+    tally
 }
 
 /// How a call is sent again.
@@ -368,6 +388,7 @@ mod tests {
 
     use super::*;
     use crate::clock::{SystemEntropy, SystemTimeSource};
+    use crate::node::Form;
     use crate::script::LOCK_RENEW;
 
     impl Renewal {
@@ -379,6 +400,21 @@ mod tests {
             let mut round = Round::send(&[], &clock, call);
             round.sent_at = sent_at;
             Self { round, count, ttl, reclaims: false }
+        }
+
+        /// The same, with the answer of each node: held, or not, or none yet from a server in its run 1.
+        pub(crate) fn answered_by(
+            sent_at: Timestamp,
+            ttl: Duration,
+            nodes: impl IntoIterator<Item = Option<bool>>,
+        ) -> Self {
+            let mut renewal = Self::answered(sent_at, 1, ttl);
+            let late = || Ok(Sent::in_vain(7, 1, Timestamp::default()));
+            let vote = |held: Option<bool>| {
+                held.map_or_else(|| Vote::of(late(), Form::PLAIN, sent_at), Vote::known)
+            };
+            renewal.round.votes.extend(nodes.into_iter().map(vote));
+            renewal
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::engine::tally::Verdict;
 use crate::error::Fault;
 use crate::fleet::Site;
 use crate::key::LeaseId;
-use crate::node::{Detour, PendingRelease, Sent};
+use crate::node::{Detour, FirstWord, Generation, PendingRelease, Sent, Source, member_of};
 use crate::script::Reply;
 
 /// What must be released on the nodes, unless it is disarmed.
@@ -50,7 +50,7 @@ impl Undo {
 
     /// Leaves the release on one node to that node. `sent` is its first sending, if there was one; `first` is told
     /// the answer to the first one otherwise.
-    fn owe(&mut self, index: usize, sent: Option<Sent>, first: Option<oneshot::Sender<Reply>>) {
+    fn owe(&mut self, index: usize, sent: Option<Sent>, first: Option<oneshot::Sender<FirstWord>>) {
         let Some(acquires) = self.acquires.get_mut(index) else { return };
         let acquired_on = match std::mem::take(acquires) {
             Acquires::None => return,
@@ -87,7 +87,9 @@ pub(crate) struct Release {
     /// Which nodes are known to have had the lease.
     had: PerNode<bool>,
     /// What the nodes will say that could not be asked yet.
-    first: PerNode<Option<oneshot::Receiver<Reply>>>,
+    first: PerNode<Option<oneshot::Receiver<FirstWord>>>,
+    /// The only server, in the run and with the history in which it confirmed the lease last.
+    confirmed_by: Option<Source>,
 }
 
 impl Quorum {
@@ -119,7 +121,12 @@ impl Quorum {
             Some(told)
         };
         let first = round.votes.iter().enumerate().map(owe).collect();
-        Release { round, undo, had: footholds.iter().map(Foothold::had).collect(), first }
+        let confirmed_by = match footholds {
+            [foothold] => Some(foothold.source()),
+            _ => None,
+        };
+        let had = footholds.iter().map(Foothold::had).collect();
+        Release { round, undo, had, first, confirmed_by }
     }
 }
 
@@ -145,7 +152,11 @@ impl Release {
         }
         let held = match verdict {
             Verdict::Yes => true,
-            Verdict::No => false,
+            Verdict::No => {
+                let vote = self.round.votes.first();
+                let answered = vote.and_then(|vote| Some((vote.sent_on()?, vote.run)));
+                answered.is_some_and(|(on, run)| self.is_forgotten(&quorum, on, run, until))
+            }
             Verdict::Unknown => {
                 let fault = quorum.no_majority(self.round.faults(&quorum.silence(within)));
                 if !fault.may_pass() {
@@ -164,6 +175,7 @@ impl Release {
     async fn settled(mut self, quorum: &Quorum, until: Timestamp) -> Option<bool> {
         let id = self.undo.ticket.id.clone();
         let kind = self.undo.kind.clone();
+        let confirmed_by = self.confirmed_by;
         let mut tally = Round::tally(&self.round.votes, |released| released.held);
         tally.pending += std::mem::take(&mut tally.failed);
         let mut settling = FuturesUnordered::new();
@@ -173,7 +185,14 @@ impl Release {
                 let may_lack = !quorum.is_one() && !self.had[index];
                 let (id, kind) = (&id, &*kind);
                 settling.push(async move {
-                    let had = settled(site, first, id, kind, until).await?;
+                    let had = match settled(site, first, id, until).await? {
+                        // Which one of several sendings freed the lock cannot be told: nothing speaks for a loss.
+                        None => true,
+                        Some(FirstWord { reply, on, run }) => {
+                            read(&reply, |reply| kind.read_release(reply)).is_ok_and(|it| it.held)
+                                || is_forgotten(confirmed_by, quorum, on, run, until)
+                        }
+                    };
                     Some(had || may_lack)
                 });
             }
@@ -194,6 +213,10 @@ impl Release {
             } += 1;
             tally.pending -= 1;
         }
+    }
+
+    fn is_forgotten(&self, quorum: &Quorum, on: Generation, run: u64, until: Timestamp) -> bool {
+        is_forgotten(self.confirmed_by, quorum, on, run, until)
     }
 
     /// Whether a majority has not, or no more, what some of it never had, and nothing speaks for a loss: then those
@@ -227,21 +250,32 @@ fn grace(round_trip: Duration) -> Duration {
     (round_trip * 10).max(Duration::from_millis(5))
 }
 
-/// Waits until the site owes the release of `id` no more. Whether it had the lease; `None` if it still owes it.
+/// Whether the only server, which answered on connection `on` in its run `run` that it does not have the lease, has
+/// forgotten it: another server, or another history, confirmed it last, and no grant to others counts here yet. Then nobody
+/// has had the lock since, and it was ours until its release. `until` is not after its deadline.
+fn is_forgotten(
+    confirmed_by: Option<Source>,
+    quorum: &Quorum,
+    on: Generation,
+    run: u64,
+    until: Timestamp,
+) -> bool {
+    let ([site], Some(confirmed_by)) = (&*quorum.sites, confirmed_by) else { return false };
+    let now = quorum.clock.now();
+    let answered_by = Source { member: member_of(on), run };
+    confirmed_by != answered_by && now < until && site.reclaims(on, run, now)
+}
+
+/// Waits until the site owes the release of `id` no more. Returns its answer to the first sending, if there was only one;
+/// `None` if it still owes it. The lease had not ended when the release was first asked for.
 async fn settled(
     site: &Site,
-    first: Option<oneshot::Receiver<Reply>>,
+    first: Option<oneshot::Receiver<FirstWord>>,
     id: &LeaseId,
-    kind: &dyn Kind,
     until: Timestamp,
-) -> Option<bool> {
+) -> Option<Option<FirstWord>> {
     if !site.released(id, until).await {
         return None;
     }
-    // The lease had not ended when the release was first asked for. If it was sent more than once, which one freed the lock
-    // cannot be told: nothing speaks for a loss.
-    let first = first.and_then(|mut first| first.try_recv().ok());
-    Some(first.is_none_or(|reply| {
-        read(&reply, |reply| kind.read_release(reply)).is_ok_and(|released| released.held)
-    }))
+    Some(first.and_then(|mut first| first.try_recv().ok()))
 }

@@ -1,4 +1,4 @@
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -35,6 +35,8 @@ type Outlet = mpsc::UnboundedSender<Option<Vec<u8>>>;
 struct Server {
     /// The connections so far.
     connections: Arc<Mutex<Vec<Outlet>>>,
+    /// It answers no ping.
+    is_deaf: Arc<AtomicBool>,
 }
 
 impl Server {
@@ -64,8 +66,9 @@ impl Connector for Server {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let (replies, outgoing) = mpsc::unbounded_channel();
         self.connections.lock().push(replies.clone());
+        let is_deaf = self.is_deaf.clone();
         Box::pin(async move {
-            tokio::spawn(serve(theirs, replies, outgoing));
+            tokio::spawn(serve(theirs, replies, outgoing, is_deaf));
             PubSub::new(&RedisConnectionInfo::default(), ours).await
         })
     }
@@ -75,6 +78,7 @@ async fn serve(
     stream: DuplexStream,
     replies: Outlet,
     mut outgoing: mpsc::UnboundedReceiver<Option<Vec<u8>>>,
+    is_deaf: Arc<AtomicBool>,
 ) {
     let (reader, mut writer) = tokio::io::split(stream);
     let read = async move {
@@ -92,6 +96,7 @@ async fn serve(
             };
             let reply = match &*words[0].to_lowercase() {
                 kind @ ("subscribe" | "unsubscribe") => confirm(kind),
+                "ping" if is_deaf.load(Ordering::Relaxed) => continue,
                 "ping" => "*2\r\n$4\r\npong\r\n$0\r\n\r\n".to_owned(),
                 _ => "+OK\r\n".to_owned(),
             };
@@ -204,6 +209,25 @@ async fn a_mailbox_is_subscribed_when_it_is_opened_and_again_after_its_connectio
     world.server.publish(1, MAILBOX, b"free a:1");
     assert_eq!(world.letter().await, free());
     assert_eq!(world.server.connections(), 2);
+}
+
+/// A network that swallows everything closes no connection. Each time, a waiter hears again within seven seconds: five until
+/// the next ping, one for its answer, and one to connect.
+#[tokio::test(start_paused = true)]
+async fn a_ping_that_is_not_answered_in_its_time_ends_the_connection_every_time() {
+    let world = World::start();
+    world.hub.open_mailbox();
+    assert_eq!(world.letter().await, Letter::Subscribed);
+    for outage in 1..3 {
+        world.server.is_deaf.store(true, Ordering::Relaxed);
+        let began_at = tokio::time::Instant::now();
+        assert_eq!(world.letter().await, Letter::Subscribed, "on another connection");
+        world.server.is_deaf.store(false, Ordering::Relaxed);
+        assert!(began_at.elapsed() <= Duration::from_secs(7), "{:?}", began_at.elapsed());
+        assert_eq!(world.server.connections(), 1 + outage);
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        assert_eq!(world.server.connections(), 1 + outage, "it answers");
+    }
 }
 
 #[tokio::test(start_paused = true)]

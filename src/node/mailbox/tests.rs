@@ -61,6 +61,12 @@ fn a_grant_says_when_it_was_made_and_for_how_long() {
 }
 
 #[test]
+fn a_grant_may_have_the_highest_token_that_is_exact() {
+    let letter = read("grant a:1 1 2 9007199254740991");
+    assert!(matches!(letter, Some(Letter::Grant(grant)) if grant.block_end == (1 << 53) - 1));
+}
+
+#[test]
 fn the_first_in_the_queue_learns_who_holds_the_lock_and_for_how_long() {
     let next = |remaining, holder| Letter::Next { id: id("a:b:1"), remaining, holder };
     let minute = Some(Duration::from_secs(60));
@@ -93,6 +99,11 @@ fn what_no_script_writes_is_not_understood() {
         "grant a:1 -1 2 3",
         "grant a:1 1 1.5e3 3",
         "grant a:1 1 2 18446744073709551616",
+        "grant a:1 1 2 18446744073709551615",
+        "grant a:1 1 2 9007199254740992",
+        "grant a:1 1 2 3 9007199254740992",
+        "grant a:1 9007199254740992 2 3",
+        "grant a:1 1 9007199254740992 3",
         "next a:1",
         "next a:1 5",
         "next a:1 5 ",

@@ -1,11 +1,13 @@
 //! What the Sentinels report about a deployment, for `Client::check`.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use super::Sentinels;
+use super::views::Announced;
+use super::{Sentinels, State};
 use crate::clock::Timestamp;
 use crate::error::Fault;
 use crate::node::link::Commands;
@@ -20,7 +22,32 @@ pub(crate) struct WatchFacts {
     pub(crate) priorities: Vec<u64>,
 }
 
+/// Sentinels, each with the master that it names.
+pub(crate) struct NamedMasters<'a>(pub(crate) &'a [(Arc<str>, String)]);
+
+impl fmt::Display for NamedMasters<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (sentinel, master)) in self.0.iter().enumerate() {
+            let comma = if index > 0 { ", " } else { "" };
+            write!(f, "{comma}{sentinel} names {master}")?;
+        }
+        Ok(())
+    }
+}
+
 impl Sentinels {
+    /// Returns who names which master, if they have disagreed for long. Asks nobody.
+    pub(in crate::node) fn disagreement(&self) -> Option<Vec<(Arc<str>, String)>> {
+        let (state, now) = (self.state.lock(), self.clock.now());
+        state.views.disagree(now).then(|| self.named(&state, now))
+    }
+
+    /// Returns the Sentinels that answer, each with the master that it names.
+    pub(super) fn named(&self, state: &State, now: Timestamp) -> Vec<(Arc<str>, String)> {
+        let named = state.views.named(now);
+        named.map(|(index, at)| (self.sentinels[index].address.clone(), at.to_string())).collect()
+    }
+
     /// Returns what the first of them reports that answers within `limit`. `None` if none of them lets the user ask.
     pub(in crate::node) async fn facts(&self, limit: Duration) -> Option<WatchFacts> {
         let until = self.clock.now().plus(limit);
@@ -57,9 +84,22 @@ impl Sentinels {
 
 /// Returns the number with this name in a list of names and values.
 pub(super) fn number_in(reply: &Reply, name: &str) -> Option<u64> {
-    let pairs = reply.list()?.chunks_exact(2);
-    let mut named = pairs.filter(|pair| pair[0].text() == Some(name));
-    named.next()?[1].number()?.try_into().ok()
+    value_in(reply, name)?.number()?.try_into().ok()
+}
+
+/// Returns the run of the server at `at`, if what a Sentinel tells about the master is about that server: during a failover
+/// it may still be about the old one.
+pub(super) fn run_of(at: &Announced, about: &Reply) -> Option<Arc<str>> {
+    let is_it = value_in(about, "ip")?.text()? == &*at.host
+        && number_in(about, "port")? == u64::from(at.port);
+    // It is empty before the Sentinel has heard from the server.
+    let run = value_in(about, "runid")?.text().filter(|run| is_it && !run.is_empty());
+    run.map(Arc::from)
+}
+
+fn value_in<'a>(reply: &'a Reply, name: &str) -> Option<&'a Reply> {
+    let mut pairs = reply.list()?.chunks_exact(2);
+    pairs.find(|pair| pair[0].text() == Some(name)).map(|pair| &pair[1])
 }
 
 #[cfg(test)]
@@ -75,5 +115,20 @@ mod tests {
             assert_eq!(number_in(&reply, name), None, "{name}");
         }
         assert_eq!(number_in(&Reply::Nil, "epoch"), None);
+    }
+
+    #[test]
+    fn a_run_is_that_of_the_server_that_was_named() {
+        let run = |ip: &str, port: &str, run: &str| {
+            let words = ["ip", ip, "port", port, "runid", run];
+            let about = Reply::List(words.map(|word| Reply::Text(word.to_owned())).to_vec());
+            run_of(&Announced::read("a", 7).expect("an address"), &about)
+        };
+        assert_eq!(run("a", "7", "f00").as_deref(), Some("f00"));
+        for other in [run("b", "7", "f00"), run("a", "8", "f00"), run("a", "7", "")] {
+            assert_eq!(other, None);
+        }
+        let at = Announced::read("a", 7).expect("an address");
+        assert_eq!(run_of(&at, &Reply::List(Vec::new())), None);
     }
 }

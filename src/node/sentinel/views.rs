@@ -9,11 +9,17 @@
 //! * If nothing is known yet, and there are no epochs, more voices win.
 //! * An epoch can start again from zero: somebody removed the master from the Sentinels, and added another by that name.
 //!   Then the lower epoch wins, once no Sentinel names the old one any more.
+//!
+//! In a failover, some of them name the old master for a few seconds. If those that answer differ for longer, one of them
+//! watches another deployment by the same name, or is cut off from the others. The rules above stay as they are, but users are
+//! told.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
+use crate::text::Printable;
 
 /// A server's address in the words of a Sentinel, before it is mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +38,16 @@ impl Announced {
     }
 }
 
+impl fmt::Display for Announced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = Printable(&self.host);
+        match self.host.contains(':') {
+            true => write!(f, "[{host}]:{}", self.port),
+            false => write!(f, "{host}:{}", self.port),
+        }
+    }
+}
+
 /// What all Sentinels of a master said last, and the conclusion.
 #[derive(Debug)]
 pub(super) struct Views {
@@ -42,6 +58,16 @@ pub(super) struct Views {
     changes: u64,
     /// It said itself that it is a replica.
     replica: Option<Announced>,
+    /// `None` if those that answer name one server.
+    dispute: Option<Dispute>,
+}
+
+/// Sentinels name different servers.
+#[derive(Debug)]
+struct Dispute {
+    since: Timestamp,
+    /// It has lasted, and that was reported.
+    is_reported: bool,
 }
 
 /// What one Sentinel said last.
@@ -50,6 +76,8 @@ struct View {
     at: Announced,
     /// `None` if the user may not ask for it.
     epoch: Option<u64>,
+    /// The server's run, if it is known: one server may have two addresses.
+    run: Option<Arc<str>>,
     /// The number of the change by which it came to say so; zero if it never said otherwise.
     change: u64,
     heard_at: Timestamp,
@@ -68,7 +96,7 @@ struct Chosen {
 impl Views {
     pub(super) fn of(sentinels: usize) -> Self {
         let views = (0..sentinels).map(|_| None).collect();
-        Self { views, chosen: None, changes: 0, replica: None }
+        Self { views, chosen: None, changes: 0, replica: None, dispute: None }
     }
 
     /// Returns the master that is believed in.
@@ -81,8 +109,15 @@ impl Views {
         self.views[index].is_some()
     }
 
-    /// The Sentinel `index` answered that the master is `at`, in `epoch` or a later one.
-    pub(super) fn told(&mut self, index: usize, at: Announced, epoch: Option<u64>, now: Timestamp) {
+    /// The Sentinel `index` answered that the master is `at`, in `epoch` or a later one. `run` is that server's, if known.
+    pub(super) fn told(
+        &mut self,
+        index: usize,
+        at: Announced,
+        epoch: Option<u64>,
+        run: Option<Arc<str>>,
+        now: Timestamp,
+    ) {
         let before = self.views[index].as_ref();
         let change = match before {
             Some(before) if before.at != at => {
@@ -95,7 +130,12 @@ impl Views {
         if let Some(chosen) = self.chosen.as_mut().filter(|chosen| chosen.at == at) {
             chosen.epoch = chosen.epoch.max(epoch);
         }
-        self.views[index] = Some(View { at, epoch, change, heard_at: now });
+        self.views[index] = Some(View { at, epoch, run, change, heard_at: now });
+        if !differ(self.fresh()) {
+            self.dispute = None;
+        } else if self.dispute.is_none() {
+            self.dispute = Some(Dispute { since: now, is_reported: false });
+        }
     }
 
     /// The Sentinel `index` reported by itself that the master is no longer `from` but `to`.
@@ -111,13 +151,39 @@ impl Views {
     ) {
         if let Some(chosen) = self.chosen.as_ref().filter(|chosen| chosen.at == *from) {
             let epoch = chosen.epoch.map(|epoch| epoch + 1);
-            self.told(index, to, epoch, now);
+            self.told(index, to, epoch, None, now);
         }
     }
 
     /// The server at `at` said itself that it is a replica.
     pub(super) fn is_replica(&mut self, at: &Announced) {
         self.replica = Some(at.clone());
+    }
+
+    /// Returns true if Sentinels that answer have named different servers for longer than a failover lasts.
+    pub(super) fn disagree(&self, now: Timestamp) -> bool {
+        let Some(dispute) = &self.dispute else { return false };
+        let lasting_at = dispute.since.plus(LASTING);
+        // One that has fallen silent since then might name another server by now.
+        differ(self.answering(now).map(|(_, view)| view).filter(|view| view.heard_at >= lasting_at))
+    }
+
+    /// Returns true if they [`disagree`](Self::disagree), and this was not reported yet.
+    pub(super) fn must_report(&mut self, now: Timestamp) -> bool {
+        let disagree = self.disagree(now);
+        let new = self.dispute.as_mut().filter(|dispute| disagree && !dispute.is_reported);
+        new.map(|dispute| dispute.is_reported = true).is_some()
+    }
+
+    /// Returns the Sentinels that answer, each with the server that it names.
+    pub(super) fn named(&self, now: Timestamp) -> impl Iterator<Item = (usize, &Announced)> {
+        self.answering(now).map(|(index, view)| (index, &view.at))
+    }
+
+    fn answering(&self, now: Timestamp) -> impl Iterator<Item = (usize, &View)> {
+        let known = self.views.iter().enumerate();
+        let known = known.filter_map(|(index, view)| Some((index, view.as_ref()?)));
+        known.filter(move |(_, view)| now.since(view.heard_at) < LASTS)
     }
 
     /// Draws the conclusion. Returns the master if it is another one than before.
@@ -163,8 +229,20 @@ impl Views {
     }
 }
 
+impl View {
+    fn is_of_another_server(&self, other: &Self) -> bool {
+        self.at != other.at && (self.run.is_none() || self.run != other.run)
+    }
+}
+
+fn differ<'a>(mut views: impl Iterator<Item = &'a View>) -> bool {
+    views.next().is_some_and(|first| views.any(|view| view.is_of_another_server(first)))
+}
+
 /// A view counts for this long if others are newer.
 const LASTS: Duration = Duration::from_secs(10);
+/// In a failover, Sentinels hear from each other every two seconds who the new master is.
+const LASTING: Duration = Duration::from_secs(10);
 const LONGEST_HOST: usize = 255;
 
 #[cfg(test)]
@@ -181,7 +259,7 @@ mod tests {
 
     /// Tells what one Sentinel says, and returns the name of the master that is believed in after that.
     fn hear(views: &mut Views, index: usize, name: &str, epoch: Option<u64>, now: u64) -> String {
-        views.told(index, server(name), epoch, at(now));
+        views.told(index, server(name), epoch, None, at(now));
         views.choose();
         views.chosen().expect("one was named").host.to_string()
     }
@@ -264,7 +342,7 @@ mod tests {
         let first = |names: &[&str], epoch: Option<u64>| {
             let mut views = Views::of(names.len());
             for (index, name) in names.iter().enumerate() {
-                views.told(index, server(name), epoch, at(0));
+                views.told(index, server(name), epoch, None, at(0));
             }
             views.choose();
             views
@@ -359,5 +437,70 @@ mod tests {
         hear(&mut views, 1, "old", Some(4), 0);
         assert_eq!(hear(&mut views, 1, "old", Some(4), 60), "new");
         assert!(views.is_known(0) && !Views::of(1).is_known(0));
+    }
+
+    /// Each second in `seconds`, each Sentinel names the server of its letter, and a dot is silent. Returns when it was
+    /// reported that they disagree, and if they do at the end.
+    fn disputes(views: &mut Views, seconds: std::ops::Range<u64>, names: &str) -> (Vec<u64>, bool) {
+        let mut reported = Vec::new();
+        let end = seconds.end - 1;
+        for now in seconds {
+            for (index, name) in names.chars().enumerate().filter(|(_, name)| *name != '.') {
+                hear(views, index, &name.to_string(), Some(index as u64), now);
+                reported.extend(views.must_report(at(now)).then_some(now));
+            }
+        }
+        (reported, views.disagree(at(end)))
+    }
+
+    #[test]
+    fn that_they_disagree_is_reported_once_when_it_has_lasted_and_again_the_next_time() {
+        for names in ["aab", "baa", "aba", "a.b", "abc"] {
+            let mut views = Views::of(3);
+            assert_eq!(disputes(&mut views, 0..60, "aaa"), (vec![], false));
+            assert_eq!(disputes(&mut views, 60..70, names), (vec![], false), "as in a failover");
+            assert_eq!(disputes(&mut views, 70..300, names), (vec![70], true), "{names}");
+            assert_eq!(disputes(&mut views, 300..301, "aaa"), (vec![], false), "over");
+            assert_eq!(disputes(&mut views, 301..400, names), (vec![311], true), "{names}");
+        }
+    }
+
+    #[test]
+    fn who_is_silent_does_not_disagree() {
+        let mut views = Views::of(3);
+        assert_eq!(disputes(&mut views, 0..9, "aab"), (vec![], false));
+        assert_eq!(disputes(&mut views, 9..60, "aa."), (vec![], false), "it died with its master");
+        assert_eq!(disputes(&mut views, 60..100, "aab"), (vec![70], true));
+        assert_eq!(disputes(&mut views, 100..120, "..b"), (vec![], false));
+        assert_eq!(disputes(&mut views, 120..140, "aab"), (vec![130], true));
+        assert!(!views.disagree(at(200)), "nobody answers");
+        assert_eq!((views.named(at(140)).count(), views.named(at(200)).count()), (3, 0));
+        assert_eq!(disputes(&mut Views::of(3), 0..100, "a.."), (vec![], false));
+    }
+
+    #[test]
+    fn two_addresses_of_one_run_are_one_server() {
+        for (runs, disagree) in [
+            ([Some("1"), Some("1")], false),
+            ([Some("1"), Some("2")], true),
+            ([Some("1"), None], true),
+            ([None, None], true),
+        ] {
+            let mut views = Views::of(2);
+            for now in 0..=20 {
+                for (index, run) in runs.into_iter().enumerate() {
+                    let name = server(["name", "address"][index]);
+                    views.told(index, name, Some(1), run.map(Arc::from), at(now));
+                }
+            }
+            assert_eq!(views.disagree(at(20)), disagree, "{runs:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_shown_with_its_port() {
+        for (host, shown) in [("a", "a:7"), ("10.0.0.1", "10.0.0.1:7"), ("::1", "[::1]:7")] {
+            assert_eq!(Announced::read(host, 7).expect("an address").to_string(), shown);
+        }
     }
 }

@@ -166,8 +166,7 @@ impl History {
             let open = guards().any(|guard| guard.is_out());
             let last = guards().filter_map(|guard| guard.releasing.as_ref()).map(|(at, ..)| *at);
             hold.released_at = if open { None } else { last.max() };
-            let ends = [Some(hold.until), hold.released_at, hold.lost_at];
-            hold.ends_at = ends.into_iter().flatten().min().unwrap_or(hold.until);
+            hold.ends_at = hold.believed_until();
         }
         holds.sort_by_key(|hold| hold.granted_at);
         holds
@@ -190,6 +189,13 @@ impl Grant {
     /// Whether nobody has given back what it has. Spent permits come back by themselves.
     fn is_out(&self) -> bool {
         self.releasing.is_none_or(|(_, how, _)| how == How::Spend)
+    }
+
+    /// Whether it was told that its lease, which nobody renews, has ended.
+    pub fn is_over(&self) -> bool {
+        self.lost
+            .as_ref()
+            .is_some_and(|(at, reason, _)| reason.contains("Ended") && *at >= self.until)
     }
 }
 
@@ -232,6 +238,12 @@ impl Hold {
             self.lost_at = Some(self.lost_at.map_or(at, |first| first.min(at)));
         }
         self.calls.push(index);
+    }
+
+    /// Until when its owner believed in it, forced to end or not.
+    pub fn believed_until(&self) -> u64 {
+        let ends = [Some(self.until), self.released_at, self.lost_at];
+        ends.into_iter().flatten().min().unwrap_or(self.until)
     }
 
     /// Whether it may have been forced to end before its owner got it.

@@ -16,7 +16,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::{event::What, journal::Journal};
+use crate::{event::What, journal::Journal, locks::is_said_by_leader};
 
 /// Writes down what a server runs. Connects again for as long as the run lasts: what is missed meanwhile is
 /// not checked, and that something may have been missed is written down, too.
@@ -69,7 +69,12 @@ impl Reader {
         let (script, id) = self.running.clone()?;
         let verb = WRITES.iter().find(|verb| words[0].eq_ignore_ascii_case(verb))?;
         let (script, verb, key) = (script.to_owned(), (*verb).to_owned(), words.get(1)?.clone());
-        let field = words.get(2).filter(|_| verb.starts_with('H')).cloned();
+        let field = match &*verb {
+            // Counters are set, too, and tell nothing of leases.
+            "SET" if !is_said_by_leader(&key) => return None,
+            "SET" => words.get(2)?.split(' ').next().map(str::to_owned),
+            _ => words.get(2).filter(|_| verb.starts_with('H')).cloned(),
+        };
         Some(What::Changed { node, script, id, verb, key, field })
     }
 }
@@ -127,13 +132,14 @@ static SCRIPTS: LazyLock<Vec<(&str, &str, String)>> = LazyLock::new(|| {
         ("permit_release", script!("queue", "permits", "permit_release")),
         ("permit_renew", script!("permit_renew")),
         ("permit_reclaim", script!("queue", "permits", "permit_reclaim")),
+        ("leader_proclaim", script!("leader_proclaim")),
     ];
     let known = |(name, body)| (name, body, redis::Script::new(body).get_hash().to_owned());
     each.into_iter().map(known).collect()
 });
-/// What can change the hash of a lock, or its end.
-const WRITES: [&str; 9] =
-    ["DEL", "UNLINK", "RENAME", "HSET", "HDEL", "HINCRBY", "EXPIRE", "PEXPIRE", "PERSIST"];
+/// What can change the hash of a lock, or its end, or what a leader said.
+const WRITES: [&str; 10] =
+    ["DEL", "UNLINK", "RENAME", "HSET", "HDEL", "HINCRBY", "EXPIRE", "PEXPIRE", "PERSIST", "SET"];
 /// What changes locks without a script.
 const CHANGES_OF_OTHERS: [&str; 9] = [
     "DEL",

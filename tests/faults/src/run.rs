@@ -243,6 +243,7 @@ async fn end(
     layout: Layout,
     ttl: Duration,
 ) -> (History, Report, Vec<String>) {
+    let quarantine = scene.quarantine;
     let failed = scene.end_contenders().await;
     scene.note_what_is_left().await;
     drop(scene);
@@ -253,6 +254,7 @@ async fn end(
         slack: SLACK,
         ttl,
         response_timeout: ttl / 3,
+        quarantine,
     };
     let report = check(&history, &setting);
     (history, report, failed)

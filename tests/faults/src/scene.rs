@@ -72,8 +72,12 @@ impl Scene {
             tokio::spawn(monitor::watch(node.index, node.server.port(), journal, over));
         }
         if !scene.quarantine.is_zero() {
-            // Until then nobody trusts servers that have just started.
+            // Until then nobody trusts servers that have just started. It counts from the first client that meets them, which
+            // writes that down for the others.
+            let first = scene.orders(0, "first".to_owned(), 0).builder().connect().await;
+            let first = first.expect("the servers are up");
             tokio::time::sleep(scene.quarantine + Duration::from_secs(1)).await;
+            first.shutdown().await;
         }
         for slot in 0..CONTENDERS {
             scene.start_contender(slot);
@@ -101,22 +105,26 @@ impl Scene {
         self.slots[number].lock().name.clone()
     }
 
-    fn start_contender(&self, number: usize) {
-        let mut slot = self.slots[number].lock();
-        slot.generation += 1;
-        slot.name = format!("c{number}-{}", slot.generation);
-        let orders = Orders {
-            name: slot.name.clone(),
+    fn orders(&self, number: usize, name: String, generation: u64) -> Orders {
+        Orders {
+            name,
             dir: self.dir.clone(),
             place: self.deployment.place(number),
             // One of them waits for a replica before it believes in a grant.
             synced: u32::from(self.deployment.layout.is_replicated() && number == 1),
             face: if number % 3 == 2 { Face::Threads } else { Face::Tasks },
-            seed: self.seed ^ (number as u64) << 32 ^ slot.generation << 48,
+            seed: self.seed ^ (number as u64) << 32 ^ generation << 48,
             ttl: self.ttl,
             quarantine: self.quarantine,
             crowd: CROWD,
-        };
+        }
+    }
+
+    fn start_contender(&self, number: usize) {
+        let mut slot = self.slots[number].lock();
+        slot.generation += 1;
+        slot.name = format!("c{number}-{}", slot.generation);
+        let orders = self.orders(number, slot.name.clone(), slot.generation);
         let orders = serde_json::to_string(&orders).expect("plain data");
         let log = self.dir.join(format!("{}.stderr", slot.name));
         let process = ending_with_us(&self.program)

@@ -4,6 +4,8 @@
 
 #[path = "../../it/support/cluster.rs"]
 mod cluster;
+#[path = "../../it/support/ends.rs"]
+mod ends;
 #[path = "../../it/support/failover.rs"]
 mod failover;
 #[path = "../../it/support/patience.rs"]

@@ -74,7 +74,7 @@ async fn a_counter_of_another_type_gives_an_error_and_no_lock() {
 #[tokio::test]
 async fn a_counter_that_is_no_number_is_replaced() {
     let (server, [client]) = setup().await;
-    server.command(&["SET", "leasehold_token:{n}", "no number"]).await;
+    server.command(&["SET", "leasehold_token:{n}", "no number", "PX", "600000"]).await;
     let guard = client.mutex("n").lock_with_timeout(Duration::from_secs(5)).await.expect("free");
     assert!(guard.token() > 0);
     guard.unlock().await.expect("held");

@@ -1,14 +1,19 @@
 //! How long the client's thread lives, and what a process or a thread that ends leaves behind.
 
-use std::{cell::RefCell, thread, time::Duration};
+use std::{
+    any::Any,
+    cell::RefCell,
+    thread,
+    time::{Duration, Instant},
+};
 
 use leasehold::{
     Error,
     blocking::{Client, Guard, Mutex},
 };
 
-use super::{LIMIT, MS, connect, connect_with_ttl, eventually, exists, server, widened};
-use crate::support::{Worker, shared_clock_us};
+use super::{LIMIT, MS, connect, connect_with_ttl, eventually, exists, server, wait_for, widened};
+use crate::support::{Proxy, Worker, shared_clock_us};
 
 /// Counted in a process of its own, where no other test has a client.
 #[cfg(target_os = "linux")]
@@ -143,4 +148,37 @@ fn a_client_outlives_the_runtime_that_it_was_made_under() {
     runtime.shutdown_background();
     assert_eq!(guard.wait_lost(MS).expect("it may wait"), None);
     guard.unlock().expect("held");
+}
+
+/// A drop waits for its answer, unless the last one got none. Whoever got a lock since has had an answer, whatever kind it is of.
+#[test]
+fn a_drop_waits_again_once_something_was_acquired_again() {
+    const ROUND_TRIP: Duration = Duration::from_millis(120);
+    let server = server();
+    let proxy = wait_for(Proxy::start(server.port()));
+    let client = Client::connect(&proxy.url()).expect("connected");
+    type Acquire = fn(&Client) -> Box<dyn Any>;
+    let kinds: [(&str, Acquire); 6] = [
+        ("mutex", |client| Box::new(client.mutex("n").lock().expect("free"))),
+        ("multi lock", |client| Box::new(client.multi_lock(["a", "b"]).lock().expect("free"))),
+        ("semaphore", |client| {
+            Box::new(client.semaphore("s").with_permits(1).acquire().expect("there is one"))
+        }),
+        ("election", |client| Box::new(client.election("e").campaign().expect("nobody leads"))),
+        ("reader", |client| Box::new(client.rw_lock("rw").read().expect("free"))),
+        ("writer", |client| Box::new(client.rw_lock("rw").write().expect("free"))),
+    ];
+    for (kind, acquire) in kinds {
+        let unanswered = client.mutex("unanswered").lock().expect("free");
+        proxy.hold_replies();
+        drop(unanswered);
+        proxy.release_replies();
+        let guard = acquire(&client);
+        proxy.delay_replies(ROUND_TRIP);
+        let began_at = Instant::now();
+        drop(guard);
+        let took = began_at.elapsed();
+        proxy.delay_replies(Duration::ZERO);
+        assert!(took >= ROUND_TRIP, "{kind}: {took:?}");
+    }
 }

@@ -8,29 +8,26 @@ use std::{
 
 use leasehold::{Error, LossReason, blocking::Client};
 
-use super::{LIMIT, MS, connect, connect_with_ttl, server, widened};
+use super::{LIMIT, MS, connect, connect_with_ttl, server, wait_for, widened};
 
 /// While the thread sleeps, and while it keeps a processor busy.
 #[test]
 fn a_lock_is_renewed_for_three_ttls_while_its_thread_is_away() {
-    const TTL: Duration = Duration::from_millis(400);
     let server = server();
-    let client = connect_with_ttl(&server, TTL);
-    let other = connect_with_ttl(&server, TTL);
-    let work: [fn(); 2] = [
-        || thread::sleep(3 * TTL),
-        || {
-            let until = Instant::now() + 3 * TTL;
-            while Instant::now() < until {
-                black_box(0);
-            }
-        },
-    ];
+    let ttl = wait_for(server.slowness()) * 400 * MS;
+    let client = connect_with_ttl(&server, ttl);
+    let other = connect_with_ttl(&server, ttl);
+    let work: [&dyn Fn(); 2] = [&|| thread::sleep(3 * ttl), &|| {
+        let until = Instant::now() + 3 * ttl;
+        while Instant::now() < until {
+            black_box(0);
+        }
+    }];
     for work in work {
         let guard = client.mutex("n").lock().expect("free");
         work();
         assert!(guard.is_held());
-        assert!(guard.remaining() > Duration::ZERO && guard.remaining() < TTL);
+        assert!(guard.remaining() > Duration::ZERO && guard.remaining() < ttl);
         assert!(other.mutex("n").try_lock().expect("an answer").is_none());
         guard.unlock().expect("held all the time");
     }

@@ -11,6 +11,7 @@ fn a_writer_becomes_a_reader() {
     let (lock, theirs) = (client.rw_lock("n"), other.rw_lock("n"));
     let writing = lock.write().expect("free");
     let token = writing.token();
+    assert!(writing.version().is_none() && !writing.unchanged_since(None));
     assert!(theirs.try_read().expect("an answer").is_none());
     let reading = writing.downgrade().expect("held");
     assert!(reading.is_held() && reading.token() >= token);
@@ -18,7 +19,7 @@ fn a_writer_becomes_a_reader() {
     assert!(theirs.owned_by(&Owner::new()).try_write().expect("an answer").is_none());
     drop(reading);
     assert!(beside.is_held() && exists(&server, "n"));
-    let seen = beside.token();
+    let seen = beside.version();
     drop(beside);
     assert!(!exists(&server, "n"));
     let writing = theirs.write().expect("free");

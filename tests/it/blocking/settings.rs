@@ -6,14 +6,15 @@ use leasehold::{Owner, blocking::Client};
 
 use super::{server, wait_for};
 use crate::settings::{
-    CLIENT_TTL, Step, Taken, asked_of_threads, chains, end_as_they_should, settings,
+    CLIENT_TTL, Step, Taken, asked_of_threads, chains, end_as_they_should, look, settings,
     settings_are_on_the_server, stays_taken,
 };
 
 #[test]
 fn whatever_the_order_of_its_calls_a_handle_of_threads_has_all_its_terms() {
     let server = server();
-    let builder = Client::builder().nodes([server.url()]).ttl(CLIENT_TTL);
+    let times = wait_for(server.slowness());
+    let builder = Client::builder().nodes([server.url()]).ttl(times * CLIENT_TTL);
     let client = builder.connect_blocking().expect("connected");
     // Who this thread is.
     let thread = client.mutex("before").lock().expect("free").owner().clone();
@@ -22,11 +23,12 @@ fn whatever_the_order_of_its_calls_a_handle_of_threads_has_all_its_terms() {
         let (name, me) = (format!("n{number}"), Owner::new());
         let lock = client.mutex(name.as_str());
         let mut steps = chain.split(|step| *step == Step::Owner);
-        let lock = asked_of_threads(lock, steps.next().expect("one part at least"));
+        let lock = asked_of_threads(lock, steps.next().expect("one part at least"), times);
         let began_at = Instant::now();
         let (owner, is_held): (Owner, Box<dyn Fn() -> bool>) = match steps.next() {
             Some(after) => {
-                let guard = asked_of_threads(lock.owned_by(&me), after).lock().expect("free");
+                let guard =
+                    asked_of_threads(lock.owned_by(&me), after, times).lock().expect("free");
                 (guard.owner().clone(), Box::new(move || guard.is_held()))
             }
             None => {
@@ -36,11 +38,14 @@ fn whatever_the_order_of_its_calls_a_handle_of_threads_has_all_its_terms() {
         };
         let expected = if chain.contains(&Step::Owner) { &me } else { &thread };
         assert_eq!(&owner, expected, "{chain:?}");
-        let one = Taken { chain, began_at, held_at: Instant::now(), is_held };
+        let held_at = Instant::now();
+        let one =
+            Taken { chain, times, began_at, held_at, is_held, seen_at: held_at, ended_at: None };
         one.is_on_the_server(&wait_for(server.command(&["PTTL", &name])));
         taken.push(one);
+        look(&mut taken);
     }
-    end_as_they_should(&taken, &server);
+    end_as_they_should(&mut taken);
 }
 
 #[test]
@@ -52,10 +57,10 @@ fn whatever_the_order_of_its_calls_a_handle_of_threads_has_its_shortest_hold() {
         let name = format!("n{number}");
         let mut steps = chain.split(|step| *step == Step::Owner);
         let before = steps.next().expect("one part at least");
-        let lock = asked_of_threads(client.mutex(name.as_str()), before);
+        let lock = asked_of_threads(client.mutex(name.as_str()), before, 1);
         match steps.next() {
             Some(after) => {
-                let lock = asked_of_threads(lock.owned_by(&Owner::new()), after);
+                let lock = asked_of_threads(lock.owned_by(&Owner::new()), after, 1);
                 lock.lock().expect("free").unlock().expect("held");
             }
             None => lock.lock().expect("free").unlock().expect("held"),

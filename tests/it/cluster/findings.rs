@@ -1,9 +1,12 @@
 //! What `check` finds on a cluster.
 
+use std::time::Duration;
+
 use leasehold::{Client, FindingKind};
 
 use super::{builder, connect};
-use crate::support::Cluster;
+use crate::checks::LIMIT;
+use crate::support::{Cluster, eventually};
 
 /// How often a check finds it.
 async fn count(client: &Client, kind: &FindingKind) -> usize {
@@ -31,4 +34,44 @@ async fn a_cluster_that_stops_as_a_whole_is_found() {
         assert_eq!(count(&limited, &FindingKind::Unknown(what)).await, 3, "{what}");
         assert_eq!(count(&client, &FindingKind::Unknown(what)).await, 0, "{what}");
     }
+}
+
+#[tokio::test]
+async fn a_grace_shorter_than_an_old_master_lives_on_is_found() {
+    let cluster = Cluster::start().await;
+    let client = builder(&cluster).restart_quarantine(Duration::from_secs(33)).connect().await;
+    let client = client.expect("connected");
+    let found = async || {
+        let findings = client.check().await.expect("an answer");
+        let needed = |kind: &FindingKind| match kind {
+            FindingKind::GraceTooShort { node_timeout_ms: 15_000, needed_ms, .. } => {
+                Some(*needed_ms)
+            }
+            _ => None,
+        };
+        findings.iter().filter_map(|finding| needed(&finding.kind)).collect::<Vec<_>>()
+    };
+    assert!(found().await.is_empty(), "the timeout of the tests is short");
+    cluster.master(0).command(&["CONFIG", "SET", "cluster-node-timeout", "15000"]).await;
+    assert_eq!(found().await, [38_500]);
+    cluster.master(0).command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    assert!(found().await.is_empty(), "it stops without its replica");
+}
+
+#[tokio::test]
+async fn one_master_that_is_down_does_not_hide_what_the_others_say() {
+    let cluster = Cluster::start().await;
+    let client = connect(&cluster).await;
+    cluster.replica(2).kill();
+    cluster.master(2).kill();
+    let dead = cluster.master(2).url();
+    eventually(LIMIT, "two are asked and one is not", async || {
+        let findings = client.check().await.expect("two of them answer");
+        let silent = |kind: &FindingKind| matches!(kind, FindingKind::NoAnswer(_));
+        let silent = findings.iter().filter(|finding| silent(&finding.kind));
+        let silent: Vec<&str> = silent.map(|finding| &*finding.node).collect();
+        let coverage = findings.iter().filter(|it| it.kind == FindingKind::FullCoverage).count();
+        silent == [&*dead] && coverage == 2
+    })
+    .await;
 }

@@ -1,14 +1,14 @@
-//! A shard whose new master has lost the last writes.
+//! A shard whose new master has lost the last writes, and slots that come to a master that was never asked about them.
 
 use std::time::{Duration, SystemTime};
 
 use leasehold::{Client, Error, NodeStatus};
 
 use crate::checks::{AT_ONCE, LIMIT, soon};
-use crate::support::{Cluster, eventually};
+use crate::support::{Cluster, Server, eventually, slot_of};
 
-const TTL: Duration = Duration::from_secs(3);
-const GRACE: Duration = Duration::from_secs(4);
+const TTL: Duration = Duration::from_secs(6);
+const GRACE: Duration = Duration::from_secs(7);
 
 async fn connect(cluster: &Cluster) -> Client {
     let builder = Client::builder().cluster(cluster.urls()).ttl(TTL).restart_quarantine(GRACE);
@@ -81,4 +81,141 @@ async fn a_holder_keeps_its_lock_and_later_clients_do_not_wait() {
     let guard = soon("an answer", late.mutex(&names[0]).try_lock()).await.expect("it counts");
     guard.expect("free").unlock().await.expect("held");
     assert!(node(&late.nodes(), &new).expect("it was used").quarantined_until.is_none());
+}
+
+/// Its grants in the lock's slot do not count yet.
+async fn does_not_count(client: &Client, name: &str) {
+    let mut said = String::new();
+    eventually(LIMIT, "the client has met the server", async || {
+        let error = client.mutex(name).try_lock().await.expect_err("nobody can say whose it is");
+        assert!(matches!(&error, Error::Unavailable { .. }), "{error:?}");
+        said = error.to_string();
+        said.contains("do not count")
+    })
+    .await;
+}
+
+/// As a tool repairs a slot whose servers are dead: the master gets it without its keys.
+async fn take_over(slot: u16, master: &Server) {
+    let slot = slot.to_string();
+    for words in [&["DELSLOTS", &*slot][..], &["ADDSLOTS", &slot], &["BUMPEPOCH"]] {
+        master.command(&[&["CLUSTER"], words].concat()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_slot_that_is_taken_from_dead_servers_has_a_grace_of_its_own() {
+    let cluster = Cluster::start().await;
+    for server in cluster.servers() {
+        server.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]).await;
+    }
+    let (holder, other) = (connect(&cluster).await, connect(&cluster).await);
+    let names = [0, 1].map(|shard| cluster.name_on(shard, "n"));
+    let beside = format!("{{{}}}", names[0]);
+    for client in [&holder, &other] {
+        // It has known the next owner for long.
+        soon("a lock", client.mutex(&names[1]).lock())
+            .await
+            .expect("free")
+            .unlock()
+            .await
+            .expect("held");
+    }
+    let guard = soon("the lock", holder.mutex(&names[0]).lock()).await.expect("free");
+    cluster.replica(0).kill();
+    cluster.master(0).kill();
+    take_over(slot_of(&names[0]), cluster.master(1)).await;
+    let fresh = connect(&cluster).await;
+    for client in [&other, &fresh] {
+        does_not_count(client, &beside).await;
+        let elsewhere = soon("an answer", client.mutex(&names[1]).try_lock()).await;
+        elsewhere.expect("it counts").expect("free").unlock().await.expect("held");
+    }
+    eventually(LIMIT, "it is put back", async || {
+        assert!(guard.is_held(), "it is never lost");
+        holder.stats().reclaimed == 1
+    })
+    .await;
+    for client in [&other, &fresh] {
+        let next = soon("the grace ends", client.mutex(&beside).lock()).await.expect("free");
+        assert!(guard.is_held());
+        next.unlock().await.expect("held");
+        assert!(client.mutex(&names[0]).try_lock().await.expect("it counts").is_none());
+    }
+    guard.unlock().await.expect("held");
+}
+
+/// A release that is answered where the lease was taken says nothing of what put the lease back elsewhere, which may run still.
+#[tokio::test]
+async fn a_release_is_repeated_where_a_lease_was_first_if_it_was_put_back_elsewhere() {
+    let cluster = Cluster::start().await;
+    let [old, new] = [cluster.master(0), cluster.master(1)];
+    let holder = connect(&cluster).await;
+    let names = [0, 1].map(|shard| cluster.name_on(shard, "n"));
+    for name in &names {
+        soon("a lock", holder.mutex(name).lock())
+            .await
+            .expect("free")
+            .unlock()
+            .await
+            .expect("held");
+    }
+    eventually(LIMIT, "no release is owed", async || holder.stats().owed_releases == 0).await;
+    let guard = soon("the lock", holder.mutex(&names[0]).lock()).await.expect("free");
+    let slot = slot_of(&names[0]);
+    take_over(slot, new).await;
+    eventually(LIMIT, "it is put back", async || {
+        assert!(guard.is_held(), "it is never lost");
+        holder.stats().reclaimed == 1
+    })
+    .await;
+    cluster.settled(&[old, new, cluster.master(2)]).await;
+    cluster.move_slot(slot, new, old).await;
+    soon("unlocking", guard.unlock()).await.expect("held");
+    assert_eq!(holder.stats().owed_releases, 1, "it is repeated for as long as that may be");
+    eventually(LIMIT, "no release is owed", async || holder.stats().owed_releases == 0).await;
+}
+
+#[tokio::test]
+async fn a_slot_that_leaves_a_new_master_has_a_grace_where_it_goes_and_later_clients_do_not_wait() {
+    let cluster = Cluster::start().await;
+    let first = connect(&cluster).await;
+    let names = [0, 1].map(|shard| cluster.name_on(shard, "n"));
+    for name in &names {
+        soon("a lock", first.mutex(name).lock()).await.expect("free").unlock().await.expect("held");
+    }
+    lose_the_master(&cluster, 0).await;
+    let (old, new) = (cluster.replica(0), cluster.master(1));
+    cluster.settled(&[old, new, cluster.master(2)]).await;
+    // Its own slot, and the first ones of that shard.
+    let moved = slot_of(&names[0]);
+    for slot in [moved, 0, 1, 2] {
+        cluster.move_slot(slot, old, new).await;
+    }
+    let fresh = connect(&cluster).await;
+    for client in [&fresh, &first] {
+        does_not_count(client, &names[0]).await;
+    }
+    soon("the grace ends", fresh.mutex(&names[0]).lock())
+        .await
+        .expect("free")
+        .unlock()
+        .await
+        .expect("held");
+    // On the new master of the shard that slot came from, too.
+    let stays = (0..).map(|number| format!("s:{number}")).find(|name| {
+        let slot = slot_of(name);
+        usize::from(slot) < 16384 / 3 && slot != moved && slot > 2
+    });
+    let stays = stays.expect("there are many names");
+    soon("a lock", fresh.mutex(&stays).lock()).await.expect("free").unlock().await.expect("held");
+    // What noted the servers' slots may leave them.
+    for slot in [3, 4, 5] {
+        cluster.move_slot(slot, old, new).await;
+    }
+    let late = connect(&cluster).await;
+    for name in [&names[0], &names[1], &stays] {
+        let guard = soon("an answer", late.mutex(name).try_lock()).await.expect("it counts");
+        guard.expect("free").unlock().await.expect("held");
+    }
 }

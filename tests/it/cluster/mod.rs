@@ -1,9 +1,11 @@
 //! A Redis Cluster: locks over all slots, failovers, and slots that move.
 
+mod down;
 mod failovers;
 mod findings;
 mod grace;
 mod locks;
+mod maintenance;
 mod moves;
 mod nodes;
 mod redirects;

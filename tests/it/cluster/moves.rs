@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Client, LossReason};
 
 use super::{builder, is_idle};
-use crate::checks::soon;
+use crate::checks::{LIMIT, soon};
 use crate::support::{Cluster, eventually, slot_of};
 
 const TTL: Duration = Duration::from_millis(1500);
@@ -24,6 +24,7 @@ async fn locks_are_held_freed_and_taken_while_their_slots_move() {
     free(&cluster, &one).await;
     looked_at_and_forced(&cluster, &one, &two).await;
     waited_for(&cluster, &one, &two).await;
+    forced_before_it_moves(&cluster, &one, &two).await;
     back_and_forth(&cluster, &one, &two).await;
     for client in [&one, &two] {
         is_idle(client).await;
@@ -145,6 +146,32 @@ async fn waited_for(cluster: &Cluster, one: &Client, two: &Client) {
         let took = freed_at.elapsed();
         assert!(took < cluster.master(0).widened(WOKEN), "{took:?}, open: {freed_while_open}");
         soon("unlocking", guard.unlock()).await.expect("held");
+    }
+}
+
+/// The master that has all of a lock refuses to make it anew for the next one, and says that it was freed.
+async fn forced_before_it_moves(cluster: &Cluster, one: &Client, two: &Client) {
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    for only_one in [false, true] {
+        let name = cluster.name_on(0, &format!("forced:{only_one}"));
+        let slot = slot_of(&name);
+        let lock = one.mutex(&name);
+        let guard = soon("the lock", lock.lock()).await.expect("free");
+        let waiting = tokio::spawn(two.mutex(&name).lock());
+        eventually(LIMIT, "it waits", async || {
+            lock.status().await.is_ok_and(|status| status.waiting.len() == 1)
+        })
+        .await;
+        cluster.open(slot, source, target).await;
+        let freed = match only_one {
+            true => soon("freeing", lock.force_unlock_if(&guard.holder())).await,
+            false => soon("freeing", lock.force_unlock()).await,
+        };
+        assert!(freed.expect("an answer"), "only one: {only_one}");
+        cluster.migrate_all(slot, source, target).await;
+        cluster.close(slot, source, target).await;
+        let next = soon("its turn", waiting).await.expect("no panic").expect("free");
+        soon("unlocking", next.unlock()).await.expect("held");
     }
 }
 

@@ -1,5 +1,7 @@
 //! Nodes that are added and removed, and addresses that clients cannot reach.
 
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use leasehold::Client;
@@ -75,6 +77,40 @@ async fn behind_other_addresses(cluster: &Cluster) {
         let inside = format!("redis://127.0.0.1:{inside}");
         assert!(!addresses.contains(&inside), "{inside} is in {addresses:?}");
     }
+}
+
+/// The user's function may use the client, and may panic: the client goes on, and asks it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_that_translates_addresses_may_use_the_client_and_may_panic() {
+    let cluster = Cluster::start().await;
+    let used: Arc<OnceLock<Client>> = Arc::default();
+    let (asked, panics) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(2)));
+    let map = {
+        let (used, asked, panics) = (used.clone(), asked.clone(), panics.clone());
+        move |host: &str, port: u16| {
+            if let Some(client) = used.get() {
+                asked.fetch_add(client.nodes().len(), SeqCst);
+                let left = panics.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+                assert!(left.is_err(), "as a user's code may do");
+            }
+            (host.to_owned(), port)
+        }
+    };
+    let client = builder(&cluster).address_map(map).connect().await.expect("it is accepted");
+    let tasks = client.stats().tasks;
+    used.set(client.clone()).expect("set once");
+    for shard in 0..2 {
+        // The new master was in no map before.
+        cluster.fail_over(shard).await;
+        let lock = client.mutex(cluster.name_on(shard, "n"));
+        let taken = async || match lock.lock_with_timeout(LIMIT).await {
+            Ok(guard) => guard.unlock().await.is_ok(),
+            Err(_) => false,
+        };
+        eventually(LIMIT, "the lock is to be had on the new master", taken).await;
+    }
+    assert_eq!(panics.load(SeqCst), 0, "it did panic");
+    assert!(asked.load(SeqCst) > 0 && client.stats().tasks >= tasks, "a task has ended");
 }
 
 #[tokio::test]

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream::StreamExt;
 use leasehold::{Client, FindingKind, PubSub};
-use redis::{AsyncConnectionConfig, PushKind, Value};
-use tokio::sync::mpsc;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::{builder, is_idle};
 use crate::checks::soon;
@@ -70,14 +71,7 @@ async fn each_side_hears_the_others_releases_on_the_sharded_channel_of_the_slots
 
     // Java's waits for ours.
     let guard = soon("the lock", client.mutex(&name).lock()).await.expect("free");
-    let (pushes, mut heard) = mpsc::unbounded_channel();
-    let config = AsyncConnectionConfig::new().set_push_sender(pushes);
-    let url = format!("{}/?protocol=resp3", target.url());
-    let java = redis::Client::open(url).expect("a valid URL");
-    let mut java =
-        java.get_multiplexed_async_connection_with_config(&config).await.expect("a server");
-    let mut subscribe = redis::cmd("SSUBSCRIBE");
-    java.send_packed_command(subscribe.arg(&channel)).await.expect("subscribed");
+    let (_java, mut heard) = heard_on(target, &channel).await;
     soon("unlocking", guard.unlock()).await.expect("held");
     let message = async {
         loop {
@@ -90,6 +84,119 @@ async fn each_side_hears_the_others_releases_on_the_sharded_channel_of_the_slots
     let message = soon("the message", message).await;
     assert_eq!(message.last(), Some(&Value::BulkString(b"0".to_vec())));
     is_idle(&client).await;
+}
+
+/// What is said on a sharded channel, from now on.
+async fn heard_on(
+    server: &Server,
+    channel: &str,
+) -> (MultiplexedConnection, UnboundedReceiver<PushInfo>) {
+    let (pushes, heard) = mpsc::unbounded_channel();
+    let config = AsyncConnectionConfig::new().set_push_sender(pushes);
+    let listener = redis::Client::open(format!("{}/?protocol=resp3", server.url()));
+    let listener = listener.expect("a valid URL");
+    let connecting = listener.get_multiplexed_async_connection_with_config(&config);
+    let mut connection = connecting.await.expect("a server");
+    let mut subscribe = redis::cmd("SSUBSCRIBE");
+    connection.send_packed_command(subscribe.arg(channel)).await.expect("subscribed");
+    (connection, heard)
+}
+
+/// Each kind has calls of its own. Of each call that frees something, those on the sharded channel must hear.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_kind_tells_on_the_sharded_channel() {
+    let cluster = Cluster::start().await;
+    let client = builder(&cluster).connect().await.expect("the cluster accepts the client");
+    let (owner, name) = (cluster.master(1), cluster.name_on(1, "java"));
+    let (lock, rw) = (client.mutex(&name), client.rw_lock(format!("{{{name}}}:rw")));
+    let (permits, election) = (
+        client.semaphore(format!("{{{name}}}:s")).with_permits(2),
+        client.election(format!("{{{name}}}:e")),
+    );
+    let of_lock = format!("redisson_lock__channel:{{{name}}}");
+    let of_rw = format!("redisson_rwlock:{{{name}}}:rw");
+    let of_permits = format!("redisson_sc:{{{name}}}:s");
+    let of_leader = format!("leasehold_leader__channel:{{{name}}}:e");
+    for call in [
+        "unlock",
+        "force_unlock",
+        "read",
+        "write",
+        "downgrade",
+        "rw force",
+        "release",
+        "resize",
+        "ended",
+        "proclaim",
+        "resign",
+        "leader forced",
+    ] {
+        let channel = match call {
+            "unlock" | "force_unlock" => &of_lock,
+            "read" | "write" | "downgrade" | "rw force" => &of_rw,
+            "release" | "resize" | "ended" => &of_permits,
+            _ => &of_leader,
+        };
+        let (_connection, mut heard) = heard_on(owner, channel).await;
+        let is_heard = async || counted(owner, "SHARDNUMSUB", channel).await == Value::Int(1);
+        eventually(LIMIT, "it listens", is_heard).await;
+        match call {
+            "unlock" => lock.lock().await.expect("free").unlock().await.expect("held"),
+            "force_unlock" => {
+                let _guard = lock.lock().await.expect("free");
+                assert!(lock.force_unlock().await.expect("an answer"));
+            }
+            "read" => rw.read().await.expect("free").unlock().await.expect("held"),
+            "write" => rw.write().await.expect("free").unlock().await.expect("held"),
+            "downgrade" => {
+                let reader = rw.write().await.expect("free").downgrade().await.expect("held");
+                reader.unlock().await.expect("held");
+            }
+            "rw force" => {
+                let _guard = rw.write().await.expect("free");
+                assert!(rw.force_unlock().await.expect("an answer"));
+            }
+            "release" => permits.acquire().await.expect("one").release().await.expect("held"),
+            "resize" => permits.add_permits(1).await.expect("an answer"),
+            "ended" => {
+                let short = permits.with_lease(Duration::from_millis(20));
+                short.acquire().await.expect("one").spend();
+                // Whoever asks next takes it back.
+                let back = async || {
+                    drop(permits.try_acquire().await.expect("an answer"));
+                    heard.len() > 1
+                };
+                eventually(LIMIT, "it is told", back).await;
+            }
+            "proclaim" => {
+                let leadership = election.campaign().await.expect("nobody leads");
+                heard_of(&mut heard, call).await;
+                leadership.proclaim("x").await.expect("it leads");
+                heard_of(&mut heard, call).await;
+                leadership.resign().await.expect("held");
+            }
+            "resign" => {
+                let leadership = election.campaign().await.expect("nobody leads");
+                heard_of(&mut heard, call).await;
+                leadership.resign().await.expect("held");
+            }
+            _ => {
+                let _leadership = election.campaign().await.expect("nobody leads");
+                heard_of(&mut heard, call).await;
+                let lock = client.mutex(election.name());
+                assert!(lock.force_unlock().await.expect("an answer"));
+            }
+        }
+        heard_of(&mut heard, call).await;
+    }
+    is_idle(&client).await;
+}
+
+/// Waits for the next message.
+async fn heard_of(heard: &mut UnboundedReceiver<PushInfo>, call: &str) {
+    let message =
+        async { while heard.recv().await.expect("a connection").kind != PushKind::SMessage {} };
+    soon(call, message).await;
 }
 
 /// What a check finds about channels: whether somebody listens on sharded ones, or on plain ones.

@@ -41,7 +41,7 @@ async fn keys_of_another_type_are_told() {
     client_is_idle(&client).await;
     server.command(&["DEL", "leasehold_leader:{scheduler}"]).await;
     assert_eq!(leader(&election).await, None);
-    server.command(&["SET", "leasehold_leader:{scheduler}", "odd"]).await;
+    server.command(&["SET", "leasehold_leader:{scheduler}", "odd", "PX", "600000"]).await;
     let error = election.leader().await.expect_err("nobody of ours says that");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     // The next leader replaces it.

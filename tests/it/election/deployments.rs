@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::Client;
+use leasehold::{Client, ElectionState};
 
 use super::{LIMIT, leader, leading};
 use crate::checks::{client_is_idle_with, soon};
@@ -51,10 +51,16 @@ async fn over_three_masters_a_majority_decides_who_leads() {
     pass_on(&clients, "scheduler").await;
     // What one server alone says is not believed.
     let leadership = leading(&clients[0].election("other")).await;
-    servers[2].command(&["SET", "leasehold_leader:{other}", "a:1 99999999999999 1 x"]).await;
+    servers[2]
+        .command(&["SET", "leasehold_leader:{other}", "a:1 99999999999999 1 x", "PX", "600000"])
+        .await;
     let known = leader(&clients[1].election("other")).await.expect("it leads");
     assert_eq!((known.term, known.holder), (leadership.term(), leadership.holder()));
     leadership.resign().await.expect("held");
+    // One server is away, and the others disagree.
+    servers[0].command(&["HSET", "split", "a:1", "1"]).await;
+    let state = soon("an answer", clients[1].election("split").state()).await;
+    assert_eq!(state.expect("an answer"), ElectionState::Undecided);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Error};
+use leasehold::{Client, Error, NodeState};
 
-use super::{LIMIT, MS, leading, nothing_left};
-use crate::checks::{client_is_idle, connect, setup, setup_with_proxy, soon};
+use super::{LIMIT, MS, is_said, leading};
+use crate::checks::{client_is_idle, connect, nothing_left, setup, setup_with_proxy, soon};
 use crate::support::{Server, eventually, subscribers};
 
 const CHANNEL: &str = "leasehold_leader__channel:{scheduler}";
@@ -55,6 +55,65 @@ async fn each_change_is_shown_by_a_message() {
     nothing_left(&server, &client).await;
 }
 
+/// Each way in which a leader ends but that its process is killed. It would be missed at the next poll, 2 s later at least.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_ending_is_shown_by_a_message_and_leaves_nothing_said() {
+    let (server, [observes, forces]) = setup().await;
+    let mut observer = observes.election("scheduler").observe();
+    assert_eq!(observer.changed().await.expect("an answer"), None);
+    let endings = ["resigned", "dropped", "shut down", "forced", "forced if held", "runtime"];
+    for ending in endings {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).enable_all().build().expect("a runtime");
+        let url = server.url();
+        let leads = runtime.spawn(async move {
+            let client = Client::connect(&url).await.expect("connected");
+            let leadership = leading(&client.election("scheduler").with_value("here")).await;
+            (client, leadership)
+        });
+        let (client, leadership) = leads.await.expect("no panic");
+        let seen = soon("it is shown", observer.changed()).await.expect("an answer");
+        assert_eq!(seen.map(|seen| seen.term), Some(leadership.term()), "{ending}");
+        let observed = tokio::spawn(async move {
+            let change = observer.changed().await;
+            (change, Instant::now(), observer)
+        });
+        is_heard(&server, 1).await;
+        let lock = forces.mutex("scheduler");
+        let mut leadership = Some(leadership);
+        let ended_at = Instant::now();
+        match ending {
+            "resigned" => leadership.take().expect("one").resign().await.expect("held"),
+            "dropped" => drop(leadership.take()),
+            "shut down" => client.shutdown().await,
+            "forced" => assert!(lock.force_unlock().await.expect("an answer")),
+            "forced if held" => {
+                let holder = leadership.as_ref().expect("one").holder();
+                // As old as no hand-off can be.
+                tokio::time::sleep(Duration::from_millis(1100)).await;
+                assert!(lock.force_unlock_if(&holder).await.expect("an answer"));
+            }
+            _ => {
+                let own = leadership.take();
+                runtime.spawn(async move {
+                    let _own = own;
+                    std::future::pending::<()>().await;
+                });
+            }
+        }
+        let ended_at = if ending == "forced if held" { Instant::now() } else { ended_at };
+        tokio::task::spawn_blocking(move || drop(runtime)).await.expect("no panic");
+        let (change, shown_at, next) = soon("it is shown", observed).await.expect("no panic");
+        observer = next;
+        assert_eq!(change.expect("an answer"), None, "{ending}: nobody leads");
+        let took = shown_at.saturating_duration_since(ended_at);
+        println!("{ending}: {took:?}");
+        assert!(took < server.widened(1500 * MS), "{ending}: {took:?}");
+        assert!(!is_said(&server).await, "{ending}");
+        drop((leadership, client));
+    }
+}
+
 #[tokio::test]
 async fn nothing_new_is_shown_twice() {
     let (_server, [client, other]) = setup().await;
@@ -92,7 +151,9 @@ async fn an_earlier_term_is_never_shown_again() {
     let went_back = async || {
         server.command(&["DEL", "scheduler"]).await;
         server.command(&["HSET", "scheduler", holder_of_first.as_str(), "1"]).await;
-        server.command(&["SET", "leasehold_leader:{scheduler}", &said_by_first]).await;
+        server
+            .command(&["SET", "leasehold_leader:{scheduler}", &said_by_first, "PX", "600000"])
+            .await;
         server.command(&["PUBLISH", CHANNEL, "1"]).await;
     };
     went_back().await;
@@ -116,7 +177,7 @@ async fn the_end_of_a_killed_leader_is_shown_without_a_message() {
     let (server, [client]) = setup().await;
     server.command(&["HSET", "scheduler", "a:1", "1"]).await;
     server.command(&["PEXPIRE", "scheduler", "1200"]).await;
-    server.command(&["SET", "leasehold_leader:{scheduler}", "a:1 7 1 x"]).await;
+    server.command(&["SET", "leasehold_leader:{scheduler}", "a:1 7 1 x", "PX", "600000"]).await;
     let mut observer = client.election("scheduler").observe();
     let seen = observer.changed().await.expect("an answer").expect("it leads");
     assert_eq!((seen.term, &*seen.value, seen.holder.as_str()), (7, "x", "a:1"));
@@ -185,6 +246,38 @@ async fn servers_that_stay_away_are_told_after_a_while() {
     let error = soon("it ends", observer.changed()).await.expect_err("closed");
     assert!(matches!(error, Error::Closed), "{error:?}");
     leadership.resign().await.expect("held");
+}
+
+/// Each outage has its own time, however long ago the one before was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn short_outages_do_not_add_up() {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let (server, proxy) = setup_with_proxy().await;
+    let builder = Client::builder().nodes([proxy.url()]).unavailable_after(PATIENCE);
+    let client = builder.connect().await.expect("connected");
+    let leaders = connect(&server).await;
+    let mut observer = client.election("scheduler").observe();
+    assert_eq!(observer.changed().await.expect("an answer"), None);
+    let began_at = Instant::now();
+    for outage in 0..2 {
+        let shown = tokio::spawn(async move { (observer.changed().await, observer) });
+        is_heard(&server, 1).await;
+        proxy.refuse(true);
+        proxy.cut();
+        let is_down = async || client.nodes()[0].state != NodeState::Up;
+        eventually(LIMIT, "the client has noticed", is_down).await;
+        // It asks in vain meanwhile.
+        tokio::time::sleep(500 * MS).await;
+        let leadership = leading(&leaders.election("scheduler")).await;
+        proxy.refuse(false);
+        let seen;
+        (seen, observer) = soon("it is shown", shown).await.expect("no panic");
+        let seen = seen.unwrap_or_else(|error| panic!("outage {outage} was short: {error}"));
+        assert_eq!(seen.map(|seen| seen.term), Some(leadership.term()));
+        leadership.resign().await.expect("held");
+        assert_eq!(soon("it is shown", observer.changed()).await.expect("an answer"), None);
+        tokio::time::sleep((PATIENCE + 100 * MS).saturating_sub(began_at.elapsed())).await;
+    }
 }
 
 /// Who observes is no candidate: those who wait do not stand back for it.

@@ -1,9 +1,9 @@
 //! What a leader says of itself.
 
-use leasehold::{Client, Error};
+use leasehold::{Client, ElectionState, Error};
 
-use super::{LIMIT, MS, leader, leading, nothing_left};
-use crate::checks::{setup, setup_with_proxy, soon};
+use super::{LIMIT, MS, leader, leading};
+use crate::checks::{nothing_left, setup, setup_with_proxy, soon};
 use crate::support::eventually;
 
 #[tokio::test]
@@ -53,8 +53,11 @@ async fn what_an_earlier_leader_said_is_not_shown_of_the_next_holder() {
     let first = leading(&client.election("scheduler").with_value("first")).await;
     server.command(&["DEL", "scheduler"]).await;
     assert_eq!(leader(&election).await, None, "nobody holds the lock");
+    assert_eq!(election.state().await.expect("an answer"), ElectionState::Vacant);
     let plain = other.mutex("scheduler").lock().await.expect("free");
     assert_eq!(leader(&election).await, None, "the holder of the lock is no leader");
+    let silent = ElectionState::Silent(plain.holder());
+    assert_eq!(election.state().await.expect("an answer"), silent);
     plain.unlock().await.expect("held");
     drop(first);
     nothing_left(&server, &client).await;

@@ -1,13 +1,13 @@
 //! Who leads, and in which term.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::{Error, LossReason, Owner};
 
-use super::{LIMIT, MS, leader, leading, nothing_left};
-use crate::checks::{setup, soon};
+use super::{LIMIT, MS, leader, leading};
+use crate::checks::{nothing_left, setup, soon};
 use crate::support::{Worker, eventually, waiting};
 
 #[tokio::test]
@@ -75,7 +75,14 @@ async fn one_that_resigns_and_comes_again_is_behind_those_who_wait() {
     let (server, [one, two]) = setup().await;
     let leadership = leading(&one.election("scheduler")).await;
     let waits = tokio::spawn(two.election("scheduler").campaign());
-    eventually(LIMIT, "it waits", async || waiting(&server, "scheduler").await == 1).await;
+    // Unless its mailbox is heard, it would be passed over, and begin again behind the first.
+    let mailboxes = ["PUBSUB", "CHANNELS", "leasehold_mailbox:*"];
+    let is_heard = async || {
+        let heard = server.command(&mailboxes).await;
+        waiting(&server, "scheduler").await == 1
+            && heard.as_sequence().is_some_and(|heard| heard.len() == 1)
+    };
+    eventually(LIMIT, "it waits", is_heard).await;
     leadership.resign().await.expect("held");
     let again = tokio::spawn(one.election("scheduler").campaign());
     let next = soon("the next leads", waits).await.expect("no panic").expect("its turn");
@@ -134,10 +141,14 @@ async fn a_leader_learns_that_its_term_is_over() {
 async fn a_body_is_begun_again_in_the_next_term() {
     let (server, [client, other]) = setup().await;
     let election = client.election("scheduler").with_ttl(300 * MS);
-    let mut terms = Vec::new();
+    let terms = Mutex::new(Vec::new());
     let run = election.run(async |leadership| {
-        terms.push(leadership.term());
-        if terms.len() < 3 {
+        let led = {
+            let mut terms = terms.lock().expect("no panic");
+            terms.push(leadership.term());
+            terms.len()
+        };
+        if led < 3 {
             assert!(other.mutex("scheduler").force_unlock().await.expect("an answer"));
             std::future::pending::<()>().await;
         }
@@ -145,6 +156,7 @@ async fn a_body_is_begun_again_in_the_next_term() {
         "done"
     });
     assert_eq!(soon("it ends", run).await.expect("it led"), "done");
+    let terms = terms.into_inner().expect("no panic");
     assert!(terms.len() == 3 && terms.is_sorted_by(|before, after| before < after), "{terms:?}");
     nothing_left(&server, &client).await;
     client.shutdown().await;
@@ -164,5 +176,19 @@ async fn an_owner_does_not_lead_twice() {
             leadership.resign().await.expect("held");
         })
         .await;
+    nothing_left(&server, &client).await;
+}
+
+/// It has to compile: a task is `Send`, also where the body borrows from it.
+#[tokio::test]
+async fn a_body_that_borrows_a_local_may_run_in_a_spawned_task() {
+    let (server, [client]) = setup().await;
+    let election = client.election("scheduler");
+    let led = tokio::spawn(async move {
+        let name = String::from("term");
+        election.run(async |leadership| format!("{name} {}", leadership.term() > 0)).await
+    });
+    let led = soon("the body ends", led).await.expect("no panic");
+    assert_eq!(led.expect("its turn"), "term true");
     nothing_left(&server, &client).await;
 }

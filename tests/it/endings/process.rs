@@ -12,19 +12,40 @@ use leasehold::{Client, Guard, blocking};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{Face, Kind};
+use crate::support::shared_clock_us;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
+/// A process that has ended.
+pub(super) struct Ran {
+    pub(super) status: ExitStatus,
+    /// How long it took from the end of its work to its own, if it said when it ends.
+    pub(super) end_took: Option<Duration>,
+}
+
+/// Says that the work is done when it is dropped: from then on the process ends.
+struct Ends;
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        println!("\n{ENDS_AT}{}", shared_clock_us());
+    }
+}
+
 /// Runs a process that takes the lock `name`, or locks whose names begin so, and ends.
-pub(super) fn run(kind: Kind, face: Face, url: &str, name: &str) -> ExitStatus {
+pub(super) fn run(kind: Kind, face: Face, url: &str, name: &str) -> Ran {
     let mut process = Command::new(std::env::current_exe().expect("this binary"));
     process
         .args([role(kind, face), "--exact", "--nocapture"])
         .env(ROLE, format!("{} {} {url} {name}", kind.name(), face.name()))
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
         .stderr(Stdio::null());
-    process.status().expect("a process")
+    let output = process.output().expect("a process");
+    let over_at = shared_clock_us();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let mut ends_at = said.lines().filter_map(|line| line.strip_prefix(ENDS_AT)?.parse().ok());
+    let end_took = ends_at.next().map(|at| Duration::from_micros(over_at.saturating_sub(at)));
+    Ran { status: output.status, end_took }
 }
 
 /// The test that is the process.
@@ -49,7 +70,7 @@ async fn a_test_ends_on_several_threads() {
 /// As [`a_process_ends`]: with a role it takes locks and ends, with a guard that lives and one that was just dropped.
 async fn a_test_ends(face: Face) {
     let Ok(role) = std::env::var(ROLE) else {
-        let status = run(Kind::Test, face, "nowhere", "n");
+        let status = run(Kind::Test, face, "nowhere", "n").status;
         assert_eq!(status.code(), Some(101), "the harness says that it failed");
         return;
     };
@@ -57,6 +78,7 @@ async fn a_test_ends(face: Face) {
     let [_, _, url, name] = words[..] else { panic!("not a role: {role:?}") };
     let client = Client::connect(url).await.expect("connected");
     let _lives = client.mutex(name).lock().await.expect("free");
+    let _ends = Ends;
     drop(client.mutex(format!("{name}-dropped")).lock().await.expect("free"));
 }
 
@@ -64,7 +86,7 @@ async fn a_test_ends(face: Face) {
 #[test]
 fn a_process_ends() {
     let Ok(role) = std::env::var(ROLE) else {
-        let status = run(Kind::Error, Face::Blocking, "nowhere", "n");
+        let status = run(Kind::Error, Face::Blocking, "nowhere", "n").status;
         assert_eq!(status.code(), Some(1), "the error of its main");
         return;
     };
@@ -107,19 +129,30 @@ async fn multi_thread(kind: Kind, url: &str, name: &str) -> Outcome {
 }
 
 async fn tasks(kind: Kind, url: &str, name: &str) -> Outcome {
-    let client = Client::connect(url).await?;
+    // Long enough for a busy machine.
+    let builder = Client::builder().nodes([url]).response_timeout(ANSWER);
+    let client = builder.connect().await?;
     let lock = client.mutex(name);
     match kind {
         Kind::CutAcquisition => {
             // A token shows that a lock was held: the one that is cut off need not have been.
             client.mutex(format!("{name}-held")).lock().await?.unlock().await?;
+            let _ends = Ends;
             drop(tokio::time::timeout(Duration::ZERO, lock.lock()).await);
             return Ok(());
         }
         Kind::ManyGuards => {
-            let locks = (0..super::MANY).map(|n| client.mutex(format!("{name}-{n}")).lock());
-            let guards: Result<Vec<Guard>, _> = join_all(locks).await.into_iter().collect();
-            drop(guards?);
+            let mut guards: Vec<Guard> = Vec::new();
+            // Those of all at once would be late on a busy machine.
+            for some in 0..super::MANY / SOME {
+                let some = some * SOME..(some + 1) * SOME;
+                let some = some.map(|n| client.mutex(format!("{name}-{n}")).lock());
+                for guard in join_all(some).await {
+                    guards.push(guard?);
+                }
+            }
+            let _ends = Ends;
+            drop(guards);
             return Ok(());
         }
         Kind::GuardInTask => {
@@ -131,11 +164,13 @@ async fn tasks(kind: Kind, url: &str, name: &str) -> Outcome {
                 drop(guard);
             });
             assert!(held.await?, "it is free");
+            let _ends = Ends;
             return Ok(());
         }
         _ => {}
     }
     let guard = lock.lock().await?;
+    let _ends = Ends;
     match kind {
         Kind::GuardDropped => drop(guard),
         Kind::CutUnlock => drop(tokio::time::timeout(Duration::ZERO, guard.unlock()).await),
@@ -145,14 +180,17 @@ async fn tasks(kind: Kind, url: &str, name: &str) -> Outcome {
 }
 
 fn threads(kind: Kind, url: &str, name: &str) -> Outcome {
-    let client = blocking::Client::connect(url)?;
+    let builder = blocking::Client::builder().nodes([url]).response_timeout(ANSWER);
+    let client = builder.connect_blocking()?;
     if kind == Kind::ManyGuards {
         let lock = |n| client.mutex(format!("{name}-{n}")).lock();
         let guards: Result<Vec<_>, _> = (0..super::MANY).map(lock).collect();
+        let _ends = Ends;
         drop(guards?);
         return Ok(());
     }
     let guard = client.mutex(name).lock()?;
+    let _ends = Ends;
     match kind {
         Kind::GuardDropped => drop(guard),
         _ => finish(kind)?,
@@ -165,6 +203,7 @@ fn outlive(mut builder: Builder, url: &str, name: &str) -> Outcome {
     let runtime: Runtime = builder.enable_all().build()?;
     let client = runtime.block_on(Client::connect(url))?;
     let guard = runtime.block_on(client.mutex(name).lock())?;
+    drop(Ends);
     drop(runtime);
     drop(guard);
     Ok(())
@@ -187,5 +226,10 @@ fn finish(kind: Kind) -> Outcome {
     }
 }
 
+/// What it says, and when, by the clock that all processes share.
+const ENDS_AT: &str = "ends at ";
+const ANSWER: Duration = Duration::from_secs(10);
+/// How many locks are taken at once.
+const SOME: usize = 50;
 /// Set in the process's environment.
 const ROLE: &str = "LEASEHOLD_TEST_ENDING";

@@ -35,6 +35,27 @@ async fn only_those_before_the_one_that_is_waited_for_are_held() {
     nothing_left(&server, &client).await;
 }
 
+/// Another library shares no order with us: its client may wait for what comes before the lock that it has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_a_client_of_another_library_nothing_is_held() {
+    let (server, [client, other]) = setup().await;
+    server.command(&["HSET", "b", "0f3a8c1e-5b7d-4e21-9c44-2a6b7d8e9f01:42", "1"]).await;
+    server.command(&["PEXPIRE", "b", "60000"]).await;
+    let waits = tokio::spawn(client.multi_lock(["b", "a", "c"]).lock());
+    is_waited_for(&server, "b").await;
+    are_held(&other, &["a", "c"], false).await;
+    // It takes what it waits for, and then is done with both.
+    let held = other.mutex("a").lock().await.expect("free");
+    server.command(&["DEL", "b"]).await;
+    server.command(&["PUBLISH", "redisson_lock__channel:{b}", "0"]).await;
+    // Now one of ours has the lock that is missing, and that one shares the order.
+    is_waited_for(&server, "a").await;
+    held.unlock().await.expect("held");
+    let guard = soon("all are taken", waits).await.expect("no panic").expect("free");
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_timeout_names_the_lock_that_was_waited_for_and_its_holder() {
     const WAIT: Duration = Duration::from_millis(300);

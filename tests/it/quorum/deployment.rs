@@ -165,8 +165,12 @@ async fn states_are(client: &Client, wanted: impl Fn(&[NodeState]) -> bool) {
     }
 }
 
-/// Waits until a server has been up for longer than a quarantine.
+/// Waits until a server has been up for longer than a quarantine, and clients have known it for as long.
 pub(super) async fn seasoned(server: &Server, quarantine: Duration) {
+    let builder = Client::builder().nodes([server.url()]).ttl(quarantine);
+    let first = builder.restart_quarantine(quarantine).connect().await.expect("accepted");
+    eventually(LIMIT, "its grants count", async || first.is_ready()).await;
+    first.shutdown().await;
     let enough = async || {
         let info = redis::cmd("INFO").arg("server").query_async(&mut server.raw().await).await;
         let info: redis::InfoDict = info.expect("it tells of itself");

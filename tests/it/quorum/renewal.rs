@@ -46,6 +46,36 @@ async fn a_majority_keeps_a_lock_through_a_dead_and_a_hanging_node() {
     masters.nothing_left(&[&client]).await;
 }
 
+/// One of three still has it: another may have had the majority of the others.
+#[tokio::test]
+async fn an_unlock_that_only_a_minority_confirms_is_a_loss() {
+    let masters = Masters::start(3).await;
+    let client = connected(masters.builder()).await;
+    for kept in 0..3 {
+        let guard = client.mutex("n").lock().await.expect("free");
+        masters.are_held("n", &[0, 1, 2]).await;
+        for index in (0..3).filter(|index| *index != kept) {
+            masters.0[index].command(&["DEL", "n"]).await;
+        }
+        let answer = guard.unlock().await;
+        assert!(matches!(answer, Err(Error::Lost { reason: LossReason::Gone, .. })), "{answer:?}");
+        masters.nothing_left(&[&client]).await;
+    }
+}
+
+/// A majority whose keys hold something else by now has no lease any more.
+#[tokio::test]
+async fn keys_that_were_overwritten_on_a_majority_are_told_at_the_next_renewal() {
+    let masters = Masters::start(3).await;
+    let client = connected(masters.builder().ttl(Duration::from_secs(6))).await;
+    let guard = client.mutex("n").lock().await.expect("free");
+    masters.are_held("n", &[0, 1, 2]).await;
+    for server in &masters.0[..2] {
+        server.command(&["SET", "n", "x"]).await;
+    }
+    assert_eq!(soon("it is told", guard.lost()).await, LossReason::Gone);
+}
+
 /// The deadline counts from before the renewal was sent, not from when its majority was complete.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_is_worth_no_more_than_from_its_sending() {
@@ -99,7 +129,7 @@ async fn a_node_that_restarts_empty_gets_the_lease_and_its_counter_again() {
     // Far ahead of what a server would begin with.
     let ahead = 1_u64 << 52;
     for server in &masters.0 {
-        server.command(&["SET", "leasehold_token:{n}", &ahead.to_string()]).await;
+        server.command(&["SET", "leasehold_token:{n}", &ahead.to_string(), "PX", "600000"]).await;
     }
     let guard = client.mutex("n").lock().await.expect("free");
     assert!(guard.token() > ahead);

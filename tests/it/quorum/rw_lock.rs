@@ -94,7 +94,7 @@ async fn tokens_of_readers_and_writers_keep_their_order_over_changing_majorities
     for round in 0..60_usize {
         if round % 7 == 3 {
             let ahead = (written.max(read) + 1000 * (round as u64 + 1)).to_string();
-            let counter = ["SET", "leasehold_token:{n}", &ahead];
+            let counter = ["SET", "leasehold_token:{n}", &ahead, "PX", "600000"];
             masters.0[round % 3].command(&counter).await;
         }
         let lock = clients[(round * round + round / 4) % 3].rw_lock("n");
@@ -120,7 +120,7 @@ async fn a_readers_token_is_on_a_majority() {
     let masters = Masters::start(3).await;
     let client = masters.client().await;
     let ahead = 9_000_000_000_000_000_u64 / 2;
-    masters.0[0].command(&["SET", "leasehold_token:{n}", &ahead.to_string()]).await;
+    masters.0[0].command(&["SET", "leasehold_token:{n}", &ahead.to_string(), "PX", "600000"]).await;
     let ways = masters.ways().await;
     let reader = connected(ways.builder()).await;
     ways.close(&[2], true);

@@ -51,7 +51,9 @@ async fn tokens_increase_over_changing_majorities() {
     for round in 0..90_usize {
         if round % 7 == 3 {
             let ahead = last + 1000 * (round as u64 + 1);
-            masters.0[round % 3].command(&["SET", COUNTER, &ahead.to_string()]).await;
+            masters.0[round % 3]
+                .command(&["SET", COUNTER, &ahead.to_string(), "PX", "600000"])
+                .await;
         }
         let token = take(&clients[(round * round + round / 4) % 3]).await;
         assert!(token > last, "round {round}: {token} after {last}");
@@ -128,7 +130,7 @@ async fn a_counter_that_is_behind_is_lifted_once() {
     ways.close(&[2], true);
     states_become(&client, &[Up, Up, Down]).await;
     let ahead = take(&client).await + 100_000_000;
-    masters.0[0].command(&["SET", COUNTER, &ahead.to_string()]).await;
+    masters.0[0].command(&["SET", COUNTER, &ahead.to_string(), "PX", "600000"]).await;
     let spies = [Spy::on(&masters.0[0]).await, Spy::on(&masters.0[1]).await];
     let raises = || client.stats().token_raises;
     let before = raises();
@@ -160,7 +162,7 @@ async fn without_a_majority_for_its_token_a_grant_is_given_back() {
     states_become(&client, &[Up, Up, Down]).await;
     let ahead = take(&client).await + 100_000_000;
     masters.nothing_left(&[&client]).await;
-    masters.0[0].command(&["SET", COUNTER, &ahead.to_string()]).await;
+    masters.0[0].command(&["SET", COUNTER, &ahead.to_string(), "PX", "600000"]).await;
 
     ways.0[1].hold_replies();
     let attempt = tokio::spawn(client.mutex("n").try_lock());
@@ -215,7 +217,7 @@ async fn every_counter_is_kept_for_its_retention_however_it_was_set() {
     for turn in 0..4 {
         // The third time one of them must be lifted to the others.
         if turn == 2 {
-            masters.0[1].command(&["SET", "leasehold_token:{n}", "1"]).await;
+            masters.0[1].command(&["SET", "leasehold_token:{n}", "1", "PX", "600000"]).await;
             masters.0[2].command(&["DEL", "leasehold_token:{n}"]).await;
         }
         let guard = client.mutex("n").lock().await.expect("free");

@@ -1,5 +1,7 @@
 //! On a cluster. Over several masters: `quorum/rw_lock.rs`.
 
+use std::time::Duration;
+
 use leasehold::Client;
 
 use crate::{checks::soon, support::Cluster};
@@ -7,7 +9,8 @@ use crate::{checks::soon, support::Cluster};
 #[tokio::test]
 async fn on_a_cluster_a_writer_is_alone() {
     let cluster = Cluster::start().await;
-    let open = || Client::builder().cluster(cluster.urls()).connect();
+    let open =
+        || Client::builder().cluster(cluster.urls()).restart_quarantine(Duration::ZERO).connect();
     let (a, b) = (open().await.expect("connected"), open().await.expect("connected"));
     share(&a, &b).await;
 }

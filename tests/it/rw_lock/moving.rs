@@ -80,6 +80,8 @@ async fn locks_are_kept_and_writers_wait_while_their_slots_move() {
     a_writer_keeps(&cluster, &clients).await;
     nobody_is_beside_a_writer(&cluster, &clients).await;
     others_stay_when_a_reader_leaves(&cluster, &clients).await;
+    nothing_is_lost_that_is_ended(&cluster, &clients).await;
+    who_is_ended_by_force_is_ended(&cluster, &clients).await;
 }
 
 /// What readers have is not lost, whatever moves first.
@@ -160,4 +162,62 @@ async fn others_stay_when_a_reader_leaves(cluster: &Cluster, [a, b, c]: &[Client
     soon("unlocking", stays.unlock()).await.expect("held all the time");
     let writing = soon("the writer", c.rw_lock(&name).write()).await.expect("free");
     soon("unlocking", writing.unlock()).await.expect("held");
+}
+
+/// A master that has all of the lock refuses to make anew what the release deletes.
+async fn nothing_is_lost_that_is_ended(cluster: &Cluster, [a, b, _]: &[Client; 3]) {
+    for (writes, waited_for) in [(false, false), (false, true), (true, false), (true, true)] {
+        let case = format!("ended:{writes}:{waited_for}");
+        let name = cluster.name_on(0, &case);
+        let lock = a.rw_lock(&name).with_ttl(LONG);
+        let held = match writes {
+            true => Err(soon("the writer", lock.write()).await.expect("free")),
+            false => Ok(read(&lock).await),
+        };
+        let waits = waited_for.then(|| tokio::spawn(b.rw_lock(&name).write()));
+        queued(&lock, usize::from(waited_for)).await;
+        let moving = Move::begin(cluster, &name).await;
+        let unlocked = match held {
+            Ok(reading) => soon("unlocking", reading.unlock()).await,
+            Err(writing) => soon("unlocking", writing.unlock()).await,
+        };
+        unlocked.unwrap_or_else(|error| panic!("{case}: {error}"));
+        moving.end().await;
+        let next = match waits {
+            Some(waits) => soon("its turn", waits).await.expect("no panic"),
+            None => soon("the writer", b.rw_lock(&name).write()).await,
+        };
+        soon("unlocking", next.expect("free").unlock()).await.expect("held");
+    }
+}
+
+/// So it is with what is freed by force, and the caller is told that it was there.
+async fn who_is_ended_by_force_is_ended(cluster: &Cluster, [a, b, c]: &[Client; 3]) {
+    for (writes, only_one) in [(false, false), (false, true), (true, false), (true, true)] {
+        let case = format!("forced:{writes}:{only_one}");
+        let name = cluster.name_on(0, &case);
+        let lock = a.rw_lock(&name).with_ttl(LONG);
+        let (holder, _held) = match writes {
+            true => {
+                let writing = soon("the writer", lock.write()).await.expect("free");
+                (writing.holder(), Err(writing))
+            }
+            false => {
+                let reading = read(&lock).await;
+                (reading.holder(), Ok(reading))
+            }
+        };
+        let waits = tokio::spawn(b.rw_lock(&name).write());
+        queued(&lock, 1).await;
+        let moving = Move::begin(cluster, &name).await;
+        let seen = c.rw_lock(&name);
+        let freed = match only_one {
+            true => soon("freeing", seen.force_unlock_if(&holder)).await,
+            false => soon("freeing", seen.force_unlock()).await,
+        };
+        assert!(freed.unwrap_or_else(|error| panic!("{case}: {error}")), "{case}");
+        moving.end().await;
+        let next = soon("its turn", waits).await.expect("no panic");
+        soon("unlocking", next.expect("free").unlock()).await.expect("held");
+    }
 }

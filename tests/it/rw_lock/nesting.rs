@@ -40,7 +40,8 @@ async fn a_reader_nests_and_cannot_write() {
     assert_eq!((nested.token(), nested.hold_count()), (reading.token(), 2));
     for timeout in [50 * MS, std::time::Duration::MAX] {
         let error = soon("the answer", lock.write_with_timeout(timeout)).await;
-        assert!(matches!(error, Err(Error::SelfWait { .. })), "{error:?}");
+        let Err(error @ Error::SelfWait { reads: true, .. }) = error else { panic!("{error:?}") };
+        assert!(error.to_string().contains("held for reading by the owner"), "{error}");
     }
     assert!(lock.try_write().await.expect("refused").is_none());
     drop((reading, nested));

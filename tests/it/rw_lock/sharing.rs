@@ -13,8 +13,8 @@ use redis::Value;
 
 use super::{MS, without_window};
 use crate::{
-    checks::{LIMIT, connect, nothing_left, setup, setup_with_proxy, soon},
-    support::{Proxy, Server},
+    checks::{LIMIT, client_is_idle, connect, nothing_left, setup, setup_with_proxy, soon},
+    support::{Proxy, Server, eventually, subscribers},
 };
 
 #[tokio::test]
@@ -141,18 +141,19 @@ async fn readers_between_two_writers_have_one_token() {
 
 #[tokio::test]
 async fn a_lock_is_renewed_for_as_long_as_anybody_reads() {
-    let (_server, [a, b]) = setup().await;
-    let lock = a.rw_lock("n").with_ttl(300 * MS);
+    let (server, [a, b]) = setup().await;
+    let ttl = server.slowness().await * 300 * MS;
+    let lock = a.rw_lock("n").with_ttl(ttl);
     let (one, other) = (lock.read().await.expect("free"), lock.read().await.expect("shared"));
-    let writer = b.rw_lock("n").with_ttl(300 * MS);
-    let refused = writer.write_with_timeout(900 * MS).await.expect_err("others read");
+    let writer = b.rw_lock("n").with_ttl(ttl);
+    let refused = writer.write_with_timeout(3 * ttl).await.expect_err("others read");
     assert!(refused.is_timeout() && one.is_held() && other.is_held(), "{refused}");
     one.unlock().await.expect("held");
-    let refused = writer.write_with_timeout(600 * MS).await.expect_err("another reads");
+    let refused = writer.write_with_timeout(2 * ttl).await.expect_err("another reads");
     assert!(refused.is_timeout() && other.is_held(), "{refused}");
     other.unlock().await.expect("held");
     let writing = soon("the writer", writer.write()).await.expect("free");
-    assert!(a.rw_lock("n").read_with_timeout(900 * MS).await.is_err_and(|e| e.is_timeout()));
+    assert!(a.rw_lock("n").read_with_timeout(3 * ttl).await.is_err_and(|e| e.is_timeout()));
     assert!(writing.is_held());
 }
 
@@ -169,6 +170,52 @@ async fn a_reader_that_died_keeps_writers_out_until_its_own_end() {
     let writing = soon("the writer", lock.write()).await.expect("its end has come");
     writing.unlock().await.expect("held");
     nothing_left(&server, &client).await;
+}
+
+/// It stands in the queue and listens to the channel: Java's release is told there.
+#[tokio::test]
+async fn a_writer_behind_a_reader_of_java_is_counted_once() {
+    let (server, [client]) = setup().await;
+    let java = "0b7c1f0a-4f0e-4f5d-9b57-0d7c6a1e2f30:17";
+    let ours = "a:0b7c1f0a-4f0e-4f5d-9b57-0d7c6a1e2f30";
+    server.command(&["HSET", "n", "mode", "read", java, "1", ours, "1"]).await;
+    for id in [java, ours] {
+        let end = format!("{{n}}:{id}:rwlock_timeout:1");
+        server.command(&["SET", &end, "1", "PX", "60000"]).await;
+    }
+    let lock = client.rw_lock("n");
+    let writer = tokio::spawn(lock.write());
+    let channel = "redisson_rwlock:{n}";
+    let waits = async || subscribers(&server, channel).await == 1;
+    eventually(LIMIT, "it listens", waits).await;
+    let status = lock.status().await.expect("answered");
+    assert_eq!((status.waiting.len(), status.waiting_clients), (1, 1), "{status:?}");
+    writer.abort();
+    nothing_left_but(&server, &client).await;
+}
+
+async fn nothing_left_but(server: &Server, client: &Client) {
+    client_is_idle(client).await;
+    server.command(&["FLUSHALL"]).await;
+}
+
+#[tokio::test]
+async fn what_others_ask_for_ends_with_them() {
+    let (server, [client]) = setup().await;
+    let ttl = Duration::from_secs(2);
+    let lock = client.rw_lock("n").with_ttl(ttl);
+    for limited in [lock.with_max_hold(100 * MS), lock.with_lease(ttl)] {
+        let (first, other) = (limited.read().await.expect("free"), lock.read().await);
+        let other = other.expect("shared");
+        assert_eq!(first.holder(), other.holder(), "they use one lease");
+        // More than one lease: while the other reads, it goes on.
+        let lost = tokio::time::timeout(ttl * 3 / 2, first.lost()).await;
+        assert!(lost.is_err(), "{lost:?}");
+        drop(other);
+        soon("the end of the first", first.lost()).await;
+        drop(first);
+        nothing_left(&server, &client).await;
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Holder, RwLock, WriteGuard};
+use leasehold::{Client, Holder, Owner, ReadVersion, RwLock, WriteGuard};
 
 use super::queued;
 use crate::{
@@ -12,12 +12,12 @@ use crate::{
     synced::{connect, replicated, synced},
 };
 
-/// The token of a reader that is through.
-async fn read(lock: &RwLock) -> u64 {
+/// The version of a reader that is through.
+async fn read(lock: &RwLock) -> ReadVersion {
     let reading = soon("the reader", lock.read()).await.expect("nobody writes");
-    let token = reading.token();
+    let version = reading.version().expect("it is a reader");
     reading.unlock().await.expect("held");
-    token
+    version
 }
 
 async fn write(lock: &RwLock) -> WriteGuard {
@@ -41,7 +41,7 @@ async fn a_writer_sees_who_wrote_since_a_reader() {
     assert!(!writing.unchanged_since(first), "one wrote since");
     // Going on as a reader, it reads what it has written.
     let reading = writing.downgrade().await.expect("held");
-    let second = reading.token();
+    let second = reading.version();
     reading.unlock().await.expect("held");
     let writing = write(&one).await;
     assert!(writing.unchanged_since(second) && !writing.unchanged_since(first));
@@ -55,11 +55,36 @@ async fn a_writer_sees_who_wrote_since_a_reader() {
     nothing_left(&server, &b).await;
 }
 
+/// Its owner may write after it has read.
+#[tokio::test]
+async fn a_reader_within_a_writer_has_no_version() {
+    let (server, [client]) = setup().await;
+    let lock = client.rw_lock("n").owned_by(&Owner::new());
+    let writing = write(&lock).await;
+    let within = lock.read().await.expect("nested");
+    assert_eq!((writing.version(), within.version()), (None, None));
+    let beside = writing.downgrade().await.expect("held");
+    assert_eq!(beside.version(), None, "the lock stays locked for writing");
+    assert_eq!(beside.reenter().expect("held").version(), None);
+    let seen = [within.version(), beside.version(), None];
+    drop((within, beside));
+    nothing_left(&server, &client).await;
+    let writing = write(&client.rw_lock("n")).await;
+    assert!(seen.into_iter().all(|seen| !writing.unchanged_since(seen)));
+    let reading = writing.downgrade().await.expect("held");
+    let seen = reading.version().expect("it is a reader now");
+    assert_eq!(reading.reenter().expect("held").version(), Some(seen));
+    reading.unlock().await.expect("held");
+    assert!(write(&lock).await.unchanged_since(seen));
+    let mutex = client.mutex("m").lock().await.expect("free");
+    assert_eq!(mutex.version(), None);
+}
+
 /// A writer of `waiting` that waits while somebody of `holding` reads, and one that waits while another writes.
 async fn in_their_turns(holding: &Client, waiting: &Client) {
     let (lock, theirs) = (holding.rw_lock("n"), waiting.rw_lock("n"));
     let reading = soon("the reader", lock.read()).await.expect("free");
-    let seen = reading.token();
+    let seen = reading.version();
     let waits = tokio::spawn(theirs.write());
     queued(&lock, 1).await;
     reading.unlock().await.expect("held");
@@ -128,7 +153,7 @@ async fn after_a_hand_off_the_one_before_has_written() {
     let client = builder.connect().await.expect("connected");
     let (lock, theirs) = (client.rw_lock("n"), crate::checks::connect(&server).await.rw_lock("n"));
     let reading = soon("the reader", theirs.read()).await.expect("free");
-    let seen = reading.token();
+    let seen = reading.version();
     let mut waits = Vec::new();
     for waiters in 1..=3 {
         waits.push(tokio::spawn(lock.write()));
@@ -136,15 +161,14 @@ async fn after_a_hand_off_the_one_before_has_written() {
     }
     queued(&theirs, 1).await;
     reading.unlock().await.expect("held");
-    let mut before: Option<(Holder, u64)> = None;
+    let mut before: Option<Holder> = None;
     for waits in waits {
         let writing = soon("its turn", waits).await.expect("no panic").expect("granted");
         assert_eq!(writing.unchanged_since(seen), before.is_none(), "{writing:?}");
-        if let Some((holder, token)) = before {
+        if let Some(holder) = before {
             assert_eq!(writing.holder(), holder, "it is the same lease");
-            assert!(writing.unchanged_since(token));
         }
-        before = Some((writing.holder(), writing.token()));
+        before = Some(writing.holder());
         writing.unlock().await.expect("held");
     }
     nothing_left(&server, &client).await;

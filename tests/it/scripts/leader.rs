@@ -1,6 +1,6 @@
 //! `leader_proclaim.lua` and `leader_status.lua`
 
-use super::bench::{Bench, Call, NAME, acquire, release};
+use super::bench::{Bench, CHANNEL as LOCK_CHANNEL, Call, NAME, TOKEN, acquire, release};
 use crate::support::lua;
 
 const LEADER: &str = "leasehold_leader:{orders}";
@@ -12,8 +12,17 @@ fn proclaim(id: &str, term: u64, number: u64, value: &str) -> Call {
     Call::new(lua::LEADER_PROCLAIM, &[NAME, LEADER], &args)
 }
 
-fn take_back(id: &str, term: u64) -> Call {
-    proclaim(id, term, 0, "")
+/// The release of a lease of an election.
+fn resign(id: &str) -> Call {
+    let args = [id, "PUBLISH", LOCK_CHANNEL, "0", "86400000", "", "", LEADER, CHANNEL];
+    Call::new(lua::LOCK_RELEASE, &[NAME, TOKEN], &args)
+}
+
+/// A forced unlock, of a lock whose holder may lead.
+fn force(id: &str) -> Call {
+    let age = if id.is_empty() { "" } else { "0" };
+    let args = [id, "PUBLISH", LOCK_CHANNEL, age, "86400000", LEADER, CHANNEL];
+    Call::new(lua::FORCE_UNLOCK, &[NAME, TOKEN], &args)
 }
 
 fn status() -> Call {
@@ -71,24 +80,60 @@ async fn what_comes_late_replaces_nothing_newer() {
 }
 
 #[tokio::test]
-async fn a_leader_takes_back_only_what_it_said_in_its_term() {
+async fn the_release_of_a_leader_deletes_what_it_said_and_tells_those_who_observe() {
+    for ends in [resign("a"), force(""), force("a")] {
+        let mut bench = Bench::start().await;
+        let mut observer = bench.subscriber_of(CHANNEL).await;
+        bench.acquired(&acquire("a")).await;
+        // It has said nothing: there is nothing to tell.
+        bench.run(&ends).await.expect("the script runs");
+        assert!(bench.messages(&mut observer).await.is_empty(), "{ends:?}");
+        bench.acquired(&acquire("a")).await;
+        bench.expect(&proclaim("a", 7, 1, "x"), "1", "[a, 1] 30s").await;
+        // The lease was handed on.
+        bench.expect(&proclaim("a", 8, 1, "y"), "1", "[a, 1] 30s").await;
+        for other in [(resign("b"), "[0, 0]"), (force("b"), "0")] {
+            bench.expect(&other.0, other.1, "[a, 1] 30s").await;
+            assert_eq!(said(&mut bench).await, "a 8 1 y", "after {other:?}");
+        }
+        assert_eq!(bench.messages(&mut observer).await, ["7", "8"]);
+        bench.run(&ends).await.expect("the script runs");
+        assert_eq!(said(&mut bench).await, "nil", "after {ends:?}");
+        assert_eq!(bench.messages(&mut observer).await, ["0"], "{ends:?}");
+        assert_eq!(bench.state().await, "none");
+    }
+}
+
+/// The lease is over, and another leads or nobody does.
+#[tokio::test]
+async fn a_release_that_comes_late_deletes_only_what_its_leader_said() {
     let mut bench = Bench::start().await;
     bench.acquired(&acquire("a")).await;
     bench.expect(&proclaim("a", 7, 1, "x"), "1", "[a, 1] 30s").await;
+    bench.command(&format!("DEL {NAME}")).await;
     let mut observer = bench.subscriber_of(CHANNEL).await;
-    for other in [take_back("b", 7), take_back("a", 6), take_back("a", 8)] {
-        bench.expect_twice(&other, ["0"; 2], "[a, 1] 30s").await;
-        assert_eq!(said(&mut bench).await, "a 7 1 x", "after {other:?}");
+    bench.expect_twice(&resign("a"), ["[0, 0]"; 2], "none").await;
+    assert_eq!(said(&mut bench).await, "nil");
+    bench.acquired(&acquire("b")).await;
+    bench.expect(&proclaim("b", 9, 1, "z"), "1", "[b, 1] 30s").await;
+    bench.expect(&resign("a"), "[0, 0]", "[b, 1] 30s").await;
+    assert_eq!(said(&mut bench).await, "b 9 1 z");
+    assert_eq!(bench.messages(&mut observer).await, ["0", "9"]);
+}
+
+/// A user without rights on what leaders say frees the lock all the same.
+#[tokio::test]
+async fn whoever_may_not_delete_what_was_said_frees_the_lock_all_the_same() {
+    for (ends, reply) in [(resign("a"), "[1, 0]"), (force(""), "1")] {
+        let mut bench = Bench::start().await;
+        bench.acquired(&acquire("a")).await;
+        bench.expect(&proclaim("a", 7, 1, "x"), "1", "[a, 1] 30s").await;
+        let rules = [&format!("~{NAME}")[..], "~leasehold_token:*", "+@all", "&*"];
+        let answered = bench.run_as(&rules, &ends).await;
+        assert_eq!(super::bench::answer(answered), reply);
+        assert_eq!(bench.state().await, "none");
+        assert_eq!(said(&mut bench).await, "a 7 1 x");
     }
-    assert!(bench.messages(&mut observer).await.is_empty());
-    bench.expect_twice(&take_back("a", 7), ["1", "0"], "[a, 1] 30s").await;
-    assert_eq!(said(&mut bench).await, "nil");
-    assert_eq!(bench.messages(&mut observer).await, ["7"]);
-    // Also when another one leads by now.
-    bench.expect(&proclaim("a", 7, 2, "x"), "1", "[a, 1] 30s").await;
-    bench.expect(&release("a"), "[1, 0]", "none").await;
-    bench.expect(&take_back("a", 7), "1", "none").await;
-    assert_eq!(said(&mut bench).await, "nil");
 }
 
 #[tokio::test]
@@ -120,6 +165,7 @@ async fn keys_of_other_types_are_told() {
     bench.expect(&proclaim("a", 7, 1, "x"), "WRONGTYPE", "string").await;
     bench.expect(&status(), "WRONGTYPE", "string").await;
     bench.command(&format!("DEL {NAME}")).await;
+    bench.server.keeps(LEADER);
     bench.command(&format!("LPUSH {LEADER} x")).await;
     bench.expect(&proclaim("a", 7, 1, "x"), "WRONGTYPE", "none").await;
     bench.expect(&status(), "WRONGTYPE", "none").await;

@@ -79,3 +79,36 @@ async fn who_may_not_write_it_gets_an_error_and_who_may_not_read_it_too() {
     bench.command(&format!("HSET {KEY} f v")).await;
     bench.expect(&meet("a", "h"), "WRONGTYPE", "none").await;
 }
+
+fn with_slots(history: &str, slots: &str) -> Call {
+    Call::new(lua::GRACE_MARK, &[KEY], &["a", history, slots])
+}
+
+/// For how many microseconds clients have known the server, and each range of its slots.
+async fn ages(bench: &mut Bench, call: &Call) -> (i64, Vec<(i64, i64, i64)>) {
+    let reply = bench.run(call).await.expect("numbers");
+    let numbers: Vec<i64> = redis::from_redis_value(reply).expect("numbers");
+    let [since, now, ranges @ ..] = &*numbers else { panic!("{numbers:?}") };
+    let ranges = ranges.chunks_exact(3).map(|range| (range[0], range[1], now - range[2]));
+    (now - since, ranges.collect())
+}
+
+#[tokio::test]
+async fn a_slot_that_comes_is_young_and_one_that_stays_is_not() {
+    let mut bench = Bench::start().await;
+    let (age, ranges) = ages(&mut bench, &with_slots("h", "0-9 20-29")).await;
+    assert_eq!((age, ranges), (0, vec![(0, 9, 0), (20, 29, 0)]));
+    let left = mark(&mut bench).await;
+    let (age, ranges) = ages(&mut bench, &with_slots("h", "0-9 20-29")).await;
+    assert!(age > 0 && ranges == [(0, 9, age), (20, 29, age)], "{age} {ranges:?}");
+    assert_eq!(mark(&mut bench).await, left, "it stays as it is");
+    let (age, ranges) = ages(&mut bench, &with_slots("h", "5-21 16383-16383")).await;
+    assert_eq!(ranges, [(5, 9, age), (10, 19, 0), (20, 21, age), (16383, 16383, 0)]);
+    let (age, ranges) = ages(&mut bench, &with_slots("h", "0-19")).await;
+    let [(0, 4, 0), (5, 9, five), (10, 19, ten)] = ranges[..] else { panic!("{ranges:?}") };
+    assert!(five == age && 0 < ten && ten < age, "{ranges:?} at {age}");
+    assert_eq!(ages(&mut bench, &with_slots("h", "")).await.1, []);
+    assert_eq!(ages(&mut bench, &with_slots("h", "5-5")).await.1, [(5, 5, 0)], "it was away");
+    let (age, ranges) = ages(&mut bench, &with_slots("i", "5-5")).await;
+    assert_eq!((age, ranges), (0, vec![(5, 5, 0)]), "another history");
+}

@@ -86,7 +86,8 @@ impl Lease {
     fn release_with(&self, keep_ms: u64, forget: &str, granted: &str) -> Call {
         let (weight, keep) = (self.weight.to_string(), keep_ms.to_string());
         let entry = self.entry();
-        let args = [&self.id, &weight, &keep, "PUBLISH", CHANNEL, forget, &entry, granted];
+        let (id, initial) = (&self.id, &self.initial);
+        let args = [id, &weight, &keep, "PUBLISH", CHANNEL, forget, &entry, granted, initial];
         Call::new(lua::PERMIT_RELEASE, &[NAME, HOLDERS, QUEUE], &args)
     }
 
@@ -109,7 +110,16 @@ impl Lease {
 }
 
 fn resize(what: &str, number: u32) -> Call {
-    let args = [what, &number.to_string(), "", "PUBLISH", CHANNEL];
+    resize_with(what, number, "")
+}
+
+/// By a handle that makes the semaphore with so many permits.
+fn resize_of(what: &str, number: u32, initial: u32) -> Call {
+    resize_with(what, number, &initial.to_string())
+}
+
+fn resize_with(what: &str, number: u32, initial: &str) -> Call {
+    let args = [what, &number.to_string(), initial, "PUBLISH", CHANNEL];
     Call::new(lua::PERMIT_RESIZE, &[NAME, HOLDERS, QUEUE], &args)
 }
 
@@ -203,6 +213,17 @@ impl Pool {
     /// The mailbox of a client that lives.
     async fn listen(&self, client: &str) -> Subscriber {
         self.bench.subscriber_of(&format!("leasehold_mailbox:{client}:{NONCE}")).await
+    }
+
+    /// The process of this mailbox ends.
+    async fn ends_with(&mut self, mailbox: Subscriber, client: &str) {
+        drop(mailbox);
+        let count = format!("PUBSUB NUMSUB leasehold_mailbox:{client}:{NONCE}");
+        let limit = std::time::Duration::from_secs(10);
+        crate::support::eventually(limit, "the mailbox is gone", async || {
+            self.bench.ask(&count).await.ends_with(", 0]")
+        })
+        .await;
     }
 
     /// What was told since it was asked last, in words: numbers that vary are left out.

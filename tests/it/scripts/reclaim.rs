@@ -89,6 +89,7 @@ async fn it_never_replaces_a_holder_of_redisson() {
 #[tokio::test]
 async fn its_entry_leaves_the_queue() {
     let mut bench = Bench::start().await;
+    bench.server.keeps(QUEUE);
     for entry in ["ours", "others"] {
         bench.command(&format!("ZADD {QUEUE} 1 {entry}")).await;
     }

@@ -1,8 +1,12 @@
 //! The scripts of the read-write lock: `rw_*.lua` and `read_renew.lua`.
 //!
-//! As in `queue.rs`, the clients are `a`, `b`, `c`, each with one lease; `a:1` reads and `a:1:write` writes.
+//! As in `queue.rs`, the clients are `a`, `b`, `c`, each with one lease; `a:1` reads and `a:1:write` writes. To the scripts these
+//! are ids of ours, with an end that is not shown.
 
-use super::bench::{Bench, Call, NAME, Subscriber, TOKEN, acquire, answer, number_text, renew};
+use super::bench::{
+    Bench, Call, NAME, OURS, Subscriber, TOKEN, acquire, answer, crowd_of_the_gone, number_text,
+    renew,
+};
 use crate::support::lua;
 
 const QUEUE: &str = "leasehold_rw_queue:{orders}";
@@ -12,7 +16,11 @@ pub(super) const READ: &str = "read";
 pub(super) const WRITE: &str = "write";
 
 pub(super) fn entry(id: &str, side: &str) -> String {
-    format!("30000 {} {NONCE} {id}", u8::from(side == WRITE))
+    format!("30000 {} {NONCE} {id}{OURS}", u8::from(side == WRITE))
+}
+
+fn ours(id: &str) -> String {
+    format!("{id}{OURS}")
 }
 
 fn call(script: &'static str, args: &[&str]) -> Call {
@@ -22,7 +30,8 @@ fn call(script: &'static str, args: &[&str]) -> Call {
 pub(super) fn ask_as(id: &str, side: &str, entry: &str, ttl_ms: &str) -> Call {
     let block = if side == WRITE { "1" } else { "0" };
     let more = [entry, "0", "NUMSUB", side, "PUBLISH"];
-    call(lua::RW_ACQUIRE, &[&[id, "1", ttl_ms, block, "0", "1", CHANNEL], &more[..]].concat())
+    let first = [&*ours(id), "1", ttl_ms, block, "0", "1", CHANNEL];
+    call(lua::RW_ACQUIRE, &[&first[..], &more[..]].concat())
 }
 
 /// An acquire that queues.
@@ -40,12 +49,13 @@ fn downgrade(id: &str, from: &str) -> Call {
 }
 
 pub(super) fn downgrade_as(id: &str, from: &str, ttl_ms: &str) -> Call {
+    let (id, from) = (&*ours(id), &*ours(from));
     let args = [id, "1", ttl_ms, "0", "0", "1", CHANNEL, "", "0", "NUMSUB", READ, "PUBLISH", from];
     call(lua::RW_ACQUIRE, &args)
 }
 
 pub(super) fn leave_as(id: &str, side: &str, granted: &str) -> Call {
-    let args = [id, "PUBLISH", CHANNEL, side, "0", &entry(id, side), granted];
+    let args = [&*ours(id), "PUBLISH", CHANNEL, side, "0", &entry(id, side), granted];
     call(lua::RW_RELEASE, &args)
 }
 
@@ -54,20 +64,34 @@ fn leave(id: &str, side: &str) -> Call {
 }
 
 pub(super) fn renew_reader(id: &str, ttl_ms: u32) -> Call {
-    Call::new(lua::READ_RENEW, &[NAME], &[id, &ttl_ms.to_string()])
+    Call::new(lua::READ_RENEW, &[NAME], &[&ours(id), &ttl_ms.to_string()])
 }
 
+/// Of this lease.
 fn force(id: &str, age_us: &str) -> Call {
+    force_as(&ours(id), age_us)
+}
+
+fn force_as(id: &str, age_us: &str) -> Call {
     call(lua::RW_FORCE_UNLOCK, &[id, "PUBLISH", CHANNEL, age_us, "0"])
+}
+
+/// Of whoever has the lock.
+fn force_all() -> Call {
+    force_as("", "")
 }
 
 fn reclaim(id: &str, side: &str, first: i64, last: i64) -> Call {
     let (first, last) = (first.to_string(), last.to_string());
-    call(lua::RW_RECLAIM, &[id, "1", "30000", &first, &last, "0", "", side])
+    call(lua::RW_RECLAIM, &[&ours(id), "1", "30000", &first, &last, "0", "", side])
 }
 
 fn end_key(id: &str) -> String {
-    format!("{{{NAME}}}:{id}:rwlock_timeout:1")
+    end_of_level(&ours(id), 1)
+}
+
+fn end_of_level(id: &str, level: u32) -> String {
+    format!("{{{NAME}}}:{id}:rwlock_timeout:{level}")
 }
 
 pub(super) async fn listen(bench: &Bench, client: &str) -> Subscriber {
@@ -77,7 +101,7 @@ pub(super) async fn listen(bench: &Bench, client: &str) -> Subscriber {
 /// What a client was told since it was asked last.
 async fn told(bench: &mut Bench, mailbox: &mut Subscriber) -> Vec<String> {
     let messages = bench.messages(mailbox).await;
-    let shown = |word: &str| word.parse().map_or_else(|_| word.to_owned(), number_text);
+    let shown = |word: &str| word.parse().map_or_else(|_| word.replace(OURS, ""), number_text);
     messages
         .iter()
         .map(|message| message.split(' ').map(shown).collect::<Vec<_>>().join(" "))
@@ -88,7 +112,7 @@ async fn queued(bench: &mut Bench) -> String {
     let entries = bench.command(&format!("ZRANGE {QUEUE} 0 -1")).await;
     let entries: Vec<String> = redis::from_redis_value(entries).expect("a list of entries");
     let ids = entries.iter().map(|entry| entry.rsplit(' ').next().expect("an id"));
-    ids.collect::<Vec<_>>().join(" ")
+    ids.map(|id| id.replace(OURS, "")).collect::<Vec<_>>().join(" ")
 }
 
 /// Has them ask in this order. Returns their mailboxes.
@@ -160,7 +184,7 @@ async fn a_writer_is_told_the_last_token_before_its_own() {
         bench.run(&leave(&id, WRITE)).await.expect("the script runs");
         let letters = bench.messages(&mut mailbox).await;
         let letter = letters.last().expect("it was told");
-        assert!(letter.starts_with(&format!("grant {waits} ")), "{letter}");
+        assert!(letter.starts_with(&format!("grant {waits}{OURS} ")), "{letter}");
         assert!(letter.ends_with(&format!(" {written}")), "{letter} after {written}");
         bench.run(&leave(&waits, WRITE)).await.expect("the script runs");
     }
@@ -272,7 +296,7 @@ async fn a_renewal_lengthens_the_reader_and_the_lock_and_shortens_nothing() {
     bench.run(&leave("b:1", READ)).await.expect("the script runs");
     bench.acquired(&try_once("c:1", WRITE)).await;
     let long = "[mode, write, c:1:write, 2] 300s";
-    bench.expect(&renew("c:1:write", 2, 300_000), "1", long).await;
+    bench.expect(&renew(&format!("c:1{OURS}:write"), 2, 300_000), "1", long).await;
 }
 
 #[tokio::test]
@@ -304,6 +328,55 @@ async fn a_release_tells_redissons_waiters_and_leaves_every_second_turn_to_them(
     assert_eq!(told(&mut bench, &mut b).await.len(), 1);
 }
 
+/// That moment is for those who live: the lock may be free for nobody else.
+#[tokio::test]
+async fn a_newcomer_passes_over_a_first_that_is_gone_also_beside_those_on_the_channel() {
+    for side in [READ, WRITE] {
+        let mut bench = Bench::start().await;
+        bench.acquired(&try_once("a:1", WRITE)).await;
+        let [b, mut c] = line(&mut bench, [("b:1", WRITE), ("c:1", READ)]).await;
+        let _java = bench.subscriber_of(CHANNEL).await;
+        bench.command(&format!("DEL {NAME}")).await;
+        drop(b);
+        gone(&mut bench, "b").await;
+        for told_of in [&["free c:1"][..], &[]] {
+            bench.expect(&try_once("d:1", side), "[0, 0, c:1, 1, -1, token, []]", "none").await;
+            assert_eq!(told(&mut bench, &mut c).await, told_of, "it is told once");
+        }
+        drop(c);
+        gone(&mut bench, "c").await;
+        bench.run(&try_once("d:1", side)).await.expect("the script runs");
+        assert_eq!(bench.number(&format!("EXISTS {NAME}")).await, 1, "it has the lock");
+        assert_eq!(queued(&mut bench).await, "");
+    }
+}
+
+/// Thousands of those who are gone cost one run no more than hundreds do, and nobody waits for the rest of them.
+#[tokio::test]
+async fn a_run_passes_over_so_many_at_most_and_whoever_asks_next_takes_the_lock() {
+    for side in [READ, WRITE] {
+        let mut bench = Bench::start().await;
+        bench.acquired(&try_once("a:1", WRITE)).await;
+        crowd_of_the_gone(&mut bench, QUEUE, &entry("gone:", WRITE), 1800).await;
+        let left = format!("ZCARD {QUEUE}");
+        bench.run(&leave("a:1", WRITE)).await.expect("the script runs");
+        assert_eq!(bench.number(&left).await, 1300);
+        bench.run(&ask("e:1", side)).await.expect("the script runs");
+        assert_eq!(bench.number(&format!("EXISTS {NAME}")).await, 1, "it has the lock");
+        assert_eq!(bench.number(&left).await, 800, "without an entry of its own");
+    }
+}
+
+/// Waits until nobody listens to this client's mailbox.
+async fn gone(bench: &mut Bench, client: &str) {
+    let count = format!("PUBSUB NUMSUB leasehold_mailbox:{client}:{NONCE}");
+    let limit = std::time::Duration::from_secs(10);
+    crate::support::eventually(limit, "nobody listens", async || {
+        bench.ask(&count).await.ends_with(", 0]")
+    })
+    .await;
+}
+
 /// They come in unheard, and their releases are heard on the channel only.
 #[tokio::test]
 async fn a_release_beside_readers_of_redisson_tells_the_first_to_listen() {
@@ -316,18 +389,94 @@ async fn a_forced_unlock_beside_readers_of_redisson_tells_the_first_to_listen() 
 }
 
 async fn tells_the_first_to_listen(ends: impl Fn(&str) -> Call) {
-    const UUID: &str = "01234567-89ab-4def-8123-456789abcdef";
     let mut bench = Bench::start().await;
-    let (ours, other, java) = (format!("a:{UUID}"), format!("c:{UUID}"), format!("{UUID}:7"));
-    bench.acquired(&try_once(&ours, READ)).await;
-    bench.acquired(&try_once(&other, READ)).await;
+    for reader in ["a:1", "c:1"] {
+        bench.acquired(&try_once(reader, READ)).await;
+    }
     let [mut writer] = line(&mut bench, [("b:1", WRITE)]).await;
-    bench.run(&ends(&other)).await.expect("the script runs");
+    bench.run(&ends("c:1")).await.expect("the script runs");
     assert!(told(&mut bench, &mut writer).await.is_empty(), "ours tells when it leaves");
-    bench.command(&format!("HSET {NAME} {java} 1")).await;
-    bench.command(&format!("SET {} 1 PX 30000", end_key(&java))).await;
-    bench.run(&ends(&ours)).await.expect("the script runs");
-    assert_eq!(told(&mut bench, &mut writer).await, [format!("next b:1 30s {java}")]);
+    java_reads(&mut bench, &[30_000]).await;
+    bench.run(&ends("a:1")).await.expect("the script runs");
+    assert_eq!(told(&mut bench, &mut writer).await, [format!("next b:1 30s {JAVA}")]);
+}
+
+const JAVA: &str = "01234567-89ab-4def-8123-456789abcdef:7";
+
+/// A thread of Redisson comes to the readers. Each of its levels has an end, or none any more.
+async fn java_reads(bench: &mut Bench, levels_ms: &[u32]) {
+    bench.command(&format!("HSET {NAME} mode read {JAVA} {}", levels_ms.len())).await;
+    for (level, ms) in (1..).zip(levels_ms) {
+        if *ms > 0 {
+            bench.command(&format!("SET {} 1 PX {ms}", end_of_level(JAVA, level))).await;
+        }
+    }
+    bench.command(&format!("PEXPIRE {NAME} 30000")).await;
+}
+
+/// Some of its versions lengthen the hash, and not the ends of its readers.
+#[tokio::test]
+async fn a_reader_of_redisson_without_an_end_reads_while_the_hash_has_it() {
+    for levels_ms in [&[0][..], &[0, 0], &[0, 30_000], &[30_000, 0]] {
+        let mut bench = Bench::start().await;
+        java_reads(&mut bench, levels_ms).await;
+        let count = levels_ms.len();
+        let alone = format!("[mode, read, {JAVA}, {count}] 30s");
+        let refusal = format!("[0, 30s, {JAVA}, 0, -1, token, []]");
+        bench.expect_twice(&try_once("a:1", WRITE), [&*refusal; 2], &alone).await;
+        let status = call(lua::RW_STATUS, &[CHANNEL, "0", "NUMSUB"]);
+        let shown = format!("[30s, {JAVA}, {count}, nil, 0, [{JAVA}], token, []]");
+        bench.expect(&status, &shown, &alone).await;
+        // Nor does a reader of ours that comes and goes end it, or one that is put back.
+        let both = format!("[mode, read, {JAVA}, {count}, a:1, 1] 30s");
+        bench.expect(&try_once("a:1", READ), "[1, token]", &both).await;
+        bench.expect(&leave("a:1", READ), "[1, 0]", &alone).await;
+        bench.expect(&reclaim("a:1", WRITE, 1, 1), "0", &alone).await;
+        bench.command(&format!("PEXPIRE {NAME} 1")).await;
+        let is_over = async || bench.ask(&format!("EXISTS {NAME}")).await == "0";
+        crate::support::eventually(crate::checks::LIMIT, "the hash ends", is_over).await;
+        bench.run(&try_once("a:1", WRITE)).await.expect("the script runs");
+        assert_eq!(bench.state().await, "[mode, write, a:1:write, 1] 30s");
+    }
+}
+
+/// Whichever of its levels have an end still.
+#[tokio::test]
+async fn a_forced_unlock_ends_all_levels_of_a_reader_of_redisson() {
+    for levels_ms in [&[30_000, 30_000][..], &[0, 30_000], &[30_000, 0], &[0, 0], &[0]] {
+        for other in [false, true] {
+            let mut bench = Bench::start().await;
+            java_reads(&mut bench, levels_ms).await;
+            let mut left = "none";
+            if other {
+                bench.acquired(&try_once("a:1", READ)).await;
+                left = "[mode, read, a:1, 1] 30s";
+            }
+            bench.expect_twice(&force_as(JAVA, "0"), ["1", "0"], left).await;
+            assert_eq!(bench.ask(&format!("KEYS *{JAVA}*")).await, "[]", "{levels_ms:?}");
+        }
+    }
+}
+
+/// Of few readers all are looked at, of many only some.
+#[tokio::test]
+async fn of_many_readers_no_live_one_is_taken_for_gone() {
+    for (gone, live) in [(3, 1), (7, 1), (8, 1), (300, 1), (300, 3), (2, 300), (40, 40)] {
+        let mut bench = Bench::start().await;
+        for reader in 0..gone + live {
+            bench.acquired(&try_once(&format!("a:{reader:x}"), READ)).await;
+        }
+        for reader in 0..gone {
+            bench.command(&format!("DEL {}", end_key(&format!("a:{reader:x}")))).await;
+        }
+        for reader in gone..gone + live {
+            let refusal = answer(bench.run(&try_once("b:1", WRITE)).await);
+            assert!(refusal.starts_with("[0, 30s, a:"), "{refusal} beside {gone} and {live}");
+            let leave = leave(&format!("a:{reader:x}"), READ);
+            assert_eq!(answer(bench.run(&leave).await), "[1, 0]");
+        }
+        assert_eq!(bench.state().await, "none", "the last of {live} leaves {gone} that are gone");
+    }
 }
 
 #[tokio::test]
@@ -338,7 +487,7 @@ async fn a_forced_unlock_ends_one_or_all() {
     }
     let two = "[mode, read, b:1, 1, c:1, 1] 30s";
     bench.expect_twice(&force("a:1", "0"), ["1", "0"], two).await;
-    bench.expect_twice(&force("", ""), ["1", "0"], "none").await;
+    bench.expect_twice(&force_all(), ["1", "0"], "none").await;
     assert_eq!(bench.ask("KEYS *").await, format!("[{TOKEN}]"));
     bench.acquired(&try_once("a:1", WRITE)).await;
     bench.expect(&force("b:1", "0"), "0", "[mode, write, a:1:write, 1] 30s").await;
@@ -389,7 +538,7 @@ async fn a_key_of_another_kind_is_left_as_it_is() {
     bench.acquired(&acquire("a:1")).await;
     let locked = "[a:1, 1] 30s";
     let status = call(lua::RW_STATUS, &[CHANNEL, "0", "NUMSUB"]);
-    let calls = [try_once("b:1", READ), try_once("b:1", WRITE), force("", ""), status];
+    let calls = [try_once("b:1", READ), try_once("b:1", WRITE), force_all(), status];
     for refused in &calls {
         bench.expect(refused, "WRONGTYPE", locked).await;
     }
@@ -412,12 +561,14 @@ const NEXT: &str = "leasehold_next:{orders}";
 /// An acquire as one of several servers gets it. If it `waits`, it reserves the lock.
 fn ask_one_of_several(id: &str, side: &str, waits: bool) -> Call {
     let block = if side == WRITE { "1" } else { "0" };
+    let id = &*ours(id);
     let entry = if waits { id } else { "" };
     let args = [id, "1", "30000", block, "0", "1", CHANNEL, entry, "0", "NUMSUB", side, "PUBLISH"];
     Call::new(lua::RW_ACQUIRE, &[NAME, TOKEN], &args)
 }
 
 fn leave_one_of_several(id: &str, side: &str, withdraws: bool) -> Call {
+    let id = &*ours(id);
     let entry = if withdraws { id } else { "" };
     let args = [id, "PUBLISH", CHANNEL, side, "0", entry, "0"];
     Call::new(lua::RW_RELEASE, &[NAME, TOKEN], &args)
@@ -443,7 +594,8 @@ async fn over_several_servers_a_refused_writer_keeps_new_readers_out_until_it_le
         redis::from_redis_value(refused).expect("a refusal");
     assert_eq!(held, redis::Value::Int(0));
     assert!(matches!(pttl, redis::Value::Int(1..=5000)), "{pttl:?}");
-    assert_eq!(redis::from_redis_value::<String>(by).expect("an id"), "b:1", "the writer is named");
+    let by = redis::from_redis_value::<String>(by).expect("an id");
+    assert_eq!(by, ours("b:1"), "the writer is named");
     // Who reads already goes on.
     bench.expect(&ask_one_of_several("a:1", READ, false), "[1, token]", reading).await;
 
@@ -478,8 +630,9 @@ async fn over_several_servers_a_writer_that_gets_the_lock_ends_the_reservation()
     assert_eq!(bench.ask(&format!("EXISTS {NEXT}")).await, "0");
     // A reader that takes the writer's place needs no leave.
     bench.run(&ask_one_of_several("b:3", WRITE, true)).await.expect("the script runs");
+    let [id, from] = ["d:2", "d:1"].map(ours);
     let args =
-        ["d:2", "1", "30000", "0", "0", "1", CHANNEL, "", "0", "NUMSUB", READ, "PUBLISH", "d:1"];
+        [&*id, "1", "30000", "0", "0", "1", CHANNEL, "", "0", "NUMSUB", READ, "PUBLISH", &from];
     let downgrade = Call::new(lua::RW_ACQUIRE, &[NAME, TOKEN], &args);
     bench.expect(&downgrade, "[1, token]", "[mode, read, d:2, 1] 30s").await;
     assert_eq!(bench.ask(&format!("GET {NEXT}")).await, "b:3");

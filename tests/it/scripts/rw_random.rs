@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    bench::{Bench, Subscriber, TOKEN, renew},
+    bench::{Bench, OURS, Subscriber, TOKEN, renew},
     rw::{READ, WRITE, ask_as, downgrade_as, entry, leave_as, listen, renew_reader},
 };
 use crate::{checks::LIMIT, support::eventually};
@@ -171,7 +171,7 @@ impl World {
         let began_at = Instant::now();
         let call = match held.side {
             READ => renew_reader(&id, TTL_MS as u32),
-            _ => renew(&format!("{id}:write"), 1, TTL_MS),
+            _ => renew(&format!("{id}{OURS}:write"), 1, TTL_MS),
         };
         if self.bench.run(&call).await.expect("the script runs") == redis::Value::Int(1) {
             let until = began_at + Duration::from_millis(TTL_MS * 98 / 100 - 1);
@@ -202,6 +202,7 @@ impl World {
         let mut grants = Vec::new();
         for (client, state) in self.clients.iter_mut().enumerate() {
             for letter in self.bench.messages(&mut state.mailbox).await {
+                let letter = letter.replace(OURS, "");
                 let words: Vec<&str> = letter.split(' ').collect();
                 if let ["grant", id, server_us, ms, token, ref before @ ..] = words[..] {
                     let number = |word: &str| word.parse::<i64>().expect("a number");

@@ -1,5 +1,7 @@
 //! How many permits there are, and Redisson's semaphores of the same name.
 
+use leasehold::Error;
+
 use super::{HOLDERS, MS, all_are_back, api, are_waiting};
 use crate::checks::{setup, soon};
 
@@ -65,4 +67,26 @@ async fn permits_of_redisson_count_and_their_release_is_heard() {
     let status = semaphore.status().await.expect("an answer");
     assert!(semaphore.force_release(&status.holders[0]).await.expect("an answer"));
     all_are_back(&server, &client, 3).await;
+}
+
+#[tokio::test]
+async fn every_holder_is_seen_and_freed_with_all_its_permits() {
+    let (server, [client]) = setup().await;
+    let pool = api(&client, 2500);
+    let mut permits = Vec::new();
+    for weight in [500, 600, 700] {
+        permits.push(pool.acquire_many(weight).await.expect("there are enough"));
+    }
+    let status = pool.status().await.expect("an answer");
+    let counts: Vec<u32> = status.holders.iter().map(|holder| holder.permits).collect();
+    assert_eq!((status.held, counts), (1800, vec![500, 600, 700]));
+    assert!(pool.force_release(&status.holders[1]).await.expect("an answer"));
+    assert_eq!(pool.available_permits().await.expect("an answer"), 1300);
+    assert!(!permits[1].is_held(), "it is told at once");
+    // More than Redisson can count.
+    let error = pool.add_permits(i32::MAX as u32 - 2499).await.expect_err("too many");
+    assert!(matches!(&error, Error::InvalidConfig { .. }), "{error:?}");
+    assert_eq!(pool.available_permits().await.expect("an answer"), 1300);
+    drop(permits);
+    all_are_back(&server, &client, 2500).await;
 }

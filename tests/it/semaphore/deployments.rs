@@ -143,3 +143,32 @@ async fn permits_that_end_while_their_slot_moves_are_not_lost() {
     let back = async || there.available_permits().await.is_ok_and(|permits| permits == 2);
     eventually(LIMIT, "both are back", back).await;
 }
+
+/// The release takes the last permits out of the key of those that are out. Then that is gone, and the server looks elsewhere.
+#[tokio::test]
+async fn permits_given_back_before_they_move_are_no_loss() {
+    let cluster = Cluster::start().await;
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    let builder = || Client::builder().cluster(cluster.urls()).restart_quarantine(Duration::ZERO);
+    let connect = async || builder().connect().await.expect("the cluster accepts the client");
+    let (one, two) = (connect().await, connect().await);
+    for permits in [1, 2] {
+        let name = cluster.name_on(0, &format!("back:{permits}"));
+        let slot = slot_of(&name);
+        let [here, there] = [&one, &two].map(|client| client.semaphore(&name).with_permits(2));
+        // One more, if only one of them is given back.
+        let _kept = match permits {
+            1 => Some(soon("one", here.acquire()).await.expect("there are two")),
+            _ => None,
+        };
+        let held = soon("the rest", here.acquire_many(permits)).await.expect("they are there");
+        let waiting = tokio::spawn(there.acquire());
+        are_waiting(&here, 1).await;
+        cluster.open(slot, source, target).await;
+        soon("the release", held.release()).await.expect("held");
+        cluster.migrate_all(slot, source, target).await;
+        cluster.close(slot, source, target).await;
+        let permit = soon("its turn", waiting).await.expect("no panic").expect("one came back");
+        soon("the release", permit.release()).await.expect("held");
+    }
+}

@@ -146,6 +146,31 @@ async fn what_cannot_be_is_refused_at_once() {
     }
 }
 
+/// The URLs are those of the Sentinels, so no hint may speak of them.
+#[tokio::test]
+async fn a_server_that_refuses_is_named_with_the_setting_that_helps() {
+    let (locked, plain) = (Server::with(&["--requirepass", "secret"]).await, Server::start().await);
+    let nobody = free_port();
+    for (port, tls, words) in [
+        (locked.port(), false, &["NOAUTH", "`server_login`"][..]),
+        (nobody, false, &["refused", "the Sentinels announce", "`address_map`"]),
+        #[cfg(feature = "tls")]
+        (plain.port(), true, &["TLS", "`server_tls`"]),
+    ] {
+        let sentinel = Pretender::start(port, None).await;
+        let builder = Client::builder().sentinel(MASTER, [sentinel.url()]).server_tls(tls);
+        let connecting = builder.connect_timeout(Duration::from_secs(1)).connect();
+        let error = soon("an answer", connecting).await.expect_err("it must not connect");
+        let address = format!("127.0.0.1:{port}");
+        for word in [&[&*address], words].concat() {
+            assert!(error.to_string().contains(word), "no {word:?} in {error}");
+        }
+        assert!(!error.to_string().contains("URL"), "{error}");
+        assert!(!error.to_string().contains("redis://`"), "{error}");
+    }
+    drop(plain);
+}
+
 #[tokio::test]
 async fn without_an_answer_each_sentinel_is_named_with_its_reason() {
     let urls = [free_port(), free_port()].map(|port| format!("redis://127.0.0.1:{port}"));

@@ -1,10 +1,12 @@
 //! What `check` finds on a replicated deployment, and which rights the client needs there.
 
+use std::time::Duration;
+
 use leasehold::{Client, FindingKind};
 
 use crate::{
     checks::{LIMIT, soon},
-    support::{Deployment, MASTER, Server, eventually},
+    support::{Deployment, MASTER, Pretender, Proxy, Server, eventually},
 };
 
 /// The findings that are about failovers.
@@ -86,4 +88,67 @@ async fn a_user_of_the_servers_that_may_not_end_connections_is_told() {
     let limited = deployment.builder().server_login("u", "p").connect().await.expect("connected");
     assert!(found(&limited).await.contains(&FindingKind::NoKill));
     assert!(!found(&deployment.connect().await).await.contains(&FindingKind::NoKill));
+}
+
+#[tokio::test]
+async fn a_fence_of_fewer_than_half_of_the_replicas_is_found() {
+    let deployment = Deployment::with(3, 1, &[]).await;
+    let client = deployment.connect().await;
+    let is_few = |kind: &FindingKind| {
+        matches!(kind, FindingKind::FencedByFew { min_replicas: 1, replicas: 3, .. })
+    };
+    for (least, is_found) in [("1", true), ("2", false)] {
+        deployment.master().command(&["CONFIG", "SET", "min-replicas-to-write", least]).await;
+        let kinds = found(&client).await;
+        assert_eq!(kinds.iter().any(is_few), is_found, "{kinds:?}");
+    }
+}
+
+/// As with a copied configuration: one of three watches another deployment by the same name, in a higher epoch.
+#[tokio::test]
+async fn sentinels_that_name_different_masters_for_long_are_found() {
+    let [master, stranger] = [Server::start().await, Server::start().await];
+    let sentinels = [
+        Pretender::start(master.port(), Some(3)).await,
+        Pretender::start(master.port(), Some(3)).await,
+        Pretender::start(stranger.port(), Some(9)).await,
+    ];
+    let connect = async |urls: Vec<String>| {
+        let builder = Client::builder().sentinel(MASTER, urls);
+        builder.restart_quarantine(Duration::ZERO).connect().await.expect("connected")
+    };
+    // One server by two addresses is no disagreement.
+    let proxy = Proxy::start(master.port()).await;
+    let watch = async |port| {
+        Server::sentinel(&format!("sentinel monitor {MASTER} 127.0.0.1 {port} 2\n")).await
+    };
+    let watching = [watch(master.port()).await, watch(proxy.port()).await];
+    let agreed = connect(watching.iter().map(Server::url).collect()).await;
+    let split = connect(sentinels.iter().map(Pretender::url).collect()).await;
+    let disagreement = async |client: &Client| {
+        found(client).await.into_iter().find_map(|kind| match kind {
+            FindingKind::SentinelsDisagree { named, .. } => Some(named),
+            _ => None,
+        })
+    };
+    assert_eq!(disagreement(&split).await, None, "it may be a failover");
+    let limit = LIMIT * 2;
+    eventually(limit, "it is found", async || disagreement(&split).await.is_some()).await;
+    let ports = [master.port(), master.port(), stranger.port()];
+    let named = sentinels.iter().zip(ports);
+    let named = named.map(|(one, port)| (one.url().into(), format!("127.0.0.1:{port}")));
+    assert_eq!(disagreement(&split).await, Some(named.collect()));
+    sentinels[2].says(master.port(), Some(9));
+    eventually(limit, "it is over", async || disagreement(&split).await.is_none()).await;
+    assert_eq!(disagreement(&agreed).await, None);
+}
+
+/// It refuses every write, and not that key alone.
+#[tokio::test]
+async fn a_master_that_waits_for_its_replicas_is_not_said_to_refuse_its_mark() {
+    let server = Server::with(&["--min-replicas-to-write", "1"]).await;
+    let grace = Duration::from_secs(60);
+    let builder = Client::builder().nodes([server.url()]).restart_quarantine(grace);
+    let client = builder.connect().await.expect("it answers");
+    assert!(!found(&client).await.contains(&FindingKind::MarkRefused));
 }

@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 mod cluster;
+mod ends;
 mod face;
 mod failover;
 mod late;

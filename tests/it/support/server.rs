@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -15,8 +16,8 @@ use redis::{
 };
 
 use super::{
-    ports,
-    signals::{pause, resume},
+    ends, ports,
+    signals::{self, pause, resume},
     watch::Watch,
 };
 
@@ -35,6 +36,8 @@ pub(crate) struct Server {
     environment: Vec<(String, String)>,
     /// `None` while killed.
     process: Mutex<Option<Child>>,
+    /// How keys begin that need no end.
+    kept: Mutex<Vec<String>>,
     /// Watches the test from the server's start.
     watch: Watch,
 }
@@ -86,6 +89,7 @@ impl Server {
                 args: args.iter().map(ToString::to_string).collect(),
                 environment: environment.clone(),
                 process: Mutex::new(None),
+                kept: Mutex::default(),
                 watch: Watch::begin(),
             };
             if server.launch(&[]).await {
@@ -136,9 +140,33 @@ impl Server {
         self.watch.widened(limit)
     }
 
+    /// A time limit, widened by what so many threads that must run one after the other may have been kept waiting.
+    pub(crate) fn widened_by(&self, hops: u32, limit: Duration) -> Duration {
+        limit + hops * self.longest_stall()
+    }
+
+    /// How many times slower than a calm machine this one answers now, from 1 to 10. Leases that would end on a slow one
+    /// before anybody could look are longer by this.
+    pub(crate) async fn slowness(&self) -> u32 {
+        let mut raw = self.raw().await;
+        let mut longest = Duration::ZERO;
+        for _ in 0..20 {
+            let asked_at = Instant::now();
+            let () = redis::cmd("PING").exec_async(&mut raw).await.expect("an answer");
+            longest = longest.max(asked_at.elapsed());
+        }
+        let times = longest.as_millis() / CALM.as_millis();
+        u32::try_from(times).unwrap_or(u32::MAX).clamp(1, 10)
+    }
+
     /// For how long at most this machine has kept a thread waiting since the server was started.
     pub(crate) fn longest_stall(&self) -> Duration {
         self.watch.longest_stall()
+    }
+
+    /// Keys that begin so need no end in this test, as all others of ours do: the test makes them itself, say.
+    pub(crate) fn keeps(&self, prefix: &str) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(prefix.to_owned());
     }
 
     /// The process id.
@@ -287,6 +315,22 @@ impl Server {
         })
     }
 
+    /// The keys of ours that have no end, unless the test has failed already.
+    fn endless_keys(&self) -> Vec<String> {
+        let pid = self.process().as_ref().map(Child::id);
+        match pid {
+            Some(pid) if self.sentinel.is_none() && !thread::panicking() => {
+                // It may be paused.
+                signals::resume_if_there(pid);
+                let mut endless = ends::without_end(&self.url());
+                let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                endless.retain(|key| !kept.iter().any(|prefix| key.starts_with(prefix)));
+                endless
+            }
+            _ => Vec::new(),
+        }
+    }
+
     fn runs(&self) -> bool {
         let mut process = self.process();
         let process = process.as_mut().expect("the server was not killed");
@@ -302,13 +346,16 @@ impl Server {
     }
 }
 
+/// Ends the server, and the test fails if a key of ours has no end.
 impl Drop for Server {
     fn drop(&mut self) {
+        let endless = self.endless_keys();
         if let Some(mut process) = self.process().take() {
             let _ = process.kill();
             let _ = process.wait();
         }
         let _ = fs::remove_dir_all(&self.dir);
+        assert!(endless.is_empty(), "{}: these keys have no end: {endless:?}", self.watch.test());
     }
 }
 
@@ -354,6 +401,8 @@ const PORTS_TRIED: usize = 20;
 const START_LIMIT: Duration = Duration::from_secs(20);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(5);
+/// Within this a server answers on a machine that is not busy.
+const CALM: Duration = Duration::from_millis(5);
 
 #[tokio::test]
 async fn a_killed_server_comes_back_on_its_port_without_its_data() {
@@ -419,6 +468,7 @@ async fn a_taken_port_is_passed_over() {
         args: Vec::new(),
         environment: Vec::new(),
         process: Mutex::new(None),
+        kept: Mutex::default(),
         watch: Watch::begin(),
     };
     fs::create_dir(second.dir()).expect("a directory for the server can be made");

@@ -26,6 +26,15 @@ pub(crate) fn resume(pid: u32) {
     signal(pid, "CONT");
 }
 
+/// As [`resume`], for a process that may be gone.
+pub(crate) fn resume_if_there(pid: u32) {
+    use rustix::process::{Pid, Signal, kill_process};
+
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::CONT);
+    }
+}
+
 fn signal(pid: u32, name: &str) {
     // The shell has a `kill` of its own where the program is not installed.
     let status = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();

@@ -38,6 +38,11 @@ impl Watch {
         Self { running }
     }
 
+    /// The name of the test.
+    pub(crate) fn test(&self) -> &str {
+        &self.running.test
+    }
+
     /// The longest stall of the machine so far.
     pub(crate) fn longest_stall(&self) -> Duration {
         Duration::from_micros(self.running.longest_stall_us.load(Ordering::Relaxed))

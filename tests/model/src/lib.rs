@@ -18,7 +18,8 @@
 //! * Servers that restart, empty or with their data, whatever they say of it; servers that follow an empty one and are
 //!   masters again in the same run, with their connections. Quarantine, counted from that event on each client's clock:
 //!   the earliest end it can have, so that a client which notices it later only is more careful. A client meets
-//!   the servers when it asks first, and trusts them for their uptime.
+//!   the servers when it asks first, and trusts them when they have been up for a quarantine: the mark by which it does so is
+//!   not older than that.
 //! * Renewal by majority; heals; tokens: blocks, the highest answer, `fence_raise`.
 //! * For the order of tokens by itself time is left out: a hold ends on a server at any moment and its client never
 //!   learns of it. The coarse clock that the counters also follow is left out too, but for steps of one that move a

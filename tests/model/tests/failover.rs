@@ -20,7 +20,8 @@ const BACK: Case = Case { promotions: 2, ..FENCED };
 const STRANGER: Case = Case { stranger: true, ..FENCED };
 /// The master starts again without data.
 const RESTART: Case = Case { promotions: 0, restarts: 1, ..FENCED };
-
+/// The lock's slot moves to another master, before or after the promotion.
+const MOVED: Case = Case { moves: true, ..FENCED };
 /// Client 0 writes, client 1 reads.
 const READERS: Case = Case { readers: true, ..FENCED };
 
@@ -46,9 +47,12 @@ checks! {
     no_double_grant_with_two_promotions: holds(BACK, SAFE);
     no_double_grant_with_a_restart: holds(RESTART, SAFE);
     no_double_grant_with_a_promotion_and_a_restart: holds(Case { restarts: 1, ..FENCED }, SAFE);
+    no_double_grant_with_a_slot_that_moves_after_a_promotion: holds(MOVED, SAFE);
+    no_double_grant_with_a_slot_that_moves_or_is_taken_over: holds(Case { promotions: 0, ..MOVED }, SAFE);
     no_double_grant_when_the_mark_is_lost: holds(Case { lost_marks: 1, ..FENCED }, SAFE);
     readers_have_the_last_writers_token: holds(Case { asks: 3, ..READERS }, [TOKEN_ORDER]);
     readers_have_it_after_two_promotions: holds(Case { promotions: 2, ..READERS }, [TOKEN_ORDER]);
+    readers_have_it_after_a_move: holds(Case { moves: true, ..READERS }, [TOKEN_ORDER]);
     readers_have_it_when_the_mark_is_lost: holds(Case { lost_marks: 1, ..READERS }, [TOKEN_ORDER]);
     no_double_grant_where_nobody_may_write_the_mark: holds(Case { may_mark: false, ..BACK }, SAFE);
 }
@@ -74,5 +78,7 @@ checks! {
     a_lease_is_not_put_back_over_another: holds(STRANGER, [RECLAIM_OF_FREE]);
     a_lease_put_back_when_the_grace_is_over: fails(UNFENCED.with(Wrong::LateReclaim), [RECLAIM_IN_TIME]);
     a_lease_put_back_in_time_behind_a_master_that_lives_on: holds(UNFENCED, [RECLAIM_IN_TIME]);
+    a_server_trusted_with_a_slot_that_it_did_not_have:
+        fails(Case { promotions: 0, ..MOVED }.with(Wrong::SlotTrusted), [EXCLUSION]);
     a_readers_token_as_the_server_has_it: fails(READERS.with(Wrong::AnyToken), [TOKEN_ORDER]);
 }

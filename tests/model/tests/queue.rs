@@ -5,8 +5,8 @@
 use leasehold_model::checks;
 use leasehold_model::queue::case::{Bug, Case};
 use leasehold_model::queue::protocol::{
-    ALTERNATED, ARRIVAL_ORDER, CONFIRMED, EXCLUSION, GIVEN_BACK, GRANTED, HEAD_KNOWS, JAVA_TURN,
-    LIVENESS, NO_LEFTOVER, Protocol, RENEWED, TOKEN_ORDER,
+    ALTERNATED, ARRIVAL_ORDER, CONFIRMED, EXCLUSION, FREE_FOR_WHO_ASKS, GIVEN_BACK, GRANTED,
+    HEAD_KNOWS, JAVA_TURN, LIVENESS, NO_LEFTOVER, Protocol, RENEWED, TOKEN_ORDER,
 };
 
 const SAFE: &[&str] = &[EXCLUSION, NO_LEFTOVER];
@@ -19,6 +19,10 @@ const THREE: Case = Case::PLAIN;
 const TWO: Case = Case { homes: &[0, 1], ..Case::PLAIN };
 /// A process with two waiters, as of a fair handle, beside one with one.
 const FAIR: Case = Case { homes: &[0, 0, 1], ..Case::PLAIN };
+/// Four waiters, of which three end.
+const FOUR: Case = Case { homes: &[0, 1, 2, 3], asks: 4, crashes: 3, ..Case::PLAIN };
+/// Processes end beside Java, and others come and do not wait.
+const DEAD: Case = Case { homes: &[0, 1, 2], asks: 2, crashes: 2, tries: 1, ..JAVA };
 /// Two waiters beside Java.
 const JAVA: Case = Case { homes: &[0, 1], javas: 1, java_asks: 1, ..Case::PLAIN };
 /// Java is as near to the server as our clients, which have waited before.
@@ -61,6 +65,14 @@ checks! {
     a_poll_helps_where_processes_end: holds(Case { crashes: 2, polls: 1, cancels: 1, ..THREE }, SOUND);
     a_poll_helps_where_a_process_stops: holds(Case { stops: 1, crashes: 1, polls: 1, ..THREE }, SOUND);
     a_poll_helps_where_the_queue_is_lost: holds(Case { forgets: 1, crashes: 1, polls: 1, ..THREE }, SOUND);
+}
+
+// Processes end, more than a run passes over, also beside Java.
+checks! {
+    nobody_waits_for_the_dead: holds(Case { crashes: 2, tries: 1, ..THREE }, [EXCLUSION, NO_LEFTOVER, FREE_FOR_WHO_ASKS]);
+    nobody_waits_for_the_dead_beside_java: holds(DEAD, [EXCLUSION, NO_LEFTOVER, LIVENESS, FREE_FOR_WHO_ASKS]);
+    more_of_the_dead_than_a_run_passes_over: holds(Case { passes: 1, ..FOUR }, [EXCLUSION, NO_LEFTOVER, LIVENESS, FREE_FOR_WHO_ASKS]);
+    more_of_the_dead_than_a_run_passes_over_beside_java: holds(Case { passes: 1, ..DEAD }, [EXCLUSION, NO_LEFTOVER, LIVENESS, FREE_FOR_WHO_ASKS]);
 }
 
 // Connections break, messages are lost or late: no poll is needed.
@@ -112,6 +124,8 @@ checks! {
     a_leaving_heads_successor_not_told_beside_java:
         fails(Case { homes: THREE.homes, cancels: 1, ..JAVA }.with(Bug::LeaveNotTold), [LIVENESS]);
     a_dead_head_not_passed_over: fails(Case { crashes: 2, ..THREE }.with(Bug::DeadNotPassedOver), [LIVENESS]);
+    a_newcomer_that_waits_for_the_dead: fails(DEAD.with(Bug::WaitsForTheDead), [FREE_FOR_WHO_ASKS]);
+    an_ask_that_waits_behind_the_rest_of_the_dead: fails(Case { passes: 1, ..FOUR }.with(Bug::WaitsBehindTheRest), [LIVENESS]);
     no_poll_behind_a_dead_head: fails(Case { crashes: 2, ..THREE }.with(Bug::NoPoll), [LIVENESS]);
     a_grant_for_nobody_kept: fails(Case { cancels: 1, ..THREE }.with(Bug::GrantForNobodyKept), [NO_LEFTOVER]);
     an_entry_enqueued_twice: fails(Case { polls: 1, ..THREE }.with(Bug::EnqueuedTwice), [NO_LEFTOVER]);

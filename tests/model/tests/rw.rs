@@ -24,6 +24,8 @@ const CRASH: Case<3> = Case { crashes: 1, ..MIXED };
 const DOWNGRADE: Case<2> = Case { downgrades: 1, ..PAIR };
 /// Redisson's client comes between ours.
 const JAVA: Case<2> = Case { java_asks: 2, asks: 2, ..PAIR };
+/// One of a version that does not renew the ends of its readers.
+const OLD_JAVA: Case<2> = Case { java_leaves_ends: true, ..JAVA };
 
 // That the model moves at all.
 checks! {
@@ -44,6 +46,9 @@ checks! {
     readers_and_writers_keep_the_rules_beside_java: holds(JAVA, SAFE);
     readers_and_writers_keep_the_rules_beside_java_with_a_downgrade_and_an_end:
         holds(Case { downgrades: 1, crashes: 1, java_asks: 1, ..JAVA }, SAFE);
+    readers_and_writers_keep_the_rules_beside_java_that_renews_no_ends: holds(OLD_JAVA, SAFE);
+    readers_and_writers_keep_the_rules_beside_java_that_renews_no_ends_and_ends_itself:
+        holds(Case { crashes: 1, java_asks: 1, ..OLD_JAVA }, SAFE);
     readers_and_writers_of_three_clients_keep_the_rules: holds(Case::plain([Both, Both, Both]), SAFE);
     readers_and_writers_keep_the_rules_with_a_longer_ttl: holds(Case { ttl: 3, renewals: 1, ..PAIR }, SAFE);
 }
@@ -52,6 +57,7 @@ checks! {
 checks! {
     a_reader_that_passes_a_writer: fails(MIXED.with(Wrong::ReaderPassesWriter), [ORDER]);
     a_readers_end_judged_early: fails(PAIR.with(Wrong::EndsEarly), [EXCLUSION]);
+    a_reader_of_java_whose_end_is_believed: fails(OLD_JAVA.with(Wrong::EndsJava), [EXCLUSION]);
     a_release_that_looks_at_nobody_else: fails(MIXED.with(Wrong::LooksAtNobody), [EXCLUSION]);
     a_renewal_that_leaves_the_hash:
         fails(Case { renewals: 1, ..PAIR.with(Wrong::RenewalLeavesHash) }, [EXCLUSION]);

@@ -36,6 +36,8 @@ pub enum Rule {
     Recreated,
     /// Somebody got a lock while another waited for it for longer, on one server.
     Order,
+    /// W3: something was lost, or a server did not answer, and nothing was the cause.
+    Cause,
     /// A deadline that no answer of the servers supports.
     Deadline,
     /// T1: a wait that ended early or late.
@@ -60,6 +62,7 @@ impl Rule {
             Self::Count => "S3",
             Self::AfterRelease => "W1",
             Self::Telling => "W2",
+            Self::Cause => "W3",
             Self::Recreated => "W4",
             Self::Order => "order",
             Self::Deadline => "deadline",
@@ -104,6 +107,13 @@ pub struct Grant {
     pub asked_at: u64,
     /// Whether the guard said so when it was given out.
     pub held: bool,
+}
+
+impl Grant {
+    /// How many permits it has.
+    fn weight(&self) -> u32 {
+        if let Share::Permits { weight, .. } = self.share { weight } else { 0 }
+    }
 }
 
 /// What tells a reader from others that share its lease.
@@ -167,18 +177,25 @@ impl Rises {
 
 impl Lock {
     /// How many permits were held at one moment at most, from `from` on.
-    fn most_out(&self, from: u64) -> Option<u32> {
-        let held = |at: u64| {
-            let holds = self.holds.values();
-            let there =
-                holds.filter(move |hold| hold.granted_at <= at && hold.last_held >= Some(at));
-            there.map(|hold| match hold.grant.share {
-                Share::Permits { weight, .. } => weight,
-                _ => 0,
-            })
-        };
+    fn most_out(&self, from: u64) -> u32 {
         let began = self.holds.values().map(|hold| hold.granted_at.max(from));
-        began.map(|at| held(at).sum()).max()
+        began.map(|at| self.out_at(at)).max().unwrap_or(0)
+    }
+
+    /// How many permits were held at one moment, as far as their processes have said so.
+    fn out_at(&self, at: u64) -> u32 {
+        let holds = self.holds.values();
+        let there = holds.filter(|hold| hold.granted_at <= at && hold.last_held >= Some(at));
+        there.map(|hold| hold.grant.weight()).sum()
+    }
+
+    /// Whether one of the permits that are held now was not among too many before. From now on they all were.
+    fn is_news(&mut self, now: u64) -> bool {
+        let mut is_news = false;
+        for hold in self.holds.values_mut().filter(|hold| hold.last_held == Some(now)) {
+            is_news |= !std::mem::replace(&mut hold.overlapped, true);
+        }
+        is_news
     }
 }
 
@@ -331,10 +348,12 @@ impl Checker {
         let went_on = hold.last_held.is_some_and(|last| last + 1 >= now);
         hold.last_held = Some(now);
         let (from, grant) = (hold.granted_at, hold.grant.clone());
-        // In between it was held, too: all that it is held beside in that time counts.
-        let too_many = match (grant.share, went_on) {
-            (Share::Permits { all, .. }, false) => {
-                lock_state.most_out(from).filter(|out| *out > all)
+        // In between it was held, too: all that it is held beside in that time counts. If it was held at the moment before, what
+        // others have said of this moment counts: the last of those who say so knows all.
+        let too_many = match grant.share {
+            Share::Permits { all, .. } => {
+                let out = if went_on { lock_state.out_at(now) } else { lock_state.most_out(from) };
+                (out > all && lock_state.is_news(now)).then_some(out)
             }
             _ => None,
         };
@@ -379,6 +398,12 @@ impl Checker {
             let what = format!("held at once: {other:?} and {grant:?}");
             self.violated(now, Rule::Exclusion, what);
         }
+    }
+
+    /// Which process has a hold, and when it asked for it.
+    pub fn asker(&self, lock: usize, token: u64, lease: &str) -> Option<(usize, u64)> {
+        let hold = self.locks.get(&lock)?.holds.get(&(token, lease.to_owned()))?;
+        Some((hold.grant.host, hold.grant.asked_at))
     }
 
     /// The process was told of a loss.
@@ -602,6 +627,32 @@ mod tests {
         checker.sampled(23, 0, 0, &lease(3), true);
         checker.sampled(25, 0, 0, &lease(2), true);
         assert_eq!(rules(&checker), [Rule::Permits], "all four were held at 22 and 23");
+    }
+
+    /// Those that are there first say so last: each process speaks in its turn.
+    #[test]
+    fn too_many_permits_are_found_whichever_process_has_the_last() {
+        for excess in 0..3 {
+            let mut checker = Checker { majority: 1, ..Checker::default() };
+            let permit = |owner: u64| Grant {
+                share: Share::Permits { weight: if owner == excess { 1 } else { 2 }, all: 4 },
+                lease: lease(owner),
+                ..grant(0, owner)
+            };
+            for now in 10..200 {
+                for owner in 0..3 {
+                    if owner == excess && now < 50 {
+                        continue;
+                    }
+                    if now == if owner == excess { 50 } else { 10 } {
+                        checker.granted(now, permit(owner));
+                    }
+                    checker.sampled(now, 0, 0, &lease(owner), true);
+                }
+                assert_eq!(rules(&checker).len(), usize::from(now >= 50), "{excess} at {now}");
+            }
+            assert_eq!(rules(&checker), [Rule::Permits]);
+        }
     }
 
     #[test]

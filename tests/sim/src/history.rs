@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::causes::{Cause, Causes, What};
 use crate::checker::{Checker, Grant, Rule};
 use crate::trace::Trace;
 
@@ -18,6 +19,7 @@ pub struct Record {
     pub now: u64,
     pub trace: Trace,
     pub checker: Checker,
+    pub causes: Causes,
     /// How often what happened.
     pub counts: BTreeMap<&'static str, u64>,
     /// Acquisitions that have not ended.
@@ -32,6 +34,15 @@ pub struct Ask {
     pub lock: usize,
     pub how: &'static str,
     pub since: u64,
+    /// How many permits it wants.
+    pub weight: u32,
+}
+
+impl Ask {
+    /// It may be beside others of its kind.
+    pub fn reads(&self) -> bool {
+        self.how.contains("read")
+    }
 }
 
 impl History {
@@ -65,11 +76,11 @@ impl Record {
     }
 
     /// Somebody begins to ask for a lock: the number of the request.
-    pub fn asked(&mut self, host: usize, lock: usize, how: &'static str) -> u64 {
+    pub fn asked(&mut self, host: usize, lock: usize, how: &'static str, weight: u32) -> u64 {
         let request = self.fresh();
         self.note(format_args!("h{host} asks #{request} {how} lock {lock}"));
         self.count("asks", 1);
-        self.pending.insert(request, Ask { host, lock, how, since: self.now });
+        self.pending.insert(request, Ask { host, lock, how, since: self.now, weight });
         request
     }
 
@@ -89,7 +100,53 @@ impl Record {
     pub fn told(&mut self, lock: usize, token: u64, lease: &str, reason: &str) {
         self.note(format_args!("told: lock {lock} token {token} is lost: {reason}"));
         self.count("losses", 1);
+        if let Some((host, asked_at)) = self.checker.asker(lock, token, lease) {
+            let what = format!("lock {lock} with the token {token} is lost: {reason}");
+            self.lost(host, asked_at, reason, &what);
+        }
         self.checker.told(lock, token, lease);
+    }
+
+    /// Somebody ends a hold, which may run so much later.
+    pub fn forced(&mut self, later_ms: u64) {
+        self.count("force_unlocks", 1);
+        let (from, to) = (self.now, self.now + later_ms);
+        self.causes.add(Cause { from, to, host: None, node: None, what: What::Forgets });
+    }
+
+    /// W3: what a process asked for at `asked_at` is lost now.
+    pub fn lost(&mut self, host: usize, asked_at: u64, reason: &str, what: &str) {
+        self.checker.checked(Rule::Cause);
+        // What has ended while its process was stopped is gone, too.
+        let gone =
+            || self.causes.forgotten(asked_at, self.now) || self.causes.expiry(host, self.now);
+        let caused = match reason {
+            _ if reason.contains(ENDED) => true,
+            _ if reason.contains(SHUT_DOWN) => self.causes.silence(host, asked_at, self.now),
+            _ => gone(),
+        };
+        if !caused {
+            self.violated(Rule::Cause, format!("h{host}, without a cause: {what}"));
+        }
+    }
+
+    /// W3: servers have forgotten what a process asked for at `asked_at`, and what it had for longer still.
+    pub fn gone(&mut self, host: usize, asked_at: u64, what: &str) {
+        self.checker.checked(Rule::Cause);
+        if !self.causes.forgotten(asked_at, self.now) {
+            self.violated(
+                Rule::Cause,
+                format!("h{host} has lost something without a cause {what}"),
+            );
+        }
+    }
+
+    /// W3: a process asked at `asked_at` and has no answer now.
+    pub fn unanswered(&mut self, host: usize, asked_at: u64, what: &str) {
+        self.checker.checked(Rule::Cause);
+        if !self.causes.silence(host, asked_at, self.now) {
+            self.violated(Rule::Cause, format!("h{host} has no answer without a cause: {what}"));
+        }
     }
 
     pub fn left(&mut self, lock: usize, token: u64, lease: &str, how: &str) {
@@ -97,3 +154,7 @@ impl Record {
         self.checker.left(self.now, lock, token, lease);
     }
 }
+
+/// Why something is lost, as the library says it: nobody renews it; its client has ended.
+const ENDED: &str = "its lease ended";
+const SHUT_DOWN: &str = "the client was shut down";

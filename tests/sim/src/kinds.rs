@@ -110,7 +110,7 @@ impl Worker {
     }
 
     async fn read(&mut self, held: Kept<ReadGuard>, number: u64, lock: &RwLock) {
-        self.seen = Some(held.proof().token());
+        self.seen = held.proof().version().map(|version| (held.proof().token(), version));
         let mut inner = None;
         for _ in 0..self.rng.below(3) {
             match self.rng.below(8) {
@@ -183,7 +183,10 @@ impl Worker {
 
     /// A writer that is told that nobody has written since it read is the next one.
     fn check_unchanged(&self, guard: &WriteGuard) {
-        let Some(seen) = self.seen.filter(|seen| guard.unchanged_since(*seen)) else { return };
+        let Some((seen, _)) = self.seen.filter(|(_, version)| guard.unchanged_since(*version))
+        else {
+            return;
+        };
         let mut history = self.process.history.lock();
         history.count("unchanged", 1);
         history.checker.checked(Rule::ReaderToken);
@@ -225,9 +228,9 @@ impl Worker {
             3 => ("try_acquire_many", zero, Box::pin(semaphore.try_acquire_many(many))),
             _ => ("try_acquire_for", Some(limit), Box::pin(semaphore.try_acquire_for(limit))),
         };
-        let Some((asked_at, permit)) = self.attempt(SEMAPHORE, how, patience, future).await else {
-            return;
-        };
+        let weight = if how.ends_with("many") { many } else { 1 };
+        let asked = self.attempt_many(SEMAPHORE, weight, how, patience, future).await;
+        let Some((asked_at, permit)) = asked else { return };
         let share = Share::Permits { weight: permit.weight(), all: PERMITS };
         let key = permit.holder().as_str().to_owned();
         let part = Part { lock: SEMAPHORE, token: 0, key, share };
@@ -357,7 +360,8 @@ impl Worker {
 
     async fn give_back<P: Thing>(&mut self, mut held: Kept<P>) {
         let how = self.rng.below(10);
-        let was_lost = held.proof().remaining().is_zero();
+        let remaining = held.proof().remaining();
+        let was_lost = remaining.is_zero();
         let Some(proof) = held.take(if how < 6 { "released" } else { "dropped" }) else { return };
         if how >= 6 {
             return drop(proof);
@@ -366,6 +370,7 @@ impl Worker {
         let released = proof.give_back();
         let result = if how == 5 { self.perhaps(released).await } else { Some(released.await) };
         timing.check("release", self.workload.response_timeout, false);
+        self.check_loss(&result, remaining, &timing, held.asked_at);
         match result {
             Some(Ok(())) if was_lost => {
                 let what = format!("a release was fine with what was lost: {:?}", held.parts);
@@ -456,6 +461,7 @@ struct Part {
 /// Something that is held and watched.
 struct Kept<P: Thing> {
     process: Arc<Process>,
+    asked_at: u64,
     parts: Vec<Part>,
     proof: Option<Arc<P>>,
     teller: tokio::task::JoinHandle<()>,
@@ -488,7 +494,8 @@ impl<P: Thing> Kept<P> {
             }
         });
         let proof = Some(proof);
-        Self { process: process.clone(), parts, proof, teller, is_left: false }
+        let process = process.clone();
+        Self { process, asked_at, parts, proof, teller, is_left: false }
     }
 
     fn proof(&self) -> &P {

@@ -10,9 +10,11 @@
 //! * [`history`], [`checker`], [`audit`] and [`lines`]: what happened, and whether it may. [`outcome`]: the sum of it.
 
 pub mod audit;
+pub mod causes;
 pub mod checker;
 pub mod history;
 pub mod host;
+pub mod keys;
 pub mod kinds;
 pub mod lines;
 pub mod moves;

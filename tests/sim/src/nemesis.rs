@@ -1,5 +1,6 @@
 //! What goes wrong, and how often.
 
+use crate::causes::{Cause, What};
 use crate::rng::Rng;
 use crate::server::LinkId;
 use crate::world::{Fate, World};
@@ -62,6 +63,81 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Whom it disturbs, and where: host and node, of which `None` is all. `ends` are those of its connection.
+    fn about(
+        self,
+        host: usize,
+        node: usize,
+        ends: Option<(usize, usize)>,
+    ) -> (Option<usize>, Option<usize>) {
+        match self {
+            Self::LoseRequests
+            | Self::LoseReplies
+            | Self::HalfClose
+            | Self::Swallow
+            | Self::Straggle
+            | Self::Kill => (ends.map(|(host, _)| host), ends.map(|(_, node)| node)),
+            Self::Partition | Self::Slow => (Some(host), Some(node)),
+            Self::StopHost | Self::SuspendHost | Self::EndClient | Self::KillHost => {
+                (Some(host), None)
+            }
+            Self::MoveSlot | Self::ClearAll => (None, None),
+            Self::StopNode
+            | Self::Crash
+            | Self::CrashEmpty
+            | Self::Demote
+            | Self::Lag
+            | Self::FailOver
+            | Self::FailOverUnfenced
+            | Self::FlushScripts
+            | Self::StepBack
+            | Self::StepForward
+            | Self::ClearSpare
+            | Self::ClearOne => (None, Some(node)),
+        }
+    }
+
+    /// What it is the cause of.
+    fn what(self) -> What {
+        match self {
+            Self::CrashEmpty
+            | Self::Demote
+            | Self::FailOver
+            | Self::FailOverUnfenced
+            | Self::StepForward
+            | Self::ClearSpare
+            | Self::ClearOne
+            | Self::ClearAll => What::Forgets,
+            _ => What::Disturbs,
+        }
+    }
+
+    /// How long it lasts at most, until nobody meets it any more that has not met it.
+    fn longest_ms(self) -> u64 {
+        match self {
+            Self::LoseRequests
+            | Self::LoseReplies
+            | Self::HalfClose
+            | Self::Kill
+            | Self::FlushScripts
+            | Self::StepBack
+            | Self::StepForward
+            | Self::KillHost
+            | Self::EndClient => 0,
+            // Until the client looks whether its connections still live.
+            Self::Swallow => 6000,
+            Self::Straggle => 4000,
+            Self::Demote => 1000,
+            Self::Partition | Self::Slow | Self::StopNode | Self::Crash | Self::CrashEmpty => 3000,
+            Self::Lag | Self::ClearSpare | Self::ClearOne | Self::ClearAll => 3000,
+            Self::FailOver | Self::FailOverUnfenced => 4000,
+            Self::StopHost => 5000,
+            Self::SuspendHost => 9000,
+            // Key by key, at its own pace, and others learn of it later.
+            Self::MoveSlot => 10_000,
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::LoseRequests => "fault_lose_requests",
@@ -131,15 +207,27 @@ impl Nemesis {
     fn inflict(&mut self, fault: Fault, world: &mut World) -> Option<usize> {
         let node = self.rng.below(world.nodes.len() as u64) as usize;
         let host = self.rng.below(world.hosts.len() as u64) as usize;
-        self.strike(fault, world, node, host)?;
+        let link = any_link(&mut self.rng, world);
+        let ends = link.map(|link| (world.links[&link].host, world.links[&link].node));
+        self.strike(fault, world, node, host, link)?;
         world.history.count(fault.name());
+        let (host_is, node_is) = fault.about(host, node, ends);
+        let (from, to) = (world.now, world.now + fault.longest_ms());
+        let cause = Cause { from, to, host: host_is, node: node_is, what: fault.what() };
+        world.history.lock().causes.add(cause);
         (fault == Fault::KillHost).then_some(host)
     }
 
     /// `None` if there is nothing that it could happen to.
-    fn strike(&mut self, fault: Fault, world: &mut World, node: usize, host: usize) -> Option<()> {
+    fn strike(
+        &mut self,
+        fault: Fault,
+        world: &mut World,
+        node: usize,
+        host: usize,
+        link: Option<LinkId>,
+    ) -> Option<()> {
         let rng = &mut self.rng;
-        let link = any_link(rng, world);
         let now = world.now;
         world.history.lock().note(format_args!("{fault:?} n{node} h{host} {link:?}"));
         match fault {

@@ -9,6 +9,8 @@ pub fn covered() -> Vec<Scenario> {
     vec![
         one_server(),
         Scenario { name: "quiet", faults: &[], ..one_server() },
+        Scenario { name: "three-servers-in-quiet", faults: &[], kinds: 400, ..three_servers() },
+        Scenario { name: "cluster-in-quiet", faults: &[], ..kinds_in_a_cluster() },
         Scenario { name: "one-lock", locks: 1, hosts: 5, workers: 2, ..one_server() },
         Scenario {
             name: "stopped-hosts",

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold::{Client, Error, Guard, Mutex, Owner};
+use leasehold::{Client, Error, Guard, Mutex, Owner, ReadVersion};
 use tokio::time::sleep;
 
 use crate::checker::{Grant, Rule, Share};
@@ -57,8 +57,8 @@ pub struct Worker {
     pub ended: Arc<AtomicBool>,
     pub rng: Rng,
     pub workload: Workload,
-    /// The token that it read with last.
-    pub seen: Option<u64>,
+    /// The token that it read with last, and the version.
+    pub seen: Option<(u64, ReadVersion)>,
 }
 
 /// In the middle of something until it is dropped.
@@ -167,8 +167,20 @@ impl Worker {
         patience: Option<Duration>,
         future: Attempt<T>,
     ) -> Option<(u64, T)> {
+        self.attempt_many(lock, 1, how, patience, future).await
+    }
+
+    /// For some of the permits.
+    pub(crate) async fn attempt_many<T>(
+        &mut self,
+        lock: usize,
+        weight: u32,
+        how: &'static str,
+        patience: Option<Duration>,
+        future: Attempt<T>,
+    ) -> Option<(u64, T)> {
         let timing = Timing::start(&self.process, patience);
-        let request = self.process.history.lock().asked(self.process.host, lock, how);
+        let request = self.process.history.lock().asked(self.process.host, lock, how, weight);
         let result = self.perhaps(future).await;
         let mut history = self.process.history.lock();
         let Some(result) = result else {
@@ -185,8 +197,13 @@ impl Worker {
                 None
             }
             Err(error @ Error::Unavailable { .. }) => {
-                history.answered(request, "unavailable");
+                let asked_at = history.answered(request, "unavailable");
                 history.count("unavailable", 1);
+                // A wait that is shorter than the way there and back has no answer. (The limit of a campaign is not known here.)
+                let long = patience.is_none_or(|limit| limit.is_zero() || limit > ROUND_TRIP);
+                if long && how != "campaign_with_timeout" {
+                    history.unanswered(self.process.host, asked_at, &format!("{how}: {error}"));
+                }
                 drop(history);
                 // No wait helps against servers that must not be asked.
                 let waits = !error.to_string().contains("grants do not count");
@@ -314,6 +331,7 @@ impl Worker {
         {
             timing.check_least("unlock", self.workload.response_timeout.min(remaining / 3));
         }
+        self.check_loss(&result, remaining, &timing, held.asked_at);
         match result {
             Some(Ok(())) if was_lost => {
                 let what = format!("unlock was fine with what was lost, token {}", held.token);
@@ -326,10 +344,26 @@ impl Worker {
         }
     }
 
+    /// W3: what was held for so long still, for all that its process knew, is given back, unless something has ended it.
+    pub(crate) fn check_loss(
+        &self,
+        result: &Option<Result<(), Error>>,
+        remaining: Duration,
+        timing: &Timing,
+        asked_at: u64,
+    ) {
+        let Some(Err(Error::Lost { reason, .. })) = result else { return };
+        // It may have ended on its way.
+        if timing.took() + SCHEDULING < remaining {
+            let mut history = self.process.history.lock();
+            history.gone(self.process.host, asked_at, &format!("as it was given back: {reason}"));
+        }
+    }
+
     async fn run(&mut self, lock: usize, owner: u64, handle: &Mutex) {
         let process = self.process.clone();
         let length = millis(self.rng.skewed(1500));
-        let request = process.history.lock().asked(process.host, lock, "run");
+        let request = process.history.lock().asked(process.host, lock, "run", 1);
         let mut pending = Pending { process: process.clone(), request: Some(request) };
         let run = handle.run(async move |guard: &Guard| {
             let asked_at = pending.end("granted");
@@ -347,7 +381,7 @@ impl Worker {
     }
 
     async fn force(&mut self, handle: &Mutex) {
-        self.process.history.count("force_unlocks");
+        self.process.history.lock().forced(FORCED_MS);
         let result = handle.force_unlock().await.map(|_| ());
         self.expect("force_unlock", result, |error| matches!(error, Error::Unavailable { .. }));
     }
@@ -359,6 +393,13 @@ impl Worker {
         fine: impl Fn(&Error) -> bool,
     ) {
         self.process.history.lock().checker.checked(Rule::Unexpected);
+        // What waits for one answer, however long its lease is.
+        if let (Err(error @ Error::Unavailable { .. }), true) = (&result, ASKS.contains(&what)) {
+            let mut history = self.process.history.lock();
+            let asked_at =
+                history.now.saturating_sub(self.workload.response_timeout.as_millis() as u64);
+            history.unanswered(self.process.host, asked_at, &format!("{what}: {error}"));
+        }
         if let Err(error) = result
             && !fine(&error)
             && !(self.is_ended() && matches!(error, Error::Closed))
@@ -395,6 +436,7 @@ pub struct Held {
     process: Arc<Process>,
     pub lock: usize,
     pub token: u64,
+    asked_at: u64,
     lease: String,
     guard: Option<Arc<Guard>>,
     teller: tokio::task::JoinHandle<()>,
@@ -430,7 +472,8 @@ impl Held {
             history.lock().told(lock, token, &told, &reason.to_string());
         });
         let guard = Some(guard);
-        Self { process: process.clone(), lock, token, lease, guard, teller, is_left: false }
+        let process = process.clone();
+        Self { process, lock, token, asked_at, lease, guard, teller, is_left: false }
     }
 
     fn guard(&self) -> &Guard {
@@ -469,9 +512,14 @@ impl Timing {
         Self { process: process.clone(), began: process.clock.read(), stops, patience }
     }
 
+    /// On the clock of the process.
+    pub(crate) fn took(&self) -> Duration {
+        self.process.clock.read() - self.began
+    }
+
     /// An answer was waited for that long at least.
     fn check_least(&self, how: &str, least: Duration) {
-        let took = self.process.clock.read() - self.began;
+        let took = self.took();
         if took + Duration::from_millis(2) < least {
             let what = format!("{how} gave up after {took:?} of {least:?}");
             self.process.history.lock().violated(Rule::Timing, what);
@@ -481,7 +529,7 @@ impl Timing {
     /// `waits`: the whole time must have passed.
     pub(crate) fn check(&self, how: &str, response_timeout: Duration, waits: bool) {
         let Some(patience) = self.patience else { return };
-        let took = self.process.clock.read() - self.began;
+        let took = self.took();
         self.process.history.lock().checker.checked(Rule::Timing);
         let stopped = self.stops != self.process.stops.load(Ordering::Relaxed);
         // What asks once waits for one answer.
@@ -530,6 +578,12 @@ pub(crate) fn millis(ms: u64) -> Duration {
 
 /// How many answers an attempt waits for: its own, and those to asks of its own process that it finds under way.
 const ATTEMPTS: u32 = 1;
+/// What only asks.
+const ASKS: [&str; 3] = ["status", "observe", "leader"];
+/// How long a forced unlock may take to run.
+const FORCED_MS: u64 = 10_000;
+/// A message takes a few milliseconds, and now and then some more.
+const ROUND_TRIP: Duration = Duration::from_millis(100);
 /// How late a wait may end.
 const SCHEDULING: Duration = Duration::from_millis(50);
 /// How long the guard of a lost hold may be kept: a waiter behind it must have got in by then.

@@ -585,6 +585,7 @@ impl World {
 
     /// All faults end.
     pub fn heal(&mut self) {
+        self.history.lock().causes.healed(self.now);
         self.paths.clear();
         for node in &mut self.nodes {
             node.stopped_until = 0;

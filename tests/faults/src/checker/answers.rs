@@ -3,7 +3,7 @@
 use super::{View, ms};
 use crate::{
     clock::nanos,
-    event::{How, Outcome, What, Why},
+    event::{How, Outcome, Share, What, Why},
     history::Call,
     locks::is_of_one_server,
 };
@@ -119,25 +119,54 @@ fn is_true(view: &mut View<'_>, call: &Call) {
         return;
     }
     view.checked("O1");
-    let could_be = view.calls.iter().any(|other| {
-        let other_one =
-            other.is_for_one_of(call) && !(other.op == call.op && other.process == call.process);
-        other_one && other.asked_at < ended_at && may_hold_until(other, settled) > call.asked_at
-    });
+    let others: Vec<&Call> = view
+        .calls
+        .iter()
+        .filter(|other| {
+            let is_other = !(other.op == call.op && other.process == call.process);
+            is_other && other.is_for_one_of(call) && other.asked_at < ended_at
+        })
+        .filter(|other| may_hold_until(view, other, settled) > call.asked_at)
+        .collect();
+    let is_alone = |other: &&Call| other.share == Share::Alone;
+    let could_be = match call.share {
+        Share::Alone => !others.is_empty(),
+        // Other readers keep nobody from reading, unless a writer waits behind them.
+        Share::Reads => others.iter().any(is_alone),
+        // Whoever waits for permits is served first.
+        Share::Permits { weight, all } => {
+            let weights = others.iter().map(|other| match other.share {
+                Share::Permits { weight, .. } => weight,
+                _ => 0,
+            });
+            let waits = others.iter().any(|other| other.granted.is_none());
+            waits || weights.sum::<u32>() + weight > all || view.is_resized(&call.locks[0])
+        }
+    };
     if !could_be {
         view.found("O1", ended_at, format!("told as held, and nobody can hold it: {call}"));
     }
 }
 
 /// Until when the servers may know a call's lease.
-fn may_hold_until(call: &Call, settled: u64) -> u64 {
+fn may_hold_until(view: &View<'_>, call: &Call, settled: u64) -> u64 {
+    let of_one = view.setting.nodes == 1;
     match &call.granted {
         Some(grant) => match (grant.released, grant.releasing) {
+            // Of several servers, some may be told later, as all are of what was dropped.
+            (Some((at, Outcome::Ok)), Some((_, How::Unlock, _))) if of_one => at,
             (Some((at, Outcome::Ok)), Some((_, how, _))) if how != How::Spend => at + A_RELEASE,
             _ => grant.latest + settled,
         },
+        None if call.how == How::Observe => 0,
+        // One server refuses without a trace.
+        None if of_one && is_refused_at_once(call) => 0,
         None => call.ended_at.map_or(u64::MAX, |at| at + A_RELEASE),
     }
+}
+
+fn is_refused_at_once(call: &Call) -> bool {
+    call.how == How::TryLock && matches!(call.refused, Some((Why::Held, _)))
 }
 
 /// When fewer than a majority of the servers answered.

@@ -1,6 +1,6 @@
 //! W2 and S5, and what other checks must know of operators: whom they force out, and how many permits they add.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{View, ms, s};
 use crate::{
@@ -72,6 +72,72 @@ fn is_told(view: &mut View<'_>, deed: &Deed, lease: &str, done_at: u64, index: u
     }
 }
 
+/// The calls that forced holds of a lock to end. Each did so at one moment, if it did: the more it explains, the better that moment
+/// is known.
+pub(super) struct Forced {
+    deeds: Vec<OneDeed>,
+    /// When each lease of the lock was asked for: others in a process may get one that is gone, until that is known.
+    begun: BTreeMap<String, u64>,
+}
+
+struct OneDeed {
+    /// The lease that it ended; `None`: all that were there.
+    lease: Option<String>,
+    /// When it ran: not before, and not after.
+    from: u64,
+    to: u64,
+    /// The leases that it must have ended, and those that were granted only then.
+    ended: BTreeSet<String>,
+    later: BTreeSet<String>,
+}
+
+impl Forced {
+    pub(super) fn of(view: &View<'_>, lock: &str) -> Self {
+        let of_lock = view.deeds.iter().filter(|deed| deed.lock == lock);
+        let deeds = of_lock.filter_map(|deed| {
+            let event::Deed::ForceOut(lease) = &deed.what else { return None };
+            let (from, to) = (deed.asked_at, view.settled_at(deed));
+            let (ended, later) = Default::default();
+            Some(OneDeed { lease: lease.clone(), from, to, ended, later })
+        });
+        let deeds = deeds.collect();
+        let mut begun = BTreeMap::new();
+        for hold in view.holds.iter().filter(|hold| hold.lock == lock) {
+            let asked_at = view.asked_at(hold);
+            let first = begun.entry(hold.id.clone()).or_insert(asked_at);
+            *first = asked_at.min(*first);
+        }
+        Self { deeds, begun }
+    }
+
+    /// Whether one of two holds, the second of which was given out later, was forced to end before the other was granted.
+    pub(super) fn may_be_beside(&mut self, first: &Hold, second: &Hold) -> bool {
+        self.ended(first, second) || self.ended(second, first)
+    }
+
+    /// Whether a hold that was given out later was granted sooner, and forced to end before the other was granted.
+    pub(super) fn may_be_behind(&mut self, first: &Hold, second: &Hold) -> bool {
+        self.ended(second, first)
+    }
+
+    fn ended(&mut self, hold: &Hold, other: &Hold) -> bool {
+        let begun = self.begun.get(&hold.id).copied().unwrap_or(hold.granted_at);
+        let fits = |deed: &&mut OneDeed| {
+            deed.lease.as_ref().is_none_or(|lease| *lease == hold.id)
+                && begun.max(deed.from) <= other.granted_at.min(deed.to)
+                && !deed.later.contains(&hold.id)
+                && !deed.ended.contains(&other.id)
+        };
+        let Some(deed) = self.deeds.iter_mut().find(fits).filter(|_| hold.id != other.id) else {
+            return false;
+        };
+        (deed.from, deed.to) = (begun.max(deed.from), other.granted_at.min(deed.to));
+        deed.ended.insert(hold.id.clone());
+        deed.later.insert(other.id.clone());
+        true
+    }
+}
+
 fn is_of_permits(call: &Call) -> bool {
     matches!(call.share, event::Share::Permits { .. })
 }
@@ -136,6 +202,37 @@ impl View<'_> {
         forgotten || set_back
     }
 
+    /// How many permits there are at least in the end, less or more than at first; `None`: nobody knows. What is added counts if it
+    /// certainly was, and if nobody may have set the permits back afterwards; what is forgotten counts if it may have been. A
+    /// server that loses its data forgets what was added, and not what is forgotten later.
+    pub(super) fn at_least_added(&self, lock: &str) -> Option<i64> {
+        let done = |deed: &Deed| deed.ended.is_some_and(|(_, done)| done == Some(true));
+        let of_lock = || self.deeds.iter().filter(|deed| deed.lock == lock);
+        let set_backs = || of_lock().filter(|deed| deed.what == event::Deed::SetBack);
+        // All begins anew with the last one that was certainly done.
+        let base = set_backs().filter(|deed| done(deed)).map(|deed| deed.asked_at).max();
+        let base = base.unwrap_or(0);
+        if self.may_lose_data(base, u64::MAX) {
+            return None;
+        }
+        let may_be_undone = |add: &Deed| {
+            set_backs().any(|deed| self.settled_at(deed) > add.asked_at && deed.asked_at >= base)
+        };
+        let added = of_lock().filter_map(|deed| match deed.what {
+            event::Deed::Add(permits) if done(deed) && !may_be_undone(deed) => Some(permits),
+            _ => None,
+        });
+        let forgotten = self.calls.iter().filter_map(|call| {
+            let grant = call.granted.as_ref().filter(|_| call.is_for(lock))?;
+            let (_, how, _) = grant.releasing?;
+            let ended_at = grant.released.map_or(u64::MAX, |(at, _)| at);
+            let lost = matches!(grant.released, Some((_, Outcome::Lost)));
+            let event::Share::Permits { weight, .. } = call.share else { return None };
+            (how == How::Forget && !lost && ended_at >= base).then_some(i64::from(weight))
+        });
+        Some(added.map(i64::from).sum::<i64>() - forgotten.sum::<i64>())
+    }
+
     /// Whether somebody has changed how many permits there are.
     pub(super) fn is_resized(&self, lock: &str) -> bool {
         let resizes = |deed: &Deed| !matches!(deed.what, event::Deed::ForceOut(_));
@@ -144,7 +241,7 @@ impl View<'_> {
 
     /// When a call has done what it does, if it ever does: without an answer, a request may still run until the faults of
     /// that time are over.
-    fn settled_at(&self, deed: &Deed) -> u64 {
+    pub(super) fn settled_at(&self, deed: &Deed) -> u64 {
         let ended_at = deed.ended.map_or_else(|| self.last_seen(&deed.process), |(at, _)| at);
         if matches!(deed.ended, Some((_, Some(_)))) {
             return ended_at;

@@ -32,7 +32,11 @@ fn left_behind(view: &mut View<'_>) {
                 view.checked("R1");
                 let there = left + ended - i64::from(PERMITS);
                 let added = i64::from(view.added(lock, event.at, event.at));
-                let is_wrong = if view.is_resized(lock) { there > added } else { there != 0 };
+                let is_wrong = if view.is_resized(lock) {
+                    there > added || view.at_least_added(lock).is_some_and(|least| there < least)
+                } else {
+                    there != 0
+                };
                 if *out != 0 || is_wrong {
                     let what = format!("{left} permits of {lock} are left on node {node}");
                     let what = format!("{what}, {ended} come back, and {out} do not");

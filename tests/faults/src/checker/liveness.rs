@@ -1,18 +1,22 @@
 //! L1, L2 and H: what is free is taken by who waits for it.
 
-use super::{View, covered, ms, s};
+use std::collections::BTreeSet;
+
+use super::{
+    Fault, View, covered,
+    free::{Known, Part, Side},
+    ms, s,
+};
 use crate::{
     clock::nanos,
     event::{How, Outcome, Share, What, Why},
-    history::{Call, Hold},
+    history::{Call, Grant, Hold},
 };
 
 pub(super) fn check(view: &mut View<'_>) {
     after_a_kill(view);
-    for index in 0..view.holds.len() {
-        after_a_release(view, index);
-    }
-    after_the_faults(view);
+    while_free(view);
+    between_the_faults(view);
 }
 
 /// L1: who waits behind a killed holder has the lock when the time to live that was asked for last is over.
@@ -56,29 +60,146 @@ fn is_orphan(hold: &Hold, process: &str, killed_at: u64) -> bool {
         && hold.latest > killed_at
 }
 
-/// L2: with a waiter there and no fault, a lock that is given back is taken at once.
-fn after_a_release(view: &mut View<'_>, index: usize) {
-    let hold = &view.holds[index];
-    if hold.share != Share::Alone || hold.forced_at.is_some() {
-        return;
-    }
-    let given_back = hold.calls.iter().all(|call| {
-        let grant = view.calls[*call].granted.as_ref();
-        grant.is_some_and(|grant| matches!(grant.released, Some((_, Outcome::Ok))))
-    });
-    let Some(at) = hold.released_at.filter(|_| given_back) else { return };
-    let ends = hold.calls.iter().filter_map(|call| view.calls[*call].granted.as_ref()?.released);
-    let done = ends.map(|(at, _)| at).max().unwrap_or(at);
-    let limit = limit_after(view, at, done);
-    let (lock, shown) = (hold.lock.clone(), hold.to_string());
-    let calm = view.is_calm(at.saturating_sub(A_WHILE), limit, None);
-    if calm && waits(view, &lock, at.saturating_sub(SETTLED), at, limit) {
-        view.checked("L2");
-        if !is_taken(view, &lock, at, limit) {
-            let late = ms(limit - at);
-            view.found("L2", limit, format!("given back and not taken for {late:.1} ms: {shown}"));
+/// L2: nobody waits for long for what nobody has: a lock or permits that were given back, or whose lease has ended, go to
+/// who waits, and who comes to a free lock gets it.
+fn while_free(view: &mut View<'_>) {
+    for lock in view.calls.iter().flat_map(|call| call.locks.clone()).collect::<BTreeSet<_>>() {
+        if view.is_resized(&lock) {
+            continue;
+        }
+        let known = known(view, &lock);
+        let sides = known.waits.iter().map(|wait| Side::of(wait.share)).collect::<BTreeSet<_>>();
+        for (side, from, to) in sides
+            .into_iter()
+            .flat_map(|side| known.free(side).into_iter().map(move |(from, to)| (side, from, to)))
+        {
+            let waiters = view.calls.iter().filter(|call| {
+                is_wait(call)
+                    && call.is_for(&lock)
+                    && Side::of(call.share) == side
+                    && !is_dropped(call)
+            });
+            let spans = waiters.map(|call| {
+                (from.max(call.asked_at + SETTLED), to.min(waits_until(view, call)), call)
+            });
+            let spans = spans.filter(|(from, to, _)| from < to);
+            // Who came first waited for longest.
+            let longest = spans.min_by_key(|(from, ..)| *from);
+            let Some((begins, ends, call)) = longest else { continue };
+            let shown = call.to_string();
+            let Some((begins, limit)) = looked_at(view, from, begins, ends) else { continue };
+            view.checked("L2");
+            if ends > limit {
+                let late = ms(ends - begins);
+                let what = format!(
+                    "{lock} is free and not taken for {late:.1} ms from {} on: {shown}",
+                    s(begins)
+                );
+                view.found("L2", limit, what);
+            }
         }
     }
+}
+
+/// The first time from `begins` on at which who waits must have felt no fault, and until when it may wait from then on. The lock
+/// has been free since `free_from`.
+fn looked_at(view: &View<'_>, free_from: u64, mut begins: u64, ends: u64) -> Option<(u64, u64)> {
+    loop {
+        begins = felt_until(view, free_from, begins);
+        if begins >= ends {
+            return None;
+        }
+        let limit = limit_after(view, begins.saturating_sub(SETTLED), begins);
+        let until = limit.min(ends);
+        let next = view.faults.iter().filter(|fault| fault.from < until && fault.to > begins);
+        match next.map(|fault| fault.to).max() {
+            None => return Some((begins, limit)),
+            Some(healed_at) => begins = healed_at,
+        }
+    }
+}
+
+/// What is known of a lock from those who have it, or wait for it, or may have it for a moment.
+fn known(view: &View<'_>, lock: &str) -> Known {
+    let mut known = Known::default();
+    for hold in view.holds.iter().filter(|hold| hold.lock == lock) {
+        let to = free_again_at(view, hold);
+        known.uses.push(Part { share: hold.share, from: hold.granted_at, to });
+    }
+    let slack = nanos(view.setting.slack);
+    for call in view.calls.iter().filter(|call| call.is_for(lock)) {
+        let ended_at = call.ended_at.map(|at| at + slack);
+        if is_wait(call) {
+            let mut to = ended_at.unwrap_or_else(|| waits_until(view, call));
+            if ended_at.is_none() && view.setting.nodes > 1 {
+                to += RESERVED;
+            }
+            known.waits.push(Part { share: call.share, from: call.asked_at, to });
+        }
+        let refused = call.refused.as_ref().map(|(why, _)| *why);
+        match (ended_at, refused) {
+            _ if call.how == How::Observe => {}
+            // What a process has got whose end came at that moment ends by itself.
+            (None, _) => {
+                let last = view.last_seen(&call.process);
+                if view.is_killed(&call.process) {
+                    let longest = nanos(view.setting.ttl).max(A_GRANT);
+                    known.unsure.push((call.asked_at, last + longest + A_KEYS_END));
+                } else if is_in_part(call) {
+                    known.unsure.push((call.asked_at, u64::MAX));
+                }
+            }
+            (Some(to), _) if is_in_part(call) => known.unsure.push((call.asked_at, to)),
+            (Some(to), Some(Why::Dropped)) => known.unsure.push((call.asked_at, to)),
+            // Over several servers, it may have had some of the votes.
+            (Some(to), Some(_)) if view.setting.nodes > 1 => known.unsure.push((call.asked_at, to)),
+            // One attempt that was refused had nothing.
+            (_, Some(_)) if call.how == How::TryLock => {}
+            (Some(to), Some(_)) => known.unsure.push((to.saturating_sub(2 * slack), to)),
+            (Some(_), None) => {}
+        }
+    }
+    known
+}
+
+/// When others may have what somebody had, at the latest.
+fn free_again_at(view: &View<'_>, hold: &Hold) -> u64 {
+    let grants = || hold.calls.iter().filter_map(|call| view.calls[*call].granted.as_ref());
+    let given_back = |grant: &Grant| match (grant.releasing, grant.released) {
+        (Some((_, how, _)), Some((at, Outcome::Ok))) if how != How::Spend => Some(at),
+        _ => None,
+    };
+    let times: Option<Vec<u64>> = grants().map(given_back).collect();
+    let ends_itself = || {
+        let ttl = hold.ttl_ms * 1_000_000;
+        let drift = ttl / 100 + 2_000_000;
+        // Its last renewal may have run without being answered, unless nobody renews it.
+        let is_fixed = grants().all(|grant| grant.is_over());
+        let renewed = if is_fixed { 0 } else { ttl };
+        hold.latest.max(hold.lost_at.unwrap_or(0)) + renewed + drift + A_KEYS_END
+    };
+    times.and_then(|times| times.into_iter().max()).unwrap_or_else(ends_itself)
+}
+
+/// Until when those who wait may feel the last fault before `at`. Whoever waits for what was free already may hear of nothing,
+/// and has as long as for H.
+fn felt_until(view: &View<'_>, free_from: u64, at: u64) -> u64 {
+    let reserved = if view.setting.nodes > 1 { RESERVED } else { 0 };
+    let felt = |fault: &Fault<'_>| {
+        // Each client counts that from when it met the server.
+        let distrusts = FORGETFUL.contains(&fault.kind);
+        let quarantine = if distrusts { nanos(view.setting.quarantine) } else { 0 };
+        let shortly = fault.to.saturating_add(A_WHILE + quarantine);
+        let long = fault.to.saturating_add(2 * nanos(view.setting.ttl) + reserved);
+        if free_from >= shortly { 0 } else { long }
+    };
+    let before = view.faults.iter().filter(|fault| fault.from <= at);
+    before.map(felt).max().unwrap_or(0).max(at)
+}
+
+/// Until when it waits. A process that is gone waits for nothing.
+fn waits_until(view: &View<'_>, call: &Call) -> u64 {
+    call.ended_at.unwrap_or_else(|| view.last_seen(&call.process))
 }
 
 /// Until when something must have happened after `done`, which began at `from`: what stands still until then counts.
@@ -93,11 +214,11 @@ fn limit_after(view: &View<'_>, from: u64, done: u64) -> u64 {
     }
 }
 
-/// H: who waits when the last fault has ended gets the lock within two times to live, but for the time that
-/// others hold it.
-fn after_the_faults(view: &mut View<'_>) {
+/// H: who waits while there is no fault gets the lock within two times to live, but for the time that others hold it.
+fn between_the_faults(view: &mut View<'_>) {
     let end = view.history.events().map(|(_, event)| event.at).max().unwrap_or(0);
-    let heals: Vec<u64> = view.faults.iter().map(|fault| fault.to).filter(|to| *to < end).collect();
+    let heals = view.faults.iter().map(|fault| fault.to).filter(|to| *to < end);
+    let heals: Vec<u64> = std::iter::once(0).chain(heals).collect();
     for healed_at in heals {
         let next = view.faults.iter().filter(|fault| fault.to > healed_at).map(|fault| fault.from);
         // Another fault that is still there has a beginning in the past: then it is not over.
@@ -106,17 +227,18 @@ fn after_the_faults(view: &mut View<'_>) {
             continue;
         }
         for index in 0..view.calls.len() {
-            after_the_last(view, index, healed_at, calm_until);
+            in_the_calm(view, index, healed_at, calm_until);
         }
     }
 }
 
-fn after_the_last(view: &mut View<'_>, index: usize, healed_at: u64, calm_until: u64) {
+fn in_the_calm(view: &mut View<'_>, index: usize, healed_at: u64, calm_until: u64) {
     let call = view.calls[index].clone();
     let ended_at = call.ended_at.unwrap_or(u64::MAX);
-    if call.asked_at > healed_at || ended_at < healed_at || !is_wait(&call) {
+    if call.asked_at > calm_until || ended_at < healed_at || !is_wait(&call) {
         return;
     }
+    let healed_at = healed_at.max(call.asked_at);
     // A process that is gone waits for nothing.
     let to = ended_at.min(calm_until).min(view.last_seen(&call.process));
     let held = view.holds.iter().filter(|hold| call.is_for(&hold.lock));
@@ -135,7 +257,7 @@ fn after_the_last(view: &mut View<'_>, index: usize, healed_at: u64, calm_until:
     }
     if waited > limit {
         let waited = ms(waited);
-        let what = format!("{waited:.0} ms behind nobody after {}: {call}", s(healed_at));
+        let what = format!("{waited:.0} ms behind nobody from {} on: {call}", s(healed_at));
         view.found("H", to, what);
     }
 }
@@ -174,11 +296,24 @@ fn is_dropped(call: &Call) -> bool {
     is_wait(call) && matches!(call.refused, Some((Why::Dropped, _)))
 }
 
+/// Faults after which a server's grants do not count for a while: it is another run, or has another history.
+const FORGETFUL: [&str; 7] = [
+    "server-restarted",
+    "server-emptied",
+    "persistence-switched",
+    "disk-lost",
+    "demoted-and-promoted",
+    "server-loading",
+    "server-read-only",
+];
+
 /// How long a waiting writer's reservation lasts that nobody takes back, in nanoseconds.
 const RESERVED: u64 = 5_000_000_000;
 /// How long after its end a key may still be there, in nanoseconds.
 const A_KEYS_END: u64 = 100_000_000;
-/// For so long before a release there must have been no fault, in nanoseconds.
+/// For so long before a lock becomes free there must have been no fault, in nanoseconds.
 const A_WHILE: u64 = 1_000_000_000;
+/// How long a grant by message lasts that nobody takes up, in nanoseconds.
+const A_GRANT: u64 = 2_000_000_000;
 /// A waiter that has been there for so long listens, in nanoseconds.
 const SETTLED: u64 = 100_000_000;

@@ -5,15 +5,16 @@
 //! | S1 | two holds of one name never overlap, unless both read or have permits; nobody writes while a writer becomes a reader | `safety` |
 //! | S2 | tokens and terms increase from hold to hold, and readers have that of the last writer at least; a fenced register never takes a smaller one | `safety` |
 //! | S3 | a hold's count is the acquisitions minus the releases, in the process and on the servers | `counts` |
-//! | S4 | no server changes a lock for a release or renewal of a lease that does not have it | `servers` |
+//! | S4 | no server changes a lock for a release or renewal of a lease that does not have it, nor deletes what another leader said | `servers` |
 //! | S5 | no more permits are held at one time than there may be, and no more are said to be there | `safety`, `deeds` |
 //! | S6 | a multi lock has all its locks | `safety` |
 //! | W1 | no server renews a lease after its release | `servers` |
 //! | W2 | a hold that has ended is reported as lost by its deadline, and is never released as if it were held | `leases`, `deeds` |
+//! | W3 | nothing is lost, and no server is said to be away, without a cause | `causes` |
 //! | R1 | nothing is left at the end, in a process or on a server, and all permits have come back | `leases` |
 //! | L1 | a killed holder's lock is free after its time to live | `liveness` |
-//! | L2 | a release wakes a waiter | `liveness` |
-//! | H | when all faults have ended, every waiter gets the lock | `liveness` |
+//! | L2 | nobody waits for what is free: a lock, a part of a read-write lock, or permits | `liveness`, `free` |
+//! | H | when all faults have ended, and while there are none, every waiter gets the lock | `liveness` |
 //! | T1 | a wait with a timeout ends neither early nor late | `answers` |
 //! | O1 | no caller gets a result that the client cannot know | `answers` |
 //!
@@ -23,8 +24,10 @@
 //! time allows for what the processes stood still meanwhile.
 
 mod answers;
+mod causes;
 mod counts;
 mod deeds;
+mod free;
 mod leases;
 mod liveness;
 mod safety;
@@ -51,6 +54,8 @@ pub struct Setting {
     pub ttl: Duration,
     /// How long an answer is waited for at most.
     pub response_timeout: Duration,
+    /// For how long the grants of a server do not count that may have forgotten others.
+    pub quarantine: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +107,7 @@ pub fn check(history: &History, setting: &Setting) -> Report {
         deeds::check,
         liveness::check,
         answers::check,
+        causes::check,
     ];
     parts.into_iter().for_each(|part| part(&mut view));
     let stalled = view.stalled(0, u64::MAX, None);
@@ -202,6 +208,13 @@ impl<'a> View<'a> {
         !self.faults.iter().any(disturbs)
     }
 
+    fn is_killed(&self, process: &str) -> bool {
+        self.history.events().any(|(_, event)| match &event.what {
+            What::Killed { process: killed, .. } => killed == process,
+            _ => false,
+        })
+    }
+
     /// The last thing that is known of a process.
     fn last_seen(&self, process: &str) -> u64 {
         let events = self.history.processes.get(process);
@@ -271,8 +284,8 @@ impl fmt::Display for Call {
 }
 
 /// What each run of some length has put to the test.
-pub const INVARIANTS: [&str; 14] =
-    ["S1", "S2", "S3", "S4", "S5", "S6", "W1", "W2", "R1", "L1", "L2", "H", "T1", "O1"];
+pub const INVARIANTS: [&str; 15] =
+    ["S1", "S2", "S3", "S4", "S5", "S6", "W1", "W2", "W3", "R1", "L1", "L2", "H", "T1", "O1"];
 
 /// The journal of the process that starts the others and injects the faults.
 pub const DRIVER: &str = "driver";

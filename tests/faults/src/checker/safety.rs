@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{View, s};
+use super::{View, deeds::Forced, s};
 use crate::{
     event::{How, Share, What},
     history::Hold,
@@ -10,10 +10,11 @@ use crate::{
 
 pub(super) fn check(view: &mut View<'_>) {
     for lock in view.holds.iter().map(|hold| hold.lock.clone()).collect::<BTreeSet<_>>() {
-        let of_lock = view.holds.iter().filter(|hold| hold.lock == lock && !hold.is_doubtful());
-        let holds: Vec<Hold> = of_lock.cloned().collect();
-        exclusion(view, &holds);
-        order(view, &holds);
+        let holds: Vec<Hold> =
+            view.holds.iter().filter(|hold| hold.lock == lock).cloned().collect();
+        let mut forced = Forced::of(view, &lock);
+        exclusion(view, &holds, &mut forced);
+        order(view, &holds, &mut forced);
     }
     for index in 0..view.calls.len() {
         is_whole(view, index);
@@ -23,21 +24,28 @@ pub(super) fn check(view: &mut View<'_>) {
     register(view);
 }
 
-/// S1 and S5: the holds of a lock, in the order of their granting. None begins beside one that it cannot share with.
-fn exclusion(view: &mut View<'_>, holds: &[Hold]) {
+/// S1 and S5: the holds of a lock, in the order of their granting. None begins beside one that it cannot share with, unless
+/// one of them was forced to end.
+fn exclusion(view: &mut View<'_>, holds: &[Hold], forced: &mut Forced) {
     let mut open: Vec<&Hold> = Vec::new();
     for hold in holds {
-        open.retain(|other| other.ends_at > hold.granted_at);
+        open.retain(|other| other.believed_until() > hold.granted_at);
         view.checked("S1");
         for other in open.iter().filter(|other| !is_shared(other.share, hold.share)) {
-            view.found("S1", hold.granted_at, format!("two holds at once: {other}; {hold}"));
+            if !forced.may_be_beside(other, hold) {
+                view.found("S1", hold.granted_at, format!("two holds at once: {other}; {hold}"));
+            }
         }
-        if let Share::Permits { weight, all } = hold.share {
+        if let Share::Permits { weight, all } = hold.share
+            && !hold.is_doubtful()
+        {
             view.checked("S5");
-            let held = open.iter().map(|other| weight_of(other.share)).sum::<u32>() + weight;
+            let there: Vec<&Hold> =
+                open.iter().filter(|other| other.ends_at > hold.granted_at).copied().collect();
+            let held = there.iter().map(|other| weight_of(other.share)).sum::<u32>() + weight;
             let all = all + view.added(&hold.lock, view.asked_at(hold), hold.granted_at);
             if held > all {
-                let others: Vec<String> = open.iter().map(ToString::to_string).collect();
+                let others: Vec<String> = there.iter().map(ToString::to_string).collect();
                 let others = others.join("; ");
                 let what = format!("{held} permits of {all} are held: {hold}, beside {others}");
                 view.found("S5", hold.granted_at, what);
@@ -59,39 +67,36 @@ fn weight_of(share: Share) -> u32 {
 }
 
 /// S2: the holds of a lock, in the order of their granting. Each has a higher token than all before it; a reader has none
-/// below that of a writer before it. One that was over before its owner got it may be out of order with readers.
-fn order(view: &mut View<'_>, holds: &[Hold]) {
-    let (mut highest, mut writer, mut reader): (Option<&Hold>, Option<&Hold>, Option<&Hold>) =
-        (None, None, None);
-    let above = |hold: &Hold, last: Option<&Hold>| last.is_none_or(|last| hold.token > last.token);
-    for hold in holds {
-        let at = hold.granted_at;
-        match hold.share {
+/// below that of a writer before it. One that was over before its owner got it may be out of order with readers, and one that
+/// was forced to end before the other was granted with all.
+fn order(view: &mut View<'_>, holds: &[Hold], forced: &mut Forced) {
+    for (at, hold) in holds.iter().enumerate() {
+        let mut before = |share: Share, is_wrong: &dyn Fn(&Hold) -> bool| {
+            let others = holds[..at].iter().rev();
+            let others = others.filter(|other| other.share == share && is_wrong(other));
+            others.into_iter().find(|other| !forced.may_be_behind(other, hold)).cloned()
+        };
+        let not_above = |other: &Hold| other.token >= hold.token;
+        let found = match hold.share {
             Share::Alone => {
-                view.checked("S2");
-                if let Some(last) = highest.filter(|_| !above(hold, highest)) {
-                    view.found("S2", at, format!("no higher token: {last}; {hold}"));
-                } else {
-                    highest = Some(hold);
-                }
-                if hold.was_held() {
-                    if let Some(last) = reader.filter(|_| !above(hold, reader)) {
-                        let what = format!("no higher token than a reader's: {last}; {hold}");
-                        view.found("S2", at, what);
-                    }
-                    writer = if above(hold, writer) { Some(hold) } else { writer };
-                }
+                let writer = before(Share::Alone, &not_above);
+                let reads = |other: &Hold| other.was_held() && not_above(other);
+                let mut reader = || before(Share::Reads, &reads);
+                let what = "no higher token than a reader's";
+                let last = writer.map(|last| ("no higher token", last));
+                last.or_else(|| reader().filter(|_| hold.was_held()).map(|last| (what, last)))
             }
-            Share::Reads if hold.was_held() => {
-                view.checked("S2");
-                if let Some(last) = writer.filter(|last| hold.token < last.token)
-                    && !view.setting.fails_over
-                {
-                    view.found("S2", at, format!("a reader of an old version: {last}; {hold}"));
-                }
-                reader = if above(hold, reader) { Some(hold) } else { reader };
+            Share::Reads if hold.was_held() && !view.setting.fails_over => {
+                let above = |other: &Hold| other.was_held() && other.token > hold.token;
+                before(Share::Alone, &above).map(|last| ("a reader of an old version", last))
             }
-            Share::Reads | Share::Permits { .. } => {}
+            Share::Reads | Share::Permits { .. } => None,
+        };
+        if weight_of(hold.share) == 0 {
+            view.checked("S2");
+        }
+        if let Some((what, last)) = found {
+            view.found("S2", hold.granted_at, format!("{what}: {last}; {hold}"));
         }
     }
 }

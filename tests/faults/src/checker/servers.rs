@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use super::{View, s};
-use crate::event::What;
+use crate::{event::What, locks::is_said_by_leader};
 
 pub(super) fn check(view: &mut View<'_>) {
     changed_for_another(view);
+    unsaid_for_another(view);
     renewed_after_release(view);
 }
 
@@ -32,7 +33,9 @@ fn changed_for_another(view: &mut View<'_>) {
                 grants_of_run.remove(node);
                 continue;
             }
-            What::Changed { script, id, .. } if !script.starts_with("lock_") || is_writer(id) => {
+            What::Changed { script, id, key, .. }
+                if !script.starts_with("lock_") || is_writer(id) || is_said_by_leader(key) =>
+            {
                 continue;
             }
             What::Changed { node, script, id, verb, key, field } => {
@@ -66,6 +69,33 @@ fn changed_for_another(view: &mut View<'_>) {
                 leases.insert((node, key), None);
             }
             "HSET" => drop(leases.insert((node, key), field)),
+            _ => {}
+        }
+    }
+}
+
+/// S4: a release deletes what its own lease said as a leader, and nothing that another has said since.
+fn unsaid_for_another(view: &mut View<'_>) {
+    let mut said: HashMap<(usize, &str), &str> = HashMap::new();
+    for (_, event) in view.history.events() {
+        match &event.what {
+            What::Watched { node } => said.retain(|(watched, _), _| watched != node),
+            What::Changed { node, script, id, verb, key, field } if is_said_by_leader(key) => {
+                let by = said.remove(&(*node, key));
+                if let Some(by) = by
+                    && verb != "SET"
+                {
+                    view.checked("S4");
+                    if by != id {
+                        let what = format!("{verb} of {key} of {by} by {script} of {id}");
+                        let at = s(event.at);
+                        view.found("S4", event.at, format!("{what}, at {at} on node {node}"));
+                    }
+                }
+                if verb == "SET" {
+                    said.extend(field.as_deref().map(|by| ((*node, key.as_str()), by)));
+                }
+            }
             _ => {}
         }
     }

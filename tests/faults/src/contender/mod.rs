@@ -97,14 +97,9 @@ pub fn contend(orders: Orders) {
     }
 }
 
-impl Shared {
-    fn is_over(&self) -> bool {
-        self.ends.load(Ordering::SeqCst)
-    }
-
-    fn builder(&self) -> ClientBuilder {
-        let orders = &self.orders;
-        let Place { kind, urls, ports } = orders.place.clone();
+impl Orders {
+    pub(crate) fn builder(&self) -> ClientBuilder {
+        let Place { kind, urls, ports } = self.place.clone();
         let builder = match kind {
             PlaceKind::Nodes => Client::builder().nodes(urls),
             PlaceKind::Sentinel => Client::builder().sentinel(Layout::MASTER, urls),
@@ -117,12 +112,22 @@ impl Shared {
             }),
         };
         builder
-            .name(orders.name.clone())
-            .ttl(orders.ttl)
-            .synced(orders.synced)
-            .restart_quarantine(orders.quarantine)
+            .name(self.name.clone())
+            .ttl(self.ttl)
+            .synced(self.synced)
+            .restart_quarantine(self.quarantine)
             .connect_timeout(Duration::from_secs(2))
             .unavailable_after(Duration::from_secs(3))
+    }
+}
+
+impl Shared {
+    fn is_over(&self) -> bool {
+        self.ends.load(Ordering::SeqCst)
+    }
+
+    fn builder(&self) -> ClientBuilder {
+        self.orders.builder()
     }
 
     fn chance(&self, member: usize) -> Chance {

@@ -23,8 +23,8 @@ use leasehold::{Client, FindingKind, Guard, LossReason, Mutex};
 use tokio::time::timeout;
 
 use crate::{
-    checker::{Report, Setting, check},
-    event::How,
+    checker::{DRIVER, Report, Setting, check},
+    event::{Event, How, What},
     history::History,
     journal::Journal,
     recorder::{Recorder, Watched},
@@ -168,13 +168,17 @@ async fn is_told(guard: &Guard, reason: LossReason) -> Result<(), String> {
 fn history(actors: &[&Actor]) -> Report {
     let journals =
         actors.iter().map(|actor| (actor.name.to_owned(), actor.recorder.journal.events()));
-    let history = History { processes: journals.collect() };
+    let mut history = History { processes: journals.collect() };
+    // What was arranged is a fault that lasts.
+    let fault = What::Fault { number: 0, kind: "excluded".to_owned(), stops: None };
+    history.processes.insert(DRIVER.to_owned(), vec![Event { at: 0, what: fault }]);
     let setting = Setting {
         nodes: 1,
         fails_over: false,
         slack: Duration::from_millis(500),
         ttl: TTL,
         response_timeout: Duration::from_secs(1),
+        quarantine: Duration::ZERO,
     };
     check(&history, &setting)
 }

@@ -17,7 +17,9 @@ impl Made {
     fn does(self, at: u64, done_at: u64, owner: u64, deed: Deed, done: Option<bool>) -> Self {
         let (op, lock) = (1_000 + at, "n".to_owned());
         let doing = What::Doing { op, owner, lock, deed };
-        self.add("o", at, doing).add("o", done_at, What::Done { op, done })
+        let made = self.add("o", at, doing).add("o", done_at, What::Done { op, done });
+        // There is a cause for no answer.
+        if done.is_none() { made.fault(op, "cut", at, done_at) } else { made }
     }
 
     fn forces_out(self, at: u64, lease: Option<&str>, done: Option<bool>) -> Self {
@@ -42,12 +44,12 @@ fn s1_who_is_forced_out_excludes_nobody_from_then_on() {
         taken.lost("a", 100, 1, false).lives("o", 3000)
     };
     let writes = || Made::default().takes("a", 0, 1, 5);
-    taken(writes()).breaks("S1");
+    taken(writes()).breaks_all(&["S1", "W3"]);
     for done in [Some(true), Some(false), None] {
         taken(writes().forces_out(10, Some(&lease(5)), done)).passes(&["S1"]);
         taken(writes().forces_out(10, None, done)).passes(&["S1"]);
     }
-    taken(writes().forces_out(10, Some("another"), Some(true))).breaks("S1");
+    taken(writes().forces_out(10, Some("another"), Some(true))).breaks_all(&["S1", "W3"]);
     // It excluded others before.
     taken(writes().forces_out(25, Some(&lease(5)), Some(true))).breaks("S1");
     taken(writes().forces_out(25, None, Some(true))).breaks("S1");
@@ -154,7 +156,7 @@ fn s5_permits_that_are_forgotten_or_set_back_count_no_more() {
         let added = Made::default().does(0, 1, 1, Deed::Add(1), Some(true));
         let taken = added.shares("o", 2, 1, permits(1), 0);
         let forgets = taken.add("o", 5, What::Releasing { op: 1, how: How::Forget, over: false });
-        forgets.add("o", 6, What::Released { op: 1, outcome }).takes_four(10)
+        forgets.add("o", 6, What::Released { op: 1, outcome }).fault(1, "cut", 5, 6).takes_four(10)
     };
     forgotten(Outcome::Ok).breaks("S5");
     forgotten(Outcome::Lost).passes(&["S5"]);
@@ -209,6 +211,6 @@ fn w1_permits_that_were_taken_back_may_be_renewed_once_more() {
         renewed.lost("a", 300, 1, false).report().violated()
     };
     let taken = || Made::default().shares("a", 0, 1, permits(1), 0);
-    assert_eq!(renewed(taken()), ["W1"]);
+    assert_eq!(renewed(taken()), ["W1", "W3"]);
     assert_eq!(renewed(taken().forces_out(10, Some(&lease(0)), Some(true))), Vec::<&str>::new());
 }

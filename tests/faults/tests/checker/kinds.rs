@@ -168,18 +168,20 @@ fn s1_a_multi_lock_excludes_others_from_each_of_its_locks() {
 
 #[test]
 fn l2_who_loses_interest_may_have_had_the_free_lock() {
-    let beside = |how| {
+    let beside = |how, at| {
         Made::default()
             .takes("a", 0, 1, 5)
             .asked("b", 5, 1, How::Lock, None)
             .gives_back("a", 300, 1)
             .asked("c", 310, 1, how, None)
             .refused("c", 340, 1, Why::Dropped)
-            .granted("b", 600, 1, 9)
+            .granted("b", at, 1, 9)
             .gives_back("b", 610, 1)
     };
-    beside(How::Observe).breaks("L2");
-    beside(How::Lock).passes(&["L2"]);
+    beside(How::Observe, 420).breaks("L2");
+    beside(How::Lock, 420).passes(&["L2"]);
+    // It has given it back long ago.
+    beside(How::Lock, 600).breaks("L2");
 }
 
 #[test]

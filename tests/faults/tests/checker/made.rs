@@ -87,6 +87,11 @@ impl Made {
         self.add(process, at, What::Lost { op, reason: "gone".into(), held })
     }
 
+    /// Told that its lease, which nobody renews, has ended.
+    pub fn over(self, process: &str, at: u64, op: u64) -> Self {
+        self.add(process, at, What::Lost { op, reason: "Ended".into(), held: false })
+    }
+
     pub fn fault(self, number: u64, kind: &str, from: u64, to: u64) -> Self {
         let kind = kind.to_owned();
         self.add(DRIVER, from, What::Fault { number, kind, stops: None }).add(
@@ -122,8 +127,14 @@ impl Made {
 
     #[track_caller]
     pub fn breaks(&self, invariant: &str) {
+        self.breaks_all(&[invariant]);
+    }
+
+    /// These, and no others.
+    #[track_caller]
+    pub fn breaks_all(&self, invariants: &[&str]) {
         let report = self.report();
-        assert_eq!(report.violated(), [invariant], "{:#?}", report.violations);
+        assert_eq!(report.violated(), invariants, "{:#?}", report.violations);
     }
 }
 
@@ -134,6 +145,7 @@ pub fn setting() -> Setting {
         slack: Duration::from_millis(50),
         ttl: Duration::from_millis(TTL_MS),
         response_timeout: Duration::from_millis(300),
+        quarantine: Duration::ZERO,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod deeds;
 mod kinds;
+mod little;
 mod made;
 mod servers;
 
@@ -59,6 +60,7 @@ fn s1_a_long_hold_is_seen_behind_a_short_one() {
 fn s1_what_is_told_as_lost_is_over() {
     Made::default()
         .takes("a", 0, 1, 5)
+        .fault(1, "cut", 50, 60)
         .lost("a", 100, 1, false)
         .takes("b", 110, 1, 9)
         .passes(&["S1"]);
@@ -131,7 +133,7 @@ fn r1_something_left_at_the_end() {
 
 #[test]
 fn w2_a_loss_told_late() {
-    let told = |at| Made::default().takes("a", 0, 1, 5).lost("a", at, 1, false);
+    let told = |at| Made::default().takes("a", 0, 1, 5).over("a", at, 1);
     told(VALID + 40).passes(&["W2"]);
     told(VALID + 70).breaks("W2");
     told(VALID + 70)
@@ -148,7 +150,11 @@ fn w2_a_loss_never_told() {
 
 #[test]
 fn w2_held_after_it_was_told_as_lost() {
-    Made::default().takes("a", 0, 1, 5).lost("a", 100, 1, true).breaks("W2");
+    Made::default()
+        .takes("a", 0, 1, 5)
+        .fault(1, "cut", 50, 60)
+        .lost("a", 100, 1, true)
+        .breaks("W2");
 }
 
 #[test]
@@ -229,9 +235,9 @@ fn l2_who_gives_up_need_not_be_woken() {
 fn h_a_waiter_that_waits_on_after_the_last_fault() {
     let waits = || Made::default().asked("b", 5, 1, How::Lock, None).fault(1, "cut", 10, 20);
     waits().granted("b", 2000, 1, 9).passes(&["H"]);
-    waits().granted("b", 2200, 1, 9).breaks("H");
+    waits().granted("b", 2200, 1, 9).breaks_all(&["H", "L2"]);
     // Never at all.
-    waits().lives("b", 4000).breaks("H");
+    waits().lives("b", 4000).breaks_all(&["H", "L2"]);
 }
 
 #[test]
@@ -247,9 +253,10 @@ fn h_waiting_behind_holders_counts_for_nothing() {
 
 #[test]
 fn t1_a_wait_that_ends_early_or_late() {
-    let gave_up = |at| {
-        let asked = Made::default().asked("a", 0, 1, How::LockWithTimeout, Some(200));
-        asked.refused("a", at, 1, Why::Held)
+    let gave_up = |at: u64| {
+        let held = Made::default().takes("b", 0, 1, 5);
+        let asked = held.asked("a", 10, 1, How::LockWithTimeout, Some(200));
+        asked.refused("a", 10 + at, 1, Why::Held)
     };
     gave_up(200).passes(&["T1"]);
     gave_up(199).breaks("T1");
@@ -267,7 +274,7 @@ fn t1_one_attempt_that_takes_too_long() {
 #[test]
 fn o1_an_error_that_nothing_explains() {
     let refused = |why| Made::default().asked("a", 0, 1, How::Lock, None).refused("a", 10, 1, why);
-    refused(Why::Unavailable).passes(&["O1"]);
+    refused(Why::Unavailable).fault(1, "cut", 0, 20).passes(&["O1"]);
     refused(Why::Unexpected).breaks("O1");
     refused(Why::Denied).breaks("O1");
     refused(Why::Denied).fault(1, "right-taken", 0, 20).passes(&["O1"]);

@@ -19,6 +19,7 @@ const RELEASE: (&str, &str) = (
         include_str!("../../../../lua/lock_release.lua")
     ),
 );
+const PROCLAIM: (&str, &str) = ("2", include_str!("../../../../lua/leader_proclaim.lua"));
 const RECLAIM: (&str, &str) = ("2", include_str!("../../../../lua/lock_reclaim.lua"));
 
 const RW_RELEASE: (&str, &str) = (
@@ -166,6 +167,33 @@ fn s4_a_renewal_of_what_another_has_or_nobody() {
         let freed = || Told::new().acquires("a:1").acquires("b:1").releases("b:1");
         renews(freed(), command).breaks("S4");
     }
+}
+
+#[test]
+fn s4_a_release_that_deletes_what_another_leader_said() {
+    let says = |told: Told, id: &str| {
+        let told = told.script(PROCLAIM, id).runs("GET leasehold_leader:{n}");
+        let value = format!("{id} 7 1 here");
+        let line = format!(
+            r#"+1700000000.000002 [0 lua] "SET" "leasehold_leader:{{n}}" "{value}" "PX" "9""#
+        );
+        told.line(&line)
+    };
+    let goes = |told: Told, id: &str| told.releases(id).runs("DEL leasehold_leader:{n}");
+    // Nobody knows who said what was there before.
+    let first = || says(goes(Told::new().acquires("a:1"), "a:1").acquires("b:1"), "b:1");
+    first().made.passes(&[]);
+    let second = || goes(first(), "b:1").acquires("c:1");
+    let unsaid = |told: Told| told.made.passes(&["S4"]);
+    unsaid(goes(says(second(), "c:1"), "c:1"));
+    unsaid(goes(says(second(), "c:1").watched_anew(), "d:1").acquires("a:1").releases("a:1"));
+    let other = says(second(), "c:1").script(RELEASE, "b:1").runs("DEL leasehold_leader:{n}");
+    assert!(
+        other.made.report().violations[0].what.contains("of c:1 by lock_release of b:1"),
+        "{:?}",
+        other.made.report()
+    );
+    other.made.breaks("S4");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Who waits, and gets permits by message.
 
-use super::{CHANNEL, JAVA_DIGITS, Pool, lease, resize};
+use super::{CHANNEL, JAVA_DIGITS, NAME, Pool, lease, resize};
+use crate::scripts::bench::crowd_of_the_gone;
 
 #[tokio::test]
 async fn a_release_gives_permits_to_the_first_in_the_queue_and_tells_the_next() {
@@ -56,13 +57,7 @@ async fn a_request_is_queued_once_and_a_grant_is_confirmed_at_full_length() {
 #[tokio::test]
 async fn who_is_gone_is_passed_over() {
     let (mut pool, [(_, b), (_, mut c)]) = Pool::line(1, [("b", 1), ("c", 1)]).await;
-    drop(b);
-    let gone = async |pool: &mut Pool| {
-        let count = format!("PUBSUB NUMSUB leasehold_mailbox:b:{}", super::NONCE);
-        pool.bench.ask(&count).await.ends_with(", 0]")
-    };
-    let limit = std::time::Duration::from_secs(10);
-    crate::support::eventually(limit, "the mailbox is gone", async || gone(&mut pool).await).await;
+    pool.ends_with(b, "b").await;
     pool.expect(&lease("a", 1).release(), "[1, 0, 1]", "0+1").await;
     assert_eq!(pool.told(&mut c).await, ["grant c .. .. 1"]);
 }
@@ -94,6 +89,16 @@ async fn ended_permits_go_to_the_first_in_the_queue_whoever_asks() {
 }
 
 #[tokio::test]
+async fn a_queue_ends_a_minute_after_the_last_ask() {
+    let (mut pool, [(b, _b)]) = Pool::line(1, [("b", 1)]).await;
+    let ends = format!("PTTL {}", super::QUEUE);
+    assert_eq!(pool.bench.ask(&ends).await, "60s");
+    pool.bench.command(&format!("PEXPIRE {} 5000", super::QUEUE)).await;
+    pool.run(&b.ask()).await;
+    assert_eq!(pool.bench.ask(&ends).await, "60s");
+}
+
+#[tokio::test]
 async fn more_permits_serve_the_queue() {
     let (mut pool, [(_, mut b), (_, mut c)]) = Pool::line(1, [("b", 2), ("c", 1)]).await;
     pool.expect(&resize("add", 1), "[1, 1]", "1+1").await;
@@ -116,6 +121,68 @@ async fn a_lease_that_came_by_message_leaves_its_permits_for_those_on_the_channe
     pool.expect(&lease("b", 1).ask(), "[1, 1]", "0+1").await;
     assert_eq!(pool.told(&mut c).await, ["next c .. b"]);
     assert!(pool.told(&mut d).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_newcomer_passes_over_a_first_that_is_gone_also_beside_those_on_the_channel() {
+    let (mut pool, [(_, b), (_, mut c)]) = Pool::line(1, [("b", 1), ("c", 1)]).await;
+    let _java = pool.bench.subscriber_of(CHANNEL).await;
+    pool.ends_with(b, "b").await;
+    pool.end(&lease("a", 1)).await;
+    let refused = "[0, -1, unknown, 1, -1, token, [], 1]";
+    for told in [&["free c"][..], &[]] {
+        pool.expect(&lease("d", 1).try_once(), refused, "1+0").await;
+        assert_eq!(pool.told(&mut c).await, told, "it is told once");
+    }
+    assert_eq!(pool.queued().await, "c");
+    pool.ends_with(c, "c").await;
+    pool.expect(&lease("d", 1).try_once(), "[1, 1]", "0+1").await;
+    assert_eq!(pool.queued().await, "");
+}
+
+#[tokio::test]
+async fn a_run_passes_over_so_many_at_most_and_whoever_asks_next_takes_permits() {
+    for queues in [true, false] {
+        let mut pool = Pool::of(2).await;
+        pool.run(&lease("a", 2).ask()).await;
+        let gone = lease("gone", 1).entry();
+        crowd_of_the_gone(&mut pool.bench, super::QUEUE, &gone, 1800).await;
+        pool.run(&lease("a", 2).release()).await;
+        let asks =
+            |client| if queues { lease(client, 1).ask() } else { lease(client, 1).try_once() };
+        for (client, left) in [("e", 800), ("f", 300)] {
+            pool.run(&asks(client)).await;
+            assert_eq!(pool.bench.number(&format!("ZCARD {}", super::QUEUE)).await, left);
+        }
+        assert_eq!(pool.state().await, "0+2");
+    }
+}
+
+/// Redisson takes what is too little for the first in the queue, and tells nobody.
+#[tokio::test]
+async fn a_release_that_leaves_redisson_behind_tells_the_first_to_listen() {
+    for plain in [false, true] {
+        let mut pool = Pool::of(2).await;
+        let (a, b) = (lease("a", 1).of(2), lease("b", 2).of(2));
+        pool.run(&a.ask()).await;
+        let mut mailbox = pool.listen("b").await;
+        pool.expect(&b.ask(), "[0, 30s, a, 0, 0, token, [], 1]", "1+1").await;
+        if plain {
+            pool.bench.command(&format!("DECR {NAME}")).await;
+        } else {
+            pool.java_holds("922337203685477").await;
+        }
+        pool.run(&a.release()).await;
+        let holder = if plain { "unknown" } else { JAVA_DIGITS };
+        assert_eq!(pool.told(&mut mailbox).await, [format!("next b -1 {holder}")]);
+        let mut c = pool.listen("c").await;
+        pool.run(&lease("c", 1).of(2).ask()).await;
+        assert!(pool.told(&mut c).await.is_empty(), "only the first listens");
+    }
+    // Behind ours only, nobody needs to: each of us serves the queue.
+    let (mut pool, [(_, mut b)]) = Pool::line(2, [("b", 3)]).await;
+    pool.run(&lease("d", 1).release()).await;
+    assert!(pool.told(&mut b).await.is_empty());
 }
 
 #[tokio::test]

@@ -13,6 +13,21 @@ async fn permits_are_set_absolutely_and_added_relatively() {
     pool.expect(&resize("add", 1), "[4, 4]", "4+4").await;
 }
 
+/// Redisson cannot read more.
+#[tokio::test]
+async fn there_are_never_more_permits_than_a_java_int_holds() {
+    let mut pool = Pool::of(5).await;
+    pool.run(&lease("a", 2).ask()).await;
+    let most = i32::MAX as u32;
+    pool.expect(&resize("add", most - 4), "[]", "3+2").await;
+    pool.run(&resize("add", most - 5)).await;
+    let left = pool.bench.number(&format!("GET {NAME}")).await;
+    assert_eq!(left, i64::from(most) - 2);
+    assert_eq!(pool.run(&resize("add", 1)).await, "[]");
+    pool.run(&lease("a", 2).release()).await;
+    assert_eq!(pool.bench.number(&format!("GET {NAME}")).await, i64::from(most));
+}
+
 #[tokio::test]
 async fn fewer_permits_take_none_from_their_holders() {
     let mut pool = Pool::of(5).await;

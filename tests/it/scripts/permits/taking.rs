@@ -1,6 +1,6 @@
 //! Taking permits, renewing them and giving them back, with nobody waiting.
 
-use super::{HOLDERS, JAVA_DIGITS, Lease, NAME, Pool, lease, status};
+use super::{Call, HOLDERS, JAVA_DIGITS, Lease, NAME, Pool, lease, resize, resize_of, status};
 
 #[tokio::test]
 async fn permits_are_taken_as_long_as_there_are_enough() {
@@ -26,7 +26,7 @@ async fn an_acquire_that_runs_twice_takes_once_and_ends_later() {
 #[tokio::test]
 async fn a_semaphore_is_made_once_with_what_is_out_already_counted() {
     let mut pool = Pool::unmade().await;
-    let unmade = "[0, -1, unknown, 0, -1, token, [], 0]";
+    let unmade = "[0, -1, unknown, 0, -1, token, [], ]";
     pool.expect(&lease("a", 1).try_once(), unmade, "nil+0").await;
     pool.expect(&lease("a", 2).of(3).try_once(), "[1, 2]", "1+2").await;
     pool.expect(&lease("b", 1).of(9).try_once(), "[1, 1]", "0+3").await;
@@ -141,11 +141,11 @@ async fn forgotten_permits_do_not_come_back_and_spent_ones_do_at_their_end() {
     pool.expect_twice(&a.release_with(0, "1", ""), ["[1, 0]", "[0, 0]"], "3+0").await;
     pool.run(&b.ask()).await;
     let before = pool.ends(&b).await;
-    pool.expect_twice(&b.release_with(3_000_000_000, "", ""), ["[1, 0]"; 2], "1+2").await;
-    assert_eq!(pool.ends(&b).await, before, "no end comes later");
-    pool.expect(&b.release_with(5_000, "", ""), "[1, 0]", "1+2").await;
-    let sooner = pool.ends(&b).await;
-    assert!(sooner.iter().zip(&before).all(|(sooner, before)| *sooner < before - 20_000));
+    pool.expect_twice(&b.release_with(1, "", ""), ["[1, 0]"; 2], "1+2").await;
+    assert_eq!(pool.ends(&b).await, before, "no end comes sooner");
+    pool.expect(&b.release_with(60_000, "", ""), "[1, 0]", "1+2").await;
+    let later = pool.ends(&b).await;
+    assert!(later.iter().zip(&before).all(|(later, before)| *later > before + 20_000));
     pool.end(&b).await;
     pool.expect(&lease("c", 3).try_once(), "[1, 3]", "0+3").await;
 }
@@ -174,7 +174,7 @@ async fn a_status_shows_the_permits_of_everybody_and_changes_nothing() {
     pool.run(&b.ask()).await;
     pool.java_holds("922337203685477").await;
     pool.end(&b).await;
-    let shown = format!("[3, 3, 0, token, [a, 30s, a, 30s, {JAVA_DIGITS}, -1], []]");
+    let shown = format!("[3, 3, 0, token, [a, 2, 30s, {JAVA_DIGITS}, 1, -1], []]");
     pool.expect(&status(), &shown, "2+4").await;
     // What a status shows can be taken back.
     let mut java = lease("java", 1);
@@ -182,6 +182,54 @@ async fn a_status_shows_the_permits_of_everybody_and_changes_nothing() {
     pool.expect_twice(&java.release(), ["[1, 0]", "[0, 0]"], "4+2").await;
     let mut unmade = Pool::unmade().await;
     assert_eq!(unmade.run(&status()).await, "[, 0, 0, token, [], []]");
+}
+
+/// The count alone was evicted, or deleted by hand: what is out is counted by everybody who makes it anew.
+#[tokio::test]
+async fn permits_that_are_out_are_counted_when_the_count_is_gone() {
+    let makers: [(Call, &str, &str); 4] = [
+        (lease("c", 1).of(5).try_once(), "[1, 1]", "1+4"),
+        (lease("c", 1).of(5).reclaim(), "1", "1+4"),
+        (resize_of("add", 1, 5), "[3, 3]", "3+3"),
+        (resize("set", 5), "[2, 3]", "2+3"),
+    ];
+    for (call, reply, state) in makers {
+        let mut pool = Pool::of(5).await;
+        pool.run(&lease("a", 3).ask()).await;
+        pool.bench.command(&format!("DEL {NAME}")).await;
+        pool.expect(&lease("b", 1).try_once(), "[0, 30s, a, 0, -1, token, [], ]", "nil+3").await;
+        pool.expect(&call, reply, state).await;
+    }
+    // A release makes nothing: who makes the semaphore later counts what is out then.
+    let mut pool = Pool::of(5).await;
+    let (a, b) = (lease("a", 2), lease("b", 2));
+    pool.run(&a.ask()).await;
+    pool.run(&b.ask()).await;
+    pool.bench.command(&format!("DEL {NAME}")).await;
+    pool.expect(&a.release(), "[1, 0]", "nil+2").await;
+    pool.expect(&lease("c", 3).of(5).try_once(), "[1, 3]", "0+5").await;
+}
+
+#[tokio::test]
+async fn a_status_counts_all_permits_of_each_holder() {
+    let mut pool = Pool::of(3000).await;
+    for (client, weight) in [("a", 500), ("b", 600), ("c", 700)] {
+        pool.run(&lease(client, weight).ask()).await;
+    }
+    let holders = pool.bench.run(&status()).await.expect("the script runs");
+    let holders = holders.into_sequence().expect("a list").swap_remove(4);
+    let holders: Vec<(String, u32, i64)> = redis::from_redis_value(holders).expect("holders");
+    let short = |(name, permits, _): &(String, u32, i64)| format!("{}{permits}", &name[..1]);
+    assert_eq!(holders.iter().map(short).collect::<Vec<_>>(), ["a500", "b600", "c700"]);
+    // Whoever forces a holder may know of fewer.
+    let forced = lease("b", 550).release().and_arg("1000");
+    for (call, reply, left) in [(&forced, "[1, 0]", 1800), (&forced, "[0, 0]", 1800)] {
+        assert_eq!(pool.run(call).await, reply);
+        assert_eq!(pool.bench.number(&format!("GET {NAME}")).await, left);
+    }
+    let held_more = lease("a", 501).release().and_arg("1000");
+    assert_eq!(pool.run(&held_more).await, "[0, 0]");
+    assert_eq!(pool.bench.number(&format!("GET {NAME}")).await, 2300);
 }
 
 #[tokio::test]

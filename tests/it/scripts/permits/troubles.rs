@@ -90,6 +90,11 @@ async fn a_key_that_is_no_semaphore_is_left_as_it_is() {
     for (make, key) in [
         (format!("HSET {NAME} a 1"), NAME),
         (format!("SET {NAME} abc"), NAME),
+        // What Lua takes for a number, and Redis and Redisson do not.
+        (format!("SET {NAME} inf"), NAME),
+        (format!("SET {NAME} 0x10"), NAME),
+        (format!("SET {NAME} 2.5"), NAME),
+        (format!("SET {NAME} 1e3"), NAME),
         (format!("SET {HOLDERS} abc"), HOLDERS),
     ] {
         let mut pool = Pool::unmade().await;

@@ -3,9 +3,10 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{
-    NONCE, QUEUE, ask, force, force_if, leave, leave_granted, line, listen, queued, told, try_once,
+    NONCE, QUEUE, ask, entry, force, force_if, leave, leave_granted, line, listen, queued, told,
+    try_once,
 };
-use crate::scripts::bench::{Bench, NAME, TOKEN, acquire};
+use crate::scripts::bench::{Bench, NAME, TOKEN, acquire, crowd_of_the_gone};
 
 #[tokio::test]
 async fn a_release_grants_the_lock_to_the_first_and_tells_the_next() {
@@ -181,6 +182,53 @@ async fn a_newcomer_does_not_end_the_moment_of_those_who_listen_on_the_channel()
         assert_eq!(queued(&mut bench).await, queue);
         assert!(told(&mut bench, &mut b).await.is_empty());
         bench.acquired(&ask("b:1")).await;
+    }
+}
+
+/// That moment is for those who live: the lock may be free for nobody else.
+#[tokio::test]
+async fn a_newcomer_passes_over_a_first_that_is_gone_also_beside_those_on_the_channel() {
+    for (newcomer, queue) in [(ask("e:1"), "c:1 e:1"), (try_once("e:1"), "c:1")] {
+        let mut bench = Bench::start().await;
+        let [b, mut c] = line(&mut bench, ["b", "c"]).await;
+        let _redisson = bench.subscriber().await;
+        bench.command(&format!("DEL {NAME}")).await;
+        drop(b);
+        gone(&mut bench, ["b"]).await;
+        let refusal = bench.run(&newcomer).await.expect("the script runs");
+        let redis::Value::Array(refusal) = refusal else { panic!("{refusal:?}") };
+        assert_eq!(refusal[2], redis::Value::BulkString(b"c:1".to_vec()), "who lives is named");
+        assert_eq!(queued(&mut bench).await, queue);
+        assert_eq!(told(&mut bench, &mut c).await, ["free c:1"], "nobody else told it");
+        // It is told once: a moment that begins anew with each newcomer would never end.
+        bench.run(&try_once("f:1")).await.expect("the script runs");
+        assert!(told(&mut bench, &mut c).await.is_empty());
+
+        drop(c);
+        gone(&mut bench, ["c"]).await;
+        bench.acquired(&newcomer).await;
+        assert_eq!(queued(&mut bench).await, "");
+    }
+}
+
+/// Thousands of those who are gone cost one run no more than hundreds do, and nobody waits for the rest of them.
+#[tokio::test]
+async fn a_run_passes_over_so_many_at_most_and_whoever_asks_next_takes_the_lock() {
+    let left = format!("ZCARD {QUEUE}");
+    for call in [ask("e:1"), try_once("e:1")] {
+        let mut bench = Bench::start().await;
+        bench.acquired(&ask("a:1")).await;
+        crowd_of_the_gone(&mut bench, QUEUE, &entry("gone:"), 1800).await;
+        bench.run(&leave("a:1")).await.expect("the script runs");
+        assert_eq!(bench.number(&left).await, 1300);
+        bench.acquired(&call).await;
+        assert_eq!(bench.number(&left).await, 800, "without an entry of its own");
+        bench.run(&leave("e:1")).await.expect("the script runs");
+        assert_eq!(bench.number(&left).await, 300);
+        let _redisson = bench.subscriber().await;
+        bench.acquired(&call).await;
+        assert_eq!(bench.number(&left).await, 0);
+        bench.expect(&leave("e:1"), "[1, 1]", "none").await;
     }
 }
 

@@ -125,6 +125,7 @@ async fn an_entry_that_is_none_of_ours_is_passed_over() {
 #[tokio::test]
 async fn a_key_of_another_type_is_an_error_and_stays() {
     let mut bench = Bench::start().await;
+    bench.server.keeps(QUEUE);
     bench.acquired(&ask("a:1")).await;
     bench.command(&format!("SET {QUEUE} x")).await;
     bench.expect(&ask("b:1"), "WRONGTYPE", "[a:1, 1] 30s").await;

@@ -15,6 +15,8 @@ pub struct Case {
     pub fenced: bool,
     /// Restarts of the current master without data.
     pub restarts: u8,
+    /// Whether the lock's slot may move to another server, which has been up for long, with its data or without.
+    pub moves: bool,
     /// Marks that the server loses, by eviction for example.
     pub lost_marks: u8,
     /// Whether this user may write the mark.
@@ -50,6 +52,8 @@ pub enum Wrong {
     ReclaimUnchecked,
     /// A reader takes the last writer's token as the server has it.
     AnyToken,
+    /// A server is trusted for its uptime also with a slot that it did not have before.
+    SlotTrusted,
 }
 
 impl Case {
@@ -61,6 +65,7 @@ impl Case {
         promotions: 1,
         fenced: true,
         restarts: 0,
+        moves: false,
         lost_marks: 0,
         may_mark: true,
         stranger: false,

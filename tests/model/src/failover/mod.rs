@@ -11,6 +11,8 @@
 //! * A promotion: the other server is the current master from now on, with another history. The old one is fenced (it
 //!   grants nothing more), or lives on as a master until it is demoted. Demoted, it has its old data until it takes over the
 //!   other's, and may be promoted again, before or after that.
+//! * A slot that moves: a third server, which has been up for long, has the lock from now on, with all of its data or with
+//!   none, as after a repair. The mark there does not name the slot. It does not move again.
 //! * A restart of the current master without data: another run and another history.
 //! * Clients that connect in two steps (`INFO`, then the mark), ask, give up, hold, renew, put back, unlock. Each stays on
 //!   the connection that it has for as long as it likes, and moves to the current master at any time. What was sent on the

@@ -4,7 +4,7 @@ use stateright::{Model, Property};
 
 use super::case::Case;
 use super::rules::{LOST, Rules};
-use super::state::{Action, Phase, Request, Role, State};
+use super::state::{Action, Phase, Request, Role, State, TARGET};
 use crate::model::permutations;
 
 /// Two clients never hold the lock at the same time.
@@ -73,9 +73,15 @@ impl<const C: usize> Protocol<C> {
     }
 
     fn server_actions(&self, state: &State<C>, actions: &mut Vec<Action>) {
+        if state.current == TARGET {
+            return;
+        }
         let [master, other] =
             [state.current, 1 - state.current].map(|at| &state.servers[usize::from(at)]);
         let may_promote = state.spent.promotions < self.case.promotions;
+        if self.case.moves {
+            actions.extend([Action::Move(true), Action::Move(false)]);
+        }
         if other.role == Role::Replica {
             if may_promote {
                 actions.push(Action::Promote);
@@ -96,10 +102,13 @@ impl<const C: usize> Protocol<C> {
 
     /// Drops what can have no effect any more.
     fn tidy(&self, state: &mut State<C>) {
-        let may_promote = state.spent.promotions < self.case.promotions;
-        for server in &mut state.servers {
+        let moved = state.current == TARGET;
+        let may_promote = state.spent.promotions < self.case.promotions && !moved;
+        let may_move = self.case.moves && !moved;
+        for (s, server) in state.servers.iter_mut().enumerate() {
             // It accepts nothing, and never will again.
-            let over = server.role != Role::Master && !may_promote;
+            let may_begin = if s == usize::from(TARGET) { may_move } else { may_promote };
+            let over = server.role != Role::Master && !may_begin;
             for (client, queue) in server.queues.iter_mut().enumerate() {
                 let there = |number| {
                     let holder = server.data.entry.map(|(lease, _)| lease);
@@ -168,6 +177,7 @@ impl<const C: usize> Model for Protocol<C> {
             Action::Replicate => rules.replicate(),
             Action::Promote => rules.promote(),
             Action::Demote => state.other().role = Role::Replica,
+            Action::Move(kept) => rules.move_slot(kept),
             Action::Restart => rules.restart(),
             Action::LoseMark => {
                 state.spent.marks += 1;

@@ -2,7 +2,9 @@
 //! Broken rules stand beside the right ones, each named by a [`Wrong`].
 
 use super::case::{Case, Wrong};
-use super::state::{Client, Data, Identity, Lease, Phase, Reply, Request, Requests, Role, State};
+use super::state::{
+    Client, Data, Identity, Lease, Phase, Reply, Request, Requests, Role, State, TARGET,
+};
 
 /// The rules, applied to one state.
 pub struct Rules<'a, const C: usize> {
@@ -100,6 +102,19 @@ impl<const C: usize> Rules<'_, C> {
         self.state.seen.newest = None;
     }
 
+    /// The lock's slot moves to the third server. The one that had it sends everybody there, if it is alive.
+    pub fn move_slot(&mut self, kept: bool) {
+        let master = self.state.master();
+        master.role = Role::Fenced;
+        let data = if kept { master.data } else { Data::default() };
+        self.state.current = TARGET;
+        let master = self.state.master();
+        master.role = Role::Master;
+        // Its mark does not name the slot. That of the other server does not come along.
+        master.data = Data { mark: None, marked_at: 0, ..data };
+        self.state.seen.newest = None;
+    }
+
     /// The current master starts again. Nothing that was sent to it can run any more.
     pub fn restart(&mut self) {
         self.state.spent.restarts += 1;
@@ -156,12 +171,17 @@ impl<const C: usize> Rules<'_, C> {
             _ => 0,
         };
         let tokens_from = if may_mark { at.data.marked_at } else { 0 };
-        let trusted = !at.had_another || self.case.is(Wrong::MarkIgnored);
+        let is_target = server == TARGET;
+        let trusted = match is_target {
+            true => self.case.is(Wrong::SlotTrusted),
+            false => !at.had_another || self.case.is(Wrong::MarkIgnored),
+        };
         let age = if trusted { age.max(at.uptime) } else { age };
         let promoted = at.had_another;
 
         let own = &mut self.state.clients[client];
-        let first = own.at.is_none();
+        // For each address it is the first one.
+        let first = own.at.is_none() || is_target;
         let before = own.at.filter(|(at, _)| *at != LOST);
         let own_grace = !self.is_stranger(client);
         let own = &mut self.state.clients[client];

@@ -2,11 +2,14 @@
 
 use arrayvec::ArrayVec;
 
+/// The server to which the lock's slot may move.
+pub const TARGET: u8 = 2;
+
 /// The model's state with `C` clients.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct State<const C: usize> {
-    /// The servers.
-    pub servers: [Server<C>; 2],
+    /// The two of which one follows the other, and the one to which the lock's slot may move.
+    pub servers: [Server<C>; 3],
     /// The one to which clients connect.
     pub current: u8,
     /// The clients.
@@ -48,7 +51,7 @@ pub type Requests = ArrayVec<Request, 6>;
 pub enum Role {
     /// It accepts writes.
     Master,
-    /// It accepts none, and follows nobody yet.
+    /// It accepts none, and follows nobody yet; or the slot is elsewhere.
     Fenced,
     /// It follows the current master.
     Replica,
@@ -211,6 +214,8 @@ pub enum Action {
     Promote,
     /// The other server follows the current master from now on.
     Demote,
+    /// The lock's slot moves to the third server, with its data or without.
+    Move(bool),
     /// The current master starts again, without data.
     Restart,
     /// The current master loses the mark.
@@ -231,11 +236,11 @@ impl<const C: usize> State<C> {
             queues: std::array::from_fn(|_| Requests::new()),
         };
         State {
-            servers: [server(Role::Master, 1), server(Role::Replica, 2)],
+            servers: [server(Role::Master, 1), server(Role::Replica, 2), server(Role::Fenced, 3)],
             current: 0,
             clients: [Client::default(); C],
-            histories: 2,
-            runs: 2,
+            histories: 3,
+            runs: 3,
             spent: Spent::default(),
             seen: Seen::default(),
             time: 0,
@@ -247,7 +252,7 @@ impl<const C: usize> State<C> {
         &mut self.servers[usize::from(self.current)]
     }
 
-    /// The other server.
+    /// The other one of the two, while the lock is on one of them.
     pub fn other(&mut self) -> &mut Server<C> {
         &mut self.servers[1 - usize::from(self.current)]
     }

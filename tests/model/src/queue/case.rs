@@ -76,6 +76,8 @@ pub struct Case {
     pub java_prompt: bool,
     /// Whether states that differ only in the names of waiters and processes count as one.
     pub symmetry: bool,
+    /// Entries of processes that are gone, which one run of a script takes out at most.
+    pub passes: u8,
     /// The rule that is broken.
     pub bug: Option<Bug>,
 }
@@ -103,6 +105,10 @@ pub enum Bug {
     PumpAlways,
     /// A first ask grants the free lock to the head although Java was told that it is free.
     FirstAskPumps,
+    /// A first ask leaves the free lock to a head that is gone.
+    WaitsForTheDead,
+    /// Where a run may take out no more of those who are gone, an ask waits for who is behind them.
+    WaitsBehindTheRest,
     /// A client that has released to others' ears asks again at once.
     AsksBehindItsRelease,
     /// An entry that is in the queue is put there again.
@@ -162,6 +168,7 @@ impl Case {
         delay: None,
         java_prompt: false,
         symmetry: true,
+        passes: 6,
         bug: None,
     };
 

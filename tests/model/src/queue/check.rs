@@ -143,10 +143,10 @@ pub fn is_quiet(case: &Case, state: &State) -> bool {
 }
 
 /// Whether anything has happened after which only a poll may notice that the lock is free, or who is the head: an end,
-/// a stop, a queue that was lost.
+/// a stop, a queue that was lost, more of those who are gone than a run takes out.
 fn is_excused(state: &State) -> bool {
     let spent = &state.spent;
-    spent.crashes + spent.stops + spent.forgets > 0
+    spent.crashes + spent.stops + spent.forgets > 0 || state.seen.cut_short
 }
 
 /// The rule of liveness, in every quiet state (without ticks).
@@ -170,7 +170,7 @@ pub fn lives(case: &Case, state: &State) -> bool {
 /// watches that knows it.
 fn poll_helps(case: &Case, state: &State, waiter: usize) -> bool {
     let mut state = state.clone();
-    let mut rules = Rules { case, keep: Keep::default(), state: &mut state };
+    let mut rules = Rules { case, keep: Keep::default(), state: &mut state, passed: 0 };
     rules.ask_again(waiter);
     rules.settle();
     let Some(lock) = state.lock else {

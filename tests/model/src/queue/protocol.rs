@@ -20,6 +20,8 @@ pub const NO_LEFTOVER: &str = "no leftover";
 pub const LIVENESS: &str = "a free lock is taken";
 /// In a quiet state the first in the queue knows it.
 pub const HEAD_KNOWS: &str = "the head knows";
+/// A free lock is refused only for somebody who is there.
+pub const FREE_FOR_WHO_ASKS: &str = "a free lock is refused for the living";
 /// Tokens strictly increase from hold to hold.
 pub const TOKEN_ORDER: &str = "tokens increase";
 /// Grants follow the order of arrival.
@@ -224,7 +226,7 @@ impl Protocol {
     }
 
     fn apply(&self, state: &mut State, action: Action) {
-        let mut rules = Rules { case: &self.case, keep: self.keep, state };
+        let mut rules = Rules { case: &self.case, keep: self.keep, state, passed: 0 };
         match action {
             Action::Begin(w) => {
                 rules.state.spent.asks += 1;
@@ -381,6 +383,9 @@ impl Model for Protocol {
             Property::always(LIVENESS, |model: &Self, state| check::lives(&model.case, state)),
             Property::always(HEAD_KNOWS, |model: &Self, state| {
                 check::head_knows(&model.case, state)
+            }),
+            Property::always(FREE_FOR_WHO_ASKS, |_: &Self, state: &State| {
+                !state.seen.refused_for_nobody
             }),
             Property::always(TOKEN_ORDER, |_: &Self, state: &State| !state.seen.token_disorder),
             Property::always(ARRIVAL_ORDER, |_: &Self, state: &State| !state.seen.order_broken),

@@ -12,6 +12,8 @@ pub struct Rules<'a> {
     pub keep: Keep,
     /// The state that they change.
     pub state: &'a mut State,
+    /// How many of those who are gone this run has taken out of the queue.
+    pub passed: u8,
 }
 
 /// Which of what has happened is kept for the properties.
@@ -41,6 +43,7 @@ enum Pumped {
 impl Rules<'_> {
     /// Runs one command of a process. A stray one's answer goes nowhere.
     pub fn run(&mut self, process: usize, request: Request, stray: bool) {
+        self.passed = 0;
         let reply = match request {
             Request::Ask(ask) => Some(self.acquire(ask)),
             Request::Release(id, granted) => {
@@ -81,10 +84,14 @@ impl Rules<'_> {
             }
             // The head was told that the lock is free, and so was Java: a newcomer does not take Java's chance away.
             let newcomer = !known && self.listeners() && !self.case.is(Bug::FirstAskPumps);
-            if free && !newcomer {
+            if free && !(newcomer && self.is_left_to_another(id)) {
                 match self.pump(Some(id)) {
                     Pumped::Mine => self.take_as_head(id),
-                    Pumped::Nobody => self.take(id, self.case.ttl, false),
+                    Pumped::Nobody if self.case.is(Bug::WaitsBehindTheRest) && self.is_spent() => {}
+                    Pumped::Nobody => {
+                        self.state.queue.retain(|entry| *entry != id);
+                        self.take(id, self.case.ttl, false);
+                    }
                     Pumped::Another => {}
                 }
             }
@@ -93,8 +100,28 @@ impl Rules<'_> {
         if self.state.has(id) {
             return Reply::Granted { ask, offset, token: 0 };
         }
+        if self.state.lock.is_none() {
+            let lives =
+                |other: &Id| self.state.processes[self.case.home(other.waiter.into())].is_reached();
+            let for_another = self.state.queue.iter().any(|other| *other != id && lives(other));
+            self.state.seen.refused_for_nobody |= !for_another;
+        }
         let first = self.state.queue.first() == Some(&id);
         Reply::Refused { ask, offset, first, lock: self.state.lock }
+    }
+
+    /// Whether the free lock is left to a head that is not this one. If it is the head only because those before it are
+    /// gone, nobody has told it yet.
+    fn is_left_to_another(&mut self, id: Id) -> bool {
+        if self.case.is(Bug::WaitsForTheDead) {
+            return true;
+        }
+        let first = self.head(Some(id));
+        let another = first.is_some_and(|first| first != id);
+        if another && self.passed > 0 {
+            self.tell_head();
+        }
+        another
     }
 
     fn enqueue(&mut self, id: Id) {
@@ -133,21 +160,18 @@ impl Rules<'_> {
 
     /// The prelude's `pump`: the lock is free, and the first in the queue that is alive gets it.
     fn pump(&mut self, mine: Option<Id>) -> Pumped {
-        while let Some(&id) = self.state.queue.first() {
-            if Some(id) == mine {
-                return Pumped::Mine;
-            }
-            let home = self.case.home(id.waiter.into());
-            if self.state.processes[home].is_reached() || self.case.is(Bug::DeadNotPassedOver) {
+        match self.head(mine) {
+            None => Pumped::Nobody,
+            Some(id) if Some(id) == mine => Pumped::Mine,
+            Some(id) => {
                 self.state.queue.remove(0);
                 self.take(id, self.case.short, false);
                 self.tell_head();
+                let home = self.case.home(id.waiter.into());
                 self.deliver(home, Message::Grant { id, age: 0, late: 0, token: 0 });
-                return Pumped::Another;
+                Pumped::Another
             }
-            self.skip();
         }
-        Pumped::Nobody
     }
 
     /// The prelude's `tell_head`.
@@ -155,23 +179,35 @@ impl Rules<'_> {
         if self.case.is(Bug::NextLeftOut) {
             return;
         }
-        while let Some(&id) = self.state.queue.first() {
-            let home = self.case.home(id.waiter.into());
-            if self.state.processes[home].is_reached() {
-                let message = match self.state.lock {
-                    Some(lock) => Message::Next(id, lock),
-                    None => Message::Free(id),
-                };
-                return self.deliver(home, message);
-            }
-            self.skip();
+        if let Some(id) = self.head(None) {
+            let message = match self.state.lock {
+                Some(lock) => Message::Next(id, lock),
+                None => Message::Free(id),
+            };
+            self.deliver(self.case.home(id.waiter.into()), message);
         }
     }
 
-    /// Takes out an entry that nobody would hear of.
-    fn skip(&mut self) {
-        let id = self.state.queue.remove(0);
-        self.state.seen.arrivals.retain(|arrived| *arrived != id);
+    /// The prelude's `head`: the first that somebody would hear of, or that is the caller's own. Takes out those before it.
+    fn head(&mut self, mine: Option<Id>) -> Option<Id> {
+        while !self.is_spent() {
+            let &id = self.state.queue.first()?;
+            let home = self.case.home(id.waiter.into());
+            let trusted = self.case.is(Bug::DeadNotPassedOver);
+            if Some(id) == mine || trusted || self.state.processes[home].is_reached() {
+                return Some(id);
+            }
+            self.state.queue.remove(0);
+            self.state.seen.arrivals.retain(|arrived| *arrived != id);
+            self.passed += 1;
+        }
+        self.state.seen.cut_short |= !self.state.queue.is_empty();
+        None
+    }
+
+    /// Whether this run may take out no more of those who are gone.
+    fn is_spent(&self) -> bool {
+        self.passed >= self.case.passes
     }
 
     /// `lock_release`, which is also how a waiter leaves.
@@ -201,6 +237,7 @@ impl Rules<'_> {
 
     /// `force_unlock`, whoever holds the lock.
     pub fn force(&mut self) {
+        self.passed = 0;
         if let Some(lock) = self.state.lock.take() {
             self.state.seen.forced = Some(lock.holder);
             self.free(false);

@@ -243,6 +243,10 @@ pub struct Seen {
     pub arrivals: ArrayVec<Id, 6>,
     /// One of them had its turn before an earlier one.
     pub order_broken: bool,
+    /// A run took out as many of those who are gone as it may, and told nobody who is behind them.
+    pub cut_short: bool,
+    /// The free lock was refused to somebody although nobody else who waits is there.
+    pub refused_for_nobody: bool,
     /// Turns of ours since a client of Redisson waits.
     pub passed: u8,
     /// The lease that was ended by force while its client believed in it.

@@ -22,6 +22,8 @@ pub struct Case<const C: usize> {
     pub renewals: u8,
     /// Times that Redisson's client takes the lock.
     pub java_asks: u8,
+    /// Its watchdog renews the hash only, and no reader's end: 3.44 to 3.52 do that.
+    pub java_leaves_ends: bool,
     /// Clients that end, Redisson's included.
     pub crashes: u8,
     /// Requests that run twice.
@@ -50,6 +52,8 @@ pub enum Wrong {
     ReaderPassesWriter,
     /// A reader counts as gone in its last tick.
     EndsEarly,
+    /// A reader of Redisson counts as gone when its end has come, as one of ours does.
+    EndsJava,
     /// A release frees the lock without a look at other readers.
     LooksAtNobody,
     /// A reader's renewal does not lengthen the hash.
@@ -93,6 +97,7 @@ impl<const C: usize> Case<C> {
             downgrades: 0,
             renewals: 0,
             java_asks: 0,
+            java_leaves_ends: false,
             crashes: 0,
             doubles: 0,
             lost_letters: 0,

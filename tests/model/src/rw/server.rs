@@ -105,7 +105,7 @@ impl<const C: usize> Rules<'_, C> {
             }
         }
         let is_first = self.state.server.queue.first() == Some(&lease);
-        Reply::Queued(is_first, is_first && self.java_holds())
+        Reply::Queued(is_first, is_first && self.names_java())
     }
 
     /// `read_renew` and `lock_renew`: whether the lease is there.
@@ -137,7 +137,7 @@ impl<const C: usize> Rules<'_, C> {
         if self.live_reader() && !self.case.is(Wrong::LooksAtNobody) {
             self.state.server.mode = Some(Side::Read);
             self.leave(lease);
-            if self.java_holds() && !self.case.is(Wrong::DeafToJava) {
+            if self.names_java() && !self.case.is(Wrong::DeafToJava) {
                 self.pump(None, true);
             }
             return;
@@ -156,9 +156,21 @@ impl<const C: usize> Rules<'_, C> {
     }
 
     fn live_reader(&self) -> bool {
+        self.live_reader_of_ours() || self.java_reads()
+    }
+
+    /// Redisson's reader counts while its field is there: its end may have come without being renewed.
+    fn java_reads(&self) -> bool {
+        let counts = |left| left > 0 || !self.case.is(Wrong::EndsJava);
+        let mut fields = self.state.server.fields.iter();
+        fields
+            .any(|&(lease, left)| lease.client == JAVA && lease.side == Side::Read && counts(left))
+    }
+
+    fn live_reader_of_ours(&self) -> bool {
         let over = u8::from(self.case.is(Wrong::EndsEarly));
-        let fields = &self.state.server.fields;
-        fields.iter().any(|(lease, left)| lease.side == Side::Read && *left > over)
+        let mut fields = self.state.server.fields.iter();
+        fields.any(|&(lease, left)| lease.client != JAVA && lease.side == Side::Read && left > over)
     }
 
     /// The prelude's `take`: returns the token, and for a writer the last one before.
@@ -194,7 +206,7 @@ impl<const C: usize> Rules<'_, C> {
             if !fits(mode, first) || is_enough {
                 if tells && !is_gone && !self.case.is(Wrong::FirstNotTold) {
                     self.state.server.ended = false;
-                    self.write(first, Letter::First(first.number, self.java_holds()));
+                    self.write(first, Letter::First(first.number, self.names_java()));
                 }
                 return Some(first);
             }
@@ -288,16 +300,20 @@ impl<const C: usize> Rules<'_, C> {
         self.state.java = Java::Idle;
         if self.remove(Lease { client: JAVA, number: 0, side }) {
             self.state.server.ended |= self.first_listens();
-            if !self.live_reader() {
+            // It looks at the ends of all readers.
+            let mut fields = self.state.server.fields.iter();
+            if !fields.any(|(lease, left)| lease.side == Side::Read && *left > 0) {
                 self.delete();
             }
         }
     }
 
-    fn java_holds(&self) -> bool {
-        let holds = |lease: Lease, left| lease.side == Side::Write || left > 0;
+    /// Whether the holder that is named is Redisson's. Of several readers any may be named: it is one of ours wherever it can
+    /// be.
+    fn names_java(&self) -> bool {
         let mut fields = self.state.server.fields.iter();
-        fields.any(|&(lease, left)| lease.client == JAVA && holds(lease, left))
+        let writes = fields.any(|(lease, _)| lease.client == JAVA && lease.side == Side::Write);
+        writes || self.java_reads() && !self.live_reader_of_ours()
     }
 
     /// Whether the first in the queue hears of a release by Redisson's client: it listens, or will, and then asks again.
@@ -318,15 +334,17 @@ impl<const C: usize> Rules<'_, C> {
         if server.mode.is_none() {
             return;
         }
-        for (_, left) in &mut server.fields {
-            server.ended |= *left == 1;
+        for (lease, left) in &mut server.fields {
+            server.ended |= *left == 1 && lease.client != JAVA;
             *left = left.saturating_sub(1);
         }
         server.left -= 1;
         if let Java::Held(side) = self.state.java {
             let lease = Lease { client: JAVA, number: 0, side };
             if let Some(field) = server.fields.iter_mut().find(|(other, _)| *other == lease) {
-                field.1 = self.case.ttl;
+                if !self.case.java_leaves_ends {
+                    field.1 = self.case.ttl;
+                }
                 server.left = self.case.ttl;
             }
         }

@@ -1,11 +1,13 @@
 //! The calm after a storm: everybody comes to an end, and nothing is left behind.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use super::{CONNECT_MS, Run, client_name};
 use crate::checker::Rule;
 use crate::history::Ask;
-use crate::kinds::{SEMAPHORE_NAME, is_holders};
+use crate::keys::wrong_with;
+use crate::kinds::{PERMITS, RW_NAME, SEMAPHORE_NAME, is_holders};
 use crate::lines::{id_of, is_mailbox, mailbox_of};
 use crate::nemesis::Fault;
 use crate::workload::KEPT_MS;
@@ -18,7 +20,9 @@ impl Run<'_> {
         self.rest(true);
         self.world.history.lock().note(format_args!("calm"));
         let began_at = self.world.now;
-        let mut taken_at = vec![began_at; self.scenario.names().len()];
+        self.turns = Turns::from(began_at);
+        let quarantine_ms = self.scenario.quarantine_ms.unwrap_or(0);
+        let settled_at = began_at + CONNECT_MS + quarantine_ms;
         let limit = began_at + self.longest_wait_ms();
         while self.workload.busy.load(Ordering::Relaxed) > 0 {
             if self.world.now > limit {
@@ -28,7 +32,7 @@ impl Run<'_> {
                 return false;
             }
             self.step();
-            if !self.free_is_taken(began_at, &mut taken_at) {
+            if !self.free_is_taken(settled_at) {
                 return false;
             }
         }
@@ -81,48 +85,80 @@ impl Run<'_> {
         2 * self.workload.longest_lease_ms()
     }
 
-    /// Invariant 8: who waits for a lock that is free hears of it, or asks by itself. `taken_at` is when each lock
-    /// was last not free.
-    fn free_is_taken(&self, began_at: u64, taken_at: &mut [u64]) -> bool {
+    /// Invariant 8: who waits for a lock that is free hears of it, or asks by itself. Whoever could have heard of it, since all
+    /// was well when it became free, needs no poll for that. All has been well since `settled_at`.
+    pub(super) fn free_is_taken(&mut self, settled_at: u64) -> bool {
         let now = self.world.now;
         // A look now and then is enough.
-        if !now.is_multiple_of(LOOK_MS) {
+        if !now.is_multiple_of(LOOK_MS) || now < settled_at {
             return true;
         }
-        let settled_at = began_at + CONNECT_MS + self.scenario.quarantine_ms.unwrap_or(0);
-        let mut history = self.world.history.lock();
-        let nodes = 0..self.world.nodes.len();
-        for ((lock, name), taken_at) in self.scenario.names().into_iter().zip(taken_at) {
-            let is_free = |node: &usize| self.is_free(*node, &name);
-            let free = nodes.clone().filter(is_free).count();
-            // In a cluster, it is on one of them.
-            let needed = match self.scenario.cluster {
-                true => nodes.len(),
-                false => history.checker.majority,
-            };
-            if free < needed {
-                *taken_at = now;
-                continue;
+        let pending: Vec<Ask> = self.world.history.lock().pending.values().copied().collect();
+        for (lock, name) in self.scenario.names() {
+            let asks = || pending.iter().filter(|ask| ask.lock == lock);
+            for reads in [false, true] {
+                if !self.is_open(&name, asks(), reads) {
+                    self.turns.taken_at.insert((lock, reads), now);
+                }
             }
-            let longest = POLL_MS + 2 * self.workload.response_timeout.as_millis() as u64;
-            let waits = history.pending.values().find(|ask| {
-                ask.lock == lock && now > ask.since.max(*taken_at).max(settled_at) + longest
-            });
-            if let Some(ask) = waits.copied() {
-                let what = format!("free since {taken_at}, and still waited for: {ask:?}");
-                history.violated(Rule::Stuck, what);
-                return false;
+            for ask in asks() {
+                let Some(late) = self.turns.late(ask, settled_at, now) else { continue };
+                let mut history = self.world.history.lock();
+                let slowest = history.counts.entry("slowest_turn_ms").or_default();
+                *slowest = late.ms.max(*slowest);
+                history.checker.checked(Rule::Stuck);
+                let needs_poll = late.is_heard_of && late.ms > WAKE_MS + self.reserved_ms(ask);
+                if needs_poll {
+                    history.count("turns_by_poll", 1);
+                }
+                let answer_ms = self.workload.response_timeout.as_millis() as u64;
+                if needs_poll || late.ms > POLL_MS + 2 * answer_ms {
+                    let what = format!("free for {} ms, and still waited for: {ask:?}", late.ms);
+                    history.violated(Rule::Stuck, what);
+                    return false;
+                }
             }
         }
         true
     }
 
-    /// Whether nobody has a lock on a node, or none of a semaphore's permits.
-    fn is_free(&self, node: usize, name: &str) -> bool {
-        if name == SEMAPHORE_NAME {
-            return self.permits_out(node).is_empty();
-        }
-        self.world.lease_at(node, name.as_bytes()).is_none()
+    /// Over several servers a writer that waited there, and was killed, keeps readers out for a while.
+    fn reserved_ms(&self, ask: &Ask) -> u64 {
+        let several = self.scenario.nodes > 1 && !self.scenario.cluster;
+        if several && ask.reads() { RESERVED_MS } else { 0 }
+    }
+
+    /// Whether all who wait for a lock could have it, the first of them at once; or those who read, whoever reads already.
+    fn is_open<'a>(
+        &self,
+        name: &str,
+        mut asks: impl Iterator<Item = &'a Ask> + Clone,
+        reads: bool,
+    ) -> bool {
+        let one_place = self.scenario.nodes == 1 || self.scenario.cluster;
+        let beside = reads && one_place && asks.clone().all(Ask::reads);
+        let weight = asks.clone().map(|ask| ask.weight).max().unwrap_or(1) as usize;
+        let nodes = 0..self.world.nodes.len();
+        let open = nodes.clone().filter(|node| {
+            if name == SEMAPHORE_NAME {
+                return self.permits_out(*node).len() + weight <= PERMITS as usize;
+            }
+            let is_free = self.world.lease_at(*node, name.as_bytes()).is_none();
+            is_free || (beside && self.is_read(*node, name))
+        });
+        // In a cluster, it is on one of them.
+        let needed = match self.scenario.cluster {
+            true => nodes.len(),
+            false => self.world.history.lock().checker.majority,
+        };
+        asks.next().is_some() && open.count() >= needed
+    }
+
+    fn is_read(&self, node: usize, name: &str) -> bool {
+        let now_us = self.world.node_us(node);
+        let server = &self.world.nodes[node].server;
+        let fields = server.keys(now_us, |keys| keys.fields(name.as_bytes()));
+        fields.contains(&(b"mode".to_vec(), b"read".to_vec()))
     }
 
     /// The permits that are out on a node and have not ended.
@@ -196,7 +232,10 @@ impl Run<'_> {
             });
             let fields = fields.into_iter().map(|(field, _)| field);
             let fields = fields.map(|field| String::from_utf8_lossy(&field).into_owned());
+            let readers = self.readers_left(number);
             let leases = fields.filter(|field| field != "mode").chain(self.permits_out(number));
+            let leases = leases.chain(readers);
+            left.extend(self.wrong_keys(number));
             for lease in leases {
                 let since_end = self.since_end(&lease);
                 // L1: what a dead process held ends by itself.
@@ -207,6 +246,34 @@ impl Run<'_> {
             }
         }
         left
+    }
+
+    /// Keys that nobody knows, or that stay for too long.
+    fn wrong_keys(&self, number: usize) -> Vec<String> {
+        let longest_ms = self.workload.longest_lease_ms() as i64 + STALE_MS as i64;
+        let ends = self.key_ends(number).into_iter();
+        let wrong = ends.filter_map(|(key, left_ms)| {
+            wrong_with(&key, left_ms, self.scenario.locks, longest_ms)
+        });
+        wrong.map(|what| format!("n{number} has {what}")).collect()
+    }
+
+    /// Of whom a node has a reader's end.
+    fn readers_left(&self, number: usize) -> Vec<String> {
+        let prefix = format!("{{{RW_NAME}}}:");
+        let ends = self.key_ends(number).into_iter();
+        let readers = ends.filter_map(|(key, _)| {
+            let (id, _) = key.strip_prefix(&prefix)?.split_once(":rwlock_timeout:")?;
+            Some(id.to_owned())
+        });
+        readers.collect()
+    }
+
+    fn key_ends(&self, number: usize) -> Vec<(String, Option<i64>)> {
+        let now_us = self.world.node_us(number);
+        let ends = self.world.nodes[number].server.keys(now_us, |keys| keys.ends());
+        let named = |(key, left): (Vec<u8>, _)| (String::from_utf8_lossy(&key).into_owned(), left);
+        ends.into_iter().map(named).collect()
     }
 
     /// Nobody listens on a lock's channel. A client may keep its mailbox, one on each server.
@@ -244,6 +311,34 @@ impl Run<'_> {
     }
 }
 
+/// When each lock was last not to be had, by those who read and by those who do not.
+#[derive(Default)]
+pub(super) struct Turns {
+    began_at: u64,
+    taken_at: BTreeMap<(usize, bool), u64>,
+}
+
+/// A wait for a lock that is free.
+struct Late {
+    ms: u64,
+    /// All was well when it became free, so whoever waits could hear of it.
+    is_heard_of: bool,
+}
+
+impl Turns {
+    fn from(began_at: u64) -> Self {
+        Self { began_at, taken_at: BTreeMap::new() }
+    }
+
+    fn late(&self, ask: &Ask, settled_at: u64, now: u64) -> Option<Late> {
+        let key = (ask.lock, ask.reads());
+        let taken_at = self.taken_at.get(&key).copied().unwrap_or(self.began_at);
+        let since = ask.since.max(taken_at).max(settled_at);
+        let is_heard_of = ask.since.max(taken_at) > settled_at;
+        (now > since).then(|| Late { ms: now - since, is_heard_of })
+    }
+}
+
 /// The longest of the random polls.
 const POLL_MS: u64 = 4000;
 /// How long a task keeps a lock at most once it has it, and what it does on the way.
@@ -251,3 +346,31 @@ const LONGEST_HOLD_MS: u64 = 6000;
 /// How long after its process a message may still arrive.
 const STALE_MS: u64 = 6000;
 const LOOK_MS: u64 = 50;
+/// How long a waiter may wait that hears of everything. The shortest poll is twice as long.
+const WAKE_MS: u64 = 1000;
+/// How long a reservation lasts.
+const RESERVED_MS: u64 = 5000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(how: &'static str, since: u64) -> Ask {
+        Ask { host: 0, lock: 1, how, since, weight: 1 }
+    }
+
+    #[test]
+    fn a_wait_counts_from_when_the_lock_was_free_and_all_was_well() {
+        let mut turns = Turns::from(100);
+        let late = |turns: &Turns, how, since, now| {
+            turns.late(&ask(how, since), 1000, now).map(|late| (late.ms, late.is_heard_of))
+        };
+        assert_eq!(late(&turns, "lock", 50, 900), None, "all is not well yet");
+        assert_eq!(late(&turns, "lock", 50, 1500), Some((500, false)), "it may have heard nothing");
+        assert_eq!(late(&turns, "lock", 1200, 1500), Some((300, true)), "it came to a free lock");
+        turns.taken_at.insert((1, false), 1400);
+        assert_eq!(late(&turns, "lock", 50, 1500), Some((100, true)), "it was given back");
+        assert_eq!(late(&turns, "lock", 50, 1400), None);
+        assert_eq!(late(&turns, "try_read_for", 1200, 1500), Some((300, true)), "beside readers");
+    }
+}

@@ -11,6 +11,8 @@ use std::time::Duration;
 use leasehold::{Client, ClientBuilder, Error};
 use tokio::task::JoinHandle;
 
+use self::calm::Turns;
+use crate::causes::{Cause, Causes, What};
 use crate::checker::{Rule, Violation};
 use crate::host::Process;
 use crate::kinds::{ELECTION, ELECTION_NAME, RW, RW_NAME, SEMAPHORE, SEMAPHORE_NAME};
@@ -63,6 +65,8 @@ struct Run<'a> {
     idle_tasks: usize,
     /// When each process that is gone went: host and which.
     gone: BTreeMap<(usize, u64), u64>,
+    /// Since when who waits waits for what is free.
+    turns: Turns,
     /// The trace up to the first violation.
     tail: Option<String>,
 }
@@ -95,6 +99,10 @@ impl Scenario {
             names.extend(others.map(|(lock, name)| (lock, name.to_owned())));
         }
         names
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.faults.is_empty() && self.force_unlocks == 0
     }
 
     fn quarantine(&self) -> Duration {
@@ -141,6 +149,19 @@ impl<'a> Run<'a> {
             resting: Arc::default(),
             busy: Arc::default(),
         };
+        let answer_ms = workload.response_timeout.as_millis() as u64;
+        let mut history = world.history.lock();
+        let majority = history.checker.majority;
+        // In a cluster, what a process asks for is on one of them.
+        let needed = if scenario.cluster { 1 } else { scenario.nodes + 1 - majority };
+        let quarantine_ms = scenario.quarantine_ms.unwrap_or(0);
+        let recovery_ms = CONNECT_MS + quarantine_ms + 4 * answer_ms + 1000;
+        let longest_ms = workload.longest_lease_ms();
+        history.causes = Causes::new(scenario.nodes, needed, recovery_ms, longest_ms);
+        // Nobody has seen the servers before: at first there is a quarantine.
+        let unknown = Cause { from: 0, to: 0, host: None, node: None, what: What::Disturbs };
+        history.causes.add(unknown);
+        drop(history);
         let rng = world.rng.fork();
         let names = scenario.names().into_iter().map(|(_, name)| name).collect();
         let nemesis = Nemesis::new(scenario.faults, scenario.every_ms, names, rng);
@@ -151,6 +172,7 @@ impl<'a> Run<'a> {
             nemesis,
             idle_tasks: 0,
             gone: BTreeMap::new(),
+            turns: Turns::default(),
             tail: None,
         }
     }
@@ -205,6 +227,11 @@ impl<'a> Run<'a> {
                 self.boot(host, generation + 1);
             }
             self.step();
+            // Without faults all of it is a calm.
+            let settled_at = CONNECT_MS + self.scenario.quarantine_ms.unwrap_or(0);
+            if self.scenario.is_quiet() && !self.free_is_taken(settled_at) {
+                break;
+            }
         }
         self.nemesis.end(&mut self.world);
     }

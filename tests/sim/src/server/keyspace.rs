@@ -108,6 +108,17 @@ impl Keyspace {
         self.entry(key).is_some()
     }
 
+    /// When each key that is there ends, in milliseconds from now; `None`: never.
+    pub fn ends(&mut self) -> Vec<(Vec<u8>, Option<i64>)> {
+        let now = self.now_ms();
+        let names = self.names();
+        let ends = names.into_iter().map(|name| {
+            let at = self.entries[&name].expires_at_ms;
+            (name, at.map(|at| at - now))
+        });
+        ends.collect()
+    }
+
     /// Takes a key away, with what is left of its time.
     pub fn take(&mut self, key: &[u8]) -> Option<Taken> {
         let now = self.now_ms();

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use leasehold::Owner;
+use leasehold_sim::checker::Rule;
 use leasehold_sim::scene::{Scene, TTL_MS};
+use leasehold_sim::shapes;
 use leasehold_sim::workload::drop_after;
 
 /// Process 0 holds the lock while process 1 waits. For how long after the release it waited still.
@@ -154,6 +156,19 @@ fn short_waits_on_a_busy_lock_of_a_healthy_server_never_end_as_unavailable() {
             }
         }
         assert!(held > 50 && refused > 100, "{held} held, {refused} refused");
+    }
+}
+
+/// A poll repairs what a wake-up has missed, some seconds later. While nothing goes wrong, nobody needs one.
+#[test]
+fn nobody_gets_a_lock_by_a_poll_while_nothing_goes_wrong() {
+    for name in ["quiet", "kinds-in-quiet", "three-servers-in-quiet", "cluster-in-quiet"] {
+        let outcome = shapes::named(name).expect("there is one").run(300, 2);
+        outcome.expect_no_surprise();
+        let counted = |what: &str| outcome.counts.get(what).copied().unwrap_or(0);
+        assert_eq!(counted("turns_by_poll"), 0, "{}", outcome.line());
+        assert!(counted("slowest_turn_ms") < 1000, "{}", outcome.line());
+        assert!(outcome.checks[&Rule::Stuck] > 5, "{}", outcome.line());
     }
 }
 
