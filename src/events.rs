@@ -173,11 +173,19 @@ pub(crate) struct Outage {
     loud: bool,
 }
 
-pub(crate) fn lock_released(of: Use<'_>, held_for: Duration) {
+/// `held_for` is asked only if somebody reads the event.
+pub(crate) fn lock_released(of: Use<'_>, held_for: impl FnOnce() -> Duration) {
     let Use { lock, lease, owner, token } = of;
     let owner = owner.map(tracing::field::display);
-    let held_us = held_for.as_micros() as u64;
-    tracing::debug!(target: LOCK, lock, owner, token, %lease, held_us, "lock released");
+    tracing::debug!(
+        target: LOCK,
+        lock,
+        owner,
+        token,
+        %lease,
+        held_us = held_for().as_micros() as u64,
+        "lock released"
+    );
 }
 
 pub(crate) fn self_wait(lock: &str, owner: &Owner) {

@@ -32,7 +32,11 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, request: Request) -> Result<Ac
         if !entry.joined() || !request.widens {
             return Ok(Acquired { entry, contended });
         }
-        if let Some(entry) = Box::pin(settle(engine, &request, entry, &mut in_vain)).await? {
+        // Mostly there is nothing to send, and so no future to make.
+        let Some(sent) = entry.widen(request.wanted.terms, engine.clock.now()) else {
+            return Ok(Acquired { entry, contended });
+        };
+        if let Some(entry) = Box::pin(settle(engine, &request, entry, sent, &mut in_vain)).await? {
             return Ok(Acquired { entry, contended });
         }
     }
@@ -45,23 +49,24 @@ struct InVain {
     since: Option<Timestamp>,
 }
 
-/// Makes the terms of a request true of the hold that it entered. Whoever shares another's lease waits for the servers like one
-/// that has asked for its own: `None` means that the entry was left, and that the wait goes on.
+/// Waits until what was `sent` makes the terms of a request true of the hold that it entered. Whoever shares another's lease
+/// waits for the servers like one that has asked for its own: `None` means that the entry was left, and that the wait goes on.
 async fn settle(
     engine: &Engine,
     request: &Request,
     entry: Entry,
+    sent: Result<Renewal, Fault>,
     in_vain: &mut InVain,
 ) -> Result<Option<Entry>, Error> {
     let terms = request.wanted.terms;
     if entry.hold().depth() > 1 {
-        return widen(&entry, terms).await.map(|()| Some(entry));
+        return confirm(&entry, sent, terms).await.map(|()| Some(entry));
     }
     let until = match request.until {
         Until::At(at) => at,
         Until::Once | Until::Ever => Timestamp::NEVER,
     };
-    let error = match engine.clock.until(until, widen(&entry, terms)).await {
+    let error = match engine.clock.until(until, confirm(&entry, sent, terms)).await {
         Some(Ok(())) => return Ok(Some(entry)),
         Some(Err(error)) => error,
         None if engine.clock.is_stopped() => return Err(Error::Closed),

@@ -91,9 +91,9 @@ impl Fleet {
 
     /// Returns the reason why `name` cannot name a lock here.
     pub(crate) fn name_problem(&self, name: &str) -> Option<&'static str> {
+        let Self::Cluster(_) = self else { return None };
         let is_split = slot_of(name) != slot_of(&key::token_key(name, false));
-        let problem = "a cluster would split it: braces must enclose a part of the name";
-        (matches!(self, Self::Cluster(_)) && is_split).then_some(problem)
+        is_split.then_some("a cluster would split it: braces must enclose a part of the name")
     }
 
     /// Waits until no release is pending. Of several nodes it does not wait for those that have no connection.

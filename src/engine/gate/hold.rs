@@ -193,7 +193,7 @@ impl Hold {
             owner: Some(&self.owner),
             token: self.token,
         };
-        events::lock_released(of, self.gate.engine.clock.now().since(self.since));
+        events::lock_released(of, || self.gate.engine.clock.now().since(self.since));
     }
 
     pub(super) fn as_refusal(&self, now: Timestamp) -> Refusal {

@@ -18,6 +18,8 @@ pub(crate) struct Waiting {
     gate: Arc<Gate>,
     arrival: u64,
     granted: oneshot::Receiver<Result<Entry, Error>>,
+    /// Somebody took it out of the list already.
+    over: bool,
 }
 
 impl Gate {
@@ -37,7 +39,7 @@ impl Gate {
             turn,
         };
         state.waiters.join(arrival, waiter);
-        Waiting { gate: self.clone(), arrival, granted }
+        Waiting { gate: self.clone(), arrival, granted, over: false }
     }
 
     /// Returns why a wait that ends now was in vain. What was given back here before `since` is no reason.
@@ -71,7 +73,10 @@ impl Waiting {
         };
         let clock = &self.gate.engine.clock;
         match clock.until(until, &mut self.granted).await {
-            Some(turn) => turn.unwrap_or(Err(Error::Closed)),
+            Some(turn) => {
+                self.over = true;
+                turn.unwrap_or(Err(Error::Closed))
+            }
             None if clock.is_stopped() => Err(Error::Closed),
             None => {
                 self.give_up();
@@ -90,6 +95,8 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.give_up();
+        if !self.over {
+            self.give_up();
+        }
     }
 }
