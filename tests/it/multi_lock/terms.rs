@@ -51,13 +51,13 @@ async fn the_longest_hold_begins_when_all_are_held() {
 async fn a_nested_lock_never_ends_earlier_than_the_hold_around_it() {
     let (server, [client, other]) = setup().await;
     let me = client.owner();
-    let outer = client.mutex("a").with_ttl(300 * MS).owned_by(&me).lock().await.expect("free");
-    let locks = client.multi_lock(["a", "b"]).with_ttl(300 * MS).with_max_hold(100 * MS);
+    let outer = client.mutex("a").with_ttl(900 * MS).owned_by(&me).lock().await.expect("free");
+    let locks = client.multi_lock(["a", "b"]).with_ttl(900 * MS).with_max_hold(100 * MS);
     let both = taken(&locks.owned_by(&me)).await;
     let error = soon("b ends", both.lost()).await;
     assert!(matches!(&error, Error::Lost { lock, .. } if &**lock == "b"), "{error:?}");
     drop(both);
-    let lost = tokio::time::timeout(900 * MS, outer.lost()).await;
+    let lost = tokio::time::timeout(1200 * MS, outer.lost()).await;
     assert!(lost.is_err() && outer.is_held(), "{lost:?}");
     outer.unlock().await.expect("held");
     are_held(&other, &["a"], false).await;
