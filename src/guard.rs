@@ -80,7 +80,8 @@ impl Guard {
         &self.hold().gate.name
     }
 
-    /// Returns the fencing token, which is higher than that of every earlier hold of this lock. Nested guards share it.
+    /// Returns the fencing token, which is higher than that of every earlier hold of this lock. Nested guards share it, and so
+    /// do readers that hold the lock together.
     ///
     /// Send it along with every write, and let the resource refuse a token lower than the highest it has seen:
     /// only that protects a write against a process that was stopped between

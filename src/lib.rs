@@ -41,21 +41,21 @@
 //! | wait for a limited time, and get `None` on a timeout | [`Mutex::try_lock_for`] |
 //! | take it only if it is free now | [`Mutex::try_lock`] |
 //! | wait for as long as it takes | [`Mutex::lock`] |
+//! | let many read, or one write | [`Client::rw_lock`] |
+//! | serve all tasks of all processes in strict order | [`Client::fair_mutex`] |
 //! | take several locks, all or none of them | [`Client::multi_lock`] |
-//! | choose one process that leads, and learn which | [`Client::election`] |
-//! | let so many do it at once, or so many in a second | [`Client::semaphore`] |
+//! | elect one leader among processes, and find out which it is | [`Client::election`] |
+//! | limit how many run at once, or how many start per second | [`Client::semaphore`] |
 //!
-//! All except `run` and `run_with_outcome` return a [`Guard`]. The lock is held until you call [`Guard::unlock`], which
-//! reports whether it was held until then, or drop the guard, which releases the lock in the background.
+//! `lock_with_timeout` and `lock` return a [`Guard`], and the two `try_` methods an `Option` of one. The lock is held until
+//! you call [`Guard::unlock`], which reports whether it was held until then, or drop the guard, which releases the lock in
+//! the background. The last three rows return handles with methods of the same names.
 //!
 //! A lock is renewed for as long as its guard lives. [`Mutex::with_lease`] gives it a fixed length instead, and
 //! [`Mutex::with_max_hold`] limits how long it is renewed. [`Mutex::with_min_hold`] keeps the lock taken for a minimum
 //! time even if it is released earlier, for jobs that several hosts start at the same time.
 //!
-//! The mutex and the semaphore are the only kinds so far. [`Client::fair_mutex`] returns a mutex whose waiters, in all
-//! processes, get it in strict order of arrival. [`Client::multi_lock`] takes several at once, all or none.
-//! [`Client::semaphore`] returns a number of permits, which many can hold at once.
-//! An [`Election`] is a lock whose holder says who it is, and whose token is its term.
+//! An election is a lock whose holder publishes a value, such as its address; its fencing token is the leader's term.
 //!
 //! # Owners
 //!
@@ -93,7 +93,7 @@
 //!
 //! # Errors
 //!
-//! There is one [`Error`] type, with one variant for each reaction:
+//! There is one [`Error`] type, with one variant for each thing you can do about it:
 //!
 //! | error | what happened | what to do | as HTTP status |
 //! |---|---|---|---|
@@ -104,7 +104,7 @@
 //! | [`InvalidName`](Error::InvalidName) | the lock's name cannot be used | fix the input | 400 |
 //! | [`InvalidConfig`](Error::InvalidConfig), [`Denied`](Error::Denied), [`WrongType`](Error::WrongType) | the settings, the user's rights or the key are wrong | fix the deployment | 500 |
 //! | [`SingleServerOnly`](Error::SingleServerOnly) | this kind of lock needs a client of one server | fix the program | 500 |
-//! | [`InAsyncContext`](Error::InAsyncContext), [`SelfWait`](Error::SelfWait) | the program uses the lock wrongly | fix the program | 500 |
+//! | [`InAsyncContext`](Error::InAsyncContext), [`SelfWait`](Error::SelfWait) | misuse | fix the program | 500 |
 //!
 //! [`Error::is_timeout`], [`Error::is_lost`] and [`Error::is_retryable`] answer the usual questions without a `match`.
 //!
@@ -149,7 +149,7 @@
 //! [All messages and fields](docs::logs) are stable. An outage logs only a few lines, however many locks are held. A
 //! subscriber may call the client.
 //!
-//! [`Client::holds`], [`Client::stats`] and [`Client::nodes`] return what a health or metrics endpoint needs, and
+//! [`Client::holds`], [`Client::stats`] and [`Client::nodes`] return what a health endpoint needs, and
 //! [`Client::is_ready`] answers a readiness probe; none of them does I/O. [`Mutex::status`] asks the servers who holds a
 //! lock, since when, and which clients wait.
 //!
@@ -163,8 +163,8 @@
 //!   pass the lock among themselves for up to the [`handoff_window`](ClientBuilder::handoff_window); with
 //!   [`Client::fair_mutex`] each task has its own. Over several servers, and between this library and Redisson, no order is
 //!   guaranteed.
-//! * A release passes the lock to the first client in the queue by a message. Such a lease lasts 2 s at most, until the
-//!   client renews it to its whole TTL 100 ms later. So a client that is stopped delays those behind it by 2 s. If the
+//! * A release passes the lock to the first client in the queue by a message. Such a lease starts at 2 s; 100 ms later the
+//!   client renews it to the full TTL. So a client that is stopped delays those behind it by 2 s. If the
 //!   server's clock jumps while a client waits, and the message then takes longer than the jump, the client may believe in
 //!   that lease for too long.
 //! * The library works with one server, with three or more independent masters ([`ClientBuilder::nodes`]), with a master that

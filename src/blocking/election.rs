@@ -70,7 +70,7 @@ impl Election {
         Ok(Leadership::new(leadership, &self.runtime))
     }
 
-    /// Leads, runs `body` in that, and resigns.
+    /// Waits to become leader, runs `body`, and resigns when it ends.
     ///
     /// A thread cannot be stopped: if the leadership is lost in the meantime, `body` goes on, and is not begun again. It can
     /// learn of the loss from [`Leadership::is_held`] or [`Leadership::wait_lost`].
@@ -111,7 +111,7 @@ impl Election {
         self.runtime.wait(self.election.state())?
     }
 
-    /// Returns what tells who leads, and each time that this changes; see
+    /// Returns an observer of who leads and of each change; see
     /// [`leasehold::Election::observe`](crate::Election::observe).
     pub fn observe(&self) -> Observer {
         Observer { observer: self.election.observe(), runtime: self.runtime.clone() }
@@ -175,7 +175,7 @@ impl Leadership {
         self.runtime.wait(self.leadership.lost_within(timeout))
     }
 
-    /// Says `value` to all who ask for the leader or observe; see
+    /// Publishes `value` to `leader()` and to observers; see
     /// [`leasehold::Leadership::proclaim`](crate::Leadership::proclaim).
     ///
     /// # Errors

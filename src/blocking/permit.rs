@@ -79,7 +79,7 @@ impl Permit {
         self.runtime.wait(self.permit.give_back())?
     }
 
-    /// Neither gives the permits back nor renews them: they come back at the end of their lease; see
+    /// Uses the permits up: they return when their lease ends; see
     /// [`leasehold::Permit::spend`](crate::Permit::spend). It waits for the server's answer as a drop does.
     pub fn spend(self) {
         self.permit.will_be_spent();

@@ -67,7 +67,7 @@ impl Semaphore {
         Self::new(semaphore, &self.runtime)
     }
 
-    /// Acquires a permit, and waits for as long as there is none; see
+    /// Acquires a permit, and waits until one is free; see
     /// [`leasehold::Semaphore::acquire`](crate::Semaphore::acquire).
     ///
     /// # Errors
@@ -190,7 +190,7 @@ impl Semaphore {
         self.runtime.wait(self.semaphore.status())?
     }
 
-    /// Takes the permits of a holder back, whoever it is; see
+    /// Takes a holder's permits back; see
     /// [`leasehold::Semaphore::force_release`](crate::Semaphore::force_release).
     ///
     /// # Errors

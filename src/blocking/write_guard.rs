@@ -21,7 +21,7 @@ impl<O> WriteGuard<O> {
         Self { guard, downgrade }
     }
 
-    /// Goes on as a reader, without a moment in which another writer could get the lock; see
+    /// Turns the hold into a read hold; no writer can get in between; see
     /// [`leasehold::WriteGuard::downgrade`](crate::WriteGuard::downgrade).
     ///
     /// # Errors

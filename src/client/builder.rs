@@ -103,8 +103,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets whether tokens come from the counter of Redisson's `FencedLock`, which never expires. Turn it on for locks
-    /// that Java programs take as `FencedLock`. Default: off.
+    /// Sets whether tokens come from the counter of Redisson's `RFencedLock`, which never expires. Turn it on for locks
+    /// that Java programs take as `RFencedLock`. Default: off.
     pub fn redisson_fencing(mut self, on: bool) -> Self {
         self.config.redisson_fencing = on;
         self

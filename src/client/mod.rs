@@ -141,7 +141,7 @@ impl Client {
 
     /// Returns a handle to the semaphore called `name`, without I/O: a number of permits that all processes share.
     ///
-    /// Names are those of [`mutex`](Self::mutex). A key has one kind: what is a lock's name is no semaphore's. Do not use both
+    /// Names are those of [`mutex`](Self::mutex). A name is a lock or a semaphore, never both. Do not use both
     /// `name` and `{name}`: in Redisson's format the permits of both end in one set.
     ///
     /// ```no_run

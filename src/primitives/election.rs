@@ -79,8 +79,8 @@ impl Election {
 
     /// Becomes a candidate, and waits until it leads.
     ///
-    /// On one server, clients lead in the order in which their candidates came; one that resigns and comes again is behind
-    /// those who wait. The candidates of one client have one place together. Each call is a candidate of its own, whatever
+    /// On one server, clients lead in the order in which their candidates came; a leader that resigns and campaigns again
+    /// goes to the end of the queue. The candidates of one client have one place together. Each call is a candidate of its own, whatever
     /// [`Owner`] it is made by.
     ///
     /// # Errors
@@ -116,8 +116,8 @@ impl Election {
         self.campaign_until(timeout, Location::caller())
     }
 
-    /// Leads, runs `body` in that, and resigns when `body` has ended. If the leadership is lost, `body` is cancelled, and begun
-    /// again when this process leads again. Servers that do not answer are waited for. Each term runs a clone of `body`, so
+    /// Waits to become leader, runs `body`, and resigns when it ends. If the leadership is lost, `body` is cancelled, and
+    /// started again when this process leads again. Servers that do not answer are waited for. Each term runs a clone of `body`, so
     /// what it captures must be [`Clone`], as references are.
     ///
     /// # Errors
@@ -199,7 +199,7 @@ impl Election {
         Ok(self.pulpit.look().await?.0)
     }
 
-    /// Returns what tells who leads, and each time that this changes, without I/O. Whoever observes is no candidate.
+    /// Returns an observer of who leads and of each change. No I/O; observing does not make you a candidate.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {

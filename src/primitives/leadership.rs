@@ -81,8 +81,8 @@ impl Leadership {
         self.guard.run_until_lost(future).await
     }
 
-    /// Says `value` to all who ask for the leader or observe the election, in place of what this leader said before: for
-    /// example its address. At most 64 KiB.
+    /// Publishes `value` to [`Election::leader`](crate::Election::leader) and to observers, in place of the leader's value
+    /// before: for example its address. At most 64 KiB.
     ///
     /// # Errors
     ///

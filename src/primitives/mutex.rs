@@ -21,7 +21,7 @@ use crate::owner::Owner;
 /// You may clone it and keep it for any time. The `with_*` methods and [`owned_by`](Self::owned_by) return
 /// another handle to the same lock. The first call that acquires reports a bad name or setting.
 ///
-/// Every method that acquires returns a future that borrows nothing. The [`Owner`] is determined when that future is first
+/// Every method that acquires returns a `'static` future, so you can spawn it. The [`Owner`] is determined when that future is first
 /// polled.
 #[doc(alias = "RLock")]
 #[doc(alias = "RFencedLock")]
@@ -84,7 +84,7 @@ impl Mutex {
     ///
     /// It is for jobs that several hosts start at about the same moment: if a job takes less time than their clocks
     /// differ, a host that is late would run it again. An early release only shortens the key's TTL, so the process may
-    /// end after it. A crash makes no difference either: the TTL is raised to `min_hold` if it is shorter. A
+    /// end after it. It also holds after a crash: the TTL is at least `min_hold`. A
     /// [fixed lease](Self::with_lease) must be at least as long, or acquiring fails with [`Error::InvalidConfig`]. Nested
     /// acquisitions work as usual. Until the time is over, [`status`](Self::status) shows the last holder.
     /// [`force_unlock`](Self::force_unlock) frees the lock at once.
@@ -279,8 +279,8 @@ impl Mutex {
     /// whether it did.
     ///
     /// It never frees the next hold instead. A lease that a client took for several waiters may pass from one to the
-    /// next in its first moments. If you saw the holder in the first seconds of such a lease, the call frees nothing and
-    /// returns `false`: ask for the [`status`](Self::status) again.
+    /// next in its first moments. So soon after a contended grant the call may return `false` although that holder still
+    /// holds the lock: get the [`status`](Self::status) again and retry.
     ///
     /// # Errors
     ///

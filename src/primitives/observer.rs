@@ -10,8 +10,8 @@ use crate::error::Error;
 
 /// Tells who leads, and each time that this changes; see [`Election::observe`](crate::Election::observe).
 ///
-/// It shows what is so now, and may skip what was so for a short time only. It shows also that nobody leads. It never shows an
-/// earlier term than before, nor anything that a leader said before what it has shown.
+/// It reports the latest state, and may skip short-lived ones. That nobody leads is a state, too. It never goes back to an
+/// earlier term, nor to an earlier value of a leader.
 pub struct Observer {
     pulpit: Pulpit,
     watch: Watch,
@@ -33,8 +33,8 @@ impl Observer {
         Self { pulpit, watch, shown: None, newest: (0, 0), unanswered_since: None }
     }
 
-    /// Waits until another one leads, nobody leads, or the leader says something else, and returns the leader. The first call
-    /// returns at once what is so now.
+    /// Waits for the next change (another leader, no leader, or a new value), and returns the leader. The first call returns
+    /// the present state at once.
     ///
     /// A change is known at once if it comes with a message: a leader that begins, proclaims something, resigns, is dropped
     /// with its runtime or its client, or is unlocked by force. One whose process was killed is missed when its lock ends. If a message is lost, the change is known 4 s later at most.

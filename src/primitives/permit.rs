@@ -112,8 +112,8 @@ impl Permit {
         self.give_back().await
     }
 
-    /// Neither gives the permits back nor renews them: they come back by themselves at the end of their lease. Without a fixed
-    /// lease, that is a TTL after this call.
+    /// Uses the permits up: they are not released, and return when their lease ends. Without a fixed lease, that is a TTL
+    /// after this call.
     ///
     /// With a [fixed lease](crate::Semaphore::with_lease) this makes a rate limit: of `n` permits with a lease of a second,
     /// the server gives out `n` at most in any second, by its own clock.
@@ -135,7 +135,7 @@ impl Permit {
     /// Takes the permits out of the semaphore for good: there are fewer from now on. It waits until the server has
     /// confirmed it.
     ///
-    /// With [`add_permits`](crate::Semaphore::add_permits) this passes work on to those who live: whoever acquires a permit
+    /// With [`add_permits`](crate::Semaphore::add_permits) this hands out work that survives crashes: whoever acquires a permit
     /// does a piece of work, and then forgets the permit. If the process ends before, the permit comes back, and another
     /// does the work.
     ///

@@ -105,7 +105,7 @@ impl PermitHandle {
         self.ask(self.pool.status(), |reply| self.pool.read_status(reply)).await
     }
 
-    /// Takes the permits of a holder back. Returns true if it had them all until then.
+    /// Takes a holder's permits back. Returns true if it had them all until then.
     pub(super) async fn force_release(&self, holder: &PermitHolder) -> Result<bool, Error> {
         let kind = self.permits(1);
         let call = self.pool.force_release(holder);

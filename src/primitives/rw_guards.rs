@@ -66,8 +66,8 @@ impl WriteGuard {
         self.guard.unlock().await
     }
 
-    /// Goes on as a reader, without a moment in which another writer could get the lock. Readers that wait before the next
-    /// writer come in at once.
+    /// Turns the hold into a read hold; no writer can get in between. Readers that wait before the next writer come in at
+    /// once.
     ///
     /// While the owner has other guards of this hold, for reading or for writing, **the lock stays locked for writing**: the
     /// reader is another guard of that hold, it has no [version](Guard::version), and a line of the log says so. So downgrade

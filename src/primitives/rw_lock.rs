@@ -20,8 +20,8 @@ use crate::owner::Owner;
 /// A handle to a read-write lock: many readers hold it at once, or one writer alone. The handle itself holds nothing, and
 /// making one costs no I/O.
 ///
-/// On one server, whoever waits stands in one queue, readers and writers alike: a writer that waits lets no new readers in
-/// before it, and a release lets in the next writer, or all readers up to the next writer. The readers of a client share one
+/// On one server, readers and writers wait in one queue: a writer that waits lets no new readers in before it, and a
+/// release lets in the next writer, or all readers up to the next writer. The readers of a client share one
 /// lease. While it is held, another reader of the client joins without a request for the length of the
 /// [`handoff_window`](crate::ClientBuilder::handoff_window); then one request asks for all of them whether somebody else
 /// waits.
@@ -102,7 +102,7 @@ impl RwLock {
         Self { read, write, ..self.clone() }
     }
 
-    /// Takes the lock for reading, and waits for as long as a writer has it or is before this reader.
+    /// Takes the lock for reading, and waits while a writer holds it or is ahead in the queue.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
@@ -165,7 +165,7 @@ impl RwLock {
         self.try_read_for(Duration::ZERO)
     }
 
-    /// Takes the lock for reading, and waits for at most `timeout`. Returns `None` if it could not be had in that time.
+    /// Takes the lock for reading, and waits for at most `timeout`. Returns `None` on a timeout.
     ///
     /// # Errors
     ///
@@ -202,7 +202,7 @@ impl RwLock {
         async move { outcome.await?.into_result() }
     }
 
-    /// Takes the lock for writing, and waits for as long as others read or write, or are before this writer.
+    /// Takes the lock for writing, and waits while others read or write, or are ahead in the queue.
     ///
     /// # Errors
     ///
@@ -253,7 +253,7 @@ impl RwLock {
         self.try_write_for(Duration::ZERO)
     }
 
-    /// Takes the lock for writing, and waits for at most `timeout`. Returns `None` if it could not be had in that time.
+    /// Takes the lock for writing, and waits for at most `timeout`. Returns `None` on a timeout.
     ///
     /// # Errors
     ///

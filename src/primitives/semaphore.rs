@@ -87,7 +87,7 @@ impl Semaphore {
         Self { handle: self.handle.on_terms(|terms| terms.max_hold = Some(max_hold)) }
     }
 
-    /// Acquires a permit, and waits for as long as there is none.
+    /// Acquires a permit, and waits until one is free.
     ///
     /// If the semaphore does not exist and the handle has no [`with_permits`](Self::with_permits), it waits until somebody
     /// makes the semaphore, and says so in a traced line at `WARN`.
@@ -106,11 +106,11 @@ impl Semaphore {
         self.handle.acquire(1, Duration::MAX, Location::caller())
     }
 
-    /// Acquires `weight` permits at once, 1 to 1000, and waits until there are so many. Others that came later wait behind
-    /// it meanwhile, even if there are enough permits for them.
+    /// Acquires `weight` permits at once, 1 to 1000, and waits until that many are free. Later requests wait behind
+    /// it, even if enough permits for them are free.
     ///
-    /// If the semaphore never has so many permits, it waits for ever. A handle [`with_permits`](Self::with_permits) refuses
-    /// to wait for more than that number.
+    /// If the semaphore never has so many permits, it waits forever. On a handle made
+    /// [`with_permits(n)`](Self::with_permits), asking for more than `n` fails at once.
     ///
     /// # Errors
     ///
@@ -278,7 +278,7 @@ impl Semaphore {
         self.handle.status().await
     }
 
-    /// Takes the permits of a holder back, whoever it is. Returns true if it had them all until then. The holder learns of
+    /// Takes a holder's permits back. Returns true if it had them all until then. The holder learns of
     /// it at its next renewal; one of this client learns of it at once.
     ///
     /// # Errors

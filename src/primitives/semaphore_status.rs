@@ -35,12 +35,12 @@ impl SemaphoreStatus {
     }
 }
 
-/// One who holds permits of a semaphore; see [`SemaphoreStatus::holders`].
+/// A holder of permits; see [`SemaphoreStatus::holders`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct PermitHolder {
-    /// The holder's name on the server. One of Redisson is the digits of its permit's id.
+    /// The holder's name on the server. For Redisson, the permit's id in hexadecimal.
     pub holder: Holder,
     /// The number of permits that it has.
     pub permits: u32,
