@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     junction::{Junction, address_of},
     support::{Cluster, MASTER, Pretender, Proxy, Replicas, Server},
+    wall_clock::WallClock,
 };
 
 /// What kind of deployment it is.
@@ -27,7 +28,12 @@ pub enum Layout {
     Sentinel,
     /// The same without a grace, and with masters that grant although no replica follows them.
     Unfenced,
+    /// A cluster whose nodes soon give each other up.
     Cluster,
+    /// A cluster with a `cluster-node-timeout` as outside of tests, in seconds, and clients with the library's defaults.
+    Patient(u32),
+    /// The same with clients whose grace is no longer than their leases.
+    ShortGrace(u32),
 }
 
 /// The servers, as contenders are told of them.
@@ -48,6 +54,8 @@ pub(crate) struct Node {
     pub(crate) proxies: Vec<Proxy>,
     /// Every write is on its disk before it is answered.
     pub(crate) keeps_data: bool,
+    /// Its clock, if it may lose its data: it can be set.
+    pub(crate) clock: Option<WallClock>,
     /// Where other servers reach it: its port, and in a cluster its bus.
     pub(crate) junctions: Vec<Junction>,
 }
@@ -83,6 +91,24 @@ impl Layout {
         !matches!(self, Self::Independent(_))
     }
 
+    pub(crate) fn is_cluster(self) -> bool {
+        self.node_timeout().is_some()
+    }
+
+    /// After how many milliseconds without an answer a node gives another up.
+    fn node_timeout(self) -> Option<u32> {
+        match self {
+            Self::Independent(_) | Self::Sentinel | Self::Unfenced => None,
+            Self::Cluster => Some(1000),
+            Self::Patient(seconds) | Self::ShortGrace(seconds) => Some(seconds * 1000),
+        }
+    }
+
+    /// Whether clients are as they are by default.
+    pub(crate) fn is_by_default(self) -> bool {
+        matches!(self, Self::Patient(_))
+    }
+
     /// How many votes the checker knows of.
     pub(crate) fn votes(self) -> usize {
         if let Self::Independent(count) = self { count } else { 1 }
@@ -96,6 +122,8 @@ impl fmt::Display for Layout {
             Self::Sentinel => f.write_str("sentinel"),
             Self::Unfenced => f.write_str("unfenced"),
             Self::Cluster => f.write_str("cluster"),
+            Self::Patient(seconds) => write!(f, "cluster-{seconds}s"),
+            Self::ShortGrace(seconds) => write!(f, "short-grace-{seconds}s"),
         }
     }
 }
@@ -108,7 +136,12 @@ impl FromStr for Layout {
             "sentinel" => Ok(Self::Sentinel),
             "unfenced" => Ok(Self::Unfenced),
             "cluster" => Ok(Self::Cluster),
-            count => count.parse().map(Self::Independent).map_err(|_| ()),
+            name => {
+                let seconds = |name: &str| name.strip_suffix('s')?.parse().ok();
+                let patient = name.strip_prefix("cluster-").and_then(seconds).map(Self::Patient);
+                let short = name.strip_prefix("short-grace-").and_then(seconds);
+                patient.or(short.map(Self::ShortGrace)).ok_or(())
+            }
         }
     }
 }
@@ -121,13 +154,18 @@ impl Deployment {
             Layout::Independent(count) => {
                 // One server keeps its data, and of several a majority: the others may lose it.
                 for index in 0..count {
-                    let node = Node::start(index, index >= (count - 1) / 2, contenders).await;
+                    let minority = (count - 1) / 2;
+                    let clock = (index < minority).then(WallClock::make);
+                    let clock = clock.transpose().expect("a clock");
+                    let node = Node::start(index, index >= minority, clock, contenders).await;
                     this.nodes.push(node);
                 }
             }
             Layout::Sentinel => this.watch(FENCED, contenders).await,
             Layout::Unfenced => this.watch(&[], contenders).await,
-            Layout::Cluster => this.join(contenders).await,
+            Layout::Cluster | Layout::Patient(_) | Layout::ShortGrace(_) => {
+                this.join(contenders).await;
+            }
         }
         this
     }
@@ -165,10 +203,12 @@ impl Deployment {
 
     async fn join(&mut self, contenders: usize) {
         let modern = has_source_setting().await;
+        let node_timeout = self.layout.node_timeout().expect("it is a cluster").to_string();
         for index in 0..=CLUSTERED {
             let junctions = vec![Junction::start().await, Junction::start().await];
             let announced = [&junctions[0], &junctions[1]].map(|it| it.port().to_string());
-            let mut args = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+            let mut args =
+                vec!["--cluster-enabled", "yes", "--cluster-node-timeout", &node_timeout];
             // Each shard keeps its replica.
             args.extend(["--cluster-migration-barrier", "99"]);
             args.extend(REPLICATION);
@@ -203,7 +243,7 @@ impl Deployment {
                 let urls = self.watchers.iter().map(|watcher| at(&watcher.proxies));
                 (PlaceKind::Sentinel, urls.chain(self.liar.iter().map(Pretender::url)).collect())
             }
-            Layout::Cluster => {
+            Layout::Cluster | Layout::Patient(_) | Layout::ShortGrace(_) => {
                 let first = self.nodes.iter().take(CLUSTERED);
                 (PlaceKind::Cluster, first.map(|node| at(&node.proxies)).collect())
             }
@@ -249,16 +289,24 @@ impl Deployment {
 }
 
 impl Node {
-    async fn start(index: usize, keeps_data: bool, contenders: usize) -> Self {
+    async fn start(
+        index: usize,
+        keeps_data: bool,
+        clock: Option<WallClock>,
+        contenders: usize,
+    ) -> Self {
         let rules = ["--user", USER, "on", &format!(">{USER}"), "~*", "&*", "+@all"];
         let written_through = ["--appendonly", "yes", "--appendfsync", "always"];
         let mut args = rules.to_vec();
         if keeps_data {
             args.extend(written_through);
         }
-        let server = Arc::new(Server::with(&args).await);
+        let environment = clock.iter().flat_map(WallClock::environment).collect::<Vec<_>>();
+        let environment = environment.iter().map(|(name, value)| (*name, value.as_str()));
+        let environment = environment.collect::<Vec<_>>();
+        let server = Arc::new(Server::in_environment(&environment, &args).await);
         let proxies = proxies(&server, contenders).await;
-        Self { index, server, proxies, keeps_data, junctions: Vec::new() }
+        Self { index, server, proxies, keeps_data, clock, junctions: Vec::new() }
     }
 
     /// A server that others reach at its junctions.
@@ -282,7 +330,7 @@ impl Node {
             bus.lead_to(server.port() + 10_000);
         }
         let proxies = proxies(&server, contenders).await;
-        Self { index, server, proxies, keeps_data: false, junctions }
+        Self { index, server, proxies, keeps_data: false, clock: None, junctions }
     }
 
     /// The port that it announces.
@@ -298,6 +346,16 @@ impl Node {
                 std::fs::remove_dir_all(path).expect("removed");
             } else if path.extension().is_some_and(|kind| kind == "rdb" || kind == "aof") {
                 std::fs::remove_file(path).expect("removed");
+            }
+        }
+    }
+
+    /// Nobody who contends reaches it, and all connections are cut; or they may come again.
+    pub(crate) fn refuse(&self, refused: bool) {
+        for proxy in &self.proxies {
+            proxy.refuse(refused);
+            if refused {
+                proxy.cut();
             }
         }
     }

@@ -6,6 +6,7 @@
 //! register stalls proof recorder   what contenders write to, and write down
 //! contender/                    a process that contends: tasks, or threads
 //! junction deployment           the servers of a round, and the network between them
+//! wall_clock                    the clock of a server, which can be set
 //! monitor scene                 what they run, and the contenders
 //! holders nemesis               the faults that locks survive, and whom they hit
 //! replicated/                   those of servers that replicate: with Sentinels, and in a cluster
@@ -34,3 +35,4 @@ pub mod run;
 mod scene;
 mod stalls;
 mod support;
+mod wall_clock;

@@ -12,6 +12,14 @@ pub const ELECTION: &str = "leader";
 pub const PERMITS: u32 = 3;
 pub const ALL: [&str; 7] = ["n0", RW_LOCK, SEMAPHORE, "n1", ELECTION, "n2", "n3"];
 
+/// A mutex that is kept for long. All of these are in the slot of the first mutex.
+pub fn kept(number: u64) -> String {
+    format!("{{{}}}:kept:{number}", MUTEXES[0])
+}
+
+/// How many of those there are: so many that there are always some that nobody has.
+pub const KEPT: u64 = 36;
+
 /// Whether its kind works on one server only.
 pub fn is_of_one_server(lock: &str) -> bool {
     SEMAPHORES.contains(&lock)

@@ -1,4 +1,5 @@
-//! `run [--minutes N] [--seed S] [--nodes N,N..] [--deployment sentinel|unfenced|cluster [--only FAULT]]`: the driver.
+//! `run [--minutes N] [--seed S] [--nodes N,N.. | --deployment D] [--only FAULT]`: the driver. `D` is `sentinel`, `unfenced`,
+//! `cluster`, or with a `cluster-node-timeout` in seconds `cluster-15s` and `short-grace-15s`.
 //! `show <name>`: one arrangement of what locks do not survive. `contend <orders>`: one of the driver's contenders.
 
 use std::process::ExitCode;
@@ -66,7 +67,7 @@ fn runtime() -> tokio::runtime::Runtime {
 
 fn usage(problem: &str) -> ExitCode {
     eprintln!(
-        "{problem}\nusage: leasehold-faults run [--minutes N] [--seed S] [--nodes N,N.. | --deployment D [--only F]]"
+        "{problem}\nusage: leasehold-faults run [--minutes N] [--seed S] [--nodes N,N.. | --deployment D] [--only F]"
     );
     ExitCode::from(2)
 }

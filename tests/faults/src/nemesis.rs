@@ -27,6 +27,9 @@ pub(crate) enum Kind {
     PersistenceSwitched,
     /// As that, though it said that all was written through: the disk ends with the process.
     DiskLost,
+    /// As that, and its clock is set forward after its start, before a client meets it: it says that it is up for hours. One
+    /// of those that meet it knew nothing of it before.
+    ClockSetAfterStart,
     /// Made a replica of an empty server, and a master again once it has that one's data: in the same run. Alone it is a
     /// replica of nobody.
     DemotedAndPromoted,
@@ -53,11 +56,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::ServerRestarted,
         Self::ServerEmptied,
         Self::PersistenceSwitched,
         Self::DiskLost,
+        Self::ClockSetAfterStart,
         Self::DemotedAndPromoted,
         Self::ServerStopped,
         Self::ServerLoading,
@@ -87,8 +91,15 @@ impl Kind {
     pub(crate) fn uses_the_same(self, other: Self) -> bool {
         self.is_of_the_network() && other.is_of_the_network()
             || self == Self::ContenderStopped && other == Self::ContenderKilled
+            || self == Self::ClockSetAfterStart
+                && [Self::ContenderStopped, Self::ContenderKilled].contains(&other)
             // What becomes of the locks of a killed contender is looked at in peace.
             || self == Self::ContenderKilled
+    }
+
+    /// Whether it is one only where a majority is left.
+    pub(crate) fn needs_several(self) -> bool {
+        self == Self::ClockSetAfterStart
     }
 
     /// `server-restarted`
@@ -125,10 +136,12 @@ impl Kind {
             Self::ServerEmptied
             | Self::PersistenceSwitched
             | Self::DiskLost
+            | Self::ClockSetAfterStart
             | Self::DemotedAndPromoted
                 if scene.deployment.nodes.len() > 1 =>
             {
-                self.empty_a_minority(scene, span / 2, chance).await;
+                let newcomer = (self == Self::ClockSetAfterStart).then_some((victim, number));
+                self.empty_a_minority(scene, span / 2, newcomer, chance).await;
             }
             _ if self.is_of_the_network() => self.disturb(scene, victim, span, chance).await,
             _ => {
@@ -210,7 +223,14 @@ impl Kind {
 
     /// The classic: locks are taken on a bare majority, of which all but one forget before those come back that were
     /// away. Without a quarantine the others would be the next majority.
-    async fn empty_a_minority(self, scene: &Scene, span: Duration, chance: &mut Chance) {
+    /// The place of a `newcomer`, and the number of the fault: the contender that was there is killed.
+    async fn empty_a_minority(
+        self,
+        scene: &Scene,
+        span: Duration,
+        newcomer: Option<(usize, u64)>,
+        chance: &mut Chance,
+    ) {
         let nodes = &scene.deployment.nodes;
         let (mut keeping, forgetful): (Vec<&Node>, Vec<&Node>) =
             nodes.iter().partition(|node| node.keeps_data);
@@ -232,7 +252,15 @@ impl Kind {
                 kill(scene, node);
                 node.wipe();
             }
-            join_all(forgetful.into_iter().map(|node| start(scene, node, self.options()))).await;
+            if self == Self::ClockSetAfterStart {
+                join_all(forgetful.into_iter().map(|node| start_and_set(scene, node))).await;
+            } else {
+                let options = self.options();
+                join_all(forgetful.into_iter().map(|node| start(scene, node, options))).await;
+            }
+        }
+        if let Some((place, number)) = newcomer {
+            scene.kill_contender(place, number);
         }
         // Contenders are connected to them again.
         sleep(scene.ttl / 5).await;
@@ -346,6 +374,17 @@ async fn start(scene: &Scene, node: &Node, options: &[&str]) {
     node.server.restart_with(options).await;
 }
 
+/// Its clock is set forward before anybody but this program has seen it.
+async fn start_and_set(scene: &Scene, node: &Node) {
+    node.refuse(true);
+    start(scene, node, &[]).await;
+    let clock = node.clock.as_ref().expect("it loses its data");
+    // Never back: what it counts from the clock stays in order.
+    let ahead = clock.ahead().expect("it was written");
+    clock.set_ahead(ahead + STEP).expect("it can be written");
+    node.refuse(false);
+}
+
 /// Becomes a replica of an empty server, and a master again once it has that one's data.
 async fn resynchronise(scene: &Scene, node: &Node, source: &Server) {
     node.is_down(&scene.journal);
@@ -415,6 +454,8 @@ const RIGHTS: [(&str, &str); 15] = [
     ("resetkeys", "~*"),
     ("resetchannels", "&*"),
 ];
+/// How far a clock is set forward, in seconds.
+const STEP: i64 = 3600;
 /// How many contenders one fault kills, one after the other.
 const KILLS: usize = 3;
 const TICK: Duration = Duration::from_millis(10);

@@ -1,7 +1,7 @@
 //! Rounds of faults on contending processes, and what came of them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -19,7 +19,7 @@ use crate::{
     nemesis::Kind,
     replicated,
     scene::Scene,
-    support::Server,
+    support::{Server, Watch},
 };
 
 /// What to run.
@@ -32,7 +32,7 @@ pub struct Plan {
     pub minutes: f64,
     /// A round for each, over and over.
     pub layouts: Vec<Layout>,
-    /// The only fault, some times over, where servers replicate; otherwise each of them once.
+    /// The only fault, some times over; otherwise each of them once.
     pub only: Option<String>,
 }
 
@@ -71,6 +71,8 @@ impl Summary {
 
 /// Runs rounds, tells of each on standard output, and gives the sum of them.
 pub async fn run(plan: &Plan) -> Summary {
+    // With timeouts as outside of tests, the servers of one round run for minutes.
+    Watch::allow(LONGEST_ROUND);
     let began_at = Instant::now();
     let ends_at = began_at + Duration::from_secs_f64(plan.minutes * 60.0);
     let mut summary = Summary {
@@ -90,10 +92,14 @@ pub async fn run(plan: &Plan) -> Summary {
             }
             match layout {
                 Layout::Independent(_) => {
-                    show_what_is_not_survived(&mut summary).await;
+                    if plan.only.is_none() {
+                        show_what_is_not_survived(&mut summary).await;
+                    }
                     round(plan, *layout, &[], seed, &mut summary).await;
                 }
-                Layout::Unfenced => show_overlaps(plan, seed, &mut summary).await,
+                Layout::Unfenced | Layout::ShortGrace(_) => {
+                    show_overlaps(plan, *layout, seed, &mut summary).await;
+                }
                 _ => round(plan, *layout, replicated::names(*layout), seed, &mut summary).await,
             }
         }
@@ -105,6 +111,7 @@ pub async fn run(plan: &Plan) -> Summary {
         // A single round may miss one, and where a failover is part of each fault, what is checked between them is little.
         let all = plan.layouts.iter().all(|layout| !layout.is_replicated());
         if all
+            && plan.only.is_none()
             && summary.histories >= 3
             && summary.checked.get(invariant).is_none_or(|times| *times == 0)
         {
@@ -145,21 +152,37 @@ async fn show_what_is_not_survived(summary: &mut Summary) {
 }
 
 /// What the settings of the documentation are for, and a check of the checker: an old master that is not fenced, and no
-/// grace. It must find that two held a lock.
-async fn show_overlaps(plan: &Plan, seed: u64, summary: &mut Summary) {
-    let layout = Layout::Unfenced;
+/// grace, or a short one. It must find that two held a lock.
+async fn show_overlaps(plan: &Plan, layout: Layout, seed: u64, summary: &mut Summary) {
+    // Of the cuts that a grace must make up for, only some are long enough.
+    let times = if layout == Layout::Unfenced { 1 } else { CUTS };
     for name in replicated::names(layout) {
         let (dir, scene, mut chance) = begin(plan, layout, seed).await;
-        let mut faults = BTreeMap::new();
-        replicated::strike(name, &scene, &mut chance, &mut faults).await;
+        let (mut faults, mut begins) = (BTreeMap::new(), Vec::new());
+        for _ in 0..times {
+            begins.push(now());
+            replicated::strike(name, &scene, &mut chance, &mut faults).await;
+        }
         let ttl = scene.ttl;
         let (history, report, failed) = end(scene, &dir, layout, ttl).await;
-        let overlaps = report.violations.iter().filter(|found| found.invariant == "S1").count();
-        println!("{name}, {layout}: {} holds, {overlaps} at the same time as others", report.holds);
-        add(summary, &history, &report, BTreeMap::new());
+        let overlaps: Vec<u64> = report
+            .violations
+            .iter()
+            .filter(|found| found.invariant == "S1")
+            .map(|found| found.at)
+            .collect();
+        // The number of the fault that led to each.
+        let led = overlaps.iter().map(|at| begins.partition_point(|begin| begin <= at));
+        let led = led.collect::<BTreeSet<_>>().len() as u64;
+        println!(
+            "{name}, {layout}: {} holds, {} at the same time as others, after {led} of {times} faults",
+            report.holds,
+            overlaps.len()
+        );
+        add(summary, &history, &report, faults);
         std::fs::remove_dir_all(&dir).expect("the journals can be removed");
-        if overlaps > 0 && failed.is_empty() {
-            *summary.not_survived.entry((*name).to_owned()).or_default() += 1;
+        if led > 0 && failed.is_empty() {
+            *summary.not_survived.entry((*name).to_owned()).or_default() += led;
         } else {
             println!("{name}: not as documented: nobody held a lock twice; {failed:?}");
             summary.failures += 1;
@@ -180,7 +203,9 @@ async fn round(
     let is_asked_for = |name: &&&str| plan.only.as_deref().is_none_or(|only| only == **name);
     let mut names: Vec<&str> = names.iter().filter(is_asked_for).copied().collect();
     if let Some(only) = &plan.only {
-        assert!(!names.is_empty(), "{layout}: there is no fault {only}");
+        let is_kind = Kind::ALL.iter().any(|kind| kind.name() == *only);
+        let is_there = !names.is_empty() || is_kind && !layout.is_replicated();
+        assert!(is_there, "{layout}: there is no fault {only}");
         names = names.repeat(TIMES);
     }
     chance.shuffle(&mut names);
@@ -193,10 +218,18 @@ async fn round(
     }
     let mut kinds = Kind::ALL;
     chance.shuffle(&mut kinds);
-    let kinds = kinds.into_iter().filter(|_| !layout.is_replicated());
-    for (step, kind) in kinds.enumerate() {
+    let is_possible = |kind: &Kind| layout.votes() > 1 || !kind.needs_several();
+    let is_asked_for = |kind: &Kind| plan.only.as_ref().is_none_or(|only| *only == kind.name());
+    let kinds = kinds.into_iter().filter(|kind| is_possible(kind) && is_asked_for(kind));
+    let kinds: Vec<Kind> = if layout.is_replicated() { Vec::new() } else { kinds.collect() };
+    let kinds = if plan.only.is_some() { kinds.repeat(TIMES) } else { kinds };
+    for (step, kind) in kinds.iter().copied().enumerate() {
         strike(&scene, kind, &mut chance, &mut faults).await;
         scene.note_servers();
+        if step + 1 == kinds.len() {
+            // What follows is quiet.
+            break;
+        }
         // Now and then all is quiet for so long that what waits must have its turn.
         let quiet = step % 4 == 3 || kind == Kind::ContenderKilled;
         sleep(if quiet { SETTLING + ttl } else { chance.ms(100, 700) }).await;
@@ -317,5 +350,8 @@ const SETTLING: Duration = Duration::from_millis(1500);
 /// What a limit in time allows besides, as in the library's own tests.
 const SLACK: Duration = Duration::from_millis(50);
 const SHOWN: usize = 40;
+const LONGEST_ROUND: Duration = Duration::from_secs(1800);
+/// How often a master is cut off whose shard has too short a grace.
+const CUTS: usize = 5;
 /// How often a round has a fault that alone is asked for.
 const TIMES: usize = 8;

@@ -21,6 +21,7 @@ use crate::{
     locks::{self, SEMAPHORES},
     monitor, stalls,
 };
+use leasehold::Client;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -53,7 +54,7 @@ impl Scene {
         let scene = Self {
             deployment: Deployment::start(layout, CONTENDERS).await,
             journal,
-            ttl: if layout.is_replicated() { LONG_TTL } else { TTL },
+            ttl: ttl(layout),
             quarantine: quarantine(layout),
             slots: (0..CONTENDERS).map(|_| Mutex::new(Slot::empty())).collect(),
             dir,
@@ -74,8 +75,7 @@ impl Scene {
         if !scene.quarantine.is_zero() {
             // Until then nobody trusts servers that have just started. It counts from the first client that meets them, which
             // writes that down for the others.
-            let first = scene.orders(0, "first".to_owned(), 0).builder().connect().await;
-            let first = first.expect("the servers are up");
+            let first = scene.first_client().await;
             tokio::time::sleep(scene.quarantine + Duration::from_secs(1)).await;
             first.shutdown().await;
         }
@@ -83,6 +83,17 @@ impl Scene {
             scene.start_contender(slot);
         }
         scene
+    }
+
+    /// The servers are up, but a machine that is busy may keep them from answering in time.
+    async fn first_client(&self) -> Client {
+        let (orders, asked_at) = (self.orders(0, "first".to_owned(), 0), Instant::now());
+        loop {
+            match orders.builder().connect().await {
+                Ok(client) => return client,
+                Err(error) => assert!(asked_at.elapsed() < END_LIMIT, "{error}"),
+            }
+        }
     }
 
     /// A number for a fault.
@@ -106,17 +117,20 @@ impl Scene {
     }
 
     fn orders(&self, number: usize, name: String, generation: u64) -> Orders {
+        let layout = self.deployment.layout;
         Orders {
             name,
             dir: self.dir.clone(),
             place: self.deployment.place(number),
             // One of them waits for a replica before it believes in a grant.
-            synced: u32::from(self.deployment.layout.is_replicated() && number == 1),
+            synced: u32::from(layout.is_replicated() && number == SYNCED),
             face: if number % 3 == 2 { Face::Threads } else { Face::Tasks },
             seed: self.seed ^ (number as u64) << 32 ^ generation << 48,
             ttl: self.ttl,
             quarantine: self.quarantine,
+            is_by_default: layout.is_by_default(),
             crowd: CROWD,
+            keepers: if layout.is_cluster() { KEEPERS } else { 0 },
         }
     }
 
@@ -279,11 +293,22 @@ impl Node {
     }
 }
 
+fn ttl(layout: Layout) -> Duration {
+    match layout {
+        Layout::Independent(_) => TTL,
+        Layout::Sentinel | Layout::Unfenced | Layout::Cluster => LONG_TTL,
+        Layout::Patient(_) => USUAL_TTL,
+        Layout::ShortGrace(_) => SHORT_GRACE,
+    }
+}
+
 fn quarantine(layout: Layout) -> Duration {
     match layout {
         Layout::Independent(1) | Layout::Unfenced => Duration::ZERO,
         Layout::Independent(_) => QUARANTINE,
         Layout::Sentinel | Layout::Cluster => GRACE,
+        Layout::Patient(_) => USUAL_GRACE,
+        Layout::ShortGrace(_) => SHORT_GRACE,
     }
 }
 
@@ -299,8 +324,17 @@ const LONG_TTL: Duration = Duration::from_millis(4500);
 /// An old master with no replicas may renew a lease for three seconds more, and the next one is known no sooner than two
 /// seconds after the cut.
 const GRACE: Duration = Duration::from_millis(6500);
+/// The library's defaults for a cluster.
+const USUAL_TTL: Duration = Duration::from_secs(30);
+const USUAL_GRACE: Duration = Duration::from_secs(40);
+/// As long as a lease, and not longer.
+const SHORT_GRACE: Duration = Duration::from_secs(8);
 const CONTENDERS: usize = 3;
+/// The place of the contender that waits for a replica, where there are some.
+pub(crate) const SYNCED: usize = 1;
 /// Tasks or threads of each contender.
 const CROWD: usize = 4;
+/// Those besides that keep mutexes for long.
+const KEEPERS: usize = 6;
 const TICK: Duration = Duration::from_millis(10);
 const END_LIMIT: Duration = Duration::from_secs(15);

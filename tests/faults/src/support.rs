@@ -30,4 +30,5 @@ pub(crate) use self::{
     ports::next as free_port,
     proxy::Proxy,
     server::Server,
+    watch::Watch,
 };

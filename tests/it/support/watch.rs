@@ -38,6 +38,11 @@ impl Watch {
         Self { running }
     }
 
+    /// Lets everything in this process take so long.
+    pub(crate) fn allow(limit: Duration) {
+        LIMIT_S.store(limit.as_secs(), Ordering::Relaxed);
+    }
+
     /// The name of the test.
     pub(crate) fn test(&self) -> &str {
         &self.running.test
@@ -82,21 +87,22 @@ fn watch() {
         for running in all.iter() {
             running.longest_stall_us.fetch_max(stall_us, Ordering::Relaxed);
         }
-        if let Some(test) = overdue(&all, now) {
-            eprintln!("{test} has not ended after {LIMIT:?}: it hangs, and the run ends here");
+        let limit = Duration::from_secs(LIMIT_S.load(Ordering::Relaxed));
+        if let Some(test) = overdue(&all, now, limit) {
+            eprintln!("{test} has not ended after {limit:?}: it hangs, and the run ends here");
             process::exit(HUNG);
         }
     }
 }
 
-fn overdue(all: &[Arc<Running>], now: Instant) -> Option<&str> {
+fn overdue(all: &[Arc<Running>], now: Instant, limit: Duration) -> Option<&str> {
     let mut all = all.iter();
-    Some(&all.find(|running| now.duration_since(running.since) > LIMIT)?.test)
+    Some(&all.find(|running| now.duration_since(running.since) > limit)?.test)
 }
 
 const TICK: Duration = Duration::from_millis(5);
-/// Far longer than any test takes, also on a machine that is busy.
-const LIMIT: Duration = Duration::from_secs(240);
+/// In seconds: far longer than any test takes, also on a machine that is busy.
+static LIMIT_S: AtomicU64 = AtomicU64::new(240);
 /// As after a failed test.
 const HUNG: i32 = 101;
 
@@ -113,11 +119,12 @@ fn a_stall_is_noticed() {
 
 #[test]
 fn a_test_that_does_not_end_is_named() {
-    let now = Instant::now();
+    let (now, limit) = (Instant::now(), Duration::from_secs(240));
     let running = |test: &str, seconds| {
         let since = now.checked_sub(Duration::from_secs(seconds)).expect("a past");
         Arc::new(Running::new(test.to_owned(), since))
     };
-    assert_eq!(overdue(&[running("quick", 1), running("slow", 200)], now), None);
-    assert_eq!(overdue(&[running("quick", 1), running("hangs", 241)], now), Some("hangs"));
+    assert_eq!(overdue(&[running("quick", 1), running("slow", 200)], now, limit), None);
+    let found = [running("quick", 1), running("hangs", 241)];
+    assert_eq!(overdue(&found, now, limit), Some("hangs"));
 }

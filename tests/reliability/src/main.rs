@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 }
 
 const SHORT: [&str; 6] = ["faults", "model", "sim", "fuzz", "endings", "planted"];
-const LONG: [&str; 19] = [
+const LONG: [&str; 23] = [
     "faults",
     "faults-valkey",
     "unfenced",
@@ -44,6 +44,10 @@ const LONG: [&str; 19] = [
     "cluster-redis-8",
     "cluster-valkey-8",
     "cluster-valkey-9",
+    "cluster-10s",
+    "cluster-15s",
+    "short-grace-10s",
+    "short-grace-15s",
     "model",
     "sim",
     "fuzz",

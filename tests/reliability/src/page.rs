@@ -240,7 +240,8 @@ fn amount(part: &Part) -> String {
 }
 
 fn is_faults(name: &str) -> bool {
-    ["faults", "unfenced", "sentinel", "cluster"].contains(&name.split('-').next().unwrap_or(name))
+    ["faults", "unfenced", "sentinel", "cluster", "short"]
+        .contains(&name.split('-').next().unwrap_or(name))
 }
 
 /// The first and the last of a list of seeds.

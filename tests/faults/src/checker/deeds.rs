@@ -262,8 +262,13 @@ impl View<'_> {
 }
 
 /// After these faults, a server lacks what it had.
-const LOSE_DATA: [&str; 4] =
-    ["server-emptied", "persistence-switched", "disk-lost", "demoted-and-promoted"];
+const LOSE_DATA: [&str; 5] = [
+    "server-emptied",
+    "persistence-switched",
+    "disk-lost",
+    "clock-set-after-start",
+    "demoted-and-promoted",
+];
 /// For so long a request may be on its way without a fault, and there must have been no fault before a call that is checked, in
 /// nanoseconds.
 const A_WHILE: u64 = 1_000_000_000;

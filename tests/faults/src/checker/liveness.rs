@@ -297,11 +297,12 @@ fn is_dropped(call: &Call) -> bool {
 }
 
 /// Faults after which a server's grants do not count for a while: it is another run, or has another history.
-const FORGETFUL: [&str; 7] = [
+const FORGETFUL: [&str; 8] = [
     "server-restarted",
     "server-emptied",
     "persistence-switched",
     "disk-lost",
+    "clock-set-after-start",
     "demoted-and-promoted",
     "server-loading",
     "server-read-only",

@@ -23,15 +23,19 @@ use crate::{
 
 pub(super) fn contend(shared: &Shared) {
     let Some(client) = connect(shared) else { return };
-    let threads: Vec<_> = (0..shared.orders.crowd)
+    let threads: Vec<_> = (0..shared.orders.crowd + shared.orders.keepers)
         .map(|member| {
+            let keeps = member >= shared.orders.crowd;
             let shared = shared.clone();
             let mut chance = shared.chance(member);
             let client = client.clone();
             thread::spawn(move || {
                 let thread = Thread { owner: shared.recorder.number(), shared, client };
                 while !thread.shared.is_over() {
-                    thread.turn(&mut chance);
+                    match keeps {
+                        true => thread.keep(&mut chance),
+                        false => thread.turn(&mut chance),
+                    }
                     sleep(chance.ms(0, 25));
                 }
             })
@@ -83,6 +87,15 @@ impl Thread {
     fn plain(&self, mutex: &Mutex, how: How, wait: Option<Duration>, chance: &mut Chance) {
         if let Some((guard, watched)) = self.acquire(mutex, how, wait) {
             self.hold(guard, watched, self.shared.work(chance), chance);
+        }
+    }
+
+    /// A turn of one that keeps what it gets for long.
+    fn keep(&self, chance: &mut Chance) {
+        let mutex = self.client.mutex(self.shared.kept_name(chance));
+        let (how, wait) = self.shared.way(chance);
+        if let Some((guard, watched)) = self.acquire(&mutex, how, wait) {
+            self.hold(guard, watched, self.shared.work_of_keeper(chance), chance);
         }
     }
 

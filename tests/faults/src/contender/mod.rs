@@ -22,7 +22,7 @@ use crate::{
     deployment::{Layout, Place, PlaceKind},
     event::{How, What},
     journal::Journal,
-    locks::MUTEXES,
+    locks::{self, KEPT, MUTEXES},
     recorder::Recorder,
     register::Register,
     stalls::{self, TICK},
@@ -41,8 +41,12 @@ pub struct Orders {
     pub seed: u64,
     pub ttl: Duration,
     pub quarantine: Duration,
+    /// Those two are the library's defaults.
+    pub is_by_default: bool,
     /// How many tasks or threads.
     pub crowd: usize,
+    /// How many others keep mutexes for long.
+    pub keepers: usize,
 }
 
 /// Which of the two clients it uses.
@@ -111,11 +115,13 @@ impl Orders {
                 (host.to_owned(), ports.get(&port).copied().unwrap_or(port))
             }),
         };
+        let builder = match self.is_by_default {
+            true => builder,
+            false => builder.ttl(self.ttl).restart_quarantine(self.quarantine),
+        };
         builder
             .name(self.name.clone())
-            .ttl(self.ttl)
             .synced(self.synced)
-            .restart_quarantine(self.quarantine)
             .connect_timeout(Duration::from_secs(2))
             .unavailable_after(Duration::from_secs(3))
     }
@@ -137,6 +143,19 @@ impl Shared {
     fn mutex_name(&self, chance: &mut Chance) -> &'static str {
         let any = *chance.pick(&MUTEXES);
         if chance.one_in(2) { any } else { MUTEXES[0] }
+    }
+
+    /// One that is kept for long.
+    fn kept_name(&self, chance: &mut Chance) -> String {
+        locks::kept(chance.between(0, KEPT))
+    }
+
+    /// How long it is kept: mostly past some renewals, and often past the end of its lease if that is not renewed any more.
+    fn work_of_keeper(&self, chance: &mut Chance) -> Duration {
+        if chance.one_in(3) {
+            return chance.ms(1, 15);
+        }
+        self.orders.ttl.mul_f64(chance.between(0, 150) as f64 / 100.0)
     }
 
     /// Two or three of the mutexes that are taken less: those who want one of them wait no longer than for the first.

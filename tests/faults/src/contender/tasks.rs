@@ -32,13 +32,16 @@ pub(super) fn contend(shared: &Shared) {
     });
     runtime.block_on(async {
         let Some(client) = connect(shared).await else { return };
-        let tasks: Vec<_> = (0..shared.orders.crowd)
+        let tasks: Vec<_> = (0..shared.orders.crowd + shared.orders.keepers)
             .map(|member| {
                 let task = Task { shared: shared.clone(), client: client.clone() };
-                let mut chance = shared.chance(member);
+                let (mut chance, keeps) = (shared.chance(member), member >= shared.orders.crowd);
                 tokio::spawn(async move {
                     while !task.shared.is_over() {
-                        task.turn(&mut chance).await;
+                        match keeps {
+                            true => task.keep(&mut chance).await,
+                            false => task.turn(&mut chance).await,
+                        }
                         sleep(chance.ms(0, 25)).await;
                     }
                 })
@@ -95,6 +98,16 @@ impl Task {
         let owner = self.recorder().number();
         if let Some((guard, watched)) = self.acquire(mutex, owner, how, wait).await {
             self.hold(guard, watched, self.shared.work(chance), chance).await;
+        }
+    }
+
+    /// A turn of one that keeps what it gets for long.
+    async fn keep(&self, chance: &mut Chance) {
+        let mutex = self.client.mutex(self.shared.kept_name(chance));
+        let (how, wait) = self.shared.way(chance);
+        let owner = self.recorder().number();
+        if let Some((guard, watched)) = self.acquire(&mutex, owner, how, wait).await {
+            self.hold(guard, watched, self.shared.work_of_keeper(chance), chance).await;
         }
     }
 

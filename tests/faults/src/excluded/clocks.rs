@@ -1,11 +1,6 @@
 //! Steps of a server's wall clock, by which it counts the time to live of its keys.
 
-use std::{
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::time::Duration;
 
 use leasehold::{Error, FindingKind, LossReason};
 
@@ -13,6 +8,7 @@ use super::{Actor, LOCK, arrangements::until, ensure, second_holder, second_hold
 use crate::{
     deployment::info,
     support::{Proxy, Server},
+    wall_clock::WallClock,
 };
 
 pub(super) async fn ahead() -> Result<(), String> {
@@ -76,20 +72,16 @@ pub(super) async fn of_the_replica() -> Result<(), String> {
 /// A server whose clock can be moved.
 struct Clocked {
     server: Server,
-    step: PathBuf,
-    dir: PathBuf,
+    clock: WallClock,
 }
 
 impl Clocked {
     async fn start() -> Result<Self, String> {
-        let dir = std::env::temp_dir().join(format!("leasehold-clock-{}", crate::clock::now()));
-        std::fs::create_dir_all(&dir).map_err(|error| error.to_string())?;
-        let step = dir.join("step");
-        std::fs::write(&step, 0_i64.to_ne_bytes()).map_err(|error| error.to_string())?;
-        let shim = compile(&dir)?;
-        let environment = [("LD_PRELOAD", text(&shim)), ("LEASEHOLD_CLOCK", text(&step))];
+        let clock = WallClock::make()?;
+        let environment = clock.environment();
+        let environment = environment.each_ref().map(|(name, value)| (*name, value.as_str()));
         let server = Server::in_environment(&environment, &[]).await;
-        Ok(Self { server, step, dir })
+        Ok(Self { server, clock })
     }
 
     fn ahead_by(self, seconds: i64) -> Result<Self, String> {
@@ -99,33 +91,9 @@ impl Clocked {
 
     /// Moves the clock by so many seconds.
     fn step(&self, seconds: i64) -> Result<(), String> {
-        let file = std::fs::OpenOptions::new().write(true).open(&self.step);
-        let written = file.and_then(|file| file.write_all_at(&seconds.to_ne_bytes(), 0));
-        written.map_err(|error| error.to_string())
+        self.clock.set_ahead(seconds)
     }
 }
 
-impl Drop for Clocked {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-fn compile(dir: &Path) -> Result<PathBuf, String> {
-    let source = dir.join("clock.c");
-    let shim = dir.join("clock.so");
-    std::fs::write(&source, SHIM).map_err(|error| error.to_string())?;
-    let compiler = ["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"];
-    let compiled = Command::new("cc").args(compiler).arg(&shim).arg(&source).status();
-    let compiled = compiled.map_err(|error| format!("cc: {error}: run scripts/setup"))?;
-    ensure(compiled.success(), || "the shim does not compile".into())?;
-    Ok(shim)
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a temporary directory's name is text")
-}
-
-const SHIM: &str = include_str!("../../shim/clock.c");
 /// In seconds: far more than any lease.
 const STEP: i64 = 120;

@@ -1,8 +1,9 @@
 //! Three masters with a replica each, and a server that is added and removed.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures_util::future::join_all;
@@ -14,11 +15,11 @@ use crate::{
     clock::Chance,
     deployment::{CLUSTERED, Node, info},
     locks::{ALL, MUTEXES},
-    scene::Scene,
+    scene::{SYNCED, Scene},
     support::{Cluster, Proxy, slot_of},
 };
 
-pub(super) const NAMES: [&str; 10] = [
+pub(super) const NAMES: [&str; 11] = [
     "master-killed",
     "master-stopped",
     "master-cut-off",
@@ -28,11 +29,19 @@ pub(super) const NAMES: [&str; 10] = [
     "slot-moved",
     "slot-moved-at-once",
     "slot-moved-while-cut",
+    "slot-moved-in-grace",
     "node-added",
 ];
 
+/// Those of a cluster whose nodes take their time.
+pub(super) const PATIENT: [&str; 2] = ["cut-off-between-pings", "slot-moved-in-grace"];
+
+/// Those in which the old master grants locks for longer than the grace makes up for, if that is short.
+pub(super) const OVERLAPS: [&str; 1] = ["cut-off-between-pings"];
+
 pub(super) async fn strike(name: &str, scene: &Scene, chance: &mut Chance) -> u64 {
-    let lock = *chance.pick(&ALL);
+    let about_kept = ["cut-off-between-pings", "slot-moved-in-grace"].contains(&name);
+    let lock = if about_kept { MUTEXES[0] } else { *chance.pick(&ALL) };
     let slot = slot_of(lock);
     let (old, replica) = shard(scene, slot).await;
     match name {
@@ -61,6 +70,40 @@ pub(super) async fn strike(name: &str, scene: &Scene, chance: &mut Chance) -> u6
             sleep(chance.ms(0, 2000)).await;
             scene.deployment.divide(old.index, beside, false);
         }
+        "cut-off-between-pings" => {
+            let beside = contender_that_does_not_wait(scene, chance);
+            is_missed_late(scene, old).await;
+            scene.deployment.isolate(Some(old.index));
+            scene.deployment.divide(old.index, beside, true);
+            owns(replica, slot).await;
+            // Its grants count by then, and those of the old one are to be over.
+            sleep(scene.quarantine + chance.ms(2000, 6000)).await;
+            scene.deployment.isolate(None);
+            sleep(chance.ms(0, 2000)).await;
+            scene.deployment.divide(old.index, beside, false);
+        }
+        "slot-moved-in-grace" => {
+            let beside = contender_that_does_not_wait(scene, chance);
+            // The replica lacks what is granted now, and who has it hears of nothing until the end.
+            scene.deployment.cut_replication(old);
+            sleep(chance.ms(300, 1500)).await;
+            scene.deployment.divide(old.index, beside, true);
+            old.server.kill();
+            owns(replica, slot).await;
+            let to = another(scene, replica).await;
+            until("the next owner knows the new master", async || {
+                let (Some(new), Some(heard)) = (said(replica).await, heard(to).await) else {
+                    return false;
+                };
+                heard.masters.contains(&new.id)
+            })
+            .await;
+            moved(scene, slot, replica, to, [Duration::ZERO; 2]).await;
+            sleep(scene.quarantine + chance.ms(0, 2000)).await;
+            scene.deployment.isolate(None);
+            old.server.restart().await;
+            scene.deployment.divide(old.index, beside, false);
+        }
         "master-replaced" => fail_over(replica, &[], slot).await,
         // Without the agreement of the others, or the old master.
         "master-taken-over" => fail_over(replica, &["TAKEOVER"], slot).await,
@@ -71,24 +114,20 @@ pub(super) async fn strike(name: &str, scene: &Scene, chance: &mut Chance) -> u6
         }
         "slot-moved" => {
             there_and_back(scene, slot, chance, async |from, to, chance| {
-                moved(scene, slot, from, to, chance).await;
+                moved(scene, slot, from, to, pauses(chance)).await;
             })
             .await;
             return 2;
         }
-        "slot-moved-at-once" => return moved_at_once(scene, slot).await,
+        "slot-moved-at-once" => return moved_at_once(scene, slot, chance).await,
         "slot-moved-while-cut" => {
             there_and_back(scene, slot, chance, async |from, to, chance| {
-                while_cut(to, moved(scene, slot, from, to, chance)).await;
+                while_cut(to, moved(scene, slot, from, to, pauses(chance))).await;
             })
             .await;
             return 2;
         }
-        "node-added" => {
-            added(scene, slot, old, chance).await;
-            is_settled(scene).await;
-            return 1;
-        }
+        "node-added" => added(scene, slot, old, chance).await,
         other => unreachable!("there is no {other}"),
     }
     is_settled(scene).await;
@@ -117,7 +156,7 @@ async fn replicas_stopped(scene: &Scene) {
     stopped.iter().for_each(|node| node.server.resume());
 }
 
-/// Does something from the owner of a slot to another master, and back.
+/// Does something from the owner of a slot to another master, and back. At each of the two the slot has a grace of its own.
 async fn there_and_back(
     scene: &Scene,
     slot: u16,
@@ -128,19 +167,34 @@ async fn there_and_back(
     let to = another(scene, from).await;
     go(from, to, chance).await;
     is_settled(scene).await;
-    scene.forget_what_servers_have();
-    sleep(chance.ms(0, 2000)).await;
+    is_used(scene, chance).await;
     go(to, from, chance).await;
     is_settled(scene).await;
+    grace(scene).await;
+}
+
+/// A slot that has come to a master stays there for a while: in half of the cases until locks are granted there.
+async fn is_used(scene: &Scene, chance: &mut Chance) {
+    if chance.one_in(2) {
+        grace(scene).await;
+    } else {
+        scene.forget_what_servers_have();
+    }
+    sleep(chance.ms(0, 2000)).await;
+}
+
+/// Before and after the keys of a slot are moved.
+fn pauses(chance: &mut Chance) -> [Duration; 2] {
+    [chance.ms(0, 3000), chance.ms(0, 2000)]
 }
 
 /// One slot with its locks, key by key. For a while it has two owners.
-async fn moved(scene: &Scene, slot: u16, from: &Node, to: &Node, chance: &mut Chance) {
+async fn moved(scene: &Scene, slot: u16, from: &Node, to: &Node, pauses: [Duration; 2]) {
     let cluster = cluster(scene);
     cluster.open(slot, &from.server, &to.server).await;
-    sleep(chance.ms(0, 3000)).await;
+    sleep(pauses[0]).await;
     cluster.migrate_all(slot, &from.server, &to.server).await;
-    sleep(chance.ms(0, 2000)).await;
+    sleep(pauses[1]).await;
     cluster.migrate_all(slot, &from.server, &to.server).await;
     let id = said(to).await.expect("it answers").id;
     let slot = slot.to_string();
@@ -154,7 +208,7 @@ async fn moved(scene: &Scene, slot: u16, from: &Node, to: &Node, chance: &mut Ch
 }
 
 /// As Valkey 9 does it by itself.
-async fn moved_at_once(scene: &Scene, slot: u16) -> u64 {
+async fn moved_at_once(scene: &Scene, slot: u16, chance: &mut Chance) -> u64 {
     for _ in 0..2 {
         let (from, _) = shard(scene, slot).await;
         let to = another(scene, from).await;
@@ -168,9 +222,9 @@ async fn moved_at_once(scene: &Scene, slot: u16) -> u64 {
         }
         owns(to, slot).await;
         is_settled(scene).await;
-        scene.forget_what_servers_have();
-        sleep(scene.ttl).await;
+        is_used(scene, chance).await;
     }
+    grace(scene).await;
     2
 }
 
@@ -201,10 +255,9 @@ async fn added(scene: &Scene, slot: u16, old: &Node, chance: &mut Chance) {
         all_know(scene, CLUSTERED + 1).await && knows(new, CLUSTERED + 1).await
     })
     .await;
-    moved(scene, slot, old, new, chance).await;
-    sleep(chance.ms(500, 3000)).await;
-    scene.forget_what_servers_have();
-    moved(scene, slot, new, old, chance).await;
+    moved(scene, slot, old, new, pauses(chance)).await;
+    is_used(scene, chance).await;
+    moved(scene, slot, new, old, pauses(chance)).await;
     let id = said(new).await.expect("it answers").id;
     until("all have forgotten it", async || {
         for node in members(scene) {
@@ -220,6 +273,75 @@ async fn added(scene: &Scene, slot: u16, old: &Node, chance: &mut Chance) {
 
 fn contender(scene: &Scene, chance: &mut Chance) -> usize {
     chance.between(0, scene.contenders() as u64) as usize
+}
+
+/// One that believes in grants which no replica has.
+fn contender_that_does_not_wait(scene: &Scene, chance: &mut Chance) -> usize {
+    let all: Vec<usize> = (0..scene.contenders()).filter(|number| *number != SYNCED).collect();
+    *chance.pick(&all)
+}
+
+/// Waits for a moment at which the other masters have last heard of this one long ago, and it has just heard of them. If
+/// it is cut off then, they miss it sooner than it misses them. Nobody can say how good the next moments are: it is one that
+/// is as good as the best of some seconds, or nearly so.
+async fn is_missed_late(scene: &Scene, old: &Node) {
+    let (began_at, mut best) = (Instant::now(), i64::MIN);
+    loop {
+        let lead = lead(scene, old).await.unwrap_or(i64::MIN);
+        let Some(over) = began_at.elapsed().checked_sub(LOOKED_ON) else {
+            best = best.max(lead);
+            sleep(TICK).await;
+            continue;
+        };
+        if lead >= best.saturating_sub(over.as_millis() as i64 / 10) {
+            println!("    cut off {lead} ms ahead of the others");
+            return;
+        }
+        sleep(TICK).await;
+    }
+}
+
+/// By how many milliseconds a master has heard of any of the others later than all of them have of it.
+async fn lead(scene: &Scene, old: &Node) -> Option<i64> {
+    let (own, others) = {
+        let all = join_all(members(scene).iter().map(heard)).await;
+        let all = members(scene).iter().zip(all).map(|(node, heard)| Some((node.index, heard?)));
+        let all = all.collect::<Option<Vec<_>>>()?;
+        let (own, others): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|(index, _)| *index == old.index);
+        (own.into_iter().next()?.1, others)
+    };
+    let others = others.into_iter().map(|(_, heard)| heard).filter(|heard| heard.is_master);
+    let others: Vec<Heard> = others.collect();
+    let of_others = others.iter().filter_map(|it| own.pongs.get(&it.id)).max()?;
+    let of_it = others.iter().filter_map(|it| it.pongs.get(&own.id)).max()?;
+    Some(of_others - of_it)
+}
+
+/// What a node has heard of all, by their ids.
+struct Heard {
+    id: String,
+    /// Itself is.
+    is_master: bool,
+    masters: BTreeSet<String>,
+    /// When they have last answered, in milliseconds.
+    pongs: BTreeMap<String, i64>,
+}
+
+async fn heard(node: &Node) -> Option<Heard> {
+    let said = said(node).await?;
+    let lines = node.attempt(&["CLUSTER", "NODES"]).await.ok()?;
+    let lines: String = from_redis_value(lines).ok()?;
+    let (mut masters, mut pongs) = (BTreeSet::new(), BTreeMap::new());
+    for line in lines.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [id, _, flags, _, _, pong, ..] = words[..] else { continue };
+        pongs.insert(id.to_owned(), pong.parse().ok()?);
+        if flags.contains("master") {
+            masters.insert(id.to_owned());
+        }
+    }
+    Some(Heard { id: said.id, is_master: said.is_master, masters, pongs })
 }
 
 fn cluster(scene: &Scene) -> &Cluster {
@@ -356,3 +478,6 @@ async fn agree(scene: &Scene) -> bool {
     });
     announced && maps.iter().all(|map| *map == maps[0])
 }
+
+/// For so long a moment is looked for.
+const LOOKED_ON: Duration = Duration::from_secs(8);

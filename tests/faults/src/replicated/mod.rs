@@ -20,6 +20,8 @@ pub(crate) fn names(layout: Layout) -> &'static [&'static str] {
         Layout::Sentinel => &sentinel::NAMES,
         Layout::Unfenced => &sentinel::OVERLAPS,
         Layout::Cluster => &cluster::NAMES,
+        Layout::Patient(_) => &cluster::PATIENT,
+        Layout::ShortGrace(_) => &cluster::OVERLAPS,
     }
 }
 
@@ -51,7 +53,7 @@ pub(crate) async fn strike(
 /// How often it happened.
 async fn begin_and_end(name: &'static str, scene: &Scene, chance: &mut Chance) -> u64 {
     match scene.deployment.layout {
-        Layout::Cluster => cluster::strike(name, scene, chance).await,
+        layout if layout.is_cluster() => cluster::strike(name, scene, chance).await,
         _ => sentinel::strike(name, scene, chance).await,
     }
 }
@@ -84,4 +86,4 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 const TICK: Duration = Duration::from_millis(20);
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
