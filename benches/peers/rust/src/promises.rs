@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_versions_that_were_read_are_those_that_run() {
-        let locked = include_str!("../Cargo.lock");
+        let locked = include_str!("../../../../Cargo.lock");
         for (name, version) in [("leasehold", LEASEHOLD), ("rslock", RSLOCK), ("rlock", RLOCK)] {
             let entry = format!("name = \"{name}\"\nversion = \"{version}\"\n");
             assert!(locked.contains(&entry), "{name} {version} is not what runs");
