@@ -25,8 +25,12 @@ enum Answer {
     Subscribed(Arc<str>),
     /// The server answered what needs no reaction: it unsubscribed, or answered a ping.
     Done,
-    /// The server refuses this channel, for a reason that a new connection does not change.
+    /// The server refuses this channel, for a reason that does not pass.
     Refused(Arc<str>, Fault),
+    /// The server cannot subscribe this channel now: nobody owns its slot, for example.
+    NotNow(Arc<str>),
+    /// It is time to subscribe this channel again.
+    Again(Arc<str>),
     Broken,
 }
 
@@ -65,11 +69,10 @@ impl Subscriber {
             // The list of channels says what to subscribe. Orders must not pile up while there is no connection.
             while self.orders.try_recv().is_ok() {}
             let until = clock.now().plus(endpoint.connect_timeout);
-            // Read before the connection is made, which may lead to the old server.
-            let moves = Moves {
-                before: self.shared.mailbox.moves(),
-                changed: self.shared.moved.subscribe(),
-            };
+            // Before the connection is made, which may lead to the old server. A move between the two lines ends the
+            // connection: read the other way round, they would miss it.
+            let changed = self.shared.moved.subscribe();
+            let moves = Moves { before: self.shared.mailbox.moves(), changed };
             let mut longest = LONGEST_PAUSE;
             match endpoint.connect_hub(self.shared.is_sharded, until).await {
                 Ok((mouth, ear)) => {
@@ -118,6 +121,13 @@ impl Subscriber {
                     Answer::Subscribed(channel) => self.shared.subscribed(&channel, moves.before),
                     Answer::Done => {}
                     Answer::Refused(channel, fault) => self.refused(&channel, &fault),
+                    Answer::NotNow(channel) => self.put_off(channel),
+                    Answer::Again(channel)
+                        if self.shared.channels.lock().contains_key(&channel) =>
+                    {
+                        self.subscribe(&mouth, channel);
+                    }
+                    Answer::Again(_) => {}
                     Answer::Broken => return,
                 },
                 heard = ear.next() => match heard {
@@ -164,12 +174,24 @@ impl Subscriber {
             let fault = |error| Fault::from_redis(&error, &secrets);
             match mouth.subscribe(&channel).await.map_err(fault) {
                 Ok(()) => Answer::Subscribed(channel),
+                Err(fault @ Fault::Refused(_)) if fault.may_pass_at_start() => {
+                    Answer::NotNow(channel)
+                }
                 Err(fault @ (Fault::Denied { .. } | Fault::Refused(_))) => {
                     Answer::Refused(channel, fault)
                 }
                 Err(_) => Answer::Broken,
             }
         });
+    }
+
+    /// Has a channel subscribed again after a pause. The connection stays: others hear on it.
+    fn put_off(&self, channel: Arc<str>) {
+        let pause = self.shared.endpoint.clock.sleep(NOT_NOW);
+        self.pending.push(Box::pin(async move {
+            pause.await;
+            Answer::Again(channel)
+        }));
     }
 
     fn unsubscribe(&self, mouth: &Mouth, channel: Arc<str>) {
@@ -211,5 +233,7 @@ const LASTING: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// After a connection broke: there is a server, and waiters miss messages during the pause.
 const LONGEST_PAUSE_AFTER_CONNECTION: Duration = Duration::from_millis(250);
+/// After the server could not subscribe a channel.
+const NOT_NOW: Duration = Duration::from_millis(250);
 const PING_EVERY: Duration = Duration::from_secs(5);
 pub(super) const IDLE: Duration = Duration::from_secs(30);

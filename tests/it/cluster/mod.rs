@@ -13,6 +13,7 @@ mod rights;
 mod sharded;
 #[cfg(feature = "tls")]
 mod tls;
+mod unsubscribed;
 mod waiting;
 
 use std::time::Duration;

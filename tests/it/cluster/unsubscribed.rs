@@ -1,0 +1,102 @@
+//! Subscriptions of sharded channels that the server ends: it becomes a replica, or its slot moves, or nobody owns the slot.
+//!
+//! Java holds the lock, so that nothing but the channel tells those who wait of its release. A poll would not help a waiter
+//! beside one that takes turns all the time.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Error, Guard};
+use redis::Value;
+use tokio::task::JoinHandle;
+
+use super::{builder, is_idle};
+use crate::checks::soon;
+use crate::support::{Cluster, Server, eventually, slot_of};
+
+const LIMIT: Duration = Duration::from_secs(10);
+/// Half as long as it takes until somebody asks unasked.
+const WOKEN: Duration = Duration::from_secs(1);
+/// A thread of a Java client.
+const JAVA: &str = "0f3a8c1e-5b7d-4e21-9c44-2a6b7d8e9f01:42";
+
+/// A lock of the first shard that Java holds, and one of ours that waits for it.
+struct Scene<'a> {
+    client: &'a Client,
+    name: &'a str,
+    channel: String,
+}
+
+impl Scene<'_> {
+    async fn listens_at(&self, server: &Server) -> bool {
+        let counts = server.command(&["PUBSUB", "SHARDNUMSUB", &self.channel]).await;
+        counts.into_sequence().expect("a channel and a count").pop() == Some(Value::Int(1))
+    }
+
+    async fn wait(&self, owner: &Server) -> JoinHandle<Result<Guard, Error>> {
+        owner.command(&["HSET", self.name, JAVA, "1"]).await;
+        owner.command(&["PEXPIRE", self.name, "60000"]).await;
+        let lock = self.client.mutex(self.name);
+        let waiting = tokio::spawn(async move { lock.lock().await });
+        eventually(LIMIT, "it listens", async || self.listens_at(owner).await).await;
+        waiting
+    }
+
+    /// The subscription was ended just now, and `owner` has the slot.
+    async fn hears(&self, owner: &Server, waiting: JoinHandle<Result<Guard, Error>>) {
+        let ended_at = Instant::now();
+        eventually(LIMIT, "it listens again", async || self.listens_at(owner).await).await;
+        let took = ended_at.elapsed();
+        assert!(took < owner.widened(WOKEN), "it listens after {took:?}");
+        owner.command(&["DEL", self.name]).await;
+        assert_eq!(owner.command(&["SPUBLISH", &self.channel, "0"]).await, Value::Int(1));
+        let freed_at = Instant::now();
+        let guard = soon("the lock", waiting).await.expect("no panic").expect("free");
+        let took = freed_at.elapsed();
+        assert!(took < owner.widened(WOKEN), "it has the lock after {took:?}");
+        soon("unlocking", guard.unlock()).await.expect("held");
+    }
+}
+
+#[tokio::test]
+async fn who_waits_for_java_hears_within_a_second_whatever_ended_its_subscription() {
+    let cluster = Cluster::with(&["--cluster-require-full-coverage", "no"]).await;
+    let client = builder(&cluster).ttl(Duration::from_secs(2)).connect().await;
+    let client = client.expect("the cluster accepts the client");
+    let name = cluster.name_on(0, "java");
+    let channel = format!("redisson_lock__channel:{{{name}}}");
+    let scene = Scene { client: &client, name: &name, channel };
+    let (mut owner, mut replica) = (cluster.master(0), cluster.replica(0));
+    // Each has a second end.
+    for _ in 0..2 {
+        let waiting = scene.wait(owner).await;
+        cluster.promote(replica).await;
+        (owner, replica) = (replica, owner);
+        scene.hears(owner, waiting).await;
+
+        for (source, target) in [(owner, cluster.master(1)), (cluster.master(1), owner)] {
+            let waiting = scene.wait(source).await;
+            cluster.move_slot(slot_of(&name), source, target).await;
+            scene.hears(target, waiting).await;
+        }
+
+        let waiting = scene.wait(owner).await;
+        let slot = slot_of(&name).to_string();
+        let before = refused(owner).await;
+        owner.command(&["CLUSTER", "DELSLOTS", &slot]).await;
+        let is_refused = async || refused(owner).await > before;
+        eventually(LIMIT, "nobody subscribes at a server without the slot", is_refused).await;
+        owner.command(&["CLUSTER", "ADDSLOTS", &slot]).await;
+        scene.hears(owner, waiting).await;
+    }
+    is_idle(&client).await;
+}
+
+/// How often the server has refused to subscribe a sharded channel.
+async fn refused(server: &Server) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]).await;
+    let stats: String = redis::from_redis_value(stats).expect("a text");
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_ssubscribe:"));
+    let count =
+        line.and_then(|line| line.split(',').find_map(|it| it.strip_prefix("rejected_calls=")));
+    count.map_or(0, |count| count.parse().expect("a number"))
+}
