@@ -15,8 +15,8 @@ use tracing_subscriber::{
 };
 
 use crate::{
-    checks::{LIMIT, connect, setup, setup_with_proxy, soon},
-    support::{MASTER, Pretender, Proxy, Server, Spy, eventually},
+    checks::{LIMIT, connect, nothing_left, setup, setup_with_proxy, soon},
+    support::{MASTER, Outage, Pretender, Proxy, Server, Spy, eventually},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -63,7 +63,11 @@ impl Traced {
     }
 
     async fn comes(&self, message: &str) -> Line {
-        eventually(LIMIT, message, async || !self.with(message).is_empty()).await;
+        self.comes_within(LIMIT, message).await
+    }
+
+    async fn comes_within(&self, limit: Duration, message: &str) -> Line {
+        eventually(limit, message, async || !self.with(message).is_empty()).await;
         self.with(message).remove(0)
     }
 }
@@ -327,7 +331,8 @@ async fn an_outage_with_a_thousand_locks_is_ten_warnings_at_most() {
     let slowness = server.slowness().await;
     let ttl = slowness * 2000 * MS;
     let builder = Client::builder().nodes([proxy.url()]).ttl(ttl);
-    let client = builder.response_timeout(slowness * 1000 * MS).connect().await.expect("connected");
+    let builder = builder.response_timeout(slowness * 1000 * MS);
+    let client = builder.connect_timeout(slowness * 5000 * MS).connect().await.expect("connected");
     let mut guards: Vec<Guard> = Vec::new();
     for some in 0..20 {
         let some = (50 * some..50 * (some + 1)).map(|n| client.mutex(format!("n{n}")).lock());
@@ -344,7 +349,7 @@ async fn an_outage_with_a_thousand_locks_is_ten_warnings_at_most() {
     .await;
     tokio::time::sleep(began_at.elapsed()).await;
     proxy.refuse(false);
-    let again = traced.comes("connected again").await;
+    let again = traced.comes_within(slowness * LIMIT, "connected again").await;
 
     let lines = traced.lines();
     let loud: Vec<&Line> = lines.iter().filter(|line| line.level <= Level::WARN).collect();
@@ -364,6 +369,41 @@ async fn an_outage_with_a_thousand_locks_is_ten_warnings_at_most() {
     let told = outage.filter(|line| line.message == "renewal failed").count();
     assert_eq!(told, failed);
     drop(guards);
+}
+
+#[tokio::test]
+async fn each_outage_is_told_with_its_own_counts() {
+    const LOCKS: usize = 3;
+    let (traced, _listening) = Traced::listen();
+    let (server, proxy) = setup_with_proxy().await;
+    let ttl = server.slowness().await * 300 * MS;
+    let client = Client::builder().nodes([proxy.url()]).ttl(ttl).connect().await;
+    let client = client.expect("connected");
+    let test = async |outage: &Outage<'_>| {
+        let number = outage.number() as usize;
+        let mut guards: Vec<Guard> = Vec::new();
+        for n in 0..LOCKS {
+            guards.push(client.mutex(format!("n{n}")).lock().await.expect("free"));
+        }
+        let told_before = traced.lines().len();
+        outage.begins();
+        eventually(LIMIT, "all are lost", async || guards.iter().all(|guard| !guard.is_held()))
+            .await;
+        outage.ends().await;
+        let is_told = async || traced.with("connected again").len() == number;
+        eventually(LIMIT, "its end is told", is_told).await;
+        let lost = traced.with("connection lost").remove(number - 1);
+        assert_eq!(lost.fields["holds"], LOCKS.to_string());
+        let again = traced.with("connected again").remove(number - 1);
+        assert_eq!(again.fields["locks_lost"], LOCKS.to_string());
+        let failed: usize = again.fields["renewals_failed"].parse().expect("a number");
+        let lines = traced.lines();
+        let told = lines[told_before..].iter().filter(|line| line.message == "renewal failed");
+        assert!((LOCKS..=told.count()).contains(&failed), "{failed}");
+        drop(guards);
+        nothing_left(&server, &client).await;
+    };
+    Outage::cut_off([&proxy]).twice(test).await;
 }
 
 #[tokio::test]

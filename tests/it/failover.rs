@@ -8,7 +8,7 @@ use redis::Value;
 
 use crate::{
     checks::{AT_ONCE, LIMIT, exists, soon},
-    support::{Proxy, Server, eventually, subscribers},
+    support::{Outage, Proxy, Server, eventually, subscribers, there_and_back},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -52,17 +52,12 @@ impl Pair {
 
     /// What is written from now on does not reach the replica.
     async fn cut_replication(&self) {
-        self.replica.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
-        eventually(LIMIT, "it is not followed", async || {
-            info(&self.master).await.contains("connected_slaves:0")
-        })
-        .await;
+        part(&self.master, &self.replica).await;
     }
 
     /// The master is dead, and then its replica is promoted.
     async fn promote(&self) {
-        self.master.kill();
-        self.replica.command(&["REPLICAOF", "NO", "ONE"]).await;
+        replace(&self.master, &self.replica).await;
     }
 
     fn switch(&self) {
@@ -81,6 +76,19 @@ async fn follow(replica: &Server, master: &Server) {
             && info(master).await.contains("state=online")
     })
     .await;
+}
+
+/// What is written from now on does not reach the replica.
+async fn part(master: &Server, replica: &Server) {
+    replica.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    let is_alone = async || info(master).await.contains("connected_slaves:0");
+    eventually(LIMIT, "it is not followed", is_alone).await;
+}
+
+/// The master is dead, and then its replica is promoted.
+async fn replace(master: &Server, replica: &Server) {
+    master.kill();
+    replica.command(&["REPLICAOF", "NO", "ONE"]).await;
 }
 
 async fn info(server: &Server) -> String {
@@ -128,31 +136,44 @@ fn waiting(lock: Mutex) -> tokio::task::JoinHandle<(Result<Guard, Error>, System
 async fn a_holder_keeps_its_lock_over_a_promotion_that_lost_it_and_nobody_else_gets_it() {
     let pair = Pair::start().await;
     let (holder, other) = (pair.client().await, pair.client().await);
-    pair.cut_replication().await;
-    let guard = holder.mutex("n").lock().await.expect("free");
-    let token = guard.token();
-    let waiter = waiting(other.mutex("n"));
-    eventually(LIMIT, "it waits", async || other.stats().waiters == 1).await;
+    let mut failovers = 0;
+    let test = async |[old, new]: [&Server; 2]| {
+        part(old, new).await;
+        let guard = holder.mutex("n").lock().await.expect("free");
+        let token = guard.token();
+        let waiter = waiting(other.mutex("n"));
+        eventually(LIMIT, "it waits", async || other.stats().waiters == 1).await;
 
-    pair.promote().await;
-    assert!(!exists(&pair.replica, "n").await, "the write was lost");
-    pair.switch();
-    keeps(&guard, &holder, &pair.replica, 1).await;
-    assert_eq!(guard.token(), token);
-    in_grace(&other).await;
-    let until = grace_of(&other).expect("seen just now");
-    let error = other.mutex("m").try_lock().await.expect_err("its grants do not count");
-    assert!(error.to_string().contains("do not count for another"), "{error}");
-    assert!(matches!(error, Error::Unavailable { .. }) && error.is_retryable());
+        replace(old, new).await;
+        assert!(!exists(new, "n").await, "the write was lost");
+        pair.address.lead_to(new.port());
+        failovers += 1;
+        keeps(&guard, &holder, new, failovers).await;
+        assert_eq!(guard.token(), token);
+        in_grace(&other).await;
+        let until = grace_of(&other).expect("seen just now");
+        let error = other.mutex("m").try_lock().await.expect_err("its grants do not count");
+        assert!(error.to_string().contains("do not count for another"), "{error}");
+        assert!(matches!(error, Error::Unavailable { .. }) && error.is_retryable());
 
-    soon("it is held", guard.unlock()).await.expect("held");
-    let (next, at) = soon("the grace ends", waiter).await.expect("it runs");
-    let next = next.expect("free");
-    assert!(at >= until, "not before its end");
-    assert!(at.duration_since(until).expect("after it") < AT_ONCE, "woken at its end");
-    assert!(next.token() > token, "{} after {token}", next.token());
-    next.unlock().await.expect("held");
-    assert_eq!(holder.stats().lost_in_failovers, 0);
+        soon("it is held", guard.unlock()).await.expect("held");
+        let (next, at) = soon("the grace ends", waiter).await.expect("it runs");
+        let next = next.expect("free");
+        assert!(at >= until, "not before its end");
+        assert!(at.duration_since(until).expect("after it") < AT_ONCE, "woken at its end");
+        assert!(next.token() > token, "{} after {token}", next.token());
+        next.unlock().await.expect("held");
+        assert_eq!(holder.stats().lost_in_failovers, 0);
+
+        old.restart().await;
+        follow(old, new).await;
+        // With its first replica a master has another history.
+        for client in [&holder, &other] {
+            let lock = client.mutex("after").lock_with_timeout(LIMIT).await;
+            lock.expect("free").unlock().await.expect("held");
+        }
+    };
+    there_and_back([&pair.master, &pair.replica], test).await;
 }
 
 #[tokio::test]
@@ -164,37 +185,41 @@ async fn a_restart_without_data_takes_no_lock_away() {
     eventually(LIMIT, "its grants count", async || client.is_ready()).await;
     let me = client.owner();
     let lock = client.mutex("watched").owned_by(&me);
-    let watched = lock.lock().await.expect("free");
-    let fixed = client.mutex("fixed").with_lease(GRACE).lock().await.expect("free");
-    let nested = lock.lock().await.expect("its own");
-    // So that there is less left of both than when they were taken.
-    tokio::time::sleep(300 * MS).await;
-    let killed_at = Instant::now();
-    let fixed_until = killed_at + fixed.remaining();
-    server.kill();
-    server.restart().await;
-    let both_back = async || client.stats().reclaimed == 2;
-    eventually(LIMIT, "both are put back", both_back).await;
-    for guard in [&watched, &fixed] {
-        assert!(guard.is_held());
-        assert!(is_on(guard, &server).await);
-    }
-    let put_back_until = [&watched, &fixed].map(|guard| Instant::now() + guard.remaining());
-    assert!(put_back_until[0] > killed_at + TTL - 100 * MS, "as long as after any renewal");
-    assert!(put_back_until[1] < fixed_until + 100 * MS, "no longer than it would have lasted");
-    assert_eq!(
-        server.command(&["HVALS", "watched"]).await,
-        Value::Array(vec![Value::BulkString(b"2".into())])
-    );
-    let left = server.command(&["PTTL", "fixed"]).await;
-    let rest = fixed.remaining();
-    let within = rest.as_millis() as i64..GRACE.as_millis() as i64;
-    assert!(matches!(left, Value::Int(ms) if within.contains(&ms)), "{left:?} of {rest:?}");
-    soon("its lease ends", fixed.lost()).await;
-    assert_eq!(fixed.lost().await, LossReason::Ended);
-    drop((nested, fixed));
-    watched.unlock().await.expect("held");
-    eventually(LIMIT, "it is free", async || !exists(&server, "watched").await).await;
+    let test = async |outage: &Outage<'_>| {
+        let watched = lock.lock().await.expect("free");
+        let fixed = client.mutex("fixed").with_lease(GRACE).lock().await.expect("free");
+        let nested = lock.lock().await.expect("its own");
+        // So that there is less left of both than when they were taken.
+        tokio::time::sleep(300 * MS).await;
+        let killed_at = Instant::now();
+        let fixed_until = killed_at + fixed.remaining();
+        outage.begins();
+        outage.ends().await;
+        let both_back = async || client.stats().reclaimed == 2 * u64::from(outage.number());
+        eventually(LIMIT, "both are put back", both_back).await;
+        for guard in [&watched, &fixed] {
+            assert!(guard.is_held());
+            assert!(is_on(guard, &server).await);
+        }
+        let put_back_until = [&watched, &fixed].map(|guard| Instant::now() + guard.remaining());
+        assert!(put_back_until[0] > killed_at + TTL - 100 * MS, "as long as after any renewal");
+        assert!(put_back_until[1] < fixed_until + 100 * MS, "no longer than it would have lasted");
+        assert_eq!(
+            server.command(&["HVALS", "watched"]).await,
+            Value::Array(vec![Value::BulkString(b"2".into())])
+        );
+        let left = server.command(&["PTTL", "fixed"]).await;
+        let rest = fixed.remaining();
+        let within = rest.as_millis() as i64..GRACE.as_millis() as i64;
+        assert!(matches!(left, Value::Int(ms) if within.contains(&ms)), "{left:?} of {rest:?}");
+        soon("its lease ends", fixed.lost()).await;
+        assert_eq!(fixed.lost().await, LossReason::Ended);
+        drop((nested, fixed));
+        watched.unlock().await.expect("held");
+        eventually(LIMIT, "it is free", async || !exists(&server, "watched").await).await;
+        eventually(LIMIT, "the grace is over", async || client.is_ready()).await;
+    };
+    Outage::killed([&server]).twice(test).await;
 }
 
 /// It is not renewed any more, so it ends there when it would have ended anyway.

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::{
     checks::{AT_ONCE, LIMIT, connect, exists, nothing_left, setup, setup_with_proxy, soon},
-    support::{Server, eventually},
+    support::{Outage, Server, eventually},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -198,35 +198,37 @@ async fn an_unlock_without_a_connection_tells_of_what_happened_meanwhile() {
     let client = Client::connect(&proxy.url()).await.expect("connected");
     let other = connect(&server).await;
     for taken in [false, true] {
-        let lock = client.mutex("n").with_lease(Duration::from_secs(20));
-        let guard = lock.lock().await.expect("free");
-        proxy.refuse(true);
-        proxy.cut();
-        let down = async || client.nodes()[0].state == NodeState::Down;
-        eventually(LIMIT, "the connection is lost", down).await;
-        let theirs = if taken {
-            server.command(&["DEL", "n"]).await;
-            Some(other.mutex("n").try_lock().await.expect("an answer").expect("free"))
-        } else {
-            None
-        };
-        let unlock = tokio::spawn(guard.unlock());
-        let owed = async || client.stats().owed_releases == 1;
-        eventually(LIMIT, "the release is owed", owed).await;
-        proxy.refuse(false);
-        let answer = unlock.await.expect("no panic");
-        match theirs {
-            Some(theirs) => {
-                assert!(
-                    matches!(answer, Err(Error::Lost { reason: LossReason::Gone, .. })),
-                    "{answer:?}"
-                );
-                assert!(theirs.is_held());
-                theirs.unlock().await.expect("held");
+        let test = async |outage: &Outage<'_>| {
+            let lock = client.mutex("n").with_lease(Duration::from_secs(20));
+            let guard = lock.lock().await.expect("free");
+            outage.begins();
+            let down = async || client.nodes()[0].state == NodeState::Down;
+            eventually(LIMIT, "the connection is lost", down).await;
+            let theirs = if taken {
+                server.command(&["DEL", "n"]).await;
+                Some(other.mutex("n").try_lock().await.expect("an answer").expect("free"))
+            } else {
+                None
+            };
+            let unlock = tokio::spawn(guard.unlock());
+            let owed = async || client.stats().owed_releases == 1;
+            eventually(LIMIT, "the release is owed", owed).await;
+            outage.ends().await;
+            let answer = unlock.await.expect("no panic");
+            match theirs {
+                Some(theirs) => {
+                    assert!(
+                        matches!(answer, Err(Error::Lost { reason: LossReason::Gone, .. })),
+                        "{answer:?}"
+                    );
+                    assert!(theirs.is_held());
+                    theirs.unlock().await.expect("held");
+                }
+                None => answer.expect("it was held until then"),
             }
-            None => answer.expect("it was held until then"),
-        }
-        nothing_left(&server, &client).await;
+            nothing_left(&server, &client).await;
+        };
+        Outage::cut_off([&proxy]).twice(test).await;
     }
 }
 

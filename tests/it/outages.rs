@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use crate::{
     checks::{LIMIT, nothing_left, setup_with_proxy, soon},
-    support::{Proxy, Server, eventually},
+    support::{Outage, Proxy, Server, eventually},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -77,26 +77,29 @@ async fn an_outage_that_is_over_is_not_added_to_the_next() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_comes_in_an_outage_bears_with_it_for_as_long_as_others() {
     let (server, proxy, client) = set().await;
-    cut_off(&proxy);
-    let wait = async |lock: leasehold::Mutex| {
-        let began_at = Instant::now();
-        let answer = soon("it ends", lock.lock()).await;
-        assert!(matches!(answer, Err(Error::Unavailable { .. })), "{answer:?}");
-        began_at.elapsed()
-    };
-    let came = |after: Duration| {
-        let lock = client.mutex("n");
-        async move {
-            tokio::time::sleep(after).await;
-            wait(lock).await
+    let test = async |outage: &Outage<'_>| {
+        outage.begins();
+        let wait = async |lock: leasehold::Mutex| {
+            let began_at = Instant::now();
+            let answer = soon("it ends", lock.lock()).await;
+            assert!(matches!(answer, Err(Error::Unavailable { .. })), "{answer:?}");
+            began_at.elapsed()
+        };
+        let came = |after: Duration| {
+            let lock = client.mutex("n");
+            async move {
+                tokio::time::sleep(after).await;
+                wait(lock).await
+            }
+        };
+        let waits = tokio::join!(came(Duration::ZERO), came(PATIENCE / 2), came(PATIENCE * 4 / 5));
+        for took in [waits.0, waits.1, waits.2] {
+            // Found out when an ask fails, and asks are half a second apart at most.
+            let most = server.widened(PATIENCE + RESPONSE + 600 * MS);
+            assert!(took >= PATIENCE && took <= most, "{took:?} of {PATIENCE:?}");
         }
+        outage.ends().await;
+        nothing_left(&server, &client).await;
     };
-    let waits = tokio::join!(came(Duration::ZERO), came(PATIENCE / 2), came(PATIENCE * 4 / 5));
-    for took in [waits.0, waits.1, waits.2] {
-        // Found out when an ask fails, and asks are half a second apart at most.
-        let most = server.widened(PATIENCE + RESPONSE + 600 * MS);
-        assert!(took >= PATIENCE && took <= most, "{took:?} of {PATIENCE:?}");
-    }
-    proxy.refuse(false);
-    nothing_left(&server, &client).await;
+    Outage::cut_off([&proxy]).twice(test).await;
 }

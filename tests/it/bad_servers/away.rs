@@ -7,7 +7,7 @@ use leasehold::{Client, Error, LossReason};
 use super::{MS, builder, impatient, somebody_waits, unavailable};
 use crate::{
     checks::{LIMIT, no_connection_left, nothing_left, setup, soon},
-    support::Server,
+    support::{Outage, Server},
 };
 
 #[tokio::test]
@@ -44,17 +44,20 @@ async fn a_server_that_dies_and_comes_back_empty_costs_the_holder_the_lock() {
     let server = Server::start().await;
     let client = impatient(&server).await;
     let lock = client.mutex("n").with_ttl(900 * MS);
-    let guard = lock.lock().await.expect("free");
-    server.kill();
-    server.restart().await;
-    let back_at = Instant::now();
-    let reason = soon("it is told", guard.lost()).await;
-    assert!(matches!(reason, LossReason::Failover | LossReason::NotRenewed), "{reason:?}");
-    assert!(back_at.elapsed() < server.widened(950 * MS), "{:?}", back_at.elapsed());
-    let error = guard.unlock().await.expect_err("lost");
-    assert!(matches!(error, Error::Lost { .. }), "{error:?}");
-    lock.lock().await.expect("free").unlock().await.expect("held");
-    nothing_left(&server, &client).await;
+    let test = async |outage: &Outage<'_>| {
+        let guard = lock.lock().await.expect("free");
+        outage.begins();
+        outage.ends().await;
+        let back_at = Instant::now();
+        let reason = soon("it is told", guard.lost()).await;
+        assert!(matches!(reason, LossReason::Failover | LossReason::NotRenewed), "{reason:?}");
+        assert!(back_at.elapsed() < server.widened(950 * MS), "{:?}", back_at.elapsed());
+        let error = guard.unlock().await.expect_err("lost");
+        assert!(matches!(error, Error::Lost { .. }), "{error:?}");
+        lock.lock().await.expect("free").unlock().await.expect("held");
+        nothing_left(&server, &client).await;
+    };
+    Outage::killed([&server]).twice(test).await;
 }
 
 #[tokio::test]
@@ -62,61 +65,67 @@ async fn a_server_that_dies_for_good_is_unavailable_to_each_call_in_its_time() {
     let server = Server::start().await;
     let client = impatient(&server).await;
     let lock = client.mutex("n").with_ttl(900 * MS);
-    let guard = lock.lock().await.expect("free");
-    let sent_at = Instant::now();
-    let waiter = tokio::spawn(client.mutex("n").lock());
-    server.kill();
+    let test = async |outage: &Outage<'_>| {
+        let guard = lock.lock().await.expect("free");
+        let sent_at = Instant::now();
+        let waiter = tokio::spawn(client.mutex("n").lock());
+        outage.begins();
 
-    let reason = soon("it is told", guard.lost()).await;
-    assert_eq!(reason, LossReason::NotRenewed);
-    // The last renewal can have been confirmed a moment before the end.
-    assert!(sent_at.elapsed() < server.widened(1300 * MS), "{:?}", sent_at.elapsed());
-    let started_at = Instant::now();
-    let error = guard.unlock().await.expect_err("lost");
-    assert!(matches!(error, Error::Lost { .. }), "{error:?}");
-    assert!(started_at.elapsed() < server.widened(300 * MS));
+        let reason = soon("it is told", guard.lost()).await;
+        assert_eq!(reason, LossReason::NotRenewed);
+        // The last renewal can have been confirmed a moment before the end.
+        assert!(sent_at.elapsed() < server.widened(1300 * MS), "{:?}", sent_at.elapsed());
+        let started_at = Instant::now();
+        let error = guard.unlock().await.expect_err("lost");
+        assert!(matches!(error, Error::Lost { .. }), "{error:?}");
+        assert!(started_at.elapsed() < server.widened(300 * MS));
 
-    let answer = soon("no hang", waiter).await.expect("no panic");
-    unavailable(answer);
-    let started_at = Instant::now();
-    unavailable(lock.lock().await);
-    let took = started_at.elapsed();
-    assert!((400 * MS..server.widened(1500 * MS)).contains(&took), "{took:?}");
-    let started_at = Instant::now();
-    unavailable(lock.try_lock().await);
-    assert!(started_at.elapsed() < server.widened(300 * MS), "{:?}", started_at.elapsed());
-    let started_at = Instant::now();
-    unavailable(lock.lock_with_timeout(300 * MS).await);
-    let took = started_at.elapsed();
-    assert!((300 * MS..server.widened(350 * MS)).contains(&took), "{took:?}");
-    unavailable(lock.status().await);
-    unavailable(lock.force_unlock().await);
-    unavailable(client.check().await);
+        let answer = soon("no hang", waiter).await.expect("no panic");
+        unavailable(answer);
+        let started_at = Instant::now();
+        unavailable(lock.lock().await);
+        let took = started_at.elapsed();
+        assert!((400 * MS..server.widened(1500 * MS)).contains(&took), "{took:?}");
+        let started_at = Instant::now();
+        unavailable(lock.try_lock().await);
+        assert!(started_at.elapsed() < server.widened(300 * MS), "{:?}", started_at.elapsed());
+        let started_at = Instant::now();
+        unavailable(lock.lock_with_timeout(300 * MS).await);
+        let took = started_at.elapsed();
+        assert!((300 * MS..server.widened(350 * MS)).contains(&took), "{took:?}");
+        unavailable(lock.status().await);
+        unavailable(lock.force_unlock().await);
+        unavailable(client.check().await);
 
-    server.restart().await;
-    let guard = lock.lock_with_timeout(LIMIT).await.expect("the server is back");
-    guard.unlock().await.expect("held");
-    nothing_left(&server, &client).await;
+        outage.ends().await;
+        let guard = lock.lock_with_timeout(LIMIT).await.expect("the server is back");
+        guard.unlock().await.expect("held");
+        nothing_left(&server, &client).await;
+    };
+    Outage::killed([&server]).twice(test).await;
 }
 
 #[tokio::test]
 async fn a_waiter_gets_in_when_a_dead_server_comes_back_empty() {
     let (server, [holder, client]) = setup().await;
-    let held = holder.mutex("n").lock().await.expect("free");
-    let waiter = tokio::spawn(client.mutex("n").lock());
-    somebody_waits(&holder.mutex("n")).await;
-    server.kill();
-    server.restart().await;
-    let back_at = Instant::now();
-    let guard = soon("no hang", waiter).await.expect("no panic");
-    // Connecting again backs off to a second at most, twice: for commands and for subscriptions.
-    assert!(back_at.elapsed() < server.widened(4100 * MS), "{:?}", back_at.elapsed());
-    let guard = guard.expect("nobody holds it there");
-    assert!(guard.token() > held.token(), "tokens grow past lost data");
-    guard.unlock().await.expect("held");
-    drop(held);
-    nothing_left(&server, &client).await;
-    nothing_left(&server, &holder).await;
+    let test = async |outage: &Outage<'_>| {
+        let held = holder.mutex("n").lock().await.expect("free");
+        let waiter = tokio::spawn(client.mutex("n").lock());
+        somebody_waits(&holder.mutex("n")).await;
+        outage.begins();
+        outage.ends().await;
+        let back_at = Instant::now();
+        let guard = soon("no hang", waiter).await.expect("no panic");
+        // Connecting again backs off to a second at most, twice: for commands and for subscriptions.
+        assert!(back_at.elapsed() < server.widened(4100 * MS), "{:?}", back_at.elapsed());
+        let guard = guard.expect("nobody holds it there");
+        assert!(guard.token() > held.token(), "tokens grow past lost data");
+        guard.unlock().await.expect("held");
+        drop(held);
+        nothing_left(&server, &client).await;
+        nothing_left(&server, &holder).await;
+    };
+    Outage::killed([&server]).twice(test).await;
 }
 
 #[tokio::test]

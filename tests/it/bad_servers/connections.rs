@@ -9,7 +9,7 @@ use crate::{
     checks::{
         AT_ONCE, LIMIT, connect, lock_keys, nothing_left, setup, setup_with_proxy, soon, told,
     },
-    support::{Server, eventually},
+    support::{Outage, Server, eventually},
 };
 
 #[tokio::test]
@@ -50,18 +50,20 @@ async fn a_network_that_swallows_answers_leaves_no_lock_behind() {
         .connect()
         .await
         .expect("connected");
-    proxy.drop_replies(true);
-    unavailable(client.mutex("a").try_lock().await);
-    unavailable(client.mutex("b").lock_with_timeout(150 * MS).await);
-    unavailable(client.mutex("c").lock().await);
-    proxy.drop_replies(false);
-    proxy.cut();
-    nothing_left(&server, &client).await;
-    for name in ["a", "b", "c"] {
-        let guard = client.mutex(name).lock_with_timeout(LIMIT).await.expect("free");
-        guard.unlock().await.expect("held");
-    }
-    assert!(lock_keys(&server).await.is_empty());
+    let test = async |outage: &Outage<'_>| {
+        outage.begins();
+        unavailable(client.mutex("a").try_lock().await);
+        unavailable(client.mutex("b").lock_with_timeout(150 * MS).await);
+        unavailable(client.mutex("c").lock().await);
+        outage.ends().await;
+        nothing_left(&server, &client).await;
+        for name in ["a", "b", "c"] {
+            let guard = client.mutex(name).lock_with_timeout(LIMIT).await.expect("free");
+            guard.unlock().await.expect("held");
+        }
+        assert!(lock_keys(&server).await.is_empty());
+    };
+    Outage::unanswered([&proxy]).twice(test).await;
 }
 
 #[tokio::test]

@@ -13,7 +13,9 @@ use leasehold::{
 };
 
 use super::{LIMIT, MS, connect, connect_with_ttl, eventually, exists, server, wait_for, widened};
-use crate::support::{Proxy, Worker, shared_clock_us};
+use tokio::task::block_in_place;
+
+use crate::support::{Outage, Proxy, Server, Worker, shared_clock_us};
 
 /// Counted in a process of its own, where no other test has a client.
 #[cfg(target_os = "linux")]
@@ -148,6 +150,34 @@ fn a_client_outlives_the_runtime_that_it_was_made_under() {
     runtime.shutdown_background();
     assert_eq!(guard.wait_lost(MS).expect("it may wait"), None);
     guard.unlock().expect("held");
+}
+
+/// In each outage the first drop waits in vain, and the others do not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_each_outage_one_drop_waits_for_the_servers() {
+    const PATIENCE: Duration = Duration::from_millis(250);
+    let server = Server::start().await;
+    let lock = |client: &Client, n: u32| client.mutex(format!("n{n}")).lock().expect("free");
+    let client = block_in_place(|| connect(&server));
+    let test = async |outage: &Outage<'_>| {
+        let mut guards: Vec<Guard> = block_in_place(|| (0..5).map(|n| lock(&client, n)).collect());
+        outage.begins();
+        let took = block_in_place(|| {
+            let timed = |guard| {
+                let began_at = Instant::now();
+                drop(guard);
+                began_at.elapsed()
+            };
+            (timed(guards.pop()), guards.drain(..).map(|guard| timed(Some(guard))).sum())
+        });
+        let (first, others): (Duration, Duration) = took;
+        assert!((PATIENCE..widened(2 * PATIENCE, &server)).contains(&first), "{first:?}");
+        assert!(others < widened(PATIENCE, &server), "{others:?}");
+        outage.ends().await;
+        block_in_place(|| lock(&client, 0).unlock().expect("held"));
+    };
+    Outage::stopped([&server]).twice(test).await;
+    block_in_place(|| drop(client));
 }
 
 /// A drop waits for its answer, unless the last one got none. Whoever got a lock since has had an answer, whatever kind it is of.

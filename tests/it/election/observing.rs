@@ -6,7 +6,7 @@ use leasehold::{Client, Error, NodeState};
 
 use super::{LIMIT, MS, is_said, leading};
 use crate::checks::{client_is_idle, connect, nothing_left, setup, setup_with_proxy, soon};
-use crate::support::{Server, eventually, subscribers};
+use crate::support::{Outage, Server, eventually, subscribers};
 
 const CHANNEL: &str = "leasehold_leader__channel:{scheduler}";
 
@@ -222,22 +222,28 @@ async fn servers_that_stay_away_are_told_after_a_while() {
     let client = builder.response_timeout(200 * MS).connect().await.expect("connected");
     let mut observer = client.election("scheduler").observe();
     assert_eq!(observer.changed().await.expect("an answer"), None);
-    proxy.black_hole(true);
-    let began_at = Instant::now();
-    let error = soon("it is told", observer.changed()).await.expect_err("no answer");
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    assert!(began_at.elapsed() >= 800 * MS, "{:?}", began_at.elapsed());
-    proxy.black_hole(false);
-    proxy.cut();
-    let leadership = leading(&connect(&server).await.election("scheduler")).await;
-    let seen = loop {
-        match soon("it goes on", observer.changed()).await {
-            // The way to the server may take a while to be found again.
-            Err(Error::Unavailable { .. }) => {}
-            other => break other.expect("an answer"),
-        }
+    let leaders = connect(&server).await;
+    let test = async |outage: &Outage<'_>| {
+        outage.begins();
+        let began_at = Instant::now();
+        let error = soon("it is told", observer.changed()).await.expect_err("no answer");
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(began_at.elapsed() >= 800 * MS, "{:?}", began_at.elapsed());
+        outage.ends().await;
+        proxy.cut();
+        let leadership = leading(&leaders.election("scheduler")).await;
+        let seen = loop {
+            match soon("it goes on", observer.changed()).await {
+                // The way to the server may take a while to be found again.
+                Err(Error::Unavailable { .. }) => {}
+                other => break other.expect("an answer"),
+            }
+        };
+        assert_eq!(seen.map(|seen| seen.term), Some(leadership.term()));
+        leadership.resign().await.expect("held");
+        assert_eq!(soon("it is shown", observer.changed()).await.expect("an answer"), None);
     };
-    assert_eq!(seen.map(|seen| seen.term), Some(leadership.term()));
+    Outage::silent([&proxy]).twice(test).await;
     let observing = tokio::spawn(async move { (observer.changed().await, observer) });
     is_heard(&server, 1).await;
     client.shutdown().await;
@@ -245,7 +251,6 @@ async fn servers_that_stay_away_are_told_after_a_while() {
     assert!(matches!(error, Err(Error::Closed)), "{error:?}");
     let error = soon("it ends", observer.changed()).await.expect_err("closed");
     assert!(matches!(error, Error::Closed), "{error:?}");
-    leadership.resign().await.expect("held");
 }
 
 /// Each outage has its own time, however long ago the one before was.
@@ -259,25 +264,27 @@ async fn short_outages_do_not_add_up() {
     let mut observer = client.election("scheduler").observe();
     assert_eq!(observer.changed().await.expect("an answer"), None);
     let began_at = Instant::now();
-    for outage in 0..2 {
-        let shown = tokio::spawn(async move { (observer.changed().await, observer) });
+    let mut observer = Some(observer);
+    let test = async |outage: &Outage<'_>| {
+        let mut observes = observer.take().expect("it was put back");
+        let shown = tokio::spawn(async move { (observes.changed().await, observes) });
         is_heard(&server, 1).await;
-        proxy.refuse(true);
-        proxy.cut();
+        outage.begins();
         let is_down = async || client.nodes()[0].state != NodeState::Up;
         eventually(LIMIT, "the client has noticed", is_down).await;
         // It asks in vain meanwhile.
         tokio::time::sleep(500 * MS).await;
         let leadership = leading(&leaders.election("scheduler")).await;
-        proxy.refuse(false);
-        let seen;
-        (seen, observer) = soon("it is shown", shown).await.expect("no panic");
-        let seen = seen.unwrap_or_else(|error| panic!("outage {outage} was short: {error}"));
+        outage.ends().await;
+        let (seen, mut observes) = soon("it is shown", shown).await.expect("no panic");
+        let seen = seen.unwrap_or_else(|error| panic!("it was short: {error}"));
         assert_eq!(seen.map(|seen| seen.term), Some(leadership.term()));
         leadership.resign().await.expect("held");
-        assert_eq!(soon("it is shown", observer.changed()).await.expect("an answer"), None);
+        assert_eq!(soon("it is shown", observes.changed()).await.expect("an answer"), None);
         tokio::time::sleep((PATIENCE + 100 * MS).saturating_sub(began_at.elapsed())).await;
-    }
+        observer = Some(observes);
+    };
+    Outage::cut_off([&proxy]).twice(test).await;
 }
 
 /// Who observes is no candidate: those who wait do not stand back for it.

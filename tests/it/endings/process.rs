@@ -185,14 +185,16 @@ fn threads(kind: Kind, url: &str, name: &str) -> Outcome {
     if kind == Kind::ManyGuards {
         let lock = |n| client.mutex(format!("{name}-{n}")).lock();
         let guards: Result<Vec<_>, _> = (0..super::MANY).map(lock).collect();
-        let _ends = Ends;
-        drop(guards?);
+        let guards = guards?;
+        // Of threads each drop waits.
+        drop(Ends);
+        drop(guards);
         return Ok(());
     }
     let guard = client.mutex(name).lock()?;
-    let _ends = Ends;
+    let ends = Ends;
     match kind {
-        Kind::GuardDropped => drop(guard),
+        Kind::GuardDropped => drop((ends, guard)),
         _ => finish(kind)?,
     }
     Ok(())

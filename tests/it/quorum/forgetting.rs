@@ -8,7 +8,7 @@ use redis::Value;
 use super::deployment::{MS, Masters, Ways, connected, states_become};
 use crate::{
     checks::LIMIT,
-    support::{Proxy, Server, eventually, subscribers},
+    support::{Outage, Proxy, Server, eventually, subscribers},
 };
 
 use NodeState::{Down, Quarantined, Up};
@@ -186,13 +186,18 @@ async fn a_holder_is_told_at_once_when_its_server_comes_back_without_its_lock() 
     let server = Server::start().await;
     let client = Client::builder().nodes([server.url()]).ttl(30 * 1000 * MS).connect().await;
     let client = client.expect("connected");
-    let watched = client.mutex("watched").lock().await.expect("free");
-    let fixed = client.mutex("fixed").with_lease(30 * 1000 * MS).lock().await.expect("free");
-    server.kill();
-    server.restart().await;
-    for guard in [&watched, &fixed] {
-        tokio::time::timeout(SOON, guard.lost()).await.expect("told when it is connected again");
-    }
+    let test = async |outage: &Outage<'_>| {
+        let watched = client.mutex("watched").lock().await.expect("free");
+        let fixed = client.mutex("fixed").with_lease(30 * 1000 * MS).lock().await.expect("free");
+        outage.begins();
+        outage.ends().await;
+        for guard in [&watched, &fixed] {
+            tokio::time::timeout(SOON, guard.lost())
+                .await
+                .expect("told when it is connected again");
+        }
+    };
+    Outage::killed([&server]).twice(test).await;
 }
 
 /// L17: of three servers one forgets; it has the lease again at once.
@@ -200,13 +205,16 @@ async fn a_holder_is_told_at_once_when_its_server_comes_back_without_its_lock() 
 async fn a_server_that_comes_back_empty_gets_the_lease_at_once() {
     let masters = Masters::start(3).await;
     let client = connected(masters.builder().ttl(30 * 1000 * MS)).await;
-    let guard = client.mutex("n").lock().await.expect("free");
-    masters.are_held("n", &[0, 1, 2]).await;
-    masters.0[1].kill();
-    masters.0[1].restart().await;
-    let healed = async || masters.which_have("n").await == [0, 1, 2];
-    eventually(SOON, "it is put back", healed).await;
-    guard.unlock().await.expect("held");
+    let test = async |outage: &Outage<'_>| {
+        let guard = client.mutex("n").lock().await.expect("free");
+        masters.are_held("n", &[0, 1, 2]).await;
+        outage.begins();
+        outage.ends().await;
+        let healed = async || masters.which_have("n").await == [0, 1, 2];
+        eventually(SOON, "it is put back", healed).await;
+        guard.unlock().await.expect("held");
+    };
+    Outage::killed([&masters.0[1]]).twice(test).await;
 }
 
 /// L13: behind one name there is another server by now, and the connection for messages still leads to the old one.

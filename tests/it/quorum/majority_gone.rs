@@ -12,7 +12,7 @@ use super::deployment::{
 };
 use crate::{
     checks::{LIMIT, soon},
-    support::{Spy, Watch, eventually, in_time},
+    support::{Outage, Spy, Watch, eventually, in_time},
 };
 
 const TTL: Duration = Duration::from_millis(1500);
@@ -24,99 +24,91 @@ const SLACK: Duration = Duration::from_millis(50);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_of_five_killed() {
     let masters = Masters::start(5).await;
-    let away = || (0..3).for_each(|index| masters.0[index].kill());
-    let back = async || {
-        for server in &masters.0[..3] {
-            server.restart().await;
-        }
-    };
-    everybody_is_told(&masters.urls(), away, back, &["not connected", "broke"]).await;
+    let outage = Outage::killed(&masters.0[..3]);
+    everybody_is_told(&masters.urls(), outage, &["not connected", "broke"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_of_five_stopped() {
     let masters = Masters::start(5).await;
-    let urls = masters.urls();
-    let away = || (0..3).for_each(|index| masters.0[index].pause());
-    let back = async || (0..3).for_each(|index| masters.0[index].resume());
-    everybody_is_told(&urls, away, back, &["no answer", "not connected"]).await;
+    let outage = Outage::stopped(&masters.0[..3]);
+    everybody_is_told(&masters.urls(), outage, &["no answer", "not connected"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_of_five_partitioned_away() {
     let masters = Masters::start(5).await;
     let ways = masters.ways().await;
-    let urls = ways.urls();
-    let away = || (0..3).for_each(|index| ways.0[index].black_hole(true));
-    let back = async || (0..3).for_each(|index| ways.0[index].black_hole(false));
-    everybody_is_told(&urls, away, back, &["no answer", "not connected"]).await;
+    let outage = Outage::silent(&ways.0[..3]);
+    everybody_is_told(&ways.urls(), outage, &["no answer", "not connected"]).await;
 }
 
 /// `causes`: one of them is said of each node.
-async fn everybody_is_told(
-    urls: &[String],
-    away: impl Fn(),
-    back: impl AsyncFn(),
-    causes: &[&str],
-) {
+async fn everybody_is_told(urls: &[String], outage: Outage<'_>, causes: &[&str]) {
     let watch = Watch::begin();
     let builder = || trusting(urls).ttl(TTL).response_timeout(RESPONSE).unavailable_after(PATIENCE);
     let (holder, other) = (connected(builder()).await, connected(builder()).await);
     let gone = &urls[..3];
-    let lock = holder.mutex("held").lock();
-    let guard = soon("the lock is free", lock).await.expect("free");
-    away();
+    let test = async |outage: &Outage<'_>| {
+        let lock = holder.mutex("held").lock();
+        let guard = soon("the lock is free", lock).await.expect("free");
+        outage.begins();
 
-    // Whoever asks.
-    let tells = |answer: Result<(), Error>| {
-        for (node, said) in failures(answer.clone()) {
-            let cause = causes.iter().any(|cause| said.contains(cause));
-            assert!(cause && said.contains(&node), "{said}");
+        // Whoever asks.
+        let tells = |answer: Result<(), Error>| {
+            for (node, said) in failures(answer.clone()) {
+                let cause = causes.iter().any(|cause| said.contains(cause));
+                assert!(cause && said.contains(&node), "{said}");
+            }
+            names_just(answer, gone);
+        };
+        for name in ["free", "held"] {
+            let lock = other.mutex(name);
+            let (answer, took) = timed(lock.try_lock()).await;
+            tells(answer.map(drop));
+            assert!(took <= watch.widened(RESPONSE + SLACK), "try_lock took {took:?}");
         }
-        names_just(answer, gone);
+        let (short, long, ever) = tokio::join!(
+            timed(other.mutex("short").lock_with_timeout(100 * MS)),
+            timed(other.mutex("long").lock_with_timeout(700 * MS)),
+            timed(other.mutex("ever").lock()),
+        );
+        for ((answer, took), limit) in [(short, 100 * MS), (long, 700 * MS)] {
+            tells(answer.map(drop));
+            assert!(took >= limit, "{took:?} of {limit:?}");
+            assert!(took <= watch.widened(limit + SLACK), "{took:?} of {limit:?}");
+        }
+        // Found out when an ask fails.
+        let (answer, took) = ever;
+        tells(answer.map(drop));
+        let most = watch.widened(PATIENCE + RESPONSE + SLACK);
+        assert!(took >= PATIENCE && took <= most, "{took:?} of {PATIENCE:?}");
+        tells(timed(other.mutex("held").status()).await.0.map(drop));
+        tells(timed(other.mutex("held").force_unlock()).await.0.map(drop));
+
+        // The holder. By now nothing that was sent before is still unanswered.
+        let deadline = Instant::now() + guard.remaining();
+        soon("the holder is told", guard.lost()).await;
+        assert!(Instant::now() <= deadline + watch.widened(SLACK), "told late");
+        assert!(Instant::now() >= deadline && !guard.is_held());
+        let (lost, _) = timed(guard.unlock()).await;
+        assert!(
+            matches!(lost, Err(Error::Lost { reason: LossReason::NotRenewed, .. })),
+            "{lost:?}"
+        );
+
+        // Those who wait are served when the servers are back; so is everybody else.
+        let waiting = tokio::spawn(other.mutex("held").lock_with_timeout(LIMIT));
+        outage.ends().await;
+        let guard = in_time(2 * LIMIT, "the waiter is served", waiting).await;
+        let guard = guard.expect("no panic").expect("the servers are back");
+        timed(guard.unlock()).await.0.expect("held");
+        for client in [&holder, &other] {
+            all_up(client).await;
+            take_and_give_back(client).await;
+        }
     };
-    for name in ["free", "held"] {
-        let lock = other.mutex(name);
-        let (answer, took) = timed(lock.try_lock()).await;
-        tells(answer.map(drop));
-        assert!(took <= watch.widened(RESPONSE + SLACK), "try_lock took {took:?}");
-    }
-    let (short, long, ever) = tokio::join!(
-        timed(other.mutex("short").lock_with_timeout(100 * MS)),
-        timed(other.mutex("long").lock_with_timeout(700 * MS)),
-        timed(other.mutex("ever").lock()),
-    );
-    for ((answer, took), limit) in [(short, 100 * MS), (long, 700 * MS)] {
-        tells(answer.map(drop));
-        assert!(took >= limit, "{took:?} of {limit:?}");
-        assert!(took <= watch.widened(limit + SLACK), "{took:?} of {limit:?}");
-    }
-    // Found out when an ask fails.
-    let (answer, took) = ever;
-    tells(answer.map(drop));
-    let most = watch.widened(PATIENCE + RESPONSE + SLACK);
-    assert!(took >= PATIENCE && took <= most, "{took:?} of {PATIENCE:?}");
-    tells(timed(other.mutex("held").status()).await.0.map(drop));
-    tells(timed(other.mutex("held").force_unlock()).await.0.map(drop));
-
-    // The holder. By now nothing that was sent before is still unanswered.
-    let deadline = Instant::now() + guard.remaining();
-    soon("the holder is told", guard.lost()).await;
-    assert!(Instant::now() <= deadline + watch.widened(SLACK), "told late");
-    assert!(Instant::now() >= deadline && !guard.is_held());
-    let (lost, _) = timed(guard.unlock()).await;
-    assert!(matches!(lost, Err(Error::Lost { reason: LossReason::NotRenewed, .. })), "{lost:?}");
-
-    // Those who wait are served when the servers are back; so is everybody else.
-    let waiting = tokio::spawn(other.mutex("held").lock_with_timeout(LIMIT));
-    back().await;
-    let guard = in_time(2 * LIMIT, "the waiter is served", waiting).await;
-    let guard = guard.expect("no panic").expect("the servers are back");
-    timed(guard.unlock()).await.0.expect("held");
-    for client in [&holder, &other] {
-        all_up(client).await;
-        take_and_give_back(client).await;
-    }
+    outage.twice(test).await;
 }
 
 async fn take_and_give_back(client: &Client) {

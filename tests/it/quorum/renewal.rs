@@ -11,7 +11,7 @@ use leasehold::{
 use super::deployment::{MS, Masters, all_up, connected, states_become};
 use crate::{
     checks::{LIMIT, exists, soon},
-    support::{Spy, eventually},
+    support::{Outage, Spy, eventually},
 };
 
 const TTL: Duration = Duration::from_millis(2400);
@@ -104,20 +104,23 @@ async fn a_node_that_was_away_for_longer_than_the_ttl_gets_the_lease_again() {
     let masters = Masters::start(3).await;
     let ways = masters.ways().await;
     let client = connected(ways.builder().ttl(TTL)).await;
-    let guard = client.mutex("n").lock().await.expect("free");
-    masters.are_held("n", &[0, 1, 2]).await;
-    ways.0[2].black_hole(true);
-    masters.are_held("n", &[0, 1]).await;
-    renewed(&guard, 1).await;
-    ways.0[2].black_hole(false);
-    all_up(&client).await;
-    masters.are_held("n", &[0, 1, 2]).await;
-    // It is relied upon like the others.
-    ways.0[0].black_hole(true);
-    renewed(&guard, 4).await;
-    guard.unlock().await.expect("held");
-    ways.0[0].black_hole(false);
-    masters.nothing_left(&[&client]).await;
+    let test = async |outage: &Outage<'_>| {
+        let guard = client.mutex("n").lock().await.expect("free");
+        masters.are_held("n", &[0, 1, 2]).await;
+        outage.begins();
+        masters.are_held("n", &[0, 1]).await;
+        renewed(&guard, 1).await;
+        outage.ends().await;
+        all_up(&client).await;
+        masters.are_held("n", &[0, 1, 2]).await;
+        // It is relied upon like the others.
+        ways.0[0].black_hole(true);
+        renewed(&guard, 4).await;
+        guard.unlock().await.expect("held");
+        ways.0[0].black_hole(false);
+        masters.nothing_left(&[&client]).await;
+    };
+    Outage::silent([&ways.0[2]]).twice(test).await;
 }
 
 /// With its counter at the end of the lease's tokens, so that the next token is above them on any majority.

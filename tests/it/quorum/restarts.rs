@@ -9,7 +9,7 @@ use super::deployment::{
 };
 use crate::{
     checks::{AT_ONCE, LIMIT, soon},
-    support::{Server, eventually},
+    support::{Outage, Server, eventually},
 };
 
 use NodeState::{Down, Quarantined, Up};
@@ -108,25 +108,27 @@ async fn servers_that_have_just_started_are_not_trusted_until_their_time_is_over
 async fn a_majority_in_quarantine_is_named_with_its_time() {
     let masters = Masters::seasoned(3, QUARANTINE).await;
     let client = connected(careful(masters.builder())).await;
-    let guard = client.mutex("held").lock().await.expect("free");
-    masters.are_held("held", &[0, 1, 2]).await;
-    // Both are away before one is back: else a renewal in between puts the lock back on that one, and it is kept.
-    let (one, other) = (&masters.0[1], &masters.0[2]);
-    one.kill();
-    other.kill();
-    tokio::join!(one.restart(), other.restart());
-    states_become(&client, &[Up, Quarantined, Quarantined]).await;
-    let answer = client.mutex("n").lock_with_timeout(Duration::ZERO).await;
-    let waiting = tokio::spawn(client.mutex("n").lock());
-    for (_, said) in failures(answer.as_ref().map_err(Clone::clone)) {
-        assert!(said.contains("restarted"), "{said}");
-    }
-    names_just(answer, &masters.urls()[1..]);
-    // Two of three forgot it.
-    soon("it is told", guard.lost()).await;
-    assert!(!waiting.is_finished(), "nothing is granted yet");
-    let guard = soon("the quarantine ends", waiting).await.expect("no panic").expect("trusted");
-    guard.unlock().await.expect("held");
+    let test = async |outage: &Outage<'_>| {
+        let guard = client.mutex("held").lock().await.expect("free");
+        masters.are_held("held", &[0, 1, 2]).await;
+        // Both are away before one is back: else a renewal in between puts the lock back on that one, and it is kept.
+        outage.begins();
+        outage.ends().await;
+        states_become(&client, &[Up, Quarantined, Quarantined]).await;
+        let answer = client.mutex("n").lock_with_timeout(Duration::ZERO).await;
+        let waiting = tokio::spawn(client.mutex("n").lock());
+        for (_, said) in failures(answer.as_ref().map_err(Clone::clone)) {
+            assert!(said.contains("restarted"), "{said}");
+        }
+        names_just(answer, &masters.urls()[1..]);
+        // Two of three forgot it.
+        soon("it is told", guard.lost()).await;
+        assert!(!waiting.is_finished(), "nothing is granted yet");
+        let guard = soon("the quarantine ends", waiting).await.expect("no panic").expect("trusted");
+        guard.unlock().await.expect("held");
+        all_up(&client).await;
+    };
+    Outage::killed(&masters.0[1..]).twice(test).await;
 }
 
 /// Server 0 has a key without an end, 1 is free, and 2 comes out of its quarantine: only that can wake a waiter.

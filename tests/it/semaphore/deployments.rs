@@ -6,7 +6,7 @@ use leasehold::Client;
 
 use super::{MS, api, are_waiting};
 use crate::checks::{LIMIT, soon};
-use crate::support::{Cluster, Deployment, Server, eventually, slot_of};
+use crate::support::{Cluster, Deployment, Outage, Server, eventually, slot_of};
 
 #[tokio::test]
 async fn permits_on_every_shard_of_a_cluster_pass_from_client_to_client() {
@@ -64,16 +64,19 @@ async fn permits_are_put_back_on_a_server_that_restarted_without_them() {
         builder.restart_quarantine(quarantine).connect().await.expect("connected")
     };
     let (holder, other) = (connect().await, connect().await);
-    let held = soon("two", api(&holder, 3).acquire_many(2)).await.expect("there are three");
-    server.kill();
-    server.restart().await;
-    let last = soon("the last one", api(&other, 3).acquire()).await.expect("there is one");
-    assert!(held.is_held(), "they were put back: {:?}", held);
-    assert!(api(&other, 3).try_acquire().await.expect("an answer").is_none());
-    let status = api(&other, 3).status().await.expect("an answer");
-    assert_eq!((status.available, status.held), (0, 3));
-    held.release().await.expect("held");
-    last.release().await.expect("held");
+    let test = async |outage: &Outage<'_>| {
+        let held = soon("two", api(&holder, 3).acquire_many(2)).await.expect("there are three");
+        outage.begins();
+        outage.ends().await;
+        let last = soon("the last one", api(&other, 3).acquire()).await.expect("there is one");
+        assert!(held.is_held(), "they were put back: {:?}", held);
+        assert!(api(&other, 3).try_acquire().await.expect("an answer").is_none());
+        let status = api(&other, 3).status().await.expect("an answer");
+        assert_eq!((status.available, status.held), (0, 3));
+        held.release().await.expect("held");
+        last.release().await.expect("held");
+    };
+    Outage::killed([&server]).twice(test).await;
 }
 
 /// Permits are renewed however far their keys have moved. Given back in the middle, they come back when the move is over.

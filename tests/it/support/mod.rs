@@ -10,6 +10,7 @@ mod failover;
 mod late;
 mod leftovers;
 pub(crate) mod lua;
+mod outages;
 mod patience;
 mod ports;
 mod proxy;
@@ -28,6 +29,7 @@ pub(crate) use self::{
     failover::{DOWN_AFTER_MS, Deployment, MASTER, Pretender},
     late::LateNetwork,
     leftovers::{IDLE_TASKS, nothing_is_left, subscribers, waiting},
+    outages::{Outage, there_and_back},
     patience::{eventually, in_time},
     ports::next as free_port,
     proxy::Proxy,

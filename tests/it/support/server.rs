@@ -145,8 +145,9 @@ impl Server {
         limit + hops * self.longest_stall()
     }
 
-    /// How many times slower than a calm machine this one answers now, from 1 to 10. Leases that would end on a slow one
-    /// before anybody could look are longer by this.
+    /// How many times slower than a calm machine this one is now, from 1 to 16: how long the server takes to answer, and how
+    /// long a thread waits for its share of the processors. Leases that would end on a slow machine before anybody could
+    /// look are longer by this.
     pub(crate) async fn slowness(&self) -> u32 {
         let mut raw = self.raw().await;
         let mut longest = Duration::ZERO;
@@ -155,8 +156,9 @@ impl Server {
             let () = redis::cmd("PING").exec_async(&mut raw).await.expect("an answer");
             longest = longest.max(asked_at.elapsed());
         }
-        let times = longest.as_millis() / CALM.as_millis();
-        u32::try_from(times).unwrap_or(u32::MAX).clamp(1, 10)
+        let answers = u32::try_from(longest.as_millis() / CALM.as_millis()).unwrap_or(u32::MAX);
+        let computes = tokio::task::spawn_blocking(Watch::share).await.expect("no panic");
+        answers.max(computes).clamp(1, 16)
     }
 
     /// For how long at most this machine has kept a thread waiting since the server was started.

@@ -53,6 +53,18 @@ impl Watch {
         Duration::from_micros(self.running.longest_stall_us.load(Ordering::Relaxed))
     }
 
+    /// How many threads share a processor now: how many times longer it takes to compute something than it would alone.
+    ///
+    /// A thread that slept gets a processor at once, also on a busy machine. So this computes for longer than that lasts.
+    pub(crate) fn share() -> u32 {
+        let (began_at, spent) = (Instant::now(), processor_time());
+        while processor_time() - spent < COMPUTED {
+            std::hint::black_box(0);
+        }
+        let times = began_at.elapsed().as_micros() / COMPUTED.as_micros();
+        u32::try_from(times).unwrap_or(u32::MAX)
+    }
+
     /// A time limit, widened by the longest stall so far.
     pub(crate) fn widened(&self, limit: Duration) -> Duration {
         limit + self.longest_stall()
@@ -95,12 +107,19 @@ fn watch() {
     }
 }
 
+/// What this thread has had of a processor so far.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).expect("it only grows")
+}
+
 fn overdue(all: &[Arc<Running>], now: Instant, limit: Duration) -> Option<&str> {
     let mut all = all.iter();
     Some(&all.find(|running| now.duration_since(running.since) > limit)?.test)
 }
 
 const TICK: Duration = Duration::from_millis(5);
+const COMPUTED: Duration = Duration::from_millis(30);
 /// In seconds: far longer than any test takes, also on a machine that is busy.
 static LIMIT_S: AtomicU64 = AtomicU64::new(240);
 /// As after a failed test.
