@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use leasehold::{
-    Client, ClientBuilder, Guard, Lost, Mutex, Owner, Permit, RwLock, Semaphore, WriteGuard,
+    Client, ClientBuilder, Guard, Lost, Mutex, NodeState, Owner, Permit, RwLock, Semaphore,
+    WriteGuard,
 };
 
 use crate::{
@@ -404,6 +405,84 @@ async fn the_settings_hold_when_a_lease_was_put_back() {
     let checks = all.into_iter().map(async |(case, held, name)| {
         let other = Handle::alone(case.kind, &client, "unused");
         in_time(3 * LIMIT, &name, case.check(held, Instant::now(), other, &name)).await;
+    });
+    join_all(checks).await;
+}
+
+/// What they ask for in the test below: long enough for a master to come back meanwhile.
+const LONG_HOLD: Duration = Duration::from_secs(10);
+const SHORT_TTL: Duration = Duration::from_secs(3);
+
+/// One of three masters has lost them all, and renewals put them back there: for no longer than elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_settings_hold_when_a_lease_was_healed() {
+    let servers = [Server::start().await, Server::start().await, Server::start().await];
+    let connect = async || {
+        let builder = Client::builder().nodes(servers.iter().map(Server::url));
+        let builder = builder.restart_quarantine(Duration::ZERO);
+        let client = builder.connect().await.expect("a majority accepts the client");
+        eventually(LIMIT, "all accept it", async || {
+            client.nodes().iter().all(|node| node.state == NodeState::Up)
+        })
+        .await;
+        client
+    };
+    let (client, other) = (connect().await, connect().await);
+    let healed = &servers[2];
+    let left_there = async |name: &str| match healed.command(&["PTTL", name]).await {
+        redis::Value::Int(ms) => u64::try_from(ms).ok().map(Duration::from_millis),
+        other => panic!("no PTTL: {other:?}"),
+    };
+    let mut all = Vec::new();
+    for kind in [Kind::Mutex, Kind::Read, Kind::Write] {
+        for setting in [Setting::Ttl, Setting::MaxHold, Setting::MinHold] {
+            let name = format!("{kind:?} {setting:?}");
+            let handle = match (setting, Handle::of(kind, &client, &name)) {
+                (Setting::MinHold, Handle::Mutex(lock)) => {
+                    Handle::Mutex(lock.with_min_hold(LONG_HOLD))
+                }
+                (Setting::MinHold, _) => continue,
+                (Setting::MaxHold, handle) => {
+                    on_handle!(handle, lock => lock.with_ttl(SHORT_TTL).with_max_hold(LONG_HOLD))
+                }
+                (_, handle) => handle.with(setting),
+            };
+            let before = Instant::now();
+            all.push((kind, setting, handle.take().await, before, name));
+        }
+    }
+    healed.kill();
+    healed.restart().await;
+    for (.., name) in &all {
+        eventually(LIMIT, name, async || left_there(name).await.is_some()).await;
+    }
+    let checks = all.into_iter().map(async |(kind, setting, held, before, name)| match setting {
+        Setting::Ttl => {
+            let left = left_there(&name).await.expect("it is there");
+            assert!(left > TTL / 2 && left <= TTL, "{name}: {left:?}");
+            assert!(held.remaining() <= TTL, "{name}: {:?}", held.remaining());
+        }
+        Setting::MaxHold => {
+            let last = LONG_HOLD + SHORT_TTL;
+            in_time(3 * LIMIT, &name, held.lost()).await;
+            let (took, limit) = (before.elapsed(), healed.widened_by(4, last));
+            assert!(took >= LONG_HOLD && took <= limit, "{name}: lost after {took:?}");
+            eventually(LIMIT, &name, async || left_there(&name).await.is_none()).await;
+            let (took, limit) = (before.elapsed(), healed.widened_by(4, last + SHORT_TTL / 2));
+            assert!(took <= limit, "{name}: gone after {took:?}");
+        }
+        _ => {
+            drop(held);
+            // Given back, it lasts for the rest there, too.
+            let given_back = async || {
+                let left = left_there(&name).await;
+                assert!(left.is_some() || before.elapsed() > LONG_HOLD, "{name}: it is gone");
+                left.is_none_or(|left| left <= LONG_HOLD)
+            };
+            eventually(LIMIT, &name, given_back).await;
+            drop(in_time(3 * LIMIT, &name, Handle::of(kind, &other, &name).take()).await);
+            assert!(before.elapsed() >= LONG_HOLD, "{name}: {:?}", before.elapsed());
+        }
     });
     join_all(checks).await;
 }

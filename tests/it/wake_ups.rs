@@ -9,15 +9,15 @@ use std::{
 
 use futures_util::future::join_all;
 use leasehold::{
-    Client, ClientBuilder, Error, Guard, Leadership, MultiGuard, MultiLock, Permit, PubSub,
-    ReadGuard, WriteGuard,
+    Client, ClientBuilder, Error, Guard, Leadership, LossReason, MultiGuard, MultiLock, NodeState,
+    Permit, PubSub, ReadGuard, WriteGuard,
 };
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value, aio::MultiplexedConnection};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     checks::{LIMIT, soon},
-    support::{Cluster, Deployment, Server, eventually},
+    support::{Cluster, Deployment, Proxy, Server, eventually, slot_of, waiting},
 };
 
 /// Half as long as it takes until somebody asks unasked.
@@ -497,4 +497,87 @@ async fn on_a_cluster_all_are_woken_within_a_second() {
         let client = builder(channels).connect().await.expect("connected");
         redisson_is_told(&cluster, place, channels == PubSub::Sharded, client).await;
     }
+}
+
+/// Whoever waits for a lock that moves to another master is passed over in the queue there, and nobody tells it. It finds out
+/// with the map of the slots, and by a poll not before 2 s after its last ask.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_lock_that_moves_hears_of_it_within_a_second() {
+    let cluster = Cluster::start().await;
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    let connect = async || {
+        // The one that it asks for the map is the first to know.
+        let builder = Client::builder().cluster([source.url()]);
+        builder.restart_quarantine(Duration::ZERO).connect().await.expect("connected")
+    };
+    let (holder, waits) = (connect().await, connect().await);
+    for number in 0.. {
+        assert!(number < 20, "this machine is too slow to move a slot within a second");
+        let name = cluster.name_on(0, &format!("moves-{number}"));
+        let guard = soon("the lock", holder.mutex(&*name).lock()).await.expect("free");
+        let asked_at = Instant::now();
+        let lock = waits.mutex(&*name);
+        let waiter =
+            tokio::spawn(async move { lock.lock().await.map(|guard| (guard, Instant::now())) });
+        let is_queued = async || waiting(source, &name).await == 1;
+        eventually(LIMIT, "it is in the queue", is_queued).await;
+        tokio::time::sleep(ASKED).await;
+        cluster.move_slot(slot_of(&name), source, target).await;
+        soon("unlocking", guard.unlock()).await.expect("held");
+        let freed_at = Instant::now();
+        let (guard, woken_at) = soon("its turn", waiter).await.expect("no panic").expect("free");
+        soon("unlocking", guard.unlock()).await.expect("held");
+        // Otherwise a poll would come within the second.
+        if freed_at.duration_since(asked_at) < Duration::from_millis(900) {
+            let took = woken_at.saturating_duration_since(freed_at);
+            assert!(took < source.widened_by(HOPS, WOKEN), "{took:?}");
+            return;
+        }
+    }
+}
+
+/// A master dies, and the client cannot reach the next one at first: what it asks it then about a fixed lease, which is asked
+/// about once, gets no answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_master_of_a_shard_is_found_and_asked_within_a_second() {
+    const RESPONSE: Duration = Duration::from_millis(200);
+    let cluster = Cluster::with(&["--cluster-node-timeout", "15000"]).await;
+    let (dies, next) = (cluster.master(0), cluster.replica(0));
+    let way = Proxy::start(next.port()).await;
+    let (inside, outside) = (next.port(), way.port());
+    let builder = Client::builder().cluster([cluster.master(1).url()]).response_timeout(RESPONSE);
+    let builder = builder.restart_quarantine(Duration::ZERO).connect_timeout(LIMIT);
+    let builder = builder.address_map(move |host, port| {
+        (host.to_owned(), if port == inside { outside } else { port })
+    });
+    let client = builder.connect().await.expect("connected");
+    let state_of = |url: String| {
+        let node = client.nodes().into_iter().find(|node| *node.address == *url);
+        node.map(|node| node.state)
+    };
+    let lock = client.mutex(cluster.name_on(0, "n")).with_lease(Duration::from_secs(60));
+    let guard = soon("the lock", lock.lock()).await.expect("free");
+
+    way.refuse(true);
+    next.command(&["CONFIG", "SET", "replica-read-only", "no"]).await;
+    dies.kill();
+    next.command(&["FLUSHALL"]).await;
+    let is_missed = async || state_of(dies.url()) == Some(NodeState::Down);
+    eventually(LIMIT, "the old one is missed", is_missed).await;
+    tokio::time::sleep(ASKED).await;
+    next.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await;
+    let taken_at = Instant::now();
+    eventually(LIMIT, "the next one is found", async || state_of(way.url()).is_some()).await;
+    let took = taken_at.elapsed();
+    assert!(took < next.widened_by(HOPS, WOKEN), "found after {took:?}");
+
+    tokio::time::sleep(5 * RESPONSE).await;
+    assert!(guard.is_held(), "nobody has told it");
+    way.refuse(false);
+    let is_up = async || state_of(way.url()) == Some(NodeState::Up);
+    eventually(LIMIT, "it is connected", is_up).await;
+    let up_at = Instant::now();
+    assert_eq!(soon("the loss is told", guard.lost()).await, LossReason::Failover);
+    let took = up_at.elapsed();
+    assert!(took < next.widened_by(HOPS, WOKEN), "told after {took:?}");
 }

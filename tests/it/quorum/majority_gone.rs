@@ -46,6 +46,8 @@ async fn three_of_five_partitioned_away() {
 /// `causes`: one of them is said of each node.
 async fn everybody_is_told(urls: &[String], outage: Outage<'_>, causes: &[&str]) {
     let watch = Watch::begin();
+    // Several threads must run, one after the other, and each may be kept waiting.
+    let most = |limit: Duration| limit + SLACK + 3 * watch.longest_stall();
     let builder = || trusting(urls).ttl(TTL).response_timeout(RESPONSE).unavailable_after(PATIENCE);
     let (holder, other) = (connected(builder()).await, connected(builder()).await);
     let gone = &urls[..3];
@@ -66,7 +68,7 @@ async fn everybody_is_told(urls: &[String], outage: Outage<'_>, causes: &[&str])
             let lock = other.mutex(name);
             let (answer, took) = timed(lock.try_lock()).await;
             tells(answer.map(drop));
-            assert!(took <= watch.widened(RESPONSE + SLACK), "try_lock took {took:?}");
+            assert!(took <= most(RESPONSE), "try_lock took {took:?}");
         }
         let (short, long, ever) = tokio::join!(
             timed(other.mutex("short").lock_with_timeout(100 * MS)),
@@ -76,20 +78,20 @@ async fn everybody_is_told(urls: &[String], outage: Outage<'_>, causes: &[&str])
         for ((answer, took), limit) in [(short, 100 * MS), (long, 700 * MS)] {
             tells(answer.map(drop));
             assert!(took >= limit, "{took:?} of {limit:?}");
-            assert!(took <= watch.widened(limit + SLACK), "{took:?} of {limit:?}");
+            assert!(took <= most(limit), "{took:?} of {limit:?}");
         }
         // Found out when an ask fails.
         let (answer, took) = ever;
         tells(answer.map(drop));
-        let most = watch.widened(PATIENCE + RESPONSE + SLACK);
-        assert!(took >= PATIENCE && took <= most, "{took:?} of {PATIENCE:?}");
+        assert!(took >= PATIENCE, "{took:?} of {PATIENCE:?}");
+        assert!(took <= most(PATIENCE + RESPONSE), "{took:?} of {PATIENCE:?}");
         tells(timed(other.mutex("held").status()).await.0.map(drop));
         tells(timed(other.mutex("held").force_unlock()).await.0.map(drop));
 
         // The holder. By now nothing that was sent before is still unanswered.
         let deadline = Instant::now() + guard.remaining();
         soon("the holder is told", guard.lost()).await;
-        assert!(Instant::now() <= deadline + watch.widened(SLACK), "told late");
+        assert!(Instant::now() <= deadline + most(Duration::ZERO), "told late");
         assert!(Instant::now() >= deadline && !guard.is_held());
         let (lost, _) = timed(guard.unlock()).await;
         assert!(
