@@ -225,6 +225,9 @@ impl Client {
     /// Returns true if, as far as this client knows, locks can be taken now: enough servers are connected, and their
     /// grants count. It does no I/O, so a readiness probe may call it as often as it likes. If it returns false,
     /// [`nodes`](Self::nodes) shows which servers are missing.
+    ///
+    /// On a cluster it speaks of whole masters. A slot that has moved to another master, where its locks have to wait, does
+    /// not make it false: most locks can be taken.
     pub fn is_ready(&self) -> bool {
         self.engine.check_service(Service::Open).is_ok()
             && self.engine.fleet.is_ready(self.engine.clock.now())
