@@ -1,6 +1,6 @@
 //! Models of leasehold's protocol, whose states are gone through to the last one: here that over several servers; in
 //! [`queue`] the queue on one; in [`failover`] one deployment whose master changes; in [`permits`] a semaphore; in
-//! [`rw`] a read-write lock; in [`rw_masters`] one over several servers.
+//! [`rw`] a read-write lock; in [`rw_masters`] one over several servers; in [`moving`] a slot of a cluster that moves.
 //!
 //! `scripts/model` runs it, `README.md` has what came out. [`state`] says what there is and what may happen, [`rules`]
 //! what servers and clients do, [`model`] what must hold, [`case`] how far it goes and which rule is broken on purpose,
@@ -45,6 +45,7 @@
 pub mod case;
 pub mod failover;
 pub mod model;
+pub mod moving;
 pub mod permits;
 pub mod queue;
 pub mod report;

@@ -4,7 +4,8 @@
 
 use leasehold_model::failover::case::{Case, Wrong};
 use leasehold_model::failover::protocol::{
-    EXCLUSION, Protocol, RECLAIM, RECLAIM_IN_TIME, RECLAIM_OF_FREE, SECOND, TOKEN_ORDER, TRUSTED,
+    EXCLUSION, FORGOTTEN, GROUNDS, LOSS, Protocol, RECLAIM, RECLAIM_IN_TIME, RECLAIM_OF_FREE,
+    SECOND, TOKEN_ORDER, TRUSTED,
 };
 use leasehold_model::report;
 
@@ -22,6 +23,10 @@ const STRANGER: Case = Case { stranger: true, ..FENCED };
 const RESTART: Case = Case { promotions: 0, restarts: 1, ..FENCED };
 /// The lock's slot moves to another master, before or after the promotion.
 const MOVED: Case = Case { moves: true, ..FENCED };
+/// Those who unlock wait for the answer.
+const UNLOCKS: Case = Case { unlocks: true, ..FENCED };
+/// The same without a promotion, and somebody removes the lease.
+const REMOVED: Case = Case { promotions: 0, removals: 1, ..UNLOCKS };
 /// Client 0 writes, client 1 reads.
 const READERS: Case = Case { readers: true, ..FENCED };
 
@@ -39,10 +44,15 @@ macro_rules! checks {
 // That the model moves at all.
 checks! {
     a_lease_is_put_back_and_the_lock_changes_hands: happens(FENCED, [RECLAIM, SECOND, TRUSTED]);
+    an_unlock_finds_nothing_and_is_no_loss: happens(UNLOCKS, [FORGOTTEN]);
 }
 
 // With the rules.
 checks! {
+    unlocks_tell_of_losses_with_grounds: holds(UNLOCKS, [GROUNDS, LOSS]);
+    unlocks_tell_of_losses_with_a_restart: holds(Case { unlocks: true, ..RESTART }, [GROUNDS, LOSS]);
+    unlocks_tell_of_losses_behind_a_removal: holds(REMOVED, [GROUNDS, LOSS]);
+    unlocks_tell_of_losses_behind_a_master_that_lives_on: holds(Case { fenced: false, ..UNLOCKS }, [LOSS]);
     no_double_grant_with_a_promotion: holds(FENCED, SAFE);
     no_double_grant_with_two_promotions: holds(BACK, SAFE);
     no_double_grant_with_a_restart: holds(RESTART, SAFE);
@@ -64,6 +74,7 @@ checks! {
     a_grace_shorter_than_the_ttl_gives_a_double_grant: fails(Case { grace: 1, ..FENCED }, [EXCLUSION]);
     readers_have_an_earlier_token_where_nobody_may_write_the_mark:
         fails(Case { may_mark: false, ..READERS }, [TOKEN_ORDER]);
+    a_removal_before_a_promotion_may_conceal_a_loss: fails(Case { removals: 1, ..UNLOCKS }, [LOSS]);
     a_client_without_grace_gives_a_double_grant: fails(STRANGER, [EXCLUSION]);
 }
 
@@ -80,5 +91,9 @@ checks! {
     a_lease_put_back_in_time_behind_a_master_that_lives_on: holds(UNFENCED, [RECLAIM_IN_TIME]);
     a_server_trusted_with_a_slot_that_it_did_not_have:
         fails(Case { promotions: 0, ..MOVED }.with(Wrong::SlotTrusted), [EXCLUSION]);
+    an_unlock_that_finds_nothing_is_a_loss: fails(UNLOCKS.with(Wrong::MissingIsLoss), [GROUNDS]);
+    an_unlock_that_finds_nothing_is_none: fails(REMOVED.with(Wrong::MissingIsNoLoss), [LOSS]);
+    an_unlock_that_finds_nothing_when_the_grace_is_over_is_none:
+        fails(Case { fenced: false, ..UNLOCKS.with(Wrong::MissingAfterGrace) }, [LOSS]);
     a_readers_token_as_the_server_has_it: fails(READERS.with(Wrong::AnyToken), [TOKEN_ORDER]);
 }

@@ -5,7 +5,8 @@
 use leasehold_model::checks;
 use leasehold_model::permits::case::{Case, Wrong};
 use leasehold_model::permits::protocol::{
-    BY_LETTER, CAME_BACK, CONSERVATION, EXCLUSION, LEFTOVER, ORDER, Protocol, TAKEN,
+    BY_LETTER, CAME_BACK, CONSERVATION, EXCLUSION, HEARD, LEFT_FOR_WHO_ASKS, LEFTOVER, ORDER,
+    Protocol, TAKEN,
 };
 
 const SAFE: &[&str] = &[EXCLUSION, CONSERVATION, ORDER, LEFTOVER, TAKEN];
@@ -17,9 +18,16 @@ const MIXED: Case<3> = Case::plain([1, 2, 1]);
 /// A client may end.
 const CRASH: Case<3> = Case { crashes: 1, polls: 2, ..MIXED };
 
+/// Redisson's client takes one permit, and one of ours needs both.
+const JAVA: Case<2> = Case { java_asks: 1, polls: 0, ..Case::plain([1, 2]) };
+/// Redisson's client listens, and a client may end.
+const DEAD: Case<2> =
+    Case { java_asks: 2, polls: 0, crashes: 1, permits: 1, ..Case::plain([1, 1]) };
+
 // That the model moves at all.
 checks! {
     permits_pass_by_letter_and_those_of_the_dead_come_back: happens(CRASH, [BY_LETTER, CAME_BACK]);
+    permits_of_java_are_heard_of: happens(JAVA, [HEARD]);
 }
 
 // With the rules.
@@ -29,6 +37,9 @@ checks! {
     permits_keep_the_rules_when_a_request_runs_twice: holds(Case { doubles: 1, ..MIXED }, SAFE);
     permits_keep_the_rules_when_a_letter_is_lost:
         holds(Case { lost_letters: 1, ..MIXED }, [EXCLUSION, CONSERVATION, ORDER, LEFTOVER, TAKEN]);
+    permits_keep_the_rules_beside_java: holds(JAVA, [EXCLUSION, CONSERVATION, ORDER, LEFTOVER, TAKEN, LEFT_FOR_WHO_ASKS]);
+    permits_keep_the_rules_beside_java_when_a_client_ends:
+        holds(DEAD, [EXCLUSION, CONSERVATION, ORDER, LEFTOVER, LEFT_FOR_WHO_ASKS]);
     permits_keep_the_rules_when_a_client_ends:
         holds(CRASH, [EXCLUSION, CONSERVATION, ORDER, LEFTOVER]);
 }
@@ -44,6 +55,11 @@ checks! {
     permits_for_a_newcomer: fails(MIXED.with(Wrong::NewcomerPasses), [ORDER]);
     permits_that_a_leaver_keeps_from_the_next:
         fails(MIXED.with(Wrong::LeaverServesNobody), [TAKEN]);
+    permits_that_a_newcomer_leaves_to_the_dead:
+        fails(DEAD.with(Wrong::WaitsForTheDead), [LEFT_FOR_WHO_ASKS]);
+    permits_of_java_that_nobody_hears_of: fails(JAVA.with(Wrong::DeafToJava), [TAKEN]);
+    permits_that_nobody_is_told_of:
+        fails(Case { asks: 4, crashes: 0, ..DEAD.with(Wrong::OpensSilently) }, [TAKEN]);
     permits_for_nobody: fails(PAIR.with(Wrong::SilentLeaver), [LEFTOVER]);
     permits_held_from_the_receipt: fails(PAIR.with(Wrong::DeadlineFromReceipt), [EXCLUSION]);
 }

@@ -7,7 +7,7 @@ use leasehold_model::rw::case::Use::{Both, Reads, Writes};
 use leasehold_model::rw::case::{Case, Wrong};
 use leasehold_model::rw::protocol::{
     BY_LETTER, DOWNGRADED, EXCLUSION, FIRST_KNOWS, LEFTOVER, NOTICED, ORDER, Protocol, REOPENED,
-    TAKEN, TOGETHER, TOKENS, TOOK_OVER,
+    REPLACED, TAKEN, TOGETHER, TOKENS, TOOK_OVER,
 };
 
 const SAFE: &[&str] = &[EXCLUSION, ORDER, LEFTOVER, TAKEN, FIRST_KNOWS, TOKENS, NOTICED];
@@ -17,7 +17,10 @@ const PAIR: Case<2> = Case::plain([Both, Both]);
 /// Two that read, and one that writes.
 const MIXED: Case<3> = Case::plain([Reads, Reads, Writes]);
 /// Readers in each client, and a writer between them.
-const JOINS: Case<2> = Case { joins: 2, ..Case::plain([Reads, Both]) };
+const JOINS: Case<2> = Case { joins: 1, ..Case::plain([Reads, Both]) };
+/// A client reads, the lock is unlocked by force, and another one writes.
+const FORCED: Case<2> =
+    Case { asks: 2, joins: 1, repeats: 1, forces: 1, ..Case::plain([Reads, Writes]) };
 /// A client may end.
 const CRASH: Case<3> = Case { crashes: 1, ..MIXED };
 /// A writer becomes a reader.
@@ -31,6 +34,7 @@ const OLD_JAVA: Case<2> = Case { java_leaves_ends: true, ..JAVA };
 checks! {
     readers_share_and_writers_become_readers:
         happens(Case { downgrades: 1, ..JOINS }, [TOGETHER, BY_LETTER, REOPENED, DOWNGRADED, TOOK_OVER]);
+    readers_come_after_a_forced_unlock: happens(FORCED, [REPLACED]);
 }
 
 // With the rules.
@@ -49,6 +53,8 @@ checks! {
     readers_and_writers_keep_the_rules_beside_java_that_renews_no_ends: holds(OLD_JAVA, SAFE);
     readers_and_writers_keep_the_rules_beside_java_that_renews_no_ends_and_ends_itself:
         holds(Case { crashes: 1, java_asks: 1, ..OLD_JAVA }, SAFE);
+    readers_and_writers_keep_the_rules_when_one_is_unlocked_by_force:
+        holds(Case { asks: 3, ..FORCED }, SAFE);
     readers_and_writers_of_three_clients_keep_the_rules: holds(Case::plain([Both, Both, Both]), SAFE);
     readers_and_writers_keep_the_rules_with_a_longer_ttl: holds(Case { ttl: 3, renewals: 1, ..PAIR }, SAFE);
 }
@@ -73,6 +79,14 @@ checks! {
     a_reader_that_leaves_silently: fails(PAIR.with(Wrong::SilentLeaver), [LEFTOVER]);
     a_reader_held_from_the_receipt: fails(PAIR.with(Wrong::DeadlineFromReceipt), [EXCLUSION]);
     a_writer_without_a_token: fails(PAIR.with(Wrong::WriterTakesNoToken), [TOKENS]);
+    a_reader_that_joins_what_was_not_looked_for: fails(FORCED.with(Wrong::JoinsUnseen), [EXCLUSION]);
+    a_reader_that_joins_what_was_looked_for_before:
+        fails(FORCED.with(Wrong::LooksBeforeAsk), [EXCLUSION]);
+    a_reader_that_joins_since_it_got_a_letter:
+        fails(Case { asks: 3, ..FORCED.with(Wrong::JoinsByLetter) }, [EXCLUSION]);
+    a_letter_of_before_a_forced_unlock:
+        fails(FORCED.with(Wrong::BelievesOlderLetters), [FIRST_KNOWS]);
+    a_readers_token_from_before_a_forced_unlock: fails(FORCED.with(Wrong::JoinsUnseen), [TOKENS]);
     a_writer_that_believes_what_it_was_told_of_an_older_grant:
         fails(Case { polls: 1, ..PAIR.with(Wrong::KeepsWhatItWasTold) }, [NOTICED]);
 }

@@ -25,6 +25,10 @@ pub struct Case {
     pub stranger: bool,
     /// Whether client 0 writes, and the others read what it has written.
     pub readers: bool,
+    /// Whether those who unlock wait for the answer to the release.
+    pub unlocks: bool,
+    /// Leases that somebody removes from the current master, by a forced unlock for example.
+    pub removals: u8,
     /// The rule that is broken.
     pub wrong: Option<Wrong>,
 }
@@ -50,6 +54,12 @@ pub enum Wrong {
     ReclaimInSameHistory,
     /// A lease that was put back counts although the server's history has changed since the client connected.
     ReclaimUnchecked,
+    /// A release that finds nothing tells of a loss, whichever server it was.
+    MissingIsLoss,
+    /// A release that finds nothing tells of no loss, whichever server it was.
+    MissingIsNoLoss,
+    /// A release that finds nothing on another server tells of no loss, also when the grace is over.
+    MissingAfterGrace,
     /// A reader takes the last writer's token as the server has it.
     AnyToken,
     /// A server is trusted for its uptime also with a slot that it did not have before.
@@ -70,6 +80,8 @@ impl Case {
         may_mark: true,
         stranger: false,
         readers: false,
+        unlocks: false,
+        removals: 0,
         wrong: None,
     };
 

@@ -17,6 +17,8 @@
 //! * Clients that connect in two steps (`INFO`, then the mark), ask, give up, hold, renew, put back, unlock. Each stays on
 //!   the connection that it has for as long as it likes, and moves to the current master at any time. What was sent on the
 //!   old connection still runs at any later time, if that server accepts it; releases are sent again on the new one.
+//! * An unlock, in the cases for it, whose answer is waited for: whether the server had the lease, and on which one. What was
+//!   sent before without an answer decides nothing. Somebody may remove the lease.
 //! * A client that knows no grace: it counts every grant, and puts nothing back.
 //! * Tokens, in the cases with readers: client 0 writes, and takes the time as its token; the others have the number that they
 //!   find, or the time of the mark. A put back lease raises the counter to its token.

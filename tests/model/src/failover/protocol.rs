@@ -15,6 +15,12 @@ pub const RECLAIM_IN_TIME: &str = "put back in time";
 pub const RECLAIM_OF_FREE: &str = "put back where it is free";
 /// A reader's token is at least that of every writer before it.
 pub const TOKEN_ORDER: &str = "tokens in order";
+/// An unlock tells of a loss before the deadline only if somebody removed the lease, or another client could have had it.
+pub const GROUNDS: &str = "a loss has grounds";
+/// An unlock whose server has nothing tells of a loss if another client began to hold the lock before it.
+pub const LOSS: &str = "a loss is told";
+/// A server has nothing to release, and the unlock tells of no loss.
+pub const FORGOTTEN: &str = "an unlock of what was forgotten";
 /// A lease is put back on a promoted server.
 pub const RECLAIM: &str = "a lease put back";
 /// A client that meets a promoted server first uses it at once, thanks to the mark.
@@ -50,6 +56,7 @@ impl<const C: usize> Protocol<C> {
         let connected = own.at.is_some_and(|(at, _)| at != LOST);
         let asked: u8 = state.clients.iter().map(|client| client.asked).sum();
         match own.phase {
+            Phase::Idle if own.unlock.is_some() => {}
             Phase::Idle if connected && own.grace == 0 && asked < self.case.asks => {
                 actions.push(Action::Ask(c));
             }
@@ -65,8 +72,13 @@ impl<const C: usize> Protocol<C> {
         if own.reply.is_some() {
             actions.push(Action::Hear(c));
         }
+        if own.unlock.is_some_and(|unlock| unlock.held.is_some()) {
+            actions.push(Action::HearUnlock(c));
+        }
+        // An unlock without a connection waits for the next one.
+        let waits = own.unlock.is_some() && !connected;
         for (s, server) in state.servers.iter().enumerate() {
-            if !server.queues[client].is_empty() {
+            if !server.queues[client].is_empty() && !waits {
                 actions.push(Action::Run(s as u8, c));
             }
         }
@@ -95,6 +107,9 @@ impl<const C: usize> Protocol<C> {
         if state.spent.restarts < self.case.restarts {
             actions.push(Action::Restart);
         }
+        if state.spent.removals < self.case.removals && master.data.entry.is_some() {
+            actions.push(Action::Remove);
+        }
         if state.spent.marks < self.case.lost_marks && master.data.mark.is_some() {
             actions.push(Action::LoseMark);
         }
@@ -117,7 +132,9 @@ impl<const C: usize> Protocol<C> {
                 if server.role == Role::Master {
                     // A release of what is not there and cannot get there.
                     let all = queue.clone();
+                    let unlock = state.clients[client].unlock.map(|unlock| unlock.number);
                     queue.retain(|request| match *request {
+                        Request::Release(number) if unlock == Some(number) => true,
                         Request::Release(number) => {
                             let creates = |other: &Request| {
                                 matches!(other, Request::Acquire(_) | Request::Reclaim(_))
@@ -170,7 +187,10 @@ impl<const C: usize> Model for Protocol<C> {
             Action::Meet(c) => rules.meet(c.into()),
             Action::Mark(c) => rules.mark(c.into()),
             Action::Ask(c) => rules.ask(c.into()),
-            Action::GiveUp(c) | Action::Unlock(c) => rules.end(c.into()),
+            Action::GiveUp(c) => rules.end(c.into()),
+            Action::Unlock(c) => rules.unlock(c.into()),
+            Action::HearUnlock(c) => rules.hear_unlock(c.into()),
+            Action::Remove => rules.remove(),
             Action::Renew(c) => rules.renew(c.into()),
             Action::Run(s, c) => rules.run(s.into(), c.into()),
             Action::Hear(c) => rules.hear(c.into()),
@@ -201,6 +221,9 @@ impl<const C: usize> Model for Protocol<C> {
                 !state.seen.over_another
             }),
             Property::always(TOKEN_ORDER, |_: &Self, state: &State<C>| !state.seen.stale),
+            Property::always(GROUNDS, |_: &Self, state: &State<C>| !state.seen.groundless),
+            Property::always(LOSS, |_: &Self, state: &State<C>| !state.seen.concealed),
+            Property::sometimes(FORGOTTEN, |_: &Self, state: &State<C>| state.seen.forgotten),
             Property::sometimes(RECLAIM, |_: &Self, state: &State<C>| state.seen.reclaim),
             Property::sometimes(TRUSTED, |_: &Self, state: &State<C>| state.seen.trusted),
             Property::sometimes(SECOND, |_: &Self, state: &State<C>| state.seen.second),

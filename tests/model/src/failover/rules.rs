@@ -3,7 +3,7 @@
 
 use super::case::{Case, Wrong};
 use super::state::{
-    Client, Data, Identity, Lease, Phase, Reply, Request, Requests, Role, State, TARGET,
+    Client, Data, Identity, Lease, Phase, Reply, Request, Requests, Role, State, TARGET, Unlock,
 };
 
 /// The rules, applied to one state.
@@ -59,10 +59,14 @@ impl<const C: usize> Rules<'_, C> {
                 *entry = Some((lease, ttl));
                 Reply::Ours
             }
-            Request::Release(_) => {
+            Request::Release(number) => {
                 if ours {
                     *entry = None;
                 }
+                let own = &mut self.state.clients[client];
+                let here = own.at.is_some_and(|(at, _)| usize::from(at) == server);
+                let unlock = own.unlock.as_mut().filter(|it| it.number == number && here);
+                unlock.into_iter().for_each(|unlock| unlock.held = Some(ours));
                 return;
             }
             _ => Reply::No,
@@ -145,6 +149,12 @@ impl<const C: usize> Rules<'_, C> {
         }
     }
 
+    /// Somebody removes the current master's lease.
+    pub fn remove(&mut self) {
+        self.state.spent.removals += 1;
+        self.state.master().data.entry = None;
+    }
+
     // What clients do.
 
     /// The client begins to connect to the current master.
@@ -203,6 +213,10 @@ impl<const C: usize> Rules<'_, C> {
             first && promoted && own_grace && self.state.clients[client].grace == 0;
         self.state.clients[client].reply = None;
         self.give_up_request(client);
+        // What was sent before may have released it: nothing speaks for a loss.
+        let unlock = &mut self.state.clients[client].unlock;
+        unlock.take_if(|unlock| unlock.was_sent);
+        unlock.iter_mut().for_each(|unlock| unlock.was_sent = true);
         if let Some((before, _)) = before.filter(|(before, _)| *before != server) {
             let left = self.state.servers[usize::from(before)].queues[client].clone();
             let releases =
@@ -243,6 +257,54 @@ impl<const C: usize> Rules<'_, C> {
         (own.age, own.reply) = (0, None);
         let number = own.asked;
         self.send(client, Request::Renew(number));
+    }
+
+    /// The client unlocks what it holds, and may wait for the answer.
+    pub fn unlock(&mut self, client: usize) {
+        let own = self.state.clients[client];
+        self.end(client);
+        if self.case.unlocks {
+            let Client { asked: number, left, confirmed_in, was_passed, .. } = own;
+            let was_sent = own.at.is_some_and(|(at, _)| at != LOST);
+            let held = None;
+            let unlock = Unlock { number, left, confirmed_in, was_passed, was_sent, held };
+            self.state.clients[client].unlock = Some(unlock);
+        }
+    }
+
+    /// The client hears the answer to its release.
+    pub fn hear_unlock(&mut self, client: usize) {
+        let own = self.state.clients[client];
+        let (Some((_, met)), Some(unlock)) = (own.at, own.unlock) else { return };
+        let in_time = own.reclaims > 0 || self.case.is(Wrong::MissingAfterGrace);
+        let is_forgotten = match self.case.wrong {
+            Some(Wrong::MissingIsLoss) => false,
+            Some(Wrong::MissingIsNoLoss) => true,
+            _ => unlock.confirmed_in != met && in_time && unlock.left > 0,
+        };
+        self.state.clients[client].unlock = None;
+        if unlock.held == Some(true) {
+            return;
+        }
+        if is_forgotten {
+            self.state.seen.forgotten = true;
+            self.state.seen.concealed |= unlock.was_passed;
+        } else {
+            let had_grounds = self.state.spent.removals > 0 || self.could_be_had(client);
+            self.state.seen.groundless |= unlock.left > 0 && !had_grounds;
+        }
+    }
+
+    /// Whether a grant to another than this client may count.
+    fn could_be_had(&mut self, client: usize) -> bool {
+        let here = (self.state.current, self.state.master().identity);
+        let master = self.state.master();
+        let for_all = match master.data.mark {
+            Some((mark, age)) if mark == master.identity => age >= self.case.grace,
+            _ => !master.had_another && master.uptime >= self.case.grace,
+        };
+        let mut others = self.state.clients.iter().enumerate().filter(|(it, _)| *it != client);
+        for_all || others.any(|(_, other)| other.at == Some(here) && other.grace == 0)
     }
 
     /// The client is through with its lease, and releases it.
@@ -313,6 +375,14 @@ impl<const C: usize> Rules<'_, C> {
         let any = self.case.is(Wrong::AnyToken);
         own.token = if any { token } else { token.max(own.tokens_from) };
         let token = own.token;
+        own.was_passed = false;
+        let lease = Lease { client: client as u8, number: own.asked };
+        let holder = self.state.master().data.entry.map(|(holder, _)| holder);
+        let is_there = self.case.unlocks && holder == Some(lease);
+        let passed = self.state.clients.iter_mut().enumerate();
+        passed
+            .filter(|(it, other)| is_there && *it != client && other.holds())
+            .for_each(|(_, other)| other.was_passed = true);
         let is_current = self.state.master().identity == met;
         let promoted = self.state.master().had_another;
         let seen = &mut self.state.seen;
@@ -353,6 +423,7 @@ impl<const C: usize> Rules<'_, C> {
             let own = &mut self.state.clients[client];
             own.grace = own.grace.saturating_sub(1);
             own.reclaims = own.reclaims.saturating_sub(1);
+            own.unlock.iter_mut().for_each(|unlock| unlock.left = unlock.left.saturating_sub(1));
             match own.phase {
                 Phase::Asking => {
                     own.age += 1;

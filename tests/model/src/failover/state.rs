@@ -139,6 +139,27 @@ pub struct Client {
     pub token: u8,
     /// The time of the mark of the server of its connection: no token is below that.
     pub tokens_from: u8,
+    /// Another client has begun to hold the lock while this one held it.
+    pub was_passed: bool,
+    /// It waits for the answer to its release.
+    pub unlock: Option<Unlock>,
+}
+
+/// An unlock whose answer is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Unlock {
+    /// The number of the lease.
+    pub number: u8,
+    /// Ticks until its deadline.
+    pub left: u8,
+    /// Where the lease was confirmed last.
+    pub confirmed_in: Identity,
+    /// Another client had begun to hold the lock before.
+    pub was_passed: bool,
+    /// It was sent before, without an answer: so what the next one says tells of no loss.
+    pub was_sent: bool,
+    /// The answer on its way back: whether the server had the lease.
+    pub held: Option<bool>,
 }
 
 /// What a client does.
@@ -166,6 +187,8 @@ pub struct Spent {
     pub restarts: u8,
     /// Marks that were lost.
     pub marks: u8,
+    /// Leases that were removed.
+    pub removals: u8,
 }
 
 /// What has happened, for the properties.
@@ -187,6 +210,12 @@ pub struct Seen {
     pub written: u8,
     /// A reader held the lock with an earlier token.
     pub stale: bool,
+    /// An unlock told of a loss before the deadline, though nobody had removed the lease and nobody else could have had it.
+    pub groundless: bool,
+    /// An unlock whose server had nothing told of no loss, though another client had begun to hold the lock before it.
+    pub concealed: bool,
+    /// An unlock told of no loss, though the server had nothing.
+    pub forgotten: bool,
 }
 
 /// What may happen next. The numbers are those of the client or the server.
@@ -218,6 +247,10 @@ pub enum Action {
     Move(bool),
     /// The current master starts again, without data.
     Restart,
+    /// The client hears the answer to its release.
+    HearUnlock(u8),
+    /// The current master's lease is removed.
+    Remove,
     /// The current master loses the mark.
     LoseMark,
     /// A tick for all clocks.

@@ -21,6 +21,8 @@ pub struct Case<const C: usize> {
     pub doubles: u8,
     /// Letters that are lost.
     pub lost_letters: u8,
+    /// Times that Redisson's client waits for a permit.
+    pub java_asks: u8,
     /// The rule that is broken.
     pub wrong: Option<Wrong>,
 }
@@ -42,6 +44,12 @@ pub enum Wrong {
     NewcomerPasses,
     /// Who leaves the queue does not let the next have what is left.
     LeaverServesNobody,
+    /// A newcomer waits behind those that are gone, while Redisson's client listens.
+    WaitsForTheDead,
+    /// A release beside Redisson's permits does not tell the first in the queue to listen.
+    DeafToJava,
+    /// A release that leaves Redisson's client a moment tells nobody in the queue.
+    OpensSilently,
     /// Who gives up does not say so.
     SilentLeaver,
     /// A deadline counts from the answer or the letter.
@@ -61,6 +69,7 @@ impl<const C: usize> Case<C> {
             crashes: 0,
             doubles: 0,
             lost_letters: 0,
+            java_asks: 0,
             wrong: None,
         }
     }
@@ -72,7 +81,7 @@ impl<const C: usize> Case<C> {
 
     /// How many take part, for the table.
     pub fn size(&self) -> String {
-        C.to_string()
+        format!("{C}{}", if self.java_asks > 0 { " + Java" } else { "" })
     }
 
     /// Whether this rule is broken.

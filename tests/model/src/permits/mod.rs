@@ -12,10 +12,12 @@
 //! * Letters: a grant is read at any later time, or lost. A client asks again at any time while it waits, as its timers do.
 //! * Time in ticks: leases end by the server's clock, deadlines (from before the request, or the grant) by the client's.
 //! * Clients that give up, release, renew, lose, or end.
+//! * Redisson's client, which takes a permit whenever one is left, and listens on the channel while it waits. A release of
+//!   permits that came by a letter leaves it a moment. The first in the queue listens, too, if it is told to.
 //!
 //! # What is not
 //!
-//! Redisson, resizing, the short first lease of a grant by letter, clocks that step or drift, lost connections: those are the
+//! Letters beside Redisson's client that are lost, resizing, the short first lease of a grant by letter, clocks that step or drift, lost connections: those are the
 //! same as for a lock, and in the model of the [queue](crate::queue).
 
 pub mod case;

@@ -5,7 +5,7 @@ use stateright::{Model, Property};
 
 use super::case::Case;
 use super::rules::Rules;
-use super::state::{Action, Client, Lease, Phase, Request, Seen, Spent, State};
+use super::state::{Action, Client, Java, Lease, Phase, Request, Seen, Spent, State};
 
 /// No more permits are held than there are.
 pub const EXCLUSION: &str = "no more than there are";
@@ -17,6 +17,10 @@ pub const ORDER: &str = "order of arrival";
 pub const LEFTOVER: &str = "no leftover";
 /// When nothing is on its way and no lease has ended, there are not enough permits left for the first who waits.
 pub const TAKEN: &str = "free permits are taken";
+/// Who asks for permits that are left gets them, if nobody who lives is before it.
+pub const LEFT_FOR_WHO_ASKS: &str = "permits are refused for the living";
+/// One who waits hears of a release by Redisson's client.
+pub const HEARD: &str = "a release by Java heard";
 /// A letter gives permits to a client that waits.
 pub const BY_LETTER: &str = "a grant by letter";
 /// Permits of a client that has ended come back.
@@ -65,6 +69,12 @@ impl<const C: usize> Protocol<C> {
         if own.reply.is_some() {
             actions.push(Action::Hear(c));
         }
+        if own.asked.is_none() && own.first.is_some() {
+            actions.push(Action::ReadFirst(c));
+        }
+        if own.asked.is_none() && own.has_heard {
+            actions.push(Action::AskAgain(c));
+        }
         if own.letter.is_some() {
             actions.push(Action::Read(c));
             if spent.lost_letters < case.lost_letters {
@@ -84,6 +94,10 @@ impl<const C: usize> State<C> {
         clients.filter(|(it, _)| matches!(it.phase, Phase::Held(_))).map(|(_, weight)| weight).sum()
     }
 
+    fn java_has(&self) -> i8 {
+        i8::from(self.java == Java::Held)
+    }
+
     /// Whether somebody will see to this lease.
     fn is_known(&self, lease: Lease) -> bool {
         let client = &self.clients[usize::from(lease.client)];
@@ -91,12 +105,17 @@ impl<const C: usize> State<C> {
         (wanted && client.number == lease.number)
             || client.is_dead()
             || client.requests.contains(&Request::Release(lease.number))
+            || client.requests.contains(&Request::Yield(lease.number))
     }
 
     /// Whether nothing is on its way, and no timer is due.
     fn is_quiet(&self) -> bool {
         let nothing = |client: &Client| {
-            client.requests.is_empty() && client.reply.is_none() && client.letter.is_none()
+            client.requests.is_empty()
+                && client.reply.is_none()
+                && client.letter.is_none()
+                && client.first.is_none()
+                && !client.has_heard
         };
         self.clients.iter().all(nothing) && self.out.iter().all(|(_, ttl)| *ttl > 0)
     }
@@ -112,6 +131,7 @@ impl<const C: usize> Model for Protocol<C> {
             out: ArrayVec::new(),
             queue: ArrayVec::new(),
             clients: std::array::from_fn(|_| Client::default()),
+            java: Java::default(),
             spent: Spent::default(),
             seen: Seen::default(),
         }]
@@ -120,6 +140,19 @@ impl<const C: usize> Model for Protocol<C> {
     fn actions(&self, state: &Self::State, actions: &mut Vec<Self::Action>) {
         for client in 0..C {
             self.client_actions(state, client, actions);
+        }
+        match state.java {
+            Java::Idle if state.spent.java_asks < self.case.java_asks => {
+                actions.push(Action::JavaWaits);
+            }
+            Java::Idle => {}
+            Java::Waits => {
+                actions.push(Action::JavaGivesUp);
+                if state.left > 0 {
+                    actions.push(Action::JavaTakes);
+                }
+            }
+            Java::Held => actions.push(Action::JavaLeaves),
         }
         actions.push(Action::Tick);
     }
@@ -159,6 +192,18 @@ impl<const C: usize> Model for Protocol<C> {
             }
             Action::Hear(c) => rules.hear(c.into()),
             Action::Read(c) => rules.read(c.into()),
+            Action::ReadFirst(c) => rules.read_first(c.into()),
+            Action::AskAgain(c) => rules.ask_again(c.into()),
+            Action::JavaWaits => {
+                state.spent.java_asks += 1;
+                state.java = Java::Waits;
+            }
+            Action::JavaGivesUp => state.java = Java::Idle,
+            Action::JavaTakes => {
+                state.left -= 1;
+                state.java = Java::Held;
+            }
+            Action::JavaLeaves => rules.java_leaves(),
             Action::LoseLetter(c) => {
                 state.spent.lost_letters += 1;
                 state.clients[usize::from(c)].letter = None;
@@ -171,11 +216,11 @@ impl<const C: usize> Model for Protocol<C> {
     fn properties(&self) -> Vec<Property<Self>> {
         let all = [
             Property::always(EXCLUSION, |model: &Self, state: &State<C>| {
-                state.held(&model.case) <= model.case.permits
+                state.held(&model.case) + state.java_has() <= model.case.permits
             }),
             Property::always(CONSERVATION, |model: &Self, state: &State<C>| {
                 let out = state.weights(&model.case, state.out.iter().map(|(lease, _)| *lease));
-                state.left + out == model.case.permits
+                state.left + out + state.java_has() == model.case.permits
             }),
             Property::always(ORDER, |_: &Self, state: &State<C>| !state.seen.passed),
             Property::always(LEFTOVER, |_: &Self, state: &State<C>| {
@@ -187,6 +232,8 @@ impl<const C: usize> Model for Protocol<C> {
                 let wanted = state.weights(&model.case, first);
                 wanted == 0 || !state.is_quiet() || state.left < wanted
             }),
+            Property::always(LEFT_FOR_WHO_ASKS, |_: &Self, state: &State<C>| !state.seen.refused),
+            Property::sometimes(HEARD, |_: &Self, state: &State<C>| state.seen.heard),
             Property::sometimes(BY_LETTER, |_: &Self, state: &State<C>| state.seen.by_letter),
             Property::sometimes(CAME_BACK, |_: &Self, state: &State<C>| state.seen.came_back),
         ];

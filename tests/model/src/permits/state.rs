@@ -13,6 +13,8 @@ pub struct State<const C: usize> {
     pub queue: ArrayVec<Lease, 8>,
     /// The clients.
     pub clients: [Client; C],
+    /// Redisson's client.
+    pub java: Java,
     /// How often each thing that is bounded has happened.
     pub spent: Spent,
     /// What has happened, for the properties; no client sees it.
@@ -37,6 +39,8 @@ pub enum Request {
     Renew(u8),
     /// `permit_release`.
     Release(u8),
+    /// The same, of permits that came by a letter.
+    Yield(u8),
 }
 
 /// What the server answers.
@@ -44,8 +48,8 @@ pub enum Request {
 pub enum Reply {
     /// To an ask: the permits are held.
     Granted,
-    /// To an ask: it waits in the queue.
-    Queued,
+    /// To an ask: it waits in the queue. Whether it is the first, and has to listen to Redisson's client.
+    Queued(bool),
     /// To a renewal: the lease is there.
     Ours,
     /// To a renewal: it is not.
@@ -67,6 +71,35 @@ pub struct Client {
     pub reply: Option<Reply>,
     /// The newest letter, on its way: the lease that it grants, and the ticks since then.
     pub letter: Option<(u8, u8)>,
+    /// The newest letter on its way that says that it is the first in the queue.
+    pub first: Option<First>,
+    /// It listens to Redisson's client.
+    pub listens: bool,
+    /// It has heard of a release by Redisson's client.
+    pub has_heard: bool,
+    /// Its permits came by a letter.
+    pub by_letter: bool,
+}
+
+/// What the first in the queue is told, if Redisson's client takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum First {
+    /// It is the first; whether it has to listen to Redisson's client.
+    Next(bool),
+    /// It is the first, and there may be permits left.
+    Free,
+}
+
+/// Redisson's client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Java {
+    /// Does nothing.
+    #[default]
+    Idle,
+    /// Listens on the channel, and takes a permit when one is left.
+    Waits,
+    /// Has one.
+    Held,
 }
 
 /// What a client does.
@@ -98,6 +131,8 @@ pub struct Spent {
     pub doubles: u8,
     /// Letters that were lost.
     pub lost_letters: u8,
+    /// Times that Redisson's client has waited.
+    pub java_asks: u8,
 }
 
 /// What has happened.
@@ -105,6 +140,10 @@ pub struct Spent {
 pub struct Seen {
     /// Permits were given to one while another, who lives, was before it.
     pub passed: bool,
+    /// One was refused that permits were left for, and only the dead were before it.
+    pub refused: bool,
+    /// One who listened heard of a release by Redisson's client.
+    pub heard: bool,
     /// A letter gave permits to a client.
     pub by_letter: bool,
     /// Permits of a client that had ended came back.
@@ -134,6 +173,18 @@ pub enum Action {
     Read(u8),
     /// The letter is lost.
     LoseLetter(u8),
+    /// It reads the letter that says that it is the first.
+    ReadFirst(u8),
+    /// It asks since it has heard of a release by Redisson's client.
+    AskAgain(u8),
+    /// Redisson's client waits for a permit.
+    JavaWaits,
+    /// It gives up waiting.
+    JavaGivesUp,
+    /// It takes a permit that is left.
+    JavaTakes,
+    /// It gives it back.
+    JavaLeaves,
     /// Time passes.
     Tick,
 }

@@ -30,6 +30,8 @@ pub struct Case<const C: usize> {
     pub doubles: u8,
     /// Letters that are lost.
     pub lost_letters: u8,
+    /// Forced unlocks of whoever holds the lock.
+    pub forces: u8,
     /// The rule that is broken.
     pub wrong: Option<Wrong>,
 }
@@ -80,6 +82,14 @@ pub enum Wrong {
     DeadlineFromReceipt,
     /// A writer's token is the counter's number as it is.
     WriterTakesNoToken,
+    /// A reader that is granted the lock joins its client's lease without a look whether that is still there.
+    JoinsUnseen,
+    /// That look comes before the ask.
+    LooksBeforeAsk,
+    /// A reader that a letter grants the lock joins its client's lease without an ask.
+    JoinsByLetter,
+    /// A letter of a grant is believed though a newer answer says that the request waits.
+    BelievesOlderLetters,
     /// What a letter that came too late told of the tokens before goes for a later grant, too.
     KeepsWhatItWasTold,
 }
@@ -101,6 +111,7 @@ impl<const C: usize> Case<C> {
             crashes: 0,
             doubles: 0,
             lost_letters: 0,
+            forces: 0,
             wrong: None,
         }
     }

@@ -7,8 +7,9 @@
 //!
 //! * The lock's hash with its mode, fields and end; an end of its own for each reader; the counter of tokens; the queue.
 //! * Clients whose readers share one lease: others join it at any moment while nobody waits there, or while the client asks with
-//!   a second lease, which is given back once it has shown that nobody was before them. A client's writer may wait beside
-//!   its own readers. A writer becomes a reader.
+//!   a second lease, which is given back once it has shown that nobody was before them, and that the first one is there still.
+//!   A client's writer may wait beside its own readers. A writer becomes a reader.
+//! * Forced unlocks. Who held the lock then, or was let in and had not heard of it, may believe that until its deadline.
 //! * One connection for each client. What is sent runs in order, at any later time, or never; also when its client has ended.
 //!   An answer is heard at any later time, or never. A request may run twice.
 //! * Letters: a grant, or that a client is the first in the queue. They are read at any later time, behind the answer to an
@@ -20,7 +21,7 @@
 //!
 //! # What is not
 //!
-//! A letter that is read behind a newer answer: the first may then miss a release by Redisson's client until it polls.
+//! A letter about the first that is read behind a newer answer: it may then miss a release by Redisson's client until it polls.
 //!
 //! Waits of Redisson, the short first lease of a grant by letter, clocks that step or drift, lost connections: those are the
 //! same as for a lock, and in the model of the [queue](crate::queue).

@@ -6,7 +6,8 @@ use super::case::{Case, Use};
 use super::server::Rules;
 use super::state::{Action, Client, JAVA, Java, Lease, Request, Seen, Server, Side, Spent, State};
 
-/// Nobody holds the lock beside a writer.
+/// Nobody holds the lock beside a writer, but for what was ended by force: that may be held until its deadline, by those who
+/// held it or were about to.
 pub const EXCLUSION: &str = "nobody is beside a writer";
 /// The lock goes to those who wait in the order in which their entries came into the queue.
 pub const ORDER: &str = "order of arrival";
@@ -29,6 +30,8 @@ pub const BY_LETTER: &str = "a grant by letter";
 pub const REOPENED: &str = "a lease given back";
 /// A writer becomes a reader.
 pub const DOWNGRADED: &str = "a downgrade";
+/// A lease that was ended by force is replaced by that of a reader that came after.
+pub const REPLACED: &str = "a lease replaced";
 /// The lock is taken from a reader that is over.
 pub const TOOK_OVER: &str = "a reader that is over";
 
@@ -111,7 +114,8 @@ impl<const C: usize> Protocol<C> {
             actions.push(Action::HearRenewal(c));
         }
         let asked = own.want.and_then(|want| want.asked);
-        if asked.is_some_and(|(_, answer)| answer.is_some()) {
+        let inquiry = own.want.and_then(|want| want.inquiry);
+        if asked.is_some_and(|(_, answer)| answer.is_some()) && inquiry != Some(None) {
             actions.push(Action::Hear(c));
         }
         if !own.letters.is_empty() {
@@ -154,7 +158,7 @@ impl<const C: usize> Protocol<C> {
             }
             Action::Poll(c) => {
                 spent.polls += 1;
-                rules.state.clients[usize::from(c)].ask_again();
+                rules.ask_again(c.into());
             }
             Action::Timer(c) => rules.ask_repeatedly(c.into()),
             Action::Join(c) => {
@@ -179,6 +183,10 @@ impl<const C: usize> Protocol<C> {
                 *own = Client { dead: true, requests, ..Client::default() };
             }
             Action::Tick => rules.tick(),
+            Action::Force => {
+                spent.forces += 1;
+                rules.force();
+            }
             _ => self.apply_from_outside(rules, action),
         }
     }
@@ -218,7 +226,11 @@ impl<const C: usize> Protocol<C> {
 
 impl<const C: usize> State<C> {
     fn holders(&self) -> impl Iterator<Item = Side> {
-        let ours = self.clients.iter().filter_map(|client| Some(client.held?.lease.side));
+        let ours = self.clients.iter().filter_map(|client| {
+            let held = client.held?;
+            let is_forced = self.seen.forced.iter().any(|(lease, _)| *lease == held.lease);
+            (held.joined_late || !is_forced).then_some(held.lease.side)
+        });
         let java = match self.java {
             Java::Held(side) => Some(side),
             _ => None,
@@ -227,7 +239,7 @@ impl<const C: usize> State<C> {
     }
 
     fn is_exclusive(&self) -> bool {
-        let alone = self.holders().count() == 1;
+        let alone = self.holders().count() <= 1;
         !self.seen.beside_itself && (alone || self.holders().all(|side| side == Side::Read))
     }
 
@@ -305,6 +317,9 @@ impl<const C: usize> Model for Protocol<C> {
             self.network_actions(state, client, actions);
         }
         self.java_actions(state, actions);
+        if state.server.mode.is_some() && state.spent.forces < self.case.forces {
+            actions.push(Action::Force);
+        }
         actions.push(Action::Tick);
     }
 
@@ -330,6 +345,7 @@ impl<const C: usize> Model for Protocol<C> {
             Property::sometimes(BY_LETTER, |_: &Self, state: &State<C>| state.seen.by_letter),
             Property::sometimes(REOPENED, |_: &Self, state: &State<C>| state.seen.reopened),
             Property::sometimes(DOWNGRADED, |_: &Self, state: &State<C>| state.seen.downgraded),
+            Property::sometimes(REPLACED, |_: &Self, state: &State<C>| state.seen.replaced),
             Property::sometimes(TOOK_OVER, |_: &Self, state: &State<C>| state.seen.took_over),
         ];
         all.into_iter().filter(|property| self.properties.contains(&property.name)).collect()

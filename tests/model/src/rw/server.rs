@@ -35,6 +35,15 @@ impl<const C: usize> Rules<'_, C> {
                     *answer = Some(is_there);
                 }
             }
+            Request::Inquire(lease, number) => {
+                let is_there = self.renew(lease);
+                let want = self.state.clients[client].want.as_mut();
+                if let Some(want) = want.filter(|want| want.lease.number == number)
+                    && let Some(inquiry) = &mut want.inquiry
+                {
+                    *inquiry = Some(is_there);
+                }
+            }
             Request::Release(lease) => self.release(lease),
         }
     }
@@ -53,10 +62,14 @@ impl<const C: usize> Rules<'_, C> {
         let reply = self.acquire_or_queue(lease, from);
         let server = &mut self.state.server;
         server.ended &= server.queue.first().is_some_and(|first| *first != lease);
-        if let Reply::Queued(true, _) = reply {
-            // The answer is newer than a letter that says the same.
-            let letters = &mut self.state.clients[usize::from(lease.client)].letters;
-            letters.retain(|letter| !matches!(letter, Letter::First(..)));
+        let letters = &mut self.state.clients[usize::from(lease.client)].letters;
+        match reply {
+            // The answer is newer than a letter that says the same, or that tells of a grant which was ended by force.
+            Reply::Queued(is_first, _) => letters.retain(|letter| match letter {
+                Letter::First(..) => !is_first,
+                Letter::Grant(..) => self.case.is(Wrong::BelievesOlderLetters),
+            }),
+            Reply::Granted(..) => {}
         }
         reply
     }
@@ -142,6 +155,16 @@ impl<const C: usize> Rules<'_, C> {
             }
             return;
         }
+        self.delete();
+        self.pump(None, true);
+    }
+
+    /// `rw_force_unlock`, whoever holds the lock. Who does may believe that until its deadline.
+    pub fn force(&mut self) {
+        let fields = &self.state.server.fields;
+        self.state.seen.forced.extend(fields.iter().map(|(lease, _)| (*lease, self.case.ttl)));
+        let wants = self.state.clients.iter_mut().filter_map(|client| client.want.as_mut());
+        wants.for_each(|want| want.overtaken = matches!(want.asked, Some((_, Some(_)))));
         self.delete();
         self.pump(None, true);
     }

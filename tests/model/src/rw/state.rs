@@ -66,6 +66,8 @@ pub enum Request {
     Replace(Lease, u8),
     /// `read_renew` or `lock_renew`.
     Renew(Lease),
+    /// The same, with the ask of that number of a reader that would share this lease.
+    Inquire(Lease, u8),
     /// `rw_release`.
     Release(Lease),
 }
@@ -114,6 +116,10 @@ pub struct Held {
     pub left: u8,
     /// How many use it.
     pub users: u8,
+    /// The token.
+    pub token: u8,
+    /// It was ended by force, and a reader joined it whose ask ran after that.
+    pub joined_late: bool,
     /// The ticks since the renewal was sent that it waits for, and the answer: whether it is there.
     pub renewal: Option<(u8, Option<bool>)>,
 }
@@ -133,6 +139,10 @@ pub struct Want {
     pub listens: bool,
     /// The ticks since the ask was sent whose answer it waits for, and that answer.
     pub asked: Option<(u8, Option<Reply>)>,
+    /// Whether the lease is there that it would share, which goes with that ask: it has asked, and what it was told.
+    pub inquiry: Option<Option<bool>>,
+    /// A lease was ended by force since that ask was run.
+    pub overtaken: bool,
 }
 
 /// Redisson's client.
@@ -161,11 +171,14 @@ pub struct Spent {
     pub crashes: u8,
     pub doubles: u8,
     pub lost_letters: u8,
+    pub forces: u8,
 }
 
 /// What has happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seen {
+    /// What was ended by force, and for how many ticks its client may believe that it holds the lock.
+    pub forced: ArrayVec<(Lease, u8), 8>,
     /// One was let in while another, who lives, was before it.
     pub passed: bool,
     /// A client was given the lock for writing while it held it.
@@ -186,6 +199,8 @@ pub struct Seen {
     pub downgraded: bool,
     /// What was left of readers whose ends had come was deleted.
     pub took_over: bool,
+    /// A reader was granted the lock, and its client's lease was gone: the grant took its place.
+    pub replaced: bool,
 }
 
 /// What may happen next, to the client of that number.
@@ -221,6 +236,8 @@ pub enum Action {
     Read(u8),
     /// That letter is lost.
     LoseLetter(u8),
+    /// The lock is unlocked by force.
+    Force,
     /// Redisson's client takes the lock, if it can.
     JavaTakes(Side),
     /// It gives it back.
