@@ -1,6 +1,7 @@
 //! Deployments whose masters change: both libraries follow, and each lock stays with the one who has it.
 
 mod cluster;
+mod kinds;
 mod sentinel;
 
 use std::time::Duration;
@@ -10,7 +11,7 @@ use redis::Value;
 use crate::{
     java::{Java, hex},
     side::{Call, Rust, Side, ask},
-    support::{Server, eventually, waiting},
+    support::{Server, eventually, shared_clock_us, waiting},
 };
 
 /// Both libraries on one deployment.
@@ -53,6 +54,22 @@ impl Both {
         count
     }
 
+    /// Waits until each uses `server` for the lock `probe`, which nobody else uses.
+    async fn have_arrived_at(&self, server: &Server, probe: &str) {
+        for side in [&self.java, &self.rust] {
+            eventually(LIMIT, "it has arrived", async || {
+                // In the middle of a switch this may fail, or be done on the old master.
+                if side.try_lock("probe", probe, NOW).done().await.outcome != Ok(1) {
+                    return false;
+                }
+                let is_there = left_ms(server, probe).await > 0;
+                let freed = side.unlock("probe", probe).done().await.outcome;
+                is_there && freed == Ok(1)
+            })
+            .await;
+        }
+    }
+
     /// Takes the locks, which are on `server`, and waits for them.
     async fn cross(self, names: [String; 2], server: &Server) -> Crossed {
         for ((holder, other), name) in self.both_ways().into_iter().zip(&names) {
@@ -93,22 +110,6 @@ impl Crossed {
         eventually(LIMIT, "ours listens", listens).await;
     }
 
-    /// Waits until each uses `server` for the lock `probe`, which nobody else uses.
-    async fn have_arrived_at(&self, server: &Server, probe: &str) {
-        for side in [&self.both.java, &self.both.rust] {
-            eventually(LIMIT, "it has arrived", async || {
-                // In the middle of a switch this may fail, or be done on the old master.
-                if side.try_lock("probe", probe, NOW).done().await.outcome != Ok(1) {
-                    return false;
-                }
-                let is_there = left_ms(server, probe).await > 0;
-                let freed = side.unlock("probe", probe).done().await.outcome;
-                is_there && freed == Ok(1)
-            })
-            .await;
-        }
-    }
-
     /// Each still has its lock, on `server`: it is renewed there, and nobody else gets it.
     async fn are_kept_at(&mut self, server: &Server) {
         let [by_java, by_rust] = &self.names;
@@ -116,10 +117,7 @@ impl Crossed {
             for side in [&self.both.java, &self.both.rust] {
                 assert_eq!(side.try_lock("c", name, NOW).value().await, 0);
             }
-            let left = left_ms(server, name).await;
-            assert!(left > 0, "{name} is not there");
-            let is_renewed = async || left_ms(server, name).await > left;
-            eventually(self.both.ttl, "it is renewed", is_renewed).await;
+            is_renewed(server, name, self.both.ttl).await;
         }
         let asked = format!("is-held-by-current-thread plain {}", hex(by_java));
         assert_eq!(ask(self.both.java(), "a", &asked).value().await, 1);
@@ -165,6 +163,20 @@ async fn has_asked_twice(server: &Server, owner: &str) -> bool {
     let clients = server.command(&["INFO", "clients"]).await;
     let clients: String = redis::from_redis_value(clients).expect("a text");
     asked >= 2 && clients.contains("blocked_clients:0")
+}
+
+/// Waits until the lock, which is on a server, lasts for longer than it does now.
+async fn is_renewed(server: &Server, name: &str, limit: Duration) {
+    let now_ms = || i64::try_from(shared_clock_us() / 1000).expect("a time");
+    let left = left_ms(server, name).await;
+    assert!(left > 0, "{name} is not there");
+    // The latest end that it can have, and then the earliest. A renewal makes a difference of seconds.
+    let end = now_ms() + left + 10;
+    let is_longer = async || {
+        let now = now_ms();
+        now + left_ms(server, name).await > end
+    };
+    eventually(limit, &format!("{name} is renewed"), is_longer).await;
 }
 
 /// For how long the lock is on a server still, in milliseconds; below zero where it is not.

@@ -28,7 +28,7 @@ async fn locks_stay_with_their_holders_when_a_master_is_replaced_and_when_their_
     .await;
 }
 
-async fn connect(cluster: &Cluster, version: Version) -> Both {
+pub(super) async fn connect(cluster: &Cluster, version: Version) -> Both {
     let java = Java::connect_to_deployment(version, "cluster", &cluster.urls(), TTL).await;
     let builder = Client::builder().cluster(cluster.urls()).ttl(TTL);
     let client = builder.restart_quarantine(Duration::ZERO).connect().await;
@@ -56,7 +56,7 @@ async fn go_on_after_a_failover(cluster: &Cluster, mut both: [Crossed; 2]) -> (B
     let (old, new) = (cluster.master(0), cluster.replica(0));
     cluster.fail_over(0).await;
     for (crossed, probe) in both.iter_mut().zip(["probe-newest", "probe-oldest"]) {
-        crossed.have_arrived_at(new, &cluster.name_on(0, probe)).await;
+        crossed.both.have_arrived_at(new, &cluster.name_on(0, probe)).await;
         crossed.are_kept_at(new).await;
         // Who listens at a replica hears what its master publishes.
         crossed.wait_at(new, &[old, new]).await;

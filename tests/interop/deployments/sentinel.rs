@@ -44,7 +44,7 @@ async fn go_on_at_the_replica(deployment: &Deployment, mut crossed: Crossed) {
     let replica = &deployment.servers[1];
     deployment.is_led_by(replica).await;
     in_time(LIMIT * 2, "both go on", async {
-        crossed.have_arrived_at(replica, "probe").await;
+        crossed.both.have_arrived_at(replica, "probe").await;
         crossed.are_kept_at(replica).await;
         crossed.wait_at(replica, &[replica]).await;
         crossed.hand_over(replica, true).await;
