@@ -376,7 +376,8 @@ async fn each_outage_is_told_with_its_own_counts() {
     const LOCKS: usize = 3;
     let (traced, _listening) = Traced::listen();
     let (server, proxy) = setup_with_proxy().await;
-    let ttl = server.slowness().await * 300 * MS;
+    let slowness = server.slowness().await;
+    let ttl = slowness * 300 * MS;
     let client = Client::builder().nodes([proxy.url()]).ttl(ttl).connect().await;
     let client = client.expect("connected");
     let test = async |outage: &Outage<'_>| {
@@ -391,7 +392,7 @@ async fn each_outage_is_told_with_its_own_counts() {
             .await;
         outage.ends().await;
         let is_told = async || traced.with("connected again").len() == number;
-        eventually(LIMIT, "its end is told", is_told).await;
+        eventually(slowness * LIMIT, "its end is told", is_told).await;
         let lost = traced.with("connection lost").remove(number - 1);
         assert_eq!(lost.fields["holds"], LOCKS.to_string());
         let again = traced.with("connected again").remove(number - 1);

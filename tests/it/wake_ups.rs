@@ -24,6 +24,8 @@ use crate::{
 const WOKEN: Duration = Duration::from_secs(1);
 /// Who waits has asked for the last time by then, so that only a wake-up or a poll makes it ask again.
 const ASKED: Duration = Duration::from_millis(100);
+/// Nobody asks unasked sooner after its last ask.
+const POLL: Duration = Duration::from_secs(2);
 /// How many threads must run, one after the other, for a wake-up: each may be kept waiting.
 const HOPS: u32 = 8;
 /// Of a lock that is not given back.
@@ -512,7 +514,7 @@ async fn who_waits_for_a_lock_that_moves_hears_of_it_within_a_second() {
     };
     let (holder, waits) = (connect().await, connect().await);
     for number in 0.. {
-        assert!(number < 20, "this machine is too slow to move a slot within a second");
+        assert!(number < 20, "nobody hears of it but by a poll");
         let name = cluster.name_on(0, &format!("moves-{number}"));
         let guard = soon("the lock", holder.mutex(&*name).lock()).await.expect("free");
         let asked_at = Instant::now();
@@ -527,10 +529,10 @@ async fn who_waits_for_a_lock_that_moves_hears_of_it_within_a_second() {
         let freed_at = Instant::now();
         let (guard, woken_at) = soon("its turn", waiter).await.expect("no panic").expect("free");
         soon("unlocking", guard.unlock()).await.expect("held");
-        // Otherwise a poll would come within the second.
-        if freed_at.duration_since(asked_at) < Duration::from_millis(900) {
-            let took = woken_at.saturating_duration_since(freed_at);
-            assert!(took < source.widened_by(HOPS, WOKEN), "{took:?}");
+        let took = woken_at.saturating_duration_since(freed_at);
+        assert!(took < source.widened_by(HOPS, WOKEN), "{took:?}");
+        // On a busy machine a poll may have been in time, too.
+        if woken_at.duration_since(asked_at) < POLL {
             return;
         }
     }

@@ -257,9 +257,10 @@ async fn servers_that_stay_away_are_told_after_a_while() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn short_outages_do_not_add_up() {
     const PATIENCE: Duration = Duration::from_secs(5);
+    const RESPONSE: Duration = Duration::from_millis(200);
     let (server, proxy) = setup_with_proxy().await;
     let builder = Client::builder().nodes([proxy.url()]).unavailable_after(PATIENCE);
-    let client = builder.connect().await.expect("connected");
+    let client = builder.response_timeout(RESPONSE).connect().await.expect("connected");
     let leaders = connect(&server).await;
     let mut observer = client.election("scheduler").observe();
     assert_eq!(observer.changed().await.expect("an answer"), None);
@@ -267,13 +268,12 @@ async fn short_outages_do_not_add_up() {
     let mut observer = Some(observer);
     let test = async |outage: &Outage<'_>| {
         let mut observes = observer.take().expect("it was put back");
-        let shown = tokio::spawn(async move { (observes.changed().await, observes) });
-        is_heard(&server, 1).await;
         outage.begins();
         let is_down = async || client.nodes()[0].state != NodeState::Up;
         eventually(LIMIT, "the client has noticed", is_down).await;
+        let shown = tokio::spawn(async move { (observes.changed().await, observes) });
         // It asks in vain meanwhile.
-        tokio::time::sleep(500 * MS).await;
+        tokio::time::sleep(4 * RESPONSE).await;
         let leadership = leading(&leaders.election("scheduler")).await;
         outage.ends().await;
         let (seen, mut observes) = soon("it is shown", shown).await.expect("no panic");
@@ -281,7 +281,7 @@ async fn short_outages_do_not_add_up() {
         assert_eq!(seen.map(|seen| seen.term), Some(leadership.term()));
         leadership.resign().await.expect("held");
         assert_eq!(soon("it is shown", observes.changed()).await.expect("an answer"), None);
-        tokio::time::sleep((PATIENCE + 100 * MS).saturating_sub(began_at.elapsed())).await;
+        tokio::time::sleep((PATIENCE + 500 * MS).saturating_sub(began_at.elapsed())).await;
         observer = Some(observes);
     };
     Outage::cut_off([&proxy]).twice(test).await;
