@@ -7,10 +7,10 @@ use leasehold_model::rw::case::Use::{Both, Reads, Writes};
 use leasehold_model::rw::case::{Case, Wrong};
 use leasehold_model::rw::protocol::{
     BY_LETTER, DOWNGRADED, EXCLUSION, FIRST_KNOWS, LEFTOVER, NOTICED, ORDER, Protocol, REOPENED,
-    REPLACED, TAKEN, TOGETHER, TOKENS, TOOK_OVER,
+    REPLACED, SHUT, TAKEN, TOGETHER, TOKENS, TOOK_OVER,
 };
 
-const SAFE: &[&str] = &[EXCLUSION, ORDER, LEFTOVER, TAKEN, FIRST_KNOWS, TOKENS, NOTICED];
+const SAFE: &[&str] = &[EXCLUSION, ORDER, SHUT, LEFTOVER, TAKEN, FIRST_KNOWS, TOKENS, NOTICED];
 
 /// Two clients that read and write.
 const PAIR: Case<2> = Case::plain([Both, Both]);
@@ -29,6 +29,9 @@ const DOWNGRADE: Case<2> = Case { downgrades: 1, ..PAIR };
 const JAVA: Case<2> = Case { java_asks: 2, asks: 2, ..PAIR };
 /// One of a version that does not renew the ends of its readers.
 const OLD_JAVA: Case<2> = Case { java_leaves_ends: true, ..JAVA };
+
+/// Somebody listens on the lock's channel.
+const SHUTS: Case<3> = Case { shuts: 1, ..MIXED };
 
 // That the model moves at all.
 checks! {
@@ -55,6 +58,13 @@ checks! {
         holds(Case { crashes: 1, java_asks: 1, ..OLD_JAVA }, SAFE);
     readers_and_writers_keep_the_rules_when_one_is_unlocked_by_force:
         holds(Case { asks: 3, ..FORCED }, SAFE);
+    readers_and_writers_keep_the_rules_in_a_shut_window: holds(SHUTS, SAFE);
+    readers_and_writers_keep_the_rules_in_a_shut_window_when_a_client_ends:
+        holds(Case { crashes: 1, ..SHUTS }, SAFE);
+    readers_and_writers_keep_the_rules_in_a_shut_window_when_others_join:
+        holds(Case { joins: 1, asks: 2, shuts: 1, ..JOINS }, SAFE);
+    readers_and_writers_keep_the_rules_in_a_shut_window_beside_java:
+        holds(Case { shuts: 1, java_asks: 1, ..JAVA }, SAFE);
     readers_and_writers_of_three_clients_keep_the_rules: holds(Case::plain([Both, Both, Both]), SAFE);
     readers_and_writers_keep_the_rules_with_a_longer_ttl: holds(Case { ttl: 3, renewals: 1, ..PAIR }, SAFE);
 }
@@ -75,6 +85,8 @@ checks! {
     readers_let_in_one_by_one: fails(MIXED.with(Wrong::PumpsOne), [TAKEN]);
     a_writer_that_gives_up_and_lets_nobody_in: fails(MIXED.with(Wrong::LeaverPumpsNobody), [TAKEN]);
     a_first_that_is_not_told: fails(MIXED.with(Wrong::FirstNotTold), [FIRST_KNOWS]);
+    readers_that_join_in_a_shut_window: fails(SHUTS.with(Wrong::JoinsThoughShut), [SHUT]);
+    a_window_that_opens_unseen: fails(SHUTS.with(Wrong::OpensUnseen), [TAKEN]);
     a_first_that_hears_nothing_of_java: fails(JAVA.with(Wrong::DeafToJava), [TAKEN]);
     a_reader_that_leaves_silently: fails(PAIR.with(Wrong::SilentLeaver), [LEFTOVER]);
     a_reader_held_from_the_receipt: fails(PAIR.with(Wrong::DeadlineFromReceipt), [EXCLUSION]);

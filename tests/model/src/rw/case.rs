@@ -24,6 +24,8 @@ pub struct Case<const C: usize> {
     pub java_asks: u8,
     /// Its watchdog renews the hash only, and no reader's end: 3.44 to 3.52 do that.
     pub java_leaves_ends: bool,
+    /// Times that somebody listens on the lock's channel and the window for joining readers shuts.
+    pub shuts: u8,
     /// Clients that end, Redisson's included.
     pub crashes: u8,
     /// Requests that run twice.
@@ -74,6 +76,10 @@ pub enum Wrong {
     LeaverPumpsNobody,
     /// The first in the queue is not told that it is the first.
     FirstNotTold,
+    /// Readers in the queue join readers that are there, though the window is shut.
+    JoinsThoughShut,
+    /// The first in the queue does not look whether the window is open again.
+    OpensUnseen,
     /// A release beside Redisson's reader does not tell the first in the queue to listen.
     DeafToJava,
     /// Who gives up does not say so.
@@ -108,6 +114,7 @@ impl<const C: usize> Case<C> {
             renewals: 0,
             java_asks: 0,
             java_leaves_ends: false,
+            shuts: 0,
             crashes: 0,
             doubles: 0,
             lost_letters: 0,

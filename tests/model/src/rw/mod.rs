@@ -16,6 +16,8 @@
 //!   ask under way, or lost. A client that knows that it is the first asks when a lease has ended, and
 //!   when Redisson's client leaves, if it was told of that one; all poll.
 //! * Redisson's lock, which takes its turn without the queue and renews what it holds until it ends.
+//! * The window in which readers do not join readers of ours, since somebody listens on the channel: it shuts and opens at any
+//!   time. The first in the queue asks when it has opened. A lock that readers leave for whom they stayed out is reserved for a tick.
 //! * Time in ticks: the ends of the hash and of the readers by the server's clock, deadlines (from before the request, or the
 //!   grant) by the client's.
 //!

@@ -11,10 +11,12 @@ use super::state::{Action, Client, JAVA, Java, Lease, Request, Seen, Server, Sid
 pub const EXCLUSION: &str = "nobody is beside a writer";
 /// The lock goes to those who wait in the order in which their entries came into the queue.
 pub const ORDER: &str = "order of arrival";
+/// While the window is shut, no reader joins readers of ours: when those end, the lock is free.
+pub const SHUT: &str = "no reader joins in a shut window";
 /// A field or an entry on the server is wanted by its client, or its release is on its way, or its client has ended.
 pub const LEFTOVER: &str = "no leftover";
 /// When nothing is on its way and no lease has ended, there is no room for the first who waits. After the end of a client,
-/// or a letter that was lost, any poll brings that about.
+/// or a letter that was lost, any poll brings that about; beside readers, any poll of a reader.
 pub const TAKEN: &str = "a free lock is taken";
 /// When nothing is on its way, no client has ended and no letter was lost, the first who waits knows that it is the first.
 pub const FIRST_KNOWS: &str = "the first knows";
@@ -132,6 +134,11 @@ impl<const C: usize> Protocol<C> {
     }
 
     fn java_actions(&self, state: &State<C>, actions: &mut Vec<Action>) {
+        if state.server.shut {
+            actions.push(Action::Opens);
+        } else if state.spent.shuts < self.case.shuts {
+            actions.push(Action::Shuts);
+        }
         match state.java {
             Java::Idle if state.spent.java_asks < self.case.java_asks => {
                 actions.extend([Action::JavaTakes(Side::Read), Action::JavaTakes(Side::Write)]);
@@ -182,6 +189,11 @@ impl<const C: usize> Protocol<C> {
                 let requests = std::mem::take(&mut own.requests);
                 *own = Client { dead: true, requests, ..Client::default() };
             }
+            Action::Shuts => {
+                spent.shuts += 1;
+                rules.state.server.shut = true;
+            }
+            Action::Opens => rules.opens(),
             Action::Tick => rules.tick(),
             Action::Force => {
                 spent.forces += 1;
@@ -279,8 +291,10 @@ impl<const C: usize> State<C> {
         if !self.is_excused() {
             return self.server.ended || !stays_free(&mut copy);
         }
+        // Beside readers only a reader finds the queue to be worth a look.
+        let reads = self.server.mode == Some(Side::Read);
         let waits = self.clients.iter().filter_map(|client| Some(client.want?.lease));
-        waits.into_iter().all(|lease| {
+        waits.filter(|lease| !reads || lease.side == Side::Read).all(|lease| {
             let mut copy = self.clone();
             Rules { case, state: &mut copy }.acquire(lease, None);
             !stays_free(&mut copy)
@@ -333,6 +347,7 @@ impl<const C: usize> Model for Protocol<C> {
         let all = [
             Property::always(EXCLUSION, |_: &Self, state: &State<C>| state.is_exclusive()),
             Property::always(ORDER, |_: &Self, state: &State<C>| !state.seen.passed),
+            Property::always(SHUT, |_: &Self, state: &State<C>| !state.seen.joined),
             Property::always(LEFTOVER, |_: &Self, state: &State<C>| {
                 let fields = state.server.fields.iter().map(|(lease, _)| lease);
                 fields.chain(&state.server.queue).all(|lease| state.is_known(*lease))

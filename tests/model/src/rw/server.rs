@@ -62,6 +62,8 @@ impl<const C: usize> Rules<'_, C> {
         let reply = self.acquire_or_queue(lease, from);
         let server = &mut self.state.server;
         server.ended &= server.queue.first().is_some_and(|first| *first != lease);
+        // It is told when the reservation ends, and asks then.
+        server.ended |= server.reserved;
         let letters = &mut self.state.clients[usize::from(lease.client)].letters;
         match reply {
             // The answer is newer than a letter that says the same, or that tells of a grant which was ended by force.
@@ -92,14 +94,15 @@ impl<const C: usize> Rules<'_, C> {
                     let place = self.place(lease).expect("it was taken");
                     self.state.server.fields[place].1 = 0;
                 }
-                self.pump(None, true);
+                self.pump_behind(true, None, true);
                 self.state.seen.downgraded = true;
                 return Reply::Granted(token, None);
             }
             return Reply::Queued(false, false);
         }
         let passes = self.case.is(Wrong::ReaderPassesWriter) && mode == Some(Side::Read);
-        if fits(mode, lease) && (self.state.server.queue.is_empty() || passes) {
+        let stays_out = self.stays_out(mode, lease) || self.is_reserved(mode, lease);
+        if fits(mode, lease) && !stays_out && (self.state.server.queue.is_empty() || passes) {
             self.note_passed(lease);
             let (token, before) = self.take(lease);
             return Reply::Granted(token, before);
@@ -107,13 +110,13 @@ impl<const C: usize> Rules<'_, C> {
         if !self.state.server.queue.contains(&lease) {
             self.state.server.queue.push(lease);
         }
-        if fits(mode, lease) {
+        if fits(mode, lease) && !self.is_reserved(mode, lease) {
             let first = self.pump(Some(lease), false);
             let mine = first == Some(lease) && !self.state.server.queue.contains(&lease);
             let mode = self.mode_now();
             if mine || first.is_none() && fits(mode, lease) {
                 let (token, before) = self.take(lease);
-                self.pump(None, true);
+                self.pump_behind(true, None, true);
                 return Reply::Granted(token, before);
             }
         }
@@ -156,7 +159,33 @@ impl<const C: usize> Rules<'_, C> {
             return;
         }
         self.delete();
-        self.pump(None, true);
+        let first = self.state.server.queue.first().copied();
+        let stayed_out = first.filter(|first| (first.side, lease.side) == (Side::Read, Side::Read));
+        match stayed_out.filter(|_| self.state.server.shut) {
+            // It is for Redisson to take, and the first asks after a moment.
+            Some(first) => {
+                (self.state.server.reserved, self.state.server.ended) = (true, true);
+                self.write(first, Letter::First(first.number, false));
+            }
+            None => drop(self.pump(None, true)),
+        }
+    }
+
+    /// Nobody listens on the lock's channel any more, or it is time for readers to join again. The first in the queue asks
+    /// often enough to see that.
+    pub fn opens(&mut self) {
+        self.state.server.shut = false;
+        self.state.server.ended |= !self.case.is(Wrong::OpensUnseen);
+    }
+
+    /// The prelude's `stays_out`.
+    fn stays_out(&self, mode: Option<Side>, lease: Lease) -> bool {
+        let joins = (mode, lease.side) == (Some(Side::Read), Side::Read);
+        joins && self.state.server.shut && self.live_reader_of_ours()
+    }
+
+    fn is_reserved(&self, mode: Option<Side>, lease: Lease) -> bool {
+        mode.is_none() && lease.side == Side::Read && self.state.server.reserved
     }
 
     /// `rw_force_unlock`, whoever holds the lock. Who does may believe that until its deadline.
@@ -215,7 +244,12 @@ impl<const C: usize> Rules<'_, C> {
     }
 
     /// The prelude's `pump`: lets in those whose turn it is. Returns the first that it did not let in, `mine` included.
-    fn pump(&mut self, mine: Option<Lease>, mut tells: bool) -> Option<Lease> {
+    fn pump(&mut self, mine: Option<Lease>, tells: bool) -> Option<Lease> {
+        self.pump_behind(false, mine, tells)
+    }
+
+    /// The same, if this run has given the lock to somebody (`took`) with whom readers come in.
+    fn pump_behind(&mut self, took: bool, mine: Option<Lease>, mut tells: bool) -> Option<Lease> {
         let mut let_in = 0;
         while let Some(&first) = self.state.server.queue.first() {
             let is_gone = self.state.clients[usize::from(first.client)].dead;
@@ -226,7 +260,9 @@ impl<const C: usize> Rules<'_, C> {
             }
             let mode = self.mode_now();
             let is_enough = let_in > 0 && self.case.is(Wrong::PumpsOne);
-            if !fits(mode, first) || is_enough {
+            let is_shut = !took && let_in == 0 && self.stays_out(mode, first);
+            let stays_out = is_shut && !self.case.is(Wrong::JoinsThoughShut);
+            if !fits(mode, first) || is_enough || stays_out {
                 if tells && !is_gone && !self.case.is(Wrong::FirstNotTold) {
                     self.state.server.ended = false;
                     self.write(first, Letter::First(first.number, self.names_java()));
@@ -234,6 +270,7 @@ impl<const C: usize> Rules<'_, C> {
                 return Some(first);
             }
             self.note_passed(first);
+            self.state.seen.joined |= is_shut;
             if Some(first) == mine {
                 self.state.server.queue.remove(0);
                 return mine;
@@ -354,6 +391,7 @@ impl<const C: usize> Rules<'_, C> {
     /// Time passes for the server.
     pub fn tick_server(&mut self) {
         let server = &mut self.state.server;
+        server.reserved = false;
         if server.mode.is_none() {
             return;
         }
@@ -377,11 +415,15 @@ impl<const C: usize> Rules<'_, C> {
         }
     }
 
-    /// Whether the first in the queue could be let in.
+    /// Whether the first in the queue that is not gone could be let in.
     pub fn has_room_for_first(&mut self) -> bool {
-        let first = self.state.server.queue.first().copied();
+        let is_gone = |lease: &Lease| self.state.clients[usize::from(lease.client)].dead;
+        let first = self.state.server.queue.iter().copied().find(|lease| !is_gone(lease));
         let mode = self.mode_now();
-        first.is_some_and(|first| fits(mode, first))
+        first.is_some_and(|first| {
+            let waits = self.stays_out(mode, first) || self.is_reserved(mode, first);
+            fits(mode, first) && !waits
+        })
     }
 }
 

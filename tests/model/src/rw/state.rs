@@ -53,7 +53,11 @@ pub struct Server {
     pub counter: u8,
     /// Who waits.
     pub queue: ArrayVec<Lease, 8>,
-    /// A lease has ended by itself, or the first in the queue has heard of a release, since it was told who holds the lock.
+    /// Somebody listens on the lock's channel, and readers do not join readers of ours.
+    pub shut: bool,
+    /// For a moment a free lock is for those who listen on its channel, and no reader of ours takes it.
+    pub reserved: bool,
+    /// A lease has ended by itself, the window for joining readers has opened, or the first in the queue has heard of a release, since it was told who holds the lock.
     pub ended: bool,
 }
 
@@ -168,6 +172,7 @@ pub struct Spent {
     pub downgrades: u8,
     pub renewals: u8,
     pub java_asks: u8,
+    pub shuts: u8,
     pub crashes: u8,
     pub doubles: u8,
     pub lost_letters: u8,
@@ -181,6 +186,8 @@ pub struct Seen {
     pub forced: ArrayVec<(Lease, u8), 8>,
     /// One was let in while another, who lives, was before it.
     pub passed: bool,
+    /// A reader joined readers of ours while the window was shut.
+    pub joined: bool,
     /// A client was given the lock for writing while it held it.
     pub beside_itself: bool,
     /// A hold had a token that is not in order.
@@ -244,6 +251,10 @@ pub enum Action {
     JavaLeaves,
     /// It ends.
     JavaEnds,
+    /// Somebody listens on the lock's channel, and the window for joining readers shuts.
+    Shuts,
+    /// It opens again.
+    Opens,
     /// Time passes.
     Tick,
 }
