@@ -265,7 +265,8 @@ impl Mutex {
     /// Frees the lock whoever holds it, so that the next waiter gets it. Returns true if it was held.
     ///
     /// This is a tool for operators: it breaks the guarantee that the holder has. The holder learns of the loss at its
-    /// next renewal, and may go on writing until then. Prefer [`force_unlock_if`](Self::force_unlock_if).
+    /// next renewal, and may go on writing until then. Prefer [`force_unlock_if`](Self::force_unlock_if): over several
+    /// servers, this call may come to one of them only when the next hold has begun, and then ends that one there.
     ///
     /// # Errors
     ///
