@@ -19,7 +19,8 @@ local function end_key(id, level)
   return table.concat({prefix, ':', id, ':rwlock_timeout:', level})
 end
 
--- The key of the reservation: the id of the writer that was refused last. It asks again before this ends.
+-- The key of the reservation: the id of the writer that was refused last. It asks again before this ends. On one server it is
+-- the name of the lock's channel: one who listens there may take the lock.
 local function next_key()
   local prefix = string.find(KEYS[1], '{', 1, true) and 'leasehold_next::%s' or 'leasehold_next:{%s}'
   return string.format(prefix, KEYS[1])
@@ -102,6 +103,25 @@ local function first_reader()
   return first, left
 end
 
+-- The lock's channel and how its listeners are counted, which a script sets that lets in who waits; and whether it has given
+-- the lock to anybody.
+local channel, numsub
+local took = false
+
+-- Whether a reader stays out although readers of ours are there, of whom it was given one. While somebody listens on the
+-- channel, who may be a writer of Redisson, it does so for 5 of every 6 s: that writer stands in no queue, and gets in only
+-- if the readers end. Whoever comes in with others that came in just now does not stay out, nor does who finds a reader of
+-- Redisson: others of those would keep that writer out all the same.
+local function stays_out(reader)
+  if took or not KEYS[3] or is_foreign(reader) or redis.call('PUBSUB', numsub, channel)[2] == 0 then
+    return false
+  end
+  return redis.call('TIME')[1] % 6 < 5
+end
+
+-- When a reader that stays out asks again at the latest: the listener may be gone by then.
+local out_ms = 500
+
 -- Returns how the lock is held: 'read', 'write', or false. What readers left that are gone is deleted. With 'read' it returns
 -- one who reads, and for how long still.
 local function mode_now()
@@ -137,6 +157,7 @@ end
 -- Gives the lock to a lease. Returns the end of its token block, for a reader its token; the server's time before the lease
 -- began; and the last token before the block, if there was one.
 local function take(id, reads, count, ttl_ms, block, grain_us)
+  took = true
   -- Tokens as in queue.lua. A token goes to redis.call as a number: made text by Lua it would lose its last digits.
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
@@ -200,7 +221,7 @@ end
 -- in any case. `mine` is taken out in its turn, but granted nothing. Returns the first entry that it did not grant, `mine`
 -- included, and how the lock is held now; no entry if nobody is left.
 local function pump(mine, tells)
-  local mode
+  local mode, reader
   while passed < most do
     local entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
     if not entry then
@@ -212,12 +233,14 @@ local function pump(mine, tells)
       passed, tells = passed + 1, true
     else
       if mode == nil then
-        mode = mode_now()
+        mode, reader = mode_now()
       end
       local reads = block == 0
-      if mode and not (reads and mode == 'read') then
+      local joins = reads and mode == 'read'
+      if mode and not (joins and not stays_out(reader)) then
         if tells and mailbox then
           local by, pttl = holder(mode)
+          pttl = joins and math.min(pttl, out_ms) or pttl
           redis.pcall('PUBLISH', mailbox, table.concat({'next', id, pttl, by}, ' '))
         end
         return entry, mode

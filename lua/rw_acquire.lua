@@ -8,6 +8,7 @@
 local reads = ARGV[11] == 'read'
 local field = field_of(ARGV[1], reads)
 local entry = KEYS[3] and ARGV[8] ~= '' and ARGV[8]
+channel, numsub = ARGV[7], ARGV[10]
 local mode, reader, reads_for_ms = mode_now()
 local wrong = wrong_kind(mode)
 if wrong then
@@ -38,7 +39,14 @@ local function granted(last, _, before)
 end
 
 local fits = not mode or (reads and mode == 'read')
-local reserved = not KEYS[3] and reads and not ARGV[13] and redis.call('GET', next_key())
+local is_out = mode and fits and not ARGV[13] and stays_out(reader)
+local is_waited_for = KEYS[3] and fits and redis.call('EXISTS', KEYS[3]) == 1
+local is_reserved = reads and not ARGV[13] and (not KEYS[3] or (is_waited_for and not mode))
+local reserved = is_reserved and redis.pcall('GET', next_key())
+if type(reserved) == 'table' then
+  -- On one server a user may lack the right to that key: then nothing is reserved.
+  reserved = false
+end
 if ARGV[13] then
   if mode == 'write' and redis.call('HEXISTS', KEYS[1], field_of(ARGV[13])) == 1 then
     -- The reader comes first: half-way, the lock has a reader, and a writer whose release is still to come.
@@ -47,10 +55,10 @@ if ARGV[13] then
     if KEYS[3] then
       pump(nil, true)
     end
-    redis.pcall(ARGV[12], ARGV[7], '1')
+    redis.pcall(ARGV[12], channel, '1')
     return {1, last}
   end
-elseif fits and not reserved and not (KEYS[3] and redis.call('EXISTS', KEYS[3]) == 1) then
+elseif fits and not is_out and not reserved and not is_waited_for then
   if not KEYS[3] and not reads then
     redis.call('DEL', next_key())
   end
@@ -73,7 +81,7 @@ if not KEYS[3] and ARGV[8] ~= '' then
   -- A full server may refuse it: then it waits for a gap between readers.
   redis.pcall('SET', next_key(), ARGV[1], 'PX', 5000)
 end
-local subscribers = redis.call('PUBSUB', ARGV[10], ARGV[7])[2]
+local subscribers = redis.call('PUBSUB', numsub, channel)[2]
 -- It may be free for a moment, so that Redisson's waiters on the channel can take it. A newcomer must not end that moment,
 -- unless the one who was told of it is gone, and nobody else waits.
 local is_open = KEYS[3] and not mode and not was_queued and subscribers > 0
@@ -81,14 +89,14 @@ if is_open then
   local first = first_there(entry)
   is_open = first and first ~= entry
 end
-if KEYS[3] and fits and not is_open and not ARGV[13] then
+if KEYS[3] and fits and not is_open and not reserved and not ARGV[13] then
   local first, after = pump(entry)
   if after == nil then
     after = mode_now()
   end
   mode = after
   if (entry and first == entry and redis.call('ZRANK', KEYS[3], entry) == false)
-    or (not first and (not mode or (reads and mode == 'read'))) then
+    or (not first and not is_out and (not mode or (reads and mode == 'read'))) then
     if entry and not first then
       redis.call('ZREM', KEYS[3], entry)
     end
@@ -102,6 +110,8 @@ local by, pttl
 local head = KEYS[3] and waiters(1)[1]
 if reserved and fits then
   by, pttl = reserved, redis.call('PTTL', next_key())
+elseif is_out and (not head or head == entry) then
+  by, pttl = reader, math.min(reads_for_ms, out_ms)
 elseif reader and KEYS[3] and not (reads and head) then
   by, pttl = reader, reads_for_ms
 elseif mode and not (reads and mode == 'read' and head) then

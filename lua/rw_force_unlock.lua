@@ -10,6 +10,7 @@ local function delete_ends(id, levels)
   end
 end
 
+channel, numsub = ARGV[3], ARGV[2] == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB'
 local mode = mode_now()
 local wrong = wrong_kind(mode)
 if wrong then
@@ -56,6 +57,6 @@ end
 redis.call('DEL', KEYS[1])
 local after = KEYS[3] and redis.pcall('EXISTS', KEYS[1]) == 0 and select(2, pump(nil, true))
 if after ~= 'write' then
-  redis.pcall(ARGV[2], ARGV[3], '1')
+  redis.pcall(ARGV[2], channel, '1')
 end
 return 1

@@ -3,6 +3,7 @@
 -- KEYS: 1 name (hash), 2 token (fencing counter), 3 queue (optional)
 -- ARGV: 1 id, 2 publish verb, 3 channel of the lock, 4 side (read or write), 5 retention_ms of the counter (0: for ever), 6 entry (empty: it has not queued, or keeps its reservation), 7 granted (1: this lease was granted by message)
 -- Returns {1, receivers of the message on the channel}, or {0, 0} when the lease does not hold the lock. A third number says how many in the queue were gone and passed over, if any were.
+channel, numsub = ARGV[3], ARGV[2] == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB'
 local reads = ARGV[4] == 'read'
 local entry = KEYS[3] and ARGV[6] ~= '' and ARGV[6]
 local function reply(held, receivers)
@@ -24,7 +25,7 @@ if held ~= 1 then
   end
   if is_reserved and redis.pcall('HGET', KEYS[1], 'mode') ~= 'write' then
     -- Readers may come in.
-    redis.pcall(ARGV[2], ARGV[3], '1')
+    redis.pcall(ARGV[2], channel, '1')
   end
   return held == 0 and reply(0, 0) or held
 end
@@ -51,11 +52,16 @@ redis.call('DEL', KEYS[1])
 local mode = false
 -- While a cluster moves the slot, it refuses to make anew what is gone: then nobody is let in, and the queue stays as it is.
 if is_waited_for and redis.pcall('EXISTS', KEYS[1]) == 0 then
-  -- Redisson's waiters listen to the channel and are in no queue. Every second turn is open to them.
-  local count = ARGV[2] == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB'
-  if ARGV[7] == '1' and redis.call('PUBSUB', count, ARGV[3])[2] > 0 then
-    local head = waiters(1)[1]
-    local mailbox, id = waiter(head or '')
+  -- Redisson's waiters listen to the channel and are in no queue. Every second turn is open to them, and the one for which
+  -- a reader stayed out while others read.
+  local head = waiters(1)[1] or ''
+  local stayed_out = reads and string.match(head, '^%d+ 0 ')
+  if (ARGV[7] == '1' or stayed_out) and redis.call('PUBSUB', numsub, channel)[2] > 0 then
+    local mailbox, id = waiter(head)
+    if stayed_out then
+      -- Long enough for a process that is busy, or far away.
+      redis.pcall('SET', next_key(), channel, 'PX', 100)
+    end
     if mailbox then
       redis.pcall('PUBLISH', mailbox, string.format('free %s', id))
     end
@@ -64,5 +70,5 @@ if is_waited_for and redis.pcall('EXISTS', KEYS[1]) == 0 then
   end
 end
 -- The lock is free whatever becomes of the message: waiters have their timers. Redisson's readers may join ours.
-local receivers = mode ~= 'write' and redis.pcall(ARGV[2], ARGV[3], reads and '0' or '1')
+local receivers = mode ~= 'write' and redis.pcall(ARGV[2], channel, reads and '0' or '1')
 return reply(1, not mode and type(receivers) == 'number' and receivers or 0)

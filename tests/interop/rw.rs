@@ -1,6 +1,9 @@
 //! Read-write locks: Redisson's RReadWriteLock and ours of the same name.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use leasehold::{Client, LossReason, RwLock};
 use redis::Value;
@@ -21,6 +24,8 @@ with_each_redisson!(
     a_killed_waiter_delays_nobody,
     a_downgrade_of_ours_wakes_java,
     a_writer_of_ours_hears_readers_of_java_that_came_in_unheard,
+    a_writer_of_java_gets_in_beside_overlapping_readers_of_ours,
+    a_reader_of_ours_stands_behind_a_writer_of_ours_that_readers_of_java_pass,
     a_reader_of_java_keeps_writers_out_for_as_long_as_it_reads,
     a_reader_of_java_that_is_gone_keeps_writers_out_until_the_lock_ends,
     a_watchdog_of_less_time_than_our_ttl_breaks_our_read_lock,
@@ -244,6 +249,66 @@ async fn a_writer_of_ours_hears_readers_of_java_that_came_in_unheard(version: Ve
     nothing_is_left(&table.server, "n").await;
 }
 
+/// Without a break, one of our readers at least is inside.
+async fn a_writer_of_java_gets_in_beside_overlapping_readers_of_ours(version: Version) {
+    let watch = Watch::begin();
+    let table = Table::lay(version, TTL).await;
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let mut readers = Vec::new();
+    for _ in 0..3 {
+        let client = Client::connect(&table.server.url()).await.expect("connected");
+        let (lock, stopped) = (client.rw_lock("n"), stopped.clone());
+        readers.push(tokio::spawn(async move {
+            let (mut turns, mut longest) = (0, Duration::ZERO);
+            while !*stopped.borrow() {
+                let began = Instant::now();
+                let guard = lock.read().await.expect("its turn comes");
+                longest = longest.max(began.elapsed());
+                tokio::time::sleep(READ).await;
+                guard.unlock().await.expect("held until then");
+                turns += 1;
+            }
+            (turns, longest)
+        }));
+    }
+    tokio::time::sleep(READ * 2).await;
+    let mut waits = Vec::new();
+    for _ in 0..5 {
+        let call = in_time(LIMIT, "it writes", table.java.take(Of::Write, "a", "n").done()).await;
+        waits.push(call.took());
+        assert_eq!(table.java.leave(Of::Write, "a", "n").value().await, 1);
+        // Our readers overlap again.
+        tokio::time::sleep(READ * 2).await;
+    }
+    stop.send(true).expect("they read");
+    for reader in readers {
+        let (turns, longest) = reader.await.expect("no panic");
+        println!("{version:?}: {turns} reads, the longest wait {longest:?}");
+        assert!(longest <= watch.widened(LET_IN), "ours waited {longest:?}");
+    }
+    println!("{version:?}: Java waited {waits:?}");
+    let longest = waits.into_iter().max().expect("it waited");
+    assert!(longest <= watch.widened(LET_IN), "Java waited {longest:?}");
+    nothing_is_left(&table.server, "n").await;
+}
+
+async fn a_reader_of_ours_stands_behind_a_writer_of_ours_that_readers_of_java_pass(
+    version: Version,
+) {
+    let table = Table::lay(version, TTL).await;
+    assert_eq!(table.java.take(Of::Read, "a", "n").value().await, 1);
+    let wait = table.rust.take(Of::Write, "b", "n");
+    somebody_waits(&table, "n").await;
+    assert_eq!(table.java.take(Of::Read, "c", "n").value().await, 1);
+    assert_eq!(table.rust.try_take(Of::Read, "d", "n", LOOK).value().await, 0);
+    for reader in ["a", "c"] {
+        assert_eq!(table.java.leave(Of::Read, reader, "n").value().await, 1);
+    }
+    assert_eq!(in_time(LIMIT, "ours writes", wait.value()).await, 1);
+    assert_eq!(table.rust.leave(Of::Write, "b", "n").value().await, 1);
+    nothing_is_left(&table.server, "n").await;
+}
+
 /// Whether its watchdog renews one level of it or two, of one lock or of two: some versions forget ends then.
 async fn a_reader_of_java_keeps_writers_out_for_as_long_as_it_reads(version: Version) {
     let table = Table::lay(version, LONGER).await;
@@ -373,6 +438,10 @@ async fn read(lock: RwLock, crew: Arc<Crew>) {
 const TTL: Duration = Duration::from_secs(30);
 /// Of watchdogs whose end is waited for.
 const SHORT: Duration = Duration::from_millis(1200);
+/// How long a reader reads.
+const READ: Duration = Duration::from_millis(300);
+/// The second in which readers join, those that are there then, and turns that others were quicker to take.
+const LET_IN: Duration = Duration::from_secs(4);
 /// A watchdog that may be late by seconds.
 const LONGER: Duration = Duration::from_secs(5);
 const NOW: Duration = Duration::ZERO;

@@ -328,6 +328,75 @@ async fn a_release_tells_redissons_waiters_and_leaves_every_second_turn_to_them(
     assert_eq!(told(&mut bench, &mut b).await.len(), 1);
 }
 
+/// Who listens may be a writer of Redisson, which gets in only if all readers end.
+#[tokio::test]
+async fn while_somebody_listens_readers_join_readers_in_one_of_six_seconds() {
+    let mut bench = Bench::start().await;
+    let mut java = bench.subscriber_of(CHANNEL).await;
+    bench.acquired(&try_once("a:1", READ)).await;
+    let one = "[mode, read, a:1, 1] 30s";
+    at_second(&mut bench, 0).await;
+    bench.expect(&try_once("b:1", READ), "[0, 2s, a:1, 1, -1, token, []]", one).await;
+    let out = ["[0, 2s, a:1, 1, 0, token, []]"; 2];
+    let [mut b, mut c] = [listen(&bench, "b").await, listen(&bench, "c").await];
+    bench.expect_twice(&ask("b:1", READ), out, one).await;
+    bench.expect(&ask("c:1", READ), "[0, 30s, b:1, 1, 1, token, []]", one).await;
+    // The next one is not let in either, but told when to ask.
+    bench.expect(&leave("b:1", READ), "[0, 0]", one).await;
+    assert_eq!(told(&mut bench, &mut c).await, ["next c:1 2s a:1"]);
+    bench.expect(&ask("b:1", READ), "[0, 30s, c:1, 1, 1, token, []]", one).await;
+    assert!(bench.messages(&mut java).await.is_empty());
+    // The turn for which they stayed out is open.
+    bench.expect(&leave("a:1", READ), "[1, 1]", "none").await;
+    assert_eq!(bench.messages(&mut java).await, ["0"]);
+    assert_eq!(told(&mut bench, &mut c).await, ["free c:1"]);
+    // For a moment it is for those who listen. If nobody took it, they come in together.
+    bench.command(&format!("SET {NEXT} {CHANNEL} PX 2000")).await;
+    bench.expect(&ask("c:1", READ), &format!("[0, 2s, {CHANNEL}, 1, 0, token, []]"), "none").await;
+    bench.command(&format!("DEL {NEXT}")).await;
+    let both = "[mode, read, c:1, 1, b:1, 1] 30s";
+    bench.expect(&ask("c:1", READ), "[1, token]", both).await;
+    assert_eq!(told(&mut bench, &mut b).await, ["grant b:1 token 2s token"]);
+    let first = "[0, 2s, c:1, 1, -1, token, []]";
+    let reply = answer(bench.run(&try_once("d:1", READ)).await);
+    assert!([first, "[0, 2s, b:1, 1, -1, token, []]"].contains(&&*reply), "{reply}");
+
+    at_second(&mut bench, 5).await;
+    bench
+        .expect(&try_once("d:1", READ), "[1, token]", "[mode, read, c:1, 1, b:1, 1, d:1, 1] 30s")
+        .await;
+    drop(java);
+    let counted = format!("PUBSUB NUMSUB {CHANNEL}");
+    let nobody = format!("[{CHANNEL}, 0]");
+    let limit = crate::checks::LIMIT;
+    let is_gone = async || bench.ask(&counted).await == nobody;
+    crate::support::eventually(limit, "nobody listens", is_gone).await;
+    at_second(&mut bench, 0).await;
+    bench.acquired(&try_once("e:1", READ)).await;
+}
+
+/// Its other readers would keep that writer out all the same.
+#[tokio::test]
+async fn while_somebody_listens_readers_join_those_of_redisson() {
+    let mut bench = Bench::start().await;
+    let _java = bench.subscriber_of(CHANNEL).await;
+    bench.command(&format!("HSET {NAME} mode read java:1 1")).await;
+    bench.command(&format!("PEXPIRE {NAME} 30000")).await;
+    at_second(&mut bench, 0).await;
+    bench.acquired(&ask("a:1", READ)).await;
+}
+
+/// Waits for that second of every six, by the server's clock.
+async fn at_second(bench: &mut Bench, second: u64) {
+    let limit = crate::checks::LIMIT;
+    let is_there = async || {
+        let time = bench.command("TIME").await;
+        let (seconds, _): (u64, u64) = redis::from_redis_value(time).expect("a time");
+        seconds % 6 == second
+    };
+    crate::support::eventually(limit, "that second comes", is_there).await;
+}
+
 /// That moment is for those who live: the lock may be free for nobody else.
 #[tokio::test]
 async fn a_newcomer_passes_over_a_first_that_is_gone_also_beside_those_on_the_channel() {
