@@ -42,6 +42,7 @@ pub(crate) struct Vote<T> {
     sent_on: Option<Generation>,
     /// When it was sent last.
     last_sent_at: Timestamp,
+    was_sent_again: bool,
     /// Which run of its server answers it.
     pub(crate) run: u64,
     /// The mailbox's subscription when it was sent.
@@ -60,6 +61,7 @@ impl<T> Vote<T> {
             answer: None,
             sent_on: None,
             last_sent_at: sent_at,
+            was_sent_again: false,
             run: 0,
             epoch: None,
             counts: false,
@@ -91,6 +93,7 @@ impl<T> Vote<T> {
             answer: Some(Ok(answer)),
             sent_on: None,
             last_sent_at: Timestamp::default(),
+            was_sent_again: false,
             run: 0,
             epoch: None,
             counts: true,
@@ -112,6 +115,11 @@ impl<T> Vote<T> {
         Source { member: self.sent_on.map_or(0, member_of), run: self.run }
     }
 
+    /// Returns true if it did not run when it was sent first.
+    pub(crate) fn was_sent_again(&self) -> bool {
+        self.was_sent_again
+    }
+
     pub(crate) fn is_pending(&self) -> bool {
         self.sent.is_some() || self.waiting.is_some()
     }
@@ -122,6 +130,7 @@ impl<T> Vote<T> {
         A: Fn(&Site, &Call, &Path) -> Result<Sent, Fault>,
     {
         let now = rules.clock.now();
+        self.was_sent_again = true;
         match (rules.again)(site, call, &self.path) {
             // Without a connection, or behind another call that asks whether the cluster is down still, it may be sent later.
             Err(fault) if matches!(fault, Fault::Down(_)) || fault.is_cluster_down() => {

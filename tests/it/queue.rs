@@ -200,6 +200,28 @@ async fn a_grant_of_a_later_time_than_now_does_not_lengthen_the_lease() {
     scene.end(guard).await;
 }
 
+/// Since that grant somebody has ended it, and the server said that the request waits. The test plays the server's part.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_of_before_the_last_answer_does_not_count() {
+    let scene = Scene::set().await;
+    let Scene { server, client, .. } = &scene;
+    let (seconds, micros): (String, String) = ask(server, &["TIME"]).await;
+    let (theirs, turn) = scene.queue(&client.mutex("n")).await;
+    let entries: Vec<String> = ask(server, &["ZRANGE", "leasehold_queue:{n}", "0", "-1"]).await;
+    let id = entries[0].split(' ').nth(3).expect("ttl, block, nonce and id");
+    let mailboxes: Vec<String> = ask(server, &["PUBSUB", "CHANNELS", "leasehold_mailbox:*"]).await;
+    let token = theirs.token();
+    let grant = format!("grant {id} {seconds}{micros:0>6} 30000 {token}");
+    let before = client.stats().grants_by_message;
+    server.command(&["PUBLISH", &mailboxes[0], &grant]).await;
+    let read = async || client.stats().grants_by_message > before;
+    eventually(LIMIT, "it has read the message", read).await;
+    theirs.unlock().await.expect("nobody took it away");
+    let guard = got(turn).await;
+    assert!(guard.token() > token, "it held the lock beside another");
+    scene.end(guard).await;
+}
+
 /// The server grants the lock while its answer to the request is on the way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_overtakes_the_answer_to_its_request_is_not_lost() {

@@ -202,8 +202,7 @@ impl Claim {
     ) -> Result<Outcome, Fault> {
         let Engine { clock, config, .. } = &*self.gate.engine;
         let most = clock.now().plus(config.response_timeout(self.wanted.terms.ttl()));
-        // Sent first: on one server both are answered in one round trip.
-        let beside = self.gate.inquire(&*self.wanted.side, self.ask);
+        let beside = || self.gate.inquire(&*self.wanted.side, self.ask);
         attempt.ask(until.min(most), beside).await
     }
 

@@ -6,7 +6,8 @@
 //! and the seat is open again; otherwise the request stands in the server's queue behind those that were.
 //!
 //! A grant does not say that the lease in use is still there: somebody may have removed it, and others may have written since.
-//! So each ask of one who would share it inquires about it, too. If it is gone, it is lost, and the grant takes its place.
+//! So each ask of one who would share it inquires about it, too, behind the ask: on one server both are answered in one round
+//! trip. If it is gone, it is lost, and the grant takes its place.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -128,7 +128,7 @@ impl Attempt {
     }
 
     /// Asks the servers as soon as a majority is connected, and waits for the answer until `until`. A grant counts only once
-    /// `beside` has succeeded, too.
+    /// that has succeeded, too, which `beside` begins: it does so behind the ask, so what it sends runs after that.
     ///
     /// # Cancel safety
     ///
@@ -136,7 +136,7 @@ impl Attempt {
     pub(crate) async fn ask(
         &mut self,
         until: Timestamp,
-        beside: Option<Beside>,
+        beside: impl Fn() -> Option<Beside>,
     ) -> Result<Outcome, Fault> {
         let quorum = self.undo.quorum.clone();
         let before = self.undo.acquires.clone();
@@ -151,6 +151,7 @@ impl Attempt {
                 sent => break sent?,
             }
         };
+        let mut checked = beside();
         let kind = self.undo.kind.clone();
         let rules = quorum.rules(until, |reply: &Reply| kind.read_acquire(reply));
         let elect = |votes: &[Vote<Answer>], over| count(votes).verdict(over);
@@ -161,7 +162,10 @@ impl Attempt {
         let gives_back = reserves && round.votes.iter().any(|vote| may_have_it(vote, false));
         let outcome = match verdict {
             Some(Verdict::Yes) => {
-                self.granted(round, &quorum, until, beside).await.map(Outcome::Granted)
+                if round.votes.iter().any(Vote::was_sent_again) {
+                    checked = beside();
+                }
+                self.granted(round, &quorum, until, checked).await.map(Outcome::Granted)
             }
             Some(Verdict::No) => Ok(self.refused(&round, &quorum)),
             Some(Verdict::Unknown) | None => Err(self.failed(&round, &quorum, until)),
@@ -210,7 +214,7 @@ impl Attempt {
     /// The deadline counts from a time that is certainly before the grant (invariant 2).
     pub(crate) fn take_up(&mut self, mailed: &MailedGrant, fixed: bool) -> Option<Grant> {
         let quorum = self.undo.quorum.clone();
-        let queued = self.queued.as_mut()?;
+        let queued = self.queued.as_mut().filter(|queued| !queued.is_outdated(mailed))?;
         queued.told = Some((mailed.block_end, mailed.before));
         let node = &queued.node;
         let now = quorum.clock.now();
@@ -345,6 +349,9 @@ impl Attempt {
         };
         let leading = refusals.iter().max_by_key(|refusal| (times(refusal), refusal.remaining));
         let leading: &Refusal = leading.expect("BUG: refused by nobody");
+        if let (Some(queued), Some(queue)) = (&mut self.queued, &leading.queue) {
+            queued.refused(queue.server_us);
+        }
         let split = times(leading) < quorum.majority();
         let subscribers = refusals.iter().map(|refusal| refusal.subscribers).max().unwrap_or(0);
         let refusal = Refusal { subscribers, ..leading.clone() };

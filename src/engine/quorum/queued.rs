@@ -9,7 +9,7 @@ use crate::engine::kind::Answer;
 use crate::engine::round::Vote;
 use crate::fleet::Site;
 use crate::key::LeaseId;
-use crate::node::{Inbox, Node, Registration, ServerTime};
+use crate::node::{Inbox, MailedGrant, Node, Registration, ServerTime};
 use crate::script::ttl_ms;
 
 /// What a request needs that stands in a server's queue.
@@ -20,6 +20,8 @@ pub(super) struct Queued {
     pub(super) inbox: Inbox,
     /// The end of the token block that a message granted it, and the last token before the block.
     pub(super) told: Option<(u64, Option<u64>)>,
+    /// The server's time of the newest answer that it waits, in microseconds.
+    refused_us: u64,
     _registration: Registration,
 }
 
@@ -27,13 +29,23 @@ impl Queued {
     pub(super) fn at(node: Node, id: &LeaseId) -> Self {
         let inbox = node.mailbox().inbox();
         let _registration = inbox.register(id);
-        Self { node, inbox, told: None, _registration }
+        Self { node, inbox, told: None, refused_us: 0, _registration }
     }
 
     /// Returns the last token before the block that ends here, if a message said so: the ask that confirms the grant is not
     /// told again.
     pub(super) fn told_before(&self, block_end: u64) -> Option<u64> {
         self.told.filter(|(end, _)| *end == block_end)?.1
+    }
+
+    /// Takes in that it waits, as the server says at that time.
+    pub(super) fn refused(&mut self, server_us: u64) {
+        self.refused_us = server_us;
+    }
+
+    /// Returns true if the server said since this grant that the request waits: then somebody has ended it.
+    pub(super) fn is_outdated(&self, mailed: &MailedGrant) -> bool {
+        mailed.server_us < self.refused_us
     }
 
     /// Returns the entry in the server's queue, which holds all that a grant needs: `ttl_ms block nonce id`.

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, RwLock};
+use redis::Value;
 
 use super::{MS, queued, without_window};
 use crate::{
-    checks::{LIMIT, connect, nothing_left, soon},
+    checks::{LIMIT, connect, nothing_left, setup_with_proxy, soon},
     fair::make_heard,
-    support::Server,
+    support::{Server, eventually, lua::READ_RENEW},
 };
 
 /// The ways in which a lock goes away behind its holder's back.
@@ -98,6 +99,32 @@ async fn so_has_a_reader_that_is_granted_by_message() {
     drop((reading, removed));
     nothing_left(&server, &a).await;
     nothing_left(&server, &b).await;
+}
+
+/// Whether the lease is there is answered before the lock is unlocked by force, and the ask runs after that: its script was not
+/// known.
+#[tokio::test]
+async fn so_has_a_reader_whose_ask_has_to_be_sent_again() {
+    let (server, proxy) = setup_with_proxy().await;
+    let builder = Client::builder().nodes([proxy.url()]).handoff_window(Duration::ZERO);
+    let (a, b) = (builder.connect().await.expect("connected"), connect(&server).await);
+    let lock = a.rw_lock("n");
+    let removed = lock.read().await.expect("free");
+    let own_end = format!("{{n}}:{}:rwlock_timeout:1", removed.holder().as_str());
+    server.command(&["SCRIPT", "FLUSH"]).await;
+    server.command(&["SCRIPT", "LOAD", READ_RENEW]).await;
+    server.command(&["PEXPIRE", &own_end, "10000"]).await;
+    proxy.hold_replies();
+    let reader = tokio::spawn(lock.read());
+    let renewed = async || matches!(server.command(&["PTTL", &own_end]).await, Value::Int(10001..));
+    eventually(LIMIT, "it was asked about", renewed).await;
+    assert!(b.rw_lock("n").force_unlock().await.expect("answered"));
+    proxy.release_replies();
+    let reading = soon("the reader", reader).await.expect("no panic").expect("free");
+    assert_ne!(reading.holder(), removed.holder(), "it has a lease of its own");
+    assert!(b.rw_lock("n").try_write().await.expect("answered").is_none(), "one reads");
+    drop((reading, removed));
+    nothing_left(&server, &a).await;
 }
 
 /// What is asked about a lease in use makes it neither shorter nor longer, if nothing renews it.
