@@ -350,16 +350,6 @@ impl Node {
         }
     }
 
-    /// Nobody who contends reaches it, and all connections are cut; or they may come again.
-    pub(crate) fn refuse(&self, refused: bool) {
-        for proxy in &self.proxies {
-            proxy.refuse(refused);
-            if refused {
-                proxy.cut();
-            }
-        }
-    }
-
     /// Runs a command until it is done: the server may be refusing or hanging for another fault.
     ///
     /// # Panics

@@ -28,12 +28,17 @@ pub(crate) async fn holder(scene: &Scene, chance: &mut Chance) -> Option<usize> 
 pub(crate) async fn lasting_holder(scene: &Scene, first: usize) -> Option<usize> {
     let mut names = ALL;
     names.rotate_left(first % ALL.len());
-    let mut before = ALL.map(|_| None);
+    lasting(scene, &names).await.0
+}
+
+/// The first of these locks whose lease has lasted for a while, and the place of the contender that has it.
+pub(crate) async fn lasting<'a>(scene: &Scene, names: &[&'a str]) -> (Option<usize>, &'a str) {
+    let mut before = vec![None; names.len()];
     loop {
         for (lock, before) in names.iter().zip(&mut before) {
             let now = lease(scene, lock).await;
             if let Some(lease) = now.as_deref().filter(|_| now == *before) {
-                return place(scene, lease);
+                return (place(scene, lease), lock);
             }
             *before = now;
         }

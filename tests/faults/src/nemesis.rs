@@ -10,7 +10,8 @@ use crate::{
     clock::Chance,
     deployment::{Node, USER},
     event::What,
-    holders::{holder, lasting_holder},
+    holders::{holder, lasting, lasting_holder},
+    locks::MUTEXES,
     scene::Scene,
     support::{Proxy, Server},
 };
@@ -28,7 +29,7 @@ pub(crate) enum Kind {
     /// As that, though it said that all was written through: the disk ends with the process.
     DiskLost,
     /// As that, and its clock is set forward after its start, before a client meets it: it says that it is up for hours. One
-    /// of those that meet it knew nothing of it before.
+    /// of those that meet it then has known nothing of it.
     ClockSetAfterStart,
     /// Made a replica of an empty server, and a master again once it has that one's data: in the same run. Alone it is a
     /// replica of nobody.
@@ -136,13 +137,12 @@ impl Kind {
             Self::ServerEmptied
             | Self::PersistenceSwitched
             | Self::DiskLost
-            | Self::ClockSetAfterStart
             | Self::DemotedAndPromoted
                 if scene.deployment.nodes.len() > 1 =>
             {
-                let newcomer = (self == Self::ClockSetAfterStart).then_some((victim, number));
-                self.empty_a_minority(scene, span / 2, newcomer, chance).await;
+                self.empty_a_minority(scene, span / 2, chance).await;
             }
+            Self::ClockSetAfterStart => set_clocks(scene, victim, chance).await,
             _ if self.is_of_the_network() => self.disturb(scene, victim, span, chance).await,
             _ => {
                 let nodes = self.victims(scene, chance);
@@ -223,14 +223,7 @@ impl Kind {
 
     /// The classic: locks are taken on a bare majority, of which all but one forget before those come back that were
     /// away. Without a quarantine the others would be the next majority.
-    /// The place of a `newcomer`, and the number of the fault: the contender that was there is killed.
-    async fn empty_a_minority(
-        self,
-        scene: &Scene,
-        span: Duration,
-        newcomer: Option<(usize, u64)>,
-        chance: &mut Chance,
-    ) {
+    async fn empty_a_minority(self, scene: &Scene, span: Duration, chance: &mut Chance) {
         let nodes = &scene.deployment.nodes;
         let (mut keeping, forgetful): (Vec<&Node>, Vec<&Node>) =
             nodes.iter().partition(|node| node.keeps_data);
@@ -252,15 +245,7 @@ impl Kind {
                 kill(scene, node);
                 node.wipe();
             }
-            if self == Self::ClockSetAfterStart {
-                join_all(forgetful.into_iter().map(|node| start_and_set(scene, node))).await;
-            } else {
-                let options = self.options();
-                join_all(forgetful.into_iter().map(|node| start(scene, node, options))).await;
-            }
-        }
-        if let Some((place, number)) = newcomer {
-            scene.kill_contender(place, number);
+            join_all(forgetful.into_iter().map(|node| start(scene, node, self.options()))).await;
         }
         // Contenders are connected to them again.
         sleep(scene.ttl / 5).await;
@@ -374,15 +359,47 @@ async fn start(scene: &Scene, node: &Node, options: &[&str]) {
     node.server.restart_with(options).await;
 }
 
-/// Its clock is set forward before anybody but this program has seen it.
-async fn start_and_set(scene: &Scene, node: &Node) {
-    node.refuse(true);
-    start(scene, node, &[]).await;
-    let clock = node.clock.as_ref().expect("it loses its data");
-    // Never back: what it counts from the clock stays in order.
-    let ahead = clock.ahead().expect("it was written");
-    clock.set_ahead(ahead + STEP).expect("it can be written");
-    node.refuse(false);
+/// The classic again, for who meets the servers for the first time: somebody holds a lock on a bare majority, of which all but one
+/// forget it and then say that they are up for long. Only a newcomer reaches them, and those that never knew of the lock:
+/// if it trusts the uptime, it has the next majority.
+async fn set_clocks(scene: &Scene, instead: usize, chance: &mut Chance) {
+    let nodes = &scene.deployment.nodes;
+    let (mut keeping, forgetful): (Vec<&Node>, Vec<&Node>) =
+        nodes.iter().partition(|node| node.keeps_data);
+    chance.shuffle(&mut keeping);
+    let away = &keeping[1..];
+    let each = |nodes: &[&Node], act: &dyn Fn(&Proxy)| {
+        nodes.iter().flat_map(|node| &node.proxies).for_each(act);
+    };
+    each(away, &|link| link.drop_requests(true));
+    // What was locked there is over then.
+    sleep(scene.ttl).await;
+    let found = timeout(scene.ttl, lasting(scene, &MUTEXES)).await.ok();
+    let newcomer = match found {
+        Some((Some(holder), _)) => (holder + 1) % scene.contenders(),
+        _ => instead,
+    };
+    each(&forgetful, &|link| {
+        link.refuse(true);
+        link.cut();
+    });
+    for node in &forgetful {
+        kill(scene, node);
+        node.wipe();
+    }
+    join_all(forgetful.iter().map(|node| start(scene, node, &[]))).await;
+    for node in &forgetful {
+        let clock = node.clock.as_ref().expect("it loses its data");
+        // Never back: what it counts from the clock stays in order.
+        let ahead = clock.ahead().expect("it was written");
+        clock.set_ahead(ahead + STEP).expect("it can be written");
+        node.proxies[newcomer].refuse(false);
+    }
+    away.iter().for_each(|node| node.proxies[newcomer].drop_requests(false));
+    scene.replace_contender(newcomer, found.map(|(_, lock)| lock));
+    sleep(scene.ttl).await;
+    each(&forgetful, &|link| link.refuse(false));
+    each(away, &|link| link.drop_requests(false));
 }
 
 /// Becomes a replica of an empty server, and a master again once it has that one's data.

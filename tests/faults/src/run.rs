@@ -216,13 +216,7 @@ async fn round(
         println!("  {name} took {:.1} s", began_at.elapsed().as_secs_f64());
         sleep(if step % 4 == 3 { SETTLING + ttl } else { chance.ms(100, 700) }).await;
     }
-    let mut kinds = Kind::ALL;
-    chance.shuffle(&mut kinds);
-    let is_possible = |kind: &Kind| layout.votes() > 1 || !kind.needs_several();
-    let is_asked_for = |kind: &Kind| plan.only.as_ref().is_none_or(|only| *only == kind.name());
-    let kinds = kinds.into_iter().filter(|kind| is_possible(kind) && is_asked_for(kind));
-    let kinds: Vec<Kind> = if layout.is_replicated() { Vec::new() } else { kinds.collect() };
-    let kinds = if plan.only.is_some() { kinds.repeat(TIMES) } else { kinds };
+    let kinds = if layout.is_replicated() { Vec::new() } else { kinds(plan, layout, &mut chance) };
     for (step, kind) in kinds.iter().copied().enumerate() {
         strike(&scene, kind, &mut chance, &mut faults).await;
         scene.note_servers();
@@ -252,6 +246,20 @@ async fn round(
     }
     summary.violations += found as u64;
     add(summary, &history, &report, faults);
+}
+
+/// What happens to independent servers, in some order. In a long run, what needs several servers happens twice where there are
+/// some, so that it happens as often as all else.
+fn kinds(plan: &Plan, layout: Layout, chance: &mut Chance) -> Vec<Kind> {
+    let again = Kind::ALL.into_iter().filter(|kind| plan.minutes > 0.0 && kind.needs_several());
+    let mut kinds: Vec<Kind> = Kind::ALL.into_iter().chain(again).collect();
+    kinds.retain(|kind| layout.votes() > 1 || !kind.needs_several());
+    if let Some(only) = &plan.only {
+        kinds.retain(|kind| kind.name() == *only);
+        kinds = kinds.repeat(TIMES);
+    }
+    chance.shuffle(&mut kinds);
+    kinds
 }
 
 /// The journals' directory, the servers with the contenders, and a source of chance.

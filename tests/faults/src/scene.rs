@@ -80,14 +80,14 @@ impl Scene {
             first.shutdown().await;
         }
         for slot in 0..CONTENDERS {
-            scene.start_contender(slot);
+            scene.start_contender(slot, None);
         }
         scene
     }
 
     /// The servers are up, but a machine that is busy may keep them from answering in time.
     async fn first_client(&self) -> Client {
-        let (orders, asked_at) = (self.orders(0, "first".to_owned(), 0), Instant::now());
+        let (orders, asked_at) = (self.orders(0, "first".to_owned(), 0, None), Instant::now());
         loop {
             match orders.builder().connect().await {
                 Ok(client) => return client,
@@ -116,7 +116,7 @@ impl Scene {
         self.slots[number].lock().name.clone()
     }
 
-    fn orders(&self, number: usize, name: String, generation: u64) -> Orders {
+    fn orders(&self, number: usize, name: String, generation: u64, first: Option<&str>) -> Orders {
         let layout = self.deployment.layout;
         Orders {
             name,
@@ -129,16 +129,17 @@ impl Scene {
             ttl: self.ttl,
             quarantine: self.quarantine,
             is_by_default: layout.is_by_default(),
+            first: first.map(str::to_owned),
             crowd: CROWD,
             keepers: if layout.is_cluster() { KEEPERS } else { 0 },
         }
     }
 
-    fn start_contender(&self, number: usize) {
+    fn start_contender(&self, number: usize, first: Option<&str>) {
         let mut slot = self.slots[number].lock();
         slot.generation += 1;
         slot.name = format!("c{number}-{}", slot.generation);
-        let orders = self.orders(number, slot.name.clone(), slot.generation);
+        let orders = self.orders(number, slot.name.clone(), slot.generation, first);
         let orders = serde_json::to_string(&orders).expect("plain data");
         let log = self.dir.join(format!("{}.stderr", slot.name));
         let process = ending_with_us(&self.program)
@@ -149,8 +150,18 @@ impl Scene {
         slot.process = Some(process.expect("a contender can be started"));
     }
 
-    /// SIGKILL, and another one in its place.
+    /// SIGKILL, and another one in its place. Others are to have what it held before long.
     pub(crate) fn kill_contender(&self, number: usize, fault: u64) {
+        self.replace(number, fault, None);
+    }
+
+    /// SIGKILL in the course of another fault, because of which others may have to wait for what it held. The one in its
+    /// place asks for this lock first.
+    pub(crate) fn replace_contender(&self, number: usize, first: Option<&str>) {
+        self.replace(number, u64::MAX, first);
+    }
+
+    fn replace(&self, number: usize, fault: u64, first: Option<&str>) {
         {
             let mut slot = self.slots[number].lock();
             let name = slot.name.clone();
@@ -159,7 +170,7 @@ impl Scene {
             process.wait().expect("it was ours");
             self.journal.write(What::Killed { process: name, number: fault });
         }
-        self.start_contender(number);
+        self.start_contender(number, first);
     }
 
     /// SIGSTOP, or SIGCONT.

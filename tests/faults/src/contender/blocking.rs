@@ -12,7 +12,7 @@ use leasehold::{
     blocking::{Client, Guard, Mutex},
 };
 
-use super::Shared;
+use super::{FIRST_ASKS, Shared};
 use crate::{
     clock::Chance,
     event::{How, Share},
@@ -23,6 +23,15 @@ use crate::{
 
 pub(super) fn contend(shared: &Shared) {
     let Some(client) = connect(shared) else { return };
+    let owner = shared.recorder.number();
+    let thread = Thread { owner, shared: shared.clone(), client: client.clone() };
+    if let Some(first) = &shared.orders.first {
+        let (mutex, mut chance) = (client.mutex(first), shared.chance(0));
+        for _ in 0..FIRST_ASKS {
+            thread.plain(&mutex, How::TryLock, None, &mut chance);
+            sleep(TICK * 2);
+        }
+    }
     let threads: Vec<_> = (0..shared.orders.crowd + shared.orders.keepers)
         .map(|member| {
             let keeps = member >= shared.orders.crowd;

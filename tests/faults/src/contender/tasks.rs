@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::Shared;
+use super::{FIRST_ASKS, Shared};
 use crate::{
     clock::{Chance, now},
     event::{How, Share, What},
@@ -32,6 +32,14 @@ pub(super) fn contend(shared: &Shared) {
     });
     runtime.block_on(async {
         let Some(client) = connect(shared).await else { return };
+        let task = Task { shared: shared.clone(), client: client.clone() };
+        if let Some(first) = &shared.orders.first {
+            let (mutex, mut chance) = (client.mutex(first), shared.chance(0));
+            for _ in 0..FIRST_ASKS {
+                task.plain(&mutex, How::TryLock, None, &mut chance).await;
+                sleep(TICK * 2).await;
+            }
+        }
         let tasks: Vec<_> = (0..shared.orders.crowd + shared.orders.keepers)
             .map(|member| {
                 let task = Task { shared: shared.clone(), client: client.clone() };

@@ -89,7 +89,11 @@ pub(super) async fn strike(name: &str, scene: &Scene, chance: &mut Chance) -> u6
             sleep(chance.ms(300, 1500)).await;
             scene.deployment.divide(old.index, beside, true);
             old.server.kill();
-            owns(replica, slot).await;
+            // In half of the cases an operator does not wait for the others to agree.
+            match chance.one_in(2) {
+                true => fail_over(replica, &["TAKEOVER"], slot).await,
+                false => owns(replica, slot).await,
+            }
             let to = another(scene, replica).await;
             until("the next owner knows the new master", async || {
                 let (Some(new), Some(heard)) = (said(replica).await, heard(to).await) else {
@@ -103,6 +107,7 @@ pub(super) async fn strike(name: &str, scene: &Scene, chance: &mut Chance) -> u6
             scene.deployment.isolate(None);
             old.server.restart().await;
             scene.deployment.divide(old.index, beside, false);
+            follows(old, replica).await;
         }
         "master-replaced" => fail_over(replica, &[], slot).await,
         // Without the agreement of the others, or the old master.
@@ -405,6 +410,17 @@ async fn another<'a>(scene: &'a Scene, than: &Node) -> &'a Node {
         }
     }
     unreachable!("there are three");
+}
+
+/// Has a former master follow the one that has its place. By itself it follows whoever has taken its last slot, which may be
+/// the owner of the slot that moved on.
+async fn follows(old: &Node, new: &Node) {
+    let id = said(new).await.expect("it answers").id;
+    until("the old master follows the new one", async || {
+        let _ = old.attempt(&["CLUSTER", "REPLICATE", &id]).await;
+        said(old).await.is_some_and(|said| said.follows == id)
+    })
+    .await;
 }
 
 async fn owns(node: &Node, slot: u16) {

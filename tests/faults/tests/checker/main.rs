@@ -57,6 +57,20 @@ fn s1_a_long_hold_is_seen_behind_a_short_one() {
 }
 
 #[test]
+fn s1_a_thread_that_is_kept_waiting_is_told_late_what_its_process_has_lost() {
+    let next = |process: &str, stalled: bool| {
+        let cut = Made::default().takes("a", 0, 1, 5).fault(1, "cut", 50, 60);
+        let lost = cut.takes(process, 100, 2, 9);
+        let from = if stalled { 90 } else { 110 };
+        let stall = What::Stalled { from: (10_000 + from) * MS };
+        lost.lost("a", 120, 1, false).add("a", 121, stall).gives_back(process, 130, 2)
+    };
+    next("a", true).passes(&["S1"]);
+    next("a", false).breaks("S1");
+    next("b", true).breaks("S1");
+}
+
+#[test]
 fn s1_what_is_told_as_lost_is_over() {
     Made::default()
         .takes("a", 0, 1, 5)
