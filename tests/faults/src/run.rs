@@ -152,7 +152,7 @@ async fn show_what_is_not_survived(summary: &mut Summary) {
 }
 
 /// What the settings of the documentation are for, and a check of the checker: an old master that is not fenced, and no
-/// grace, or a short one. It must find that two held a lock.
+/// grace. It must find that two held a lock. With a grace that is too short, it finds that after some of the cuts.
 async fn show_overlaps(plan: &Plan, layout: Layout, seed: u64, summary: &mut Summary) {
     // Of the cuts that a grace must make up for, only some are long enough.
     let times = if layout == Layout::Unfenced { 1 } else { CUTS };
@@ -181,9 +181,10 @@ async fn show_overlaps(plan: &Plan, layout: Layout, seed: u64, summary: &mut Sum
         );
         add(summary, &history, &report, faults);
         std::fs::remove_dir_all(&dir).expect("the journals can be removed");
-        if led > 0 && failed.is_empty() {
-            *summary.not_survived.entry((*name).to_owned()).or_default() += led;
-        } else {
+        *summary.not_survived.entry((*name).to_owned()).or_default() += led;
+        // How long an old master goes on that is cut off depends on chance.
+        let must_be_found = layout == Layout::Unfenced;
+        if led == 0 && must_be_found || !failed.is_empty() {
             println!("{name}: not as documented: nobody held a lock twice; {failed:?}");
             summary.failures += 1;
         }

@@ -96,7 +96,8 @@ With `cluster-node-timeout` 10000 and 15000, an old master goes on for seconds a
 moments that make this long. Clients have the library's defaults: a TTL of 30 s, and a `restart_quarantine` of 40 s.";
 
 const SHORT_GRACE: &str = "\
-With a `restart_quarantine` that is only as long as the TTL (8 s), the checker finds two holders of a lock. It found some after";
+With a `restart_quarantine` that is only as long as the TTL (8 s), two clients may hold one lock: if the old master goes
+on for more than half a second. The checker found that after";
 
 const REPLICATED: &str = "\
 Real Sentinels and real clusters, each fault on each version of the servers, with the settings that `docs/deployments.md` asks

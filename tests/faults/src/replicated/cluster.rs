@@ -76,7 +76,10 @@ pub(super) async fn strike(name: &str, scene: &Scene, chance: &mut Chance) -> u6
             scene.deployment.isolate(Some(old.index));
             scene.deployment.divide(old.index, beside, true);
             owns(replica, slot).await;
-            // Its grants count by then, and those of the old one are to be over.
+            let promoted_at = Instant::now();
+            until("the old master stops", async || !is_up(old).await).await;
+            println!("    it went on for {} ms", promoted_at.elapsed().as_millis());
+            // The grants of the new one count by then, and those of the old one are to be over.
             sleep(scene.quarantine + chance.ms(2000, 6000)).await;
             scene.deployment.isolate(None);
             sleep(chance.ms(0, 2000)).await;
@@ -430,6 +433,13 @@ async fn owns(node: &Node, slot: u16) {
         })
     })
     .await;
+}
+
+/// Whether a node takes requests, as far as it knows of the others.
+async fn is_up(node: &Node) -> bool {
+    let found = node.attempt(&["CLUSTER", "INFO"]).await.ok();
+    let found = found.and_then(|found| from_redis_value::<String>(found).ok());
+    found.unwrap_or_default().contains("cluster_state:ok")
 }
 
 async fn knows(node: &Node, count: usize) -> bool {
