@@ -28,20 +28,28 @@ pub(crate) async fn holder(scene: &Scene, chance: &mut Chance) -> Option<usize> 
 pub(crate) async fn lasting_holder(scene: &Scene, first: usize) -> Option<usize> {
     let mut names = ALL;
     names.rotate_left(first % ALL.len());
-    lasting(scene, &names).await.0
-}
-
-/// The first of these locks whose lease has lasted for a while, and the place of the contender that has it.
-pub(crate) async fn lasting<'a>(scene: &Scene, names: &[&'a str]) -> (Option<usize>, &'a str) {
-    let mut before = vec![None; names.len()];
+    let mut before = ALL.map(|_| None);
     loop {
         for (lock, before) in names.iter().zip(&mut before) {
             let now = lease(scene, lock).await;
             if let Some(lease) = now.as_deref().filter(|_| now == *before) {
-                return (place(scene, lease), lock);
+                return place(scene, lease);
             }
             *before = now;
         }
+        sleep(TICK * 3).await;
+    }
+}
+
+/// Waits until the lease that has a lock has lasted for a while.
+pub(crate) async fn lasting_lease(scene: &Scene, lock: &str) {
+    let mut before = None;
+    loop {
+        let now = lease(scene, lock).await;
+        if now.is_some() && now == before {
+            return;
+        }
+        before = now;
         sleep(TICK * 3).await;
     }
 }

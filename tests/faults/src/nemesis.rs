@@ -10,7 +10,7 @@ use crate::{
     clock::Chance,
     deployment::{Node, USER},
     event::What,
-    holders::{holder, lasting, lasting_holder},
+    holders::{holder, lasting_holder, lasting_lease},
     locks::MUTEXES,
     scene::Scene,
     support::{Proxy, Server},
@@ -362,27 +362,25 @@ async fn start(scene: &Scene, node: &Node, options: &[&str]) {
 /// The classic again, for who meets the servers for the first time: somebody holds a lock on a bare majority, of which all but one
 /// forget it and then say that they are up for long. Only a newcomer reaches them, and those that never knew of the lock:
 /// if it trusts the uptime, it has the next majority.
-async fn set_clocks(scene: &Scene, instead: usize, chance: &mut Chance) {
+async fn set_clocks(scene: &Scene, newcomer: usize, chance: &mut Chance) {
     let nodes = &scene.deployment.nodes;
     let (mut keeping, forgetful): (Vec<&Node>, Vec<&Node>) =
         nodes.iter().partition(|node| node.keeps_data);
     chance.shuffle(&mut keeping);
-    let away = &keeping[1..];
-    let each = |nodes: &[&Node], act: &dyn Fn(&Proxy)| {
-        nodes.iter().flat_map(|node| &node.proxies).for_each(act);
-    };
-    each(away, &|link| link.drop_requests(true));
-    // What was locked there is over then.
-    sleep(scene.ttl).await;
-    let found = timeout(scene.ttl, lasting(scene, &MUTEXES)).await.ok();
-    let newcomer = match found {
-        Some((Some(holder), _)) => (holder + 1) % scene.contenders(),
-        _ => instead,
-    };
-    each(&forgetful, &|link| {
+    let away: Vec<&Proxy> = keeping[1..].iter().flat_map(|node| &node.proxies).collect();
+    let forgetful_links = || forgetful.iter().flat_map(|node| &node.proxies);
+    let own_links = || nodes.iter().map(|node| &node.proxies[newcomer]);
+    let shut = |link: &Proxy| {
         link.refuse(true);
         link.cut();
-    });
+    };
+    away.iter().for_each(|link| link.drop_requests(true));
+    own_links().for_each(shut);
+    scene.replace_contender(newcomer, MUTEXES[0]);
+    // What was locked on those that are away is over then.
+    sleep(scene.ttl).await;
+    let _ = timeout(scene.ttl, lasting_lease(scene, MUTEXES[0])).await;
+    forgetful_links().for_each(shut);
     for node in &forgetful {
         kill(scene, node);
         node.wipe();
@@ -393,13 +391,14 @@ async fn set_clocks(scene: &Scene, instead: usize, chance: &mut Chance) {
         // Never back: what it counts from the clock stays in order.
         let ahead = clock.ahead().expect("it was written");
         clock.set_ahead(ahead + STEP).expect("it can be written");
-        node.proxies[newcomer].refuse(false);
     }
-    away.iter().for_each(|node| node.proxies[newcomer].drop_requests(false));
-    scene.replace_contender(newcomer, found.map(|(_, lock)| lock));
+    own_links().for_each(|link| {
+        link.drop_requests(false);
+        link.refuse(false);
+    });
     sleep(scene.ttl).await;
-    each(&forgetful, &|link| link.refuse(false));
-    each(away, &|link| link.drop_requests(false));
+    forgetful_links().for_each(|link| link.refuse(false));
+    away.iter().for_each(|link| link.drop_requests(false));
 }
 
 /// Becomes a replica of an empty server, and a master again once it has that one's data.

@@ -157,8 +157,8 @@ impl Scene {
 
     /// SIGKILL in the course of another fault, because of which others may have to wait for what it held. The one in its
     /// place asks for this lock first.
-    pub(crate) fn replace_contender(&self, number: usize, first: Option<&str>) {
-        self.replace(number, u64::MAX, first);
+    pub(crate) fn replace_contender(&self, number: usize, first: &str) {
+        self.replace(number, u64::MAX, Some(first));
     }
 
     fn replace(&self, number: usize, fault: u64, first: Option<&str>) {
