@@ -8,7 +8,7 @@ use std::{
 };
 
 use leasehold::{Client, Guard, NodeState, Owner};
-use tracing::{Event, Level, Subscriber, field, span};
+use tracing::{Dispatch, Event, Level, Subscriber, field, span};
 use tracing_subscriber::{
     layer::{Context, Layer, SubscriberExt},
     registry::LookupSpan,
@@ -38,6 +38,10 @@ struct Line {
 
 impl Traced {
     fn listen() -> (Self, tracing::subscriber::DefaultGuard) {
+        // As long as there is one subscriber only, `tracing` asks the thread that traces a line first whether anybody wants it:
+        // that may be another test's, which has none.
+        static ANOTHER: OnceLock<Dispatch> = OnceLock::new();
+        ANOTHER.get_or_init(|| Dispatch::new(tracing_subscriber::registry()));
         let traced = Self::default();
         let subscriber = tracing_subscriber::registry().with(traced.clone());
         (traced, tracing::subscriber::set_default(subscriber))
