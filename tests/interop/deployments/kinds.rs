@@ -7,7 +7,11 @@ use futures_util::future::join_all;
 use leasehold::{Permit, Semaphore};
 use tokio::task::JoinHandle;
 
-use super::{Both, LIMIT, NOW, TOLD_WITHIN, cluster::connect, is_renewed};
+use super::{
+    Both, LIMIT, NOW, TOLD_WITHIN,
+    cluster::{connect, start},
+    is_renewed,
+};
 use crate::{
     java::{Java, Version, hex},
     side::{Call, Done, Of, Side},
@@ -16,7 +20,7 @@ use crate::{
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_write_locks_and_permits_stay_with_their_holders_when_a_master_is_replaced() {
-    let cluster = Cluster::start().await;
+    let cluster = start().await;
     let [old, new] = [cluster.master(0), cluster.replica(0)];
     in_time(LIMIT * 3, "all go on", async {
         let mut all = Vec::new();
