@@ -453,35 +453,37 @@ async fn the_settings_hold_when_a_lease_was_healed() {
     }
     healed.kill();
     healed.restart().await;
-    for (.., name) in &all {
-        eventually(LIMIT, name, async || left_there(name).await.is_some()).await;
-    }
-    let checks = all.into_iter().map(async |(kind, setting, held, before, name)| match setting {
-        Setting::Ttl => {
-            let left = left_there(&name).await.expect("it is there");
-            assert!(left > TTL / 2 && left <= TTL, "{name}: {left:?}");
-            assert!(held.remaining() <= TTL, "{name}: {:?}", held.remaining());
-        }
-        Setting::MaxHold => {
-            let last = LONG_HOLD + SHORT_TTL;
-            in_time(3 * LIMIT, &name, held.lost()).await;
-            let (took, limit) = (before.elapsed(), healed.widened_by(4, last));
-            assert!(took >= LONG_HOLD && took <= limit, "{name}: lost after {took:?}");
-            eventually(LIMIT, &name, async || left_there(&name).await.is_none()).await;
-            let (took, limit) = (before.elapsed(), healed.widened_by(4, last + SHORT_TTL / 2));
-            assert!(took <= limit, "{name}: gone after {took:?}");
-        }
-        _ => {
-            drop(held);
-            // Given back, it lasts for the rest there, too.
-            let given_back = async || {
-                let left = left_there(&name).await;
-                assert!(left.is_some() || before.elapsed() > LONG_HOLD, "{name}: it is gone");
-                left.is_none_or(|left| left <= LONG_HOLD)
-            };
-            eventually(LIMIT, &name, given_back).await;
-            drop(in_time(3 * LIMIT, &name, Handle::of(kind, &other, &name).take()).await);
-            assert!(before.elapsed() >= LONG_HOLD, "{name}: {:?}", before.elapsed());
+    let checks = all.into_iter().map(async |(kind, setting, held, before, name)| {
+        // At the latest with the next renewal: on a busy machine, the answer that shows it missing may come too late.
+        let is_there = async || left_there(&name).await.is_some();
+        eventually(TTL / 3 + LIMIT, &name, is_there).await;
+        match setting {
+            Setting::Ttl => {
+                let left = left_there(&name).await.expect("it is there");
+                assert!(left > TTL / 2 && left <= TTL, "{name}: {left:?}");
+                assert!(held.remaining() <= TTL, "{name}: {:?}", held.remaining());
+            }
+            Setting::MaxHold => {
+                let last = LONG_HOLD + SHORT_TTL;
+                in_time(3 * LIMIT, &name, held.lost()).await;
+                let (took, limit) = (before.elapsed(), healed.widened_by(4, last));
+                assert!(took >= LONG_HOLD && took <= limit, "{name}: lost after {took:?}");
+                eventually(LIMIT, &name, async || left_there(&name).await.is_none()).await;
+                let (took, limit) = (before.elapsed(), healed.widened_by(4, last + SHORT_TTL / 2));
+                assert!(took <= limit, "{name}: gone after {took:?}");
+            }
+            _ => {
+                drop(held);
+                // Given back, it lasts for the rest there, too.
+                let given_back = async || {
+                    let left = left_there(&name).await;
+                    assert!(left.is_some() || before.elapsed() > LONG_HOLD, "{name}: it is gone");
+                    left.is_none_or(|left| left <= LONG_HOLD)
+                };
+                eventually(LIMIT, &name, given_back).await;
+                drop(in_time(3 * LIMIT, &name, Handle::of(kind, &other, &name).take()).await);
+                assert!(before.elapsed() >= LONG_HOLD, "{name}: {:?}", before.elapsed());
+            }
         }
     });
     join_all(checks).await;
