@@ -26,7 +26,7 @@ impl Schedule {
 /// A candidate that leads once, does a part of the work, and resigns.
 async fn candidate(election: Election, schedule: &Schedule) -> Result<u64, Box<dyn Error>> {
     // If the leadership is lost, the body is cancelled, and begun again when this candidate leads again.
-    let led = election.run(async |leadership| {
+    let led = election.run_each_term(async |leadership| {
         leadership.proclaim(format!("writing in term {}", leadership.term())).await?;
         for _ in 0..RUNS {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -57,7 +57,7 @@ impl IntoResponse for Failure {
         let status = match self.0 {
             LockError::Timeout { .. } => StatusCode::LOCKED,
             LockError::InvalidName { .. } => StatusCode::BAD_REQUEST,
-            LockError::Lost { .. } | LockError::Unavailable { .. } | LockError::Closed => {
+            LockError::Lost { .. } | LockError::Unavailable { .. } | LockError::Closed { .. } => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             _ => StatusCode::INTERNAL_SERVER_ERROR,
@@ -107,7 +107,10 @@ async fn users(address: SocketAddr, client: Client) -> std::io::Result<()> {
     locked(&client).await;
     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM)?;
     // The signal may arrive a moment later.
-    while !matches!(client.mutex("example:probe").try_lock().await, Err(leasehold::Error::Closed)) {
+    while !matches!(
+        client.mutex("example:probe").try_lock().await,
+        Err(leasehold::Error::Closed { .. })
+    ) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let (status, text) = send(address, "/orders/2/pay").await?;

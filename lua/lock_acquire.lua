@@ -7,7 +7,7 @@ if redis.call('EXISTS', KEYS[1], KEYS[3] or KEYS[1]) == 0 then
   return {1, (take(ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6]))}
 end
 
-local pump, tell_head, leave, waiters, _, head = queue()
+local pump, tell_head, leave, waiters, _, head, is_foreign = queue()
 local entry = KEYS[3] and ARGV[8] ~= '' and ARGV[8]
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
   local last = redis.call('GET', KEYS[2])
@@ -61,6 +61,13 @@ if pttl == -2 then
       return {1, last}
     end
     pttl, holder = redis.call('PTTL', KEYS[1]), redis.call('HRANDFIELD', KEYS[1])
+  end
+elseif was_queued and is_foreign(holder) then
+  -- Only the first hears of the release of another library's client, and it may be gone. One that has just come is not taken
+  -- for that: only who waits for longer looks.
+  local _, mailbox = head(entry)
+  if mailbox and passed > 0 then
+    tell_head()
   end
 end
 local refusal = {0, pttl, holder, subscribers}

@@ -50,6 +50,11 @@ local passed, most = 0, 500
 
 -- Returns the functions of the queue. Most runs need none of them.
 local function queue()
+  -- Whether an id is that of another library.
+  local function is_foreign(id)
+    return not string.match(id, ':%x+%-%x+%-%x+%-%x+%-%x+$')
+  end
+
   -- Who waits behind an entry: mailbox, id, ttl_ms, block. Nothing if nobody hears the mailbox: the client is gone.
   local function waiter(entry)
     local ttl_ms, block, nonce, id, client = string.match(entry, '^(%d+) (%d+) (%x+) (([^:]*):.*)$')
@@ -141,6 +146,6 @@ local function queue()
     return show > 0 and redis.call('ZRANGE', KEYS[3], 0, show - 1, 'WITHSCORES') or {}
   end
 
-  return pump, tell_head, leave, waiters, waiter, head
+  return pump, tell_head, leave, waiters, waiter, head, is_foreign
 end
 

@@ -273,9 +273,9 @@ local function pump(mine, tells)
   return nil, mode
 end
 
--- Returns the first in the queue that is not gone, and passes over those that are. `mine` is not. One that becomes the first
--- by that is told that the lock is free. Nothing if nobody is left.
-local function first_there(mine)
+-- Returns the first in the queue that is not gone, with its mailbox and id, and passes over those that are. `mine` is not.
+-- Nothing if nobody is left.
+local function head(mine)
   while passed < most do
     local entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
     if not entry or entry == mine then
@@ -283,14 +283,16 @@ local function first_there(mine)
     end
     local mailbox, id = waiter(entry)
     if mailbox then
-      if passed > 0 then
-        redis.pcall('PUBLISH', mailbox, table.concat({'free', id}, ' '))
-      end
-      return entry
+      return entry, mailbox, id
     end
     redis.call('ZREM', KEYS[3], entry)
     passed = passed + 1
   end
+end
+
+-- Tells the first in the queue that the lock is free, but others may take it before; or who holds it, and for how long still.
+local function tell(mailbox, id, by, pttl)
+  redis.pcall('PUBLISH', mailbox, table.concat(by and {'next', id, pttl, by} or {'free', id}, ' '))
 end
 
 -- Takes an entry out of the queue, wherever it is. If it was the first, those behind it may come in.

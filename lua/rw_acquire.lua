@@ -86,8 +86,11 @@ local subscribers = redis.call('PUBSUB', numsub, channel)[2]
 -- unless the one who was told of it is gone, and nobody else waits.
 local is_open = KEYS[3] and not mode and not was_queued and subscribers > 0
 if is_open then
-  local first = first_there(entry)
+  local first, mailbox, id = head(entry)
   is_open = first and first ~= entry
+  if is_open and passed > 0 then
+    tell(mailbox, id)
+  end
 end
 if KEYS[3] and fits and not is_open and not reserved and not ARGV[13] then
   local first, after = pump(entry)
@@ -107,19 +110,27 @@ if KEYS[3] and fits and not is_open and not reserved and not ARGV[13] then
 end
 
 local by, pttl
-local head = KEYS[3] and waiters(1)[1]
+local first = KEYS[3] and waiters(1)[1]
 if reserved and fits then
   by, pttl = reserved, redis.call('PTTL', next_key())
-elseif is_out and (not head or head == entry) then
+elseif is_out and (not first or first == entry) then
   by, pttl = reader, math.min(reads_for_ms, out_ms)
-elseif reader and KEYS[3] and not (reads and head) then
+elseif reader and KEYS[3] and not (reads and first) then
   by, pttl = reader, reads_for_ms
-elseif mode and not (reads and mode == 'read' and head) then
+elseif mode and not (reads and mode == 'read' and first) then
   by, pttl = holder(mode)
 else
   -- The first in the queue is to get it.
-  by = head and string.match(head, '[^ ]+$') or ARGV[13] or 'mode'
+  by = first and string.match(first, '[^ ]+$') or ARGV[13] or 'mode'
   pttl = mode and redis.call('PTTL', KEYS[1]) or 0
+end
+if was_queued and mode and not fits and is_foreign(by) then
+  -- Only the first hears of the release of another library's client, and it may be gone. One that has just come is not taken
+  -- for that: only who waits for longer looks.
+  local _, mailbox, id = head(entry)
+  if mailbox and passed > 0 then
+    tell(mailbox, id, by, pttl)
+  end
 end
 local refusal = {0, pttl, by, subscribers}
 if KEYS[3] then

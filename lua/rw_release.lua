@@ -54,16 +54,15 @@ local mode = false
 if is_waited_for and redis.pcall('EXISTS', KEYS[1]) == 0 then
   -- Redisson's waiters listen to the channel and are in no queue. Every second turn is open to them, and the one for which
   -- a reader stayed out while others read.
-  local head = waiters(1)[1] or ''
-  local stayed_out = reads and string.match(head, '^%d+ 0 ')
+  local first, mailbox, id = head()
+  local stayed_out = reads and first and string.match(first, '^%d+ 0 ')
   if (ARGV[7] == '1' or stayed_out) and redis.call('PUBSUB', numsub, channel)[2] > 0 then
-    local mailbox, id = waiter(head)
     if stayed_out then
       -- Long enough for a process that is busy, or far away.
       redis.pcall('SET', next_key(), channel, 'PX', 100)
     end
     if mailbox then
-      redis.pcall('PUBLISH', mailbox, string.format('free %s', id))
+      tell(mailbox, id)
     end
   else
     mode = select(2, pump(nil, true))

@@ -122,6 +122,8 @@ struct Shared {
     runtime: Handle,
     /// True once the runtime has dropped its tasks. A tokio timer panics if it is polled after that.
     stopped: AtomicBool,
+    /// True once the program has shut the client down.
+    shut_down: AtomicBool,
 }
 
 impl Clock {
@@ -130,8 +132,8 @@ impl Clock {
         entropy: Arc<dyn Entropy>,
         runtime: Handle,
     ) -> Self {
-        let stopped = AtomicBool::new(false);
-        Self { shared: Arc::new(Shared { source, entropy, runtime, stopped }) }
+        let (stopped, shut_down) = Default::default();
+        Self { shared: Arc::new(Shared { source, entropy, runtime, stopped, shut_down }) }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -149,6 +151,15 @@ impl Clock {
 
     pub(crate) fn is_stopped(&self) -> bool {
         self.shared.stopped.load(Ordering::Acquire)
+    }
+
+    /// The program has shut the client down, so whatever ends from now on ends for that reason.
+    pub(crate) fn shut_down(&self) {
+        self.shared.shut_down.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.shared.shut_down.load(Ordering::Acquire)
     }
 
     /// Returns a timer that ends at `at`, or when the runtime is gone, because nothing would wake the waiter after

@@ -1,6 +1,6 @@
 //! The guides and reference documents of the repository.
 //!
-//! Start with the [front page](crate). The [cookbook] has recipes for common programs, [settings] lists every setting,
+//! Start with the [front page](crate). The [glossary] explains the words that all pages use. The [cookbook] has recipes for common programs, [settings] lists every setting,
 //! [deployments] says what is promised on which servers,
 //! [operating] is for those who run them, and [from_redisson] helps those who know Redisson.
 
@@ -15,18 +15,22 @@ macro_rules! links {
 [contributing]: crate::docs::contributing
 [cookbook]: crate::docs::cookbook
 [deployments]: crate::docs::deployments
+[ex-cache-invalidation]: crate::docs::cookbook::cache_invalidation
 [ex-cache-refresh]: crate::docs::cookbook::cache_refresh
 [ex-cron]: crate::docs::cookbook::cron
 [ex-fencing-in-sql]: crate::docs::cookbook::fencing_in_sql
 [ex-health]: crate::docs::cookbook::health
+[ex-job-queue]: crate::docs::cookbook::job_queue
 [ex-leader]: crate::docs::cookbook::leader
 [ex-rate-limit]: crate::docs::cookbook::rate_limit
 [ex-several-names]: crate::docs::cookbook::several_names
 [ex-spawned-tasks]: crate::docs::cookbook::spawned_tasks
+[ex-startup-latch]: crate::docs::cookbook::startup_latch
 [ex-stop-on-loss]: crate::docs::cookbook::stop_on_loss
 [ex-web-service]: crate::docs::cookbook::web_service
 [ex-worker-threads]: crate::docs::cookbook::worker_threads
 [from-redisson]: crate::docs::from_redisson
+[glossary]: crate::docs::glossary
 [known-failures]: crate::docs::known_failures
 [logs]: crate::docs::logs
 [operating]: crate::docs::operating
@@ -35,11 +39,17 @@ macro_rules! links {
 [security]: crate::docs::security
 [sentinel]: crate::docs::deployments#sentinel
 [settings]: crate::docs::settings
+[shared-latches]: crate::docs::redisson_compatibility#latches
 [shared-rw-locks]: crate::docs::redisson_compatibility#read-write-locks
 [shared-semaphores]: crate::docs::redisson_compatibility#semaphores
+[testing]: crate::docs::testing
 "
     };
 }
+
+#[doc = links!()]
+#[doc = include_str!("../docs/glossary.md")]
+pub mod glossary {}
 
 #[doc = links!()]
 #[doc = include_str!("../docs/cookbook.md")]
@@ -63,11 +73,20 @@ pub mod cookbook {
     recipe!(fencing_in_sql, "../examples/fencing_in_sql.rs");
     recipe!(spawned_tasks, "../examples/spawned_tasks.rs");
     recipe!(several_names, "../examples/several_names.rs");
+    recipe!(job_queue, "../examples/job_queue.rs");
     recipe!(leader, "../examples/leader.rs");
     recipe!(rate_limit, "../examples/rate_limit.rs");
     recipe!(cache_refresh, "../examples/cache_refresh.rs");
+    recipe!(startup_latch, "../examples/startup_latch.rs");
+    recipe!(cache_invalidation, "../examples/cache_invalidation.rs");
     recipe!(health, "../examples/health.rs");
 }
+
+// Its code needs leasehold-test, whose tests run it.
+#[cfg(not(doctest))]
+#[doc = links!()]
+#[doc = include_str!("../docs/testing.md")]
+pub mod testing {}
 
 #[doc = links!()]
 #[doc = include_str!("../docs/settings.md")]

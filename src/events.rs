@@ -73,6 +73,13 @@ impl Events {
     }
 
     pub(crate) fn lock_lost(&self, lost: Use<'_>, reason: LossReason, now: Timestamp) {
+        if reason == LossReason::Shutdown {
+            // The program ends it itself, and its servers have done nothing wrong.
+            let Use { lock, lease, owner, token } = lost;
+            let owner = owner.map(tracing::field::display);
+            tracing::debug!(target: LOCK, lock, owner, token, %lease, "lock given up in a shutdown");
+            return;
+        }
         self.locks_lost.fetch_add(1, Ordering::Relaxed);
         if reason == LossReason::Failover {
             self.locks_lost_in_failovers.fetch_add(1, Ordering::Relaxed);
@@ -215,6 +222,11 @@ pub(crate) fn not_downgraded(lock: &str, owner: &Owner, guards: u32) {
         guards,
         "a downgrade beside other guards of its hold: the lock stays locked for writing until they are gone"
     );
+}
+
+#[cfg(feature = "__test-seam")]
+pub(crate) fn seam_replaced() {
+    tracing::warn!("this client's network or time is replaced, which only tests may do");
 }
 
 pub(crate) fn force_unlocked(lock: &str, holder: Option<&Holder>, freed: bool) {

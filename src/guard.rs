@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use crate::clock::Clock;
 use crate::config::Terms;
 use crate::engine::acquire;
 use crate::engine::gate::{Departure, Entry, Hold};
@@ -25,6 +26,11 @@ use crate::owner::{LockKey, Owner};
 /// [Ending a process](crate::Client#ending-a-process).
 ///
 /// The lock is held until the last guard of its owner is gone. Guards may be dropped in any order.
+///
+/// Bind it to a name such as `_guard`. `let _ = lock.lock().await?;` drops it at once, and releases the lock.
+///
+/// Every guard has a method [`release`](Self::release), whatever it holds. [`unlock`](Self::unlock) is another name of it
+/// for locks, and [`resign`](crate::Leadership::resign) for leaderships.
 #[doc(alias = "MutexGuard")]
 #[doc(alias = "OwnedMutexGuard")]
 #[doc(alias = "permit")]
@@ -80,8 +86,8 @@ impl Guard {
         &self.hold().gate.name
     }
 
-    /// Returns the fencing token, which is higher than that of every earlier hold of this lock. Nested guards share it, and so
-    /// do readers that hold the lock together.
+    /// Returns the fencing token, which is higher than that of every earlier hold of this lock. Nested guards share it. Readers
+    /// that hold the lock together share theirs, which is at least that of every earlier writer.
     ///
     /// Send it along with every write, and let the resource refuse a token lower than the highest it has seen:
     /// only that protects a write against a process that was stopped between
@@ -92,11 +98,9 @@ impl Guard {
         self.hold().token
     }
 
-    /// Returns the version that a reader of a [read-write lock](crate::RwLock) reads: what the last writer left. Keep it with
-    /// what was read, for [`WriteGuard::unchanged_since`](crate::WriteGuard::unchanged_since).
-    ///
-    /// `None` for every other guard, and for a reader in a hold that is a writer's: its owner may write while it reads.
-    pub fn version(&self) -> Option<ReadVersion> {
+    /// Returns the version that a reader of a read-write lock reads. `None` for every other guard, and for a reader in a hold
+    /// that is a writer's: its owner may write while it reads.
+    pub(crate) fn version(&self) -> Option<ReadVersion> {
         let hold = self.hold();
         (hold.lease.kind.sharing() == Sharing::Together).then_some(ReadVersion(hold.token))
     }
@@ -167,8 +171,7 @@ impl Guard {
     /// # }
     /// ```
     pub fn lost(&self) -> Lost {
-        let hold = self.hold().clone();
-        Lost { signal: Box::pin(hold.lease.lost().clone().cancelled_owned()), hold }
+        Lost::of(self.hold().clone())
     }
 
     /// Releases the lock, and waits for the confirmation, for at most `limit`. Returns true if the release ended in time.
@@ -244,9 +247,21 @@ impl Guard {
     /// # Cancel safety
     ///
     /// If the future is dropped, the release goes on in the background.
-    #[doc(alias = "release")]
-    pub async fn unlock(mut self) -> Result<(), Error> {
+    pub async fn release(mut self) -> Result<(), Error> {
         self.give_back().await
+    }
+
+    /// Releases the lock: another name of [`release`](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// The same as [`release`](Self::release).
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`release`](Self::release).
+    pub async fn unlock(self) -> Result<(), Error> {
+        self.release().await
     }
 
     /// Returns true if the guard has been released already.
@@ -254,7 +269,7 @@ impl Guard {
         self.entry.is_left()
     }
 
-    /// Releases like [`unlock`](Self::unlock). The guard must not be used afterwards.
+    /// Releases like [`release`](Self::release). The guard must not be used afterwards.
     pub(crate) async fn give_back(&mut self) -> Result<(), Error> {
         let hold = self.hold().clone();
         let gate = &hold.gate;
@@ -272,7 +287,8 @@ impl Guard {
     }
 }
 
-/// The version of what a read-write lock protects, as a reader saw it; see [`Guard::version`].
+/// The version of what a read-write lock protects, as a reader saw it; see
+/// [`ReadGuard::version`](crate::ReadGuard::version).
 ///
 /// Versions of different locks must not be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -291,7 +307,7 @@ impl fmt::Debug for Guard {
 }
 
 /// A future that resolves when a lock is lost; see [`Guard::lost`]. It does not borrow the guard, and is
-/// `Send + Unpin + 'static`.
+/// `Send + Unpin + 'static`. Each clone resolves.
 #[must_use = "futures do nothing unless polled"]
 pub struct Lost {
     signal: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -299,8 +315,27 @@ pub struct Lost {
 }
 
 impl Lost {
+    fn of(hold: Arc<Hold>) -> Self {
+        Self { signal: Box::pin(hold.lease.lost().clone().cancelled_owned()), hold }
+    }
+
     pub(crate) fn lock(&self) -> &Arc<str> {
         &self.hold.gate.name
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.hold.gate.engine.clock
+    }
+
+    /// Returns true if the lock is certainly held, by the hold whose loss this is.
+    pub(crate) fn is_held(&self) -> bool {
+        !self.hold.is_over() && self.hold.lease.check(self.clock().now()).is_ok()
+    }
+}
+
+impl Clone for Lost {
+    fn clone(&self) -> Self {
+        Self::of(self.hold.clone())
     }
 }
 

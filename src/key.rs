@@ -19,10 +19,21 @@ const NEXT_PREFIX: &str = "leasehold_next";
 const MAILBOX_PREFIX: &str = "leasehold_mailbox";
 const LEADER_PREFIX: &str = "leasehold_leader";
 const LEADER_CHANNEL_PREFIX: &str = "leasehold_leader__channel";
+const LENT_PREFIX: &str = "leasehold_lent";
+const ITEMS_PREFIX: &str = "leasehold_items";
+const DEAD_PREFIX: &str = "leasehold_dead";
+const ITEM_QUEUE_PREFIX: &str = "leasehold_item_queue";
+const ITEM_CHANNEL_PREFIX: &str = "leasehold_items__channel";
+const LATCH_CHANNEL_PREFIX: &str = "redisson_countdownlatch__channel__";
+const SIGNAL_PREFIX: &str = "leasehold_signal";
+const SIGNAL_CHANNEL_PREFIX: &str = "leasehold_signal__channel";
+const GROUP_PREFIX: &str = "leasehold_signal_group";
+const GROUP_CHANNEL_PREFIX: &str = "leasehold_signal_group__channel";
 const WITNESS_PREFIX: &str = "leasehold_synced";
 const MARK: &str = "leasehold_mark";
+const MASTERS: &str = "leasehold_masters";
 
-/// Returns the key of a lock's fencing counter; with `redisson`, that of the counter of Redisson's FencedLock.
+/// Returns the key of a lock's fencing counter; with `redisson`, that of the counter of Redisson's `RFencedLock`.
 pub(crate) fn token_key(name: &str, redisson: bool) -> Arc<str> {
     let prefix = if redisson { REDISSON_TOKEN_PREFIX } else { TOKEN_PREFIX };
     prefixed(prefix, name)
@@ -79,6 +90,20 @@ pub(crate) fn permits_key(name: &str) -> Arc<str> {
     }
 }
 
+/// Returns the keys of a queue of items: its list, which is that of Redisson's RQueue, and those of what is lent, of who
+/// waits, of the contents, and of what is dead. No two queues share one.
+pub(crate) fn item_keys(name: &Arc<str>) -> [Arc<str>; 5] {
+    let own = |prefix| of_one_lock(prefix, name);
+    let [lent, queue] = [LENT_PREFIX, ITEM_QUEUE_PREFIX].map(own);
+    let [contents, dead] = [ITEMS_PREFIX, DEAD_PREFIX].map(own);
+    [name.clone(), lent, queue, contents, dead]
+}
+
+/// Returns the channel of a queue of items. Nobody writes to it: who waits there is told by its mailbox.
+pub(crate) fn item_channel(name: &str) -> Arc<str> {
+    prefixed(ITEM_CHANNEL_PREFIX, name)
+}
+
 /// Returns the key of what the leader of an election says, whose lock is called `name`. No two elections share it.
 pub(crate) fn leader_key(name: &str) -> Arc<str> {
     of_one_lock(LEADER_PREFIX, name)
@@ -87,6 +112,31 @@ pub(crate) fn leader_key(name: &str) -> Arc<str> {
 /// Returns the channel on which those who observe an election are told that something has changed.
 pub(crate) fn leader_channel(name: &str) -> Arc<str> {
     prefixed(LEADER_CHANNEL_PREFIX, name)
+}
+
+/// Returns the channel on which it is told that a latch opens or shuts, which is Redisson's: its braces are always there.
+pub(crate) fn latch_channel(name: &str) -> Arc<str> {
+    format!("{LATCH_CHANNEL_PREFIX}{{{name}}}").into()
+}
+
+/// Returns the key of a signal. No two signals share it.
+pub(crate) fn signal_key(name: &str) -> Arc<str> {
+    of_one_lock(SIGNAL_PREFIX, name)
+}
+
+/// Returns the channel on which it is told that a signal was given.
+pub(crate) fn signal_channel(name: &str) -> Arc<str> {
+    prefixed(SIGNAL_CHANNEL_PREFIX, name)
+}
+
+/// Returns the key of a group of signals. No two groups share it.
+pub(crate) fn signal_group_key(name: &str) -> Arc<str> {
+    of_one_lock(GROUP_PREFIX, name)
+}
+
+/// Returns the channel on which it is told that some signals of a group were given.
+pub(crate) fn signal_group_channel(name: &str) -> Arc<str> {
+    prefixed(GROUP_CHANNEL_PREFIX, name)
 }
 
 /// Returns the channel on which a server writes to one client about its queued requests. `nonce` distinguishes clients
@@ -107,6 +157,12 @@ pub(crate) fn mark_key(tag: Option<&str>) -> Arc<str> {
         Some(tag) => format!("{MARK}:{{{tag}}}").into(),
         None => MARK.into(),
     }
+}
+
+/// Returns the key in which each of several independent masters keeps the list of them, for clients with this `name_prefix`:
+/// others have other locks.
+pub(crate) fn masters_key(name_prefix: &str) -> Arc<str> {
+    if name_prefix.is_empty() { MASTERS.into() } else { prefixed(MASTERS, name_prefix) }
 }
 
 /// Follows Redisson's rule: braces keep all keys of a lock in one slot, unless the name contains braces.
@@ -134,10 +190,16 @@ pub(crate) fn lock_name_problem(name: &str) -> Option<&'static str> {
         Some("it is the key of who gets another lock next")
     } else if begins_with(&LEADER_PREFIX) {
         Some("it is the key of what a leader says")
+    } else if [LENT_PREFIX, ITEMS_PREFIX, DEAD_PREFIX, ITEM_QUEUE_PREFIX].iter().any(begins_with) {
+        Some("it is a key of another queue of items")
+    } else if [SIGNAL_PREFIX, GROUP_PREFIX].iter().any(begins_with) {
+        Some("it is the key of a signal")
     } else if begins_with(&WITNESS_PREFIX) {
         Some("it is a key that the client overwrites")
     } else if name == MARK || begins_with(&MARK) {
         Some("it is the key of a server's mark")
+    } else if name == MASTERS || begins_with(&MASTERS) {
+        Some("it is the key of the list of the masters")
     } else {
         None
     }
@@ -152,6 +214,14 @@ pub(crate) fn name_prefix_problem(prefix: &str) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// Returns the reason why `name` cannot be a client's `masters_name`.
+pub(crate) fn masters_name_problem(name: &str) -> Option<&'static str> {
+    if (1..=64).contains(&name.len()) && name.chars().all(in_client_name) {
+        return None;
+    }
+    Some("a masters_name must be 1 to 64 characters of A-Z, a-z, 0-9, '.', '_' and '-'")
 }
 
 /// Returns the reason why `name` cannot name a client.
@@ -209,6 +279,14 @@ mod tests {
         assert_eq!(&*permits_key("n"), "{n}:timeout");
         assert_eq!(&*permits_key("a:{b}:c"), "a:{b}:c:timeout");
         assert_eq!(&*permit_channel("n"), "redisson_sc:{n}");
+        assert_eq!(&*masters_key(""), "leasehold_masters");
+        assert_eq!(&*masters_key("shop:"), "leasehold_masters:{shop:}");
+        let items = |name: &str| item_keys(&name.into()).map(|key| key.to_string());
+        let of_n = ["n", "leasehold_lent:{n}", "leasehold_item_queue:{n}", "leasehold_items:{n}"];
+        assert_eq!(items("n")[..4], of_n);
+        assert_eq!(items("a:{b}")[4], "leasehold_dead::a:{b}");
+        assert_eq!(&*latch_channel("n"), "redisson_countdownlatch__channel__{n}");
+        assert_eq!(&*latch_channel("{a}b"), "redisson_countdownlatch__channel__{{a}b}");
     }
 
     #[test]
@@ -230,7 +308,15 @@ mod tests {
             "leasehold_leader:{n}",
             "leasehold_mark",
             "leasehold_mark:{n}",
+            "leasehold_masters",
+            "leasehold_masters:{n}",
             "leasehold_rw_queue:{n}",
+            "leasehold_lent:{n}",
+            "leasehold_items:{n}",
+            "leasehold_dead:{n}",
+            "leasehold_item_queue:{n}",
+            "leasehold_signal:{n}",
+            "leasehold_signal_group::a{n}",
         ];
         for name in ["", &too_long].into_iter().chain(derived) {
             assert!(lock_name_problem(name).is_some(), "{name:?} was accepted");
@@ -269,9 +355,11 @@ mod tests {
         let longest = "x".repeat(64);
         for name in ["a", "aZ0._-", &longest] {
             assert_eq!(client_name_problem(name), None, "{name:?}");
+            assert_eq!(masters_name_problem(name), None, "{name:?}");
         }
         for name in ["", "a b", "a:b", "ä", "a\n", &format!("{longest}x")] {
             assert!(client_name_problem(name).is_some(), "{name:?} was accepted");
+            assert!(masters_name_problem(name).is_some(), "{name:?} was accepted");
         }
     }
 }

@@ -41,15 +41,19 @@
 //! | wait for a limited time, and get `None` on a timeout | [`Mutex::try_lock_for`] |
 //! | take it only if it is free now | [`Mutex::try_lock`] |
 //! | wait for as long as it takes | [`Mutex::lock`] |
+//! | limit the wait of `lock` and `run`, but not the body | [`Mutex::with_wait`] |
 //! | let many read, or one write | [`Client::rw_lock`] |
 //! | serve all tasks of all processes in strict order | [`Client::fair_mutex`] |
 //! | take several locks, all or none of them | [`Client::multi_lock`] |
 //! | elect one leader among processes, and find out which it is | [`Client::election`] |
+//! | hand out work to workers, and lose none of it when they die | [`Client::queue`] |
 //! | limit how many run at once, or how many start per second | [`Client::semaphore`] |
+//! | wait until several processes have done something | [`Client::latch`] |
+//! | tell all processes that something has changed, and lose no change | [`Client::signal`], [`Client::signal_group`] |
 //!
 //! `lock_with_timeout` and `lock` return a [`Guard`], and the two `try_` methods an `Option` of one. The lock is held until
 //! you call [`Guard::unlock`], which reports whether it was held until then, or drop the guard, which releases the lock in
-//! the background. The last three rows return handles with methods of the same names.
+//! the background. An election and a semaphore have methods like these; latches and signals are no locks.
 //!
 //! A lock is renewed for as long as its guard lives. [`Mutex::with_lease`] gives it a fixed length instead, and
 //! [`Mutex::with_max_hold`] limits how long it is renewed. [`Mutex::with_min_hold`] keeps the lock taken for a minimum
@@ -98,13 +102,16 @@
 //! | error | what happened | what to do | as HTTP status |
 //! |---|---|---|---|
 //! | [`Timeout`](Error::Timeout) | another holder kept the lock | try later, or tell the user who has it | 409 or 423 |
+//! | [`StillWaiting`](Error::StillWaiting) | what was waited for did not come in time | wait again, or give up | 503 |
 //! | [`Lost`](Error::Lost) | the lock was lost while it was held | stop; repeat the work if it may be repeated | 503 |
 //! | [`Unavailable`](Error::Unavailable) | no server, or no majority of servers, answered | retry later with a pause | 503 |
-//! | [`Closed`](Error::Closed) | the client was drained or shut down | the process is ending: refuse the request | 503 |
+//! | [`Closed`](Error::Closed) | the client was drained or shut down, or its runtime has ended | the process is ending: refuse the request | 503 |
 //! | [`InvalidName`](Error::InvalidName) | the lock's name cannot be used | fix the input | 400 |
 //! | [`InvalidConfig`](Error::InvalidConfig), [`Denied`](Error::Denied), [`WrongType`](Error::WrongType) | the settings, the user's rights or the key are wrong | fix the deployment | 500 |
 //! | [`SingleServerOnly`](Error::SingleServerOnly) | this kind of lock needs a client of one server | fix the program | 500 |
 //! | [`InAsyncContext`](Error::InAsyncContext), [`SelfWait`](Error::SelfWait) | misuse | fix the program | 500 |
+//!
+//! [`testing`] makes errors for the tests of your own code.
 //!
 //! [`Error::is_timeout`], [`Error::is_lost`] and [`Error::is_retryable`] answer the usual questions without a `match`.
 //!
@@ -123,18 +130,19 @@
 //!
 //! # Testing
 //!
-//! A client needs a server; the library does not include a fake one yet. In tests of code that takes locks:
+//! The crate `leasehold-test` has a server that runs in the test, and hangs, forgets, fails over or is cut off when the test says
+//! so; with paused time, too: see [its page](docs::testing). On a real server:
 //!
-//! * Start a server for the tests (`redis-server --port 0 --unixsocket ..`, or a container), or use a shared one with
-//!   a different [`name_prefix`](ClientBuilder::name_prefix) for each test.
+//! * Start one for the tests (`redis-server --port 0 --unixsocket ..`, or a container), or use a shared one with a different
+//!   [`name_prefix`](ClientBuilder::name_prefix) for each test.
 //! * Connect a client in each test. A client in a `static` ends with the runtime of the test that connected it.
 //! * Set [`SelfWait::Fail`], so that a task that waits for itself fails instead of hanging.
 //! * To test how your code reacts to a loss, take the lock away with [`Mutex::force_unlock`] and a short
 //!   [`ttl`](ClientBuilder::ttl): the holder learns of it at its next renewal.
 //! * Call [`Client::shutdown`] at the end, or the next run may wait for locks that this one left behind.
 //!
-//! **Paused time does not work.** Under `#[tokio::test(start_paused = true)]` tokio advances its clock whenever all tasks
-//! wait, even while the client waits for the server: connecting fails with "no answer", and waits with a timeout end at
+//! **With a real server, paused time does not work.** Under `#[tokio::test(start_paused = true)]` tokio advances its clock whenever
+//! all tasks wait, even while the client waits for the server: connecting fails with "no answer", and waits with a timeout end at
 //! once. In tests that take no locks, paused time works as usual.
 //!
 //! # Observability
@@ -158,7 +166,8 @@
 //! * A lock is as durable as its key. A failover to a replica that missed the write, a restart without the data,
 //!   eviction, `FLUSHALL` or a jump of the server's clock can give the lock to a second holder; the first one learns
 //!   of it at its next renewal. [`Client::check`] reports such risks as far as the servers' settings show them.
-//! * A [semaphore](Client::semaphore) is on one server. Over several, its calls fail with [`Error::SingleServerOnly`].
+//! * A [semaphore](Client::semaphore), a [latch](Client::latch), a [signal](Client::signal) and a [queue](Client::queue) are
+//!   on one server. Over several, their calls fail with [`Error::SingleServerOnly`].
 //! * On one server, clients get a lock in the order in which they asked for it. The tasks of a client share one place, and
 //!   pass the lock among themselves for up to the [`handoff_window`](ClientBuilder::handoff_window); with
 //!   [`Client::fair_mutex`] each task has its own. Over several servers, and between this library and Redisson, no order is
@@ -184,6 +193,8 @@
 //! * `serde` serializes what [`Mutex::status`], [`Client::holds`], [`Client::nodes`], [`Client::stats`] and
 //!   [`Client::check`] return, and deserializes a [`ClientBuilder`] from a configuration. Durations and times are
 //!   seconds. It is off by default.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 // The modules are in the order of their layers: each uses only itself and those above it.
 mod clock;
@@ -227,18 +238,23 @@ mod client;
 #[cfg(feature = "serde")]
 mod settings;
 
+#[cfg(feature = "__test-seam")]
+mod forcing;
+
 pub mod blocking;
 
 pub mod docs;
 
 pub use client::{Client, ClientBuilder, Finding, FindingKind, HeldLock, Stats};
 pub use config::{PubSub, SelfWait};
-pub use error::{Error, LossReason, NodeFailure};
+pub use error::{ClosedReason, Error, LossReason, NodeFailure, testing};
 pub use guard::{Guard, Lost, ReadVersion};
 pub use key::Holder;
 pub use node::{NodeState, NodeStatus};
 pub use owner::Owner;
+pub use primitives::delivery::Delivery;
 pub use primitives::election::Election;
+pub use primitives::latch::Latch;
 pub use primitives::leader::{ElectionState, Leader};
 pub use primitives::leadership::Leadership;
 pub use primitives::multi_guard::{MultiGuard, MultiLost};
@@ -246,11 +262,15 @@ pub use primitives::multi_lock::MultiLock;
 pub use primitives::mutex::Mutex;
 pub use primitives::observer::Observer;
 pub use primitives::permit::Permit;
+pub use primitives::queue::Queue;
+pub use primitives::queue_status::{Lent, QueueStatus};
 pub use primitives::run::Outcome;
 pub use primitives::rw_guards::{ReadGuard, WriteGuard};
 pub use primitives::rw_lock::RwLock;
 pub use primitives::semaphore::Semaphore;
 pub use primitives::semaphore_status::{PermitHolder, SemaphoreStatus};
+pub use primitives::signal::{Notice, Signal};
+pub use primitives::signal_group::{Changes, SignalGroup};
 pub use primitives::status::LockStatus;
 pub use waiter::Waiter;
 
@@ -260,10 +280,14 @@ pub use waiter::Waiter;
 #[doc = include_str!("../README.md")]
 pub struct Readme;
 
-/// The parts that the simulation replaces. This is not part of the interface, and changes without notice.
-#[cfg(leasehold_sim)]
+/// The parts that tests replace: the network, the time and the randomness. This is not part of the interface, and changes
+/// without notice.
+#[cfg(feature = "__test-seam")]
 #[doc(hidden)]
-pub mod sim {
+pub mod seam {
+    pub use crate::client::Seams;
     pub use crate::clock::{Entropy, TimeSource, Timestamp};
+    pub use crate::forcing::{forced_unlock, permits_key};
     pub use crate::node::{Connecting, Connector, Network, command_config};
+    pub use crate::script::all as scripts;
 }

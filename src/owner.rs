@@ -109,15 +109,6 @@ impl Owner {
         }
     }
 
-    /// Runs the body of `run`, in which this owner re-enters the lock `lock`.
-    pub(crate) fn run_body<F: Future>(
-        &self,
-        lock: LockKey<'_>,
-        body: F,
-    ) -> impl Future<Output = F::Output> + use<F> {
-        run_body_under(&[(self, lock)], body)
-    }
-
     pub(crate) fn is_shared(&self) -> bool {
         self.mark.is_shared()
     }
@@ -227,13 +218,13 @@ fn resolved(decide: impl Fn(&Context) -> Option<&Owner>) -> Option<Owner> {
     contexts.find_map(|context| decide(context).cloned())
 }
 
-/// Runs a body under several locks, each of which its owner re-enters there.
-pub(crate) fn run_body_under<F: Future>(
-    locks: &[(&Owner, LockKey<'_>)],
+/// Runs a body under one or several locks, each of which its owner re-enters there.
+pub(crate) fn run_body_under<'a, F: Future, L: Iterator<Item = (&'a Owner, LockKey<'a>)>>(
+    locks: L,
     body: F,
-) -> impl Future<Output = F::Output> + use<F> {
-    let inside = locks.iter().fold(innermost(), |outer, (owner, lock)| {
-        let (name, owner) = (lock.name.clone(), Owner::clone(owner));
+) -> impl Future<Output = F::Output> + use<F, L> {
+    let inside = locks.fold(innermost(), |outer, (owner, lock)| {
+        let (name, owner) = (lock.name.clone(), owner.clone());
         Some(Arc::new(Context::Body { client: lock.client, name, owner, outer }))
     });
     CONTEXT.scope(inside.expect("BUG: a body runs under a lock"), body)
@@ -261,6 +252,16 @@ mod tests {
 
     fn key(name: &Arc<str>) -> LockKey<'_> {
         LockKey { client: 1, name }
+    }
+
+    impl Owner {
+        fn run_body<'a, F: Future>(
+            &'a self,
+            lock: LockKey<'a>,
+            body: F,
+        ) -> impl Future<Output = F::Output> {
+            run_body_under(std::iter::once((self, lock)), body)
+        }
     }
 
     #[tokio::test]

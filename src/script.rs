@@ -23,7 +23,7 @@ macro_rules! scripts {
             hash: OnceLock::new(),
         };)*
 
-        #[cfg(test)]
+        #[cfg(any(test, feature = "__test-seam"))]
         static ALL: &[&Script] = &[$(&$constant),*];
     };
 }
@@ -37,6 +37,18 @@ scripts! {
     FENCE_RAISE = "fence_raise";
     FORCE_UNLOCK = "force_unlock" after "queue";
     GRACE_MARK = "grace_mark";
+    ITEM_POP = "item_pop" after "queue", "items";
+    ITEM_PUSH = "item_push" after "queue", "items";
+    ITEM_REDRIVE = "item_redrive" after "queue", "items";
+    ITEM_RENEW = "item_renew";
+    ITEM_SETTLE = "item_settle" after "queue", "items";
+    ITEM_STATUS = "item_status" after "queue", "items";
+    GROUP_NOTIFY = "group_notify";
+    GROUP_STATUS = "group_status";
+    LATCH_COUNT_DOWN = "latch_count_down" after "latch";
+    LATCH_DELETE = "latch_delete" after "latch";
+    LATCH_SET = "latch_set" after "latch";
+    LATCH_STATUS = "latch_status" after "latch";
     LEADER_PROCLAIM = "leader_proclaim";
     LEADER_STATUS = "leader_status";
     PERMIT_ACQUIRE = "permit_acquire" after "queue", "permits";
@@ -46,12 +58,20 @@ scripts! {
     PERMIT_RESIZE = "permit_resize" after "queue", "permits";
     PERMIT_STATUS = "permit_status" after "queue", "permits";
     PREFLIGHT = "preflight";
+    SIGNAL_NOTIFY = "signal_notify";
+    SIGNAL_STATUS = "signal_status";
     RW_ACQUIRE = "rw_acquire" after "rw";
     READ_RENEW = "read_renew";
     RW_RELEASE = "rw_release" after "rw";
     RW_STATUS = "rw_status" after "rw";
     RW_RECLAIM = "rw_reclaim" after "rw";
     RW_FORCE_UNLOCK = "rw_force_unlock" after "rw";
+}
+
+/// Returns each script's name, and its text as it is sent.
+#[cfg(feature = "__test-seam")]
+pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ALL.iter().map(|script| (script.name, script.body))
 }
 
 impl fmt::Debug for Script {
@@ -64,6 +84,7 @@ impl fmt::Debug for Script {
 #[derive(Clone, Debug)]
 pub(crate) enum Arg {
     Text(Arc<str>),
+    Bytes(Arc<[u8]>),
     Word(&'static str),
     Number(u64),
 }
@@ -99,6 +120,11 @@ pub(crate) enum Reply {
     Nil,
     Number(i64),
     Text(String),
+    /// What is no UTF-8, and the nearest text.
+    Raw {
+        bytes: Vec<u8>,
+        shown: String,
+    },
     List(Vec<Reply>),
 }
 
@@ -119,7 +145,15 @@ impl Reply {
 
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
-            Self::Text(text) => Some(text),
+            Self::Text(text) | Self::Raw { shown: text, .. } => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Text(text) => Some(text.as_bytes()),
+            Self::Raw { bytes, .. } => Some(bytes),
             _ => None,
         }
     }
@@ -146,7 +180,9 @@ mod tests {
         files.sort();
         let mut registered: Vec<String> =
             ALL.iter().map(|script| format!("{}.lua", script.name)).collect();
-        registered.extend(["queue.lua", "permits.lua", "rw.lua"].map(str::to_owned));
+        registered.extend(
+            ["items.lua", "queue.lua", "permits.lua", "rw.lua", "latch.lua"].map(str::to_owned),
+        );
         registered.sort();
         assert_eq!(files, registered);
         for file in files {
@@ -178,6 +214,9 @@ mod tests {
         let replies = [&word, &digits, &number, &list, &Reply::Nil];
         assert_eq!(replies.map(Reply::number), [None, Some(-8), Some(7), None, None]);
         assert_eq!(replies.map(Reply::text), [Some("x"), Some("-8"), None, None, None]);
+        assert_eq!(replies.map(Reply::bytes), [Some(&b"x"[..]), Some(b"-8"), None, None, None]);
+        let raw = Reply::Raw { bytes: vec![b'a', 0xff], shown: "a\u{fffd}".to_owned() };
+        assert_eq!((raw.text(), raw.bytes()), (Some("a\u{fffd}"), Some(&b"a\xff"[..])));
         let items = &[Reply::Nil][..];
         assert_eq!(replies.map(Reply::list), [None, None, None, Some(items), None]);
         let lists = [vec![], vec![Reply::Number(0)], vec![Reply::Number(1), Reply::Nil]];

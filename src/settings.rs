@@ -18,6 +18,7 @@ struct Settings {
     server_database: Option<u32>,
     name: Option<String>,
     name_prefix: Option<String>,
+    masters_name: Option<String>,
     ttl: Option<Seconds>,
     response_timeout: Option<Seconds>,
     connect_timeout: Option<Seconds>,
@@ -72,8 +73,8 @@ impl<'de> Deserialize<'de> for ClientBuilder {
         }
         apply!(
             builder, settings:
-            nodes cluster server_tls server_database name name_prefix redisson_fencing synced pubsub self_wait
-            log_findings;
+            nodes cluster server_tls server_database name name_prefix masters_name redisson_fencing synced pubsub
+            self_wait log_findings;
             ttl response_timeout connect_timeout unavailable_after handoff_window token_retention
             restart_quarantine min_validity
         );

@@ -111,9 +111,11 @@ fn is_lock_name(name: &str) -> bool {
         "leasehold_rw_queue:",
         "leasehold_synced:",
         "leasehold_mark:",
+        "leasehold_masters:",
     ];
     (1..=4096).contains(&name.len())
         && name != "leasehold_mark"
+        && name != "leasehold_masters"
         && !derived.iter().any(|prefix| name.starts_with(prefix))
 }
 

@@ -3,6 +3,7 @@
 //!
 //! Checked, by a reading of what was sent that owes nothing to the library's:
 //! * A guard exists only if a majority of the servers answered *this* lease's acquire with exactly `{1, end}`,
+//!   and did not say behind it that other masters are in use,
 //!   and a majority has reached the end of the token block that its token lies in.
 //! * `is_held` is true only within a TTL of a request that a majority confirmed.
 //! * `unlock`, `status`, `force_unlock` say yes only on answers of their shape by a majority.
@@ -112,13 +113,18 @@ struct Plan {
     others: Vec<Answer>,
     /// To `INFO`, `CONFIG` and `TIME`, each time.
     questions: [Option<Answer>; 3],
+    /// To what reads or writes the list of the masters, in turn.
+    lists: Vec<Answer>,
 }
 
 /// One request, and the answer that it gets: the next on its connection that none before it takes.
 struct Run {
     node: usize,
+    connection: usize,
     /// `None`: a question about the server.
     script: Option<Script>,
+    /// What it asks is the list of the masters.
+    reads_list: bool,
     id: String,
     at: Duration,
     end: u64,
@@ -135,6 +141,9 @@ struct Hostile {
     releases: Queue,
     others: Queue,
     questions: [Option<Answer>; 3],
+    lists: Queue,
+    /// Such an answer was given.
+    lists_differ: bool,
     runs: Vec<Run>,
     /// By connection: what has no answer yet.
     waiting: BTreeMap<usize, VecDeque<usize>>,
@@ -153,7 +162,9 @@ impl Brain for Hostile {
             if script == Script::Raise { request.argv(1).parse().expect("an end") } else { 0 };
         let run = Run {
             node: ask.node,
+            connection: ask.connection,
             script: Some(script),
+            reads_list: false,
             id,
             at: ask.at,
             end,
@@ -167,7 +178,9 @@ impl Brain for Hostile {
         let (id, well) = (String::new(), well(ask.node, ask.request));
         let run = Run {
             node: ask.node,
+            connection: ask.connection,
             script: None,
+            reads_list: ask.request.is("GET"),
             id,
             at: ask.at,
             end: 0,
@@ -190,6 +203,11 @@ impl Hostile {
             Some(_) => self.others.next(),
             None if ask.request.is("INFO") => self.questions[0].clone(),
             None if ask.request.is("CONFIG") => self.questions[1].clone(),
+            None if ask.request.is("GET") || ask.request.is("SET") => {
+                let answer = self.lists.next();
+                self.lists_differ |= answer.is_some();
+                answer
+            }
             None => self.questions[2].clone(),
         };
         let answer = answer.unwrap_or(Answer::Well);
@@ -311,9 +329,24 @@ impl Hostile {
         told.collect::<Vec<_>>().join("; ")
     }
 
+    /// Whether the server told, in the first answer behind that run, of masters that are not ours.
+    fn told_of_others(&self, run: usize) -> bool {
+        let Run { connection, .. } = self.runs[run];
+        let later = self.runs[run..].iter().filter(|run| run.connection == connection);
+        later.filter(|run| run.reads_list).map(Run::tells_of_others).next() == Some(true)
+    }
+
     /// How many nodes ran something for which `is` holds.
     fn nodes(&self, is: impl Fn(&Run) -> bool) -> usize {
         self.runs.iter().filter(|run| is(run)).map(|run| run.node).collect::<BTreeSet<_>>().len()
+    }
+}
+
+impl Run {
+    /// Whether the server said that it is used with masters that are not ours.
+    fn tells_of_others(&self) -> bool {
+        let said = self.reply.as_ref().filter(|_| self.reads_list).and_then(Frame::said);
+        said.is_some_and(|said| !said.contains("node:1"))
     }
 }
 
@@ -340,9 +373,13 @@ impl Case {
         let holder = guard.holder();
         let id = holder.as_str();
         let brain = self.world.brain();
-        let granted = |run: &Run| run.script == Some(Script::Acquire) && run.id == id;
+        let is_asked = |run: &Run| run.script == Some(Script::Acquire) && run.id == id;
+        let granted = |(at, run): (usize, &Run)| {
+            let counts = is_asked(run) && reads(run, |reply| reply.granted().is_some());
+            (counts && !brain.told_of_others(at)).then_some(run.node)
+        };
         let nodes =
-            brain.nodes(|run| granted(run) && reads(run, |reply| reply.granted().is_some()));
+            brain.runs.iter().enumerate().filter_map(granted).collect::<BTreeSet<_>>().len();
         assert!(
             nodes >= self.majority,
             "a guard by the grants of {nodes} nodes: {}",
@@ -526,13 +563,18 @@ async fn play(plan: Plan) {
         releases: plan.releases.into_iter(),
         others: plan.others.into_iter(),
         questions: plan.questions,
+        lists: plan.lists.into_iter(),
+        lists_differ: false,
         runs: Vec::new(),
         waiting: BTreeMap::new(),
         unclear: BTreeSet::new(),
     };
     let world = World::new(nodes, plan.seed, brain);
     let settings = world.client().ttl(TTL).response_timeout(ANSWER).handoff_window(Duration::ZERO);
-    let client = settings.restart_quarantine(Duration::ZERO).connect().await.expect("a client");
+    let client = match settings.restart_quarantine(Duration::ZERO).connect().await {
+        Ok(client) => client,
+        Err(error) => return assert!(world.brain().lists_differ, "no client: {error}"),
+    };
     let mutex = match plan.fixed {
         Some(ms) => client.mutex("m").with_lease(Duration::from_millis(100 + 3 * u64::from(ms))),
         None => client.mutex("m"),
@@ -549,7 +591,7 @@ async fn play(plan: Plan) {
     drop(case.held.take());
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(case.client.stats().gates, 0, "a gate after the shutdown");
-    assert!(matches!(case.mutex.try_lock().await, Err(Error::Closed)));
+    assert!(matches!(case.mutex.try_lock().await, Err(Error::Closed { .. })));
 }
 
 fuzz_target!(|plan: Plan| run(|| play(plan)));

@@ -86,6 +86,16 @@ impl Frame {
         }
     }
 
+    /// What the library takes for text.
+    pub fn said(&self) -> Option<String> {
+        match self {
+            Self::Digits(number) => Some(number.to_string()),
+            Self::Bulk(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+            Self::Simple(text) | Self::Verbatim(text) => Some(text.clone()),
+            _ => None,
+        }
+    }
+
     pub fn list(&self) -> Option<&[Frame]> {
         match self {
             Self::Array(items) => Some(items),

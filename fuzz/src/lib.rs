@@ -1,8 +1,8 @@
 //! What the fuzz targets share: a client in paused time, over pipes, before servers that say what they like.
 //!
 //! A target gives the servers a [`Brain`]. The handshake is answered here as a good server does, so that a
-//! client connects; everything else is the brain's. The library is built with `--cfg leasehold_sim`, which
-//! shows the seams; `scripts/fuzz` sees to that.
+//! client connects; everything else is the brain's. The library's hidden feature
+//! `__test-seam` lets it in.
 
 // The flags that steer libFuzzer need it, in the unit tests too.
 #[cfg(test)]

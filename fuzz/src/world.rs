@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use leasehold::ClientBuilder;
-use leasehold::sim::{
-    Connecting, Connector, Entropy, Network, TimeSource, Timestamp, command_config,
+use leasehold::seam::{
+    Connecting, Connector, Entropy, Network, Seams, TimeSource, Timestamp, command_config,
 };
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisResult};
@@ -90,7 +90,11 @@ impl<B: Brain> World<B> {
     /// The same builder, for a client in this world.
     pub fn seams(&self, builder: ClientBuilder) -> ClientBuilder {
         let [network, time] = [self.clone(), self.clone()];
-        builder.name("fuzz").seams(Arc::new(network), Arc::new(time), Arc::new(self.clone()))
+        builder.name("fuzz").seams(Seams {
+            network: Some(Arc::new(network)),
+            time: Some(Arc::new(time)),
+            entropy: Some(Arc::new(self.clone())),
+        })
     }
 
     /// The client's end of a new connection.

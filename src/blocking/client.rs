@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::caller::Caller;
 use super::runtime::Runtime;
-use super::{Election, MultiLock, Mutex, RwLock, Semaphore};
+use super::{Election, Latch, MultiLock, Mutex, Queue, RwLock, Semaphore, Signal, SignalGroup};
 use crate::client::{ClientBuilder, Finding, HeldLock, Stats};
 use crate::error::Error;
 use crate::node::NodeStatus;
@@ -73,6 +73,14 @@ impl Client {
         MultiLock::of(names.into_iter().map(|name| self.mutex(name)))
     }
 
+    /// Returns a handle to the queue called `name`; see [`leasehold::Client::queue`](crate::Client::queue).
+    #[doc(alias = "getQueue")]
+    #[doc(alias = "getBlockingQueue")]
+    #[doc(alias = "getDeque")]
+    pub fn queue(&self, name: impl AsRef<str>) -> Queue {
+        Queue::new(self.client.queue(name), &self.runtime)
+    }
+
     /// Returns a handle to the semaphore called `name`; see [`leasehold::Client::semaphore`](crate::Client::semaphore).
     #[doc(alias = "getSemaphore")]
     #[doc(alias = "getPermitExpirableSemaphore")]
@@ -83,6 +91,25 @@ impl Client {
     /// Returns a handle to the election called `name`; see [`leasehold::Client::election`](crate::Client::election).
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election::new(self.client.election(name), &self.runtime)
+    }
+
+    /// Returns a handle to the latch called `name`; see [`leasehold::Client::latch`](crate::Client::latch).
+    #[doc(alias = "getCountDownLatch")]
+    pub fn latch(&self, name: impl AsRef<str>) -> Latch {
+        Latch::new(self.client.latch(name), &self.runtime)
+    }
+
+    /// Returns a handle to the signal called `name`; see [`leasehold::Client::signal`](crate::Client::signal).
+    #[doc(alias = "getTopic")]
+    pub fn signal(&self, name: impl AsRef<str>) -> Signal {
+        Signal::new(self.client.signal(name), &self.runtime)
+    }
+
+    /// Returns a handle to the group of signals called `name`; see
+    /// [`leasehold::Client::signal_group`](crate::Client::signal_group).
+    #[doc(alias = "getPatternTopic")]
+    pub fn signal_group(&self, name: impl AsRef<str>) -> SignalGroup {
+        SignalGroup::new(self.client.signal_group(name), &self.runtime)
     }
 
     /// Returns a handle to the read-write lock called `name`; see [`leasehold::Client::rw_lock`](crate::Client::rw_lock).

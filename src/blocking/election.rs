@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::runtime::{PATIENCE, Runtime};
+use super::watch::{End, LossWatch};
 use crate::error::{Error, LossReason};
 use crate::key::Holder;
 use crate::primitives::leader::{ElectionState, Leader};
+use crate::primitives::run::Outcome;
 
 /// A handle to an election, for threads; see [`leasehold::Election`](crate::Election).
 ///
@@ -40,6 +42,20 @@ impl Election {
         Self::new(self.election.with_ttl(ttl), &self.runtime)
     }
 
+    /// Returns a handle whose leaders are renewed for a limited time; see
+    /// [`leasehold::Election::with_max_hold`](crate::Election::with_max_hold).
+    #[must_use = "it returns another handle"]
+    pub fn with_max_hold(&self, max_hold: Duration) -> Self {
+        Self::new(self.election.with_max_hold(max_hold), &self.runtime)
+    }
+
+    /// Returns a handle whose candidates wait for at most `wait`; see
+    /// [`leasehold::Election::with_wait`](crate::Election::with_wait).
+    #[must_use = "it returns another handle"]
+    pub fn with_wait(&self, wait: Duration) -> Self {
+        Self::new(self.election.with_wait(wait), &self.runtime)
+    }
+
     /// Returns a handle whose leaders say `value` when they begin; see
     /// [`leasehold::Election::with_value`](crate::Election::with_value).
     #[must_use = "it returns another handle"]
@@ -70,10 +86,34 @@ impl Election {
         Ok(Leadership::new(leadership, &self.runtime))
     }
 
-    /// Waits to become leader, runs `body`, and resigns when it ends.
+    /// Becomes leader if nobody leads now, and no candidate waits; see
+    /// [`leasehold::Election::try_campaign`](crate::Election::try_campaign).
     ///
-    /// A thread cannot be stopped: if the leadership is lost in the meantime, `body` goes on, and is not begun again. It can
-    /// learn of the loss from [`Leadership::is_held`] or [`Leadership::wait_lost`].
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    #[track_caller]
+    pub fn try_campaign(&self) -> Result<Option<Leadership>, Error> {
+        let leadership = self.runtime.wait(self.election.try_campaign())??;
+        Ok(leadership.map(|leadership| Leadership::new(leadership, &self.runtime)))
+    }
+
+    /// Becomes a candidate, and waits until it leads, for at most `timeout`. Returns `None` if others led; see
+    /// [`leasehold::Election::try_campaign_for`](crate::Election::try_campaign_for).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    #[track_caller]
+    pub fn try_campaign_for(&self, timeout: Duration) -> Result<Option<Leadership>, Error> {
+        let leadership = self.runtime.wait(self.election.try_campaign_for(timeout))??;
+        Ok(leadership.map(|leadership| Leadership::new(leadership, &self.runtime)))
+    }
+
+    /// Waits to become leader, runs `body` once, and resigns when it ends.
+    ///
+    /// A thread cannot be stopped: if the leadership is lost in the meantime, `body` goes on. It can learn of the loss from
+    /// [`Leadership::is_held`] or [`Leadership::wait_lost`]. [`run_each_term`](Self::run_each_term) begins again then.
     ///
     /// # Errors
     ///
@@ -85,11 +125,60 @@ impl Election {
     /// It panics if `body` does; the leadership ends.
     #[track_caller]
     pub fn run<T>(&self, body: impl FnOnce(&Leadership) -> T) -> Result<T, Error> {
+        self.run_with_outcome(body)?.into_result()
+    }
+
+    /// Works like [`run`](Self::run), but keeps the result of `body` even if the leadership was lost.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`campaign`](Self::campaign). The [`Outcome`] reports a loss.
+    ///
+    /// # Panics
+    ///
+    /// It panics if `body` does; the leadership ends.
+    #[track_caller]
+    pub fn run_with_outcome<T>(
+        &self,
+        body: impl FnOnce(&Leadership) -> T,
+    ) -> Result<Outcome<T>, Error> {
         let leadership = self.campaign()?;
         let output = body(&leadership);
-        match leadership.resign() {
-            Ok(()) | Err(Error::Unavailable { .. }) => Ok(output),
-            Err(error) => Err(error),
+        Ok(Outcome::new(output, leadership.release()))
+    }
+
+    /// Waits to become leader, and runs `body` in each term of this process, until it ends in the term in which it began; then
+    /// resigns. Servers that do not answer are waited for.
+    ///
+    /// A thread cannot be stopped: if the leadership is lost in the meantime, `body` goes on, and what it returns is dropped;
+    /// it begins again in the next term. So it should look at [`Leadership::is_held`], and return soon when that is false.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`campaign`](Self::campaign), except for [`Error::Unavailable`] and [`Error::Lost`].
+    ///
+    /// # Panics
+    ///
+    /// It panics if `body` does; the leadership ends.
+    #[track_caller]
+    pub fn run_each_term<T>(&self, mut body: impl FnMut(&Leadership) -> T) -> Result<T, Error> {
+        let mut failures = 0;
+        loop {
+            match self.campaign() {
+                Ok(leadership) => {
+                    failures = 0;
+                    let output = body(&leadership);
+                    if leadership.is_held() {
+                        // The body has ended; if the leadership is lost now, others have their turn anyway.
+                        let _ = leadership.release();
+                        return Ok(output);
+                    }
+                }
+                Err(error) => {
+                    self.runtime.wait(self.election.pause_after(error, failures))??;
+                    failures += 1;
+                }
+            }
         }
     }
 
@@ -133,12 +222,13 @@ pub struct Leadership {
     // This is dropped before the runtime, which completes its release.
     leadership: crate::Leadership,
     runtime: Runtime,
+    end: End,
 }
 
 impl Leadership {
     fn new(leadership: crate::Leadership, runtime: &Runtime) -> Self {
         runtime.answered(true);
-        Self { leadership, runtime: runtime.clone() }
+        Self { leadership, runtime: runtime.clone(), end: End::default() }
     }
 
     /// Returns the election's name.
@@ -175,6 +265,11 @@ impl Leadership {
         self.runtime.wait(self.leadership.lost_within(timeout))
     }
 
+    /// Returns a watcher of the loss, which can be sent to other threads; see [`Guard::watch`](super::Guard::watch).
+    pub fn watch(&self) -> LossWatch {
+        self.end.watch(self.leadership.lost(), &self.runtime)
+    }
+
     /// Publishes `value` to `leader()` and to observers; see
     /// [`leasehold::Leadership::proclaim`](crate::Leadership::proclaim).
     ///
@@ -186,13 +281,22 @@ impl Leadership {
     }
 
     /// Ends the leadership, and waits until the servers have confirmed it; see
-    /// [`leasehold::Leadership::resign`](crate::Leadership::resign).
+    /// [`leasehold::Leadership::release`](crate::Leadership::release).
     ///
     /// # Errors
     ///
     /// The same errors, and [`Error::InAsyncContext`]; the leadership then ends in the background.
-    pub fn resign(mut self) -> Result<(), Error> {
+    pub fn release(mut self) -> Result<(), Error> {
         self.runtime.wait(self.leadership.give_back())?
+    }
+
+    /// Ends the leadership: another name of [`release`](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// The same as [`release`](Self::release).
+    pub fn resign(self) -> Result<(), Error> {
+        self.release()
     }
 }
 

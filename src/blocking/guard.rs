@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::ThisThread;
 use super::runtime::{PATIENCE, Runtime};
+use super::watch::{End, LossWatch};
 use crate::error::{Error, LossReason};
-use crate::guard::ReadVersion;
 use crate::key::Holder;
 use crate::owner::Owner;
 
@@ -35,13 +35,15 @@ pub struct Guard<O = ThisThread> {
     // This is dropped before the runtime, which completes its release. It is there until another takes it over.
     guard: Option<crate::Guard>,
     runtime: Runtime,
+    end: End,
     ownership: PhantomData<O>,
 }
 
 impl<O> Guard<O> {
     pub(super) fn new(guard: crate::Guard, runtime: &Runtime) -> Self {
         runtime.answered(true);
-        Self { guard: Some(guard), runtime: runtime.clone(), ownership: PhantomData }
+        let (runtime, end) = (runtime.clone(), End::default());
+        Self { guard: Some(guard), runtime, end, ownership: PhantomData }
     }
 
     /// Takes the guard over for a call, which also ends this one.
@@ -66,12 +68,6 @@ impl<O> Guard<O> {
     /// Returns the fencing token; see [`leasehold::Guard::token`](crate::Guard::token).
     pub fn token(&self) -> u64 {
         self.inner().token()
-    }
-
-    /// Returns the version that a reader of a read-write lock reads; see
-    /// [`leasehold::Guard::version`](crate::Guard::version).
-    pub fn version(&self) -> Option<ReadVersion> {
-        self.inner().version()
     }
 
     /// Returns true if the lock is certainly held at this moment. It costs no I/O: call it as often as you like.
@@ -108,6 +104,34 @@ impl<O> Guard<O> {
         self.runtime.wait(self.inner().lost_within(timeout))
     }
 
+    /// Returns a watcher of the loss, which can be sent to other threads, and which they can wait with.
+    ///
+    /// It watches this guard: when the guard is released, or dropped, the watcher's wait ends.
+    ///
+    /// ```no_run
+    /// # fn next_part() -> Option<u32> { None }
+    /// # fn example(client: leasehold::blocking::Client) -> Result<(), leasehold::Error> {
+    /// use std::thread;
+    /// use std::time::Duration;
+    ///
+    /// let guard = client.mutex("report").lock()?;
+    /// let watch = guard.watch();
+    /// let watching = thread::spawn(move || {
+    ///     if let Ok(Some(lost)) = watch.wait_lost(Duration::MAX) {
+    ///         eprintln!("stop the work: {lost}");
+    ///     }
+    /// });
+    /// while let Some(part) = next_part() {
+    ///     println!("{part}");
+    /// }
+    /// guard.unlock()?;
+    /// watching.join().expect("it ends with the guard");
+    /// # Ok(()) }
+    /// ```
+    pub fn watch(&self) -> LossWatch {
+        self.end.watch(self.inner().lost(), &self.runtime)
+    }
+
     /// Returns a nested guard of the same hold; see [`leasehold::Guard::reenter`](crate::Guard::reenter).
     ///
     /// # Errors
@@ -128,14 +152,23 @@ impl<O> Guard<O> {
     }
 
     /// Releases the lock, and waits until the servers have confirmed it; see
-    /// [`leasehold::Guard::unlock`](crate::Guard::unlock).
+    /// [`leasehold::Guard::release`](crate::Guard::release).
     ///
     /// # Errors
     ///
     /// The same errors, and [`Error::InAsyncContext`]; the lock is then released in the background.
-    pub fn unlock(mut self) -> Result<(), Error> {
+    pub fn release(mut self) -> Result<(), Error> {
         let Some(guard) = &mut self.guard else { return Ok(()) };
         self.runtime.wait(guard.give_back())?
+    }
+
+    /// Releases the lock: another name of [`release`](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// The same as [`release`](Self::release).
+    pub fn unlock(self) -> Result<(), Error> {
+        self.release()
     }
 }
 

@@ -32,25 +32,35 @@
 
 mod caller;
 mod client;
+mod delivery;
 mod election;
 mod guard;
+mod latch;
 mod multi_guard;
 mod multi_lock;
 mod mutex;
 mod permit;
+mod queue;
 mod runtime;
+mod rw_guards;
 mod rw_lock;
 mod semaphore;
-mod write_guard;
+mod signal;
+mod watch;
 
 pub use caller::{NamedOwner, ThisThread};
 pub use client::Client;
+pub use delivery::Delivery;
 pub use election::{Election, Leadership, Observer};
 pub use guard::Guard;
+pub use latch::Latch;
 pub use multi_guard::MultiGuard;
 pub use multi_lock::MultiLock;
 pub use mutex::Mutex;
 pub use permit::Permit;
+pub use queue::Queue;
+pub use rw_guards::{ReadGuard, WriteGuard};
 pub use rw_lock::RwLock;
 pub use semaphore::Semaphore;
-pub use write_guard::WriteGuard;
+pub use signal::{Signal, SignalGroup};
+pub use watch::LossWatch;

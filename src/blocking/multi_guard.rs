@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::ThisThread;
 use super::runtime::{PATIENCE, Runtime};
+use super::watch::{End, LossWatch};
 use crate::error::Error;
 
 /// A guard holds several locks, which were taken together; see [`leasehold::MultiGuard`](crate::MultiGuard). Dropping it
@@ -19,13 +20,14 @@ pub struct MultiGuard<O = ThisThread> {
     guard: crate::MultiGuard,
     /// One for each lock.
     runtimes: Vec<Runtime>,
+    end: End,
     ownership: PhantomData<O>,
 }
 
 impl<O> MultiGuard<O> {
     pub(super) fn new(guard: crate::MultiGuard, runtimes: Vec<Runtime>) -> Self {
         runtimes.iter().for_each(|runtime| runtime.answered(true));
-        Self { guard, runtimes, ownership: PhantomData }
+        Self { guard, runtimes, end: End::default(), ownership: PhantomData }
     }
 
     /// Returns the name and the fencing token of each lock; see
@@ -54,14 +56,29 @@ impl<O> MultiGuard<O> {
         self.runtimes[0].wait(self.guard.lost_within(timeout))
     }
 
+    /// Returns a watcher of the loss of any of the locks, which can be sent to other threads; see
+    /// [`Guard::watch`](super::Guard::watch).
+    pub fn watch(&self) -> LossWatch {
+        self.end.watch(self.guard.lost(), &self.runtimes[0])
+    }
+
     /// Releases all locks at once, and waits until the servers have confirmed it; see
-    /// [`leasehold::MultiGuard::unlock`](crate::MultiGuard::unlock).
+    /// [`leasehold::MultiGuard::release`](crate::MultiGuard::release).
     ///
     /// # Errors
     ///
     /// The same errors, and [`Error::InAsyncContext`]; the locks are then released in the background.
-    pub fn unlock(mut self) -> Result<(), Error> {
+    pub fn release(mut self) -> Result<(), Error> {
         self.runtimes[0].wait(self.guard.give_back())?
+    }
+
+    /// Releases all locks: another name of [`release`](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// The same as [`release`](Self::release).
+    pub fn unlock(self) -> Result<(), Error> {
+        self.release()
     }
 }
 

@@ -10,6 +10,7 @@ use super::runtime::Runtime;
 use super::{MultiGuard, Mutex};
 use crate::error::Error;
 use crate::owner::Owner;
+use crate::primitives::run::Outcome;
 use crate::primitives::status::LockStatus;
 
 /// A handle to several locks that are taken together, all of them or none, for threads; see
@@ -28,6 +29,7 @@ use crate::primitives::status::LockStatus;
 #[doc(alias = "getMultiLock")]
 pub struct MultiLock<O = ThisThread> {
     locks: Vec<Mutex<O>>,
+    wait: Duration,
 }
 
 impl<O> MultiLock<O> {
@@ -40,7 +42,7 @@ impl<O> MultiLock<O> {
                 locks.push(mutex);
             }
         }
-        Self { locks }
+        Self { locks, wait: Duration::MAX }
     }
 
     /// Returns the names of the locks, in the order in which they were given.
@@ -61,6 +63,13 @@ impl<O> MultiLock<O> {
         self.with(|mutex| mutex.with_max_hold(max_hold))
     }
 
+    /// Returns a handle whose acquisitions wait for at most `wait`; see
+    /// [`leasehold::MultiLock::with_wait`](crate::MultiLock::with_wait).
+    #[must_use = "it returns another handle"]
+    pub fn with_wait(&self, wait: Duration) -> Self {
+        Self { wait, ..self.clone() }
+    }
+
     /// Returns a handle whose acquisitions belong to `owner` instead of the thread, and whose guards may move to other
     /// threads.
     #[must_use = "it returns another handle"]
@@ -69,7 +78,7 @@ impl<O> MultiLock<O> {
     }
 
     fn with<P>(&self, change: impl Fn(&Mutex<O>) -> Mutex<P>) -> MultiLock<P> {
-        MultiLock { locks: self.locks.iter().map(change).collect() }
+        MultiLock { locks: self.locks.iter().map(change).collect(), wait: self.wait }
     }
 
     /// Takes all locks, and waits for as long as other holders have any of them; see
@@ -132,13 +141,27 @@ impl<O> MultiLock<O> {
     /// It panics if `body` does; the locks are released.
     #[track_caller]
     pub fn run<T>(&self, body: impl FnOnce(&MultiGuard<O>) -> T) -> Result<T, Error> {
+        self.run_with_outcome(body)?.into_result()
+    }
+
+    /// Works like [`run`](Self::run), but keeps the result of `body` even if a lock was lost; see
+    /// [`blocking::Mutex::run_with_outcome`](crate::blocking::Mutex::run_with_outcome).
+    ///
+    /// # Errors
+    ///
+    /// The same as [`lock`](Self::lock). The [`Outcome`] reports a loss.
+    ///
+    /// # Panics
+    ///
+    /// It panics if `body` does; the locks are released.
+    #[track_caller]
+    pub fn run_with_outcome<T>(
+        &self,
+        body: impl FnOnce(&MultiGuard<O>) -> T,
+    ) -> Result<Outcome<T>, Error> {
         let guard = self.lock()?;
         let output = body(&guard);
-        match guard.unlock() {
-            // The body had the locks all the time; the releases go on in the background.
-            Ok(()) | Err(Error::Unavailable { .. }) => Ok(output),
-            Err(error) => Err(error),
-        }
+        Ok(Outcome::new(output, guard.release()))
     }
 
     /// Asks the servers for all that they know about each of the locks; see
@@ -154,7 +177,7 @@ impl<O> MultiLock<O> {
 
     /// Returns the handle whose acquisitions belong to the caller.
     fn owned(&self) -> crate::MultiLock {
-        crate::MultiLock::of(self.locks.iter().map(Mutex::owned))
+        crate::MultiLock::of(self.locks.iter().map(Mutex::owned)).with_wait(self.wait)
     }
 
     /// Waits for the answer to a call.
@@ -174,7 +197,7 @@ impl<O> MultiLock<O> {
 
 impl<O> Clone for MultiLock<O> {
     fn clone(&self) -> Self {
-        Self { locks: self.locks.clone() }
+        Self { locks: self.locks.clone(), wait: self.wait }
     }
 }
 

@@ -53,6 +53,13 @@ impl<O> Mutex<O> {
         self.with(self.mutex.with_min_hold(min_hold))
     }
 
+    /// Returns a handle whose acquisitions wait for at most `wait`; see
+    /// [`leasehold::Mutex::with_wait`](crate::Mutex::with_wait).
+    #[must_use = "it returns another handle"]
+    pub fn with_wait(&self, wait: Duration) -> Self {
+        self.with(self.mutex.with_wait(wait))
+    }
+
     /// Returns a handle whose acquisitions belong to `owner` instead of the thread, and whose guards may move to other
     /// threads.
     #[must_use = "it returns another handle"]
@@ -109,7 +116,7 @@ impl<O> Mutex<O> {
     /// Takes the lock, runs `body` under it, and releases it.
     ///
     /// A thread cannot be stopped: if the lock is lost in the meantime, `body` goes on. It can learn of the loss from
-    /// [`Guard::is_held`] or [`Guard::wait_lost`]. [`run_with_outcome`](Self::run_with_outcome) keeps its result even
+    /// [`Guard::is_held`], and another thread from [`Guard::watch`]. [`run_with_outcome`](Self::run_with_outcome) keeps its result even
     /// then.
     ///
     /// # Errors
@@ -152,7 +159,7 @@ impl<O> Mutex<O> {
     ) -> Result<Outcome<T>, Error> {
         let guard = self.lock()?;
         let output = body(&guard);
-        Ok(Outcome::new(output, guard.unlock()))
+        Ok(Outcome::new(output, guard.release()))
     }
 
     /// Asks the servers for all that they know about the lock; see [`leasehold::Mutex::status`](crate::Mutex::status).

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::runtime::{PATIENCE, Runtime};
+use super::watch::{End, LossWatch};
 use crate::error::{Error, LossReason};
 use crate::key::Holder;
 
@@ -17,12 +18,13 @@ pub struct Permit {
     // This is dropped before the runtime, which completes its release.
     permit: crate::Permit,
     runtime: Runtime,
+    end: End,
 }
 
 impl Permit {
     pub(super) fn new(permit: crate::Permit, runtime: &Runtime) -> Self {
         runtime.answered(true);
-        Self { permit, runtime: runtime.clone() }
+        Self { permit, runtime: runtime.clone(), end: End::default() }
     }
 
     /// Returns the semaphore's name.
@@ -57,6 +59,11 @@ impl Permit {
     /// [`Error::InAsyncContext`].
     pub fn wait_lost(&self, timeout: Duration) -> Result<Option<LossReason>, Error> {
         self.runtime.wait(self.permit.lost_within(timeout))
+    }
+
+    /// Returns a watcher of the loss, which can be sent to other threads; see [`Guard::watch`](super::Guard::watch).
+    pub fn watch(&self) -> LossWatch {
+        self.end.watch(self.permit.lost(), &self.runtime)
     }
 
     /// Extends the lease so that it lasts for at least `lease` from now; see

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::task::coop;
 use tokio_util::task::TaskTracker;
 
-use crate::error::Error;
+use crate::error::{ClosedReason, Error};
 
 /// The handle to the thread. Clones refer to the same thread. After the last is dropped, anywhere, the thread ends as
 /// soon as the client's tasks have ended: no release is pending then.
@@ -105,7 +105,9 @@ fn may_wait() -> Result<(), Error> {
     match Handle::try_current() {
         Ok(_) if in_async_code() => Err(Error::InAsyncContext),
         // In the destructor of a thread-local, tokio's own thread-locals are gone already, and waiting would panic.
-        Err(none) if none.is_thread_local_destroyed() => Err(Error::Closed),
+        Err(none) if none.is_thread_local_destroyed() => {
+            Err(Error::Closed { reason: ClosedReason::ThreadEnding })
+        }
         _ => Ok(()),
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::caller::{Caller, NamedOwner, ThisThread};
-use super::{Guard, WriteGuard};
+use super::{ReadGuard, WriteGuard};
 use crate::error::Error;
 use crate::key::Holder;
 use crate::owner::Owner;
@@ -47,6 +47,13 @@ impl<O> RwLock<O> {
         self.with(self.lock.with_max_hold(max_hold))
     }
 
+    /// Returns a handle whose acquisitions wait for at most `wait`; see
+    /// [`leasehold::RwLock::with_wait`](crate::RwLock::with_wait).
+    #[must_use = "it returns another handle"]
+    pub fn with_wait(&self, wait: Duration) -> Self {
+        self.with(self.lock.with_wait(wait))
+    }
+
     /// Returns a handle whose acquisitions belong to `owner` instead of the thread, and whose guards may move to other
     /// threads.
     #[must_use = "it returns another handle"]
@@ -64,8 +71,8 @@ impl<O> RwLock<O> {
     ///
     /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
-    pub fn read(&self) -> Result<Guard<O>, Error> {
-        self.read_with_timeout(Duration::MAX)
+    pub fn read(&self) -> Result<ReadGuard<O>, Error> {
+        Ok(ReadGuard::new(self.caller.wait(self.owned().read())?, self.caller.runtime()))
     }
 
     /// Takes the lock for reading, and waits for at most `timeout`; see
@@ -75,9 +82,9 @@ impl<O> RwLock<O> {
     ///
     /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
-    pub fn read_with_timeout(&self, timeout: Duration) -> Result<Guard<O>, Error> {
-        let read = self.owned().read_with_timeout(timeout);
-        self.caller.take(async { Ok(read.await?.into()) })
+    pub fn read_with_timeout(&self, timeout: Duration) -> Result<ReadGuard<O>, Error> {
+        let guard = self.caller.wait(self.owned().read_with_timeout(timeout))?;
+        Ok(ReadGuard::new(guard, self.caller.runtime()))
     }
 
     /// Takes the lock for reading if that can be done now; see [`leasehold::RwLock::try_read`](crate::RwLock::try_read).
@@ -86,7 +93,7 @@ impl<O> RwLock<O> {
     ///
     /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
-    pub fn try_read(&self) -> Result<Option<Guard<O>>, Error> {
+    pub fn try_read(&self) -> Result<Option<ReadGuard<O>>, Error> {
         self.try_read_for(Duration::ZERO)
     }
 
@@ -97,9 +104,9 @@ impl<O> RwLock<O> {
     ///
     /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
-    pub fn try_read_for(&self, timeout: Duration) -> Result<Option<Guard<O>>, Error> {
-        let read = self.owned().try_read_for(timeout);
-        self.caller.try_take(async { Ok(read.await?.map(Into::into)) })
+    pub fn try_read_for(&self, timeout: Duration) -> Result<Option<ReadGuard<O>>, Error> {
+        let guard = self.caller.wait(self.owned().try_read_for(timeout))?;
+        Ok(guard.map(|guard| ReadGuard::new(guard, self.caller.runtime())))
     }
 
     /// Takes the lock for reading, runs `body` under it, and releases it; see
@@ -113,10 +120,28 @@ impl<O> RwLock<O> {
     ///
     /// It panics if `body` does; the lock is released.
     #[track_caller]
-    pub fn run_read<T>(&self, body: impl FnOnce(&Guard<O>) -> T) -> Result<T, Error> {
+    pub fn run_read<T>(&self, body: impl FnOnce(&ReadGuard<O>) -> T) -> Result<T, Error> {
+        self.run_read_with_outcome(body)?.into_result()
+    }
+
+    /// Works like [`run_read`](Self::run_read), but keeps the result of `body` even if the lock was lost; see
+    /// [`blocking::Mutex::run_with_outcome`](crate::blocking::Mutex::run_with_outcome).
+    ///
+    /// # Errors
+    ///
+    /// The same as [`read`](Self::read). The [`Outcome`] reports a loss.
+    ///
+    /// # Panics
+    ///
+    /// It panics if `body` does; the lock is released.
+    #[track_caller]
+    pub fn run_read_with_outcome<T>(
+        &self,
+        body: impl FnOnce(&ReadGuard<O>) -> T,
+    ) -> Result<Outcome<T>, Error> {
         let guard = self.read()?;
         let output = body(&guard);
-        Outcome::new(output, guard.unlock()).into_result()
+        Ok(Outcome::new(output, guard.release()))
     }
 
     /// Takes the lock for writing, and waits for as long as that takes; see
@@ -127,7 +152,7 @@ impl<O> RwLock<O> {
     /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
     pub fn write(&self) -> Result<WriteGuard<O>, Error> {
-        self.write_with_timeout(Duration::MAX)
+        Ok(WriteGuard::new(self.caller.wait(self.owned().write())?, self.caller.runtime()))
     }
 
     /// Takes the lock for writing, and waits for at most `timeout`; see
@@ -138,8 +163,8 @@ impl<O> RwLock<O> {
     /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
     pub fn write_with_timeout(&self, timeout: Duration) -> Result<WriteGuard<O>, Error> {
-        let write = self.owned().write_with_timeout(timeout);
-        Ok(self.writer(self.caller.wait(write)?))
+        let guard = self.caller.wait(self.owned().write_with_timeout(timeout))?;
+        Ok(WriteGuard::new(guard, self.caller.runtime()))
     }
 
     /// Takes the lock for writing if it is free now; see [`leasehold::RwLock::try_write`](crate::RwLock::try_write).
@@ -160,8 +185,8 @@ impl<O> RwLock<O> {
     /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
     pub fn try_write_for(&self, timeout: Duration) -> Result<Option<WriteGuard<O>>, Error> {
-        let write = self.owned().try_write_for(timeout);
-        Ok(self.caller.wait(write)?.map(|guard| self.writer(guard)))
+        let guard = self.caller.wait(self.owned().try_write_for(timeout))?;
+        Ok(guard.map(|guard| WriteGuard::new(guard, self.caller.runtime())))
     }
 
     /// Takes the lock for writing, runs `body` under it, and releases it; see
@@ -175,10 +200,57 @@ impl<O> RwLock<O> {
     ///
     /// It panics if `body` does; the lock is released.
     #[track_caller]
-    pub fn run_write<T>(&self, body: impl FnOnce(&Guard<O>) -> T) -> Result<T, Error> {
+    pub fn run_write<T>(&self, body: impl FnOnce(&WriteGuard<O>) -> T) -> Result<T, Error> {
+        self.run_write_with_outcome(body)?.into_result()
+    }
+
+    /// Works like [`run_write`](Self::run_write), but keeps the result of `body` even if the lock was lost; see
+    /// [`blocking::Mutex::run_with_outcome`](crate::blocking::Mutex::run_with_outcome).
+    ///
+    /// # Errors
+    ///
+    /// The same as [`write`](Self::write). The [`Outcome`] reports a loss.
+    ///
+    /// # Panics
+    ///
+    /// It panics if `body` does; the lock is released.
+    #[track_caller]
+    pub fn run_write_with_outcome<T>(
+        &self,
+        body: impl FnOnce(&WriteGuard<O>) -> T,
+    ) -> Result<Outcome<T>, Error> {
         let guard = self.write()?;
         let output = body(&guard);
-        Outcome::new(output, guard.unlock()).into_result()
+        Ok(Outcome::new(output, guard.release()))
+    }
+
+    /// Asks the servers whether anybody reads or writes; see [`leasehold::RwLock::is_locked`](crate::RwLock::is_locked).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        self.caller.wait(self.lock.is_locked())
+    }
+
+    /// Asks the servers who holds the lock: the writer, or one of the readers; see
+    /// [`leasehold::RwLock::holder`](crate::RwLock::holder).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    pub fn holder(&self) -> Result<Option<Holder>, Error> {
+        self.caller.wait(self.lock.holder())
+    }
+
+    /// Asks the servers when the whole lock expires; see
+    /// [`leasehold::RwLock::remaining_ttl`](crate::RwLock::remaining_ttl).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    pub fn remaining_ttl(&self) -> Result<Option<Duration>, Error> {
+        self.caller.wait(self.lock.remaining_ttl())
     }
 
     /// Asks the servers who holds the lock, and who waits for it; see [`leasehold::RwLock::status`](crate::RwLock::status).
@@ -206,11 +278,6 @@ impl<O> RwLock<O> {
     /// The same errors, and [`Error::InAsyncContext`].
     pub fn force_unlock_if(&self, holder: &Holder) -> Result<bool, Error> {
         self.caller.wait(self.lock.force_unlock_if(holder))
-    }
-
-    fn writer(&self, guard: crate::WriteGuard) -> WriteGuard<O> {
-        let (guard, downgrade) = guard.into_parts();
-        WriteGuard::new(Guard::new(guard, self.caller.runtime()), downgrade)
     }
 
     /// Returns the handle whose acquisitions belong to the caller.

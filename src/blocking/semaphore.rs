@@ -63,6 +63,13 @@ impl Semaphore {
         self.with(self.semaphore.with_max_hold(max_hold))
     }
 
+    /// Returns a handle whose acquisitions wait for at most `wait`; see
+    /// [`leasehold::Semaphore::with_wait`](crate::Semaphore::with_wait).
+    #[must_use = "it returns another handle"]
+    pub fn with_wait(&self, wait: Duration) -> Self {
+        self.with(self.semaphore.with_wait(wait))
+    }
+
     fn with(&self, semaphore: crate::Semaphore) -> Self {
         Self::new(semaphore, &self.runtime)
     }
@@ -99,6 +106,21 @@ impl Semaphore {
         self.take(self.semaphore.acquire_with_timeout(timeout))
     }
 
+    /// Acquires several permits at once, and waits for at most `timeout`; see
+    /// [`leasehold::Semaphore::acquire_many_with_timeout`](crate::Semaphore::acquire_many_with_timeout).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    #[track_caller]
+    pub fn acquire_many_with_timeout(
+        &self,
+        weight: u32,
+        timeout: Duration,
+    ) -> Result<Permit, Error> {
+        self.take(self.semaphore.acquire_many_with_timeout(weight, timeout))
+    }
+
     /// Acquires a permit if there is one now and nobody waits for it; see
     /// [`leasehold::Semaphore::try_acquire`](crate::Semaphore::try_acquire).
     ///
@@ -110,7 +132,7 @@ impl Semaphore {
         self.try_take(self.semaphore.try_acquire())
     }
 
-    /// Acquires several permits if there are so many now and nobody waits; see
+    /// Acquires several permits if that many are free and nobody waits; see
     /// [`leasehold::Semaphore::try_acquire_many`](crate::Semaphore::try_acquire_many).
     ///
     /// # Errors
@@ -132,6 +154,21 @@ impl Semaphore {
         self.try_take(self.semaphore.try_acquire_for(timeout))
     }
 
+    /// Acquires several permits at once, and waits for at most `timeout`. Returns `None` if there were not so many; see
+    /// [`leasehold::Semaphore::try_acquire_many_for`](crate::Semaphore::try_acquire_many_for).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    #[track_caller]
+    pub fn try_acquire_many_for(
+        &self,
+        weight: u32,
+        timeout: Duration,
+    ) -> Result<Option<Permit>, Error> {
+        self.try_take(self.semaphore.try_acquire_many_for(weight, timeout))
+    }
+
     /// Acquires a permit, runs `body`, and releases the permit.
     ///
     /// A thread cannot be stopped: if the permit is lost in the meantime, `body` goes on. It can learn of the loss from
@@ -147,9 +184,26 @@ impl Semaphore {
     /// It panics if `body` does; the permit is released.
     #[track_caller]
     pub fn run<T>(&self, body: impl FnOnce(&Permit) -> T) -> Result<T, Error> {
+        self.run_with_outcome(body)?.into_result()
+    }
+
+    /// Works like [`run`](Self::run), but keeps the result of `body` even if the permit was lost.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`acquire`](Self::acquire). The [`Outcome`] reports a loss.
+    ///
+    /// # Panics
+    ///
+    /// It panics if `body` does; the permit is released.
+    #[track_caller]
+    pub fn run_with_outcome<T>(
+        &self,
+        body: impl FnOnce(&Permit) -> T,
+    ) -> Result<Outcome<T>, Error> {
         let permit = self.acquire()?;
         let output = body(&permit);
-        Outcome::new(output, permit.release()).into_result()
+        Ok(Outcome::new(output, permit.release()))
     }
 
     /// Sets how many permits there are; see [`leasehold::Semaphore::set_permits`](crate::Semaphore::set_permits).

@@ -32,17 +32,20 @@ pub struct ClientBuilder {
     seams: Seams,
 }
 
-/// The parts that a simulation replaces.
+/// The parts that tests replace. `None`: the real one.
 #[derive(Clone, Default)]
-struct Seams {
-    network: Option<Arc<dyn Network>>,
-    time: Option<Arc<dyn TimeSource>>,
-    entropy: Option<Arc<dyn Entropy>>,
+pub struct Seams {
+    /// Where connections come from.
+    pub network: Option<Arc<dyn Network>>,
+    /// The clock of all deadlines.
+    pub time: Option<Arc<dyn TimeSource>>,
+    /// The randomness of all names and pauses.
+    pub entropy: Option<Arc<dyn Entropy>>,
 }
 
 impl ClientBuilder {
-    /// Sets the client's name, which others see when it holds a lock: 1 to 64 characters of `A-Z a-z 0-9 . _ -`.
-    /// Default: host name and process id.
+    /// Sets the client's name, which others see when it holds a lock, and which its connections have in `CLIENT LIST`: 1 to 64
+    /// characters of `A-Z a-z 0-9 . _ -`. Default: host name and process id.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.config.name = name.into();
         self
@@ -56,6 +59,18 @@ impl ClientBuilder {
     /// Java clients use the same locks with a `NameMapper` that adds the prefix.
     pub fn name_prefix(mut self, prefix: impl Into<Arc<str>>) -> Self {
         self.config.name_prefix = prefix.into();
+        self
+    }
+
+    /// Sets what the list of several independent masters is called: 1 to 64 characters of `A-Z a-z 0-9 . _ -`. Set it if
+    /// clients reach the same [`nodes`](Self::nodes) at different addresses. Default: none.
+    ///
+    /// Each master keeps the list of all of them in the key `leasehold_masters`, and refuses clients that name other ones, since
+    /// two clients with different lists might hold one lock. With a name, the name and the number of the masters are compared
+    /// and not their addresses. So give the list another name whenever a server is replaced. `docs/deployments.md` shows how the
+    /// masters are changed.
+    pub fn masters_name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.config.masters_name = Some(name.into());
         self
     }
 
@@ -218,6 +233,10 @@ impl ClientBuilder {
             ));
         };
         let Seams { network, time, entropy } = self.seams;
+        #[cfg(feature = "__test-seam")]
+        if network.is_some() || time.is_some() {
+            crate::events::seam_replaced();
+        }
         let clock = Clock::new(
             time.unwrap_or_else(|| Arc::new(SystemTimeSource)),
             entropy.unwrap_or_else(|| Arc::new(SystemEntropy)),
@@ -243,7 +262,7 @@ async fn start(
     let tasks = TaskTracker::new();
     let events = Arc::<Events>::default();
     let farewell = Arc::<Farewell>::default();
-    let servers = (places.len() > 1).then(Arc::<Servers>::default);
+    let servers = (places.len() > 1).then(|| Arc::new(Servers::new(places, &config)));
     let common = Common {
         network,
         config: &config,
@@ -261,8 +280,8 @@ async fn start(
         };
         let engine = Engine::new(config, clock, Fleet::Cluster(cluster), events, tasks, farewell);
         let found = first.await.unwrap_or(Err(Fault::Closed));
-        let error = |fault| Error::from_fault(places[0].name(), None, fault);
-        return found.map(|()| engine).map_err(error);
+        let error = |fault| Error::from_fault(places[0].name(), None, fault, &engine.clock);
+        return found.map_err(error).map(|()| engine);
     }
     let (mut nodes, mut firsts) = (Vec::new(), Vec::new());
     for place in places {
@@ -282,16 +301,12 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-#[cfg(leasehold_sim)]
+#[cfg(feature = "__test-seam")]
 impl ClientBuilder {
-    /// Replaces the network, the time and the randomness.
-    pub fn seams(
-        mut self,
-        network: Arc<dyn Network>,
-        time: Arc<dyn TimeSource>,
-        entropy: Arc<dyn Entropy>,
-    ) -> Self {
-        self.seams = Seams { network: Some(network), time: Some(time), entropy: Some(entropy) };
+    /// Replaces the parts that `seams` names.
+    #[doc(hidden)]
+    pub fn seams(mut self, seams: Seams) -> Self {
+        self.seams = seams;
         self
     }
 }

@@ -94,6 +94,13 @@ pub enum FindingKind {
     /// The user may not write the key `leasehold_mark`, as was seen when the client connected: each client that meets the
     /// server for the first time waits for a whole [`restart_quarantine`](crate::ClientBuilder::restart_quarantine).
     MarkRefused,
+    /// The user may not read and write the key `leasehold_masters` (with a `name_prefix`, `leasehold_masters:{..}`), as was seen
+    /// when the client connected: nobody notices if clients name different [masters](crate::ClientBuilder::nodes), and then two
+    /// of them may hold one lock.
+    MastersRefused,
+    /// The server is used with other [masters](crate::ClientBuilder::nodes) than this client names, so this client takes no
+    /// locks. The value says which, and what to do.
+    OtherMasters(String),
     /// While one master of the cluster is down, all others refuse locks, too, and do not renew them: its
     /// `cluster-require-full-coverage` is on.
     FullCoverage,
@@ -118,7 +125,10 @@ impl Finding {
         let (mut findings, faults) = Self::of_all(&nodes, engine.config.clone()).await;
         findings.extend(faults.iter().map(|(index, fault)| Self {
             node: nodes[*index].address(),
-            kind: FindingKind::NoAnswer(fault.to_string()),
+            kind: match fault {
+                Fault::OtherMasters(problem) => FindingKind::OtherMasters(problem.to_string()),
+                fault => FindingKind::NoAnswer(fault.to_string()),
+            },
         }));
         engine.check_failures(&nodes, faults).map(|()| findings)
     }
@@ -183,6 +193,9 @@ impl Finding {
         }
         if facts.refuses_mark {
             kinds.push(FindingKind::MarkRefused);
+        }
+        if facts.refuses_list {
+            kinds.push(FindingKind::MastersRefused);
         }
         if facts.is_cluster && config.deployment != Deployment::Cluster {
             kinds.push(FindingKind::OneShard);
@@ -270,6 +283,11 @@ impl fmt::Display for Finding {
                 "it refused the key leasehold_mark: each client that connects waits for a whole restart_quarantine; let this \
                  user write that key",
             ),
+            FindingKind::MastersRefused => f.write_str(
+                "it refused the key leasehold_masters: if clients name different masters, nobody notices it, and two of them may \
+                 hold one lock; let this user read and write that key",
+            ),
+            FindingKind::OtherMasters(problem) => f.write_str(problem),
             FindingKind::FullCoverage => f.write_str(
                 "cluster-require-full-coverage is yes: while one master is down, the locks of all others are neither granted \
                  nor renewed; set it to no",

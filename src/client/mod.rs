@@ -13,6 +13,8 @@ use futures_util::future::FutureExt;
 use tokio_util::task::TaskTracker;
 
 pub use builder::ClientBuilder;
+#[cfg(feature = "__test-seam")]
+pub use builder::Seams;
 pub use findings::{Finding, FindingKind};
 pub use stats::{HeldLock, Stats};
 
@@ -21,10 +23,14 @@ use crate::error::Error;
 use crate::node::{Node, NodeStatus};
 use crate::owner::Owner;
 use crate::primitives::election::Election;
+use crate::primitives::latch::Latch;
 use crate::primitives::multi_lock::MultiLock;
 use crate::primitives::mutex::Mutex;
+use crate::primitives::queue::Queue;
 use crate::primitives::rw_lock::RwLock;
 use crate::primitives::semaphore::Semaphore;
+use crate::primitives::signal::Signal;
+use crate::primitives::signal_group::SignalGroup;
 
 /// A client holds the connections to one or several Redis or Valkey servers, and the locks taken through them.
 ///
@@ -139,6 +145,26 @@ impl Client {
         MultiLock::of(names.into_iter().map(|name| self.mutex(name)))
     }
 
+    /// Returns a handle to the queue called `name`, without I/O: items that are lent to workers, and lost by none of them.
+    ///
+    /// Names are those of [`mutex`](Self::mutex). A name is a lock or a queue, never both.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// let mails = client.queue("mails");
+    /// mails.push("to: kim").await?;
+    /// let mail = mails.pop().await?;
+    /// println!("{}", String::from_utf8_lossy(mail.payload()));
+    /// mail.ack().await?;
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "getQueue")]
+    #[doc(alias = "getBlockingQueue")]
+    #[doc(alias = "getDeque")]
+    pub fn queue(&self, name: impl AsRef<str>) -> Queue {
+        Queue::new(&self.engine, &self.engine.config.prefixed(name.as_ref()))
+    }
+
     /// Returns a handle to the semaphore called `name`, without I/O: a number of permits that all processes share.
     ///
     /// Names are those of [`mutex`](Self::mutex). A name is a lock or a semaphore, never both. Do not use both
@@ -163,6 +189,31 @@ impl Client {
     /// name.
     pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election::new(&self.engine, self.engine.config.prefixed(name.as_ref()))
+    }
+
+    /// Returns a handle to the latch called `name`, without I/O: it is shut until a number of counts were made.
+    ///
+    /// The name is the latch's key on the server, as that of a [`mutex`](Self::mutex). A key is one kind of thing; a latch and a
+    /// semaphore of one name cannot be told apart, and disturb each other.
+    #[doc(alias = "getCountDownLatch")]
+    pub fn latch(&self, name: impl AsRef<str>) -> Latch {
+        Latch::new(&self.engine, self.engine.config.prefixed(name.as_ref()))
+    }
+
+    /// Returns a handle to the signal called `name`, without I/O: by it, one process tells all others that something has changed.
+    ///
+    /// Names are those of [`mutex`](Self::mutex), but a signal may have the same name as a lock.
+    #[doc(alias = "getTopic")]
+    pub fn signal(&self, name: impl AsRef<str>) -> Signal {
+        Signal::new(&self.engine, self.engine.config.prefixed(name.as_ref()))
+    }
+
+    /// Returns a handle to the group of signals called `name`, without I/O: who waits for it learns which names were signalled.
+    ///
+    /// Names are those of [`mutex`](Self::mutex), but a group of signals may have the same name as a lock.
+    #[doc(alias = "getPatternTopic")]
+    pub fn signal_group(&self, name: impl AsRef<str>) -> SignalGroup {
+        SignalGroup::new(&self.engine, self.engine.config.prefixed(name.as_ref()))
     }
 
     /// Returns a handle to the read-write lock called `name`, without I/O: many readers hold it at once, or one writer alone.
@@ -226,8 +277,13 @@ impl Client {
     /// grants count. It does no I/O, so a readiness probe may call it as often as it likes. If it returns false,
     /// [`nodes`](Self::nodes) shows which servers are missing.
     ///
-    /// On a cluster it speaks of whole masters. A slot that has moved to another master, where its locks have to wait, does
-    /// not make it false: most locks can be taken.
+    /// * During a quarantine (after a restart or a failover, and at the first start of new servers) it is false, since no
+    ///   grant counts. Locks that are held stay held: do not stop a process for it that holds some.
+    /// * Behind Sentinels it is false from the loss of the master until the next one is connected and its quarantine is over.
+    /// * Over several masters a majority is enough: with one of three down it stays true, and with two it is false.
+    /// * On a cluster it needs an owner for each slot, and each master that this client uses. One master that is down or in a
+    ///   quarantine makes it false, although locks on the others can be taken. A slot that has moved to another master, where
+    ///   its locks have to wait, does not: most locks can be taken.
     pub fn is_ready(&self) -> bool {
         self.engine.check_service(Service::Open).is_ok()
             && self.engine.fleet.is_ready(self.engine.clock.now())

@@ -3,6 +3,7 @@
 mod address;
 mod compound;
 mod deployment;
+mod masters;
 mod place;
 mod terms;
 mod url;
@@ -13,6 +14,7 @@ use std::time::Duration;
 pub(crate) use address::Address;
 pub use deployment::PubSub;
 pub(crate) use deployment::{Deployment, overlap};
+pub(crate) use masters::{Conflict, Masters};
 pub(crate) use place::{AddressMap, Named, Place, Watched};
 pub(crate) use terms::{LeaseTerms, Terms, drift};
 
@@ -37,6 +39,8 @@ pub(crate) struct Config {
     pub(crate) name: Arc<str>,
     /// The prefix of all lock names.
     pub(crate) name_prefix: Arc<str>,
+    /// What the user calls the list of the masters, if it is not told by their addresses.
+    pub(crate) masters_name: Option<Arc<str>>,
     pub(crate) ttl: Duration,
     pub(crate) response_timeout: Duration,
     pub(crate) connect_timeout: Duration,
@@ -60,6 +64,12 @@ impl Config {
     pub(crate) fn check(&self) -> Result<(), Error> {
         Error::check_name(&self.name, key::client_name_problem(&self.name))?;
         Error::check_name(&self.name_prefix, key::name_prefix_problem(&self.name_prefix))?;
+        if let Some(name) = &self.masters_name {
+            Error::check_name(name, key::masters_name_problem(name))?;
+            if !self.deployment.is_quorum() {
+                return Err(Error::config("masters_name is for several independent masters"));
+            }
+        }
         if self.synced > 0 && self.deployment.is_quorum() {
             return Err(Error::SingleServerOnly {
                 what: "`synced`",
@@ -110,7 +120,7 @@ impl Config {
         }
         check_range("min_validity", self.min_validity, Duration::ZERO, terms.ttl() / 2)?;
         match terms.max_hold {
-            Some(Duration::ZERO) => Err(Error::config("max_hold must not be zero")),
+            Some(Duration::ZERO) => Err(Error::config("max_hold is 0ns; it must be longer")),
             _ => Ok(()),
         }
     }
@@ -168,6 +178,7 @@ impl Default for Config {
         Self {
             name: key::default_client_name(),
             name_prefix: "".into(),
+            masters_name: None,
             ttl: Duration::from_secs(30),
             response_timeout: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(5),

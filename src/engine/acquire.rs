@@ -69,7 +69,7 @@ async fn settle(
     let error = match engine.clock.until(until, confirm(&entry, sent, terms)).await {
         Some(Ok(())) => return Ok(Some(entry)),
         Some(Err(error)) => error,
-        None if engine.clock.is_stopped() => return Err(Error::Closed),
+        None if engine.clock.is_stopped() => return Err(Error::closed(&engine.clock)),
         None => return Err(entry.hold().gate.error(Fault::NoAnswer(waited(engine, request)))),
     };
     let now = engine.clock.now();
@@ -92,21 +92,28 @@ async fn settle(
 }
 
 async fn wait(engine: &Arc<Engine>, request: &Request) -> Result<(Entry, bool), Error> {
-    let waiting = match Gate::arrive(engine, request)? {
-        Arrived::Again(entry) => return Ok((entry, false)),
-        // Boxed, as all that is rare here: the future of a hand-off stays small.
-        Arrived::Claim(claim) => match Box::pin(ask_or_join(claim, request)).await? {
-            Asked::Granted(entry) => return Ok((entry, false)),
-            Asked::Joined(waiting) => waiting,
-        },
-        Arrived::Wait(waiting) => waiting,
-    };
-    Ok((waiting.turn(request).await?, true))
+    loop {
+        let waiting = match Gate::arrive(engine, request)? {
+            Arrived::Again(entry) => return Ok((entry, false)),
+            // Boxed, as all that is rare here: the future of a hand-off stays small.
+            Arrived::Claim(claim) => match Box::pin(ask_or_join(claim, request)).await? {
+                Asked::Granted(Some(entry)) => return Ok((entry, false)),
+                Asked::Granted(None) => continue,
+                Asked::Joined(waiting) => waiting,
+            },
+            Arrived::Wait(waiting) => waiting,
+        };
+        if let Some(entry) = waiting.turn(request).await? {
+            return Ok((entry, true));
+        }
+        // What it was given is over, since nobody polled it: it begins anew.
+    }
 }
 
 /// What came of the first ask of a caller that can wait.
 enum Asked {
-    Granted(Entry),
+    /// `None`: the answer was looked at too late.
+    Granted(Option<Entry>),
     /// It joined the waiters before the claim was given back.
     Joined(Waiting),
 }
@@ -152,7 +159,10 @@ async fn attempt(engine: &Arc<Engine>, request: &Request) -> Result<Entry, Error
     loop {
         let (gate, ask) = match Gate::try_enter(engine, request)? {
             Attempted::Again(entry) => return Ok(entry),
-            Attempted::Claim(claim) => return ask_once(claim, request).await,
+            Attempted::Claim(claim) => match ask_once(claim, request).await? {
+                Some(entry) => return Ok(entry),
+                None => continue,
+            },
             Attempted::HeldHere(refusal) => {
                 return Err(refusal.into_timeout(request.name(), waited(engine, request)));
             }
@@ -163,20 +173,20 @@ async fn attempt(engine: &Arc<Engine>, request: &Request) -> Result<Entry, Error
         let seen = if Arc::ptr_eq(first, &gate) { *seen } else { 0 };
         let mut asked = std::pin::pin!(gate.asked.notified());
         asked.as_mut().enable();
-        if gate.refused_since(seen).is_none() && gate.is_asking() {
+        if gate.in_vain_since(seen, request).is_none() && gate.is_contended() {
             let until = last_moment(engine, request);
             if engine.clock.until(until, asked).await.is_none() {
                 return Err(gate.why_in_vain(request.began_at, request));
             }
         }
         // The gate may be retired by now, and another one would not know.
-        if let Some(refusal) = gate.refused_since(seen) {
-            return Err(refusal.into_timeout(request.name(), waited(engine, request)));
+        if let Some(error) = gate.in_vain_since(seen, request) {
+            return Err(error);
         }
     }
 }
 
-async fn ask_once(claim: Claim, request: &Request) -> Result<Entry, Error> {
+async fn ask_once(claim: Claim, request: &Request) -> Result<Option<Entry>, Error> {
     let gate = claim.gate().clone();
     let until = last_moment(&gate.engine, request);
     let mut attempt = claim.attempt();

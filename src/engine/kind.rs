@@ -180,6 +180,19 @@ pub(crate) struct InQueue {
     pub(crate) waiting: Arc<[Waiter]>,
 }
 
+impl InQueue {
+    /// Returns those who wait, without the one who asked.
+    fn others(self) -> Arc<[Waiter]> {
+        match self.ahead.map(|ahead| ahead as usize) {
+            Some(own) if own < self.waiting.len() => {
+                let (before, from) = self.waiting.split_at(own);
+                before.iter().chain(&from[1..]).cloned().collect()
+            }
+            _ => self.waiting,
+        }
+    }
+}
+
 impl Refusal {
     pub(crate) fn of(holder: Holder, remaining: Option<Duration>) -> Self {
         Self { holder, owner: None, remaining, subscribers: 0, queue: None }
@@ -197,7 +210,7 @@ impl Refusal {
             owner: self.owner,
             remaining: self.remaining,
             waited,
-            waiting: self.queue.map(|queue| queue.waiting).unwrap_or_default(),
+            waiting: self.queue.map(|queue| queue.others()).unwrap_or_default(),
         }
     }
 }
@@ -217,6 +230,24 @@ pub(crate) struct Released {
 mod tests {
     use super::plain::Plain;
     use super::*;
+
+    #[test]
+    fn who_asked_is_none_of_the_others_that_wait() {
+        let waiting: Arc<[Waiter]> = ["a", "b", "c"].map(|name| Waiter::new(name, 0, 7)).into();
+        let others = |ahead| {
+            let queue = InQueue { ahead, server_us: 7, waiting: waiting.clone() };
+            let refusal =
+                Refusal { queue: Some(Box::new(queue)), ..Refusal::of(Holder::new("h"), None) };
+            let Error::Timeout { waiting, .. } = refusal.into_timeout(&"n".into(), Duration::ZERO)
+            else {
+                panic!("a refusal is a timeout")
+            };
+            waiting.iter().map(|waiter| waiter.client.to_string()).collect::<String>()
+        };
+        assert_eq!([Some(0), Some(1), Some(2)].map(others), ["bc", "ac", "ab"]);
+        assert_eq!(others(Some(3)), "abc", "its place is behind those that the server lists");
+        assert_eq!(others(None), "abc", "it does not wait");
+    }
 
     #[test]
     fn an_exclusive_lease_contains_all_sides_and_a_shared_one_its_own() {

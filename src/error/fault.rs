@@ -75,6 +75,9 @@ pub(crate) enum Fault {
     /// The node's address leads to the server of another node.
     #[error("{0}")]
     SameServer(Arc<str>),
+    /// The server is used with another list of masters.
+    #[error("{0}")]
+    OtherMasters(Arc<str>),
     /// The address leads to a server that can never do what the call needs.
     #[error("not usable: {0}")]
     WrongServer(Arc<str>),
@@ -123,6 +126,7 @@ impl Fault {
             | Self::Broken(_)
             | Self::Unexpected(_)
             | Self::Replaced
+            | Self::OtherMasters(_)
             | Self::NotSynced { .. }
             | Self::Closed => true,
             Self::Refused(cause) => cause.state == Some(State::NonLocalKey),
@@ -163,7 +167,7 @@ impl Fault {
     /// Returns true if the same call could succeed soon, or at a known time.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
-            Self::Denied { .. } | Self::WrongType | Self::Closed => false,
+            Self::Denied { .. } | Self::WrongType | Self::OtherMasters(_) | Self::Closed => false,
             Self::NoMajority { lasting, .. } => !lasting,
             _ => true,
         }

@@ -2,6 +2,7 @@
 
 mod cause;
 mod fault;
+pub mod testing;
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ pub(crate) use cause::{Cause, State};
 pub use fault::NodeFailure;
 pub(crate) use fault::{Fault, Redirect};
 
+use crate::clock::Clock;
 use crate::key::Holder;
 use crate::owner::Owner;
 use crate::text::{Printable, rounded, shortened};
@@ -43,9 +45,26 @@ pub enum Error {
         remaining: Option<Duration>,
         /// The time that the call waited.
         waited: Duration,
-        /// The clients that waited according to the last answer, in the order in which they get the lock. It may include
-        /// this client. It is empty over several servers, which share no order, and if the holder is this client.
+        /// The others that waited according to the last answer, in the order in which they get the lock. The request of this
+        /// call is not among them; another task of this client that waits by a [`fair_mutex`](crate::Client::fair_mutex) may
+        /// be. It is empty over several servers, which share no order, and if the holder is this client.
         waiting: Arc<[Waiter]>,
+    },
+
+    /// What was waited for did not come in time: a latch is shut, or a signal was not given. Wait again, or give up.
+    ///
+    /// It is returned only if the server answered. If it did not, the error is [`Error::Unavailable`].
+    #[error("timed out after {:?} waiting for {what} {name:?}: {state}", rounded(.waited))]
+    #[non_exhaustive]
+    StillWaiting {
+        /// What it is: a latch, for example.
+        what: &'static str,
+        /// Its name.
+        name: Arc<str>,
+        /// How it was according to the last answer.
+        state: Arc<str>,
+        /// The time that the call waited.
+        waited: Duration,
     },
 
     /// The lock was lost while its guard existed. Stop the work that it protects.
@@ -80,7 +99,8 @@ pub enum Error {
         problem: &'static str,
     },
 
-    /// A setting cannot work. Change it.
+    /// A setting cannot work. Change it. So is a list of several [masters](crate::ClientBuilder::nodes) that differs from that of
+    /// the other clients.
     #[error("invalid configuration: {problem}")]
     #[non_exhaustive]
     InvalidConfig {
@@ -96,6 +116,18 @@ pub enum Error {
         what: &'static str,
         /// The reason.
         why: &'static str,
+    },
+
+    /// The queue holds as many items as its handle allows. Push again later, or allow more.
+    #[error("queue {queue:?} is full: it has {items} items, and {capacity} are allowed")]
+    #[non_exhaustive]
+    QueueFull {
+        /// The queue's name.
+        queue: Arc<str>,
+        /// How many items there are that are neither done nor dead.
+        items: u64,
+        /// How many the handle allows; see [`Queue::with_capacity`](crate::Queue::with_capacity).
+        capacity: u32,
     },
 
     /// The key exists and is something else: no lock or semaphore at all, or one of another kind. Choose another name, or
@@ -119,9 +151,13 @@ pub enum Error {
         message: Arc<str>,
     },
 
-    /// The client was drained or shut down, or its runtime is gone. Connect a new client.
-    #[error("the client is closed")]
-    Closed,
+    /// The client does nothing more: it was drained or shut down, or its runtime has ended. Connect a new client.
+    #[error("{reason}")]
+    #[non_exhaustive]
+    Closed {
+        /// What ended it.
+        reason: ClosedReason,
+    },
 
     /// A blocking call was made from async code, where it would block the executor. Use the async
     /// client, or `spawn_blocking`.
@@ -156,9 +192,10 @@ fn self_wait(lock: &str, reads: bool) -> String {
 }
 
 impl Error {
-    /// Returns true if another holder kept the lock for the whole wait: [`Error::Timeout`].
+    /// Returns true if the time was over first: another holder kept the lock for the whole wait, or what was waited for did not
+    /// come. It is [`Error::Timeout`] or [`Error::StillWaiting`].
     pub fn is_timeout(&self) -> bool {
-        matches!(self, Self::Timeout { .. })
+        matches!(self, Self::Timeout { .. } | Self::StillWaiting { .. })
     }
 
     /// Returns true if a lock that was held is no longer held: [`Error::Lost`].
@@ -167,12 +204,12 @@ impl Error {
     }
 
     /// Returns true if the same call can succeed later, without a change of the program, its settings or the rights on
-    /// the servers: [`Error::Timeout`] and [`Error::Unavailable`].
+    /// the servers: [`Error::Timeout`], [`Error::StillWaiting`], [`Error::Unavailable`] and [`Error::QueueFull`].
     ///
     /// It is false for [`Error::Lost`]: before you repeat the call, decide what to do about the work that the lock
     /// protected.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Timeout { .. } | Self::Unavailable { .. })
+        self.is_timeout() || matches!(self, Self::Unavailable { .. } | Self::QueueFull { .. })
     }
 
     /// Returns the holder that kept the lock if this is [`Error::Timeout`].
@@ -181,6 +218,15 @@ impl Error {
             Self::Timeout { holder, .. } => Some(holder),
             _ => None,
         }
+    }
+
+    /// The client was shut down, or else its runtime has ended.
+    pub(crate) fn closed(clock: &Clock) -> Self {
+        let reason = match clock.is_shut_down() {
+            true => ClosedReason::Shutdown,
+            false => ClosedReason::RuntimeEnded,
+        };
+        Self::Closed { reason }
     }
 
     pub(crate) fn config(problem: impl Into<Arc<str>>) -> Self {
@@ -200,10 +246,16 @@ impl Error {
     }
 
     /// Converts a node's fault into the error for a call about `lock`.
-    pub(crate) fn from_fault(node: &Arc<str>, lock: Option<&Arc<str>>, fault: Fault) -> Self {
+    pub(crate) fn from_fault(
+        node: &Arc<str>,
+        lock: Option<&Arc<str>>,
+        fault: Fault,
+        clock: &Clock,
+    ) -> Self {
         match (fault, lock) {
-            (Fault::Closed, _) => Self::Closed,
+            (Fault::Closed, _) => Self::closed(clock),
             (Fault::Denied { what, message }, _) => Self::Denied { what, message },
+            (Fault::OtherMasters(problem), _) => Self::InvalidConfig { problem },
             (Fault::WrongType, Some(lock)) => Self::WrongType { lock: lock.clone() },
             (Fault::NoMajority { failures, .. }, lock) => {
                 Self::Unavailable { lock: lock.cloned(), failures: failures.to_vec() }
@@ -233,6 +285,36 @@ fn about(lock: &Option<Arc<str>>) -> String {
     match lock {
         Some(lock) => format!(" about lock {lock:?}"),
         None => String::new(),
+    }
+}
+
+/// What ended a client: the reason of [`Error::Closed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub enum ClosedReason {
+    /// [`Client::drain`](crate::Client::drain) was called: those who hold locks finish, and nobody new gets one.
+    Drained,
+    /// [`Client::shutdown`](crate::Client::shutdown) was called.
+    Shutdown,
+    /// The runtime in which the client was connected has ended. This happens to a client in a `static` that is used by
+    /// several `#[tokio::test]` functions, since each of them has a runtime of its own.
+    RuntimeEnded,
+    /// The calling thread is being torn down: a blocking call in the destructor of a thread-local cannot wait.
+    ThreadEnding,
+}
+
+impl fmt::Display for ClosedReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Drained => "the client was drained: it takes no new locks",
+            Self::Shutdown => "the client was shut down",
+            Self::RuntimeEnded => {
+                "the runtime in which the client was connected has ended: connect a client in each runtime, as in each \
+                 #[tokio::test]"
+            }
+            Self::ThreadEnding => "a blocking call was made while its thread ends, where it cannot wait",
+        })
     }
 }
 

@@ -82,13 +82,12 @@ impl Cluster {
         Some((cluster, first))
     }
 
-    /// Looks after a node that was made just now: holders ask it at once what it has.
+    /// Looks after a node that was made just now: if it is out of reach, its slots may have another owner soon.
     pub(super) fn attend(&self, made: Made) {
         let (Some(first), Some(cluster)) = (made, self.this.upgrade()) else { return };
         let attend = async move {
-            match first.await {
-                Ok(Ok(())) => cluster.forgot.notify_one(),
-                _ => cluster.doubt.notify_one(),
+            if !matches!(first.await, Ok(Ok(()))) {
+                cluster.doubt.notify_one();
             }
         };
         self.kit.tasks.spawn_on(attend, self.kit.clock.runtime());

@@ -55,7 +55,11 @@ impl Fleet {
     pub(crate) fn is_ready(&self, now: Timestamp) -> bool {
         let counts = |node: &&Node| node.bar(now).is_none();
         match self {
-            Self::Nodes(nodes) => nodes.iter().filter(counts).count() > nodes.len() / 2,
+            Self::Nodes(nodes) => {
+                let bars: Vec<Fault> = nodes.iter().filter_map(|node| node.bar(now)).collect();
+                bars.len() < nodes.len().div_ceil(2)
+                    && !bars.iter().any(|fault| matches!(fault, Fault::OtherMasters(_)))
+            }
             // A master that no lock was on yet has no connection, and may get one at any time.
             Self::Cluster(cluster) => {
                 cluster.is_covered() && cluster.nodes().iter().all(|node| counts(&node))
@@ -94,6 +98,13 @@ impl Fleet {
         let Self::Cluster(_) = self else { return None };
         let is_split = slot_of(name) != slot_of(&key::token_key(name, false));
         is_split.then_some("a cluster would split it: braces must enclose a part of the name")
+    }
+
+    /// Returns the reason why what is called `name` cannot have its messages on `channel` here.
+    pub(crate) fn channel_problem(&self, name: &str, channel: &str) -> Option<&'static str> {
+        let Self::Cluster(_) = self else { return None };
+        let is_split = slot_of(name) != slot_of(channel);
+        is_split.then_some("with braces in it, a cluster would have its channel in another slot")
     }
 
     /// Waits until no release is pending. Of several nodes it does not wait for those that have no connection.

@@ -41,7 +41,7 @@ impl Chart {
         until: Timestamp,
     ) -> impl Future<Output = Result<Self, Fault>> + Send + use<> {
         let Common { network, config, clock, .. } = *common;
-        let target = Dial::of(network, config.ttl).target(address);
+        let target = Dial::of(network, config).target(address);
         let (clock, limit) = (clock.clone(), config.connect_timeout);
         async move {
             let target = target?;

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::endpoint::Target;
 use super::greeting::Greeting;
-use crate::config::Address;
+use crate::config::{Address, Config};
 use crate::error::Fault;
 
 /// A future of a [`Connector`].
@@ -76,26 +76,28 @@ pub fn command_config(lost: Arc<Notify>) -> AsyncConnectionConfig {
 #[derive(Clone)]
 pub(super) struct Dial {
     pub(super) network: Option<Arc<dyn Network>>,
+    /// The client's name.
+    client: Arc<str>,
     /// How long the kernel waits for an acknowledgement before it gives a connection up.
     pub(super) patience: Duration,
 }
 
 impl Dial {
-    pub(super) fn of(network: Option<&Arc<dyn Network>>, ttl: Duration) -> Self {
-        let patience = (ttl / 3).clamp(Duration::from_secs(1), Duration::from_secs(5));
-        Self { network: network.cloned(), patience }
+    pub(super) fn of(network: Option<&Arc<dyn Network>>, config: &Config) -> Self {
+        let patience = (config.ttl / 3).clamp(Duration::from_secs(1), Duration::from_secs(5));
+        Self { network: network.cloned(), client: config.name.clone(), patience }
     }
 
     pub(super) fn target(&self, address: &Address) -> Result<Target, Fault> {
         let connector = match &self.network {
             Some(network) => network.connector(&address.shown),
             None => {
-                let sockets = Sockets::new(address, self.patience);
+                let sockets = Sockets::new(address, &self.client, self.patience);
                 let fault = |error: RedisError| Fault::from_redis(&error, &address.secrets);
                 Arc::new(sockets.map_err(fault)?)
             }
         };
-        let greeting = Greeting::of(address);
+        let greeting = Greeting::of(address, &self.client);
         Ok(Target { address: address.shown.clone(), connector, greeting })
     }
 }
@@ -111,8 +113,8 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// `patience`: how long the kernel waits for an acknowledgement before it gives a connection up.
-    pub(super) fn new(address: &Address, patience: Duration) -> RedisResult<Self> {
+    /// `client`: its name. `patience`: how long the kernel waits for an acknowledgement before it gives a connection up.
+    pub(super) fn new(address: &Address, client: &str, patience: Duration) -> RedisResult<Self> {
         let keepalive = socket2::TcpKeepalive::new()
             .with_time(patience)
             .with_interval((patience / 3).max(Duration::from_secs(1)));
@@ -123,9 +125,13 @@ impl Sockets {
             .set_linger_time(Duration::ZERO);
         #[cfg(any(target_os = "linux", target_os = "android"))]
         let settings = settings.set_user_timeout(patience);
-        let subscriptions = address.info.clone().set_tcp_settings(settings);
-        let farewell =
-            address.info.clone().set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        // This is all that can be said on a connection for subscriptions, so it has the client's name, too.
+        let library = format!("leasehold({client})");
+        let login = address.info.redis_settings().clone();
+        let login = login.set_lib_name(library, env!("CARGO_PKG_VERSION"));
+        let info = address.info.clone().set_redis_settings(login);
+        let subscriptions = info.clone().set_tcp_settings(settings);
+        let farewell = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
         let login = subscriptions.redis_settings().clone();
         let commands =
             subscriptions.clone().set_redis_settings(login.set_protocol(ProtocolVersion::RESP3));

@@ -30,6 +30,8 @@ pub(crate) struct Facts {
     pub(crate) cluster: Option<ClusterFacts>,
     /// This user may not write its mark, as was seen when that was needed last.
     pub(crate) refuses_mark: bool,
+    /// This user may not read or write the list of the masters.
+    pub(crate) refuses_list: bool,
     /// How far the server's wall clock is ahead of this host's, give or take half a round trip.
     pub(crate) clock_ahead_ms: Option<i64>,
 }
@@ -111,6 +113,7 @@ pub(super) async fn ask(
         failover,
         cluster,
         refuses_mark: shared.mark_denied.load(Ordering::Relaxed),
+        refuses_list: shared.said.is_denied.load(Ordering::Relaxed),
         is_cluster: MODES
             .iter()
             .any(|name| server.get(*name).is_some_and(|mode| mode == "cluster")),

@@ -18,6 +18,8 @@ use crate::secret::Secrets;
 /// How a connection to a server begins, according to its URL.
 #[derive(Clone)]
 pub(super) struct Greeting {
+    /// The client's name.
+    pub(super) client: Arc<str>,
     tls: bool,
     /// The address, if Sentinels announce it: then other settings than a URL say how connections begin.
     announced: Option<Arc<str>>,
@@ -26,8 +28,9 @@ pub(super) struct Greeting {
 }
 
 impl Greeting {
-    pub(super) fn of(address: &Address) -> Self {
-        Self { tls: address.is_tls(), announced: None, secrets: address.secrets.clone() }
+    pub(super) fn of(address: &Address, client: &Arc<str>) -> Self {
+        let (client, secrets) = (client.clone(), address.secrets.clone());
+        Self { client, tls: address.is_tls(), announced: None, secrets }
     }
 
     /// Connections lead to an address that Sentinels announce.

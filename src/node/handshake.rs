@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::link::{Commands, Form, InFlight};
+use super::masters::Listed;
 use super::past::{Past, Role};
 use super::predecessors::Predecessors;
 use super::quarantine::{Mark, Run};
@@ -39,6 +40,8 @@ pub(super) struct Handshake<'a> {
 pub(super) struct Met {
     pub(super) identity: Identity,
     pub(super) run: Run,
+    /// The list of the masters that the server is one of.
+    pub(super) listed: Option<Listed>,
 }
 
 impl Handshake<'_> {
@@ -47,19 +50,29 @@ impl Handshake<'_> {
         let mut client_id = redis::cmd("CLIENT");
         client_id.arg("ID");
         let client_id = self.commands.send(client_id);
+        let named = self.name();
         let mut run = self.meet().await?;
         let client_id = optional(self.answer(client_id).await)?.and_then(|reply| reply.number());
+        optional(self.answer(named).await)?;
         let identity = Identity { client_id, run_id: run.id.clone() };
         self.check_rights().await?;
         let owned = self.owned().await?;
         self.mark(&mut run, owned).await?;
+        let listed = self.compare_masters(&run).await?;
 
         let killed = match predecessors.to_kill(&identity) {
             Some(client_id) => self.kill(client_id).await?,
             None => false,
         };
         predecessors.met(&identity, killed);
-        Ok(Met { identity, run })
+        Ok(Met { identity, run, listed })
+    }
+
+    /// Gives the connection the client's name, by which `CLIENT LIST` shows it. Nothing depends on the answer.
+    fn name(&self) -> InFlight {
+        let mut name = redis::cmd("CLIENT");
+        name.arg("SETNAME").arg(format!("leasehold:{}", self.shared.endpoint.greeting.client));
+        self.commands.send(name)
     }
 
     /// Identifies the server and its run. If its answers are votes, it must not be the server of another node.
@@ -220,6 +233,7 @@ impl Handshake<'_> {
     /// Checks a connection for a [`Witness`](super::witness::Witness): it must lead to the same run of a server, and its
     /// user must be allowed to wait for replicas.
     pub(super) async fn check_witness(&self, run: &Run) -> Result<(), Fault> {
+        let named = self.name();
         let met = info(self, "server").await?.remove("run_id");
         if met.is_none() || met != run.id {
             let why = "a second connection to it led to another server";
@@ -227,7 +241,8 @@ impl Handshake<'_> {
         }
         let mut wait = redis::cmd("WAIT");
         wait.arg(0).arg(1);
-        self.ask(wait).await.map(|_| ())
+        self.ask(wait).await?;
+        optional(self.answer(named).await).map(|_| ())
     }
 
     async fn check_rights(&self) -> Result<(), Fault> {

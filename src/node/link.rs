@@ -14,6 +14,7 @@ use tokio::task::coop::unconstrained;
 
 use super::handshake::{fields, info_command};
 use super::mailbox::Epoch;
+use super::masters::Listed;
 use super::past::Past;
 use super::releases::PendingRelease;
 use super::shared::Silence;
@@ -106,6 +107,8 @@ pub(super) struct Connection {
     pub(super) past: Option<Arc<Past>>,
     /// Waits for the replicas, if grants count only once replicas have them.
     pub(super) witness: Option<Arc<Witness>>,
+    /// The list of the masters that the server is one of, if grants count only while that is in use.
+    pub(super) listed: Option<Arc<Listed>>,
     /// Told of answers that count only later.
     pub(super) silence: Arc<Silence>,
     /// True once the client has left this server for another; `None` if it never does.
@@ -143,13 +146,15 @@ impl Connection {
     }
 
     /// A call that may grant something. After it, the server is asked whether it is still the master that the client met,
-    /// because a demotion need not break the connection.
+    /// because a demotion need not break the connection; and whether it is used with the same masters.
     fn vote(&self, granting: InFlight, call: &Call) -> Sent {
-        if self.past.is_none() && self.left.is_none() {
+        if self.past.is_none() && self.left.is_none() && self.listed.is_none() {
             return self.durable(granting, call);
         }
         let asking =
             self.past.clone().map(|past| (past, self.commands.send(info_command("replication"))));
+        let now = self.silence.now();
+        let listing = self.listed.clone().map(|listed| (listed.ask(&self.commands, now), listed));
         let (left, witness, name) = (self.left.clone(), self.witness.clone(), call.keys[0].clone());
         let silence = self.silence.clone();
         self.sent(InFlight::start(async move {
@@ -161,6 +166,9 @@ impl Connection {
             };
             if !goes_on {
                 return Err(Fault::Replaced);
+            }
+            if let Some((asked, listed)) = listing {
+                listed.check(asked).await?;
             }
             let reply = match witness {
                 Some(witness) => witness.confirmed(reply, &name).await?,

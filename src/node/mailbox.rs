@@ -209,6 +209,18 @@ pub(crate) struct Registration {
     letters: Arc<Letters>,
 }
 
+impl Registration {
+    /// Has letters delivered to another inbox of the same mailbox, with those that were not read yet.
+    pub(crate) fn move_to(&mut self, inbox: &Inbox) {
+        let mut state = self.mailbox.shared.state.lock();
+        state.inboxes.insert(self.id.clone(), inbox.letters.clone());
+        let before = std::mem::replace(&mut self.letters, inbox.letters.clone());
+        let unread = before.take_about(&self.id);
+        drop(state);
+        unread.into_iter().for_each(|letter| self.letters.put(letter));
+    }
+}
+
 impl Drop for Registration {
     fn drop(&mut self) {
         self.mailbox.shared.state.lock().inboxes.remove(&self.id);
@@ -238,6 +250,13 @@ impl Letters {
             queue.letters.push_back(letter);
         }
         self.arrived.notify_one();
+    }
+
+    /// Takes the letter about a request, if there is one.
+    fn take_about(&self, id: &LeaseId) -> Option<Letter> {
+        let mut queue = self.queue.lock();
+        let at = queue.letters.iter().position(|letter| letter.id() == Some(id))?;
+        queue.letters.remove(at)
     }
 
     fn take(&self) -> Option<Letter> {

@@ -18,6 +18,7 @@ mod handshake;
 mod hub;
 mod link;
 mod mailbox;
+mod masters;
 mod membership;
 mod past;
 mod predecessors;
@@ -42,7 +43,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use chart::Chart;
-#[cfg(leasehold_sim)]
+#[cfg(feature = "__test-seam")]
 pub use connector::{Connecting, command_config};
 pub use connector::{Connector, Network};
 pub(crate) use facts::{ClusterFacts, Facts, FailoverFacts, Fence};
@@ -108,16 +109,16 @@ impl Node {
     pub(crate) fn start(place: &Place, common: &Common<'_>) -> Result<(Self, First), Error> {
         let Common { network, config, clock, tasks, events, servers, .. } = *common;
         let Common { membership, farewell, .. } = *common;
-        let dial = Dial::of(network, config.ttl);
+        let dial = Dial::of(network, config);
         let limits = [config.response_timeout, config.connect_timeout];
-        let failed = |fault| Error::from_fault(place.name(), None, fault);
+        let failed = |fault| Error::from_fault(place.name(), None, fault, clock);
         let guide = match place {
             Place::At(address) => Guide::Fixed(Arc::new(dial.target(address).map_err(failed)?)),
             Place::Watched(watched) => Guide::Sentinels(
                 Sentinels::start(watched, dial, clock, limits, tasks).map_err(failed)?,
             ),
         };
-        let greeting = Greeting::of(place.server());
+        let greeting = Greeting::of(place.server(), &config.name);
         let name = place.name().clone();
         let synced = (config.synced > 0)
             .then(|| Synced { replicas: config.synced, within: config.sync_timeout() });
@@ -340,7 +341,8 @@ impl Node {
             Err(fault) => (self.counts_from(), Some(fault)),
         };
         let left = counts_from.since(now);
-        if left.is_zero() { fault } else { Some(Fault::Quarantined(left)) }
+        let is_final = matches!(fault, Some(Fault::OtherMasters(_)));
+        if left.is_zero() || is_final { fault } else { Some(Fault::Quarantined(left)) }
     }
 
     /// Returns the time from which on its grants count, as far as the client knows.

@@ -152,6 +152,14 @@ impl Quarantine {
         !first
     }
 
+    /// Returns from when on the grants of a server in this run count, which a new connection leads to.
+    pub(super) fn will_count_from(&self, run: &Run) -> Timestamp {
+        if self.is_known(run) || !self.is_on() {
+            return self.until;
+        }
+        self.counts_from(run, self.run == 0)
+    }
+
     /// The server of the last run owns these slots now.
     pub(super) fn note(&mut self, slots: Option<&Slots>) {
         let Some(slots) = slots.filter(|_| self.is_on()) else { return };

@@ -7,10 +7,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::Timestamp;
+use crate::config::{Config, Masters, Place};
+use crate::key;
 
 /// The servers of all nodes of one client, by the nodes' addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Servers {
+    /// The list of them, and the key in which each of them keeps it.
+    pub(super) masters: Masters,
+    pub(super) key: Arc<str>,
     claims: Mutex<BTreeMap<Arc<str>, Claim>>,
 }
 
@@ -22,6 +27,11 @@ struct Claim {
 }
 
 impl Servers {
+    pub(crate) fn new(places: &[Place], config: &Config) -> Self {
+        let masters = Masters::of(places, config.masters_name.as_deref());
+        Self { masters, key: key::masters_key(&config.name_prefix), claims: Mutex::default() }
+    }
+
     /// The node at `address` is connected to the server `run_id` from now on. Fails with the address of another node
     /// that already is.
     ///

@@ -12,6 +12,7 @@ use super::endpoint::Endpoint;
 use super::farewell::{LastConnection, Patience};
 use super::hub::Hub;
 use super::link::{Generation, Link, LinkState, Sent};
+use super::masters::Said;
 use super::membership::{Membership, Reports};
 use super::quarantine::Quarantine;
 use super::refusal::Refusal;
@@ -34,6 +35,8 @@ pub(super) struct Shared {
     pub(super) mark_refused: AtomicBool,
     /// It did not since this user may not write it.
     pub(super) mark_denied: AtomicBool,
+    /// What its servers have said about the list of the masters.
+    pub(super) said: Arc<Said>,
     /// The server is being asked about its slots.
     pub(super) is_noting: AtomicBool,
     pub(super) link: Mutex<Link>,
@@ -84,6 +87,7 @@ impl Shared {
             quarantine: Mutex::new(Quarantine::new(quarantine)),
             mark_refused: AtomicBool::new(false),
             mark_denied: AtomicBool::new(false),
+            said: Arc::default(),
             is_noting: AtomicBool::new(false),
             link: Mutex::new(Link {
                 state: LinkState::Down(Fault::Down("not connected yet".into())),
@@ -125,6 +129,7 @@ impl Shared {
                 self.abandon(generation, &cause.to_string());
             }
             Err(fault @ Fault::Replaced) => self.abandon(generation, &fault.to_string()),
+            Err(other @ Fault::OtherMasters(_)) => self.abandon_for(generation, other.clone()),
             _ => self.silence.heard(),
         }
         match answer {
@@ -178,11 +183,15 @@ impl Shared {
 
     /// Takes a connection out of use. It is reported by the supervisor, because the caller may hold a mutex.
     pub(super) fn abandon(&self, generation: Generation, why: &str) {
+        self.abandon_for(generation, Fault::Down(why.into()));
+    }
+
+    fn abandon_for(&self, generation: Generation, fault: Fault) {
         let mut link = self.link.lock();
         if matches!(&link.state, LinkState::Up(up) if up.generation == generation) {
-            link.state = LinkState::Down(Fault::Down(why.into()));
+            link.state = LinkState::Down(fault.clone());
             drop(link);
-            *self.last_fault.lock() = Some(Fault::Down(why.into()));
+            *self.last_fault.lock() = Some(fault);
             if let Some(servers) = &self.servers {
                 servers.leave(&self.endpoint.name, self.endpoint.clock.now());
             }
@@ -245,9 +254,13 @@ impl Silence {
         Self { clock, heard_at: AtomicU64::new(0), since: AtomicU64::new(0) }
     }
 
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// The server answered something.
     pub(super) fn heard(&self) {
-        self.heard_by(self.clock.now());
+        self.heard_by(self.now());
     }
 
     fn heard_by(&self, now: Timestamp) {

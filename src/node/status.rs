@@ -47,6 +47,9 @@ pub enum NodeState {
     Unused,
     /// The node's address leads to the server of another node, so the client does not use it.
     SameServer,
+    /// The server is used with other [masters](crate::ClientBuilder::nodes) than this client names, so this client takes no
+    /// locks, on any of its servers. It keeps asking.
+    OtherMasters,
 }
 
 impl NodeStatus {
@@ -87,6 +90,7 @@ fn state(is_up: bool, left: Duration, fault: Option<&Fault>) -> NodeState {
         _ if is_up && left.is_zero() => NodeState::Up,
         _ if is_up => NodeState::Quarantined,
         Some(Fault::SameServer(_)) => NodeState::SameServer,
+        Some(Fault::OtherMasters(_)) => NodeState::OtherMasters,
         _ => NodeState::Down,
     }
 }
@@ -110,6 +114,7 @@ mod tests {
             (false, Duration::ZERO, None, NodeState::Down),
             (false, minute, Some(&other), NodeState::Down),
             (false, minute, Some(&same), NodeState::SameServer),
+            (false, minute, Some(&Fault::OtherMasters("a".into())), NodeState::OtherMasters),
         ] {
             assert_eq!(state(is_up, left, fault), is, "{is_up} {left:?} {fault:?}");
         }

@@ -10,6 +10,7 @@ use super::endpoint::Target;
 use super::farewell::Farewell;
 use super::handshake::{Handshake, Met};
 use super::link::{Commands, Connection, LinkState};
+use super::masters::Listed;
 use super::predecessors::Predecessors;
 use super::quarantine::Run;
 use super::releases::{Releases, Sending};
@@ -120,11 +121,17 @@ impl Supervisor {
         if let Some(servers) = &self.shared.servers {
             servers.leave(&endpoint.name, endpoint.clock.now());
         }
-        *self.shared.last_fault.lock() = Some(fault.clone());
-        self.shared.link.lock().state = LinkState::Down(match fault {
-            Fault::Denied { .. } | Fault::Down(_) => fault.clone(),
-            fault => Fault::Down(fault.to_string().into()),
-        });
+        let mut link = self.shared.link.lock();
+        let has_others = matches!(&link.state, LinkState::Down(Fault::OtherMasters(_)));
+        // What it said of its masters holds until it says something else.
+        if !has_others || fault.is_answer() {
+            link.state = LinkState::Down(match fault {
+                Fault::Denied { .. } | Fault::OtherMasters(_) | Fault::Down(_) => fault.clone(),
+                fault => Fault::Down(fault.to_string().into()),
+            });
+            *self.shared.last_fault.lock() = Some(fault.clone());
+        }
+        drop(link);
         self.shared.report(|_, cluster| cluster.troubled());
     }
 
@@ -177,7 +184,7 @@ impl Supervisor {
         let shared = &self.shared;
         shared.released.notify_waiters();
         let reason = match &*shared.last_fault.lock() {
-            Some(Fault::Down(why)) => why.clone(),
+            Some(Fault::Down(why) | Fault::OtherMasters(why)) => why.clone(),
             _ => "the connection was abandoned".into(),
         };
         let (losses, now) = (&mut self.losses, shared.endpoint.clock.now());
@@ -213,7 +220,9 @@ impl Supervisor {
                 Some(Err(fault)) => fault,
                 None => continue,
             };
-            if let (Fault::SameServer(problem), true) = (&fault, std::mem::take(&mut first)) {
+            if let (Fault::SameServer(problem) | Fault::OtherMasters(problem), true) =
+                (&fault, std::mem::take(&mut first))
+            {
                 events::node_not_used(&shared.endpoint.address(), problem);
             }
             events::connecting_failed(&shared.endpoint.address(), &fault, *attempt);
@@ -260,14 +269,14 @@ impl Supervisor {
         let commands = Commands::new(made, endpoint.greeting.secrets.clone());
         let limit = endpoint.connect_timeout;
         let handshake = Handshake { shared: &shared, commands: &commands, limit, until };
-        let Met { identity, run } = handshake.run(&mut self.predecessors).await?;
+        let Met { identity, run, listed } = handshake.run(&mut self.predecessors).await?;
         events::server_met(&target.address, &run.past);
         if !self.may_listen {
             shared.hub.probe(until).await?;
             self.may_listen = true;
         }
         let witness = witness(&shared, target, &run, until).await?;
-        let (connection, is_another) = self.meet(commands, &run, witness);
+        let (connection, is_another) = self.meet(commands, &run, witness, listed);
         self.predecessors.follow(identity);
         self.lost = lost;
         self.put_in_use(connection, is_another);
@@ -281,6 +290,7 @@ impl Supervisor {
         commands: Commands,
         run: &Run,
         witness: Option<Arc<Witness>>,
+        listed: Option<Listed>,
     ) -> (Connection, bool) {
         let made_at = self.shared.endpoint.clock.now();
         let mut quarantine = self.shared.quarantine.lock();
@@ -294,6 +304,7 @@ impl Supervisor {
             counts_from: quarantine.until,
             past: quarantine.is_on().then(|| Arc::new(run.past.clone())),
             witness,
+            listed: listed.map(Arc::new),
             silence: self.shared.silence.clone(),
             left: self.shared.endpoint.guide.is_dynamic().then(Arc::default),
         };
@@ -326,7 +337,10 @@ impl Supervisor {
         shared.refusal.end();
         shared.last_fault.lock().take();
         shared.generation.send_replace(generation);
-        if is_another {
+        // A node of a cluster may have been made just now: holders have asked the one that had its slots before.
+        let is_first =
+            shared.membership.as_ref().is_some_and(|it| generation == it.first_generation() + 1);
+        if is_another || is_first {
             shared.forgot();
         }
         if let Some(outage) = self.outage.take() {

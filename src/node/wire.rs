@@ -26,6 +26,7 @@ pub(super) fn command(call: &Call, form: Form) -> Cmd {
     for arg in &call.args {
         match arg {
             Arg::Text(text) => command.arg(&**text),
+            Arg::Bytes(bytes) => command.arg(&**bytes),
             Arg::Word(word) => command.arg(*word),
             Arg::Number(number) => command.arg(*number),
         };
@@ -52,10 +53,13 @@ fn convert(value: Value, secrets: &Secrets) -> Result<Reply, Fault> {
     Ok(match value {
         Value::Nil => Reply::Nil,
         Value::Int(number) => Reply::Number(number),
-        Value::BulkString(bytes) => Reply::Text(match String::from_utf8(bytes) {
-            Ok(text) => text,
-            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
-        }),
+        Value::BulkString(bytes) => match String::from_utf8(bytes) {
+            Ok(text) => Reply::Text(text),
+            Err(error) => {
+                let shown = String::from_utf8_lossy(error.as_bytes()).into_owned();
+                Reply::Raw { bytes: error.into_bytes(), shown }
+            }
+        },
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => Reply::Text(text),
         Value::Okay => Reply::Text("OK".to_owned()),
         Value::Array(items) => {
@@ -78,7 +82,8 @@ mod tests {
 
     #[test]
     fn a_call_is_its_script_the_number_of_keys_the_keys_and_the_arguments() {
-        let args = vec![Arg::Text("t".into()), Arg::Word("w"), Arg::Number(7)];
+        let bytes = Arg::Bytes((*b"b").into());
+        let args = vec![Arg::Text("t".into()), bytes, Arg::Word("w"), Arg::Number(7)];
         let call = Call { script: &LOCK_RENEW, keys: vec!["a".into(), "b".into()], args };
         let words = |form| -> Vec<String> {
             let command = command(&call, form);
@@ -88,13 +93,13 @@ mod tests {
             });
             words.collect()
         };
-        let rest = ["2", "a", "b", "t", "w", "7"];
+        let rest = ["2", "a", "b", "t", "b", "w", "7"];
         let hash = redis::Script::new(LOCK_RENEW.body);
         let by_hash = ["EVALSHA", hash.get_hash()];
         assert_eq!(words(Form::PLAIN), [&by_hash[..], &rest].concat());
         assert_eq!(words(Form::WHOLE), [&["EVAL", LOCK_RENEW.body][..], &rest].concat());
         let one_key = Form { one_key: true, ..Form::PLAIN };
-        assert_eq!(words(one_key), [&by_hash[..], &["1", "a", "t", "w", "7"]].concat());
+        assert_eq!(words(one_key), [&by_hash[..], &["1", "a", "t", "b", "w", "7"]].concat());
     }
 
     #[test]
@@ -117,7 +122,8 @@ mod tests {
             assert_eq!(read(wire).expect("a reply"), reply, "{wire:?}");
         }
         let bytes = convert(Value::BulkString(b"a\xff".to_vec()), &Secrets::default());
-        assert_eq!(bytes.expect("a reply"), text("a\u{fffd}"));
+        let raw = Reply::Raw { bytes: b"a\xff".to_vec(), shown: "a\u{fffd}".to_owned() };
+        assert_eq!(bytes.expect("a reply"), raw);
         assert!(matches!(read("-NOSCRIPT none\r\n"), Err(Fault::NoScript)));
         assert!(matches!(read("*1\r\n-NOSCRIPT none\r\n"), Err(Fault::NoScript)));
         assert!(matches!(read("#t\r\n"), Err(Fault::Unexpected(_))));

@@ -6,11 +6,12 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::handle::Handle;
+use super::handle::{Handle, unless_too_late};
 use super::leader::{ElectionState, Leader, Pulpit};
 use super::leadership::{Leadership, check_value};
 use super::lock::Lock;
 use super::observer::Observer;
+use crate::clock::Clock;
 use crate::config::LeaseTerms;
 use crate::engine::gate::Engine;
 use crate::error::Error;
@@ -35,11 +36,13 @@ use crate::owner::Owner;
 /// # async fn plan_the_next_hour() {}
 /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
 /// let election = client.election("scheduler").with_value("http://10.0.0.7:8080");
-/// election.run(async |leadership| {
+/// election.run_each_term(async |leadership| {
 ///     println!("leading in term {}", leadership.term());
-///     plan_the_next_hour().await; // cancelled if the leadership is lost, and begun again in the next term
-/// }).await?;
-/// # Ok(()) }
+///     loop {
+///         plan_the_next_hour().await; // cancelled if the leadership is lost, and begun again in the next term
+///     }
+/// }).await
+/// # }
 /// ```
 #[doc(alias = "LeaderElection")]
 #[doc(alias = "LeaderSelector")]
@@ -66,8 +69,21 @@ impl Election {
     /// is over after at most `ttl`. The default is the client's TTL.
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
-        let handle = self.pulpit.handle.on_terms(|terms| terms.lease = LeaseTerms::Watched(ttl));
-        Self { pulpit: Pulpit::new(handle), value: self.value.clone() }
+        self.with(self.pulpit.handle.on_terms(|terms| terms.lease = LeaseTerms::Watched(ttl)))
+    }
+
+    /// Returns a handle whose leaders are renewed for `max_hold` at most: a safety net for a leader that hangs. The leadership
+    /// is then lost within one TTL. It must not be zero.
+    #[must_use = "it returns another handle"]
+    pub fn with_max_hold(&self, max_hold: Duration) -> Self {
+        self.with(self.pulpit.handle.on_terms(|terms| terms.max_hold = Some(max_hold)))
+    }
+
+    /// Returns a handle whose [`campaign`](Self::campaign) and `run` methods wait for at most `wait` to lead, and then fail
+    /// with [`Error::Timeout`]; see [`Mutex::with_wait`](crate::Mutex::with_wait).
+    #[must_use = "it returns another handle"]
+    pub fn with_wait(&self, wait: Duration) -> Self {
+        self.with(self.pulpit.handle.waiting(wait))
     }
 
     /// Returns a handle whose leaders say `value` when they begin, for example their address; see
@@ -75,6 +91,10 @@ impl Election {
     #[must_use = "it returns another handle"]
     pub fn with_value(&self, value: impl Into<Arc<str>>) -> Self {
         Self { pulpit: self.pulpit.clone(), value: value.into() }
+    }
+
+    fn with(&self, handle: Handle) -> Self {
+        Self { pulpit: Pulpit::new(handle), value: self.value.clone() }
     }
 
     /// Becomes a candidate, and waits until it leads.
@@ -94,7 +114,7 @@ impl Election {
     #[doc(alias = "lock")]
     #[track_caller]
     pub fn campaign(&self) -> impl Future<Output = Result<Leadership, Error>> + Send + use<> {
-        self.campaign_until(Duration::MAX, Location::caller())
+        self.campaign_at(Location::caller())
     }
 
     /// Becomes a candidate, and waits until it leads, for at most `timeout`. Zero means one attempt, and [`Duration::MAX`] no
@@ -116,45 +136,50 @@ impl Election {
         self.campaign_until(timeout, Location::caller())
     }
 
-    /// Waits to become leader, runs `body`, and resigns when it ends. If the leadership is lost, `body` is cancelled, and
-    /// started again when this process leads again. Servers that do not answer are waited for. Each term runs a clone of `body`, so
-    /// what it captures must be [`Clone`], as references are.
+    /// Becomes leader if nobody leads now, and no candidate waits. Returns `None` otherwise.
     ///
     /// # Errors
     ///
-    /// The same as [`campaign`](Self::campaign), except for [`Error::Unavailable`] and [`Error::Lost`].
+    /// [`Error::Unavailable`] if the servers do not answer within the response timeout; otherwise the same as
+    /// [`campaign`](Self::campaign).
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops `body` at its current await, and resigns in the background.
+    /// The same as [`campaign`](Self::campaign).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// match client.election("scheduler").try_campaign().await? {
+    ///     Some(leadership) => println!("leading in term {}", leadership.term()),
+    ///     None => println!("somebody else leads"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "tryLock")]
     #[track_caller]
-    pub fn run<T, F>(&self, body: F) -> impl Future<Output = Result<T, Error>> + use<T, F>
-    where
-        F: AsyncFnOnce(&Leadership) -> T + Clone,
-    {
-        let (election, caller) = (self.clone(), Location::caller());
-        async move {
-            let mut failures = 0;
-            loop {
-                match election.campaign_until(Duration::MAX, caller).await {
-                    Ok(leadership) => {
-                        failures = 0;
-                        let ended = leadership.run_until_lost(body.clone()(&leadership)).await;
-                        if let Ok(output) = ended {
-                            // The body has ended; if the leadership was lost since, others have their turn anyway.
-                            let _ = leadership.resign().await;
-                            return Ok(output);
-                        }
-                    }
-                    Err(Error::Unavailable { .. } | Error::Lost { .. }) => {
-                        let clock = election.pulpit.handle.clock();
-                        clock.sleep(clock.back_off(failures, LONGEST_PAUSE)).await;
-                        failures += 1;
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        }
+    pub fn try_campaign(
+        &self,
+    ) -> impl Future<Output = Result<Option<Leadership>, Error>> + Send + use<> {
+        unless_too_late(self.campaign_until(Duration::ZERO, Location::caller()))
+    }
+
+    /// Becomes a candidate, and waits until it leads, for at most `timeout`. Returns `None` if others led.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`campaign_with_timeout`](Self::campaign_with_timeout), except for the timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`campaign`](Self::campaign).
+    #[track_caller]
+    pub fn try_campaign_for(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Option<Leadership>, Error>> + Send + use<> {
+        unless_too_late(self.campaign_until(timeout, Location::caller()))
     }
 
     /// Asks the servers who leads. Returns `None` if nobody is known to: [`state`](Self::state) says why. Right after a
@@ -216,6 +241,18 @@ impl Election {
         Observer::new(self.pulpit.clone())
     }
 
+    pub(super) fn clock(&self) -> &Clock {
+        self.pulpit.handle.clock()
+    }
+
+    /// Campaigns for `caller`, and waits for as long as the handle says.
+    pub(super) fn campaign_at(
+        &self,
+        caller: &'static Location<'static>,
+    ) -> impl Future<Output = Result<Leadership, Error>> + Send + use<> {
+        self.campaign_until(self.pulpit.handle.wait(), caller)
+    }
+
     fn campaign_until(
         &self,
         timeout: Duration,
@@ -234,8 +271,6 @@ impl Election {
         }
     }
 }
-
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 impl fmt::Debug for Election {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

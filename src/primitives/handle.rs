@@ -43,13 +43,15 @@ pub(super) struct Handle {
     engine: Arc<Engine>,
     lock: Arc<dyn Inspect>,
     terms: Terms,
+    /// How long an acquisition waits that names no time itself.
+    wait: Duration,
     owner: Option<Owner>,
 }
 
 impl Handle {
     pub(super) fn new(engine: &Arc<Engine>, lock: Arc<dyn Inspect>) -> Self {
         let terms = Terms::of(LeaseTerms::Watched(engine.config.ttl));
-        Self { engine: engine.clone(), lock, terms, owner: None }
+        Self { engine: engine.clone(), lock, terms, wait: Duration::MAX, owner: None }
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -65,6 +67,15 @@ impl Handle {
         let mut handle = self.clone();
         change(&mut handle.terms);
         handle
+    }
+
+    /// Returns a handle to the same lock whose acquisitions wait for at most `wait` if they name no time themselves.
+    pub(super) fn waiting(&self, wait: Duration) -> Self {
+        Self { wait, ..self.clone() }
+    }
+
+    pub(super) fn wait(&self) -> Duration {
+        self.wait
     }
 
     pub(super) fn owned_by(&self, owner: &Owner) -> Self {
@@ -135,7 +146,7 @@ impl Handle {
     pub(super) async fn until_closed<F: Future>(&self, future: F) -> Result<F::Output, Error> {
         tokio::select! {
             biased;
-            () = self.engine.closed() => Err(Error::Closed),
+            () = self.engine.closed() => Err(Error::closed(self.clock())),
             output = future => Ok(output),
         }
     }
@@ -273,16 +284,15 @@ impl Handle {
         call: Call,
         enough: impl Fn(&[&Reply]) -> bool,
     ) -> Result<Answers, Error> {
-        ask(&self.engine, &*self.lock, call, enough).await
+        ask(&self.engine, self.name(), call, enough).await
     }
 
     pub(super) fn unexpected(&self, reply: &Reply) -> Error {
-        let fault = Fault::Unexpected(format!("{reply:?}").into());
-        self.quorum().error(Some(self.name()), fault)
+        unexpected(&self.engine, self.name(), reply)
     }
 
     pub(super) fn quorum(&self) -> Arc<Quorum> {
-        self.engine.quorum_of(&*self.lock)
+        self.engine.quorum_of(self.name())
     }
 
     /// Formats a public handle of the type called `type_name`.
@@ -290,21 +300,40 @@ impl Handle {
         f.debug_struct(type_name)
             .field("name", self.name())
             .field("terms", &self.terms)
+            .field("wait", &self.wait)
             .field("owner", &self.owner)
             .finish_non_exhaustive()
     }
 }
 
-/// Asks the servers about a lock.
+/// Asks the servers about what is called `name`.
 pub(super) async fn ask(
     engine: &Arc<Engine>,
-    lock: &dyn Kind,
+    name: &Arc<str>,
     call: Call,
     enough: impl Fn(&[&Reply]) -> bool,
 ) -> Result<Answers, Error> {
-    check_name(engine, lock.name())?;
-    let quorum = engine.quorum_of(lock);
-    quorum.ask(call, enough).await.map_err(|fault| quorum.error(Some(lock.name()), fault))
+    check_name(engine, name)?;
+    let quorum = engine.quorum_of(name);
+    quorum.ask(call, enough).await.map_err(|fault| quorum.error(Some(name), fault))
+}
+
+/// Asks the one server that has what is called `name`.
+pub(super) async fn ask_one<T>(
+    engine: &Arc<Engine>,
+    name: &Arc<str>,
+    call: Call,
+    read: impl Fn(&Reply) -> Option<T>,
+) -> Result<T, Error> {
+    let answers = ask(engine, name, call, |replies| !replies.is_empty()).await?;
+    let reply = answers.replies.first().expect("BUG: answers are there");
+    read(reply).ok_or_else(|| unexpected(engine, name, reply))
+}
+
+/// Returns the error for a reply that is not understood.
+pub(super) fn unexpected(engine: &Engine, name: &Arc<str>, reply: &Reply) -> Error {
+    let fault = Fault::Unexpected(format!("{reply:?}").into());
+    engine.quorum_of(name).error(Some(name), fault)
 }
 
 /// Returns what was acquired, or `None` if the time was over first.

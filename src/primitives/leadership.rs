@@ -122,18 +122,31 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// The same as [`Guard::unlock`]: [`Error::Lost`] if it had been lost before, so that another may have led meanwhile;
+    /// The same as [`Guard::release`]: [`Error::Lost`] if it had been lost before, so that another may have led meanwhile;
     /// [`Error::Unavailable`] if no server confirmed it in time: the client goes on telling them, in the background.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the leadership ends in the background.
     #[doc(alias = "unlock")]
-    pub async fn resign(mut self) -> Result<(), Error> {
+    pub async fn release(mut self) -> Result<(), Error> {
         self.give_back().await
     }
 
-    /// Resigns like [`resign`](Self::resign). The leadership must not be used afterwards.
+    /// Ends the leadership: another name of [`release`](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// The same as [`release`](Self::release).
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`release`](Self::release).
+    pub async fn resign(self) -> Result<(), Error> {
+        self.release().await
+    }
+
+    /// Resigns like [`release`](Self::release). The leadership must not be used afterwards.
     pub(crate) async fn give_back(&mut self) -> Result<(), Error> {
         self.guard.give_back().await
     }

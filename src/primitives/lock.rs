@@ -185,17 +185,21 @@ impl Kind for Lock {
 pub(super) fn read_acquire(reply: &Reply) -> Option<Answer> {
     match reply.list()? {
         [Reply::Number(1), block_end] => read_token(block_end).map(Answer::granted),
-        [Reply::Number(0), pttl, holder, subscribers, queue @ ..] => {
-            Some(Answer::Refused(Refusal {
-                holder: Holder::new(holder.text()?),
-                owner: None,
-                remaining: read_ttl(pttl),
-                subscribers: subscribers.number()?.try_into().ok()?,
-                queue: read_queue(queue)?,
-            }))
-        }
+        [Reply::Number(0), refusal @ ..] => read_refusal(refusal).map(Answer::Refused),
         _ => None,
     }
+}
+
+/// Reads what follows the zero with which an acquire is refused.
+pub(super) fn read_refusal(reply: &[Reply]) -> Option<Refusal> {
+    let [pttl, holder, subscribers, queue @ ..] = reply else { return None };
+    Some(Refusal {
+        holder: Holder::new(holder.text()?),
+        owner: None,
+        remaining: read_ttl(pttl),
+        subscribers: subscribers.number()?.try_into().ok()?,
+        queue: read_queue(queue)?,
+    })
 }
 
 /// Reads a token.
@@ -417,6 +421,7 @@ mod tests {
                 Arg::Text(text) => text.to_string(),
                 Arg::Word(word) => (*word).to_owned(),
                 Arg::Number(number) => number.to_string(),
+                Arg::Bytes(bytes) => format!("{bytes:?}"),
             };
             assert!(call.args.len() >= from, "{call:?}");
             call.args[from..].iter().map(text).collect()

@@ -2,17 +2,25 @@
 
 mod handle;
 
+mod subject;
+
 mod lock;
 
 mod together;
 
+pub(crate) mod delivery;
+
 pub(crate) mod election;
+
+mod items;
 
 pub(crate) mod leader;
 
 pub(crate) mod leadership;
 
 pub(crate) mod observer;
+
+pub(crate) mod latch;
 
 pub(crate) mod multi_lock;
 
@@ -28,6 +36,10 @@ mod permits;
 
 mod pool;
 
+pub(crate) mod queue;
+
+pub(crate) mod queue_status;
+
 pub(crate) mod run;
 
 mod rw;
@@ -39,5 +51,9 @@ pub(crate) mod rw_lock;
 pub(crate) mod semaphore;
 
 pub(crate) mod semaphore_status;
+
+pub(crate) mod signal;
+
+pub(crate) mod signal_group;
 
 pub(crate) mod status;

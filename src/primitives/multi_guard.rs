@@ -74,7 +74,7 @@ impl MultiGuard {
     /// # }
     /// ```
     pub fn lost(&self) -> MultiLost {
-        MultiLost { each: self.guards.iter().map(Guard::lost).collect() }
+        self.guards.iter().map(Guard::lost).collect()
     }
 
     /// Runs a future, and cancels it if one of the locks is lost before the future ends.
@@ -94,7 +94,7 @@ impl MultiGuard {
         }
     }
 
-    /// Releases all locks at once, and waits until the servers have confirmed it; see [`Guard::unlock`].
+    /// Releases all locks at once, and waits until the servers have confirmed it; see [`Guard::release`].
     ///
     /// # Errors
     ///
@@ -104,12 +104,24 @@ impl MultiGuard {
     /// # Cancel safety
     ///
     /// If the future is dropped, the releases go on in the background.
-    #[doc(alias = "release")]
-    pub async fn unlock(mut self) -> Result<(), Error> {
+    pub async fn release(mut self) -> Result<(), Error> {
         self.give_back().await
     }
 
-    /// Releases like [`unlock`](Self::unlock). The guard must not be used afterwards.
+    /// Releases all locks: another name of [`release`](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// The same as [`release`](Self::release).
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`release`](Self::release).
+    pub async fn unlock(self) -> Result<(), Error> {
+        self.release().await
+    }
+
+    /// Releases like [`release`](Self::release). The guard must not be used afterwards.
     pub(crate) async fn give_back(&mut self) -> Result<(), Error> {
         let released = join_all(self.guards.iter_mut().map(Guard::give_back)).await;
         let mut failures: Vec<Error> = released.into_iter().filter_map(Result::err).collect();
@@ -143,10 +155,47 @@ impl fmt::Debug for MultiGuard {
 }
 
 /// A future that resolves when one of several locks is lost; see [`MultiGuard::lost`]. It does not borrow the guard, and is
-/// `Send + Unpin + 'static`.
+/// `Send + Unpin + 'static`. Each clone resolves.
+#[derive(Clone)]
 #[must_use = "futures do nothing unless polled"]
 pub struct MultiLost {
     each: Vec<Lost>,
+}
+
+impl MultiLost {
+    /// Returns true if all locks are certainly held.
+    pub(crate) fn is_held(&self) -> bool {
+        self.each.iter().all(Lost::is_held)
+    }
+
+    /// Waits for the loss of one of the locks, for at most `timeout`, or until `over` ends. Returns the loss.
+    pub(crate) async fn within(
+        self,
+        timeout: Duration,
+        over: impl Future<Output = ()>,
+    ) -> Option<Error> {
+        let clock = self.each[0].clock().clone();
+        let lost = async {
+            tokio::select! {
+                biased;
+                lost = self => Some(lost),
+                () = over => None,
+            }
+        };
+        clock.until(clock.now().plus(timeout), lost).await.flatten()
+    }
+}
+
+impl From<Lost> for MultiLost {
+    fn from(lost: Lost) -> Self {
+        Self { each: vec![lost] }
+    }
+}
+
+impl FromIterator<Lost> for MultiLost {
+    fn from_iter<I: IntoIterator<Item = Lost>>(each: I) -> Self {
+        Self { each: each.into_iter().collect() }
+    }
 }
 
 impl Future for MultiLost {

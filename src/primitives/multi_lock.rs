@@ -19,7 +19,7 @@ use crate::config::{LeaseTerms, Terms};
 use crate::error::Error;
 use crate::events;
 use crate::guard::Guard;
-use crate::owner::{Owner, run_body_under};
+use crate::owner::Owner;
 use crate::text::shortened;
 
 /// A handle to several locks that are taken together: all of them, or none.
@@ -56,10 +56,13 @@ use crate::text::shortened;
 pub struct MultiLock {
     /// In the order in which they were given.
     locks: Arc<[Mutex]>,
+    /// How long an acquisition waits that names no time itself.
+    wait: Duration,
 }
 
 impl MultiLock {
-    /// Returns a handle to the locks of `mutexes`, which may be of several clients. Their terms and owners are kept.
+    /// Returns a handle to the locks of `mutexes`, which may be of several clients. Their terms and owners are kept, but not
+    /// how long they [wait](Mutex::with_wait).
     ///
     /// Locks of two clients must have different names, or acquiring fails with [`Error::InvalidConfig`]: it could not be
     /// told which of them comes first. So it does for a mutex with a [fixed lease](Mutex::with_lease), which would go on ending
@@ -80,7 +83,7 @@ impl MultiLock {
                 locks.push(mutex);
             }
         }
-        Self { locks: locks.into() }
+        Self { locks: locks.into(), wait: Duration::MAX }
     }
 
     /// Returns the names of the locks, in the order in which they were given.
@@ -101,6 +104,13 @@ impl MultiLock {
         self.on_terms(|terms| terms.max_hold = Some(max_hold))
     }
 
+    /// Returns a handle whose acquisitions by [`lock`](Self::lock) and the `run` methods wait for at most `wait` for all locks
+    /// together, and then fail with [`Error::Timeout`]; see [`Mutex::with_wait`].
+    #[must_use = "it returns another handle"]
+    pub fn with_wait(&self, wait: Duration) -> Self {
+        Self { wait, ..self.clone() }
+    }
+
     /// Returns a handle whose acquisitions belong to `owner`, so that each of its locks nests; see [`Mutex::owned_by`].
     #[must_use = "it returns another handle"]
     pub fn owned_by(&self, owner: &Owner) -> Self {
@@ -112,10 +122,10 @@ impl MultiLock {
     }
 
     fn with(&self, change: impl Fn(&Mutex) -> Mutex) -> Self {
-        Self { locks: self.locks.iter().map(change).collect() }
+        Self { locks: self.locks.iter().map(change).collect(), wait: self.wait }
     }
 
-    /// Takes all locks, and waits for as long as other holders have any of them.
+    /// Takes all locks, and waits for as long as other holders have any of them, or as [`with_wait`](Self::with_wait) says.
     ///
     /// Locks that are free cost one round trip together, and those that the owner holds already none. While one of them is
     /// waited for, those whose names come before it are held, and renewed. Otherwise each wait is as that of
@@ -132,7 +142,7 @@ impl MultiLock {
     #[doc(alias = "acquire")]
     #[track_caller]
     pub fn lock(&self) -> impl Future<Output = Result<MultiGuard, Error>> + Send + use<> {
-        self.acquire(Duration::MAX, Location::caller())
+        self.acquire(self.wait, Location::caller())
     }
 
     /// Takes all locks, and waits for at most `timeout`. Zero means one attempt, and [`Duration::MAX`] means no limit.
@@ -190,48 +200,6 @@ impl MultiLock {
         timeout: Duration,
     ) -> impl Future<Output = Result<Option<MultiGuard>, Error>> + Send + use<> {
         self.try_acquire(timeout, Location::caller())
-    }
-
-    /// Takes all locks, runs `body` under them, and releases them. If one of them is lost, `body` is cancelled.
-    ///
-    /// Inside `body`, handles of the same clients re-enter these locks without a named owner.
-    ///
-    /// # Errors
-    ///
-    /// The same as [`lock`](Self::lock); [`Error::Lost`] if a lock was lost before `body` had ended and the locks were
-    /// released. The result of `body`, if there is one, is dropped.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future drops `body` at its current await, and releases the locks in the background.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
-    /// let moved = client.multi_lock(["account:7", "account:3"]).run(async |guard| {
-    ///     println!("both are held: {}", guard.is_held());
-    ///     100
-    /// }).await?;
-    /// # assert_eq!(moved, 100); Ok(()) }
-    /// ```
-    #[track_caller]
-    pub fn run<T, F>(&self, body: F) -> impl Future<Output = Result<T, Error>> + use<T, F>
-    where
-        F: AsyncFnOnce(&MultiGuard) -> T,
-    {
-        let acquire = self.lock();
-        async move {
-            let guard = acquire.await?;
-            let holds = guard.guards().iter().map(|guard| (guard.owner(), guard.key()));
-            let body = run_body_under(&holds.collect::<Vec<_>>(), body(&guard));
-            let output = guard.run_until_lost(body).await?;
-            match guard.unlock().await {
-                // The body has ended, and had the locks all the time; the releases go on in the background.
-                Ok(()) | Err(Error::Unavailable { .. }) => Ok(output),
-                Err(error) => Err(error),
-            }
-        }
     }
 
     /// Asks the servers for all that they know about each of the locks, in the order in which they were given.

@@ -18,6 +18,9 @@ use crate::owner::Owner;
 
 /// A handle to a reentrant lock. The handle itself holds nothing, and making one costs no I/O.
 ///
+/// Acquisitions nest only if they have the same [`Owner`]: each has one of its own unless you name it with
+/// [`owned_by`](Self::owned_by) or [`Owner::scope`], or are inside the body of [`run`](Self::run). See [`lock`](Self::lock).
+///
 /// You may clone it and keep it for any time. The `with_*` methods and [`owned_by`](Self::owned_by) return
 /// another handle to the same lock. The first call that acquires reports a bad name or setting.
 ///
@@ -105,6 +108,33 @@ impl Mutex {
         self.on_terms(|terms| terms.min_hold = min_hold)
     }
 
+    /// Returns a handle whose acquisitions wait for at most `wait`, and then fail with [`Error::Timeout`]: those by
+    /// [`lock`](Self::lock), [`run`](Self::run), and the other methods that begin with `run`. Zero means one attempt, and
+    /// [`Duration::MAX`], the default, no limit.
+    ///
+    /// It limits the wait alone; a body that runs under the lock may take any time. The methods that are given a time, and
+    /// those whose names begin with `try_`, wait as they say.
+    ///
+    /// ```no_run
+    /// # async fn bill() {}
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let order = client.mutex("orders:42").with_wait(Duration::from_secs(5));
+    /// match order.run(async |_| bill().await).await {
+    ///     Ok(()) => println!("billed"),
+    ///     Err(error) if error.is_timeout() => println!("not billed: {error}"), // it names the holder
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "run_with_timeout")]
+    #[doc(alias = "waitTime")]
+    #[must_use = "it returns another handle"]
+    pub fn with_wait(&self, wait: Duration) -> Self {
+        Self { handle: self.handle.waiting(wait) }
+    }
+
     /// Returns a handle whose acquisitions belong to `owner`, so that they nest.
     ///
     /// ```no_run
@@ -130,7 +160,12 @@ impl Mutex {
         Self { handle: self.handle.on_terms(change) }
     }
 
-    /// Takes the lock, and waits for as long as another holder has it.
+    /// Takes the lock, and waits for as long as another holder has it, or as [`with_wait`](Self::with_wait) says.
+    ///
+    /// **A task that holds the lock and calls this again waits for itself**, unless both calls have the same owner: here an
+    /// owner is not the task, as it is the thread in Java. Name one for both with [`owned_by`](Self::owned_by) or
+    /// [`Owner::scope`], or use [`Guard::reenter`]. A task that is spawned by the holder waits for it, too; see
+    /// [`Owner::current`]. With [`SelfWait::Fail`](crate::SelfWait::Fail), a task that waits for itself gets an error instead.
     ///
     /// A free lock costs one round trip, and a nested acquisition none.
     ///
@@ -145,19 +180,24 @@ impl Mutex {
     ///
     /// [`Error::Unavailable`] once the servers have not answered for
     /// [`unavailable_after`](crate::ClientBuilder::unavailable_after); [`Error::Lost`] if the owner still has
-    /// guards of a lost hold of this lock; without waiting, [`Error::InvalidName`], [`Error::InvalidConfig`],
+    /// guards of a lost hold of this lock; [`Error::Timeout`] if [`with_wait`](Self::with_wait) limits the wait; without
+    /// waiting, [`Error::SelfWait`] if this task holds the lock for another owner and the client was built
+    /// [`with SelfWait::Fail`](crate::ClientBuilder::self_wait), [`Error::InvalidName`], [`Error::InvalidConfig`],
     /// [`Error::WrongType`], [`Error::Denied`] and [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
     /// Dropping the future at any point leaves nothing behind: neither a place in a queue nor a lock.
+    ///
+    /// Poll it or drop it. A future that is kept, but not polled, can be given the lock, and keeps all others out for one TTL.
+    /// Then it has lost its place, and waits again when it is polled.
     #[doc(alias = "lockInterruptibly")]
     #[doc(alias = "lock_owned")]
     #[doc(alias = "lockAndGetToken")]
     #[doc(alias = "acquire")]
     #[track_caller]
     pub fn lock(&self) -> impl Future<Output = Result<Guard, Error>> + Send + use<> {
-        self.handle.acquire(Duration::MAX, Location::caller())
+        self.handle.acquire(self.handle.wait(), Location::caller())
     }
 
     /// Takes the lock, and waits for at most `timeout`. Zero means one attempt, and [`Duration::MAX`] means no limit.
@@ -243,8 +283,7 @@ impl Mutex {
     /// The same as [`status`](Self::status).
     #[doc(alias = "remainTimeToLive")]
     pub async fn remaining_ttl(&self) -> Result<Option<Duration>, Error> {
-        let status = self.status().await?;
-        Ok(status.holder.map(|_| status.remaining.unwrap_or(Duration::MAX)))
+        Ok(self.status().await?.remaining_ttl())
     }
 
     /// Asks the servers for all that they know about the lock: its holder and hold count, its age and end, and which

@@ -81,7 +81,7 @@ impl Observer {
         let until = clock.now().plus(timeout);
         match clock.until(until, self.changed()).await {
             Some(changed) => changed,
-            None if clock.is_stopped() => Err(Error::Closed),
+            None if clock.is_stopped() => Err(Error::closed(&clock)),
             None => Ok(self.shown.clone().flatten()),
         }
     }

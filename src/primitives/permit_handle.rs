@@ -9,7 +9,7 @@ use std::time::Duration;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use super::handle::{ask, check_name, unless_too_late};
+use super::handle::{ask_one, check_name, unless_too_late};
 use super::permit::Permit;
 use super::permits::Permits;
 use super::pool::{MOST_AT_ONCE, Pool, Resize};
@@ -18,7 +18,7 @@ use crate::config::{LeaseTerms, Terms};
 use crate::engine::acquire::{self, Acquired};
 use crate::engine::gate::{Engine, Request, Until};
 use crate::engine::kind::{Kind, Wanted};
-use crate::error::{Error, Fault, LossReason};
+use crate::error::{Error, LossReason};
 use crate::events;
 use crate::guard::Guard;
 use crate::owner::Owner;
@@ -30,6 +30,8 @@ pub(super) struct PermitHandle {
     engine: Arc<Engine>,
     pool: Pool,
     terms: Terms,
+    /// How long an acquisition waits that names no time itself.
+    wait: Duration,
 }
 
 impl PermitHandle {
@@ -37,7 +39,7 @@ impl PermitHandle {
         let pool = Pool::new(name, engine.fleet.is_sharded());
         // Each acquisition has a place of its own in the server's queue.
         let terms = Terms { fair: true, ..Terms::of(LeaseTerms::Watched(engine.config.ttl)) };
-        Self { engine: engine.clone(), pool, terms }
+        Self { engine: engine.clone(), pool, terms, wait: Duration::MAX }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -54,6 +56,15 @@ impl PermitHandle {
         let mut handle = self.clone();
         change(&mut handle.terms);
         handle
+    }
+
+    /// Returns a handle whose acquisitions wait for at most `wait` if they name no time themselves.
+    pub(super) fn waiting(&self, wait: Duration) -> Self {
+        Self { wait, ..self.clone() }
+    }
+
+    pub(super) fn wait(&self) -> Duration {
+        self.wait
     }
 
     /// Acquires `weight` permits, and waits for at most `timeout`: zero means one attempt, and [`Duration::MAX`] no limit.
@@ -162,13 +173,7 @@ impl PermitHandle {
 
     async fn ask<T>(&self, call: Call, read: impl Fn(&Reply) -> Option<T>) -> Result<T, Error> {
         self.check()?;
-        let kind = self.permits(1);
-        let answers = ask(&self.engine, &*kind, call, |replies| !replies.is_empty()).await?;
-        let reply = answers.replies.first().expect("BUG: answers are there");
-        read(reply).ok_or_else(|| {
-            let fault = Fault::Unexpected(format!("{reply:?}").into());
-            self.engine.quorum_of(&*kind).error(Some(&self.pool.name), fault)
-        })
+        ask_one(&self.engine, &self.pool.name, call, read).await
     }
 }
 
@@ -178,6 +183,7 @@ impl fmt::Debug for PermitHandle {
             .field("name", &self.name())
             .field("permits", &self.pool.initial)
             .field("terms", &self.terms)
+            .field("wait", &self.wait)
             .finish_non_exhaustive()
     }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::lock::{SHOWN, read_queue, read_ttl};
+use super::lock::{SHOWN, read_refusal, read_renew};
 use super::pool::Pool;
 use crate::config::LeaseTerms;
-use crate::engine::kind::{Answer, Kind, Refusal, Released, Sharing, Ticket};
+use crate::engine::kind::{Answer, Kind, Released, Sharing, Ticket};
 use crate::events;
-use crate::key::{self, Holder, LeaseId};
+use crate::key::{self, LeaseId};
 use crate::script::{self, Arg, Call, Reply, ttl_ms};
 
 /// The permits of one acquisition, as the engine sees them.
@@ -128,28 +128,18 @@ impl Kind for Permits {
                 let block_end = u64::try_from(weight.number()?).ok()?;
                 (block_end == u64::from(self.weight)).then(|| Answer::granted(block_end))
             }
-            [Reply::Number(0), pttl, holder, subscribers, queue @ .., left] => {
+            [Reply::Number(0), refusal @ .., left] => {
                 if left.number().is_none() {
                     self.warn_of_none();
                 }
-                Some(Answer::Refused(Refusal {
-                    holder: Holder::new(holder.text()?),
-                    owner: None,
-                    remaining: read_ttl(pttl),
-                    subscribers: subscribers.number()?.try_into().ok()?,
-                    queue: read_queue(queue)?,
-                }))
+                read_refusal(refusal).map(Answer::Refused)
             }
             _ => None,
         }
     }
 
     fn read_renew(&self, reply: &Reply) -> Option<bool> {
-        match reply.number()? {
-            0 => Some(false),
-            1 => Some(true),
-            _ => None,
-        }
+        read_renew(reply)
     }
 
     fn read_release(&self, reply: &Reply) -> Option<Released> {

@@ -1,30 +1,29 @@
 //! The guards of a read-write lock.
 
-use std::borrow::Borrow;
 use std::fmt;
-use std::ops::Deref;
+use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::rw::Side;
 use crate::config::Terms;
 use crate::engine::gate::Gate;
 use crate::engine::kind::Wanted;
 use crate::error::Error;
-use crate::guard::{Guard, ReadVersion};
+use crate::guard::{Guard, Lost, ReadVersion};
+use crate::key::Holder;
+use crate::owner::Owner;
 
-/// Holds a read-write lock for reading. It is a [`Guard`] with all its methods.
-///
-/// Its [`token`](Guard::token) names the version that is read: it is at least the token of every earlier writer, and less than
-/// that of every later one. Readers between two writers have the same; over several servers it may differ, if a writer did not
-/// get a majority in between. After a failover or a restart, in which a server may have forgotten a writer, it is a later one.
-/// (Without a grace it is an earlier one then: see [`restart_quarantine`](crate::ClientBuilder::restart_quarantine).)
+/// Holds a read-write lock for reading. You may drop it anywhere, as a [`Guard`].
+#[doc(alias = "RwLockReadGuard")]
 #[must_use = "the lock is released when the guard is dropped"]
 #[derive(Debug)]
 pub struct ReadGuard {
     guard: Guard,
 }
 
-/// Holds a read-write lock for writing. It is a [`Guard`] with all its methods.
+/// Holds a read-write lock for writing. You may drop it anywhere, as a [`Guard`].
+#[doc(alias = "RwLockWriteGuard")]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct WriteGuard {
     guard: Guard,
@@ -32,6 +31,7 @@ pub struct WriteGuard {
 }
 
 /// How the guard of a writer becomes that of a reader.
+#[derive(Clone)]
 pub(crate) struct Downgrade {
     side: Arc<Side>,
     terms: Terms,
@@ -42,13 +42,35 @@ impl ReadGuard {
         Self { guard }
     }
 
-    /// Releases the lock; see [`Guard::unlock`].
+    /// Returns the token of the version that is read: it is at least the token of every earlier writer, and less than that
+    /// of every later one.
+    ///
+    /// Readers between two writers have the same; over several servers it may differ, if a writer did not get a majority in
+    /// between. After a failover or a restart, in which a server may have forgotten a writer, it is a later one. (Without a
+    /// grace it is an earlier one then: see [`restart_quarantine`](crate::ClientBuilder::restart_quarantine).)
+    pub fn token(&self) -> u64 {
+        self.guard.token()
+    }
+
+    /// Returns the version that is read: what the last writer left. Keep it with what was read, for
+    /// [`WriteGuard::unchanged_since`].
+    ///
+    /// `None` in a hold that is a writer's: its owner may write while it reads.
+    pub fn version(&self) -> Option<ReadVersion> {
+        self.guard.version()
+    }
+
+    /// Returns a nested guard of the same hold, without I/O.
     ///
     /// # Errors
     ///
-    /// The same as [`Guard::unlock`].
-    pub async fn unlock(self) -> Result<(), Error> {
-        self.guard.unlock().await
+    /// [`Error::Lost`] if the lock was lost.
+    pub fn reenter(&self) -> Result<Self, Error> {
+        Ok(Self::new(self.guard.reenter()?))
+    }
+
+    pub(crate) fn into_inner(self) -> Guard {
+        self.guard
     }
 }
 
@@ -57,20 +79,25 @@ impl WriteGuard {
         Self { guard, downgrade: Downgrade { side, terms } }
     }
 
-    /// Releases the lock; see [`Guard::unlock`].
+    /// Returns the fencing token, which is higher than that of every earlier writer; see [`Guard::token`].
+    pub fn token(&self) -> u64 {
+        self.guard.token()
+    }
+
+    /// Returns a nested guard of the same hold, without I/O. The lock stays locked for writing until both are gone.
     ///
     /// # Errors
     ///
-    /// The same as [`Guard::unlock`].
-    pub async fn unlock(self) -> Result<(), Error> {
-        self.guard.unlock().await
+    /// [`Error::Lost`] if the lock was lost.
+    pub fn reenter(&self) -> Result<Self, Error> {
+        Ok(Self { guard: self.guard.reenter()?, downgrade: self.downgrade.clone() })
     }
 
     /// Turns the hold into a read hold; no writer can get in between. Readers that wait before the next writer come in at
     /// once.
     ///
     /// While the owner has other guards of this hold, for reading or for writing, **the lock stays locked for writing**: the
-    /// reader is another guard of that hold, it has no [version](Guard::version), and a line of the log says so. So downgrade
+    /// reader is another guard of that hold, it has no [version](ReadGuard::version), and a line of the log says so. So downgrade
     /// the only guard, and take others for reading afterwards. Redisson's way, to read within the write and then to end the
     /// write, does not let readers in here until the last guard of the hold is gone.
     ///
@@ -87,7 +114,7 @@ impl WriteGuard {
         downgrade.of(guard).await
     }
 
-    /// Returns true if nobody has written since a reader of the [version](Guard::version) `seen`. So what a reader has read can
+    /// Returns true if nobody has written since a reader of the [version](ReadGuard::version) `seen`. So what a reader has read can
     /// be worked on without the lock, and is read again only if it has changed:
     ///
     /// ```no_run
@@ -143,29 +170,107 @@ impl fmt::Debug for WriteGuard {
     }
 }
 
-macro_rules! is_a_guard {
-    ($guard:ty) => {
-        impl Deref for $guard {
-            type Target = Guard;
-
-            fn deref(&self) -> &Guard {
-                &self.guard
+/// What the guards of readers and writers have in common with each other, and with those of other locks.
+macro_rules! lock_guard {
+    ($guard:ident) => {
+        impl $guard {
+            /// Returns the lock's name.
+            pub fn name(&self) -> &str {
+                self.guard.name()
             }
-        }
 
-        impl Borrow<Guard> for $guard {
-            fn borrow(&self) -> &Guard {
-                &self.guard
+            /// Returns true if the lock is certainly held at this moment; see [`Guard::is_held`]. It costs no I/O.
+            pub fn is_held(&self) -> bool {
+                self.guard.is_held()
             }
-        }
 
-        impl From<$guard> for Guard {
-            fn from(of_kind: $guard) -> Self {
-                of_kind.guard
+            /// Returns how long the lock is certainly held if nothing renews it; zero if it is lost.
+            pub fn remaining(&self) -> Duration {
+                self.guard.remaining()
+            }
+
+            /// Returns how many guards of its owner hold the lock now, for reading and for writing.
+            pub fn hold_count(&self) -> u32 {
+                self.guard.hold_count()
+            }
+
+            /// Returns the owner of the hold. Pass it to [`RwLock::owned_by`](crate::RwLock::owned_by) to nest.
+            pub fn owner(&self) -> &Owner {
+                self.guard.owner()
+            }
+
+            /// Returns the holder: the text that names this hold on the servers.
+            pub fn holder(&self) -> Holder {
+                self.guard.holder()
+            }
+
+            /// Returns a future that resolves when the lock is lost; see [`Guard::lost`].
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping the future has no effect.
+            pub fn lost(&self) -> Lost {
+                self.guard.lost()
+            }
+
+            /// Runs a future, and cancels it if the lock is lost before the future ends.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Lost`] if the lock was lost; `future` was dropped at its current await.
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping it drops `future`; the guard still holds the lock.
+            pub async fn run_until_lost<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+                self.guard.run_until_lost(future).await
+            }
+
+            /// Extends the lock so that it lasts for at least `lease` from now, 10 ms to 30 days; see [`Guard::extend`].
+            ///
+            /// # Errors
+            ///
+            /// The same as [`Guard::extend`].
+            ///
+            /// # Cancel safety
+            ///
+            /// The same as [`Guard::extend`].
+            pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
+                self.guard.extend(lease).await
+            }
+
+            /// Releases the lock, and waits until the servers have confirmed it; see [`Guard::release`].
+            ///
+            /// # Errors
+            ///
+            /// The same as [`Guard::release`].
+            ///
+            /// # Cancel safety
+            ///
+            /// If the future is dropped, the release goes on in the background.
+            pub async fn release(self) -> Result<(), Error> {
+                self.guard.release().await
+            }
+
+            /// Releases the lock: another name of [`release`](Self::release).
+            ///
+            /// # Errors
+            ///
+            /// The same as [`Guard::release`].
+            ///
+            /// # Cancel safety
+            ///
+            /// The same as [`release`](Self::release).
+            pub async fn unlock(self) -> Result<(), Error> {
+                self.release().await
+            }
+
+            pub(crate) fn inner(&self) -> &Guard {
+                &self.guard
             }
         }
     };
 }
 
-is_a_guard!(ReadGuard);
-is_a_guard!(WriteGuard);
+lock_guard!(ReadGuard);
+lock_guard!(WriteGuard);

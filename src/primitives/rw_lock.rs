@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::handle::Handle;
-use super::run::run_under;
 use super::rw::{Access, Side};
 use super::rw_guards::{ReadGuard, WriteGuard};
 use super::status::LockStatus;
@@ -91,6 +90,13 @@ impl RwLock {
         self.on_terms(|terms| terms.max_hold = Some(max_hold))
     }
 
+    /// Returns a handle whose acquisitions by [`read`](Self::read), [`write`](Self::write) and the `run` methods wait for at most
+    /// `wait`, and then fail with [`Error::Timeout`]; see [`Mutex::with_wait`](crate::Mutex::with_wait).
+    #[must_use = "it returns another handle"]
+    pub fn with_wait(&self, wait: Duration) -> Self {
+        Self { read: self.read.waiting(wait), write: self.write.waiting(wait), ..self.clone() }
+    }
+
     /// Returns a handle whose acquisitions belong to `owner`, so that they nest.
     #[must_use = "it returns another handle"]
     pub fn owned_by(&self, owner: &Owner) -> Self {
@@ -102,7 +108,8 @@ impl RwLock {
         Self { read, write, ..self.clone() }
     }
 
-    /// Takes the lock for reading, and waits while a writer holds it or is ahead in the queue.
+    /// Takes the lock for reading, and waits while a writer holds it or is ahead in the queue, or as
+    /// [`with_wait`](Self::with_wait) says.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
@@ -126,7 +133,7 @@ impl RwLock {
     #[doc(alias = "readLock")]
     #[track_caller]
     pub fn read(&self) -> impl Future<Output = Result<ReadGuard, Error>> + Send + use<> {
-        self.read_with_timeout(Duration::MAX)
+        self.read_with_timeout(self.read.wait())
     }
 
     /// Takes the lock for reading, and waits for at most `timeout`. Zero means one attempt, and [`Duration::MAX`] no limit.
@@ -183,26 +190,8 @@ impl RwLock {
         async { Ok(acquire.await?.map(ReadGuard::new)) }
     }
 
-    /// Takes the lock for reading, runs `body`, and releases the lock; see [`Mutex::run`](crate::Mutex::run).
-    ///
-    /// # Errors
-    ///
-    /// The same as [`read`](Self::read); [`Error::Lost`] if the lock was lost before `body` had ended and the lock was
-    /// released.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future drops `body` at its current await, and releases the lock in the background.
-    #[track_caller]
-    pub fn run_read<T, F>(&self, body: F) -> impl Future<Output = Result<T, Error>> + use<T, F>
-    where
-        F: AsyncFnOnce(&ReadGuard) -> T,
-    {
-        let outcome = run_under(self.read(), body);
-        async move { outcome.await?.into_result() }
-    }
-
-    /// Takes the lock for writing, and waits while others read or write, or are ahead in the queue.
+    /// Takes the lock for writing, and waits while others read or write, or are ahead in the queue, or as
+    /// [`with_wait`](Self::with_wait) says.
     ///
     /// # Errors
     ///
@@ -214,7 +203,7 @@ impl RwLock {
     #[doc(alias = "writeLock")]
     #[track_caller]
     pub fn write(&self) -> impl Future<Output = Result<WriteGuard, Error>> + Send + use<> {
-        self.write_with_timeout(Duration::MAX)
+        self.write_with_timeout(self.write.wait())
     }
 
     /// Takes the lock for writing, and waits for at most `timeout`. Zero means one attempt, and [`Duration::MAX`] no limit.
@@ -272,23 +261,34 @@ impl RwLock {
         async move { Ok(acquire.await?.map(|guard| WriteGuard::new(guard, side, terms))) }
     }
 
-    /// Takes the lock for writing, runs `body`, and releases the lock; see [`Mutex::run`](crate::Mutex::run).
+    /// Asks the servers whether anybody reads or writes.
     ///
     /// # Errors
     ///
-    /// The same as [`write`](Self::write); [`Error::Lost`] if the lock was lost before `body` had ended and the lock was
-    /// released.
+    /// The same as [`status`](Self::status).
+    #[doc(alias = "isLocked")]
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        Ok(self.status().await?.holder.is_some())
+    }
+
+    /// Asks the servers who holds the lock: the writer, or one of the readers. [`LockStatus::readers`] has them all.
     ///
-    /// # Cancel safety
+    /// # Errors
     ///
-    /// Dropping the future drops `body` at its current await, and releases the lock in the background.
-    #[track_caller]
-    pub fn run_write<T, F>(&self, body: F) -> impl Future<Output = Result<T, Error>> + use<T, F>
-    where
-        F: AsyncFnOnce(&WriteGuard) -> T,
-    {
-        let outcome = run_under(self.write(), body);
-        async move { outcome.await?.into_result() }
+    /// The same as [`status`](Self::status).
+    pub async fn holder(&self) -> Result<Option<Holder>, Error> {
+        Ok(self.status().await?.holder)
+    }
+
+    /// Asks the servers when the whole lock expires unless it is renewed: that of readers with the last of them. Returns `None`
+    /// if it is free, and [`Duration::MAX`] if it never expires (a key made by hand).
+    ///
+    /// # Errors
+    ///
+    /// The same as [`status`](Self::status).
+    #[doc(alias = "remainTimeToLive")]
+    pub async fn remaining_ttl(&self) -> Result<Option<Duration>, Error> {
+        Ok(self.status().await?.remaining_ttl())
     }
 
     /// Asks the servers who holds the lock, and who waits for it. While it is held for reading,

@@ -9,7 +9,6 @@ use std::time::Duration;
 use super::permit::Permit;
 use super::permit_handle::PermitHandle;
 use super::pool::Resize;
-use super::run::Outcome;
 use super::semaphore_status::{PermitHolder, SemaphoreStatus};
 use crate::config::LeaseTerms;
 use crate::engine::gate::Engine;
@@ -19,9 +18,8 @@ use crate::error::Error;
 /// costs no I/O.
 ///
 /// A permit is a lease, as a lock is: the watchdog renews it while it is held, and the permits of a process that crashed
-/// come back after the TTL at most. Each acquisition stands in the server's queue by itself. So permits go to those who
-/// wait in the order of their arrival at the server, whichever process they are in. If the first one waits for several
-/// permits, those behind it wait, too.
+/// come back after the TTL at most. Each acquisition stands in the server's queue by itself, so waiters get permits
+/// first come, first served, across processes. If the first one waits for several permits, those behind it wait, too.
 ///
 /// The semaphore exists on the server from its first permits on: give their number with
 /// [`with_permits`](Self::with_permits), or by [`set_permits`](Self::set_permits). It is never deleted. Redisson's
@@ -87,7 +85,15 @@ impl Semaphore {
         Self { handle: self.handle.on_terms(|terms| terms.max_hold = Some(max_hold)) }
     }
 
-    /// Acquires a permit, and waits until one is free.
+    /// Returns a handle whose acquisitions by [`acquire`](Self::acquire), [`acquire_many`](Self::acquire_many) and the `run`
+    /// methods wait for at most `wait`, and then fail with [`Error::Timeout`]; see
+    /// [`Mutex::with_wait`](crate::Mutex::with_wait).
+    #[must_use = "it returns another handle"]
+    pub fn with_wait(&self, wait: Duration) -> Self {
+        Self { handle: self.handle.waiting(wait) }
+    }
+
+    /// Acquires a permit, and waits until one is free, or as [`with_wait`](Self::with_wait) says.
     ///
     /// If the semaphore does not exist and the handle has no [`with_permits`](Self::with_permits), it waits until somebody
     /// makes the semaphore, and says so in a traced line at `WARN`.
@@ -103,13 +109,13 @@ impl Semaphore {
     /// If the future is dropped, the acquisition leaves the queue, and a permit that it was given comes back.
     #[track_caller]
     pub fn acquire(&self) -> impl Future<Output = Result<Permit, Error>> + Send + use<> {
-        self.handle.acquire(1, Duration::MAX, Location::caller())
+        self.handle.acquire(1, self.handle.wait(), Location::caller())
     }
 
     /// Acquires `weight` permits at once, 1 to 1000, and waits until that many are free. Later requests wait behind
     /// it, even if enough permits for them are free.
     ///
-    /// If the semaphore never has so many permits, it waits forever. On a handle made
+    /// If the semaphore never has that many permits, it waits forever. On a handle made
     /// [`with_permits(n)`](Self::with_permits), asking for more than `n` fails at once.
     ///
     /// # Errors
@@ -124,7 +130,7 @@ impl Semaphore {
         &self,
         weight: u32,
     ) -> impl Future<Output = Result<Permit, Error>> + Send + use<> {
-        self.handle.acquire(weight, Duration::MAX, Location::caller())
+        self.handle.acquire(weight, self.handle.wait(), Location::caller())
     }
 
     /// Acquires a permit, and waits for at most `timeout`.
@@ -144,6 +150,25 @@ impl Semaphore {
         self.handle.acquire(1, timeout, Location::caller())
     }
 
+    /// Acquires `weight` permits at once, 1 to 1000, and waits for at most `timeout`. Later requests wait behind it in that
+    /// time.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`acquire_many`](Self::acquire_many), and [`Error::Timeout`].
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`acquire`](Self::acquire): all permits, or none.
+    #[track_caller]
+    pub fn acquire_many_with_timeout(
+        &self,
+        weight: u32,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Permit, Error>> + Send + use<> {
+        self.handle.acquire(weight, timeout, Location::caller())
+    }
+
     /// Acquires a permit if there is one now and nobody waits for it.
     ///
     /// # Errors
@@ -160,7 +185,7 @@ impl Semaphore {
         self.handle.try_acquire(1, Duration::ZERO, Location::caller())
     }
 
-    /// Acquires `weight` permits, 1 to 1000, if there are so many now and nobody waits.
+    /// Acquires `weight` permits, 1 to 1000, if that many are free and nobody waits.
     ///
     /// # Errors
     ///
@@ -194,35 +219,22 @@ impl Semaphore {
         self.handle.try_acquire(1, timeout, Location::caller())
     }
 
-    /// Acquires a permit, runs `body`, and releases the permit. If the permit is lost, `body` is cancelled.
+    /// Acquires `weight` permits at once, 1 to 1000, and waits for at most `timeout`. Returns `None` if there were not so many.
     ///
     /// # Errors
     ///
-    /// The same as [`acquire`](Self::acquire); [`Error::Lost`] if the permit was lost before it was released. The result of
-    /// `body`, if there is one, is dropped.
+    /// The same as [`acquire_many`](Self::acquire_many).
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops `body` at its current await, and releases the permit in the background.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
-    /// let total = client.semaphore("reports").with_permits(2).run(async |_| 40 + 2).await?;
-    /// # assert_eq!(total, 42); Ok(()) }
-    /// ```
+    /// The same as [`acquire`](Self::acquire): all permits, or none.
     #[track_caller]
-    pub fn run<T, F>(&self, body: F) -> impl Future<Output = Result<T, Error>> + use<T, F>
-    where
-        F: AsyncFnOnce(&Permit) -> T,
-    {
-        let acquire = self.acquire();
-        async move {
-            let permit = acquire.await?;
-            let output = permit.run_until_lost(body(&permit)).await?;
-            Outcome::new(output, permit.release().await).into_result()
-        }
+    pub fn try_acquire_many_for(
+        &self,
+        weight: u32,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Option<Permit>, Error>> + Send + use<> {
+        self.handle.try_acquire(weight, timeout, Location::caller())
     }
 
     /// Sets how many permits there are, at most 2^31 - 1, and makes the semaphore if it does not exist.

@@ -39,6 +39,11 @@ pub struct LockStatus {
 }
 
 impl LockStatus {
+    /// Returns when the lock expires unless it is renewed: `None` if it is free, and [`Duration::MAX`] if it never expires.
+    pub(super) fn remaining_ttl(&self) -> Option<Duration> {
+        self.holder.as_ref().map(|_| self.remaining.unwrap_or(Duration::MAX))
+    }
+
     /// Combines the answers of several nodes: the holder is the one that a majority names, for as long as a majority does.
     pub(super) fn of_majority(name: &Arc<str>, mut answers: Vec<Self>, majority: usize) -> Self {
         let last_token = answers.iter().filter_map(|answer| answer.last_token).max();

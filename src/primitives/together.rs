@@ -146,7 +146,7 @@ impl Together {
     /// Returns why there was no answer in time. What was given back here before `since` is no reason.
     fn in_vain(&self, since: Timestamp) -> Error {
         if self.clock.is_stopped() {
-            return Error::Closed;
+            return Error::closed(&self.clock);
         }
         let missing = self.parts.iter().find(|part| part.guard.is_none());
         let missing = missing.expect("BUG: one was missing");

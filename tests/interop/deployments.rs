@@ -121,7 +121,7 @@ impl Crossed {
         }
         let asked = format!("is-held-by-current-thread plain {}", hex(by_java));
         assert_eq!(ask(self.both.java(), "a", &asked).value().await, 1);
-        assert!(self.both.rust().look("a", by_rust, leasehold::Guard::is_held));
+        assert!(self.both.rust().look("a", by_rust, |guard| guard.is_held()));
         for wait in &mut self.waits {
             let ended = wait.ended().await;
             assert!(ended.is_none(), "nothing was freed: {ended:?}");

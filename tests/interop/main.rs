@@ -10,6 +10,7 @@ mod fencing;
 mod forcing;
 mod java;
 mod kinds;
+mod latches;
 mod leases;
 mod looking;
 mod masters;

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Client, Error, Guard, LossReason, Owner};
+use leasehold::{Client, Error, Guard, LossReason, Lost, Owner, ReadGuard, WriteGuard};
 
 use crate::{
     java::{Java, Version, hex},
@@ -289,7 +289,7 @@ pub(crate) struct Rust {
 }
 
 /// What each holds, the innermost last.
-type Guards = Arc<Mutex<HashMap<(String, String), Vec<Guard>>>>;
+type Guards = Arc<Mutex<HashMap<(String, String), Vec<Held>>>>;
 
 impl Rust {
     pub(crate) fn new(client: Client) -> Self {
@@ -310,21 +310,21 @@ impl Rust {
         let guards = Arc::clone(&self.guards);
         let key = (who.to_owned(), name.clone());
         timed(async move {
-            let guard: Option<Guard> = if of == Of::Mutex {
+            let guard: Option<Held> = if of == Of::Mutex {
                 let lock = client.mutex(name).owned_by(&owner);
                 let lock = lease.map_or(lock.clone(), |lease| lock.with_lease(lease));
                 match wait {
-                    None => Some(lock.lock().await?),
-                    Some(wait) => lock.try_lock_for(wait).await?,
+                    None => Some(Held::Guard(lock.lock().await?)),
+                    Some(wait) => lock.try_lock_for(wait).await?.map(Held::Guard),
                 }
             } else {
                 let lock = client.rw_lock(name).owned_by(&owner);
                 let lock = lease.map_or(lock.clone(), |lease| lock.with_lease(lease));
                 match (of, wait) {
-                    (Of::Read, None) => Some(lock.read().await?.into()),
-                    (Of::Read, Some(wait)) => lock.try_read_for(wait).await?.map(Guard::from),
-                    (_, None) => Some(lock.write().await?.into()),
-                    (_, Some(wait)) => lock.try_write_for(wait).await?.map(Guard::from),
+                    (Of::Read, None) => Some(Held::Reader(lock.read().await?)),
+                    (Of::Read, Some(wait)) => lock.try_read_for(wait).await?.map(Held::Reader),
+                    (_, None) => Some(Held::Writer(lock.write().await?)),
+                    (_, Some(wait)) => lock.try_write_for(wait).await?.map(Held::Writer),
                 }
             };
             let got = guard.is_some();
@@ -337,18 +337,18 @@ impl Rust {
     fn unlock(&self, who: &str, name: &str) -> Call {
         let guard = self.innermost(who, name);
         timed(async move {
-            guard.expect("it was taken").unlock().await?;
+            guard.expect("it was taken").release().await?;
             Ok(1)
         })
     }
 
-    fn innermost(&self, who: &str, name: &str) -> Option<Guard> {
+    fn innermost(&self, who: &str, name: &str) -> Option<Held> {
         let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
         guards.get_mut(&(who.to_owned(), name.to_owned()))?.pop()
     }
 
     /// Looks at the innermost guard.
-    pub(crate) fn look<T>(&self, who: &str, name: &str, look: impl FnOnce(&Guard) -> T) -> T {
+    pub(crate) fn look<T>(&self, who: &str, name: &str, look: impl FnOnce(&Held) -> T) -> T {
         let guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
         let held = guards.get(&(who.to_owned(), name.to_owned())).and_then(|guards| guards.last());
         look(held.expect("it is held"))
@@ -361,6 +361,45 @@ impl Rust {
         name: &str,
     ) -> Pin<Box<dyn Future<Output = LossReason> + Send>> {
         self.look(who, name, |guard| Box::pin(guard.lost()))
+    }
+}
+
+/// A guard of one of our locks.
+pub(crate) enum Held {
+    Guard(Guard),
+    Reader(ReadGuard),
+    Writer(WriteGuard),
+}
+
+macro_rules! of_each {
+    ($held:expr, $guard:ident => $call:expr) => {
+        match $held {
+            Held::Guard($guard) => $call,
+            Held::Reader($guard) => $call,
+            Held::Writer($guard) => $call,
+        }
+    };
+}
+
+impl Held {
+    pub(crate) fn is_held(&self) -> bool {
+        of_each!(self, guard => guard.is_held())
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        of_each!(self, guard => guard.remaining())
+    }
+
+    pub(crate) fn hold_count(&self) -> u32 {
+        of_each!(self, guard => guard.hold_count())
+    }
+
+    fn lost(&self) -> Lost {
+        of_each!(self, guard => guard.lost())
+    }
+
+    async fn release(self) -> Result<(), Error> {
+        of_each!(self, guard => guard.release().await)
     }
 }
 

@@ -7,6 +7,7 @@ mod losses;
 mod owners;
 mod rw_lock;
 mod settings;
+mod watching;
 
 use std::{
     future::Future,

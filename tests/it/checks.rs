@@ -44,7 +44,8 @@ pub(crate) async fn lock_keys(server: &Server) -> Vec<String> {
     let keys = server.command(&["KEYS", "*"]).await;
     let keys: Vec<String> = redis::from_redis_value(keys).expect("a list of names");
     keys.into_iter()
-        .filter(|key| !key.starts_with("leasehold_token:") && key != "leasehold_mark")
+        .filter(|key| !key.starts_with("leasehold_token:"))
+        .filter(|key| !["leasehold_mark", "leasehold_masters"].contains(&key.as_str()))
         .collect()
 }
 

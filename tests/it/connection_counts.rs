@@ -90,3 +90,19 @@ async fn each_master_of_a_cluster_has_two_connections_and_a_third_for_sharded_ch
     has(cluster.master(1), 3, "a master with a lock that another library has").await;
     waiting.abort();
 }
+
+#[tokio::test]
+async fn connections_show_the_name_of_their_client() {
+    let server = Server::start().await;
+    let client = Client::builder().name("billing-7").nodes([server.url()]).connect().await;
+    let client = client.expect("it accepts the client");
+    wait_for_a_lock(&client, "n").await;
+    let list = server.command(&["CLIENT", "LIST"]).await;
+    let list: String = redis::from_redis_value(list).expect("a list of clients");
+    let count = |part: &str| list.lines().filter(|line| line.contains(part)).count();
+    assert_eq!(count(" name=leasehold:billing-7 "), 1, "that for commands: {list}");
+    // Since Redis 7.2.
+    if list.contains(" lib-name=") {
+        assert_eq!(count(" lib-name=leasehold(billing-7) "), 2, "both: {list}");
+    }
+}

@@ -8,7 +8,7 @@ use std::{
 };
 
 use leasehold::{Client, Guard, NodeState, Owner};
-use tracing::{Dispatch, Event, Level, Subscriber, field, span};
+use tracing::{Event, Level, Subscriber, field, span};
 use tracing_subscriber::{
     layer::{Context, Layer, SubscriberExt},
     registry::LookupSpan,
@@ -16,7 +16,7 @@ use tracing_subscriber::{
 
 use crate::{
     checks::{LIMIT, connect, nothing_left, setup, setup_with_proxy, soon},
-    support::{MASTER, Outage, Pretender, Proxy, Server, Spy, eventually},
+    support::{MASTER, Outage, Pretender, Proxy, Server, Spy, eventually, traced_to},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -38,13 +38,9 @@ struct Line {
 
 impl Traced {
     fn listen() -> (Self, tracing::subscriber::DefaultGuard) {
-        // As long as there is one subscriber only, `tracing` asks the thread that traces a line first whether anybody wants it:
-        // that may be another test's, which has none.
-        static ANOTHER: OnceLock<Dispatch> = OnceLock::new();
-        ANOTHER.get_or_init(|| Dispatch::new(tracing_subscriber::registry()));
         let traced = Self::default();
         let subscriber = tracing_subscriber::registry().with(traced.clone());
-        (traced, tracing::subscriber::set_default(subscriber))
+        (traced, traced_to(subscriber))
     }
 
     /// What an exporter of metrics does whenever it hears of something.
@@ -180,7 +176,11 @@ fn a_subscriber_may_ask_the_client_while_a_lock_is_lost() {
         assert!(!guard.is_held());
         let _guard = client.mutex("m").lock().await.expect("free");
         client.shutdown().await;
-        assert_eq!(traced.with("lock lost").len(), 4, "{:?}", traced.lines());
+        assert_eq!(traced.with("lock lost").len(), 3, "{:?}", traced.lines());
+        let [given_up] = &traced.with("lock given up in a shutdown")[..] else {
+            panic!("{:?}", traced.lines())
+        };
+        assert_eq!((given_up.level, &*given_up.fields["lock"]), (Level::DEBUG, "m"));
     });
 }
 

@@ -163,7 +163,8 @@ async fn a_timeout_tells_who_waits_in_order() {
         .expect_err("it is held");
     let text = error.to_string();
     let Error::Timeout { waiting, .. } = error else { panic!("{error:?}") };
-    assert_eq!(waiting.first().map(|waiter| &*waiter.client), Some("client-1"), "{waiting:?}");
+    let clients: Vec<&str> = waiting.iter().map(|waiter| &*waiter.client).collect();
+    assert_eq!(clients, ["client-1"], "and not the one that was told so");
     assert!(text.contains("; waiting: client-1 for "), "{text}");
     held.unlock().await.expect("held");
     soon("its turn comes", task).await.expect("no panic");

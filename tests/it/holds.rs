@@ -289,7 +289,7 @@ async fn a_drain_ends_with_a_loss_before_its_time() {
         let drained = client.clone();
         let drain = tokio::spawn(async move { drained.drain(LIMIT).await });
         eventually(LIMIT, "it drains", async || {
-            matches!(client.mutex("m").try_lock().await, Err(Error::Closed))
+            matches!(client.mutex("m").try_lock().await, Err(Error::Closed { .. }))
         })
         .await;
         let began_at = Instant::now();

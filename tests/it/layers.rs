@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// From the top to the bottom, as in `src/lib.rs` and in `ARCHITECTURE.md`.
-const LAYERS: [&str; 19] = [
+const LAYERS: [&str; 20] = [
     "clock",
     "serial",
     "text",
@@ -23,6 +23,7 @@ const LAYERS: [&str; 19] = [
     "primitives",
     "client",
     "settings",
+    "forcing",
 ];
 
 /// Inside the engine.
@@ -32,7 +33,7 @@ const ENGINE: [&str; 11] = [
 ];
 
 /// A file's path below `src/`, and its text.
-fn sources() -> Vec<(String, String)> {
+pub fn sources() -> Vec<(String, String)> {
     fn collect(folder: &Path, root: &Path, found: &mut Vec<(String, String)>) {
         for entry in std::fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();

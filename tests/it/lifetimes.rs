@@ -8,7 +8,7 @@ mod runtimes;
 
 use std::time::{Duration, Instant};
 
-use leasehold::Error;
+use leasehold::{ClosedReason, Error};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
@@ -31,8 +31,9 @@ async fn at_once<F: Future>(what: &str, future: F) -> F::Output {
     output
 }
 
-fn is_closed<T>(answer: &Result<T, Error>) -> bool {
-    matches!(answer, Err(Error::Closed))
+/// Whether it failed because the client does nothing more, for that reason.
+fn is_closed<T>(answer: &Result<T, Error>, by: ClosedReason) -> bool {
+    matches!(answer, Err(Error::Closed { reason, .. }) if *reason == by)
 }
 
 async fn gone_in_the_end(server: &Server, name: &str) {

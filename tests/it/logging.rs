@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::{MakeWriter, format::FmtSpan};
 
 use crate::{
     checks::{LIMIT, connect, nothing_left, setup, soon, told},
-    support::{Proxy, Server, eventually},
+    support::{Proxy, Server, eventually, traced_to},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -30,7 +30,7 @@ impl Log {
             .with_span_events(FmtSpan::CLOSE)
             .with_ansi(false)
             .finish();
-        (log, tracing::subscriber::set_default(subscriber))
+        (log, traced_to(subscriber))
     }
 
     fn text(&self) -> String {
@@ -110,8 +110,6 @@ async fn each_acquisition_has_a_span_that_tells_how_it_went() {
 #[tokio::test]
 async fn an_acquisition_of_several_locks_has_a_span_around_theirs() {
     let (_server, [client, other]) = setup().await;
-    // If another test's thread, which has no subscriber, is the first to come by the span, it may be off for all.
-    client.multi_lock(["x"]).lock().await.expect("free").unlock().await.expect("held");
     let (log, _listening) = Log::listen();
     let held = other.mutex("b").lock().await.expect("free");
     let locks = client.multi_lock(["b", "a"]);
@@ -134,8 +132,6 @@ async fn an_acquisition_of_several_locks_has_a_span_around_theirs() {
 async fn an_acquisition_of_permits_has_a_span_that_tells_how_it_went() {
     let (_server, [client]) = setup().await;
     let semaphore = client.semaphore("api").with_permits(2);
-    // As above.
-    semaphore.acquire().await.expect("there are two").release().await.expect("held");
     let (log, _listening) = Log::listen();
     let permit = semaphore.acquire_many(2).await.expect("there are two");
     semaphore.try_acquire().await.expect("an answer").ok_or(()).expect_err("there is none");

@@ -77,6 +77,7 @@ enum Handle {
 
 enum Held {
     Guard(Guard),
+    Reader(leasehold::ReadGuard),
     Writer(WriteGuard),
     Permit(Permit),
 }
@@ -142,7 +143,7 @@ impl Handle {
     async fn take(self) -> Held {
         match self {
             Self::Mutex(lock) => Held::Guard(lock.lock().await.expect("its turn comes")),
-            Self::Read(lock) => Held::Guard(lock.read().await.expect("its turn comes").into()),
+            Self::Read(lock) => Held::Reader(lock.read().await.expect("its turn comes")),
             Self::Write(lock) => Held::Writer(lock.write().await.expect("its turn comes")),
             Self::Permits(semaphore) => {
                 Held::Permit(semaphore.acquire().await.expect("its turn comes"))
@@ -170,6 +171,7 @@ impl Held {
     fn remaining(&self) -> Duration {
         match self {
             Self::Guard(guard) => guard.remaining(),
+            Self::Reader(guard) => guard.remaining(),
             Self::Writer(guard) => guard.remaining(),
             Self::Permit(permit) => permit.remaining(),
         }
@@ -178,6 +180,7 @@ impl Held {
     fn lost(&self) -> Lost {
         match self {
             Self::Guard(guard) => guard.lost(),
+            Self::Reader(guard) => guard.lost(),
             Self::Writer(guard) => guard.lost(),
             Self::Permit(permit) => permit.lost(),
         }
@@ -186,6 +189,7 @@ impl Held {
     fn holder(&self) -> leasehold::Holder {
         match self {
             Self::Guard(guard) => guard.holder(),
+            Self::Reader(guard) => guard.holder(),
             Self::Writer(guard) => guard.holder(),
             Self::Permit(permit) => permit.holder(),
         }
@@ -299,7 +303,7 @@ impl Case {
             Way::Downgraded => {
                 let writer = Handle::of(Kind::Write, client, name).with(setting).take().await;
                 let Held::Writer(guard) = writer else { panic!("{name}: it is a writer") };
-                Held::Guard(guard.downgrade().await.expect("held").into())
+                Held::Reader(guard.downgrade().await.expect("held"))
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The same lock over several independent masters.
 
 mod causes;
+mod changing;
 mod connecting;
 mod contention;
 mod deployment;

@@ -7,7 +7,9 @@
 mod acquire;
 mod bench;
 mod fence;
+mod group;
 mod last_millisecond;
+mod latch;
 mod leader;
 mod mark;
 mod permits;

@@ -16,7 +16,7 @@ use tracing::subscriber::DefaultGuard;
 
 use crate::{
     checks::{LIMIT, soon, told},
-    support::{MASTER, Pretender, Proxy, Server, Twister, eventually},
+    support::{MASTER, Pretender, Proxy, Server, Twister, eventually, traced_to},
 };
 
 /// As it is, and as it stands in a URL.
@@ -41,7 +41,7 @@ impl Shown {
             .with_max_level(tracing::Level::TRACE)
             .with_ansi(false)
             .finish();
-        (shown, tracing::subscriber::set_default(subscriber))
+        (shown, traced_to(subscriber))
     }
 
     fn error(&mut self, error: &Error) {

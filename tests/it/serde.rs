@@ -58,6 +58,10 @@ async fn every_setting_can_come_from_a_configuration() {
     let builder: ClientBuilder = serde_json::from_value(settings).expect("settings");
     let client = builder.connect().await.expect("connected");
     assert_eq!(client.name(), "billing-7");
+    let of_masters = json!({ "nodes": [server.url()], "masters_name": "a b" });
+    let builder: ClientBuilder = serde_json::from_value(of_masters).expect("settings");
+    let refused = builder.connect().await;
+    assert!(matches!(refused, Err(Error::InvalidName { .. })), "{refused:?}");
     let lock = client.mutex("n");
     let guard = lock.lock().await.expect("free");
     assert!(guard.remaining() <= Duration::from_millis(12_500), "{:?}", guard.remaining());

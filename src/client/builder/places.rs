@@ -13,7 +13,10 @@ impl ClientBuilder {
     /// Three or five are usual. An even number tolerates no more failures than the odd number below it. Two servers are
     /// refused, since both would be needed.
     ///
-    /// All clients that share locks must name the same servers.
+    /// All clients that share locks must name the same servers, and at the same addresses, unless the list has a
+    /// [`masters_name`](Self::masters_name). Each server keeps the list: a client that names others gets no lock, with
+    /// [`Error::InvalidConfig`](crate::Error::InvalidConfig). [The page on deployments](crate::docs::deployments) shows how a
+    /// server is added or replaced.
     #[doc(alias = "Redlock")]
     #[doc(alias = "RedissonRedLock")]
     #[doc(alias = "RedissonMultiLock")]

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Gate;
-use super::driver::Heard;
+use super::driver::{Asked, Asks, Heard, Request, Situation};
+use super::machine::Allowed;
 use super::state::Begun;
 use super::wait_list::Seeker;
 use crate::clock::Timestamp;
@@ -25,6 +26,8 @@ pub(super) struct BackingOff {
     delay: Duration,
     /// Asks in a row without a usable answer.
     failures: u32,
+    /// An ask is on its way. What is heard meanwhile is taken in behind the answer, which it may be newer than.
+    asks: bool,
     /// The refused request that reserves the lock.
     reserving: Option<Begun>,
 }
@@ -38,32 +41,63 @@ impl BackingOff {
             ask_at: Timestamp::default(),
             delay: Duration::ZERO,
             failures: 0,
+            asks: false,
             reserving: None,
         }
     }
 
-    pub(super) fn rest(&mut self) {
+    /// Learns how the gate stands.
+    pub(super) fn look(&mut self, situation: &mut Situation) {
+        if situation.rests {
+            // The lock is in use here: what was known of others is out of date by the time it matters.
+            self.hold_off();
+            self.reserving = None;
+            return;
+        }
+        if let Some(begun) = situation.begun.take() {
+            self.reserving = Some(*begun);
+        }
+        if situation.allowed == Allowed::Nobody {
+            // Known is only that we have just released the lock.
+            self.hold_off();
+            return;
+        }
+        if let Some(others) = situation.stand_back {
+            self.stand_back(others);
+        }
+        // Somebody asked before there was a driver: listen first, then ask again.
+        if let (None, Some(refusal)) = (&self.listener, &situation.refusal) {
+            self.refused(refusal, None);
+        }
+        self.serve(situation.ordinary.as_ref());
+        if situation.hurried {
+            self.ask_at = Timestamp::default();
+        }
+    }
+
+    /// Nobody waits any more, and the asks are given up.
+    pub(super) fn clear(&mut self) {
         self.hold_off();
         self.reserving = None;
+        self.asks = false;
     }
 
     /// What is known of the servers is out of date, but somebody waits still.
-    pub(super) fn hold_off(&mut self) {
+    fn hold_off(&mut self) {
         self.listener = None;
         self.ask_at = Timestamp::default();
     }
 
     /// A request that nobody waits for any more reserves nothing. Then the next one is asked for at once.
-    pub(super) fn serve(&mut self, seekers: &[(Seeker, Wanted)]) {
+    fn serve(&mut self, wanted: Option<&Wanted>) {
         let Some(begun) = &self.reserving else { return };
-        let side = begun.wanted.side.side();
-        if !seekers.iter().any(|(_, wanted)| wanted.side.side() == side) {
+        if wanted.is_none_or(|wanted| wanted.side.side() != begun.wanted.side.side()) {
             self.reserving = None;
             self.ask_at = Timestamp::default();
         }
     }
 
-    pub(super) fn stand_back(&mut self, others: u32) {
+    fn stand_back(&mut self, others: u32) {
         let now = self.now();
         self.ask_at = now.plus(self.gate.poll_pause());
         self.backoff.released(others);
@@ -72,48 +106,48 @@ impl BackingOff {
         self.subscribe();
     }
 
-    /// Somebody asked before there was a driver: listen first, then ask again.
-    pub(super) fn take_over(&mut self, begun: Option<Box<Begun>>, refusal: Option<&Refusal>) {
-        if let Some(begun) = begun {
-            self.reserving = Some(*begun);
-        }
-        if let (None, Some(refusal)) = (&self.listener, refusal) {
-            self.refused(refusal, None);
-        }
+    pub(super) fn asks_at(&self, situation: &Situation) -> Timestamp {
+        let asks = situation.allowed == Allowed::All && situation.ordinary.is_some();
+        if asks { self.ask_at } else { Timestamp::NEVER }
     }
 
-    pub(super) fn ask_at(&self) -> Timestamp {
-        self.ask_at
-    }
-
-    pub(super) async fn ask(&mut self) {
+    pub(super) fn ask(&mut self, situation: &Situation, asks: &mut Asks) {
+        if self.asks_at(situation) > self.now() {
+            return;
+        }
         let Some(claim) = self.gate.claim_for(Seeker::Ordinary) else { return };
-        let mut attempt = claim.waiting_attempt();
-        match claim.ask(&mut attempt, Timestamp::NEVER).await {
+        let attempt = claim.waiting_attempt();
+        let request = Request { attempt, wanted: claim.wanted.clone() };
+        asks.push(claim, Seeker::Ordinary, 0, request);
+        self.asks = true;
+    }
+
+    pub(super) fn answered(&mut self, asked: Asked) {
+        self.asks = false;
+        let Asked { request, claim, answer, .. } = asked;
+        match answer {
             Ok(Outcome::Granted(grant)) => {
                 self.failures = 0;
+                drop(request);
                 claim.granted_to(Seeker::Ordinary, grant);
                 self.reserving = None;
-                // The new holder comes before the driver's own affairs.
-                tokio::task::yield_now().await;
             }
             Ok(Outcome::Refused(refusal, count)) => {
                 self.failures = 0;
-                self.reserve(attempt, claim.wanted.clone());
+                self.reserve(request.attempt, request.wanted);
                 self.refused(&refusal, Some(&count));
                 claim.refused(refusal);
             }
             Err(fault) if fault.may_pass() => {
-                drop(attempt);
+                drop(request);
                 // Nothing is granted before the end of a majority's quarantine.
                 let pause = || self.gate.failure_pause(self.failures);
                 self.ask_at = self.now().plus(fault.quarantine().unwrap_or_else(pause));
                 self.failures += 1;
                 claim.failed(&fault, true);
-                self.gate.fail_unanswered();
             }
             Err(fault) => {
-                drop((claim, attempt));
+                drop((request, claim));
                 self.gate.fail_all(&fault);
             }
         }
@@ -127,12 +161,14 @@ impl BackingOff {
     }
 
     pub(super) async fn listen(&self) -> Heard {
-        let Some(listener) = &self.listener else { return std::future::pending().await };
+        let listener = self.listener.as_ref().filter(|_| !self.asks);
+        let Some(listener) = listener else { return std::future::pending().await };
         let (node, _) = listener.next().await;
         Heard::Release { node }
     }
 
-    pub(super) fn released(&mut self, node: usize) {
+    pub(super) fn take_in(&mut self, heard: Heard) {
+        let Heard::Release { node } = heard else { return };
         let counts_from = self.gate.quorum.sites()[node].counts_from();
         let now = self.now();
         if self.backoff.freed(node, counts_from, now) {

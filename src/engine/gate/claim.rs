@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use super::effects::Effects;
 use super::hold::{Entry, PendingRelease};
-use super::state::{Begun, State, Trouble};
+use super::machine::Allowed;
+use super::state::{Asking, Begun, State, Trouble};
 use super::wait_list::Seeker;
 use super::waiting::Waiting;
 use super::{Engine, Gate, Request, Service};
@@ -30,6 +31,8 @@ pub(crate) struct Claim {
     block: u64,
     queued_block: u64,
     open: bool,
+    /// Nobody else of this process may ask meanwhile, unless by a fair handle.
+    exclusive: bool,
 }
 
 impl Gate {
@@ -42,9 +45,9 @@ impl Gate {
     ) -> Claim {
         let now = self.engine.clock.now();
         let window = state.window(self.engine.config.handoff_window, now);
-        state.asking = true;
         state.arrivals += 1;
         state.asks += 1;
+        state.asking = Some(Asking { number: state.asks, since: now, by_driver: false });
         let block = |others| match wanted.side.sharing() {
             Sharing::Alone => state.block(wanted.terms, others, window),
             // Those who share a lease share its token.
@@ -61,23 +64,34 @@ impl Gate {
             queued_block: block(others.max(QUEUED_OTHERS)),
             wanted,
             open: true,
+            exclusive: true,
         }
     }
 
-    /// Gives out the right to ask for those who wait, if nobody of this process asks now. Ordinary waiters do not ask
-    /// while somebody here holds the lock alone: the next of them may get it without the servers.
+    /// Gives out the right to ask for those who wait, if that is [allowed](State::allowed).
     pub(super) fn claim_for(self: &Arc<Self>, seeker: Seeker) -> Option<Claim> {
         self.update(|state, _| {
             let wanted = state.waiters.of(seeker)?.1.wanted.clone();
-            let is_held = seeker == Seeker::Ordinary && state.is_held_alone();
-            if is_held || state.asking {
+            let may = match state.allowed() {
+                Allowed::Nobody => false,
+                Allowed::Fair => seeker != Seeker::Ordinary,
+                Allowed::All => true,
+            };
+            if !may {
                 return None;
             }
             let others = match seeker {
                 Seeker::Ordinary => state.waiters.ordinary_len() - 1,
                 Seeker::Fair(_) => 0,
             };
-            Some(self.claim(state, wanted, others))
+            let asking = state.asking;
+            let mut claim = self.claim(state, wanted, others);
+            claim.exclusive = seeker == Seeker::Ordinary;
+            match &mut state.asking {
+                Some(own) if claim.exclusive => own.by_driver = true,
+                current => *current = asking,
+            }
+            Some(claim)
         })
     }
 
@@ -210,12 +224,13 @@ impl Claim {
         &self.gate
     }
 
-    /// Seats the one who asked, unless the client was shut down meanwhile: then the lock is released.
+    /// Seats the one who asked, unless the client was shut down meanwhile: then the lock is released. Returns `None` if another
+    /// one of this process has the lock by now: the answer was looked at too late.
     pub(crate) fn granted_in_service(
         self,
         grant: Grant,
         request: &Request,
-    ) -> Result<Entry, Error> {
+    ) -> Result<Option<Entry>, Error> {
         let gate = self.gate.clone();
         let entry = self.granted(grant, request);
         // Dropping the entry releases it.
@@ -223,24 +238,30 @@ impl Claim {
         Ok(entry)
     }
 
-    pub(super) fn granted(mut self, grant: Grant, request: &Request) -> Entry {
+    pub(super) fn granted(mut self, grant: Grant, request: &Request) -> Option<Entry> {
         let gate = self.gate.clone();
         let now = gate.engine.clock.now();
-        gate.lose_what_is_held(&*request.wanted.side);
+        if !self.is_late(&gate.state.lock()) {
+            gate.lose_what_is_held(&*request.wanted.side);
+        }
         let (lease, token) = gate.lease(grant, &request.wanted);
         let place = Place::here();
         let (entry, unused) = gate.update(|state, effects| {
+            let late = self.is_late(state);
             self.close(state);
+            if late {
+                return (None, Some(state.release(&lease, now)));
+            }
             state.answered();
             if gate.reopen(state, effects, &lease, now) {
                 let entry = gate.join(state, &request.owner, place, request.wanted.terms, now);
-                return (entry, Some(state.release(&lease, now)));
+                return (Some(entry), Some(state.release(&lease, now)));
             }
             let began_at = lease.acquired_at;
             let hold = gate.hold(lease, request.owner.clone(), place, token, now);
             let entry = Entry::new(&hold, request.wanted.terms, began_at);
             gate.seat(state, effects, hold, now);
-            (entry, None)
+            (Some(entry), None)
         });
         if let Some(release) = unused {
             gate.give_back(release);
@@ -258,10 +279,13 @@ impl Claim {
     pub(crate) fn refused(mut self, refusal: Refusal) {
         let gate = self.gate.clone();
         let now = gate.engine.clock.now();
-        gate.update(|state, _| {
-            self.close(state);
-            state.refused_ask = self.ask;
-            state.refused(refusal, now);
+        gate.update(|state, effects| {
+            let current = self.close(state);
+            state.refused_ask = state.refused_ask.max(self.ask);
+            effects.answered = true;
+            if current {
+                state.refused(refusal, now);
+            }
         });
     }
 
@@ -273,8 +297,10 @@ impl Claim {
             return;
         }
         let gate = self.gate.clone();
-        gate.update(|state, _| {
+        gate.update(|state, effects| {
             self.close(state);
+            state.failed_ask = state.failed_ask.max(self.ask);
+            effects.answered = true;
             let since = match fault.quarantine() {
                 // The server answers. A failure counts from the end on.
                 Some(left) => gate.engine.clock.now().plus(left),
@@ -300,9 +326,24 @@ impl Claim {
         })
     }
 
-    fn close(&mut self, state: &mut State) {
-        state.asking = false;
+    /// Returns true unless the right was taken from it, because nobody polled the one who has it.
+    fn is_current(&self, state: &State) -> bool {
+        let is_own = |asking: &Asking| asking.number == self.ask;
+        !self.exclusive || state.asking.as_ref().is_some_and(is_own)
+    }
+
+    /// Returns true if others of this process have gone on without it, and have the lock by now.
+    fn is_late(&self, state: &State) -> bool {
+        !self.is_current(state) && state.current_hold().is_some()
+    }
+
+    fn close(&mut self, state: &mut State) -> bool {
+        let current = self.is_current(state);
+        if current && self.exclusive {
+            state.asking = None;
+        }
         self.open = false;
+        current
     }
 }
 
@@ -310,7 +351,9 @@ impl Drop for Claim {
     fn drop(&mut self) {
         if self.open {
             let gate = self.gate.clone();
-            gate.update(|state, _: &mut Effects| self.close(state));
+            gate.update(|state, _: &mut Effects| {
+                self.close(state);
+            });
         }
     }
 }

@@ -4,17 +4,25 @@
 //! server the waiters stand in its queue, over several they back off. Messages make both fast; timers make them
 //! certain (invariant 8).
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
 use super::Gate;
 use super::backing_off::BackingOff;
+use super::claim::Claim;
+use super::machine::Allowed;
 use super::queueing::Queueing;
+use super::seat::Seat;
 use super::state::{Begun, LastRelease, State};
 use super::wait_list::Seeker;
 use crate::clock::Timestamp;
 use crate::engine::kind::{Refusal, Sharing, Wanted};
 use crate::engine::lease::Lease;
+use crate::engine::quorum::{Attempt, Outcome};
 use crate::error::Fault;
 use crate::node::Letter;
 
@@ -26,22 +34,23 @@ impl Gate {
         self.engine.tasks.spawn_on(drive, self.engine.clock.runtime());
     }
 
-    /// Returns what the driver has to do now.
-    fn next_step(self: &Arc<Self>) -> Step {
+    fn situation(self: &Arc<Self>) -> Option<Situation> {
         let now = self.engine.clock.now();
+        let patience = self.engine.config.response_timeout;
         self.update(|state, effects| {
             state.evict_lost(now, effects);
-            state.next_step(now)
+            state.situation(now, patience)
         })
     }
 
-    /// Asks on without the answer to a release: nobody may be there to take it in.
-    fn pass_over_release(self: &Arc<Self>) {
-        self.update(|state, _| {
-            if state.last_release.is_pending() {
-                state.last_release = LastRelease::Over;
-            }
+    /// Takes in that nothing is asked for any more. Returns false if somebody has come meanwhile.
+    fn driver_ends(self: &Arc<Self>) -> bool {
+        let unused = self.update(|state, _| {
+            let ends = matches!(state.seat, Seat::Free) && state.waiters.is_empty();
+            state.driven = !ends;
+            ends.then(|| state.begun.take())
         });
+        unused.is_some()
     }
 
     /// Ends the waits without a limit that have lasted through `unavailable_after` without an answer.
@@ -68,73 +77,123 @@ impl Gate {
 }
 
 impl State {
-    fn next_step(&mut self, now: Timestamp) -> Step {
+    /// Returns what the driver has to know, or `None` if nobody needs it.
+    fn situation(&mut self, now: Timestamp, patience: Duration) -> Option<Situation> {
         let held = self.current_hold().map(|hold| hold.lease.clone());
-        if let Some(lease) = held {
-            // A lease that one holder has alone may pass to the next ordinary waiter. If it is shared, those who could use it
-            // have joined: the others ask, so that the servers let no more of other processes in before them.
-            let seekers: Vec<_> = match self.is_held_alone() {
-                true => self.waiters.fair().collect(),
-                false => self.waiters.seekers(),
-            };
-            return match seekers.is_empty() {
-                // The driver stays while somebody here holds the lock: the next waiter is likely soon.
-                true => Step::Rest(lease),
-                false if self.asking => Step::Idle,
-                false => Step::Contend {
-                    held: Some(lease),
-                    seekers,
-                    begun: self.begun.take(),
-                    refusal: None,
-                },
-            };
+        if held.is_none() && self.waiters.is_empty() {
+            return None;
         }
-        if self.waiters.is_empty() {
-            self.driven = false;
-            return Step::End { _unused: self.begun.take() };
+        let until = self.look_again_at(now);
+        let (stand_back, until) = match held {
+            Some(_) => (None, until),
+            None => {
+                let (stand_back, release_until) = self.await_release(now, patience);
+                (stand_back, until.min(release_until))
+            }
+        };
+        let passes_on = self.passes_on();
+        let ordinary = self.waiters.first().map(|(_, waiter)| waiter.wanted.clone());
+        let waits = ordinary.is_some() || self.waiters.fair_len() > 0;
+        let allowed = self.allowed();
+        Some(Situation {
+            rests: held.is_some() && (passes_on || !waits),
+            listens: waits && allowed != Allowed::Nobody,
+            passes_on,
+            allowed,
+            until,
+            stand_back,
+            ordinary,
+            fair: self.waiters.take_moved(),
+            hurried: std::mem::take(&mut self.hurried),
+            begun: self.begun.take(),
+            refusal: self
+                .refusal
+                .as_ref()
+                .filter(|_| held.is_none())
+                .map(|seen| seen.refusal.clone()),
+            held,
+        })
+    }
+
+    /// Takes the right to ask from a caller that nobody polls. Returns when to look at it again.
+    fn look_again_at(&mut self, now: Timestamp) -> Timestamp {
+        match &self.asking {
+            Some(asking) if !asking.by_driver => {
+                let until = asking.since.plus(ABANDONED);
+                if now < until {
+                    return until;
+                }
+                self.asking = None;
+            }
+            _ => {}
         }
+        Timestamp::NEVER
+    }
+
+    /// Looks at the last release: how many others come first, and until when its answer is waited for.
+    fn await_release(&mut self, now: Timestamp, patience: Duration) -> (Option<u32>, Timestamp) {
         self.forget_old_release(now);
-        if self.asking {
-            return Step::Idle;
-        }
         match self.last_release {
-            LastRelease::Pending { .. } if !self.may_ask() => Step::AwaitRelease,
+            LastRelease::Pending { since, .. } if !self.may_ask() => {
+                let until = since.plus(patience);
+                if now < until {
+                    return (None, until);
+                }
+                // Who waits for the answer may not be polled any more.
+                self.last_release = LastRelease::Over;
+                (None, Timestamp::NEVER)
+            }
             LastRelease::Received { others, .. } => {
                 self.last_release = LastRelease::Over;
-                Step::StandBack { others }
+                (Some(others), Timestamp::NEVER)
             }
-            LastRelease::Over | LastRelease::Pending { .. } => Step::Contend {
-                held: None,
-                seekers: self.waiters.seekers(),
-                begun: self.begun.take(),
-                refusal: self.refusal.as_ref().map(|seen| seen.refusal.clone()),
-            },
+            LastRelease::Over | LastRelease::Pending { .. } => (None, Timestamp::NEVER),
         }
+    }
+
+    /// Returns who may ask the servers now.
+    pub(super) fn allowed(&self) -> Allowed {
+        match &self.seat {
+            Seat::Free if !self.may_ask() => Allowed::Nobody,
+            _ if self.asking.is_some() => Allowed::Fair,
+            _ if self.passes_on() => Allowed::Fair,
+            Seat::Free | Seat::Held(_) => Allowed::All,
+        }
+    }
+
+    /// Returns true if a lease is in use here that the next ordinary waiter may get without the servers. A fair one passes to
+    /// nobody, and those who can use a shared one have joined.
+    fn passes_on(&self) -> bool {
+        let Seat::Held(seated) = &self.seat else { return false };
+        seated.lease.kind.sharing() == Sharing::Alone && !seated.lease.fair
     }
 }
 
-/// What the driver has to do.
-enum Step {
-    /// Nothing any more: nobody waits. A request that nobody needs leaves the queue.
-    End { _unused: Option<Box<Begun>> },
-    /// Nothing, until the gate changes or this lease, which is in use here, is lost.
-    Rest(Arc<Lease>),
-    /// Nothing, until the gate changes: somebody else asks.
-    Idle,
-    /// Nothing, until the answer to our release says whether others come first.
-    AwaitRelease,
-    /// Let that many others come first.
-    StandBack { others: u32 },
-    /// Get the lock for these: nobody else asks.
-    Contend {
-        /// The lease, if it is held here.
-        held: Option<Arc<Lease>>,
-        seekers: Vec<(Seeker, Wanted)>,
-        /// The request of a waiter that stands in the queue already.
-        begun: Option<Box<Begun>>,
-        /// The answer to the last ask, if it was refused.
-        refusal: Option<Refusal>,
-    },
+/// How a gate stands, as its driver sees it.
+pub(super) struct Situation {
+    /// The lease, if it is held here.
+    held: Option<Arc<Lease>>,
+    /// The lease that is in use here may pass to the next ordinary waiter.
+    pub(super) passes_on: bool,
+    /// The lock is in use here, and nobody has to ask, unless by a fair handle.
+    pub(super) rests: bool,
+    pub(super) allowed: Allowed,
+    /// What is told on the lock's channel is of use.
+    pub(super) listens: bool,
+    /// When to look again, whatever happens.
+    until: Timestamp,
+    /// We have just released the lock, and that many others learned of it: they come first.
+    pub(super) stand_back: Option<u32>,
+    /// What the first ordinary waiter wants.
+    pub(super) ordinary: Option<Wanted>,
+    /// The waiters of fair handles that came or left, and what those want who wait.
+    pub(super) fair: Vec<(Seeker, Option<Wanted>)>,
+    /// Somebody who does not wait wants to know whether the lock is free.
+    pub(super) hurried: bool,
+    /// The request of a waiter that stands in the queue already.
+    pub(super) begun: Option<Box<Begun>>,
+    /// The answer to the last ask, if it was refused.
+    pub(super) refusal: Option<Refusal>,
 }
 
 /// When to ask: the only thing that differs between one server and several.
@@ -143,18 +202,58 @@ enum Strategy {
     BackingOff(Box<BackingOff>),
 }
 
-/// What those who wait may learn while nobody asks.
+/// What those who wait may learn.
 pub(super) enum Heard {
-    /// A letter about the request at this place.
-    Letter { about: usize, letter: Letter },
+    Letter(Letter),
     /// A release on this node, or the subscription, before which a release may have been missed.
-    Release { node: usize },
+    Release {
+        node: usize,
+    },
     /// The queue is on another server.
     Moved,
 }
 
+/// A request, and what it was begun for.
+pub(super) struct Request {
+    pub(super) attempt: Attempt,
+    pub(super) wanted: Wanted,
+}
+
+/// A request that was answered. If it is dropped, its release goes before the end of the claim.
+pub(super) struct Asked {
+    pub(super) request: Request,
+    pub(super) claim: Claim,
+    pub(super) seeker: Seeker,
+    pub(super) number: u64,
+    pub(super) answer: Result<Outcome, Fault>,
+}
+
+/// The requests that ask now.
+#[derive(Default)]
+pub(super) struct Asks(FuturesUnordered<Pin<Box<dyn Future<Output = Asked> + Send>>>);
+
+impl Asks {
+    pub(super) fn push(&mut self, claim: Claim, seeker: Seeker, number: u64, request: Request) {
+        let answer = Err(Fault::Closed);
+        let mut asked = Asked { request, claim, seeker, number, answer };
+        self.0.push(Box::pin(async move {
+            asked.answer = asked.claim.ask(&mut asked.request.attempt, Timestamp::NEVER).await;
+            asked
+        }));
+    }
+
+    async fn next(&mut self) -> Asked {
+        match self.0.next().await {
+            Some(asked) => asked,
+            None => std::future::pending().await,
+        }
+    }
+}
+
 struct Driver {
     gate: Arc<Gate>,
+    /// Dropped first, so that what asks is over before what waits.
+    asks: Asks,
     strategy: Strategy,
     done: bool,
 }
@@ -165,71 +264,47 @@ impl Driver {
             true => Strategy::Queueing(Box::new(Queueing::new(gate.clone()))),
             false => Strategy::BackingOff(Box::new(BackingOff::new(gate.clone()))),
         };
-        Self { gate, strategy, done: false }
+        Self { gate, asks: Asks::default(), strategy, done: false }
     }
 
     async fn run(&mut self) {
-        loop {
-            match self.gate.next_step() {
-                Step::End { .. } => {
-                    self.done = true;
+        // Behind the runtime's end all timers are over: whoever went on would never let it end.
+        while !self.gate.engine.clock.is_stopped() {
+            let Some(mut situation) = self.gate.situation() else {
+                // First what was asked for is given back: a shutdown waits for the driver, and then for releases.
+                self.asks = Asks::default();
+                self.strategy.clear();
+                self.done = self.gate.driver_ends();
+                if self.done {
                     return;
                 }
-                Step::Rest(lease) => self.rest(&lease).await,
-                Step::Idle => self.gate.changed.notified().await,
-                Step::AwaitRelease => self.await_release().await,
-                Step::StandBack { others } => self.strategy.stand_back(others),
-                Step::Contend { held, seekers, begun, refusal } => {
-                    self.strategy.take_over(begun, refusal);
-                    self.strategy.serve(seekers);
-                    if self.strategy.ask_at() <= self.gate.engine.clock.now() {
-                        self.strategy.ask().await;
-                    } else {
-                        self.linger(held.as_deref()).await;
-                    }
-                }
-            }
+                continue;
+            };
+            self.strategy.look(&mut situation);
+            self.strategy.ask(&situation, &mut self.asks);
+            self.wait(&situation).await;
+            self.gate.fail_unanswered();
         }
     }
 
-    async fn rest(&mut self, lease: &Lease) {
-        // A request for nobody would keep those out whom the servers let share the lock.
-        if lease.kind.sharing() != Sharing::Alone {
-            self.strategy.serve(Vec::new());
-        }
-        self.strategy.rest();
-        tokio::select! {
-            biased;
-            () = lease.lost().cancelled() => self.gate.notice_loss(),
-            () = self.gate.changed.notified() => {}
-        }
-    }
-
-    async fn await_release(&mut self) {
-        self.strategy.hold_off();
-        let clock = &self.gate.engine.clock;
-        let until = clock.now().plus(self.gate.engine.config.response_timeout);
-        if clock.until(until, self.gate.changed.notified()).await.is_none() {
-            // Who waits for the answer may not be polled any more.
-            self.gate.pass_over_release();
-        }
-    }
-
-    /// Waits until it is time to ask, something is heard, the gate changes, or the lease that is in use here is lost.
-    async fn linger(&mut self, held: Option<&Lease>) {
+    /// Waits until it is time to ask, something is answered or heard, the gate changes, or the lease that is in use here is
+    /// lost.
+    async fn wait(&mut self, situation: &Situation) {
         let gate = self.gate.clone();
-        let timer = gate.engine.clock.sleep_until(self.strategy.ask_at());
+        let until = self.strategy.asks_at(situation).min(situation.until);
+        let timer = gate.engine.clock.sleep_until(until);
         let lost = async {
-            match held {
+            match &situation.held {
                 Some(lease) => lease.lost().cancelled().await,
                 None => std::future::pending().await,
             }
         };
-        let mut heard = None;
+        let (mut heard, mut asked) = (None, None);
         tokio::select! {
             biased;
             () = lost => gate.notice_loss(),
             what = self.strategy.listen() => heard = Some(what),
+            answer = self.asks.next() => asked = Some(answer),
             () = gate.changed.notified() => {}
             () = timer => {}
         }
@@ -237,66 +312,57 @@ impl Driver {
         if let Some(heard) = heard {
             self.strategy.take_in(heard);
         }
-        gate.fail_unanswered();
+        // Those sent together are answered together: one look is enough for all.
+        while let Some(answer) = asked {
+            let granted = matches!(answer.answer, Ok(Outcome::Granted(_)));
+            self.strategy.answered(answer);
+            if granted {
+                // The new holder comes before the driver's own affairs.
+                tokio::task::yield_now().await;
+                return;
+            }
+            asked = self.asks.next().now_or_never();
+        }
     }
 }
 
 impl Strategy {
-    /// The lock is in use here: what was known of others is out of date by the time it matters.
-    fn rest(&mut self) {
+    /// Learns how the gate stands. Requests for others than those who wait leave the queue, and keep nobody out any more.
+    fn look(&mut self, situation: &mut Situation) {
         match self {
-            Self::Queueing(queueing) => queueing.rest(),
-            Self::BackingOff(backing_off) => backing_off.rest(),
+            Self::Queueing(queueing) => queueing.look(situation),
+            Self::BackingOff(backing_off) => backing_off.look(situation),
         }
     }
 
-    /// We have just released the lock, and do not know yet who learned of it. Requests keep their places in the queue.
-    fn hold_off(&mut self) {
+    /// Gives back all that was asked for.
+    fn clear(&mut self) {
         match self {
-            Self::Queueing(queueing) => queueing.hold_off(),
-            Self::BackingOff(backing_off) => backing_off.hold_off(),
-        }
-    }
-
-    /// We have just released the lock, and `others` learned of it: they come first.
-    fn stand_back(&mut self, others: u32) {
-        match self {
-            Self::Queueing(queueing) => queueing.stand_back(),
-            Self::BackingOff(backing_off) => backing_off.stand_back(others),
-        }
-    }
-
-    /// Takes over from a caller of this process that asked before there was a driver.
-    fn take_over(&mut self, begun: Option<Box<Begun>>, refusal: Option<Refusal>) {
-        match (self, begun, refusal) {
-            (Self::Queueing(queueing), Some(begun), refusal) => queueing.take_over(*begun, refusal),
-            (Self::BackingOff(backing_off), begun, refusal) => {
-                backing_off.take_over(begun, refusal.as_ref());
-            }
-            _ => {}
-        }
-    }
-
-    /// Learns for whom to ask. Requests for others leave the queue, and keep nobody out any more.
-    fn serve(&mut self, seekers: Vec<(Seeker, Wanted)>) {
-        match self {
-            Self::Queueing(queueing) => queueing.serve(seekers),
-            Self::BackingOff(backing_off) => backing_off.serve(&seekers),
+            Self::Queueing(queueing) => queueing.clear(),
+            Self::BackingOff(backing_off) => backing_off.clear(),
         }
     }
 
     /// Returns when to ask.
-    fn ask_at(&self) -> Timestamp {
+    fn asks_at(&self, situation: &Situation) -> Timestamp {
         match self {
-            Self::Queueing(queueing) => queueing.ask_at(),
-            Self::BackingOff(backing_off) => backing_off.ask_at(),
+            Self::Queueing(queueing) => queueing.asks_at(situation),
+            Self::BackingOff(backing_off) => backing_off.asks_at(situation),
         }
     }
 
-    async fn ask(&mut self) {
+    /// Begins to ask whatever is due.
+    fn ask(&mut self, situation: &Situation, asks: &mut Asks) {
         match self {
-            Self::Queueing(queueing) => queueing.ask().await,
-            Self::BackingOff(backing_off) => backing_off.ask().await,
+            Self::Queueing(queueing) => queueing.ask(situation, asks),
+            Self::BackingOff(backing_off) => backing_off.ask(situation, asks),
+        }
+    }
+
+    fn answered(&mut self, asked: Asked) {
+        match self {
+            Self::Queueing(queueing) => queueing.answered(asked),
+            Self::BackingOff(backing_off) => backing_off.answered(asked),
         }
     }
 
@@ -309,14 +375,9 @@ impl Strategy {
     }
 
     fn take_in(&mut self, heard: Heard) {
-        match (self, heard) {
-            (Self::Queueing(queueing), Heard::Letter { about, letter }) => {
-                queueing.read(about, letter);
-            }
-            (Self::Queueing(queueing), Heard::Release { .. }) => queueing.released(),
-            (Self::BackingOff(backing_off), Heard::Release { node }) => backing_off.released(node),
-            // A request in the old queue is dropped when it is next looked for whom to ask.
-            (_, Heard::Moved) | (Self::BackingOff(_), Heard::Letter { .. }) => {}
+        match self {
+            Self::Queueing(queueing) => queueing.take_in(heard),
+            Self::BackingOff(backing_off) => backing_off.take_in(heard),
         }
     }
 }
@@ -346,5 +407,7 @@ impl Gate {
     }
 }
 
+/// A caller that asked by itself, and has not looked at the answer for so long, is asked for no longer: nobody may poll it.
+const ABANDONED: Duration = Duration::from_millis(250);
 const POLL: Duration = Duration::from_secs(2);
 const LONGEST_FAILURE_PAUSE: Duration = Duration::from_millis(500);

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use super::Gate;
-use super::hold::{Entry, PendingRelease};
+use super::hold::PendingRelease;
 use super::seat::Seat;
-use super::state::State;
-use super::wait_list::Turn;
+use super::state::{Asking, State};
+use super::wait_list::{Offer, Turn};
 use crate::config::LeaseTerms;
 use crate::engine::lease::Lease;
 use crate::error::{Error, LossReason};
@@ -16,9 +16,11 @@ use crate::error::{Error, LossReason};
 #[derive(Default)]
 pub(super) struct Effects {
     /// Waits that have ended.
-    pub(super) turns: Vec<(Turn, Result<Entry, Error>)>,
+    pub(super) turns: Vec<(Turn, Result<Offer, Error>)>,
     /// A lost hold was evicted.
     pub(super) evicted: Option<Evicted>,
+    /// An ask was answered that somebody may wait for who does not ask.
+    pub(super) answered: bool,
 }
 
 /// The release of a lost hold's lease. Nobody waits for its answer.
@@ -33,7 +35,8 @@ pub(super) struct Evicted {
 struct Outline {
     /// A hand-off in the process changes the hold and not the lease: nobody waits for that.
     lease: Option<*const Lease>,
-    asking: bool,
+    asking: Option<Asking>,
+    driven: bool,
     /// All ordinary waiters together need one request, for the side and the lease that the first wants, and each waiter of a
     /// fair handle needs its own. A request for anything else is dropped, see `Wanted::is_served_by`.
     ordinary_want: Option<(u32, LeaseTerms)>,
@@ -49,6 +52,7 @@ impl Outline {
                 Seat::Held(seated) => Some(Arc::as_ptr(&seated.lease)),
             },
             asking: state.asking,
+            driven: state.driven,
             ordinary_want: state.waiters.first().map(|(_, waiter)| waiter.wanted.form()),
             fair_waiters: state.waiters.fair_len(),
             releasing: state.last_release.is_pending(),
@@ -64,17 +68,24 @@ impl Gate {
     ) -> T {
         let mut effects = Effects::default();
         let mut state = self.state.lock();
-        let before = Outline::of(&state);
+        let (before, was_hurried) = (Outline::of(&state), state.hurried);
         let value = change(&mut state, &mut effects);
         let changed = before != Outline::of(&state);
+        // That is for the driver alone: whoever hurries it would be woken when it takes that in, and hurry it again.
+        let hurries = state.hurried && !was_hurried;
         let spawns = !state.driven && !state.waiters.is_empty();
         state.driven |= spawns;
         let idle = state.is_idle();
         drop(state);
+        let answered = effects.answered;
         self.apply(effects);
-        if changed {
-            self.changed.notify_one();
+        if changed || answered {
             self.asked.notify_waiters();
+        }
+        if changed || hurries {
+            self.changed.notify_one();
+        }
+        if changed {
             self.engine.left.notify_waiters();
         }
         if spawns {

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::engine::kind::{Kind, Sharing};
 use crate::engine::quorum::Quorum;
 use crate::engine::watchdog::Watchdog;
-use crate::error::{Error, Fault};
+use crate::error::{ClosedReason, Error, Fault};
 use crate::events::Events;
 use crate::fleet::{Fleet, Site, Slot, slot_of};
 use crate::node::{Farewell, Node};
@@ -105,6 +105,9 @@ impl Engine {
     }
 
     pub(crate) fn service_ends(&self, phase: Service) {
+        if phase == Service::Closed {
+            self.clock.shut_down();
+        }
         self.phase.fetch_max(phase as u8, Ordering::AcqRel);
         self.left.notify_waiters();
     }
@@ -122,18 +125,22 @@ impl Engine {
     }
 
     pub(crate) fn check_service(&self, most: Service) -> Result<(), Error> {
-        if self.phase.load(Ordering::Acquire) > most as u8 || self.clock.is_stopped() {
-            return Err(Error::Closed);
+        let phase = self.phase.load(Ordering::Acquire);
+        if self.clock.is_stopped() || phase > most.max(Service::Draining) as u8 {
+            return Err(Error::closed(&self.clock));
+        }
+        if phase > most as u8 {
+            return Err(Error::Closed { reason: ClosedReason::Drained });
         }
         Ok(())
     }
 
-    /// Returns the servers that a lock lives on: all of the client's, or the owner of its slot.
-    pub(crate) fn quorum_of(&self, lock: &dyn Kind) -> Arc<Quorum> {
+    /// Returns the servers that what is called `name` lives on: all of the client's, or the owner of its slot.
+    pub(crate) fn quorum_of(&self, name: &str) -> Arc<Quorum> {
         match (&self.quorum, &self.fleet) {
             (Some(quorum), _) => quorum.clone(),
             (None, Fleet::Cluster(cluster)) => {
-                let site = Site::Slot(Slot::of(cluster, slot_of(lock.name())));
+                let site = Site::Slot(Slot::of(cluster, slot_of(name)));
                 let (clock, config) = (self.clock.clone(), self.config.clone());
                 Arc::new(Quorum::new(vec![site], clock, config, self.events.clone()))
             }
@@ -148,8 +155,17 @@ impl Engine {
     ) -> Result<(), Error> {
         match &self.quorum {
             Some(quorum) => {
+                let began_at = self.clock.now();
                 let connected = quorum.majority_of(firsts).await;
-                connected.map_err(|fault| quorum.error(None, fault))
+                connected.map_err(|fault| quorum.error(None, fault))?;
+                // One of the others may say that its masters are other ones. They have as long as these took.
+                let now = self.clock.now();
+                let until = now.plus(now.since(began_at));
+                join_all(quorum.sites().iter().map(|site| site.up(until))).await;
+                match quorum.check_electorate() {
+                    Err(other @ Fault::OtherMasters(_)) => Err(quorum.error(None, other)),
+                    _ => Ok(()),
+                }
             }
             None => Ok(()),
         }
@@ -186,7 +202,7 @@ impl Engine {
             None if faults.len() < asked.len() => Ok(()),
             None => faults.into_iter().next().map_or(Ok(()), |(node, fault)| {
                 let address = asked.get(node).map(Node::address).unwrap_or_default();
-                Err(Error::from_fault(&address, None, fault))
+                Err(Error::from_fault(&address, None, fault, &self.clock))
             }),
         }
     }
@@ -220,7 +236,7 @@ impl Engine {
             engine: self.clone(),
             name: side.name().clone(),
             channel: side.channel().clone(),
-            quorum: self.quorum_of(side),
+            quorum: self.quorum_of(side.name()),
             state: Mutex::default(),
             changed: Notify::new(),
             asked: Notify::new(),

@@ -88,6 +88,28 @@ impl Entry {
         Self::of(hold, true, terms, now)
     }
 
+    /// A level of a hold for a waiter, who may be polled no more: until it is [taken up](Self::take_up), it keeps the lease for
+    /// a part of the TTL only.
+    pub(super) fn offered(hold: &Arc<Hold>, joined: bool, terms: Terms, now: Timestamp) -> Self {
+        let (level, look_at) = hold.lease.offer(terms, now);
+        hold.watch_again(look_at);
+        Self { hold: Some(hold.clone()), joined, level }
+    }
+
+    /// Limits it like one that was [offered](Self::offered).
+    pub(super) fn await_take_up(&self, terms: Terms, now: Timestamp) {
+        let hold = self.hold();
+        hold.watch_again(hold.lease.await_take_up(self.level, terms, now));
+    }
+
+    /// Keeps the hold on those terms, which it was offered on at `offered_at`. Returns `None` if it has ended meanwhile.
+    pub(super) fn take_up(self, terms: Terms, offered_at: Timestamp) -> Option<Self> {
+        let hold = self.hold();
+        let (held, look_at) = hold.lease.take_up(self.level, terms, offered_at);
+        hold.watch_again(look_at);
+        held.then_some(self)
+    }
+
     fn of(hold: &Arc<Hold>, joined: bool, terms: Terms, from: Timestamp) -> Self {
         let (level, look_at) = hold.lease.enter(terms, from);
         hold.watch_again(look_at);

@@ -20,6 +20,7 @@ mod effects;
 mod engine;
 mod hold;
 mod leaving;
+mod machine;
 mod queueing;
 mod replacing;
 mod seat;
@@ -50,6 +51,7 @@ use crate::events;
 use crate::owner::{Owner, Place};
 use effects::Effects;
 use state::State;
+use wait_list::Offer;
 
 /// One lock in one process, or one acquisition of a lock that several can have at once.
 pub(crate) struct Gate {
@@ -120,7 +122,7 @@ pub(crate) enum Attempted {
     Claim(Claim),
     /// Another owner of this process holds it.
     HeldHere(Refusal),
-    /// Somebody of this process is asking; `ask` is the number of that ask.
+    /// Others of this process are before it: the answer to an ask of theirs that begins after number `ask` is its own, too.
     Busy { gate: Arc<Gate>, ask: u64 },
 }
 
@@ -145,11 +147,12 @@ impl Gate {
                 Some(hold) if !hold.lease.kind.is_shared_with(&*request.wanted.side) => {
                     Attempted::HeldHere(hold.as_refusal(now))
                 }
-                _ if state.asking => Attempted::Busy { gate: gate.clone(), ask: state.asks },
-                _ => {
-                    let others = state.waiters.len();
-                    Attempted::Claim(gate.claim(state, request.wanted.clone(), others))
+                _ if state.asking.is_some() || !state.waiters.is_empty() => {
+                    // Whoever waits here comes first, and asks for both.
+                    state.hurried |= !state.waiters.is_empty();
+                    Attempted::Busy { gate: gate.clone(), ask: state.asks }
                 }
+                _ => Attempted::Claim(gate.claim(state, request.wanted.clone(), 0)),
             })
         })
     }
@@ -243,8 +246,8 @@ impl Gate {
     ) {
         let Some(waiter) = state.waiters.take(arrival) else { return };
         let hold = self.hold(lease.clone(), waiter.owner, waiter.place, token, now);
-        let entry = Entry::new(&hold, waiter.wanted.terms, now);
-        effects.turns.push((waiter.turn, Ok(entry)));
+        let entry = Entry::offered(&hold, false, waiter.wanted.terms, now);
+        effects.turns.push((waiter.turn, Ok(Offer { entry, at: now })));
         self.seat(state, effects, hold, now);
     }
 
@@ -264,8 +267,10 @@ impl Gate {
     /// Lets those join who are the first to wait and share the lease that is in use.
     fn admit(self: &Arc<Self>, state: &mut State, effects: &mut Effects, now: Timestamp) {
         while let Some(waiter) = state.take_next_to_join() {
-            let entry = self.join(state, &waiter.owner, waiter.place, waiter.wanted.terms, now);
-            effects.turns.push((waiter.turn, Ok(entry)));
+            let terms = waiter.wanted.terms;
+            let entry = self.join(state, &waiter.owner, waiter.place, terms, now);
+            entry.await_take_up(terms, now);
+            effects.turns.push((waiter.turn, Ok(Offer { entry, at: now })));
         }
     }
 
@@ -336,18 +341,26 @@ impl Gate {
         self.state.lock().holds().to_vec()
     }
 
-    /// Returns why an ask that began after number `seen` was refused, if one was.
-    pub(crate) fn refused_since(&self, seen: u64) -> Option<Refusal> {
+    /// Returns why those are in vain who wait for the answer to an ask that began after number `seen`, if there is one.
+    pub(crate) fn in_vain_since(&self, seen: u64, request: &Request) -> Option<Error> {
         let state = self.state.lock();
-        if state.refused_ask <= seen || state.current_hold().is_some() {
+        if state.current_hold().is_some() {
             return None;
         }
-        state.refusal.as_ref().map(|seen| seen.refusal.clone())
+        if let Some(refused) = state.refusal.as_ref().filter(|_| state.refused_ask > seen) {
+            let waited = self.engine.clock.now().since(request.began_at);
+            return Some(refused.refusal.clone().into_timeout(&self.name, waited));
+        }
+        // Who is alone asks itself.
+        let failed = state.failed_ask > seen && !state.waiters.is_empty();
+        let trouble = state.trouble.as_ref().filter(|_| failed)?;
+        Some(self.error(trouble.fault_at(self.engine.clock.now())))
     }
 
-    /// Returns true if somebody is asking the servers now.
-    pub(crate) fn is_asking(&self) -> bool {
-        self.state.lock().asking
+    /// Returns true if somebody asks the servers now, or is about to.
+    pub(crate) fn is_contended(&self) -> bool {
+        let state = self.state.lock();
+        state.asking.is_some() || !state.waiters.is_empty()
     }
 
     /// Returns what a fault means to a caller who wants this lock.
@@ -367,7 +380,8 @@ impl Gate {
     /// Ends all waits, and what is held here as lost. The client is closed already: nobody comes to wait any more.
     pub(crate) fn shut(self: &Arc<Self>) {
         // First the waits: whatever is granted or handed on from here on finds nobody to take it.
-        self.update(|state, effects| state.fail_waiters(effects, |_| true, || Error::Closed));
+        let closed = || Error::closed(&self.engine.clock);
+        self.update(|state, effects| state.fail_waiters(effects, |_| true, closed));
         if let Some(hold) = self.current_hold() {
             hold.lease.lose(LossReason::Shutdown);
         }

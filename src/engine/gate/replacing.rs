@@ -47,7 +47,10 @@ impl Gate {
         // Dropped before the old lease is: on a connection its release then follows the acquire.
         let mut attempt = claim.attempt();
         match claim.ask(&mut attempt, Timestamp::NEVER).await {
-            Ok(Outcome::Granted(grant)) => Ok(claim.granted(grant, &request)),
+            Ok(Outcome::Granted(grant)) => {
+                let entry = claim.granted(grant, &request);
+                entry.ok_or_else(|| lost(hold.lease.why_missing()))
+            }
             Ok(Outcome::Refused(..)) => {
                 drop((claim, attempt, replaced));
                 Err(lost(hold.lease.why_missing()))

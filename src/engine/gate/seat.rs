@@ -18,7 +18,7 @@ use super::Gate;
 use super::effects::Effects;
 use super::hold::{Entry, Hold};
 use super::state::State;
-use super::wait_list::Waiter;
+use super::wait_list::{Offer, Waiter};
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
 use crate::engine::kind::{Kind, Sharing};
@@ -114,8 +114,8 @@ impl State {
             let is_own =
                 |waiter: &Waiter| waiter.owner == hold.owner && kind.contains(&*waiter.wanted.side);
             for waiter in self.waiters.take_all(is_own) {
-                let entry = Entry::joining(&hold, waiter.wanted.terms, now);
-                effects.turns.push((waiter.turn, Ok(entry)));
+                let entry = Entry::offered(&hold, true, waiter.wanted.terms, now);
+                effects.turns.push((waiter.turn, Ok(Offer { entry, at: now })));
                 depth += 1;
             }
         }
@@ -206,10 +206,5 @@ impl State {
     /// Returns the hold of `owner`.
     pub(super) fn hold_of(&self, owner: &Owner) -> Option<&Arc<Hold>> {
         self.holds().iter().find(|hold| hold.owner == *owner)
-    }
-
-    /// Returns true if one hold of this process has the lock, and shares it with nobody.
-    pub(super) fn is_held_alone(&self) -> bool {
-        matches!(&self.seat, Seat::Held(seated) if seated.lease.kind.sharing() == Sharing::Alone)
     }
 }

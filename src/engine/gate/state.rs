@@ -19,15 +19,18 @@ use crate::owner::Owner;
 #[derive(Default)]
 pub(super) struct State {
     pub(super) seat: Seat,
-    /// Somebody of this process asks the servers now.
-    pub(super) asking: bool,
+    /// Somebody of this process asks the servers now, for the ordinary waiters or for itself.
+    pub(super) asking: Option<Asking>,
     /// Lost holds with guards still around.
     pub(super) lost: Vec<Arc<Hold>>,
     pub(super) waiters: WaitList,
     pub(super) arrivals: u64,
-    /// How many asks have begun, and the number of the last that was refused.
+    /// How many asks have begun, and the numbers of the last that was refused and of the last that failed.
     pub(super) asks: u64,
     pub(super) refused_ask: u64,
+    pub(super) failed_ask: u64,
+    /// Somebody who does not wait wants to know whether the lock is free.
+    pub(super) hurried: bool,
     /// The driver task runs.
     pub(super) driven: bool,
     pub(super) last_release: LastRelease,
@@ -47,6 +50,16 @@ pub(super) struct State {
     pub(super) retired: bool,
 }
 
+/// The right to ask, which somebody has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asking {
+    /// The number of the ask.
+    pub(super) number: u64,
+    pub(super) since: Timestamp,
+    /// The driver has it, and not a caller, who may be polled no more.
+    pub(super) by_driver: bool,
+}
+
 /// What the last release of this client left.
 #[derive(Clone, Copy, Default)]
 pub(super) enum LastRelease {
@@ -54,7 +67,7 @@ pub(super) enum LastRelease {
     #[default]
     Over,
     /// Its answer is not there yet.
-    Pending { number: u64 },
+    Pending { number: u64, since: Timestamp },
     /// Others received its message, and come before us if we ask before `until`.
     Received { others: u32, until: Timestamp },
 }
@@ -139,7 +152,7 @@ impl State {
         let owner = self.current_hold().filter(|_| is_seated).map(|hold| hold.owner.clone());
         self.last = Some(Last { holder: Holder::new(lease.id().0.clone()), owner, at: now });
         self.arrivals += 1;
-        self.last_release = LastRelease::Pending { number: self.arrivals };
+        self.last_release = LastRelease::Pending { number: self.arrivals, since: now };
         if is_seated {
             self.seat = Seat::Free;
         }
@@ -149,7 +162,7 @@ impl State {
     /// Takes in the answer to release `number`, or `None` if there was none. Returns true if a time has begun in which others
     /// come first.
     pub(super) fn released(&mut self, number: u64, others: Option<u32>, until: Timestamp) -> bool {
-        if !matches!(self.last_release, LastRelease::Pending { number: latest } if latest == number)
+        if !matches!(self.last_release, LastRelease::Pending { number: latest, .. } if latest == number)
         {
             return false;
         }
@@ -180,13 +193,16 @@ impl State {
 
     /// Returns true if a newcomer may ask the servers: nobody of this process is before it.
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.seat, Seat::Free) && !self.asking && self.waiters.is_empty() && self.may_ask()
+        matches!(self.seat, Seat::Free)
+            && self.asking.is_none()
+            && self.waiters.is_empty()
+            && self.may_ask()
     }
 
     /// Returns true if nobody needs the gate.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.seat, Seat::Free)
-            && !self.asking
+            && self.asking.is_none()
             && matches!(self.last_release, LastRelease::Over)
             && self.lost.is_empty()
             && self.waiters.is_empty()
@@ -199,7 +215,10 @@ impl State {
             Seat::Free => false,
             Seat::Held(seated) => !seated.lease.is_over(),
         };
-        held || self.asking || self.last_release.is_pending() || !self.waiters.is_empty()
+        held || self.driven
+            || self.asking.is_some()
+            || self.last_release.is_pending()
+            || !self.waiters.is_empty()
     }
 
     /// Returns for how long, of at most `window`, a lease may pass from one waiter here to the next. Clients of another
@@ -330,8 +349,10 @@ mod tests {
 
     #[test]
     fn only_the_answer_to_the_last_release_counts() {
-        let pending =
-            || State { last_release: LastRelease::Pending { number: 5 }, ..State::default() };
+        let pending = || State {
+            last_release: LastRelease::Pending { number: 5, since: at(MS) },
+            ..State::default()
+        };
         for (number, others, told, is_pending) in [
             (4, Some(1), false, true),
             (5, Some(1), true, false),
@@ -353,8 +374,8 @@ mod tests {
         for (last_release, others_listen, may_ask) in [
             (LastRelease::Over, false, true),
             (LastRelease::Over, true, true),
-            (LastRelease::Pending { number: 1 }, false, true),
-            (LastRelease::Pending { number: 1 }, true, false),
+            (LastRelease::Pending { number: 1, since: at(MS) }, false, true),
+            (LastRelease::Pending { number: 1, since: at(MS) }, true, false),
             (others, false, false),
             (others, true, false),
         ] {
@@ -369,7 +390,7 @@ mod tests {
         let mut state = State { arrivals: 4, ..State::default() };
         for number in [5, 6] {
             let release = state.release(&lease, at(MS));
-            let LastRelease::Pending { number: latest } = state.last_release else {
+            let LastRelease::Pending { number: latest, .. } = state.last_release else {
                 panic!("it is waited for")
             };
             assert_eq!((release.number, state.arrivals, latest), (number, number, number));

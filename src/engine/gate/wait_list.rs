@@ -11,11 +11,16 @@ use crate::engine::kind::Wanted;
 use crate::error::Error;
 use crate::owner::{Owner, Place};
 
-/// Everyone joins by [`join`](Self::join), and leaves by [`take`](Self::take).
+/// Everyone joins by [`join`](Self::join), and leaves by [`take`](Self::take). Each costs a search in a tree, however many
+/// wait.
 #[derive(Default)]
 pub(super) struct WaitList {
-    by_arrival: BTreeMap<u64, Waiter>,
-    fair: usize,
+    /// Those who get the lock one after the other in one request.
+    ordinary: BTreeMap<u64, Waiter>,
+    /// Those of fair handles, each with a request of its own.
+    fair: BTreeMap<u64, Waiter>,
+    /// Those of fair handles who came or left since the driver looked.
+    moved: Vec<u64>,
 }
 
 pub(super) struct Waiter {
@@ -35,7 +40,7 @@ impl Waiter {
 }
 
 /// For whom a request asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Seeker {
     /// For the ordinary waiters of this process, of whom the first gets the lock.
     Ordinary,
@@ -50,71 +55,78 @@ impl Seeker {
 }
 
 /// How a waiter learns that its wait is over.
-pub(super) type Turn = oneshot::Sender<Result<Entry, Error>>;
+pub(super) type Turn = oneshot::Sender<Result<Offer, Error>>;
+
+/// What a waiter is given, until it takes it up.
+pub(super) struct Offer {
+    pub(super) entry: Entry,
+    /// When it was given.
+    pub(super) at: Timestamp,
+}
 
 impl WaitList {
     pub(super) fn join(&mut self, arrival: u64, waiter: Waiter) {
-        self.fair += usize::from(waiter.is_fair());
-        self.by_arrival.insert(arrival, waiter);
+        if waiter.is_fair() {
+            self.fair.insert(arrival, waiter);
+            self.moved.push(arrival);
+        } else {
+            self.ordinary.insert(arrival, waiter);
+        }
     }
 
     /// The one door: whoever stops waiting, for whatever reason, leaves here.
     pub(super) fn take(&mut self, arrival: u64) -> Option<Waiter> {
-        let waiter = self.by_arrival.remove(&arrival)?;
-        self.fair -= usize::from(waiter.is_fair());
+        if let Some(waiter) = self.ordinary.remove(&arrival) {
+            return Some(waiter);
+        }
+        let waiter = self.fair.remove(&arrival)?;
+        self.moved.push(arrival);
         Some(waiter)
     }
 
     /// Takes all that `which` selects, in the order of their arrival.
     pub(super) fn take_all(&mut self, which: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
-        let selected = self.by_arrival.iter().filter(|(_, waiter)| which(waiter));
-        let arrivals: Vec<u64> = selected.map(|(arrival, _)| *arrival).collect();
+        let all = self.ordinary.iter().chain(&self.fair);
+        let selected = all.filter(|(_, waiter)| which(waiter));
+        let mut arrivals: Vec<u64> = selected.map(|(arrival, _)| *arrival).collect();
+        arrivals.sort_unstable();
         arrivals.into_iter().filter_map(|arrival| self.take(arrival)).collect()
     }
 
     /// Returns the first of the ordinary waiters, which get the lock one after the other in one request.
     pub(super) fn first(&self) -> Option<(u64, &Waiter)> {
-        self.ordinary().next()
+        self.ordinary.first_key_value().map(|(arrival, waiter)| (*arrival, waiter))
     }
 
     /// Returns the waiter for whom a request asks, if it still waits.
     pub(super) fn of(&self, seeker: Seeker) -> Option<(u64, &Waiter)> {
         match seeker {
             Seeker::Ordinary => self.first(),
-            Seeker::Fair(arrival) => self.by_arrival.get(&arrival).map(|waiter| (arrival, waiter)),
+            Seeker::Fair(arrival) => self.fair.get(&arrival).map(|waiter| (arrival, waiter)),
         }
     }
 
-    /// Returns all for whom a request must ask.
-    pub(super) fn seekers(&self) -> Vec<(Seeker, Wanted)> {
-        let ordinary = self.first().map(|(_, waiter)| (Seeker::Ordinary, waiter.wanted.clone()));
-        ordinary.into_iter().chain(self.fair()).collect()
-    }
-
-    pub(super) fn fair(&self) -> impl Iterator<Item = (Seeker, Wanted)> {
-        let fair = self.by_arrival.iter().filter(|(_, waiter)| waiter.is_fair());
-        fair.map(|(arrival, waiter)| (Seeker::Fair(*arrival), waiter.wanted.clone()))
+    /// Returns the waiters of fair handles that came or left since this was asked last, with what those want who wait.
+    pub(super) fn take_moved(&mut self) -> Vec<(Seeker, Option<Wanted>)> {
+        let wanted = |arrival| self.fair.get(&arrival).map(|waiter| waiter.wanted.clone());
+        let moved = std::mem::take(&mut self.moved).into_iter();
+        moved.map(|arrival| (Seeker::Fair(arrival), wanted(arrival))).collect()
     }
 
     pub(super) fn fair_len(&self) -> usize {
-        self.fair
+        self.fair.len()
     }
 
     pub(super) fn ordinary_len(&self) -> usize {
-        self.len() - self.fair
-    }
-
-    fn ordinary(&self) -> impl Iterator<Item = (u64, &Waiter)> {
-        let all = self.by_arrival.iter().map(|(arrival, waiter)| (*arrival, waiter));
-        all.filter(|(_, waiter)| !waiter.is_fair())
+        self.ordinary.len()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.by_arrival.len()
+        self.ordinary.len() + self.fair.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.by_arrival.is_empty()
+        self.ordinary.is_empty() && self.fair.is_empty()
     }
 }
 
@@ -168,11 +180,18 @@ mod tests {
         for (arrival, fair) in [(1, true), (2, false), (3, false), (4, true)] {
             list.join(arrival, waiter(&owner, terms(fair)));
         }
-        let seekers: Vec<_> = list.seekers().into_iter().map(|(seeker, _)| seeker).collect();
-        assert_eq!(seekers, [Seeker::Ordinary, Seeker::Fair(1), Seeker::Fair(4)]);
+        let moved = |list: &mut WaitList| -> Vec<_> {
+            list.take_moved()
+                .into_iter()
+                .map(|(seeker, wanted)| (seeker, wanted.is_some()))
+                .collect()
+        };
+        assert_eq!(moved(&mut list), [(Seeker::Fair(1), true), (Seeker::Fair(4), true)]);
+        assert_eq!(moved(&mut list), []);
         assert_eq!(list.first().map(|(arrival, _)| arrival), Some(2));
         assert_eq!((list.len(), list.fair_len(), list.ordinary_len()), (4, 2, 2));
         assert!(list.of(Seeker::Fair(4)).is_some() && list.take(4).is_some());
+        assert_eq!(moved(&mut list), [(Seeker::Fair(4), false)]);
         assert_eq!((list.len(), list.fair_len(), list.ordinary_len()), (3, 1, 2));
         assert!(list.take(2).is_some());
         assert_eq!((list.len(), list.fair_len(), list.ordinary_len()), (2, 1, 1));

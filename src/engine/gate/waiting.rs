@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::hold::Entry;
 use super::state::State;
-use super::wait_list::Waiter;
+use super::wait_list::{Offer, Waiter};
 use super::{Gate, Request, Until};
 use crate::clock::Timestamp;
 use crate::engine::kind::Refusal;
@@ -17,7 +17,7 @@ use crate::owner::Place;
 pub(crate) struct Waiting {
     gate: Arc<Gate>,
     arrival: u64,
-    granted: oneshot::Receiver<Result<Entry, Error>>,
+    granted: oneshot::Receiver<Result<Offer, Error>>,
     /// Somebody took it out of the list already.
     over: bool,
 }
@@ -65,26 +65,29 @@ impl Gate {
 }
 
 impl Waiting {
-    /// Waits for the lock until the end of the request's time, and returns it, or why there was none (invariant 9).
-    pub(crate) async fn turn(mut self, request: &Request) -> Result<Entry, Error> {
+    /// Waits for the lock until the end of the request's time, and returns it, or why there was none (invariant 9). Returns
+    /// `None` if it was granted, and has ended since, because nobody polled this future.
+    pub(crate) async fn turn(mut self, request: &Request) -> Result<Option<Entry>, Error> {
         let until = match request.until {
             Until::At(at) => at,
             Until::Once | Until::Ever => Timestamp::NEVER,
         };
         let clock = &self.gate.engine.clock;
-        match clock.until(until, &mut self.granted).await {
+        let offer = match clock.until(until, &mut self.granted).await {
             Some(turn) => {
                 self.over = true;
-                turn.unwrap_or(Err(Error::Closed))
+                turn.unwrap_or_else(|_| Err(Error::closed(clock)))
             }
-            None if clock.is_stopped() => Err(Error::Closed),
+            None if clock.is_stopped() => Err(Error::closed(clock)),
             None => {
                 self.give_up();
                 // A grant may have come at the last moment.
                 let in_vain = || self.gate.why_in_vain(Timestamp::default(), request);
                 self.granted.try_recv().unwrap_or_else(|_| Err(in_vain()))
             }
-        }
+        };
+        let Offer { entry, at } = offer?;
+        Ok(entry.take_up(request.wanted.terms, at))
     }
 
     fn give_up(&self) {

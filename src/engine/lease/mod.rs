@@ -41,6 +41,8 @@ pub(crate) struct Lease {
     pub(crate) kind: Arc<dyn Kind>,
     /// A time before the servers granted it.
     pub(crate) acquired_at: Timestamp,
+    /// It was asked for by a fair handle: it passes to nobody.
+    pub(crate) fair: bool,
     /// The last token before its own, if it is known.
     before: Option<u64>,
     quorum: Arc<Quorum>,
@@ -104,6 +106,7 @@ impl Lease {
             ticket: grant.ticket,
             kind,
             acquired_at: grant.began_at,
+            fair: terms.fair,
             before: grant.before,
             quorum,
             clock,
@@ -324,6 +327,41 @@ impl Lease {
     pub(crate) fn enter(&self, terms: Terms, from: Timestamp) -> (u32, Option<Timestamp>) {
         let mut state = self.state.lock();
         (state.enter(end_of_hold(terms, from)), state.settle())
+    }
+
+    /// Adds one that may not look at it any more: until it is [taken up](Self::take_up), the lease is renewed for a part of the
+    /// TTL only, so that it ends a TTL after it was offered.
+    pub(crate) fn offer(&self, terms: Terms, now: Timestamp) -> (u32, Option<Timestamp>) {
+        let mut state = self.state.lock();
+        let until = state.end_of_offer(terms, now);
+        (state.enter(until), state.settle())
+    }
+
+    /// Has one that uses it already be [taken up](Self::take_up), too.
+    pub(crate) fn await_take_up(
+        &self,
+        level: u32,
+        terms: Terms,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let mut state = self.state.lock();
+        let until = state.end_of_offer(terms, now);
+        state.limit(level, until);
+        state.settle()
+    }
+
+    /// Sets the terms of one that was offered it. Returns whether it is ours still, and when the watchdog has to look, if that
+    /// has changed.
+    pub(crate) fn take_up(
+        &self,
+        level: u32,
+        terms: Terms,
+        offered_at: Timestamp,
+    ) -> (bool, Option<Timestamp>) {
+        let mut state = self.state.lock();
+        state.limit(level, end_of_hold(terms, offered_at));
+        let look_at = state.settle();
+        (state.phase == Phase::Held, look_at)
     }
 
     /// Adds one that uses it for as long as another does. Returns its number.

@@ -13,7 +13,6 @@
 use super::Lease;
 use super::state::{News, State};
 use crate::clock::Timestamp;
-use crate::config::drift;
 use crate::engine::quorum::Renewal;
 use crate::error::{Fault, LossReason};
 
@@ -39,10 +38,7 @@ impl Lease {
         if !self.quorum.may_reclaim(answered, now) {
             return Missing::Lost(LossReason::Failover);
         }
-        // No longer than it would have lasted, unless it is renewed.
-        let rest = state.deadline.since(now);
-        let renews = state.watched && now < state.renew_until;
-        let ttl = answered.ttl.max(if renews { state.ttl } else { rest + drift(rest) });
+        let ttl = answered.ttl.max(state.rest(now));
         let tokens = (state.block_end + 1).saturating_sub(state.block)..=state.block_end;
         let call = self.kind.reclaim(&self.ticket, state.count, ttl, tokens);
         match self.quorum.reclaim(call, state.count, ttl) {

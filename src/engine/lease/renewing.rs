@@ -131,7 +131,7 @@ impl Lease {
             return;
         }
         self.look(state, now);
-        let heal = self.heal(state, renewal.ttl.max(state.ttl));
+        let heal = self.heal(state, renewal.ttl.max(state.rest(now)));
         let mut healed = false;
         let State { footholds, news, confirmed, .. } = &mut *state;
         renewal.leave(footholds, now, |node, foothold| {
@@ -149,10 +149,10 @@ impl Lease {
 
     /// Takes in answers that were not waited for.
     pub(super) fn look(&self, state: &mut State, now: Timestamp) {
-        let heal = self.heal(state, state.ttl);
+        let (asked, heal) = (self.heal(state, state.ttl), self.heal(state, state.rest(now)));
         let mut healed = false;
         for (node, foothold) in self.quorum.sites().iter().zip(&mut state.footholds) {
-            let missing = foothold.look(node, &heal, now) && state.confirmed;
+            let missing = foothold.look(node, &asked, now) && state.confirmed;
             if missing && foothold.heal(node, &heal, now) {
                 state.news.push(News::PutBack { node: node.address() });
                 healed = true;

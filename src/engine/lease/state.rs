@@ -107,6 +107,11 @@ impl State {
         own.for_each(|level| level.until = until);
     }
 
+    /// Returns until when it is renewed for one that is offered it at `now`, and may not look at it any more.
+    pub(super) fn end_of_offer(&self, terms: Terms, now: Timestamp) -> Timestamp {
+        end_of_hold(terms, now).min(now.plus(self.ttl / 3 + Duration::from_millis(1)))
+    }
+
     /// Takes out one that uses it no more. What it wanted ends with it.
     pub(super) fn leave(&mut self, number: u32) {
         self.levels.retain(|level| level.number != number);
@@ -121,8 +126,10 @@ impl State {
     /// Renews it for as long as any of those wants who use it; when the next event is, if that has changed.
     pub(super) fn settle(&mut self) -> Option<Timestamp> {
         let renew_until = self.levels.iter().map(|level| level.until).max()?;
-        let before = std::mem::replace(&mut self.renew_until, renew_until);
-        (before != renew_until).then(|| self.next_at())
+        let before = self.next_at();
+        self.renew_until = renew_until;
+        let next_at = self.next_at();
+        (before != next_at).then_some(next_at)
     }
 
     /// Whether there is a renewal to come that is not on its way.
@@ -140,6 +147,15 @@ impl State {
         self.confirmed = true;
         self.count_written = renewal.count;
         self.hurried = false;
+    }
+
+    /// For how long it is put back where it is missing: for no longer than it lasts elsewhere, unless it is renewed.
+    pub(super) fn rest(&self, now: Timestamp) -> Duration {
+        if self.watched && now < self.renew_until {
+            return self.ttl;
+        }
+        let rest = self.deadline.since(now);
+        rest + drift(rest)
     }
 
     /// The servers were asked at `at` to keep it for `ttl` from then on.

@@ -19,7 +19,7 @@ use crate::engine::tally::Verdict;
 use crate::error::Fault;
 use crate::fleet::Site;
 use crate::key::LeaseId;
-use crate::node::{Epoch, Letter, MailedGrant};
+use crate::node::{Epoch, Inbox, MailedGrant};
 use crate::script::Reply;
 
 /// A request for a lock, from its first acquire to a grant. It may ask again only while it waits in a server's queue.
@@ -87,8 +87,8 @@ impl Quorum {
         Attempt { undo, block, asks: 0, ends_by: Timestamp::default(), asked_in: None, queued }
     }
 
-    /// Whether a majority is connected, and its grants count.
-    fn check_electorate(&self) -> Result<(), Fault> {
+    /// Whether a majority is connected, its grants count, and no node has told of other masters.
+    pub(crate) fn check_electorate(&self) -> Result<(), Fault> {
         let now = self.clock.now();
         let barred = |(index, site): (usize, &Site)| Some((index, site.bar(now)?));
         let mut barred = self.sites.iter().enumerate().filter_map(barred).peekable();
@@ -96,6 +96,11 @@ impl Quorum {
             return Ok(());
         }
         let barred: PerNode<(usize, Fault)> = barred.collect();
+        // Of what it says that other servers are, a majority may be without the rest of ours.
+        let is_other = |fault: &&Fault| matches!(fault, Fault::OtherMasters(_));
+        if let Some(other) = barred.iter().map(|(_, fault)| fault).find(is_other) {
+            return Err(other.clone());
+        }
         if self.sites.len() - barred.len() >= self.majority() {
             return Ok(());
         }
@@ -104,11 +109,14 @@ impl Quorum {
 }
 
 impl Attempt {
-    /// Returns the next letter about it. Dropping the future loses none.
-    pub(crate) async fn letter(&self) -> Letter {
-        match &self.queued {
-            Some(queued) => queued.inbox.next().await,
-            None => std::future::pending().await,
+    pub(crate) fn id(&self) -> &LeaseId {
+        &self.undo.ticket.id
+    }
+
+    /// Has the letters about it delivered there, with those that have arrived already.
+    pub(crate) fn deliver_to(&mut self, inbox: &Inbox) {
+        if let Some(queued) = &mut self.queued {
+            queued.registration.move_to(inbox);
         }
     }
 

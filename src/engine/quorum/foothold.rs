@@ -147,6 +147,14 @@ impl Foothold {
         memory.held = Some((run, before.map_or(until, |(_, before)| before.max(until))));
     }
 
+    /// The node said so too, to what was sent then, and nobody looked at that until now. If the lease may have ended there
+    /// since, that says nothing.
+    fn confirm_late(&mut self, late: &Late, ttl: Duration, now: Timestamp) {
+        if now < late.sent_at.plus(ttl) {
+            self.confirm(late.sent.run, ttl, now);
+        }
+    }
+
     /// Whether it was taken away from the node, which did not hold it at `asked_at`.
     fn was_cleared(&self, run: u64, asked_at: Timestamp) -> bool {
         let held = self.memory.as_ref().and_then(|memory| memory.held);
@@ -168,20 +176,19 @@ impl Foothold {
             return false;
         };
         node.note_answer(late.sent.generation, &answer);
-        let run = late.sent.run;
         match (late.asked, answer) {
             (Asked::Acquire, Ok(reply)) => {
                 let answer = read(&reply, |reply| heal.kind.read_acquire(reply));
                 if matches!(answer, Ok(Answer::Granted { .. })) {
-                    self.confirm(run, heal.ttl, now);
+                    self.confirm_late(&late, heal.ttl, now);
                 }
                 false
             }
             (Asked::Renewal(ttl), Ok(reply)) => {
                 match read(&reply, |reply| heal.kind.read_renew(reply)) {
                     // It may stand for the acquire's own answer, which nobody looked at: the node has that for longer.
-                    Ok(true) => self.confirm(run, ttl.max(heal.ttl), now),
-                    Ok(false) => return !self.was_cleared(run, late.sent_at),
+                    Ok(true) => self.confirm_late(&late, ttl.max(heal.ttl), now),
+                    Ok(false) => return !self.was_cleared(late.sent.run, late.sent_at),
                     Err(_) => {}
                 }
                 false
@@ -211,7 +218,7 @@ impl Foothold {
             Some(Ok(reply)) => {
                 let answer = read(&reply, |reply| heal.kind.read_acquire(reply));
                 if matches!(answer, Ok(Answer::Granted { .. })) {
-                    self.confirm(late.sent.run, heal.ttl, now);
+                    self.confirm_late(&late, heal.ttl, now);
                 }
             }
             Some(Err(_)) => {}

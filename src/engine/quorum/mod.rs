@@ -90,7 +90,7 @@ impl Quorum {
             }
             fault => fault,
         };
-        Error::from_fault(&self.sites[0].address(), lock, fault)
+        Error::from_fault(&self.sites[0].address(), lock, fault, &self.clock)
     }
 
     /// What it comes to that these nodes failed, so that the others are no majority.
@@ -98,7 +98,10 @@ impl Quorum {
         let faults: PerNode<(usize, Fault)> = faults.collect();
         let spare = self.sites.len() - self.majority();
         let finally = |fault: &Fault| {
-            matches!(fault, Fault::Denied { .. } | Fault::WrongType | Fault::Closed)
+            matches!(
+                fault,
+                Fault::Denied { .. } | Fault::WrongType | Fault::OtherMasters(_) | Fault::Closed
+            )
         };
         let mut in_vain = faults.iter().filter(|(_, fault)| self.is_one() || finally(fault));
         if let Some((_, fault)) = in_vain.nth(spare) {
@@ -287,11 +290,13 @@ impl Quorum {
         round.settle(rules, decide).await;
         let missing = self.no_majority(round.faults(&self.silence(within)));
         let votes = std::mem::take(&mut round.votes);
+        let (sent_at, source) =
+            (round.sent_at, votes.first().map_or(Source::default(), Vote::source));
         let replies: Vec<Reply> = votes.into_iter().filter_map(|vote| vote.answer?.ok()).collect();
         if replies.len() < self.majority() {
             Err(missing)
         } else {
-            Ok(Answers { replies, missing })
+            Ok(Answers { replies, missing, sent_at, source })
         }
     }
 
@@ -323,6 +328,10 @@ pub(crate) struct Answers {
     pub(crate) replies: Vec<Reply>,
     /// Why the others gave none.
     pub(crate) missing: Fault,
+    /// Before the call was sent.
+    pub(crate) sent_at: Timestamp,
+    /// The first server that was asked, which is the only one if there is one.
+    pub(crate) source: Source,
 }
 
 /// A renewal on its way.

@@ -9,27 +9,25 @@ use crate::engine::kind::Answer;
 use crate::engine::round::Vote;
 use crate::fleet::Site;
 use crate::key::LeaseId;
-use crate::node::{Inbox, MailedGrant, Node, Registration, ServerTime};
+use crate::node::{MailedGrant, Node, Registration, ServerTime};
 use crate::script::ttl_ms;
 
 /// What a request needs that stands in a server's queue.
 pub(super) struct Queued {
     /// The server with the queue when the request began.
     pub(super) node: Node,
-    /// Where letters about it arrive, from before the first ask on.
-    pub(super) inbox: Inbox,
+    /// Has letters about it kept, from before the first ask on.
+    pub(super) registration: Registration,
     /// The end of the token block that a message granted it, and the last token before the block.
     pub(super) told: Option<(u64, Option<u64>)>,
     /// The server's time of the newest answer that it waits, in microseconds.
     refused_us: u64,
-    _registration: Registration,
 }
 
 impl Queued {
     pub(super) fn at(node: Node, id: &LeaseId) -> Self {
-        let inbox = node.mailbox().inbox();
-        let _registration = inbox.register(id);
-        Self { node, inbox, told: None, refused_us: 0, _registration }
+        let registration = node.mailbox().inbox().register(id);
+        Self { node, registration, told: None, refused_us: 0 }
     }
 
     /// Returns the last token before the block that ends here, if a message said so: the ask that confirms the grant is not

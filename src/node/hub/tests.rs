@@ -116,7 +116,7 @@ fn endpoint(server: &Server) -> Arc<Endpoint> {
     let time = Arc::new(TokioTime(tokio::time::Instant::now()));
     let clock = Clock::new(time, Arc::new(SystemEntropy), tokio::runtime::Handle::current());
     let address = Address::parse("redis://nowhere").expect("a valid URL");
-    let (name, greeting) = (address.shown.clone(), Greeting::of(&address));
+    let (name, greeting) = (address.shown.clone(), Greeting::of(&address, &"here".into()));
     let connector = Arc::new(server.clone());
     let target = Target { address: name.clone(), connector, greeting: greeting.clone() };
     let guide = Guide::Fixed(Arc::new(target));

@@ -35,9 +35,10 @@ pub(crate) fn is_said_by_leader(key: &str) -> bool {
     key.starts_with("leasehold_leader:")
 }
 
-/// Whether a key stays on a server when nobody holds anything: counters, marks, what a leader has said, and semaphores.
+/// Whether a key stays on a server when nobody holds anything: counters, marks, the list of the masters, what a leader
+/// has said, and semaphores.
 pub(crate) fn stays(key: &str) -> bool {
-    let prefixes = ["leasehold_token:", "leasehold_mark"];
+    let prefixes = ["leasehold_token:", "leasehold_mark", "leasehold_masters"];
     prefixes.iter().any(|prefix| key.starts_with(prefix))
         || is_said_by_leader(key)
         || SEMAPHORES.iter().any(|name| key == *name || key == ends_of_permits(name))

@@ -36,25 +36,24 @@ pub trait HeldByThread: Proof {
     fn give_back(self) -> Result<(), Error>;
 }
 
-/// `$proof` is the type whose methods a guard has.
 macro_rules! proof {
-    ($($of:ident)?; $guard:ty as $proof:ty, |$this:ident| $tokens:expr, $id:expr, { $($more:tt)* }) => {
+    ($($of:ident)?; $guard:ty, |$this:ident| $tokens:expr, $id:expr, { $($more:tt)* }) => {
         impl$(<$of>)? Proof for $guard {
             fn tokens(&self) -> Vec<(String, u64)> {
-                let $this: &$proof = self;
+                let $this = self;
                 $tokens
             }
 
             fn is_held(&self) -> bool {
-                <$proof>::is_held(self)
+                <$guard>::is_held(self)
             }
 
             fn remaining(&self) -> Duration {
-                <$proof>::remaining(self)
+                <$guard>::remaining(self)
             }
 
             fn id(&self) -> String {
-                let $this: &$proof = self;
+                let $this = self;
                 $id
             }
 
@@ -64,14 +63,14 @@ macro_rules! proof {
 }
 
 macro_rules! is_a_guard {
-    ($($of:ident)?; $guard:ty as $proof:ty) => {
+    ($($of:ident)?; $guard:ty) => {
         proof!(
-            $($of)?; $guard as $proof,
+            $($of)?; $guard,
             |this| vec![(this.name().to_owned(), this.token())],
             this.holder().as_str().to_owned(),
             {
                 fn hold_count(&self) -> u32 {
-                    <$proof>::hold_count(self)
+                    <$guard>::hold_count(self)
                 }
             }
         );
@@ -81,7 +80,7 @@ macro_rules! is_a_guard {
 macro_rules! has_permits {
     ($guard:ty) => {
         proof!(
-            ; $guard as $guard,
+            ; $guard,
             |this| vec![(this.name().to_owned(), 0)],
             this.holder().as_str().to_owned(),
             {}
@@ -92,7 +91,7 @@ macro_rules! has_permits {
 macro_rules! has_several {
     ($($of:ident)?; $guard:ty) => {
         proof!(
-            $($of)?; $guard as $guard,
+            $($of)?; $guard,
             |this| this.tokens().map(|(name, token)| (name.to_owned(), token)).collect(),
             format!("{:?}", this.tokens().next()),
             {}
@@ -103,7 +102,7 @@ macro_rules! has_several {
 macro_rules! leads {
     ($guard:ty) => {
         proof!(
-            ; $guard as $guard,
+            ; $guard,
             |this| vec![(this.name().to_owned(), this.term())],
             this.holder().as_str().to_owned(),
             {}
@@ -111,11 +110,12 @@ macro_rules! leads {
     };
 }
 
-is_a_guard!(; Guard as Guard);
-is_a_guard!(; ReadGuard as Guard);
-is_a_guard!(; WriteGuard as Guard);
-is_a_guard!(O; blocking::Guard<O> as blocking::Guard<O>);
-is_a_guard!(O; blocking::WriteGuard<O> as blocking::Guard<O>);
+is_a_guard!(; Guard);
+is_a_guard!(; ReadGuard);
+is_a_guard!(; WriteGuard);
+is_a_guard!(O; blocking::Guard<O>);
+is_a_guard!(O; blocking::ReadGuard<O>);
+is_a_guard!(O; blocking::WriteGuard<O>);
 has_permits!(Permit);
 has_permits!(blocking::Permit);
 has_several!(; MultiGuard);
@@ -124,45 +124,46 @@ leads!(Leadership);
 leads!(blocking::Leadership);
 
 macro_rules! held {
-    ($guard:ty as $proof:ty, $told:ty, $give_back:ident) => {
+    ($guard:ty, $told:ty) => {
         impl Held for $guard {
             type Told = $told;
 
             fn told(&self) -> $told {
-                <$proof>::lost(self)
+                <$guard>::lost(self)
             }
 
             fn give_back(self) -> impl Future<Output = Result<(), Error>> + Send {
-                <$guard>::$give_back(self)
+                <$guard>::release(self)
             }
         }
     };
 }
 
-held!(Guard as Guard, Lost, unlock);
-held!(ReadGuard as Guard, Lost, unlock);
-held!(WriteGuard as Guard, Lost, unlock);
-held!(Permit as Permit, Lost, release);
-held!(MultiGuard as MultiGuard, MultiLost, unlock);
-held!(Leadership as Leadership, Lost, resign);
+held!(Guard, Lost);
+held!(ReadGuard, Lost);
+held!(WriteGuard, Lost);
+held!(Permit, Lost);
+held!(MultiGuard, MultiLost);
+held!(Leadership, Lost);
 
 macro_rules! held_by_thread {
-    ($($of:ident)?; $guard:ty as $proof:ty, $give_back:ident) => {
+    ($($of:ident)?; $guard:ty) => {
         impl$(<$of>)? HeldByThread for $guard {
             fn wait_lost(&self, timeout: Duration) -> Option<String> {
-                let lost = <$proof>::wait_lost(self, timeout).expect("this thread may wait");
+                let lost = <$guard>::wait_lost(self, timeout).expect("this thread may wait");
                 lost.map(|reason| format!("{reason:?}"))
             }
 
             fn give_back(self) -> Result<(), Error> {
-                <$guard>::$give_back(self)
+                <$guard>::release(self)
             }
         }
     };
 }
 
-held_by_thread!(O; blocking::Guard<O> as blocking::Guard<O>, unlock);
-held_by_thread!(O; blocking::WriteGuard<O> as blocking::Guard<O>, unlock);
-held_by_thread!(; blocking::Permit as blocking::Permit, release);
-held_by_thread!(O; blocking::MultiGuard<O> as blocking::MultiGuard<O>, unlock);
-held_by_thread!(; blocking::Leadership as blocking::Leadership, resign);
+held_by_thread!(O; blocking::Guard<O>);
+held_by_thread!(O; blocking::ReadGuard<O>);
+held_by_thread!(O; blocking::WriteGuard<O>);
+held_by_thread!(; blocking::Permit);
+held_by_thread!(O; blocking::MultiGuard<O>);
+held_by_thread!(; blocking::Leadership);

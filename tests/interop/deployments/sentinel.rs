@@ -77,12 +77,12 @@ async fn in_our_grace_java_takes_what_is_free_and_what_the_new_master_lacks() {
             java.try_lock("j", "taken", NOW).done().await.outcome == Ok(1)
         })
         .await;
-        assert!(rust.rust().look("a", "taken", leasehold::Guard::is_held), "it cannot know yet");
+        assert!(rust.rust().look("a", "taken", |guard| guard.is_held()), "it cannot know yet");
         way_to_it.refuse(false);
         let told = in_time(LIMIT, "it is told", rust.rust().lost("a", "taken")).await;
         assert_eq!(told, LossReason::Failover, "before the end of its lease");
         for name in ["kept", "lacking"] {
-            assert!(rust.rust().look("a", name, leasehold::Guard::is_held), "{name}");
+            assert!(rust.rust().look("a", name, |guard| guard.is_held()), "{name}");
             eventually(LIMIT, "it is there", async || left_ms(replica, name).await > 0).await;
             assert_eq!(java.try_lock("j", name, NOW).value().await, 0, "{name}");
         }

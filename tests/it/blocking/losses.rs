@@ -141,13 +141,13 @@ fn shutdown_tells_those_who_hold_and_those_who_wait() {
         super::eventually("a thread waits", || client.stats().waiters == 1);
         client.shutdown().expect("it may wait");
         let ended = waits.join().expect("no panic");
-        assert!(matches!(ended, Err(Error::Closed)), "{ended:?}");
+        assert!(matches!(ended, Err(Error::Closed { .. })), "{ended:?}");
     });
     assert!(!super::exists(&server, "n"));
     assert_eq!(guard.wait_lost(Duration::ZERO).expect("it may wait"), Some(LossReason::Shutdown));
     let error = guard.unlock().expect_err("lost");
     assert!(matches!(error, Error::Lost { reason: LossReason::Shutdown, .. }), "{error}");
-    assert!(matches!(client.mutex("n").try_lock(), Err(Error::Closed)));
+    assert!(matches!(client.mutex("n").try_lock(), Err(Error::Closed { .. })));
     client.shutdown().expect("once more does no harm");
 }
 
@@ -158,7 +158,7 @@ fn drain_waits_for_the_holder_and_lets_nobody_new_in() {
     let lock = client.mutex("n");
     let guard = lock.lock().expect("free");
     assert!(!client.drain(10 * MS).expect("it may wait"), "it is held still");
-    assert!(matches!(client.mutex("other").lock(), Err(Error::Closed)));
+    assert!(matches!(client.mutex("other").lock(), Err(Error::Closed { .. })));
     drop(lock.lock().expect("the holder goes on nesting"));
     thread::scope(|scope| {
         let drained = scope.spawn(|| client.drain(LIMIT));

@@ -42,13 +42,18 @@ impl Scene<'_> {
     }
 
     /// The subscription was ended just now, and `owner` has the slot.
-    async fn hears(&self, owner: &Server, waiting: JoinHandle<Result<Guard, Error>>) {
+    async fn hears(&self, after: &str, owner: &Server, waiting: JoinHandle<Result<Guard, Error>>) {
         let ended_at = Instant::now();
-        eventually(LIMIT, "it listens again", async || self.listens_at(owner).await).await;
+        eventually(LIMIT, &format!("it listens again after {after}"), async || {
+            self.listens_at(owner).await
+        })
+        .await;
         let took = ended_at.elapsed();
         assert!(took < owner.widened(WOKEN), "it listens after {took:?}");
         owner.command(&["DEL", self.name]).await;
-        assert_eq!(owner.command(&["SPUBLISH", &self.channel, "0"]).await, Value::Int(1));
+        let is_told =
+            async || owner.command(&["SPUBLISH", &self.channel, "0"]).await == Value::Int(1);
+        eventually(LIMIT, "it is told", is_told).await;
         let freed_at = Instant::now();
         let guard = soon("the lock", waiting).await.expect("no panic").expect("free");
         let took = freed_at.elapsed();
@@ -66,19 +71,24 @@ async fn who_waits_for_java_hears_within_a_second_whatever_ended_its_subscriptio
     let channel = format!("redisson_lock__channel:{{{name}}}");
     let scene = Scene { client: &client, name: &name, channel };
     let (mut owner, mut replica) = (cluster.master(0), cluster.replica(0));
-    // Each has a second end.
+    let all: Vec<&Server> = cluster.servers().iter().map(|server| &**server).collect();
+    // Each has a second end. Between two changes all must hear of the first, or nobody may have the slot in the end.
     for _ in 0..2 {
         let waiting = scene.wait(owner).await;
         cluster.promote(replica).await;
         (owner, replica) = (replica, owner);
-        scene.hears(owner, waiting).await;
+        scene.hears("the failover", owner, waiting).await;
+        cluster.settled(&all).await;
 
         for (source, target) in [(owner, cluster.master(1)), (cluster.master(1), owner)] {
             let waiting = scene.wait(source).await;
             cluster.move_slot(slot_of(&name), source, target).await;
-            scene.hears(target, waiting).await;
+            scene.hears("the move", target, waiting).await;
+            cluster.settled(&all).await;
         }
-
+    }
+    // Last, since a replica that has not heard of the end of this takes over without the slot.
+    for _ in 0..2 {
         let waiting = scene.wait(owner).await;
         let slot = slot_of(&name).to_string();
         let before = refused(owner).await;
@@ -86,7 +96,7 @@ async fn who_waits_for_java_hears_within_a_second_whatever_ended_its_subscriptio
         let is_refused = async || refused(owner).await > before;
         eventually(LIMIT, "nobody subscribes at a server without the slot", is_refused).await;
         owner.command(&["CLUSTER", "ADDSLOTS", &slot]).await;
-        scene.hears(owner, waiting).await;
+        scene.hears("the slot was nobody's", owner, waiting).await;
     }
     is_idle(&client).await;
 }

@@ -57,7 +57,7 @@ fn a_thread_observes() {
     leadership.resign().expect("held");
     assert_eq!(observer.changed_within(LIMIT).expect("an answer"), None);
     two.shutdown().expect("it may wait");
-    assert!(matches!(observer.changed(), Err(Error::Closed)));
+    assert!(matches!(observer.changed(), Err(Error::Closed { .. })));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::support::{Proxy, Server, nothing_is_left};
 
 type Use = fn(Election) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
-const USES: [(&str, Use); 5] = [
+const USES: [(&str, Use); 6] = [
     ("campaign", |election| {
         Box::pin(async move {
             let leadership = election.campaign().await?;
@@ -24,6 +24,11 @@ const USES: [(&str, Use); 5] = [
         Box::pin(async move {
             drop(election.campaign_with_timeout(Duration::from_secs(5)).await?);
             Ok(())
+        })
+    }),
+    ("run_each_term", |election| {
+        Box::pin(async move {
+            election.run_each_term(async |leadership| assert!(leadership.is_held())).await
         })
     }),
     ("run", |election| {

@@ -248,9 +248,9 @@ async fn servers_that_stay_away_are_told_after_a_while() {
     is_heard(&server, 1).await;
     client.shutdown().await;
     let (error, mut observer) = soon("it ends", observing).await.expect("no panic");
-    assert!(matches!(error, Err(Error::Closed)), "{error:?}");
+    assert!(matches!(error, Err(Error::Closed { .. })), "{error:?}");
     let error = soon("it ends", observer.changed()).await.expect_err("closed");
-    assert!(matches!(error, Error::Closed), "{error:?}");
+    assert!(matches!(error, Error::Closed { .. }), "{error:?}");
 }
 
 /// Each outage has its own time, however long ago the one before was.

@@ -142,7 +142,7 @@ async fn a_body_is_begun_again_in_the_next_term() {
     let (server, [client, other]) = setup().await;
     let election = client.election("scheduler").with_ttl(300 * MS);
     let terms = Mutex::new(Vec::new());
-    let run = election.run(async |leadership| {
+    let run = election.run_each_term(async |leadership| {
         let led = {
             let mut terms = terms.lock().expect("no panic");
             terms.push(leadership.term());
@@ -160,8 +160,8 @@ async fn a_body_is_begun_again_in_the_next_term() {
     assert!(terms.len() == 3 && terms.is_sorted_by(|before, after| before < after), "{terms:?}");
     nothing_left(&server, &client).await;
     client.shutdown().await;
-    let error = election.run(async |_| ()).await.expect_err("closed");
-    assert!(matches!(error, Error::Closed), "{error:?}");
+    let error = election.run_each_term(async |_| ()).await.expect_err("closed");
+    assert!(matches!(error, Error::Closed { .. }), "{error:?}");
 }
 
 /// Each campaign is a candidate of its own: a leader does not lead twice.
@@ -186,7 +186,7 @@ async fn a_body_that_borrows_a_local_may_run_in_a_spawned_task() {
     let election = client.election("scheduler");
     let led = tokio::spawn(async move {
         let name = String::from("term");
-        election.run(async |leadership| format!("{name} {}", leadership.term() > 0)).await
+        election.run_each_term(async |leadership| format!("{name} {}", leadership.term() > 0)).await
     });
     let led = soon("the body ends", led).await.expect("no panic");
     assert_eq!(led.expect("its turn"), "term true");

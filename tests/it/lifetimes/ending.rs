@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Error, Guard, LossReason};
+use leasehold::{Client, ClosedReason, Error, Guard, LossReason};
 
 use super::{MS, at_once, gone_in_the_end, is_closed};
 use crate::{
@@ -24,9 +24,12 @@ async fn draining_lets_holders_and_those_who_wait_finish_and_nobody_new_in() {
     assert!(!client.drain(50 * MS).await, "something is held");
     for name in ["n", "free"] {
         let lock = client.mutex(name);
-        assert!(is_closed(&at_once("lock", lock.lock()).await));
-        assert!(is_closed(&at_once("try_lock", lock.try_lock()).await));
-        assert!(is_closed(&at_once("lock_with_timeout", lock.lock_with_timeout(LIMIT)).await));
+        assert!(is_closed(&at_once("lock", lock.lock()).await, ClosedReason::Drained));
+        assert!(is_closed(&at_once("try_lock", lock.try_lock()).await, ClosedReason::Drained));
+        assert!(is_closed(
+            &at_once("lock_with_timeout", lock.lock_with_timeout(LIMIT)).await,
+            ClosedReason::Drained
+        ));
     }
     let inner = guard.reenter().expect("a holder may nest");
     let nested = lock.owned_by(guard.owner()).lock().await.expect("a holder may nest");
@@ -85,14 +88,14 @@ async fn shutting_down_tells_holders_and_waiters_and_releases_before_it_returns(
     assert!(client.holds().is_empty());
     for wait in waits {
         let answer = at_once("a wait", wait).await.expect("no panic");
-        assert!(is_closed(&answer), "{answer:?}");
+        assert!(is_closed(&answer, ClosedReason::Shutdown), "{answer:?}");
     }
     for lost in lost {
         assert_eq!(at_once("lost", lost).await.expect("no panic"), LossReason::Shutdown);
     }
     let answer = at_once("run", body).await.expect("no panic");
     assert!(matches!(answer, Err(Error::Lost { reason: LossReason::Shutdown, .. })), "{answer:?}");
-    assert!(is_closed(&at_once("lock", client.mutex("free").lock()).await));
+    assert!(is_closed(&at_once("lock", client.mutex("free").lock()).await, ClosedReason::Shutdown));
     assert!(guards.iter().chain([&inner]).all(|guard| !guard.is_held()));
     assert!(inner.reenter().is_err());
     for guard in guards.into_iter().chain([inner]) {
@@ -123,7 +126,7 @@ async fn a_client_is_shut_down_after_its_work_whatever_becomes_of_that() {
     });
     assert_eq!(at_once("the work", failing).await, Err("an error of the work"));
     assert!(!exists(&server, "n").await);
-    assert!(is_closed(&client.mutex("n").lock().await));
+    assert!(is_closed(&client.mutex("n").lock().await, ClosedReason::Shutdown));
 
     let client = connect(&server).await;
     let panicking = tokio::spawn(async move {

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use leasehold::{Client, Error};
+use leasehold::{Client, ClosedReason, Error};
 
 use super::{MS, at_once, gone_in_the_end, is_closed, runtime};
 use crate::{
@@ -30,15 +30,30 @@ fn a_client_in_a_static_is_closed_at_once_on_the_second_runtime() {
     runtime().block_on(async {
         let client = CLIENT.get().expect("it was made");
         let lock = client.mutex("m");
-        assert!(is_closed(&at_once("lock", lock.lock()).await));
-        assert!(is_closed(&at_once("try_lock", lock.try_lock()).await));
-        assert!(is_closed(&at_once("try_lock_for", lock.try_lock_for(LIMIT)).await));
-        assert!(is_closed(&at_once("lock_with_timeout", lock.lock_with_timeout(LIMIT)).await));
-        assert!(is_closed(&at_once("run", lock.run(async |_| ())).await));
-        assert!(is_closed(&at_once("status", lock.status()).await));
-        assert!(is_closed(&at_once("force_unlock", lock.force_unlock()).await));
-        assert!(is_closed(&at_once("check", client.check()).await));
-        assert!(is_closed(&at_once("the held lock", client.mutex("n").lock()).await));
+        assert!(is_closed(&at_once("lock", lock.lock()).await, ClosedReason::RuntimeEnded));
+        assert!(is_closed(&at_once("try_lock", lock.try_lock()).await, ClosedReason::RuntimeEnded));
+        assert!(is_closed(
+            &at_once("try_lock_for", lock.try_lock_for(LIMIT)).await,
+            ClosedReason::RuntimeEnded
+        ));
+        assert!(is_closed(
+            &at_once("lock_with_timeout", lock.lock_with_timeout(LIMIT)).await,
+            ClosedReason::RuntimeEnded
+        ));
+        assert!(is_closed(
+            &at_once("run", lock.run(async |_| ())).await,
+            ClosedReason::RuntimeEnded
+        ));
+        assert!(is_closed(&at_once("status", lock.status()).await, ClosedReason::RuntimeEnded));
+        assert!(is_closed(
+            &at_once("force_unlock", lock.force_unlock()).await,
+            ClosedReason::RuntimeEnded
+        ));
+        assert!(is_closed(&at_once("check", client.check()).await, ClosedReason::RuntimeEnded));
+        assert!(is_closed(
+            &at_once("the held lock", client.mutex("n").lock()).await,
+            ClosedReason::RuntimeEnded
+        ));
 
         at_once("lost", lost).await;
         assert!(at_once("extend", guard.extend(LIMIT)).await.is_err());
@@ -47,8 +62,10 @@ fn a_client_in_a_static_is_closed_at_once_on_the_second_runtime() {
         eventually(LIMIT, "the hold ends at its deadline", async || !guard.is_held()).await;
         assert!(guard.reenter().is_err());
         let left = at_once("unlock", guard.unlock()).await;
-        assert!(matches!(left, Err(Error::Lost { .. } | Error::Closed)), "{left:?}");
+        assert!(matches!(left, Err(Error::Lost { .. } | Error::Closed { .. })), "{left:?}");
         let _ = (client.stats(), client.holds(), format!("{client:?}"));
+        let text = lock.lock().await.expect_err("its runtime has ended").to_string();
+        assert!(text.contains("#[tokio::test]"), "it names the usual cause: {text}");
         at_once("shutdown", client.shutdown()).await;
     });
     servers.block_on(gone_in_the_end(&server, "n"));
@@ -82,7 +99,7 @@ fn waiters_get_closed_and_holders_are_told_when_the_clients_runtime_is_dropped()
     second.block_on(async {
         for wait in waits {
             let answer = at_once("a wait", wait).await.expect("no panic");
-            assert!(is_closed(&answer), "{answer:?}");
+            assert!(is_closed(&answer, ClosedReason::RuntimeEnded), "{answer:?}");
         }
         at_once("lost", lost).await.expect("no panic");
         // Without its runtime nothing can be sent: the lock lasts until its TTL.

@@ -160,11 +160,11 @@ async fn a_shutdown_ends_the_wait_and_leaves_nothing() {
     is_waited_for(&server, "b").await;
     client.shutdown().await;
     let error = soon("it ends", waits).await.expect("no panic").expect_err("closed");
-    assert!(matches!(error, Error::Closed), "{error:?}");
+    assert!(matches!(error, Error::Closed { .. }), "{error:?}");
     are_held(&other, &["a"], false).await;
     held.unlock().await.expect("held");
     let error = client.multi_lock(["a", "b"]).try_lock().await.expect_err("closed");
-    assert!(matches!(error, Error::Closed), "{error:?}");
+    assert!(matches!(error, Error::Closed { .. }), "{error:?}");
 }
 
 #[tokio::test]

@@ -130,9 +130,10 @@ impl Ways {
     }
 }
 
-/// A client to be, which trusts servers that have just started.
+/// A client to be, which trusts servers that have just started. Each has ways of its own to the same servers.
 pub(super) fn trusting(urls: &[String]) -> ClientBuilder {
-    Client::builder().nodes(urls.iter().cloned()).restart_quarantine(Duration::ZERO)
+    let builder = Client::builder().nodes(urls.iter().cloned()).masters_name("masters");
+    builder.restart_quarantine(Duration::ZERO)
 }
 
 /// A client that all its servers have accepted.

@@ -178,7 +178,7 @@ async fn a_client_that_is_shut_down_leaves_nothing_on_any_node() {
     assert_eq!(client.holds().len(), 1);
     client.shutdown().await;
     assert!(!guard.is_held());
-    assert!(matches!(client.mutex("n").lock().await, Err(Error::Closed)));
+    assert!(matches!(client.mutex("n").lock().await, Err(Error::Closed { .. })));
     assert_eq!(masters.having("n").await, 0);
     drop((guard, client));
     other.mutex("n").lock().await.expect("free").unlock().await.expect("held");

@@ -36,9 +36,12 @@ async fn a_min_hold_is_kept_on_a_majority_of_masters() {
     let attempt = elsewhere.mutex("job").try_lock().await.expect("asked");
     assert!(attempt.is_none() || began_at.elapsed() >= 1_000 * MS);
     for server in &masters.0 {
-        let left = server.command(&["PTTL", "job"]).await;
-        let left: i64 = redis::from_redis_value(left).expect("a number");
-        assert!(left <= 1_000, "a server keeps it for {left} ms");
+        // An unlock waits for a majority.
+        let is_short = async || {
+            let left = server.command(&["PTTL", "job"]).await;
+            redis::from_redis_value::<i64>(left).expect("a number") <= 1_000
+        };
+        eventually(LIMIT, "it is kept for the rest of the shortest hold", is_short).await;
     }
     let _next = elsewhere.mutex("job").lock_with_timeout(LIMIT).await.expect("free in the end");
     assert!(began_at.elapsed() >= 1_000 * MS, "free after {:?}", began_at.elapsed());

@@ -323,6 +323,27 @@ async fn an_extension_reaches_all_nodes_and_needs_a_majority() {
     assert!(guard.is_held() && guard.remaining() <= before, "it stays as it was");
 }
 
+/// It was away at the grant, and its answer to the extension comes when two have given theirs: nobody asks it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_answers_an_extension_late_has_the_lease_for_as_long_as_the_others() {
+    let masters = Masters::start(3).await;
+    let ways = masters.ways().await;
+    let client = connected(ways.builder()).await;
+    ways.close(&[2], true);
+    states_become(&client, &[Up, Up, Down]).await;
+    let lock = client.mutex("n").with_lease(3000 * MS);
+    let guard = lock.lock().await.expect("two of three");
+    ways.close(&[2], false);
+    all_up(&client).await;
+    ways.0[2].delay_replies(100 * MS);
+    guard.extend(60_000 * MS).await.expect("two of three");
+    let is_longer =
+        async || matches!(masters.0[2].command(&["PTTL", "n"]).await, redis::Value::Int(30_000..));
+    eventually(LIMIT, "it is put back", is_longer).await;
+    guard.unlock().await.expect("held");
+    masters.nothing_left(&[&client]).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_hold_count_reaches_all_nodes() {
     let masters = Masters::start(3).await;

@@ -195,6 +195,7 @@ async fn a_node_that_hangs_while_a_lock_is_held_is_seen_to_be_down() {
     masters.are_held("n", &[0, 1, 2]).await;
     masters.0[1].pause();
     states_become(&client, &[Up, Down, Up]).await;
+    assert!(client.is_ready(), "a majority is enough");
     masters.0[1].resume();
     all_up(&client).await;
     guard.unlock().await.expect("held");

@@ -7,7 +7,7 @@ use leasehold::{Client, Error, Guard};
 use super::deployment::{MS, Masters, Ways, connected, states_become};
 use crate::{
     checks::{LIMIT, soon},
-    support::{Server, Spy, eventually, subscribers},
+    support::{Proxy, Server, Spy, eventually, subscribers},
 };
 
 use leasehold::NodeState::{Down, Up};
@@ -95,6 +95,48 @@ async fn a_release_on_a_majority_wakes_a_waiter() {
     assert_eq!(version, Some(true), "{}", guard.holder());
     guard.unlock().await.expect("held");
     masters.nothing_left(&[&client]).await;
+}
+
+/// An ask is refused, the lock is given back, and the message is there before the answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_during_an_ask_that_was_refused_is_not_missed() {
+    const NOT_BY_A_POLL: Duration = Duration::from_secs(1);
+    let masters = Masters::start(3).await;
+    let ways = masters.ways().await;
+    let client = connected(ways.builder().response_timeout(5000 * MS)).await;
+    states_become(&client, &[Up, Up, Up]).await;
+    let holder = connected(masters.builder().name("holder")).await;
+    let guard = holder.mutex("n").lock().await.expect("free");
+    let mut spies = Vec::new();
+    for server in &masters.0 {
+        spies.push(Spy::on(server).await);
+    }
+    let asked = async |times| {
+        let all = async || spies.iter().all(|spy| spy.count("lock_acquire") >= times);
+        eventually(LIMIT, &format!("{times} asks"), all).await;
+    };
+    let waiting = tokio::spawn(client.mutex("n").lock());
+    listen(&masters.0, 1).await;
+    asked(2).await;
+    // Answers come in order: those to the asks are there, too.
+    client.mutex("n").status().await.expect("an answer");
+
+    ways.0.iter().for_each(Proxy::hold_answers);
+    // As if it were free.
+    for server in &masters.0 {
+        server.command(&["PUBLISH", CHANNEL, "0"]).await;
+    }
+    asked(3).await;
+    let before: Vec<usize> = ways.0.iter().map(Proxy::messages).collect();
+    guard.unlock().await.expect("held");
+    let told = async || ways.0.iter().zip(&before).all(|(way, before)| way.messages() > *before);
+    eventually(LIMIT, "the messages are there", told).await;
+    let answered_at = Instant::now();
+    ways.0.iter().for_each(Proxy::release_replies);
+    let guard = soon("woken", waiting).await.expect("no panic").expect("free");
+    let took = answered_at.elapsed();
+    assert!(took < masters.widened(NOT_BY_A_POLL), "{took:?}");
+    guard.unlock().await.expect("held");
 }
 
 /// Nobody tells of it: its keys end.

@@ -32,7 +32,7 @@ async fn an_ask_in_flight_at_a_shutdown_ends_closed() {
     for waiting in waits {
         let answer = soon("it ends", waiting).await;
         let answer = answer.expect("no panic");
-        assert!(matches!(answer, Err(Error::Closed)), "{answer:?}");
+        assert!(matches!(answer, Err(Error::Closed { .. })), "{answer:?}");
     }
     shutdown.await;
     assert_eq!(lock_keys(&server).await, ["n"], "what was granted meanwhile is released");
@@ -116,7 +116,10 @@ fn waits_end_closed_when_the_runtime_goes_with_an_ask_in_flight() {
             for waiting in waits {
                 let answer = soon("it ends", waiting).await;
                 let answer = answer.expect("no panic");
-                assert!(matches!(answer, Err(Error::Closed)), "{waiters} waiters: {answer:?}");
+                assert!(
+                    matches!(answer, Err(Error::Closed { .. })),
+                    "{waiters} waiters: {answer:?}"
+                );
             }
             for _ in 0..2 {
                 let drain = tokio::time::timeout(LIMIT, client.drain(100 * MS));

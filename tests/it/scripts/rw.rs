@@ -397,6 +397,61 @@ async fn at_second(bench: &mut Bench, second: u64) {
     crate::support::eventually(limit, "that second comes", is_there).await;
 }
 
+/// The turn that is left to Redisson is begun for somebody who lives: who is gone would not end it.
+#[tokio::test]
+async fn a_release_that_leaves_the_lock_to_redisson_tells_the_first_that_lives() {
+    // Readers that wait for a reader stay out, which is a reason, too.
+    for (leaves, granted, waits) in [(WRITE, "1", WRITE), (WRITE, "1", READ), (READ, "0", READ)] {
+        let mut bench = Bench::start().await;
+        bench.acquired(&try_once("a:1", WRITE)).await;
+        let _java = bench.subscriber_of(CHANNEL).await;
+        let waiting = [("b:1", waits), ("c:1", waits), ("d:1", WRITE)];
+        let [b, mut c, mut d] = line(&mut bench, waiting).await;
+        if leaves == READ {
+            bench.command(&format!("DEL {NAME}")).await;
+            bench.command(&format!("HSET {NAME} mode read {} 1", ours("a:1"))).await;
+            bench.command(&format!("PEXPIRE {NAME} 30000")).await;
+        }
+        drop(b);
+        gone(&mut bench, "b").await;
+        bench.expect(&leave_as("a:1", leaves, granted), "[1, 1, 1]", "none").await;
+        assert_eq!(told(&mut bench, &mut c).await, ["free c:1"]);
+        assert!(told(&mut bench, &mut d).await.is_empty());
+    }
+}
+
+/// Nobody else listens for a release of Redisson.
+#[tokio::test]
+async fn who_asks_behind_redisson_and_a_first_that_is_gone_finds_who_has_to_listen() {
+    for (asks, place) in [(ask("c:1", WRITE), 0), (ask("d:1", WRITE), 1)] {
+        for mode in [READ, WRITE] {
+            let mut bench = Bench::start().await;
+            bench.acquired(&try_once("a:1", WRITE)).await;
+            let [b, mut c, _d] =
+                line(&mut bench, [("b:1", WRITE), ("c:1", WRITE), ("d:1", WRITE)]).await;
+            bench.command(&format!("DEL {NAME}")).await;
+            let field = if mode == WRITE { format!("{JAVA}:write") } else { JAVA.to_owned() };
+            bench.command(&format!("HSET {NAME} mode {mode} {field} 1")).await;
+            bench.command(&format!("PEXPIRE {NAME} 30000")).await;
+            drop(b);
+            gone(&mut bench, "b").await;
+            bench.run(&try_once("e:1", WRITE)).await.expect("the script runs");
+            assert_eq!(
+                queued(&mut bench).await,
+                "b:1 c:1 d:1",
+                "who has just come looks at nobody"
+            );
+            let refused = format!("[0, 30s, {JAVA}, 0, {place}, token, []]");
+            for is_news in [place != 0, false] {
+                bench.expect(&asks, &refused, &format!("[mode, {mode}, {field}, 1] 30s")).await;
+                let told = told(&mut bench, &mut c).await;
+                let next = format!("next c:1 30s {JAVA}");
+                assert_eq!(told, if is_news { vec![next] } else { vec![] }, "{asks:?}");
+            }
+        }
+    }
+}
+
 /// That moment is for those who live: the lock may be free for nobody else.
 #[tokio::test]
 async fn a_newcomer_passes_over_a_first_that_is_gone_also_beside_those_on_the_channel() {

@@ -55,7 +55,7 @@ async fn a_status_shows_holders_and_waiters() {
     assert!(!client.drain(Duration::ZERO).await, "it is held");
     all.release().await.expect("held");
     assert!(client.drain(LIMIT).await);
-    assert!(matches!(semaphore.acquire().await, Err(Error::Closed)));
+    assert!(matches!(semaphore.acquire().await, Err(Error::Closed { .. })));
     drop(server);
 }
 
@@ -186,7 +186,7 @@ async fn a_shutdown_gives_everything_back_and_ends_the_waits() {
     let waiting = tokio::spawn(api(&client, 1).acquire());
     are_waiting(&other.semaphore("api"), 1).await;
     soon("the shutdown", client.shutdown()).await;
-    assert!(matches!(waiting.await.expect("no panic"), Err(Error::Closed)));
+    assert!(matches!(waiting.await.expect("no panic"), Err(Error::Closed { .. })));
     assert!(!held.is_held());
     assert_eq!(soon("the loss", held.lost()).await, LossReason::Shutdown);
     all_are_back(&server, &other, 1).await;

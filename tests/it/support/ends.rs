@@ -19,9 +19,14 @@ impl Key {
     fn stays(&self) -> bool {
         // The mark belongs to the run of the server, and says since when clients have known that.
         self.name == "leasehold_mark"
+            // So does the list of the masters, until somebody changes it.
+            || self.name == "leasehold_masters"
+            || self.name.starts_with("leasehold_masters:")
             || self.name.starts_with("leasehold_mark:")
             // Redisson's counters have no end, so that both count on.
             || self.name.starts_with("redisson_lock_token:")
+            // Items stay until they are done.
+            || ["lent", "items", "dead"].iter().any(|kind| self.name.starts_with(&format!("leasehold_{kind}:")))
             // A semaphore has its number until somebody removes it, and each permit of the set an end of its own.
             || self.is_of_permits()
     }

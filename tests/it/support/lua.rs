@@ -16,6 +16,18 @@ pub(crate) const LOCK_RECLAIM: &str = script!("lock_reclaim");
 pub(crate) const FENCE_RAISE: &str = script!("fence_raise");
 pub(crate) const FORCE_UNLOCK: &str = script!("queue", "force_unlock");
 pub(crate) const GRACE_MARK: &str = script!("grace_mark");
+pub(crate) const GROUP_NOTIFY: &str = script!("group_notify");
+pub(crate) const GROUP_STATUS: &str = script!("group_status");
+pub(crate) const ITEM_POP: &str = script!("queue", "items", "item_pop");
+pub(crate) const ITEM_PUSH: &str = script!("queue", "items", "item_push");
+pub(crate) const ITEM_REDRIVE: &str = script!("queue", "items", "item_redrive");
+pub(crate) const ITEM_SETTLE: &str = script!("queue", "items", "item_settle");
+pub(crate) const ITEM_STATUS: &str = script!("queue", "items", "item_status");
+pub(crate) const ITEM_RENEW: &str = script!("item_renew");
+pub(crate) const LATCH_COUNT_DOWN: &str = script!("latch", "latch_count_down");
+pub(crate) const LATCH_DELETE: &str = script!("latch", "latch_delete");
+pub(crate) const LATCH_SET: &str = script!("latch", "latch_set");
+pub(crate) const LATCH_STATUS: &str = script!("latch", "latch_status");
 pub(crate) const LEADER_PROCLAIM: &str = script!("leader_proclaim");
 pub(crate) const LEADER_STATUS: &str = script!("leader_status");
 pub(crate) const PERMIT_ACQUIRE: &str = script!("queue", "permits", "permit_acquire");
@@ -25,6 +37,8 @@ pub(crate) const PERMIT_RECLAIM: &str = script!("queue", "permits", "permit_recl
 pub(crate) const PERMIT_RESIZE: &str = script!("queue", "permits", "permit_resize");
 pub(crate) const PERMIT_STATUS: &str = script!("queue", "permits", "permit_status");
 pub(crate) const PREFLIGHT: &str = script!("preflight");
+pub(crate) const SIGNAL_NOTIFY: &str = script!("signal_notify");
+pub(crate) const SIGNAL_STATUS: &str = script!("signal_status");
 pub(crate) const RW_ACQUIRE: &str = script!("rw", "rw_acquire");
 pub(crate) const READ_RENEW: &str = script!("read_renew");
 pub(crate) const RW_RELEASE: &str = script!("rw", "rw_release");
@@ -33,7 +47,7 @@ pub(crate) const RW_RECLAIM: &str = script!("rw", "rw_reclaim");
 pub(crate) const RW_FORCE_UNLOCK: &str = script!("rw", "rw_force_unlock");
 
 /// All of them by name.
-pub(crate) const ALL: [(&str, &str); 23] = [
+pub(crate) const ALL: [(&str, &str); 37] = [
     ("lock_acquire", LOCK_ACQUIRE),
     ("lock_renew", LOCK_RENEW),
     ("lock_release", LOCK_RELEASE),
@@ -42,6 +56,20 @@ pub(crate) const ALL: [(&str, &str); 23] = [
     ("fence_raise", FENCE_RAISE),
     ("force_unlock", FORCE_UNLOCK),
     ("grace_mark", GRACE_MARK),
+    ("group_notify", GROUP_NOTIFY),
+    ("group_status", GROUP_STATUS),
+    ("signal_notify", SIGNAL_NOTIFY),
+    ("signal_status", SIGNAL_STATUS),
+    ("item_pop", ITEM_POP),
+    ("item_push", ITEM_PUSH),
+    ("item_redrive", ITEM_REDRIVE),
+    ("item_renew", ITEM_RENEW),
+    ("item_settle", ITEM_SETTLE),
+    ("item_status", ITEM_STATUS),
+    ("latch_count_down", LATCH_COUNT_DOWN),
+    ("latch_delete", LATCH_DELETE),
+    ("latch_set", LATCH_SET),
+    ("latch_status", LATCH_STATUS),
     ("leader_proclaim", LEADER_PROCLAIM),
     ("leader_status", LEADER_STATUS),
     ("permit_acquire", PERMIT_ACQUIRE),

@@ -18,6 +18,7 @@ mod resp;
 mod server;
 mod signals;
 mod spy;
+mod tracing;
 mod twister;
 mod watch;
 mod worker;
@@ -36,6 +37,7 @@ pub(crate) use self::{
     server::Server,
     signals::{pause, resume},
     spy::{Run, Spy},
+    tracing::traced_to,
     twister::{Twisted, Twister},
     watch::Watch,
     worker::{Worker, shared_clock_us},

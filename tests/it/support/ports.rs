@@ -1,23 +1,59 @@
 //! Ports that stay ours while nobody listens on them.
+//!
+//! They lie below the range from which systems take ports for outgoing connections: a server that is down, or a proxy that
+//! refuses, finds its port free again. And they are of blocks that this process has locked: a client that still looks for
+//! its server where that was must not find one of another process's tests.
 
 use std::{
-    process,
-    sync::atomic::{AtomicU32, Ordering},
+    env,
+    fs::{self, File},
+    sync::{Mutex, PoisonError},
 };
 
-/// The next port to try to listen on.
-///
-/// It lies below the range from which systems take ports for outgoing connections: a server that is down, or a proxy
-/// that refuses, finds its port free again. Another process may have it: then try the next one.
+/// The next port to try to listen on. Somebody else may have it: then try the next one.
 pub(crate) fn next() -> u16 {
-    let start = process::id().wrapping_mul(STRIDE);
-    let step = STEPS.fetch_add(1, Ordering::Relaxed);
-    let port = FIRST + start.wrapping_add(step) % COUNT;
-    u16::try_from(port).expect("BUG: all of the range fits")
+    OURS.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
-static STEPS: AtomicU32 = AtomicU32::new(0);
-const FIRST: u32 = 12_000;
-const COUNT: u32 = 18_000;
-/// Test processes that run side by side have neighbouring ids: they start this far apart.
-const STRIDE: u32 = 331;
+static OURS: Mutex<Ours> = Mutex::new(Ours { ports: Vec::new(), at: 0, locks: Vec::new() });
+const FIRST: u16 = 12_000;
+const BLOCKS: u16 = 180;
+const BLOCK: u16 = 100;
+
+struct Ours {
+    ports: Vec<u16>,
+    at: usize,
+    /// They end with the process.
+    locks: Vec<File>,
+}
+
+impl Ours {
+    fn next(&mut self) -> u16 {
+        if self.at == self.ports.len() && !self.lock_a_block() {
+            // After so many, the first ones are forgotten.
+            self.at = 0;
+        }
+        self.at += 1;
+        self.ports[self.at - 1]
+    }
+
+    /// Returns false if all blocks are taken, and some of them are ours.
+    fn lock_a_block(&mut self) -> bool {
+        let dir = env::temp_dir().join("leasehold-test-ports");
+        fs::create_dir_all(&dir).expect("a directory for locks can be made");
+        for block in 0..BLOCKS {
+            let first = FIRST + block * BLOCK;
+            if self.ports.contains(&first) {
+                continue;
+            }
+            let lock = File::create(dir.join(first.to_string())).expect("a file can be made");
+            if lock.try_lock().is_ok() {
+                self.ports.extend(first..first + BLOCK);
+                self.locks.push(lock);
+                return true;
+            }
+        }
+        assert!(!self.ports.is_empty(), "other tests use all ports that are set aside for them");
+        false
+    }
+}

@@ -6,7 +6,7 @@ use leasehold_model::checks;
 use leasehold_model::queue::case::{Bug, Case};
 use leasehold_model::queue::protocol::{
     ALTERNATED, ARRIVAL_ORDER, CONFIRMED, EXCLUSION, FREE_FOR_WHO_ASKS, GIVEN_BACK, GRANTED,
-    HEAD_KNOWS, JAVA_TURN, LIVENESS, NO_LEFTOVER, Protocol, RENEWED, TOKEN_ORDER,
+    HEAD_KNOWS, HEARS_JAVA, JAVA_TURN, LIVENESS, NO_LEFTOVER, Protocol, RENEWED, TOKEN_ORDER,
 };
 
 const SAFE: &[&str] = &[EXCLUSION, NO_LEFTOVER];
@@ -93,6 +93,7 @@ checks! {
     nobody_is_forgotten_beside_java: holds(Case { cancels: 1, polls: 1, ..JAVA }, SOUND);
     nobody_of_three_is_forgotten_beside_java: holds(Case { homes: THREE.homes, ..JAVA }, SOUND);
     nobody_is_forgotten_beside_java_twice: holds(Case { asks: 2, java_asks: 2, cancels: 1, ..JAVA }, SOUND);
+    who_polls_behind_java_finds_who_listens: holds(Case { crashes: 1, asks: 2, ..JAVA }, [HEARS_JAVA]);
     a_poll_helps_where_java_ends: holds(Case { crashes: 1, ..JAVA }, SOUND);
     nobody_is_forgotten_beside_java_when_subscriptions_break: holds(Case { asks: 2, resets: 1, half_open: true, ..JAVA }, SOUND);
     nobody_is_forgotten_beside_java_when_grants_are_late: holds(Case { late: 1, ..JAVA }, SOUND);
@@ -124,6 +125,7 @@ checks! {
     a_leaving_heads_successor_not_told_beside_java:
         fails(Case { homes: THREE.homes, cancels: 1, ..JAVA }.with(Bug::LeaveNotTold), [LIVENESS]);
     a_dead_head_not_passed_over: fails(Case { crashes: 2, ..THREE }.with(Bug::DeadNotPassedOver), [LIVENESS]);
+    a_dead_head_kept_behind_java: fails(Case { crashes: 1, asks: 2, ..JAVA }.with(Bug::DeadHeadKept), [HEARS_JAVA]);
     a_newcomer_that_waits_for_the_dead: fails(DEAD.with(Bug::WaitsForTheDead), [FREE_FOR_WHO_ASKS]);
     an_ask_that_waits_behind_the_rest_of_the_dead: fails(Case { passes: 1, ..FOUR }.with(Bug::WaitsBehindTheRest), [LIVENESS]);
     no_poll_behind_a_dead_head: fails(Case { crashes: 2, ..THREE }.with(Bug::NoPoll), [LIVENESS]);

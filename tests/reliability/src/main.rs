@@ -13,8 +13,8 @@ use page::Page;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [results, minutes, seed] = &arguments[..] else {
-        eprintln!("usage: leasehold-reliability RESULTS MINUTES SEED");
+    let [results, minutes, seed, page_file, runs_file, planted_file] = &arguments[..] else {
+        eprintln!("usage: leasehold-reliability RESULTS MINUTES SEED PAGE RUNS PLANTED");
         return ExitCode::from(2);
     };
     let short = minutes == "0";
@@ -25,7 +25,16 @@ fn main() -> ExitCode {
         format!("scripts/reliability --minutes {minutes} --seed {seed}")
     };
     let page = Page::read(Path::new(results), parts, &EXTRA, again);
-    print!("{page}");
+    for (file, text) in [
+        (page_file, page.to_string()),
+        (runs_file, page.runs().to_string()),
+        (planted_file, page.faults().to_string()),
+    ] {
+        if let Err(error) = std::fs::write(file, text) {
+            eprintln!("{file}: {error}");
+            return ExitCode::from(2);
+        }
+    }
     if page.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -152,29 +152,66 @@ impl Page {
     }
 }
 
+impl Page {
+    /// The amounts that a reader wants first.
+    fn summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, what) in SUMMARY {
+            if let Some(part) = self.part(name) {
+                writeln!(f, "* **{what}:** {}.", amount(part))?;
+            }
+        }
+        let failed = self.parts.iter().filter(|part| part.run.status != 0);
+        let failed = failed.map(|part| &*part.name).chain(self.missing.iter().map(|name| &**name));
+        let failed = failed.collect::<Vec<_>>();
+        if failed.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "* **Failed or not run:** {}.", failed.join(", "))
+    }
+
+    /// The page with every run.
+    pub fn runs(&self) -> impl fmt::Display {
+        fmt::from_fn(|f| {
+            writeln!(f, "# The runs of the reliability report\n\n{RUNS}\n")?;
+            writeln!(f, "```sh\n{}\n```\n", self.again)?;
+            self.parts(f)
+        })
+    }
+
+    /// The page with every planted fault.
+    pub fn faults(&self) -> impl fmt::Display {
+        fmt::from_fn(|f| {
+            writeln!(f, "# Planted faults\n\n{PLANTED}\n")?;
+            self.planted(f)
+        })
+    }
+}
+
 impl fmt::Display for Page {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "# Reliability\n")?;
         writeln!(f, "{INTRODUCTION}\n")?;
+        self.summary(f)?;
+        writeln!(
+            f,
+            "\n{}\n\n{REPEATED}\n",
+            versions(&self.sum("faults"), &self.sum("faults-valkey"))
+        )?;
         writeln!(f, "```sh\n{}\n```\n", self.again)?;
-        self.parts(f)?;
-        writeln!(f, "\n{}\n", versions(&self.sum("faults"), &self.sum("faults-valkey")))?;
-        writeln!(f, "## What locks survive\n\n{SURVIVED}\n")?;
-        self.survived(f)?;
-        self.deployments(f)?;
-        writeln!(f, "\n## What locks survive in the simulation\n\n{IN_SIMULATION}\n")?;
-        self.simulated(f)?;
-        writeln!(f, "\n## What locks do not survive\n\n{NOT_SURVIVED}\n")?;
+        writeln!(f, "## What locks do not survive\n\n{NOT_SURVIVED}\n")?;
         self.not_survived(f)?;
         self.overlaps(f)?;
         writeln!(f, "\n## What a process leaves behind\n\n{ENDED}\n")?;
         self.endings(f)?;
+        writeln!(f, "\n## What locks survive\n\n{SURVIVED}\n")?;
+        self.survived(f)?;
+        self.deployments(f)?;
+        writeln!(f, "\n## What locks survive in the simulation\n\n{IN_SIMULATION}\n")?;
+        self.simulated(f)?;
         writeln!(f, "\n## What was checked\n\n{CHECKED}\n")?;
         self.checked(f)?;
         writeln!(f, "\nThe simulation checks these statements after every step:\n")?;
         self.checked_in_simulation(f)?;
-        writeln!(f, "\n## Planted faults\n\n{PLANTED}\n")?;
-        self.planted(f)?;
         writeln!(f, "\n## Every await point\n\n{AWAITS}")?;
         writeln!(f, "\n## What went wrong elsewhere\n\n{ELSEWHERE}")
     }
@@ -340,8 +377,25 @@ const CHECKER: &str = include_str!("../../faults/src/checker/mod.rs");
 const INTRODUCTION: &str = "\
 Can two clients hold a lock at once, can a lock leak, can a waiter get stuck? This page reports what happened when we tried to
 cause these failures: with real processes on real servers that fail, a simulation of the real client, a model of the protocol,
-hostile input, and faults planted in the library to see whether the tests notice them. This command repeats the run and writes
-the page:";
+hostile input, and faults planted in the library to see whether the tests notice them.";
+
+/// The parts whose amounts come first, and what each of them is.
+const SUMMARY: [(&str, &str); 6] = [
+    ("faults", "Processes on failing servers, Redis"),
+    ("faults-valkey", "The same on Valkey"),
+    ("sim", "Simulation"),
+    ("model", "Model"),
+    ("fuzz", "Hostile input"),
+    ("planted", "Planted faults"),
+];
+
+const REPEATED: &str = "\
+`tests/reliability/RUNS.md` lists every run with its commit and command, and `tests/planted/REPORT.md` every planted fault. This
+command repeats the runs and writes the three pages:";
+
+const RUNS: &str = "\
+What was run for `RELIABILITY.md`, each part with its commit. A commit that ends in `-dirty` had changes that were not committed
+yet. This command repeats the runs:";
 
 const IN_SIMULATION: &str = "\
 The simulation (`tests/sim/README.md`) injects these faults. `clear-one`, `clear-all`, `force-unlock`, and crashes that lose

@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use leasehold_test::emulator::{Ran, resp::Value, sha1, wire::Command};
+
 use crate::checker::Rule;
 use crate::history::{History, Record};
 use crate::lines::{Found, Lines};
-use crate::scripts::SCRIPTS;
-use crate::server::resp::Value;
-use crate::server::{Ran, sha1};
-use crate::wire::Command;
 
 pub struct Audit {
     /// The scripts' names, by hash.
@@ -43,7 +41,8 @@ struct Cleared {
 
 impl Default for Audit {
     fn default() -> Self {
-        let names = SCRIPTS.iter().map(|(name, body)| (sha1(body.as_bytes()), (*name).to_owned()));
+        let names =
+            leasehold::seam::scripts().map(|(name, body)| (sha1(body.as_bytes()), name.to_owned()));
         let names = names.collect();
         Self {
             names,

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use leasehold::sim::{Entropy, TimeSource, Timestamp};
+use leasehold::seam::{Entropy, TimeSource, Timestamp};
 use leasehold::{Client, Guard};
+use leasehold_test::emulator::Rng;
 use tokio::runtime::{Builder, Handle, RngSeed, Runtime};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -16,7 +17,6 @@ use tokio::time::Instant;
 use crate::checker::lease_of;
 use crate::history::History;
 use crate::network::Desk;
-use crate::rng::Rng;
 use crate::scenario::client_name;
 
 /// The clock of a process. Each look moves it on by a nanosecond, so that no two moments are the same: what

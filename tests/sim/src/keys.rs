@@ -16,11 +16,11 @@ pub fn wrong_with(key: &str, left_ms: Option<i64>, locks: u64, longest_ms: i64) 
     let reader = format!("{{{RW_NAME}}}:");
     let is_reader = key.starts_with(&reader) && key.contains(":rwlock_timeout:");
     let most = match key {
-        // What is there for good: when a server was first met, and the permits.
+        // What is there for good: when a server was first met, the list of the masters, and the permits.
         _ if key == SEMAPHORE_NAME || key == format!("{{{SEMAPHORE_NAME}}}:timeout") => {
             return None;
         }
-        _ if key.starts_with("leasehold_mark") => return None,
+        _ if key.starts_with("leasehold_mark") || key == "leasehold_masters" => return None,
         _ if is_lock(key) || is_reader => longest_ms,
         _ if of("leasehold_next").is_some() => RESERVED_MS,
         _ if QUEUES.iter().any(|prefix| of(prefix).is_some()) => longest_ms.max(QUEUED_MS),
@@ -66,7 +66,7 @@ mod tests {
             assert_eq!(wrong(key, Some(2000)), None, "{key}");
             assert!(wrong(key, None).is_some_and(|what| what.contains("no end")), "{key}");
         }
-        for key in ["semaphore", "{semaphore}:timeout", "leasehold_mark"] {
+        for key in ["semaphore", "{semaphore}:timeout", "leasehold_mark", "leasehold_masters"] {
             assert_eq!(wrong(key, None), None, "{key}");
         }
         for key in

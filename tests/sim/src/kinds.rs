@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use leasehold::{
-    Election, Error, Guard, Leadership, MultiGuard, Owner, Permit, ReadGuard, RwLock, WriteGuard,
+    Election, Error, Holder, Leadership, MultiGuard, Owner, Permit, ReadGuard, RwLock, WriteGuard,
 };
 use tokio::time::{sleep, timeout};
 
@@ -103,8 +103,8 @@ impl Worker {
     }
 
     /// Also of the guard of a reader that its owner got while it wrote.
-    fn writing<P: Thing + AsGuard>(&self, number: u64, asked_at: u64, guard: P) -> Kept<P> {
-        let (token, key) = (guard.guard().token(), guard.guard().holder().as_str().to_owned());
+    fn writing<P: Thing + OfLock>(&self, number: u64, asked_at: u64, guard: P) -> Kept<P> {
+        let (token, key) = (guard.token(), guard.holder().as_str().to_owned());
         let part = Part { lock: RW, token, key, share: Share::Alone };
         Kept::new(&self.process, number, asked_at, guard, vec![part])
     }
@@ -402,53 +402,59 @@ trait Thing: Proof + Sized {
     fn give_back(self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 }
 
-trait AsGuard {
-    fn guard(&self) -> &Guard;
+/// The guard of a read-write lock.
+trait OfLock {
+    fn token(&self) -> u64;
+    fn holder(&self) -> Holder;
 }
 
-macro_rules! thing {
-    ($thing:ty as $proof:ty, $give_back:ident) => {
-        impl Proof for $thing {
-            fn is_held(&self) -> bool {
-                <$proof>::is_held(self)
+macro_rules! of_lock {
+    ($guard:ty) => {
+        impl OfLock for $guard {
+            fn token(&self) -> u64 {
+                <$guard>::token(self)
             }
 
-            fn remaining(&self) -> Duration {
-                <$proof>::remaining(self)
-            }
-        }
-
-        impl Thing for $thing {
-            fn lost(&self) -> Pin<Box<dyn Future<Output = String> + Send>> {
-                let lost = <$proof>::lost(self);
-                Box::pin(async move { lost.await.to_string() })
-            }
-
-            fn give_back(self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> {
-                Box::pin(<$thing>::$give_back(self))
+            fn holder(&self) -> Holder {
+                <$guard>::holder(self)
             }
         }
     };
 }
 
-thing!(ReadGuard as Guard, unlock);
-thing!(WriteGuard as Guard, unlock);
-thing!(Permit as Permit, release);
-thing!(MultiGuard as MultiGuard, unlock);
-thing!(Leadership as Leadership, resign);
+of_lock!(ReadGuard);
+of_lock!(WriteGuard);
 
-impl AsGuard for ReadGuard {
-    fn guard(&self) -> &Guard {
-        self
-    }
+macro_rules! thing {
+    ($thing:ty) => {
+        impl Proof for $thing {
+            fn is_held(&self) -> bool {
+                <$thing>::is_held(self)
+            }
+
+            fn remaining(&self) -> Duration {
+                <$thing>::remaining(self)
+            }
+        }
+
+        impl Thing for $thing {
+            fn lost(&self) -> Pin<Box<dyn Future<Output = String> + Send>> {
+                let lost = <$thing>::lost(self);
+                Box::pin(async move { lost.await.to_string() })
+            }
+
+            fn give_back(self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> {
+                Box::pin(<$thing>::release(self))
+            }
+        }
+    };
 }
 
-impl AsGuard for WriteGuard {
-    fn guard(&self) -> &Guard {
-        self
-    }
-}
-
+thing!(ReadGuard);
+thing!(WriteGuard);
+thing!(Permit);
+thing!(MultiGuard);
+thing!(Leadership);
 /// What the checker knows a hold by.
 #[derive(Clone, Debug)]
 struct Part {

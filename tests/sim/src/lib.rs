@@ -1,6 +1,6 @@
 //! Clients, network and servers in one thread, with all that is random drawn from one seed.
 //!
-//! * [`server`]: a server that runs the library's Lua text on keys, channels and a clock of its own.
+//! * The servers are those of `leasehold-test`, which run the library's Lua text on keys, channels and clocks of their own.
 //! * [`network`] and [`world`]: the two ends of every connection, and what lies between them. [`moves`]: slots of a cluster
 //!   that go from one server to another.
 //! * [`host`]: a process, with a runtime and a clock of its own; it can be stopped, and killed.
@@ -21,16 +21,9 @@ pub mod moves;
 pub mod nemesis;
 pub mod network;
 pub mod outcome;
-pub mod rng;
 pub mod scenario;
 pub mod scene;
-pub mod scripts;
-pub mod server;
 pub mod shapes;
 pub mod trace;
-#[path = "../../it/support/resp.rs"]
-// The library's own tests use all of it.
-#[allow(dead_code)]
-mod wire;
 pub mod workload;
 pub mod world;

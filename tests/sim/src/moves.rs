@@ -1,6 +1,7 @@
 //! Slots of a cluster that move from one server to another, key by key, as an operator's tool moves them.
 
-use crate::server::shard::{Shard, slot_of};
+use leasehold_test::emulator::shard::{Shard, slot_of};
+
 use crate::world::World;
 
 /// A slot on its way.

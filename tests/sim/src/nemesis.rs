@@ -1,8 +1,8 @@
 //! What goes wrong, and how often.
 
+use leasehold_test::emulator::{LinkId, Rng};
+
 use crate::causes::{Cause, What};
-use crate::rng::Rng;
-use crate::server::LinkId;
 use crate::world::{Fate, World};
 
 /// A kind of fault.

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-use leasehold::sim::{Connecting, Connector, Network, command_config};
+use leasehold::seam::{Connecting, Connector, Network, command_config};
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{ProtocolVersion, RedisConnectionInfo};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};

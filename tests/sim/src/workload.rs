@@ -8,11 +8,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::{Client, Error, Guard, Mutex, Owner, ReadVersion};
+use leasehold_test::emulator::Rng;
 use tokio::time::sleep;
 
 use crate::checker::{Grant, Rule, Share};
 use crate::host::Process;
-use crate::rng::Rng;
 
 /// What the tasks of a run have in common.
 #[derive(Clone)]
@@ -210,7 +210,7 @@ impl Worker {
                 timing.check(how, self.workload.response_timeout, waits);
                 None
             }
-            Err(Error::Closed) if self.is_ended() => {
+            Err(Error::Closed { .. }) if self.is_ended() => {
                 history.answered(request, "closed");
                 None
             }
@@ -289,7 +289,7 @@ impl Worker {
             _ => handle.with_lease(most).lock().await,
         };
         match result {
-            Err(Error::Closed) if self.is_ended() => None,
+            Err(Error::Closed { .. }) if self.is_ended() => None,
             Ok(guard) => Some(Held::new(&self.process, outer.lock, owner, asked_at, guard)),
             Err(Error::Lost { .. } | Error::Unavailable { .. }) => None,
             Err(error) => {
@@ -402,7 +402,7 @@ impl Worker {
         }
         if let Err(error) = result
             && !fine(&error)
-            && !(self.is_ended() && matches!(error, Error::Closed))
+            && !(self.is_ended() && matches!(error, Error::Closed { .. }))
         {
             let mut history = self.process.history.lock();
             history.violated(Rule::Unexpected, format!("{what}: {error}"));

@@ -7,15 +7,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use leasehold_test::emulator::{
+    LinkId, Replica, Rng, Server,
+    wire::{Command, take_command},
+};
+
 use crate::audit::Audit;
 use crate::history::History;
 use crate::host::Host;
 use crate::kinds::{PERMITS, is_holders};
 use crate::moves::Move;
 use crate::network::{Pipe, State};
-use crate::rng::Rng;
-use crate::server::{LinkId, Replica, Server};
-use crate::wire::{Command, take_command};
 
 pub struct World {
     pub now: u64,
@@ -250,7 +252,7 @@ impl World {
             let Some(link) = self.links.get_mut(&id) else { continue };
             let dropped = pipe.take_written(&mut link.unread);
             let mut commands = Vec::new();
-            while let Some(command) = take_command(&mut link.unread) {
+            while let Some(command) = take_command(&mut link.unread).expect("a client's command") {
                 commands.push(command);
             }
             let (node, sent_local) = (link.node, process.clock.last());

@@ -174,6 +174,22 @@ async fn a_late_answer_is_looked_for_until_its_time_is_over() {
     }
 }
 
+/// The lease may have ended there by itself: if it is missing later, nobody took it away.
+#[tokio::test]
+async fn an_answer_that_is_looked_at_when_its_lease_may_have_ended_says_nothing() {
+    for asked in [Asked::Acquire, Asked::Renewal(TTL), Asked::Renewal(Duration::ZERO)] {
+        for (now, had) in [(9_999, true), (10_000, false)] {
+            let mut foothold = Foothold::default();
+            late(&mut foothold, asked, YES);
+            assert!(!look(&mut foothold, at(now)).await);
+            assert_eq!(foothold.had(), had, "{now}");
+            late(&mut foothold, asked, YES);
+            assert!(!foothold.renewed(&mut sent(at(10)), at(10), TTL, at(10)));
+            assert_eq!(answered(&mut foothold, 1, false, at(now + 1)), !had, "it is put back");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_late_answer_to_an_acquire_says_that_the_node_has_the_lease_or_nothing() {
     for (answer, had) in [(YES, true), (NO, false), (Some(Err(Fault::Closed)), false)] {

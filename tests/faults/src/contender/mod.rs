@@ -107,6 +107,10 @@ impl Orders {
     pub(crate) fn builder(&self) -> ClientBuilder {
         let Place { kind, urls, ports } = self.place.clone();
         let builder = match kind {
+            // Each process has ways of its own to the servers.
+            PlaceKind::Nodes if urls.len() > 1 => {
+                Client::builder().nodes(urls).masters_name("faults")
+            }
             PlaceKind::Nodes => Client::builder().nodes(urls),
             PlaceKind::Sentinel => Client::builder().sentinel(Layout::MASTER, urls),
             PlaceKind::Cluster => Client::builder().cluster(urls),

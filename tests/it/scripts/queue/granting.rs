@@ -233,7 +233,7 @@ async fn a_run_passes_over_so_many_at_most_and_whoever_asks_next_takes_the_lock(
 }
 
 /// Waits until nobody listens to these mailboxes.
-async fn gone<const N: usize>(bench: &mut Bench, clients: [&str; N]) {
+pub(super) async fn gone<const N: usize>(bench: &mut Bench, clients: [&str; N]) {
     for client in clients {
         let mailbox = super::mailbox(client);
         let none = format!("[{mailbox}, 0]");

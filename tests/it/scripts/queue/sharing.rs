@@ -1,6 +1,7 @@
 //! The queue beside Redisson, whose waiters listen to the lock's channel and are in no queue.
 
-use super::{ask, leave, leave_granted, line, queued, told};
+use super::granting::gone;
+use super::{ask, leave, leave_granted, line, queued, told, try_once};
 use crate::scripts::bench::{Bench, NAME};
 
 const JAVA: &str = "8c4dc58a-7bd1-4d2f-9e53-0b2a4ac4b3a7:1";
@@ -50,6 +51,31 @@ async fn the_first_in_the_queue_learns_that_java_holds_the_lock() {
     bench.expect(&ask("b:1"), &format!("[0, 30s, {JAVA}, 0, 0, token, []]"), &held).await;
     bench.expect(&leave("b:1"), "[0, 0]", &held).await;
     assert_eq!(told(&mut bench, &mut c).await, [format!("next c:1 30s {JAVA}")]);
+}
+
+/// Nobody else listens for Java's release.
+#[tokio::test]
+async fn who_asks_behind_java_and_a_first_that_is_gone_finds_who_has_to_listen() {
+    for (asks, place) in [(ask("c:1"), 0), (ask("d:1"), 1)] {
+        let mut bench = Bench::start().await;
+        let [b, mut c, _d] = line(&mut bench, ["b", "c", "d"]).await;
+        bench.command(&format!("DEL {NAME}")).await;
+        bench.command(&format!("HSET {NAME} {JAVA} 1")).await;
+        bench.command(&format!("PEXPIRE {NAME} 30000")).await;
+        drop(b);
+        gone(&mut bench, ["b"]).await;
+        // The first may have come just now, and not have its mailbox yet: who comes then looks at nobody.
+        let newcomer = format!("[0, 30s, {JAVA}, 0, -1, token, []]");
+        bench.expect(&try_once("e:1"), &newcomer, &format!("[{JAVA}, 1] 30s")).await;
+        assert_eq!(queued(&mut bench).await, "b:1 c:1 d:1");
+        let refused = format!("[0, 30s, {JAVA}, 0, {place}, token, []]");
+        for is_news in [place != 0, false] {
+            bench.expect(&asks, &refused, &format!("[{JAVA}, 1] 30s")).await;
+            let told = told(&mut bench, &mut c).await;
+            let next = format!("next c:1 30s {JAVA}");
+            assert_eq!(told, if is_news { vec![next] } else { vec![] }, "{asks:?}");
+        }
+    }
 }
 
 /// Java knows no queue: it frees its lock and publishes `0`.

@@ -107,6 +107,8 @@ pub enum Bug {
     FirstAskPumps,
     /// A first ask leaves the free lock to a head that is gone.
     WaitsForTheDead,
+    /// Who polls behind Java leaves the place of a head that is gone to it.
+    DeadHeadKept,
     /// Where a run may take out no more of those who are gone, an ask waits for who is behind them.
     WaitsBehindTheRest,
     /// A client that has released to others' ears asks again at once.

@@ -3,7 +3,7 @@
 use super::case::{Bug, Case};
 use super::client::must_wait;
 use super::server::{Keep, Rules};
-use super::state::{Holder, Hub, Id, JavaPhase, Phase, State, Timer};
+use super::state::{Holder, Hub, Id, JavaPhase, Lock, Phase, State, Timer};
 use super::time::may_expire;
 use super::wire::{Message, Reply, Request};
 
@@ -201,6 +201,32 @@ pub fn head_knows(case: &Case, state: &State) -> bool {
         state.waiters[waiter].phase != Phase::Waiting || state.queue.contains(&state.id(waiter))
     };
     knows && (0..state.waiters.len()).all(queued)
+}
+
+/// In every quiet state in which Java holds the lock: once somebody who waits in the queue has polled, the first in it is
+/// somebody who goes on and listens for Java's release, although processes have ended.
+pub fn hears_java(case: &Case, state: &State) -> bool {
+    let javas = matches!(state.lock, Some(Lock { holder: Holder::Java(_), .. }));
+    if !javas || state.seen.cut_short || !is_quiet(case, state) {
+        return true;
+    }
+    (0..state.waiters.len()).all(|waiter| {
+        let waits = state.waiters[waiter].phase == Phase::Waiting
+            && state.processes[case.home(waiter)].is_live()
+            && state.queue.contains(&state.id(waiter));
+        if !waits {
+            return true;
+        }
+        let mut state = state.clone();
+        let mut rules = Rules { case, keep: Keep::default(), state: &mut state, passed: 0 };
+        rules.ask_again(waiter);
+        rules.settle();
+        let Some(first) = state.queue.first() else {
+            return false;
+        };
+        let process = &state.processes[case.home(first.waiter.into())];
+        process.is_live() && process.channel
+    })
 }
 
 impl Rules<'_> {

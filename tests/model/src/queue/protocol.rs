@@ -20,6 +20,8 @@ pub const NO_LEFTOVER: &str = "no leftover";
 pub const LIVENESS: &str = "a free lock is taken";
 /// In a quiet state the first in the queue knows it.
 pub const HEAD_KNOWS: &str = "the head knows";
+/// While Java holds the lock, somebody who goes on listens for its release, after a poll at the latest.
+pub const HEARS_JAVA: &str = "a poll finds who listens to Java";
 /// A free lock is refused only for somebody who is there.
 pub const FREE_FOR_WHO_ASKS: &str = "a free lock is refused for the living";
 /// Tokens strictly increase from hold to hold.
@@ -383,6 +385,9 @@ impl Model for Protocol {
             Property::always(LIVENESS, |model: &Self, state| check::lives(&model.case, state)),
             Property::always(HEAD_KNOWS, |model: &Self, state| {
                 check::head_knows(&model.case, state)
+            }),
+            Property::always(HEARS_JAVA, |model: &Self, state| {
+                check::hears_java(&model.case, state)
             }),
             Property::always(FREE_FOR_WHO_ASKS, |_: &Self, state: &State| {
                 !state.seen.refused_for_nobody

@@ -94,6 +94,9 @@ impl Rules<'_> {
                     }
                     Pumped::Another => {}
                 }
+            } else if known && self.is_javas() && !self.case.is(Bug::DeadHeadKept) {
+                // Only the head hears of Java's release. A newcomer's mailbox may not be subscribed yet.
+                self.is_left_to_another(id);
             }
         }
         let offset = if ask.fresh { ask.age } else { self.case.stale() };
@@ -110,8 +113,12 @@ impl Rules<'_> {
         Reply::Refused { ask, offset, first, lock: self.state.lock }
     }
 
-    /// Whether the free lock is left to a head that is not this one. If it is the head only because those before it are
-    /// gone, nobody has told it yet.
+    fn is_javas(&self) -> bool {
+        matches!(self.state.lock, Some(Lock { holder: Holder::Java(_), .. }))
+    }
+
+    /// Whether the lock is left to a head that is not this one. If it is the head only because those before it are gone,
+    /// nobody has told it yet.
     fn is_left_to_another(&mut self, id: Id) -> bool {
         if self.case.is(Bug::WaitsForTheDead) {
             return true;

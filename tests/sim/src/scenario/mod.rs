@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use leasehold::seam::Seams;
 use leasehold::{Client, ClientBuilder, Error};
+use leasehold_test::emulator::Rng;
 use tokio::task::JoinHandle;
 
 use self::calm::Turns;
@@ -19,7 +21,6 @@ use crate::kinds::{ELECTION, ELECTION_NAME, RW, RW_NAME, SEMAPHORE, SEMAPHORE_NA
 use crate::nemesis::{Fault, Nemesis};
 use crate::network::{Cables, address};
 use crate::outcome::Outcome;
-use crate::rng::Rng;
 use crate::workload::{Worker, Workload, lock_name};
 use crate::world::World;
 
@@ -361,7 +362,11 @@ fn in_world(process: &Process, builder: ClientBuilder) -> ClientBuilder {
     builder
         .name(client_name(process.host, process.generation))
         .connect_timeout(Duration::from_millis(CONNECT_MS))
-        .seams(network, process.clock.clone(), process.entropy.clone())
+        .seams(Seams {
+            network: Some(network),
+            time: Some(process.clock.clone()),
+            entropy: Some(process.entropy.clone()),
+        })
 }
 
 pub fn client_name(host: usize, generation: u64) -> String {

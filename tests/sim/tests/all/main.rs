@@ -2,7 +2,6 @@
 
 mod determinism;
 mod promises;
-mod server;
 mod suspend;
 mod sweep;
 mod versions;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{
     Error,
-    blocking::{Election, Guard, RwLock, WriteGuard},
+    blocking::{Election, ReadGuard, RwLock, WriteGuard},
 };
 
 use super::Thread;
@@ -51,7 +51,7 @@ impl Thread {
         }
     }
 
-    fn read(&self, lock: &RwLock, ask: Ask<'_>) -> Option<(Guard, Watched)> {
+    fn read(&self, lock: &RwLock, ask: Ask<'_>) -> Option<(ReadGuard, Watched)> {
         let wait = ask.wait.unwrap_or_default();
         self.attempt(ask, || match ask.how {
             How::LockWithTimeout => lock.read_with_timeout(wait).map(Some),
@@ -76,7 +76,7 @@ impl Thread {
         &self,
         lock: &RwLock,
         ask: Ask<'_>,
-        outer: Guard,
+        outer: ReadGuard,
         watched: Watched,
         chance: &mut Chance,
     ) {

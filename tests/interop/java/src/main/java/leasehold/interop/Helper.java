@@ -132,6 +132,18 @@ public final class Helper {
             }
             case "get-token":
                 return fenced(args).getToken();
+            case "latch-set":
+                return bit(redisson.getCountDownLatch(name(args[0])).trySetCount(number(args[1])));
+            case "latch-count":
+                return redisson.getCountDownLatch(name(args[0])).getCount();
+            case "latch-down":
+                redisson.getCountDownLatch(name(args[0])).countDown();
+                return 1;
+            case "latch-await":
+                redisson.getCountDownLatch(name(args[0])).await();
+                return 1;
+            case "latch-delete":
+                return bit(redisson.getCountDownLatch(name(args[0])).delete());
             case "set-permits": {
                 RSemaphore semaphore = redisson.getSemaphore(name(args[0]));
                 return bit(semaphore.trySetPermits((int) number(args[1])));

@@ -1,0 +1,242 @@
+//! What can be typed.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Runs commands under distributed locks on Redis or Valkey, and shows who holds them and who waits.
+#[derive(Parser)]
+#[command(name = "leasehold", version, max_term_width = 100, after_help = CODES)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+    #[command(flatten)]
+    pub servers: Servers,
+}
+
+const CODES: &str = "\
+Exit codes: 0 done; 75 somebody else holds the lock; 79 the lock was lost while the command ran; \
+69 the servers do not answer; 77 a right or the login is denied; 78 a setting cannot work; 64 wrong usage. \
+`run` ends with the command's own code.";
+
+/// Where the locks are. Several URLs are several independent masters, of which a majority decides.
+#[derive(Args)]
+pub struct Servers {
+    /// URL of a server; repeat it for each of several independent masters.
+    ///
+    /// redis://[user:password@]host[:port][/database], rediss://.., unix:///path, redis+sentinel://host,host/master or
+    /// redis+cluster://host,host. Others on this host can read a URL of the command line, so put passwords in
+    /// --redis-file or in the environment: LEASEHOLD_NODES (several, with commas between them) or REDIS_URL.
+    #[arg(long = "redis", value_name = "URL", global = true)]
+    pub redis: Vec<String>,
+    /// File with the URLs, one in each line.
+    #[arg(long, value_name = "FILE", global = true, env = "REDIS_URL_FILE")]
+    pub redis_file: Option<PathBuf>,
+    /// The name under which others see this program [default: host name and process id].
+    #[arg(long, value_name = "NAME", global = true, env = "LEASEHOLD_NAME")]
+    pub name: Option<String>,
+    /// Prefix of all lock names, as the services use it.
+    #[arg(long, value_name = "PREFIX", global = true, env = "LEASEHOLD_NAME_PREFIX")]
+    pub name_prefix: Option<String>,
+    /// What the services call the list of several independent masters, if they do.
+    #[arg(long, value_name = "NAME", global = true, env = "LEASEHOLD_MASTERS_NAME")]
+    pub masters_name: Option<String>,
+    /// Write JSON: results to standard output, the events of `run` to standard error.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Say less: only errors.
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Say more: how long a wait took, fencing tokens.
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    pub verbose: bool,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    Run(Run),
+    /// Say whether locks are free now: exit 0 if all of them are, 75 if not. Takes nothing.
+    Try(Names),
+    /// Wait until locks are free: exit 0, or 75 if the time is over. Takes nothing.
+    Wait(WaitFor),
+    /// Show everything that the servers know about locks: holder, since when, token, who waits.
+    Inspect(Names),
+    /// Print a line for each change of locks, until interrupted.
+    Watch(Names),
+    Force(Force),
+    /// Check servers and settings: rights, round trips, messages, clocks. Exit 0 in order, 1 findings, 2 broken.
+    Doctor(Doctor),
+    /// Print the completions for a shell.
+    Completions {
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages into a directory.
+    Man {
+        directory: PathBuf,
+    },
+    /// What `run` starts in place of the command: it arranges that the command ends with `run`, and becomes the command.
+    #[command(name = "__exec", hide = true)]
+    Exec(Exec),
+}
+
+/// Run a command while holding locks.
+///
+/// If a lock is lost, the command is told to end (TERM, to its whole process group) and killed 5 s later at the latest
+/// (--grace): before the lock expires if the servers do not answer, and at once if somebody forced it open. The exit code is
+/// then 79, even if the command ended well. Otherwise it is the command's own code, or 128 + n after signal n.
+///
+/// The command sees LEASEHOLD_LOCK and LEASEHOLD_TOKEN (one line for each lock), LEASEHOLD_TTL_MS and LEASEHOLD_HELD. A `run`
+/// inside the command that asks for a lock that is held already runs at once.
+///
+/// If `run` itself is killed, the command is killed, too (on Linux), but not what the command has started: use a control group
+/// (systemd, a container) where that matters.
+#[derive(Args)]
+pub struct Run {
+    /// Do not wait: exit with 75 if somebody else holds a lock.
+    #[arg(short = 'n', long, conflicts_with = "wait")]
+    pub no_wait: bool,
+    /// Wait for so long at most, for all locks together ("30s", "2m", or seconds), then exit with 75.
+    #[arg(short = 'w', long, alias = "timeout", value_name = "TIME", value_parser = duration)]
+    pub wait: Option<Duration>,
+    /// The code to exit with if somebody else holds a lock.
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = crate::exit::BUSY)]
+    pub conflict_exit_code: u8,
+    /// The code to exit with if a lock is lost.
+    #[arg(long, value_name = "CODE", default_value_t = crate::exit::LOST)]
+    pub lost_code: u8,
+    /// How long a lock lives without a renewal [default: 30s].
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub ttl: Option<Duration>,
+    /// Hold the locks for so long at most: then they count as lost.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub max_hold: Option<Duration>,
+    /// Keep the locks taken for so long at least, even if the command ends earlier: for jobs that several hosts start at the
+    /// same time. `run` ends with the command all the same.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub min_hold: Option<Duration>,
+    /// What to do if a lock is lost: term, kill, continue, or a shell command, which runs in place of the TERM signal with the
+    /// reason in LEASEHOLD_LOST.
+    #[arg(long, value_name = "ACTION", default_value = "term")]
+    pub on_lost: String,
+    /// Time between the request to end and the kill, at most a third of the TTL.
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    pub grace: Duration,
+    /// Leave the command in this process group: signals go only to the command itself.
+    #[arg(long)]
+    pub foreground: bool,
+    /// Serve all waiters in the order of their arrival.
+    #[arg(long)]
+    pub fair: bool,
+    /// Exit with 70 if the command ended well, but the servers did not confirm the release.
+    #[arg(long)]
+    pub strict: bool,
+    /// Names of the locks; they are taken in sorted order.
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// The command and its arguments, behind `--`.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub struct Names {
+    /// Names of the locks.
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+#[derive(Args)]
+pub struct WaitFor {
+    #[command(flatten)]
+    pub names: Names,
+    /// Wait for so long at most ("30s", "2m", or seconds).
+    #[arg(short = 'w', long, alias = "timeout", value_name = "TIME", value_parser = duration)]
+    pub wait: Option<Duration>,
+}
+
+/// Free a lock that somebody else holds.
+///
+/// It shows the holder, and wants the same holder back, so that it cannot free the lock of somebody who took it since: exit 75
+/// then. The holder learns of it at its next renewal, and may still be at work until then.
+#[derive(Args)]
+pub struct Force {
+    /// Name of the lock.
+    pub name: String,
+    /// The holder to expect, as `inspect` shows it; the beginning of its id is enough.
+    #[arg(long, value_name = "HOLDER", required_unless_present = "any", conflicts_with = "any")]
+    pub holder: Option<String>,
+    /// Free it whoever holds it. Needs --yes.
+    #[arg(long, requires = "yes")]
+    pub any: bool,
+    /// Do not ask for more.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+#[derive(Args)]
+pub struct Doctor {
+    /// How many times to take and release a lock of its own.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub pairs: u32,
+}
+
+#[derive(Args)]
+pub struct Exec {
+    pub parent: i32,
+    #[arg(last = true, required = true)]
+    pub command: Vec<OsString>,
+}
+
+/// What `run` does about a loss.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnLost {
+    Term,
+    Kill,
+    Continue,
+    Shell(String),
+}
+
+impl OnLost {
+    pub fn parse(text: &str) -> Self {
+        match text {
+            "term" => Self::Term,
+            "kill" => Self::Kill,
+            "continue" => Self::Continue,
+            command => Self::Shell(command.to_owned()),
+        }
+    }
+}
+
+/// Reads "90", "1.5", "30s" or "1h 5m". A plain number is seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let plain = text.parse::<f64>().ok().map(Duration::try_from_secs_f64);
+    match plain {
+        Some(seconds) => seconds.map_err(|error| error.to_string()),
+        None => humantime::parse_duration(text).map_err(|error| error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_plain_number_is_seconds() {
+        assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("0"), Ok(Duration::ZERO));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        for bad in ["", "-1", "inf", "NaN", "soon", "3 parsecs"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

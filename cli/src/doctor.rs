@@ -1,0 +1,159 @@
+//! `doctor`: are the servers fit for locks?
+
+use std::process;
+use std::time::Duration;
+
+use leasehold::{Client, Error};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use crate::args::{Doctor, Servers};
+use crate::exit::{self, Failure};
+use crate::text::SCHEMA;
+
+/// A waiter that is not told of a release asks again after a while. What takes so long was no message.
+const SLOW: Duration = Duration::from_secs(1);
+/// Something is to be mended.
+const FINDINGS: u8 = 1;
+/// Locks do not work.
+const BROKEN: u8 = 2;
+
+pub async fn doctor(doctor: &Doctor, servers: &Servers) -> Result<u8, Failure> {
+    let report = match servers.connect(None).await {
+        Ok(client) => {
+            let report = examine(&client, servers, doctor.pairs).await;
+            client.shutdown().await;
+            report
+        }
+        Err(failure) => Report { broken: vec![failure.message], ..Report::default() },
+    };
+    match servers.json {
+        true => println!("{}", report.json()),
+        false => report.print(servers.quiet),
+    }
+    Ok(report.code())
+}
+
+#[derive(Default)]
+struct Report {
+    nodes: Vec<String>,
+    broken: Vec<String>,
+    findings: Vec<String>,
+    /// The median and the 99th percentile of a lock and its release.
+    pair: Option<[Duration; 2]>,
+    hand_over: Option<Duration>,
+}
+
+async fn examine(client: &Client, servers: &Servers, pairs: u32) -> Report {
+    let mut report = Report::default();
+    match client.check().await {
+        Ok(findings) => report.findings.extend(findings.iter().map(ToString::to_string)),
+        Err(error) => report.broken.push(error.to_string()),
+    }
+    for node in client.nodes() {
+        let state = format!("{:?}", node.state).to_lowercase();
+        let quarantine = node.quarantined_until.map(|until| {
+            format!(": its grants count from {} on", humantime::format_rfc3339_seconds(until))
+        });
+        report.nodes.push(format!("{} {state}{}", node.address, quarantine.unwrap_or_default()));
+    }
+    // Nobody else asks for this name.
+    let name = format!("leasehold:doctor:{}:{}", client.name(), process::id());
+    match measure(client, &name, pairs).await {
+        Ok(pair) => report.pair = Some(pair),
+        Err(error) => {
+            report.broken.push(format!("a lock could not be taken and released: {error}"))
+        }
+    }
+    match hand_over(client, servers, &name).await {
+        Ok(time) => {
+            report.hand_over = Some(time);
+            if time >= SLOW {
+                report.findings.push(format!(
+                    "a waiter was not told of a release, and asked again after {:.1} s: messages are lost (PUBLISH, SUBSCRIBE)",
+                    time.as_secs_f64()
+                ));
+            }
+        }
+        Err(error) => report.broken.push(format!("a waiter did not get the lock: {error}")),
+    }
+    report
+}
+
+async fn measure(client: &Client, name: &str, pairs: u32) -> Result<[Duration; 2], Error> {
+    let lock = client.mutex(name);
+    let mut times = Vec::new();
+    for _ in 0..pairs {
+        let begun = Instant::now();
+        lock.lock_with_timeout(Duration::from_secs(10)).await?.unlock().await?;
+        times.push(begun.elapsed());
+    }
+    times.sort_unstable();
+    Ok([times[times.len() / 2], times[times.len() * 99 / 100]])
+}
+
+/// Returns how long after a release another client that waits has the lock.
+async fn hand_over(client: &Client, servers: &Servers, name: &str) -> Result<Duration, Failure> {
+    let other = servers.connect(None).await?;
+    let guard = client.mutex(name).lock_with_timeout(Duration::from_secs(10)).await?;
+    let waiter = tokio::spawn(other.mutex(name).lock_with_timeout(Duration::from_secs(90)));
+    // Until it waits.
+    sleep(Duration::from_millis(200)).await;
+    let released = Instant::now();
+    guard.unlock().await?;
+    let taken = waiter.await.map_err(|error| Failure::new(exit::SOFTWARE, error.to_string()))??;
+    let time = released.elapsed();
+    taken.unlock().await?;
+    other.shutdown().await;
+    Ok(time)
+}
+
+impl Report {
+    fn code(&self) -> u8 {
+        match (self.broken.is_empty(), self.findings.is_empty()) {
+            (false, _) => BROKEN,
+            (true, false) => FINDINGS,
+            (true, true) => 0,
+        }
+    }
+
+    fn print(&self, quiet: bool) {
+        if !quiet {
+            for node in &self.nodes {
+                println!("node     {node}");
+            }
+            if let Some([median, worst]) = self.pair {
+                println!(
+                    "pair     {median:.0?} (p50), {worst:.0?} (p99): take and release a free lock"
+                );
+            }
+            if let Some(time) = self.hand_over {
+                println!(
+                    "message  {time:.0?} from a release until another client that waited had the lock"
+                );
+            }
+        }
+        for finding in &self.findings {
+            println!("finding  {finding}");
+        }
+        for broken in &self.broken {
+            println!("broken   {broken}");
+        }
+        if self.code() == 0 && !quiet {
+            println!("in order");
+        }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let seconds = |time: Duration| time.as_secs_f64();
+        json!({
+            "schema": SCHEMA,
+            "nodes": self.nodes,
+            "broken": self.broken,
+            "findings": self.findings,
+            "pair_p50": self.pair.map(|[median, _]| seconds(median)),
+            "pair_p99": self.pair.map(|[_, worst]| seconds(worst)),
+            "hand_over": self.hand_over.map(seconds),
+        })
+    }
+}

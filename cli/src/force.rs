@@ -1,0 +1,69 @@
+//! `force`: frees a lock that somebody else holds.
+
+use leasehold::Holder;
+
+use crate::args::{Force, Servers};
+use crate::exit::{self, Failure};
+
+pub async fn force(force: &Force, servers: &Servers) -> Result<u8, Failure> {
+    let client = servers.connect(None).await?;
+    let lock = client.mutex(&force.name);
+    let status = lock.status().await?;
+    let freed = match &status.holder {
+        None => Err(Failure::new(1, format!("lock {:?} is free", force.name))),
+        Some(holder) if force.holder.as_ref().is_some_and(|given| !names(given, holder)) => {
+            Err(Failure::new(
+                exit::BUSY,
+                format!("lock {:?} is held by {holder} by now, not freed", force.name),
+            ))
+        }
+        Some(holder) => match force.any {
+            true => lock.force_unlock().await,
+            false => lock.force_unlock_if(holder).await,
+        }
+        .map(|freed| freed.then(|| holder.clone()))
+        .map_err(Failure::from),
+    };
+    client.shutdown().await;
+    let Some(holder) = freed? else {
+        return Err(Failure::new(
+            exit::BUSY,
+            format!("lock {:?} has changed hands meanwhile, not freed", force.name),
+        ));
+    };
+    if !servers.quiet {
+        let token = match status.last_token {
+            Some(token) => format!("; its token {token} is stale: let the resource refuse it"),
+            None => String::new(),
+        };
+        println!(
+            "freed {:?}, which {holder} held: it is told at its next renewal, and may be at work until then{token}",
+            force.name
+        );
+    }
+    Ok(0)
+}
+
+/// Returns true if `given` is at least as much of the holder as `inspect` shows.
+fn names(given: &str, holder: &Holder) -> bool {
+    let shown = holder.to_string();
+    given == shown || (given.len() > shown.len() && holder.as_str().starts_with(given))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_is_named_by_what_is_shown_or_by_more_of_it() {
+        let holder = Holder::named("billing-7:01234567-89ab-cdef-0123-456789abcdef");
+        for right in ["billing-7:01234567", "billing-7:01234567-89ab", holder.as_str()] {
+            assert!(names(right, &holder), "{right}");
+        }
+        for wrong in
+            ["", "billing-7", "billing-7:0123456", "billing-7:01234568", "billing-7:01234567-89ac"]
+        {
+            assert!(!names(wrong, &holder), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The command line of leasehold.
+
+mod args;
+mod doctor;
+mod exit;
+mod force;
+mod look;
+mod run;
+mod servers;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+
+use crate::args::{Cli, Command};
+use crate::exit::Failure;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+                _ => ExitCode::from(exit::USAGE),
+            };
+        }
+    };
+    if let Command::Exec(exec) = &cli.command {
+        return ended(Err(run::become_command(exec)));
+    }
+    // One thread: the kernel ties a child's end to the thread that started it.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return ended(Err(Failure::new(exit::SOFTWARE, error.to_string()))),
+    };
+    ended(runtime.block_on(dispatch(cli)))
+}
+
+async fn dispatch(cli: Cli) -> Result<u8, Failure> {
+    let Cli { command, servers } = cli;
+    match command {
+        Command::Run(run) => run::run(run, &servers).await,
+        Command::Try(names) => look::try_all(&names, &servers).await,
+        Command::Wait(wait) => look::wait(&wait, &servers).await,
+        Command::Inspect(names) => look::inspect(&names, &servers).await,
+        Command::Watch(names) => look::watch(&names, &servers).await,
+        Command::Force(force) => force::force(&force, &servers).await,
+        Command::Doctor(doctor) => doctor::doctor(&doctor, &servers).await,
+        Command::Completions { shell } => {
+            clap_complete::generate(
+                shell,
+                &mut Cli::command(),
+                "leasehold",
+                &mut std::io::stdout(),
+            );
+            Ok(0)
+        }
+        Command::Man { directory } => {
+            clap_mangen::generate_to(Cli::command(), &directory).map(|()| 0).map_err(|error| {
+                Failure::new(exit::SOFTWARE, format!("{}: {error}", directory.display()))
+            })
+        }
+        Command::Exec(exec) => Err(run::become_command(&exec)),
+    }
+}
+
+fn ended(result: Result<u8, Failure>) -> ExitCode {
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                eprintln!("leasehold: {failure}");
+            }
+            ExitCode::from(failure.code)
+        }
+    }
+}

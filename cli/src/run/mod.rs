@@ -1,0 +1,265 @@
+//! `leasehold run`: a command under locks.
+
+mod child;
+mod held;
+mod say;
+mod signals;
+
+use std::future::{pending, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use leasehold::{Client, Guard, LossReason, Lost, Mutex};
+use nix::sys::signal::Signal;
+use tokio::time::{Instant, sleep_until};
+
+pub use self::child::become_command;
+use self::child::{Child, Ended};
+use self::held::Held;
+use self::say::{Event, Say};
+use self::signals::Signals;
+use crate::args::{OnLost, Run, Servers};
+use crate::exit::{self, Failure};
+
+/// Runs the command, and returns the exit code.
+pub async fn run(run: Run, servers: &Servers) -> Result<u8, Failure> {
+    let program = child::find(&run.command[0])?;
+    // From here on a signal ends the wait, and not this process in the middle of something.
+    let mut signals = Signals::new()
+        .map_err(|error| Failure::new(exit::SOFTWARE, format!("no signals: {error}")))?;
+    let say = Say::new(servers);
+    let held = Held::inherited();
+    let on = servers.addresses()?;
+    let mut names: Vec<_> = run.names.iter().filter(|name| !held.has(&on, name)).cloned().collect();
+    names.sort_unstable();
+    names.dedup();
+
+    let asked = Instant::now();
+    let taking = async {
+        let client = servers.connect(run.ttl).await?;
+        let guards = take(&client, &names, &run, &say).await?;
+        Ok::<_, Failure>((client, guards))
+    };
+    let (client, guards) = match names.is_empty() {
+        true => (None, Vec::new()),
+        false => tokio::select! {
+            taken = taking => taken.map(|(client, guards)| (Some(client), guards))?,
+            signal = signals.next() => return Ok(exit::of_signal(signal as i32)),
+        },
+    };
+    say.event(&Event::Taken { locks: &guards, waited: asked.elapsed() });
+
+    let ttl = run.ttl.unwrap_or(DEFAULT_TTL);
+    let environment = held.with(&on, &names).environment(&guards, ttl);
+    let child = Child::start(&program, &run, environment)?;
+    let watched = Watched { run: &run, say: &say, guards: &guards, grace: run.grace.min(ttl / 3) };
+    let ended = watched.until_the_end(child, &mut signals).await;
+    let released = release(guards, &say, ended.is_lost).await;
+    if let Some(client) = client {
+        client.shutdown().await;
+    }
+    Ok(match released {
+        _ if ended.is_lost => run.lost_code,
+        Released::Lost => run.lost_code,
+        Released::Unconfirmed if run.strict && ended.code == 0 => exit::SOFTWARE,
+        Released::Unconfirmed | Released::All => ended.code,
+    })
+}
+
+/// The library's TTL if none is set.
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// Takes all locks, in the order of the names.
+async fn take(
+    client: &Client,
+    names: &[String],
+    run: &Run,
+    say: &Say,
+) -> Result<Vec<Guard>, Failure> {
+    let until = run.wait.map(|wait| Instant::now() + wait);
+    let mut guards = Vec::new();
+    for name in names {
+        let mut mutex = if run.fair { client.fair_mutex(name) } else { client.mutex(name) };
+        if let Some(max_hold) = run.max_hold {
+            mutex = mutex.with_max_hold(max_hold);
+        }
+        if let Some(min_hold) = run.min_hold {
+            mutex = mutex.with_min_hold(min_hold);
+        }
+        match take_one(&mutex, until, run.no_wait).await {
+            Ok(guard) => guards.push(guard),
+            Err(failure) => {
+                release(guards, say, false).await;
+                let code =
+                    if failure.code == exit::BUSY { run.conflict_exit_code } else { failure.code };
+                return Err(Failure { code, ..failure });
+            }
+        }
+    }
+    Ok(guards)
+}
+
+async fn take_one(mutex: &Mutex, until: Option<Instant>, no_wait: bool) -> Result<Guard, Failure> {
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    if no_wait || left == Some(Duration::ZERO) {
+        if let Some(guard) = mutex.try_lock().await? {
+            return Ok(guard);
+        }
+        let holder = match mutex.holder().await {
+            Ok(Some(holder)) => format!("held by {holder}"),
+            _ => "others come first".to_owned(),
+        };
+        return Err(Failure::new(exit::BUSY, format!("lock {:?} is busy: {holder}", mutex.name())));
+    }
+    Ok(match left {
+        Some(left) => mutex.lock_with_timeout(left).await?,
+        None => mutex.lock().await?,
+    })
+}
+
+/// What came of the releases.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Released {
+    All,
+    Unconfirmed,
+    /// A lock had been lost before.
+    Lost,
+}
+
+/// Releases all locks in the reverse order.
+async fn release(guards: Vec<Guard>, say: &Say, is_known_lost: bool) -> Released {
+    let mut worst = Released::All;
+    for guard in guards.into_iter().rev() {
+        let name = guard.name().to_owned();
+        let Err(error) = guard.unlock().await else { continue };
+        if !is_known_lost {
+            say.event(&Event::NotReleased { lock: &name, error: &error });
+        }
+        worst = worst.max(if error.is_lost() { Released::Lost } else { Released::Unconfirmed });
+    }
+    worst
+}
+
+/// A command that runs, and the locks that it runs under.
+struct Watched<'a> {
+    run: &'a Run,
+    say: &'a Say,
+    guards: &'a [Guard],
+    grace: Duration,
+}
+
+/// How it ended.
+struct Outcome {
+    code: u8,
+    /// A lock was lost before.
+    is_lost: bool,
+}
+
+impl Watched<'_> {
+    /// Passes signals on, and ends the command if a lock is lost, until the command has ended.
+    async fn until_the_end(&self, mut child: Child, signals: &mut Signals) -> Outcome {
+        let mut losses: Vec<_> = self.guards.iter().map(Guard::lost).collect();
+        let mut is_lost = false;
+        let mut longest = Duration::ZERO;
+        let mut kill_at: Option<Instant> = None;
+        let mut told_to_end: Option<Instant> = None;
+        loop {
+            let looking = !is_lost && !self.guards.is_empty();
+            // What a release hands to the next in the queue is short until its first renewal, which follows at once.
+            longest = longest.max(self.soonest().map_or(Duration::ZERO, Guard::remaining));
+            let grace = self.grace.min(longest / 3);
+            tokio::select! {
+                biased;
+                signal = signals.next() => match signal {
+                    Signal::SIGCHLD => {
+                        if let Some(ended) = child.look(self.say) {
+                            return Outcome { code: code_of(ended), is_lost };
+                        }
+                    }
+                    signal => {
+                        let ends = matches!(signal, Signal::SIGINT | Signal::SIGTERM);
+                        let again = ends && told_to_end.is_some_and(|at| at.elapsed() <= self.grace);
+                        if ends {
+                            told_to_end = Some(Instant::now());
+                        }
+                        child.signal(if again { Signal::SIGKILL } else { signal });
+                    }
+                },
+                (index, reason) = first(&mut losses), if looking => {
+                    let name = self.guards[index].name();
+                    is_lost = true;
+                    kill_at = self.on_loss(&child, name, &reason.to_string(), Instant::now() + self.grace);
+                }
+                () = until(self.deadline().map(|deadline| deadline - grace)), if looking => {
+                    // A renewal may have moved it on.
+                    let Some(deadline) = self.deadline() else { continue };
+                    if deadline.saturating_duration_since(Instant::now()) <= grace {
+                        let name = self.soonest().map_or("", Guard::name);
+                        is_lost = true;
+                        kill_at = self.on_loss(&child, name, "it expires soon, and no renewal is confirmed", deadline);
+                    }
+                }
+                () = until(kill_at), if kill_at.is_some() => {
+                    kill_at = None;
+                    child.signal(Signal::SIGKILL);
+                }
+            }
+        }
+    }
+
+    /// Returns the lock that ends first if nothing renews it.
+    fn soonest(&self) -> Option<&Guard> {
+        self.guards.iter().min_by_key(|guard| guard.remaining())
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.soonest().map(|guard| Instant::now() + guard.remaining())
+    }
+
+    /// Does what is to be done about a loss, and returns when the command is to be killed.
+    fn on_loss(
+        &self,
+        child: &Child,
+        lock: &str,
+        reason: &str,
+        kill_at: Instant,
+    ) -> Option<Instant> {
+        let action = OnLost::parse(&self.run.on_lost);
+        self.say.event(&Event::Lost { lock, reason, action: &action });
+        match action {
+            OnLost::Continue => return None,
+            OnLost::Kill => child.signal(Signal::SIGKILL),
+            OnLost::Term => child.signal(Signal::SIGTERM),
+            OnLost::Shell(command) => child.instead(&command, lock, reason, self.say),
+        }
+        Some(kill_at)
+    }
+}
+
+fn code_of(ended: Ended) -> u8 {
+    match ended {
+        Ended::Exited(code) => u8::try_from(code).unwrap_or(u8::MAX),
+        Ended::Signalled(signal) => exit::of_signal(signal),
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
+    }
+}
+
+/// Waits for the first of some losses.
+async fn first(losses: &mut [Lost]) -> (usize, LossReason) {
+    poll_fn(|context| {
+        for (index, lost) in losses.iter_mut().enumerate() {
+            if let Poll::Ready(reason) = Pin::new(lost).poll(context) {
+                return Poll::Ready((index, reason));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}

@@ -1,0 +1,108 @@
+//! What `run` says, on standard error: standard output belongs to the command.
+
+use std::fmt;
+use std::time::Duration;
+
+use leasehold::{Error, Guard};
+use serde_json::{Value, json};
+
+use crate::args::{OnLost, Servers};
+use crate::text::SCHEMA;
+
+/// Something that happened.
+pub enum Event<'a> {
+    Taken { locks: &'a [Guard], waited: Duration },
+    Lost { lock: &'a str, reason: &'a str, action: &'a OnLost },
+    NotReleased { lock: &'a str, error: &'a Error },
+    NotSuspended,
+    WaitsForTerminal,
+    ShellFailed { command: &'a str, error: &'a std::io::Error },
+}
+
+impl Event<'_> {
+    fn is_detail(&self) -> bool {
+        matches!(self, Self::Taken { .. })
+    }
+
+    fn json(&self) -> Value {
+        let (event, mut rest) = match self {
+            Self::Taken { locks, waited } => {
+                let locks: Vec<_> = locks
+                    .iter()
+                    .map(|guard| json!({"lock": guard.name(), "token": guard.token()}))
+                    .collect();
+                ("taken", json!({"locks": locks, "waited": waited.as_secs_f64()}))
+            }
+            Self::Lost { lock, reason, .. } => ("lost", json!({"lock": lock, "reason": reason})),
+            Self::NotReleased { lock, error } => {
+                ("not released", json!({"lock": lock, "reason": error.to_string()}))
+            }
+            Self::NotSuspended => ("not suspended", json!({})),
+            Self::WaitsForTerminal => ("waits for the terminal", json!({})),
+            Self::ShellFailed { command, error } => {
+                ("on-lost failed", json!({"command": command, "reason": error.to_string()}))
+            }
+        };
+        rest["schema"] = SCHEMA.into();
+        rest["event"] = event.into();
+        rest
+    }
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken { locks, waited } => {
+                write!(f, "took ")?;
+                for (index, guard) in locks.iter().enumerate() {
+                    let comma = if index == 0 { "" } else { ", " };
+                    write!(f, "{comma}{:?} (token {})", guard.name(), guard.token())?;
+                }
+                write!(f, " after {:.3} s", waited.as_secs_f64())
+            }
+            Self::Lost { lock, reason, action } => {
+                let action = match action {
+                    OnLost::Term => "the command is told to end",
+                    OnLost::Kill => "the command is killed",
+                    OnLost::Continue => "the command goes on",
+                    OnLost::Shell(_) => "the command of --on-lost runs",
+                };
+                write!(f, "lost lock {lock:?}: {reason}; {action}, and another one may hold the lock soon")
+            }
+            Self::NotReleased { lock, error } => {
+                match error.is_lost() {
+                    true => write!(f, "{error} while the command ran"),
+                    false => {
+                        write!(f, "the release of {lock:?} is not confirmed: it ends with its TTL at the latest ({error})")
+                    }
+                }
+            }
+            Self::NotSuspended => f.write_str("not suspended: the lock would be lost meanwhile"),
+            Self::WaitsForTerminal => {
+                f.write_str("the command waits for the terminal, and holds the lock meanwhile: bring it to the foreground")
+            }
+            Self::ShellFailed { command, error } => write!(f, "--on-lost {command:?} did not start: {error}"),
+        }
+    }
+}
+
+/// Where events go.
+pub struct Say {
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+}
+
+impl Say {
+    pub fn new(servers: &Servers) -> Self {
+        Self { json: servers.json, quiet: servers.quiet, verbose: servers.verbose }
+    }
+
+    pub fn event(&self, event: &Event<'_>) {
+        if self.json {
+            eprintln!("{}", event.json());
+        } else if if event.is_detail() { self.verbose } else { !self.quiet } {
+            eprintln!("leasehold: {event}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The connection to the servers.
+
+use std::env;
+use std::fs;
+use std::time::Duration;
+
+use leasehold::Client;
+
+use crate::args::Servers;
+use crate::exit::{self, Failure};
+
+impl Servers {
+    /// Returns the URLs: of the command line, else of the file, else of the environment.
+    pub fn urls(&self) -> Result<Vec<String>, Failure> {
+        if !self.redis.is_empty() {
+            return Ok(self.redis.clone());
+        }
+        if let Some(file) = &self.redis_file {
+            let text = fs::read_to_string(file).map_err(|error| {
+                Failure::new(exit::CONFIG, format!("{}: {error}", file.display()))
+            })?;
+            let urls: Vec<_> = urls_in(&text, '\n');
+            return match urls.is_empty() {
+                true => {
+                    Err(Failure::new(exit::CONFIG, format!("{} names no server", file.display())))
+                }
+                false => Ok(urls),
+            };
+        }
+        for (variable, separator) in [("LEASEHOLD_NODES", ','), ("REDIS_URL", '\n')] {
+            match env::var(variable) {
+                Ok(text) if !text.trim().is_empty() => return Ok(urls_in(&text, separator)),
+                _ => (),
+            }
+        }
+        Err(Failure::new(
+            exit::USAGE,
+            "which servers? Give --redis redis://host:6379 or --redis-file FILE, or set LEASEHOLD_NODES or REDIS_URL",
+        ))
+    }
+
+    /// Connects with the given TTL, or with the library's own.
+    pub async fn connect(&self, ttl: Option<Duration>) -> Result<Client, Failure> {
+        let urls = self.urls()?;
+        let mut builder = Client::builder().nodes(urls.iter().map(String::as_str));
+        if let Some(name) = &self.name {
+            builder = builder.name(name.as_str());
+        }
+        if let Some(prefix) = &self.name_prefix {
+            builder = builder.name_prefix(prefix.as_str());
+        }
+        if let Some(name) = &self.masters_name {
+            builder = builder.masters_name(name.as_str());
+        }
+        if let Some(ttl) = ttl {
+            builder = builder.ttl(ttl);
+        }
+        Ok(builder.connect().await?)
+    }
+
+    /// Returns the servers' addresses without logins, in order: two `run`s with the same ones mean the same locks.
+    pub fn addresses(&self) -> Result<String, Failure> {
+        let mut addresses: Vec<_> = self.urls()?.iter().map(|url| without_login(url)).collect();
+        addresses.sort_unstable();
+        Ok(addresses.join(","))
+    }
+}
+
+fn urls_in(text: &str, separator: char) -> Vec<String> {
+    // A URL of Sentinels or of a cluster has commas of its own.
+    let separator = if text.starts_with("redis+") { '\n' } else { separator };
+    let lines = text.split(separator).map(str::trim);
+    lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+fn without_login(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (authority, path) = match rest.find('/') {
+        Some(at) => rest.split_at(at),
+        None => (rest, ""),
+    };
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_separated_by_commas_or_lines() {
+        assert_eq!(urls_in("redis://a, redis://b", ','), ["redis://a", "redis://b"]);
+        assert_eq!(
+            urls_in("# masters\nredis://a\n\nredis://b\n", '\n'),
+            ["redis://a", "redis://b"]
+        );
+        assert_eq!(urls_in("redis+cluster://a,b", ','), ["redis+cluster://a,b"]);
+    }
+
+    #[test]
+    fn addresses_have_no_logins() {
+        assert_eq!(without_login("redis://user:se@cret@host:1/2"), "redis://host:1/2");
+        assert_eq!(without_login("unix:///run/redis.sock"), "unix:///run/redis.sock");
+        assert_eq!(without_login("host"), "host");
+    }
+}

@@ -1,0 +1,95 @@
+//! What is written to standard output: tables for people, JSON for programs.
+
+use std::time::{Duration, SystemTime};
+
+use leasehold::LockStatus;
+use serde_json::json;
+
+/// The version of the JSON. It grows if a field changes its meaning or goes; a new field leaves it as it is.
+pub const SCHEMA: u32 = 1;
+
+/// Returns who holds the lock: the writer or the only holder, or the first of several readers and how many others.
+pub fn holders(lock: &LockStatus) -> Option<String> {
+    let holder = lock.holder.as_ref()?;
+    Some(match lock.readers.len() {
+        0 | 1 => holder.to_string(),
+        readers => format!("{holder} and {} other readers", readers - 1),
+    })
+}
+
+/// Prints everything that is known about a lock.
+pub fn details(lock: &LockStatus) {
+    println!("{}", printable(&lock.name));
+    let Some(holder) = holders(lock) else {
+        println!("  free");
+        waiting(lock);
+        return;
+    };
+    println!("  held by     {holder}");
+    if let Some(since) = lock.since {
+        let at = humantime::format_rfc3339_millis(since);
+        println!("  since       {at} ({} ago)", ago(since, SystemTime::now()));
+    }
+    match lock.remaining {
+        Some(remaining) => println!("  expires in  {} unless renewed", short(remaining)),
+        None => println!("  expires     never"),
+    }
+    println!("  count       {}", lock.hold_count);
+    if let Some(token) = lock.last_token {
+        println!("  token       {token}");
+    }
+    for reader in &lock.readers {
+        println!("  reader      {reader}");
+    }
+    waiting(lock);
+}
+
+fn waiting(lock: &LockStatus) {
+    println!("  waiting     {}", lock.waiting_clients);
+    for waiter in &lock.waiting {
+        println!("    {waiter}");
+    }
+}
+
+/// Prints locks as JSON.
+pub fn json(locks: &[LockStatus]) {
+    println!("{}", json!({"schema": SCHEMA, "locks": locks}));
+}
+
+/// Returns a time as people say it: "3.2s", "4m 10s".
+pub fn short(time: Duration) -> String {
+    match time {
+        short if short < Duration::from_secs(60) => format!("{:.1}s", short.as_secs_f64()),
+        long => humantime::format_duration(Duration::from_secs(long.as_secs())).to_string(),
+    }
+}
+
+pub fn ago(since: SystemTime, now: SystemTime) -> String {
+    short(now.duration_since(since).unwrap_or_default())
+}
+
+/// Leaves no control character that a terminal would obey.
+pub fn printable(name: &str) -> String {
+    name.chars()
+        .flat_map(|it| if it.is_control() { it.escape_default().collect() } else { vec![it] })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_short() {
+        for (time, shown) in [(0, "0.0s"), (3_210, "3.2s"), (59_900, "59.9s"), (250_400, "4m 10s")]
+        {
+            assert_eq!(short(Duration::from_millis(time)), shown);
+        }
+    }
+
+    #[test]
+    fn a_name_cannot_write_to_the_terminal() {
+        assert_eq!(printable("a\u{1b}[31mb\n"), r"a\u{1b}[31mb\n");
+        assert_eq!(printable("grün"), "grün");
+    }
+}

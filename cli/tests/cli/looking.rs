@@ -1,0 +1,155 @@
+//! `try`, `wait`, `inspect`, `watch`, `force`, `doctor`, and the texts for shells.
+
+use std::io::{BufRead, BufReader};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{Server, code_of, kill};
+
+fn json(output: &std::process::Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+#[test]
+fn try_takes_nothing() {
+    let server = Server::start();
+    assert_eq!(server.code(&["try", "a", "b"]), 0);
+    assert!(!server.is_locked("a"));
+    server.hold("b");
+    let output = server.output(&["try", "a", "b"]);
+    assert_eq!(output.status.code(), Some(75));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("\"b\" is held by other:01234567"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn wait_ends_when_the_lock_is_free() {
+    let server = Server::start();
+    server.hold("a");
+    let begun = Instant::now();
+    assert_eq!(server.code(&["wait", "-w", "0.4", "a"]), 75);
+    assert!(begun.elapsed() >= Duration::from_millis(400));
+    let mut wait = server.spawn(&["wait", "a"]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(wait.try_wait().expect("a child of ours").is_none());
+    server.release("a");
+    assert_eq!(code_of(&mut wait), 0);
+    assert!(!server.is_locked("a"));
+}
+
+#[test]
+fn inspect_says_who_holds_it_since_when_and_who_waits() {
+    let server = Server::start();
+    let mut holder = server.spawn(&[
+        "--name",
+        "billing-7",
+        "run",
+        "a",
+        "--",
+        "sh",
+        "-c",
+        "echo $$ > pid; sleep 60",
+    ]);
+    server.wait_for_text("pid");
+    let mut waiter = server.spawn(&["--name", "web-1", "run", "a", "--", "true"]);
+    crate::support::eventually("it waits", || {
+        json(&server.output(&["--json", "inspect", "a"]))["locks"][0]["waiting_clients"] == 1
+    });
+    let output = server.output(&["inspect", "a"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for part in [
+        "held by     billing-7:",
+        "since       20",
+        "expires in  ",
+        "token       ",
+        "waiting     1",
+        "web-1 for ",
+    ] {
+        assert!(text.contains(part), "{part:?} is missing: {text}");
+    }
+    let status = json(&server.output(&["--json", "inspect", "a", "b"]));
+    assert_eq!(status["schema"], 1);
+    assert_eq!(status["locks"][0]["name"], "a");
+    assert!(status["locks"][1]["holder"].is_null());
+    for child in [&mut holder, &mut waiter] {
+        kill(child.id(), Signal::TERM);
+        code_of(child);
+    }
+}
+
+#[test]
+fn watch_prints_each_change() {
+    let server = Server::start();
+    let mut watch = server.spawn(&["watch", "a"]);
+    let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
+    let mut next = || lines.next().expect("a line").expect("text");
+    assert!(next().ends_with(" a free"));
+    server.hold("a");
+    assert!(next().contains(" a held by other:01234567"));
+    server.release("a");
+    assert!(next().ends_with(" a free"));
+    kill(watch.id(), Signal::INT);
+    assert_eq!(code_of(&mut watch), 130);
+}
+
+#[test]
+fn force_wants_the_holder_that_it_showed() {
+    let server = Server::start();
+    assert_eq!(server.code(&["force", "a", "--any", "--yes"]), 1, "it is free");
+    server.hold("a");
+    for (arguments, code) in [
+        (&["force", "a"][..], 64),
+        (&["force", "a", "--any"], 64),
+        (&["force", "a", "--holder", "other"], 75),
+        (&["force", "a", "--holder", "other:99999999"], 75),
+    ] {
+        assert_eq!(server.code(arguments), code, "{arguments:?}");
+        assert!(server.is_locked("a"));
+    }
+    let output = server.output(&["force", "a", "--holder", "other:01234567"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("told at its next renewal"));
+    assert!(!server.is_locked("a"));
+    server.hold("a");
+    assert_eq!(server.code(&["force", "a", "--any", "--yes"]), 0);
+    assert!(!server.is_locked("a"));
+}
+
+#[test]
+fn doctor_finds_what_is_to_be_mended() {
+    let server = Server::start();
+    let report = json(&server.output(&["--json", "doctor", "--pairs", "10"]));
+    assert!(report["findings"].to_string().contains("appendonly"), "{report}");
+    assert!(report["broken"].as_array().is_some_and(Vec::is_empty), "{report}");
+    assert!(
+        report["pair_p50"].as_f64() > Some(0.0) && report["hand_over"].as_f64() < Some(1.0),
+        "{report}"
+    );
+    assert_eq!(server.code(&["doctor", "--pairs", "10"]), 1);
+
+    for (name, value) in [("appendonly", "yes"), ("appendfsync", "always")] {
+        let () = server.command("CONFIG", &["SET", name, value]);
+    }
+    let output = server.output(&["doctor", "--pairs", "10"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).ends_with("in order\n"));
+    let left: Vec<String> = server.command("KEYS", &["leasehold:doctor:*"]);
+    assert!(left.is_empty(), "{left:?}");
+
+    assert_eq!(server.code(&["--redis", "redis://127.0.0.1:1", "doctor"]), 2);
+}
+
+#[test]
+fn shells_and_man_are_served() {
+    let server = Server::start();
+    for shell in ["bash", "zsh", "fish"] {
+        let output = server.output(&["completions", shell]);
+        assert!(String::from_utf8_lossy(&output.stdout).contains("no-wait"), "{shell}");
+    }
+    assert_eq!(server.code(&["man", "."]), 0);
+    assert!(server.text("leasehold-run.1").contains("on\\-lost"));
+}

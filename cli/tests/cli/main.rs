@@ -1,0 +1,6 @@
+//! The command line on a real server, each complaint about other tools as a test.
+
+mod looking;
+mod running;
+mod support;
+mod terminal;

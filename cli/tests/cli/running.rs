@@ -1,0 +1,410 @@
+//! `leasehold run`.
+
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::support::{Server, code_of, eventually, is_alive, kill};
+
+#[test]
+fn the_exit_code_is_that_of_the_command() {
+    let server = Server::start();
+    for code in [0, 1, 2, 75, 255] {
+        let script = format!("exit {code}");
+        assert_eq!(server.code(&["run", "a", "--", "sh", "-c", &script]), code);
+    }
+    assert_eq!(server.code(&["run", "a", "--", "sh", "-c", "kill -USR1 $$"]), 128 + 10);
+    assert!(!server.is_locked("a"), "it is released at the end");
+}
+
+#[test]
+fn the_command_runs_under_the_lock_and_knows_it() {
+    let server = Server::start();
+    let script = "echo $LEASEHOLD_LOCK $LEASEHOLD_TTL_MS; test $LEASEHOLD_TOKEN -gt 0 && cat";
+    let mut child = server
+        .leasehold(&["run", "--ttl", "12", "a", "--", "sh", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    eventually("the lock is taken", || server.is_locked("a"));
+    use std::io::Write;
+    child.stdin.take().expect("a pipe").write_all(b"typed").expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "a 12000\ntyped",
+        "standard input and output are the command's"
+    );
+}
+
+#[test]
+fn who_finds_the_lock_busy_runs_nothing_and_says_who_holds_it() {
+    let server = Server::start();
+    server.hold("a");
+    for arguments in [&["-n"][..], &["-w", "0"], &["-w", "0.2"], &["--timeout", "200ms"]] {
+        let all = [&["run"], arguments, &["a", "--", "touch", "ran"]].concat();
+        let output = server.output(&all);
+        assert_eq!(output.status.code(), Some(75), "{arguments:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("other:01234567") && !said.contains("89ab"), "{said}");
+        assert!(!server.file("ran").exists());
+    }
+    assert_eq!(server.code(&["run", "-n", "-E", "42", "a", "--", "true"]), 42);
+}
+
+#[test]
+fn a_code_that_does_not_fit_is_refused_and_not_cut() {
+    let server = Server::start();
+    for bad in ["256", "-1", "x"] {
+        assert_eq!(server.code(&["run", "-E", bad, "a", "--", "true"]), 64, "{bad}");
+    }
+}
+
+#[test]
+fn bad_use_is_an_error_at_once() {
+    let server = Server::start();
+    for (arguments, code) in [
+        (&["run", "a"][..], 64),
+        (&["run", "--", "true"], 64),
+        (&["run", "", "--", "true"], 64),
+        (&["run", "-n", "-w", "1", "a", "--", "true"], 64),
+        (&["run", "-w", "soon", "a", "--", "true"], 64),
+        (&["run", "--ttl", "1ms", "a", "--", "true"], 78),
+        (&["--redis", "http://x", "run", "a", "--", "true"], 78),
+        (&["--redis-file", "missing", "run", "a", "--", "true"], 78),
+        (&["frobnicate"], 64),
+    ] {
+        let output = server.output(arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
+        assert!(!output.stderr.is_empty(), "{arguments:?}");
+    }
+    let mut nowhere = server.leasehold(&["run", "a", "--", "true"]);
+    assert_eq!(nowhere.env_remove("REDIS_URL").status().expect("it runs").code(), Some(64));
+    assert_eq!(server.code(&["--redis", "redis://127.0.0.1:1", "run", "a", "--", "true"]), 69);
+}
+
+#[test]
+fn a_command_that_cannot_run_is_found_out_before_anything_is_locked() {
+    let server = Server::start();
+    server.hold("a");
+    assert_eq!(server.code(&["run", "a", "--", "no-such-command"]), 127);
+    assert_eq!(server.code(&["run", "a", "--", "./no/such/command"]), 127);
+    std::fs::write(server.file("text"), "no program").expect("a file");
+    assert_eq!(server.code(&["run", "a", "--", "./text"]), 126);
+}
+
+#[test]
+fn a_lost_lock_is_told_even_if_the_command_ended_well() {
+    let server = Server::start();
+    let script = "trap 'exit 0' TERM; echo $$ > pid; while :; do sleep 0.05; done";
+    let mut run = server.spawn(&["run", "--ttl", "1", "a", "--", "sh", "-c", script]);
+    server.wait_for_text("pid");
+    server.release("a");
+    assert_eq!(code_of(&mut run), 79);
+    let mut said = String::new();
+    run.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    assert!(said.contains("lost lock \"a\"") && said.contains("told to end"), "{said}");
+}
+
+#[test]
+fn a_loss_that_only_the_release_finds_is_told_too() {
+    let server = Server::start();
+    let mut run =
+        server.spawn(&["run", "--ttl", "60", "a", "--", "sh", "-c", "echo $$ > pid; sleep 0.3"]);
+    server.wait_for_text("pid");
+    server.release("a");
+    assert_eq!(code_of(&mut run), 79);
+}
+
+#[test]
+fn grandchildren_end_with_the_lock() {
+    let server = Server::start();
+    let script = "sleep 60 & echo $! > grandchild; wait";
+    let mut run = server.spawn(&["run", "--ttl", "1", "a", "--", "sh", "-c", script]);
+    let grandchild = server.wait_for_text("grandchild");
+    server.release("a");
+    assert_eq!(code_of(&mut run), 79);
+    eventually("the grandchild ends", || !is_alive(&grandchild));
+}
+
+#[test]
+fn who_ignores_the_request_to_end_is_killed_after_the_grace() {
+    let server = Server::start();
+    let script = "trap '' TERM; echo $$ > pid; while :; do sleep 0.05; done";
+    let mut run =
+        server.spawn(&["run", "--ttl", "1", "--grace", "0.3", "a", "--", "sh", "-c", script]);
+    let pid = server.wait_for_text("pid");
+    server.release("a");
+    assert_eq!(code_of(&mut run), 79);
+    assert!(!is_alive(&pid));
+}
+
+#[test]
+fn the_command_ends_before_its_lock_does_if_the_server_does_not_answer() {
+    let server = Server::start();
+    let script =
+        "trap 'date +%s%N > ended; exit' TERM; echo $$ > pid; while :; do sleep 0.02; done";
+    let mut run =
+        server.spawn(&["run", "--ttl", "3", "--grace", "1", "a", "--", "sh", "-c", script]);
+    server.wait_for_text("pid");
+    let left: u64 = server.command("PTTL", &["a"]);
+    let begun = Instant::now();
+    server.signal(Signal::STOP);
+    server.wait_for_text("ended");
+    let took = begun.elapsed();
+    assert!(took < Duration::from_millis(left), "{took:?} of {left} ms");
+    server.signal(Signal::CONT);
+    assert_eq!(code_of(&mut run), 79);
+}
+
+#[test]
+fn the_user_says_what_a_loss_does() {
+    let server = Server::start();
+    let goes_on = "echo $$ > pid; sleep 1.5; echo done > done";
+    let mut run = server.spawn(&[
+        "run",
+        "--ttl",
+        "1",
+        "--on-lost",
+        "continue",
+        "a",
+        "--",
+        "sh",
+        "-c",
+        goes_on,
+    ]);
+    server.wait_for_text("pid");
+    server.release("a");
+    assert_eq!(code_of(&mut run), 79, "it is told all the same");
+    assert_eq!(server.text("done").trim(), "done");
+
+    let script = "trap '' TERM; echo $$ > pid2; while :; do sleep 0.05; done";
+    let action = "echo $LEASEHOLD_LOCK: $LEASEHOLD_LOST > why; kill -KILL -$LEASEHOLD_PID";
+    let mut run =
+        server.spawn(&["run", "--ttl", "1", "--on-lost", action, "a", "--", "sh", "-c", script]);
+    server.wait_for_text("pid2");
+    server.release("a");
+    assert_eq!(code_of(&mut run), 79);
+    assert_eq!(server.text("why").trim(), "a: the server no longer holds it");
+
+    let mut run = server.spawn(&[
+        "run",
+        "--ttl",
+        "1",
+        "--on-lost",
+        "kill",
+        "a",
+        "--",
+        "sh",
+        "-c",
+        "trap '' TERM; echo $$ > pid3; sleep 60",
+    ]);
+    server.wait_for_text("pid3");
+    server.release("a");
+    assert_eq!(code_of(&mut run), 79);
+}
+
+#[test]
+fn a_signal_ends_the_wait() {
+    let server = Server::start();
+    server.hold("a");
+    for (signal, code) in
+        [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129), (Signal::QUIT, 131)]
+    {
+        let mut run = server.spawn(&["run", "a", "--", "touch", "ran"]);
+        let mut seen = String::new();
+        eventually("it waits", || {
+            seen = server.command::<Vec<String>>("PUBSUB", &["CHANNELS", "*"]).join(" ");
+            !seen.is_empty()
+        });
+        kill(run.id(), signal);
+        assert_eq!(code_of(&mut run), code, "{seen}");
+    }
+    assert!(!server.file("ran").exists());
+}
+
+#[test]
+fn signals_reach_the_command_and_none_leaves_it_behind() {
+    let server = Server::start();
+    for (name, signal) in [
+        ("HUP", Signal::HUP),
+        ("QUIT", Signal::QUIT),
+        ("USR1", Signal::USR1),
+        ("TERM", Signal::TERM),
+    ] {
+        let script =
+            format!("trap 'exit 42' {name}; echo $$ > pid{name}; while :; do sleep 0.02; done");
+        let mut run = server.spawn(&["run", "a", "--", "sh", "-c", &script]);
+        let pid = server.wait_for_text(&format!("pid{name}"));
+        kill(run.id(), signal);
+        assert_eq!(code_of(&mut run), 42, "{name}");
+        assert!(!is_alive(&pid));
+        assert!(!server.is_locked("a"));
+    }
+}
+
+#[test]
+fn a_second_request_to_end_kills() {
+    let server = Server::start();
+    let script = "trap 'echo one > once' TERM; echo $$ > pid; while :; do sleep 0.02; done";
+    let mut run = server.spawn(&["run", "a", "--", "sh", "-c", script]);
+    server.wait_for_text("pid");
+    kill(run.id(), Signal::TERM);
+    server.wait_for_text("once");
+    kill(run.id(), Signal::TERM);
+    assert_eq!(code_of(&mut run), 128 + 9);
+}
+
+#[test]
+fn the_command_dies_with_a_wrapper_that_is_killed() {
+    let server = Server::start();
+    let mut run =
+        server.spawn(&["run", "--ttl", "2", "a", "--", "sh", "-c", "echo $$ > pid; sleep 60"]);
+    let pid = server.wait_for_text("pid");
+    kill(run.id(), Signal::KILL);
+    assert_eq!(run.wait().expect("it ends").signal(), Some(9));
+    eventually("the command ends", || !is_alive(&pid));
+    eventually("the lock ends with its TTL", || !server.is_locked("a"));
+}
+
+#[test]
+fn an_inner_run_has_its_own_lock_in_the_environment_and_does_not_wait_for_the_outer_one() {
+    let server = Server::start();
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let show = "echo $LEASEHOLD_LOCK; echo $LEASEHOLD_TOKEN > inner";
+    let output = server.output(&[
+        "run", "a", "--", me, "run", "-n", "b", "--", me, "run", "-n", "a", "b", "--", "sh", "-c",
+        show,
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "b\n",
+        "that of the nearest run that took one"
+    );
+}
+
+#[test]
+fn who_outlived_its_run_holds_nothing() {
+    let server = Server::start();
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let script = format!(
+        "setsid sh -c 'sleep 1; {me} run -n a -- true; echo $? > code' >/dev/null 2>&1 </dev/null &"
+    );
+    assert_eq!(server.code(&["run", "a", "--", "sh", "-c", &script]), 0);
+    eventually("the lock is free", || !server.is_locked("a"));
+    server.hold("a");
+    assert_eq!(server.wait_for_text("code"), "75");
+}
+
+#[test]
+fn two_wrappers_with_two_names_do_not_block_each_other() {
+    let server = Server::start();
+    let mut one =
+        server.spawn(&["run", "a", "b", "--", "sh", "-c", "sleep 0.3; echo \"$LEASEHOLD_LOCK\""]);
+    let mut other = server.spawn(&["run", "b", "a", "--", "sh", "-c", "sleep 0.3"]);
+    let codes = (code_of(&mut one), code_of(&mut other));
+    let mut errors = String::new();
+    for run in [&mut one, &mut other] {
+        run.stderr.take().expect("a pipe").read_to_string(&mut errors).expect("text");
+    }
+    assert_eq!(codes, (0, 0), "{errors}");
+    let mut said = String::new();
+    one.stdout.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    assert_eq!(said, "a\nb\n");
+}
+
+#[test]
+fn a_busy_second_lock_frees_the_first() {
+    let server = Server::start();
+    server.hold("b");
+    assert_eq!(server.code(&["run", "-n", "a", "b", "--", "true"]), 75);
+    assert!(!server.is_locked("a"));
+}
+
+#[test]
+fn a_short_job_keeps_the_others_out_for_the_shortest_hold() {
+    let server = Server::start();
+    assert_eq!(server.code(&["run", "--min-hold", "30s", "a", "--", "true"]), 0);
+    assert_eq!(server.code(&["run", "-n", "a", "--", "true"]), 75);
+    let left: i64 = server.command("PTTL", &["a"]);
+    assert!((1..=30_000).contains(&left), "{left}");
+}
+
+#[test]
+fn a_command_that_takes_too_long_loses_the_lock() {
+    let server = Server::start();
+    assert_eq!(server.code(&["run", "--max-hold", "1s", "a", "--", "sleep", "60"]), 79);
+}
+
+#[test]
+fn events_can_be_read_by_programs() {
+    let server = Server::start();
+    let output = server.output(&["--json", "run", "a", "--", "true"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let event: serde_json::Value = serde_json::from_str(said.trim()).expect("one object");
+    assert_eq!(event["schema"], 1);
+    assert_eq!(event["event"], "taken");
+    assert_eq!(event["locks"][0]["lock"], "a");
+}
+
+#[test]
+fn it_is_silent_unless_asked() {
+    let server = Server::start();
+    let output = server.output(&["run", "a", "--", "true"]);
+    assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
+    let output = server.output(&["-v", "run", "a", "--", "true"]);
+    assert!(
+        String::from_utf8_lossy(&output.stderr).starts_with("leasehold: took \"a\" (token "),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn a_password_can_stay_out_of_the_command_line() {
+    let server = Server::start();
+    std::fs::write(server.file("urls"), format!("# the lock server\n{}\n", server.url()))
+        .expect("a file");
+    let mut run = server.leasehold(&["--redis-file", "urls", "run", "a", "--", "true"]);
+    assert_eq!(run.env_remove("REDIS_URL").status().expect("it runs").code(), Some(0));
+    let mut wrong = server.leasehold(&["run", "a", "--", "true"]);
+    let output = wrong.env("REDIS_URL", "redis://me:hidden@127.0.0.1:1").output().expect("it runs");
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("hidden"), "{output:?}");
+}
+
+#[test]
+fn a_process_that_the_command_leaves_behind_keeps_no_lock() {
+    let server = Server::start();
+    let status = server.code(&["run", "a", "--", "sh", "-c", "sleep 3 >/dev/null 2>&1 &"]);
+    assert_eq!(status, 0);
+    assert!(!server.is_locked("a"));
+    assert_eq!(server.code(&["run", "-n", "a", "--", "true"]), 0);
+}
+
+#[test]
+fn in_the_foreground_signals_go_to_the_command_alone() {
+    let server = Server::start();
+    let script = "sleep 60 & echo $! > grandchild; trap 'exit 7' TERM; wait";
+    let mut run = server.spawn(&["run", "--foreground", "a", "--", "sh", "-c", script]);
+    let grandchild = server.wait_for_text("grandchild");
+    kill(run.id(), Signal::TERM);
+    assert_eq!(code_of(&mut run), 7);
+    assert!(is_alive(&grandchild));
+    kill(grandchild.parse().expect("a pid"), Signal::KILL);
+}
+
+#[test]
+fn help_begins_with_what_a_loss_does() {
+    let output = Command::new(env!("CARGO_BIN_EXE_leasehold"))
+        .args(["run", "--help"])
+        .output()
+        .expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let loss = text.find("If a lock is lost").expect("it is told");
+    assert!(loss < text.find("Usage:").expect("usage"), "{text}");
+    assert_eq!(output.status.code(), Some(0));
+}

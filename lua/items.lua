@@ -1,0 +1,152 @@
+-- A queue of items on one server. The library puts this text, behind queue.lua, before the scripts that lend items or get them
+-- back. It reads what time it is, and defines functions.
+-- KEYS: 1 name (list: payloads that nobody has had yet), 2 lent (sorted set: delivery -> its end, in ms of the server's clock), 3 queue (sorted set: entry -> order of arrival of those who wait), 4 contents (hash: delivery -> `number:payload`), 5 dead (list: payloads)
+-- ARGV: none
+-- Returns an error if the name holds no list, else nothing.
+--
+-- The first key is that of Redisson's RQueue. A delivery is the lease's id while somebody has the item, and `due:` with that
+-- id after it was given back: then its end is the time from which on it is delivered again. A delivery whose end has passed
+-- is due, too. The number says how often the item was delivered.
+--
+-- An entry of the queue is the text `ttl_ms how nonce id`. The messages are those of queue.lua; in the place of a token block,
+-- a grant says `how`: 1, and 1 more to take the newest item, and 2 for each delivery that an item may have at most (0: any
+-- number).
+--
+-- Nothing is rolled back. An item is written to its new place before it is removed from the old one, so a script that ends
+-- half-way may deliver an item twice, but loses none.
+
+redis.call('LLEN', KEYS[1])
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+-- Leases end in whole milliseconds: not before that time has come, and they are given up to the next one.
+local now_ms, next_ms = math.floor(now_us / 1000), math.ceil(now_us / 1000)
+local _, tell_head, _, waiters, waiter, head = queue()
+
+-- Returns how often what is lent under that name was delivered, and its payload; or nothing.
+local function content(member)
+  local text = redis.call('HGET', KEYS[4], member)
+  local colon = text and string.find(text, ':', 1, true)
+  if colon then
+    return tonumber(string.sub(text, 1, colon - 1)), string.sub(text, colon + 1)
+  end
+end
+
+-- Writes an item under that name.
+local function write(member, number, payload, ends_ms)
+  -- Not by `%s`, which ends at a zero byte.
+  redis.call('HSET', KEYS[4], member, table.concat({string.format('%d', number), ':', payload}))
+  redis.call('ZADD', KEYS[2], ends_ms, member)
+end
+
+-- Removes what is lent under that name. Returns 1 if there was something.
+local function remove(member)
+  local count = redis.call('ZREM', KEYS[2], member)
+  redis.call('HDEL', KEYS[4], member)
+  return count
+end
+
+-- Returns what is lent, or due, that has or had its end first, and that end.
+local function soonest()
+  local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
+  return first[1], tonumber(first[2])
+end
+
+-- Returns how many are lent or wait to be delivered again.
+local function out()
+  local last = redis.call('ZRANGE', KEYS[2], -1, -1)[1]
+  return last and redis.call('ZRANK', KEYS[2], last) + 1 or 0
+end
+
+-- Lends an item: what is due, else the oldest or the newest that nobody has had yet. What was delivered too often is dead.
+-- Returns its number and payload, or nothing if there is none now.
+local function lend(id, ttl_ms, how)
+  local newest, most_often = how % 2 == 0, math.floor((how - 1) / 2)
+  for _ = 1, 100 do
+    local due, ended_ms = soonest()
+    if not due or ended_ms > now_ms then
+      local payload = redis.call('LINDEX', KEYS[1], newest and -1 or 0)
+      if not payload then
+        return
+      end
+      write(id, 1, payload, next_ms + ttl_ms)
+      local popped
+      if newest then
+        popped = redis.pcall('RPOP', KEYS[1])
+      else
+        popped = redis.pcall('LPOP', KEYS[1])
+      end
+      if type(popped) == 'table' then
+        -- This user may not remove it: nobody gets it.
+        remove(id)
+        return nil, popped
+      end
+      return 1, payload
+    end
+    local number, payload = content(due)
+    if number and most_often > 0 and number >= most_often then
+      redis.call('RPUSH', KEYS[5], payload)
+    elseif number then
+      write(id, number + 1, payload, next_ms + ttl_ms)
+    end
+    remove(due)
+    if number and not (most_often > 0 and number >= most_often) then
+      return number + 1, payload
+    end
+  end
+end
+
+-- Has an item fall due at that time, and be delivered again.
+local function fall_due(id, number, payload, due_ms)
+  write(string.format('due:%s', id), number, payload, due_ms)
+  remove(id)
+end
+
+-- Returns who has an item, or had it, and for how many ms still before it can be delivered again (-1: nobody has one). If
+-- nobody has one, `id` takes the place.
+local function holder(id)
+  local first, ends_ms = soonest()
+  if not first then
+    return id, -1
+  end
+  return first, math.max(ends_ms - next_ms, 0)
+end
+
+-- Tells the first in the queue that it is the first, and how long to wait at most before it asks.
+local function tell_first()
+  local _, mailbox, id = head()
+  if mailbox then
+    tell_head(holder(id))
+  end
+end
+
+-- Lends items to those who wait, in their order, and passes over those that are gone. It ends at `mine`, to which it lends
+-- nothing. Returns the first that is in the queue then, nil if nobody is left, and whether another one was the first before.
+local function serve(mine)
+  local moved = false
+  while passed < most do
+    local entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+    if not entry or entry == mine then
+      return entry, moved
+    end
+    local mailbox, id, ttl_ms, how = waiter(entry)
+    if not mailbox then
+      passed = passed + 1
+    else
+      -- Short, so that a stopped process costs the others little. A client that is well renews it in time.
+      ttl_ms = math.min(ttl_ms, 2000)
+      local number, payload = lend(id, ttl_ms, how)
+      if not number then
+        return entry, moved
+      end
+      local told =
+        redis.pcall('PUBLISH', mailbox, string.format('grant %s %d %d %d', id, now_us, ttl_ms, how))
+      if type(told) ~= 'number' then
+        -- This user may not write to that mailbox: nobody knows of the grant.
+        fall_due(id, number - 1, payload, 0)
+      end
+    end
+    redis.call('ZREM', KEYS[3], entry)
+    moved = true
+  end
+  return nil, moved
+end

@@ -1,0 +1,147 @@
+//! The list of the masters, which each of several independent ones keeps in a key: who names other masters gets no lock.
+//!
+//! A majority of one list may share no server with a majority of another. So a grant counts only if the server says, right
+//! behind it, that the client's list is in use; and a client that one of its servers tells of another list takes no lock at all.
+//!
+//! The first client writes the list, and it stays. A server that may have forgotten it gets it back from the clients that have
+//! seen it there. The others write theirs only once the server's grants count, so that they come later.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::handshake::{Handshake, optional};
+use super::link::{Commands, InFlight};
+use super::quarantine::Run;
+use super::servers::Servers;
+use crate::clock::Timestamp;
+use crate::config::Conflict;
+use crate::error::Fault;
+use crate::text::Printable;
+
+/// What the servers of a node have said about the list.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// The last text, if it allows the client's list. A server that has lost it gets it back.
+    seen: Mutex<Option<Arc<str>>>,
+    /// This user may not read it, or not write it.
+    pub(super) is_denied: AtomicBool,
+}
+
+/// The list as the server of one connection keeps it.
+pub(super) struct Listed {
+    servers: Arc<Servers>,
+    said: Arc<Said>,
+    address: Arc<str>,
+    /// From then on grants of the server count, and a client that has not seen the list there may write it.
+    counts_from: Timestamp,
+}
+
+/// The questions behind a grant.
+pub(super) struct Asked {
+    written: Option<InFlight>,
+    read: InFlight,
+}
+
+impl Handshake<'_> {
+    /// Compares the list with that of the server, and writes it if it is not there and this client may.
+    pub(super) async fn compare_masters(&self, run: &Run) -> Result<Option<Listed>, Fault> {
+        let Some(servers) = self.shared.servers.clone() else { return Ok(None) };
+        let (said, address) = (self.shared.said.clone(), self.shared.endpoint.address());
+        let counts_from = self.shared.quarantine.lock().will_count_from(run);
+        let listed = Listed { servers, said, address, counts_from };
+        let written = listed.write(self.commands, self.shared.endpoint.clock.now());
+        let read = self.commands.send(listed.read_command());
+        let may_write = match written {
+            Some(written) => optional(self.answer(written).await)?.is_some(),
+            None => true,
+        };
+        let read = optional(self.answer(read).await)?;
+        let is_denied = read.as_ref().is_none_or(|it| it.text().is_none() && !may_write);
+        listed.said.is_denied.store(is_denied, Ordering::Relaxed);
+        // Without the right to read it, nothing is compared.
+        let Some(reply) = read else { return Ok(None) };
+        if let Some(text) = reply.text() {
+            listed.compare(text)?;
+        }
+        Ok(Some(listed))
+    }
+}
+
+impl Listed {
+    /// Asks for the list at `now`, behind what may be a grant.
+    pub(super) fn ask(&self, commands: &Commands, now: Timestamp) -> Asked {
+        let is_new = self.said.seen.lock().is_none();
+        let written = is_new.then(|| self.write(commands, now)).flatten();
+        Asked { written, read: commands.send(self.read_command()) }
+    }
+
+    /// Fails if the list is not in use any more.
+    pub(super) async fn check(&self, asked: Asked) -> Result<(), Fault> {
+        if let Some(written) = asked.written {
+            optional(written.await)?;
+        }
+        let Some(reply) = optional(asked.read.await)? else { return Ok(()) };
+        match reply.text() {
+            Some(text) => self.compare(text),
+            // Somebody has removed the server's data: the next connection writes the list again.
+            None if self.said.seen.lock().is_some() => Err(Fault::Replaced),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the list if it is not there, and if this client may do so at `now`.
+    fn write(&self, commands: &Commands, now: Timestamp) -> Option<InFlight> {
+        let text = match self.said.seen.lock().clone() {
+            None if self.counts_from > now => return None,
+            None => self.servers.masters.to_string().into(),
+            Some(seen) => seen,
+        };
+        let mut command = redis::cmd("SET");
+        command.arg(&*self.servers.key).arg(&*text).arg("NX");
+        Some(commands.send(command))
+    }
+
+    fn read_command(&self) -> redis::Cmd {
+        let mut command = redis::cmd("GET");
+        command.arg(&*self.servers.key);
+        command
+    }
+
+    /// Fails if `text`, which the server keeps, does not allow the client's list.
+    fn compare(&self, text: &str) -> Result<(), Fault> {
+        let mut seen = self.said.seen.lock();
+        if seen.as_deref() == Some(text) {
+            return Ok(());
+        }
+        let problem = self.problem_with(text);
+        *seen = problem.is_none().then(|| text.into());
+        problem.map_or(Ok(()), |problem| Err(Fault::OtherMasters(problem)))
+    }
+
+    /// Returns what is wrong if the server keeps `text`.
+    fn problem_with(&self, text: &str) -> Option<Arc<str>> {
+        let Self { servers, address, .. } = self;
+        let (ours, key) = (&servers.masters, &servers.key);
+        let theirs: String = text.chars().take(LONGEST_SHOWN).collect();
+        let theirs = Printable(&theirs);
+        let problem = match ours.problem_with(text)? {
+            Conflict::NotListed => format!(
+                "{address} is used with the masters `{theirs}`, and this client names `{ours}`: clients that name different \
+                 masters may hold one lock at the same time, so this one gets none. Name the same servers everywhere. To \
+                 change them, see docs/deployments.md (\"To change the masters\"): at its end, SET {key} '{ours}' is typed on \
+                 each of them. If clients reach the same servers at different addresses, name these with `masters_name`"
+            ),
+            Conflict::Apart(_) => format!(
+                "{address} allows different masters at the same time (`{theirs}`), and majorities of these may share no server: two \
+                 clients may hold one lock at the same time, so this one gets none. Change one server at a time: see \
+                 docs/deployments.md (\"To change the masters\"); the lists are in {key}"
+            ),
+        };
+        Some(problem.into())
+    }
+}
+
+/// How much is shown of a list that a server keeps: 31 addresses of usual length.
+const LONGEST_SHOWN: usize = 1000;

@@ -1,0 +1,325 @@
+//! A queue of items on its server: what is asked about it, and one delivery as the engine sees it.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::lock::{LISTED, SHOWN, read_refusal, read_renew, read_waiters};
+use super::queue_status::{Lent, QueueStatus};
+use crate::engine::kind::{Answer, Kind, Released, Sharing, Ticket};
+use crate::key::{self, Holder, LeaseId};
+use crate::script::{self, Arg, Call, Reply, ttl_ms};
+
+/// A queue, and which of its items its handle takes.
+#[derive(Clone)]
+pub(super) struct Items {
+    keys: [Arc<str>; 5],
+    channel: Arc<str>,
+    pub(super) newest_first: bool,
+    /// How often an item is delivered at most; `None`: any number of times.
+    pub(super) most_often: Option<u32>,
+    /// How many items that are not done there may be; `None`: any number.
+    pub(super) capacity: Option<u32>,
+}
+
+impl Items {
+    pub(super) fn new(name: &Arc<str>) -> Self {
+        Self {
+            keys: key::item_keys(name),
+            channel: key::item_channel(name),
+            newest_first: false,
+            most_often: Some(MOST_OFTEN),
+            capacity: None,
+        }
+    }
+
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.keys[0]
+    }
+
+    fn keys(&self) -> Vec<Arc<str>> {
+        self.keys.to_vec()
+    }
+
+    /// Returns which item the server is to lend, as a number that it can keep in its queue.
+    fn how(&self) -> u64 {
+        1 + u64::from(self.newest_first) + 2 * u64::from(self.most_often.unwrap_or(0))
+    }
+
+    pub(super) fn push(&self, payloads: impl IntoIterator<Item = Arc<[u8]>>) -> Call {
+        let mut args = vec![Arg::Number(self.capacity.unwrap_or(0).into())];
+        args.extend(payloads.into_iter().map(Arg::Bytes));
+        Call { script: &script::ITEM_PUSH, keys: self.keys(), args }
+    }
+
+    /// `dead`: how many dead items are listed.
+    pub(super) fn status(&self, dead: u32) -> Call {
+        let args = vec![Arg::Number(LISTED), Arg::Number(dead.into())];
+        Call { script: &script::ITEM_STATUS, keys: self.keys(), args }
+    }
+
+    pub(super) fn redrive(&self, most: u32) -> Call {
+        let args = vec![Arg::Number(most.into())];
+        Call { script: &script::ITEM_REDRIVE, keys: self.keys(), args }
+    }
+
+    /// Returns the status, and the payloads of the dead items that are listed.
+    pub(super) fn read_status(&self, reply: &Reply) -> Option<(QueueStatus, Vec<Vec<u8>>)> {
+        let [unseen, out, dead, server_us, listed, waiting, payloads] = reply.list()? else {
+            return None;
+        };
+        let count = |reply: &Reply| u64::try_from(reply.number()?).ok();
+        let (mut lent, mut due) = (Vec::new(), 0);
+        for delivery in listed.list()?.chunks(3) {
+            let [member, number, ends_in] = delivery else { return None };
+            let ends_in = Duration::from_millis(count(ends_in)?);
+            let member = member.text()?;
+            if member.starts_with(DUE) {
+                due += 1;
+            } else {
+                let deliveries = number.number()?.try_into().ok()?;
+                lent.push(Lent { holder: Holder::new(member), deliveries, remaining: ends_in });
+            }
+        }
+        let status = QueueStatus {
+            name: self.name().clone(),
+            waiting_items: count(unseen)?,
+            lent_items: count(out)?.saturating_sub(due),
+            retrying_items: due,
+            dead_items: count(dead)?,
+            lent,
+            waiting: read_waiters(server_us, waiting)?,
+        };
+        let payloads = payloads.list()?.iter().map(|payload| Some(payload.bytes()?.to_vec()));
+        Some((status, payloads.collect::<Option<_>>()?))
+    }
+}
+
+/// Items are dead after so many deliveries if the handle says nothing else.
+pub(super) const MOST_OFTEN: u32 = 10;
+
+/// What is given back to be delivered again has this before its delivery's id.
+const DUE: &str = "due:";
+
+/// One delivery, as the engine sees it.
+pub(super) struct Item {
+    items: Items,
+    content: Mutex<Option<Content>>,
+    outcome: Mutex<Outcome>,
+}
+
+/// What was delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Content {
+    pub(super) deliveries: u32,
+    pub(super) payload: Arc<[u8]>,
+}
+
+/// What the end of a delivery means for the item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Nobody has seen it.
+    Undo,
+    Ack,
+    Retry(Duration),
+    Reject,
+}
+
+impl Item {
+    pub(super) fn new(items: Items) -> Self {
+        Self { items, content: Mutex::new(None), outcome: Mutex::new(Outcome::Undo) }
+    }
+
+    pub(super) fn ends_as(&self, outcome: Outcome) {
+        *self.outcome.lock() = outcome;
+    }
+
+    /// Returns the content, if a server's answer brought it.
+    pub(super) fn content(&self) -> Option<Content> {
+        self.content.lock().clone()
+    }
+
+    /// Returns the call that reads the content of a delivery that a message granted. It lengthens it, too.
+    pub(super) fn read(&self, id: Arc<str>, ttl: Duration) -> Call {
+        let mut call = self.renew(&LeaseId(id), 1, ttl);
+        call.args[2] = Arg::Word("1");
+        call
+    }
+
+    /// Reads the reply to that call: `Some(None)` if the delivery is lent no more.
+    pub(super) fn read_content(reply: &Reply) -> Option<Option<Content>> {
+        if reply.number() == Some(0) {
+            return Some(None);
+        }
+        let [Reply::Number(1), content] = reply.list()? else { return None };
+        let content = content.bytes()?;
+        let colon = content.iter().position(|&byte| byte == b':')?;
+        let number = std::str::from_utf8(&content[..colon]).ok()?;
+        let payload = content[colon + 1..].into();
+        Some(Some(Content { deliveries: number.parse().ok()?, payload }))
+    }
+}
+
+impl Kind for Item {
+    fn name(&self) -> &Arc<str> {
+        self.items.name()
+    }
+
+    fn family(&self) -> &'static str {
+        "queue"
+    }
+
+    fn sharing(&self) -> Sharing {
+        Sharing::Each { weight: self.items.how() }
+    }
+
+    fn channel(&self) -> &Arc<str> {
+        &self.items.channel
+    }
+
+    fn acquire(&self, ticket: &Ticket, ttl: Duration, _: u64) -> Call {
+        let args = vec![
+            Arg::Text(ticket.id.0.clone()),
+            Arg::Number(self.items.how()),
+            Arg::Number(ttl_ms(ttl)),
+            ticket.entry.clone().map_or(Arg::Word(""), Arg::Text),
+            Arg::Number(SHOWN),
+        ];
+        Call { script: &script::ITEM_POP, keys: self.items.keys(), args }
+    }
+
+    fn renew(&self, id: &LeaseId, _: u32, ttl: Duration) -> Call {
+        let [_, lent, _, contents, _] = &self.items.keys;
+        let args = vec![Arg::Text(id.0.clone()), Arg::Number(ttl_ms(ttl)), Arg::Word("")];
+        Call { script: &script::ITEM_RENEW, keys: vec![lent.clone(), contents.clone()], args }
+    }
+
+    /// A server that has lost a delivery has its item still, or has lost that, too: there is nothing to put back.
+    fn reclaim(&self, ticket: &Ticket, _: u32, ttl: Duration, _: RangeInclusive<u64>) -> Call {
+        self.renew(&ticket.id, 1, ttl)
+    }
+
+    fn release(&self, ticket: &Ticket, _: Duration) -> Call {
+        let (outcome, after) = match *self.outcome.lock() {
+            Outcome::Undo => ("undo", Duration::ZERO),
+            Outcome::Ack => ("ack", Duration::ZERO),
+            Outcome::Retry(after) => ("retry", after),
+            Outcome::Reject => ("reject", Duration::ZERO),
+        };
+        let args = vec![
+            Arg::Text(ticket.id.0.clone()),
+            Arg::Word(outcome),
+            Arg::Number(ttl_ms(after)),
+            ticket.entry.clone().map_or(Arg::Word(""), Arg::Text),
+        ];
+        Call { script: &script::ITEM_SETTLE, keys: self.items.keys(), args }
+    }
+
+    /// Deliveries have no tokens, and are on one server: there is nothing to raise. This asks whether it is still lent.
+    fn raise(&self, id: &LeaseId, _: u64) -> Call {
+        self.renew(id, 1, Duration::ZERO)
+    }
+
+    fn read_acquire(&self, reply: &Reply) -> Option<Answer> {
+        match reply.list()? {
+            [Reply::Number(1), how, number, payload] => {
+                let block_end = u64::try_from(how.number()?).ok()?;
+                let deliveries = number.number()?.try_into().ok()?;
+                *self.content.lock() =
+                    Some(Content { deliveries, payload: payload.bytes()?.into() });
+                (block_end == self.items.how()).then(|| Answer::granted(block_end))
+            }
+            [Reply::Number(0), refusal @ ..] => read_refusal(refusal).map(Answer::Refused),
+            _ => None,
+        }
+    }
+
+    fn read_renew(&self, reply: &Reply) -> Option<bool> {
+        read_renew(reply)
+    }
+
+    fn read_release(&self, reply: &Reply) -> Option<Released> {
+        let (held, passed_over) = match reply.list()? {
+            [held] => (held, 0),
+            [held, passed_over] => (held, passed_over.number()?),
+            _ => return None,
+        };
+        let passed_over = passed_over.try_into().ok()?;
+        Some(Released { held: held.number()? == 1, receivers: 0, passed_over })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "worker-1:01234567-89ab-4def-8123-456789abcdef";
+
+    fn number(number: i64) -> Reply {
+        Reply::Number(number)
+    }
+
+    fn text(text: &str) -> Reply {
+        Reply::Text(text.to_owned())
+    }
+
+    fn items() -> Items {
+        Items::new(&"jobs".into())
+    }
+
+    #[test]
+    fn how_an_item_is_taken_fits_into_a_number() {
+        let how = |newest_first, most_often| Items { newest_first, most_often, ..items() }.how();
+        assert_eq!([how(false, None), how(true, None)], [1, 2]);
+        assert_eq!([how(false, Some(3)), how(true, Some(3))], [7, 8]);
+    }
+
+    #[test]
+    fn a_grant_brings_the_content() {
+        let item = Item::new(items());
+        let granted = |how: i64| Reply::List(vec![number(1), number(how), number(2), text("a:b")]);
+        assert_eq!(item.read_acquire(&granted(1)), None, "of another way to take it");
+        let how = item.items.how();
+        assert_eq!(item.read_acquire(&granted(how as i64)), Some(Answer::granted(how)));
+        let content = item.content().expect("it was read");
+        assert_eq!((content.deliveries, &*content.payload), (2, &b"a:b"[..]));
+    }
+
+    #[test]
+    fn the_content_is_a_number_and_what_follows_the_first_colon() {
+        let read = |content: Reply| Item::read_content(&Reply::List(vec![number(1), content]));
+        let content = |deliveries, payload: &[u8]| Content { deliveries, payload: payload.into() };
+        assert_eq!(read(text("3:a:b")), Some(Some(content(3, b"a:b"))));
+        assert_eq!(read(text("1:")), Some(Some(content(1, b""))));
+        let bytes = Reply::Raw { bytes: b"1:\xff".to_vec(), shown: String::new() };
+        assert_eq!(read(bytes), Some(Some(content(1, b"\xff"))));
+        assert_eq!(Item::read_content(&number(0)), Some(None));
+        for bad in [text("a"), text("x:a"), Reply::Nil] {
+            assert_eq!(read(bad.clone()), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_status_tells_deliveries_from_what_waits_to_be_delivered_again() {
+        let due = text(&format!("due:{ID}"));
+        let listed = [text(ID), number(1), number(500), due, number(2), number(0)];
+        let reply = Reply::List(vec![
+            number(5),
+            number(2),
+            number(1),
+            number(7_000_000),
+            Reply::List(listed.to_vec()),
+            Reply::List(vec![text(&format!("1000 1 0a {ID}")), text("6000000")]),
+            Reply::List(vec![text("poison")]),
+        ]);
+        let (status, dead) = items().read_status(&reply).expect("it is understood");
+        assert_eq!((status.waiting_items, status.lent_items), (5, 1));
+        assert_eq!((status.retrying_items, status.dead_items), (1, 1));
+        assert_eq!(status.lent[0].holder.client(), Some("worker-1"));
+        assert_eq!(status.lent[0].remaining, Duration::from_millis(500));
+        assert_eq!(status.waiting[0].waited, Duration::from_secs(1));
+        assert_eq!(dead, [b"poison"]);
+    }
+}

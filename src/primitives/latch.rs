@@ -1,0 +1,391 @@
+//! The handle to a latch.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::subject::{Answer, Look, Sort, Subject};
+use crate::clock::Timestamp;
+use crate::config::drift;
+use crate::engine::gate::Engine;
+use crate::error::{Error, LossReason};
+use crate::key;
+use crate::node::Source;
+use crate::script::{self, Arg, Call, Reply, Script, ttl_ms};
+use crate::text::rounded;
+
+/// A handle to a latch, which is shut until a number of counts were made: then all who wait for it, in all processes, go on.
+/// The handle itself holds nothing, and making one costs no I/O.
+///
+/// Somebody says how many counts there are, with [`try_set_count`](Self::try_set_count). A latch that nobody has set is open,
+/// so that comes before anybody waits. Each participant calls [`count_down`](Self::count_down) once, and the last count deletes
+/// the latch: whoever sets it after that, a participant that was started again for example, shuts the next one. Use a new name
+/// for each time, with a number in it for example: one who is late cannot tell the next latch of a name from the one before.
+///
+/// Who waits hears of the last count by a message. If the message is lost, the wait ends 4 s later at most.
+///
+/// **A participant that dies never counts**, and the latch stays shut until its end, if it has one. Where that matters, let the
+/// participants hold the permits of a [`Semaphore`](crate::Semaphore): those of a process that crashed come back.
+///
+/// # When it opens
+///
+/// By the last count, and by [`delete`](Self::delete). A latch that its server loses does not open for those who saw it shut: a
+/// handle, with all its clones, remembers that it saw the latch shut, or set it, and fails with [`Error::Lost`] if the latch is
+/// gone and
+///
+/// * its end has come ([`LossReason::Ended`]), or
+/// * another server has taken over, or the server has restarted, or in a cluster the name has moved to another master
+///   ([`LossReason::Failover`]).
+///
+/// If the last count was made just then, it fails, too: nobody can tell. Until the handle sees the latch shut again, it keeps
+/// failing. A handle that never saw the latch shut cannot know that it was lost, and finds it open. So does every handle if
+/// somebody deletes the key by hand, or the server evicts it.
+///
+/// # Redisson
+///
+/// It is Redisson's `RCountDownLatch` of the same name: each side sets it, counts, and waits for the counts of the other. Java's
+/// latches have no end, and their waiters have no timer for a message that is lost. A Redisson waiter does not hear of
+/// Redisson's own `delete()`, but of ours it does.
+///
+/// It is on one server, or on a master of a cluster. With [several servers](crate::ClientBuilder::nodes) every call fails with
+/// [`Error::SingleServerOnly`]. On a cluster the name must have no braces: the channel would be in another slot.
+///
+/// # Examples
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # async fn warm_up() {}
+/// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+/// let ready = client.latch("deploy:42:ready");
+/// ready.try_set_count(3, Duration::from_secs(3600)).await?; // whoever comes first
+/// warm_up().await;
+/// ready.count_down().await?;
+/// ready.wait_with_timeout(Duration::from_secs(60)).await?; // until all three are ready
+/// # Ok(()) }
+/// ```
+#[doc(alias = "RCountDownLatch")]
+#[derive(Clone)]
+pub struct Latch {
+    subject: Subject,
+    memory: Arc<Mutex<Memory>>,
+}
+
+impl Latch {
+    pub(crate) fn new(engine: &Arc<Engine>, name: Arc<str>) -> Self {
+        let channel = key::latch_channel(&name);
+        Self { subject: Subject::new(engine, name, channel, LATCH), memory: Arc::default() }
+    }
+
+    /// Returns the latch's name, which is its key on the server.
+    pub fn name(&self) -> &str {
+        &self.subject.name
+    }
+
+    /// Shuts the latch until `count` counts were made, if it is open. Returns false if it is shut already: then nothing changes.
+    ///
+    /// After `ttl`, 10 ms to 366 days, the latch is deleted, and those who wait for it fail. [`Duration::MAX`] means that it
+    /// has no end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`]: it may have been set nevertheless; [`Error::InvalidConfig`] if `count` is zero or `ttl` out of
+    /// range; [`Error::SingleServerOnly`], [`Error::InvalidName`], [`Error::WrongType`], [`Error::Denied`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the server may do it or not.
+    pub async fn try_set_count(&self, count: u32, ttl: Duration) -> Result<bool, Error> {
+        if count == 0 {
+            return Err(Error::config("a latch's count is 0; such a latch is open"));
+        }
+        let endless = ttl == Duration::MAX;
+        if !endless && !(SHORTEST..=LONGEST).contains(&ttl) {
+            return Err(Error::config(format!(
+                "a latch's ttl is {:?}; it must be from {SHORTEST:?} to 366 days, or Duration::MAX",
+                rounded(&ttl)
+            )));
+        }
+        let ttl_ms = if endless { 0 } else { ttl_ms(ttl) };
+        let mut args = vec![Arg::Number(count.into()), Arg::Number(ttl_ms)];
+        args.extend(self.subject.publish());
+        Ok(self.change(&script::LATCH_SET, args).await?.done)
+    }
+
+    /// Makes one of the counts, and returns how many are left. The last one opens the latch. It returns 0 if the latch is open
+    /// already.
+    ///
+    /// It is sent once, and is not repeated: without an answer it may have counted or not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if this handle saw the latch shut, and the server has lost it: see [above](Self#when-it-opens);
+    /// [`Error::Unavailable`]: it may have counted nevertheless; [`Error::SingleServerOnly`], [`Error::InvalidName`],
+    /// [`Error::WrongType`], [`Error::Denied`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, it may count or not.
+    pub async fn count_down(&self) -> Result<u64, Error> {
+        let args = self.subject.publish().into();
+        self.change(&script::LATCH_COUNT_DOWN, args).await.map(|seen| seen.left)
+    }
+
+    /// Asks the server how many counts are left; zero if the latch is open.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`count_down`](Self::count_down). It changes nothing.
+    pub async fn count(&self) -> Result<u64, Error> {
+        self.change(&script::LATCH_STATUS, Vec::new()).await.map(|seen| seen.left)
+    }
+
+    /// Waits until the latch is open.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if the server has lost the latch: see [above](Self#when-it-opens); [`Error::Unavailable`] once the server
+    /// has not answered for [`unavailable_after`](crate::ClientBuilder::unavailable_after): call it again on the same handle to
+    /// go on; [`Error::SingleServerOnly`], [`Error::InvalidName`], [`Error::WrongType`], [`Error::Denied`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind. What the handle has seen of the latch, it remembers.
+    #[doc(alias = "await")]
+    #[track_caller]
+    pub fn wait(&self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        self.wait_with_timeout(Duration::MAX)
+    }
+
+    /// Waits until the latch is open, for at most `timeout`. Zero means one look, and [`Duration::MAX`] no limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StillWaiting`], with the number of counts that are left; otherwise the same as [`wait`](Self::wait).
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`wait`](Self::wait).
+    #[track_caller]
+    pub fn wait_with_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let (latch, caller) = (self.clone(), Location::caller());
+        async move {
+            let look = |answer: Answer| {
+                let seen = latch.take_in(answer)?;
+                Ok(match seen.left {
+                    0 => Look::Over(()),
+                    1 => Look::Wait(seen.ends_in, "1 count is left".to_owned()),
+                    left => Look::Wait(seen.ends_in, format!("{left} counts are left")),
+                })
+            };
+            let call = latch.call(&script::LATCH_STATUS, Vec::new());
+            latch.subject.wait(timeout, caller, call, look).await
+        }
+    }
+
+    /// Deletes the latch, which opens it for all who wait. Returns false if it was open already.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`]: it may have been deleted nevertheless; [`Error::SingleServerOnly`], [`Error::InvalidName`],
+    /// [`Error::WrongType`], [`Error::Denied`], [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the server may do it or not.
+    pub async fn delete(&self) -> Result<bool, Error> {
+        let answer =
+            self.subject.ask(self.call(&script::LATCH_DELETE, self.subject.publish().into()));
+        let answer = answer.await?;
+        let seen =
+            Seen::read(&answer.reply).ok_or_else(|| self.subject.unexpected(&answer.reply))?;
+        // Whoever deletes it wants it open, whether it was there or not.
+        self.memory.lock().take_in(&answer, &Seen { done: true, ..seen });
+        Ok(seen.done)
+    }
+
+    async fn change(&self, script: &'static Script, args: Vec<Arg>) -> Result<Seen, Error> {
+        self.take_in(self.subject.ask(self.call(script, args)).await?)
+    }
+
+    fn call(&self, script: &'static Script, args: Vec<Arg>) -> Call {
+        Call { script, keys: vec![self.subject.name.clone()], args }
+    }
+
+    fn take_in(&self, answer: Answer) -> Result<Seen, Error> {
+        let seen =
+            Seen::read(&answer.reply).ok_or_else(|| self.subject.unexpected(&answer.reply))?;
+        match self.memory.lock().take_in(&answer, &seen) {
+            Some(reason) => Err(Error::lost(&self.subject.name, reason)),
+            None => Ok(seen),
+        }
+    }
+}
+
+impl fmt::Debug for Latch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Latch").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+/// What a script says of a latch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    /// The call changed it.
+    done: bool,
+    left: u64,
+    /// `None`: it has no end, or is open.
+    ends_in: Option<Duration>,
+}
+
+impl Seen {
+    fn read(reply: &Reply) -> Option<Self> {
+        let [done, left, pttl] = reply.list()? else { return None };
+        let ends_in = u64::try_from(pttl.number()?).ok().map(Duration::from_millis);
+        Some(Self { done: done.number()? == 1, left: left.number()?.try_into().ok()?, ends_in })
+    }
+}
+
+/// What a handle and its clones have seen of a latch.
+#[derive(Default)]
+struct Memory {
+    /// When the newest answer was asked for.
+    asked_at: Timestamp,
+    /// It was shut, and was not seen to open.
+    shut: Option<Shut>,
+}
+
+struct Shut {
+    source: Source,
+    /// It does not end by itself before.
+    ends_at: Timestamp,
+}
+
+impl Memory {
+    /// Returns why the latch is lost, if it is.
+    fn take_in(&mut self, answer: &Answer, seen: &Seen) -> Option<LossReason> {
+        // Answers to several who wait may be taken in late: an older one says nothing new.
+        let is_new = answer.sent_at >= self.asked_at;
+        self.asked_at = self.asked_at.max(answer.sent_at);
+        if seen.left > 0 {
+            if is_new {
+                let ends_at = seen.ends_in.map_or(Timestamp::NEVER, |ends_in| {
+                    answer.sent_at.plus(ends_in.saturating_sub(drift(ends_in)))
+                });
+                self.shut = Some(Shut { source: answer.source, ends_at });
+            }
+            return None;
+        }
+        // What this call opened is open.
+        let shut = if seen.done { None } else { self.shut.as_ref() };
+        match shut {
+            Some(shut) if shut.source != answer.source => Some(LossReason::Failover),
+            Some(shut) if shut.ends_at <= answer.answered_at => Some(LossReason::Ended),
+            _ => {
+                if is_new {
+                    self.shut = None;
+                }
+                None
+            }
+        }
+    }
+}
+
+const LATCH: Sort = Sort {
+    what: "latch",
+    one: "a latch",
+    why_one_server: "the servers' counts would differ after a failure, and nobody could tell which is right",
+};
+const SHORTEST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u32) -> Timestamp {
+        Timestamp::default().plus(SECOND * seconds)
+    }
+
+    fn answer(sent: u32, answered: u32, run: u64) -> Answer {
+        let (sent_at, answered_at) = (at(sent), at(answered));
+        Answer { reply: Reply::Nil, sent_at, answered_at, source: Source { member: 1, run } }
+    }
+
+    fn seen(left: u64, ends_in: Option<u32>) -> Seen {
+        Seen { done: false, left, ends_in: ends_in.map(|seconds| SECOND * seconds) }
+    }
+
+    /// What a handle that saw the latch shut until second 100 says to its absence.
+    fn gone(sent: u32, answered: u32, run: u64) -> Option<LossReason> {
+        let mut memory = Memory::default();
+        assert_eq!(memory.take_in(&answer(0, 1, 7), &seen(2, Some(100))), None);
+        let first = memory.take_in(&answer(sent, answered, run), &seen(0, None));
+        let again = memory.take_in(&answer(sent, answered, run), &seen(0, None));
+        assert_eq!(first, again, "a loss stays, and what is open is open");
+        first
+    }
+
+    #[test]
+    fn a_latch_that_is_gone_is_open_only_if_it_was_not_its_end_nor_another_server() {
+        assert_eq!(gone(50, 60, 7), None);
+        assert_eq!(gone(97, 98, 7), None);
+        assert_eq!(gone(98, 99, 7), Some(LossReason::Ended), "within the drift");
+        assert_eq!(
+            gone(50, 120, 7),
+            Some(LossReason::Ended),
+            "it may have ended before it was read"
+        );
+        assert_eq!(gone(50, 60, 8), Some(LossReason::Failover));
+        let mut endless = Memory::default();
+        assert_eq!(endless.take_in(&answer(0, 1, 7), &seen(1, None)), None);
+        assert_eq!(endless.take_in(&answer(9000, 9001, 7), &seen(0, None)), None);
+    }
+
+    #[test]
+    fn who_never_saw_it_shut_finds_it_open_wherever_it_is() {
+        let mut memory = Memory::default();
+        for run in [7, 8] {
+            assert_eq!(memory.take_in(&answer(5, 6, run), &seen(0, None)), None);
+        }
+    }
+
+    #[test]
+    fn what_opens_it_ends_a_loss_and_so_does_a_latch_that_is_shut_again() {
+        for again in [Seen { done: true, ..seen(0, None) }, seen(3, None)] {
+            let mut memory = Memory::default();
+            memory.take_in(&answer(0, 1, 7), &seen(2, None));
+            let lost = memory.take_in(&answer(2, 3, 8), &seen(0, None));
+            assert_eq!(lost, Some(LossReason::Failover));
+            assert_eq!(memory.take_in(&answer(4, 5, 8), &again), None);
+            assert_eq!(memory.take_in(&answer(6, 7, 8), &seen(0, None)), None);
+        }
+    }
+
+    #[test]
+    fn an_answer_that_comes_late_does_not_shut_it_again() {
+        let mut memory = Memory::default();
+        memory.take_in(&answer(0, 1, 7), &seen(1, None));
+        memory.take_in(&answer(4, 5, 7), &seen(0, None));
+        assert_eq!(memory.take_in(&answer(2, 6, 7), &seen(1, None)), None);
+        assert_eq!(memory.take_in(&answer(7, 8, 8), &seen(0, None)), None, "it was seen open");
+    }
+
+    #[test]
+    fn a_reply_is_read_as_what_it_says() {
+        let reply = |numbers: [i64; 3]| Reply::List(numbers.map(Reply::Number).into());
+        let read = |numbers| Seen::read(&reply(numbers));
+        assert_eq!(read([0, 2, 5000]), Some(seen(2, Some(5))));
+        assert_eq!(read([1, 2, -1]), Some(Seen { done: true, ..seen(2, None) }));
+        assert_eq!(read([0, 0, -2]), Some(seen(0, None)));
+        assert_eq!(read([0, -1, -2]), None);
+        assert_eq!(Seen::read(&Reply::Number(1)), None);
+    }
+}

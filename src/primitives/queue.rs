@@ -1,0 +1,416 @@
+//! The handle to a queue of items.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
+
+use super::delivery::Delivery;
+use super::handle::{ask_one, check_name};
+use super::items::{Content, Item, Items};
+use super::queue_status::QueueStatus;
+use crate::clock::Timestamp;
+use crate::config::{LeaseTerms, Terms};
+use crate::engine::acquire;
+use crate::engine::gate::{Engine, Request, Until};
+use crate::engine::kind::Wanted;
+use crate::error::Error;
+use crate::events;
+use crate::guard::Guard;
+use crate::owner::Owner;
+use crate::script::{Call, Reply};
+
+/// A handle to a queue of items on one server: a list that loses nothing when a worker dies.
+///
+/// A worker that [pops](Self::pop) an item has it on loan: the [`Delivery`] is a lease that is renewed while it exists.
+/// [`Delivery::ack`] reports the item as done. If the worker ends before that, is stopped, or gives the item back, the item is
+/// delivered again, to another worker. A worker whose delivery was lost learns it, as the holder of a lock does.
+///
+/// * Each item is at any moment in exactly one place: waiting, lent, dead, or done. It is never in two deliveries that are
+///   both [`is_held`](Delivery::is_held).
+/// * Each item is delivered **at least once**: a worker may have done its work and end before the `ack`. Make the work safe to
+///   repeat.
+/// * Items come in the order in which they were pushed, or [newest first](Self::newest_first). Those that are delivered again
+///   come before the others.
+/// * Workers get items in the order in which they asked, in all processes. A push hands its item to the first that waits, by a
+///   message.
+/// * An item that was delivered [ten times](Self::with_max_deliveries) is dead: see [`dead`](Self::dead) and
+///   [`redrive`](Self::redrive).
+///
+/// It is no job framework: it has no schedules, priorities or results. It needs one server, behind Sentinels or in a cluster
+/// as well; a failover or restart that loses the server's last writes loses the pushes among them.
+///
+/// The list is that of Redisson's `RQueue` and `RDeque` with a codec of strings or bytes, so a Java program may push.
+/// An item that Java polls is not lent: it is gone.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn send(mail: &[u8]) -> Result<(), std::io::Error> { Ok(()) }
+/// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+/// use std::time::Duration;
+///
+/// let mails = client.queue("mails");
+/// mails.push("to: kim").await?;
+///
+/// let mail = mails.pop().await?; // waits for one
+/// match mail.run_until_lost(send(mail.payload())).await? {
+///     Ok(()) => mail.ack().await?,
+///     Err(_) => mail.retry(Duration::from_secs(30)).await?,
+/// }
+/// # Ok(()) }
+/// ```
+#[doc(alias = "RQueue")]
+#[doc(alias = "RBlockingQueue")]
+#[doc(alias = "RDeque")]
+#[derive(Clone)]
+pub struct Queue {
+    engine: Arc<Engine>,
+    items: Items,
+    terms: Terms,
+}
+
+impl Queue {
+    pub(crate) fn new(engine: &Arc<Engine>, name: &Arc<str>) -> Self {
+        // Each worker has a place of its own in the server's queue.
+        let terms = Terms { fair: true, ..Terms::of(LeaseTerms::Watched(engine.config.ttl)) };
+        Self { engine: engine.clone(), items: Items::new(name), terms }
+    }
+
+    /// Returns the queue's name, which is its key on the server.
+    pub fn name(&self) -> &str {
+        self.items.name()
+    }
+
+    fn with_items(&self, change: impl FnOnce(&mut Items)) -> Self {
+        let mut queue = self.clone();
+        change(&mut queue.items);
+        queue
+    }
+
+    fn on_terms(&self, change: impl FnOnce(&mut Terms)) -> Self {
+        let mut queue = self.clone();
+        change(&mut queue.terms);
+        queue
+    }
+
+    /// Returns a handle that takes the newest item first: a stack. Workers of both sorts may take from one queue.
+    #[must_use = "it returns another handle"]
+    pub fn newest_first(&self) -> Self {
+        self.with_items(|items| items.newest_first = true)
+    }
+
+    /// Returns a handle that delivers an item `times` times at most, 1 to 1,000,000; zero means any number of times. An item
+    /// that comes back after that is dead. The default is 10.
+    ///
+    /// A delivery that its worker never saw, since the future of the pop was dropped, is not counted.
+    #[must_use = "it returns another handle"]
+    pub fn with_max_deliveries(&self, times: u32) -> Self {
+        self.with_items(|items| items.most_often = (times > 0).then_some(times))
+    }
+
+    /// Returns a handle whose pushes fail if there would be more than `items` items that are neither done nor dead, with
+    /// [`Error::QueueFull`]. Zero means any number, which is the default.
+    #[must_use = "it returns another handle"]
+    pub fn with_capacity(&self, items: u32) -> Self {
+        self.with_items(|all| all.capacity = (items > 0).then_some(items))
+    }
+
+    /// Returns a handle whose deliveries the watchdog renews every third of `ttl`, 10 ms to 30 days. An item of a crashed
+    /// worker is delivered again after at most `ttl`. The default is the client's TTL.
+    #[must_use = "it returns another handle"]
+    pub fn with_ttl(&self, ttl: Duration) -> Self {
+        self.on_terms(|terms| terms.lease = LeaseTerms::Watched(ttl))
+    }
+
+    /// Returns a handle whose deliveries end after `lease`, 10 ms to 30 days. The watchdog does not renew them.
+    #[must_use = "it returns another handle"]
+    pub fn with_lease(&self, lease: Duration) -> Self {
+        self.on_terms(|terms| terms.lease = LeaseTerms::Fixed(lease))
+    }
+
+    /// Returns a handle whose deliveries are renewed for `max_hold` at most, and are lost at the end of the lease that they
+    /// have then: a worker that hangs does not keep its item for ever. It must not be zero.
+    #[must_use = "it returns another handle"]
+    pub fn with_max_hold(&self, max_hold: Duration) -> Self {
+        self.on_terms(|terms| terms.max_hold = Some(max_hold))
+    }
+
+    /// Adds an item of at most 16 MiB. Returns how many items there are now that are neither done nor dead.
+    ///
+    /// It is sent once. Without an answer the item may have been added or not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`]; [`Error::QueueFull`]; [`Error::SingleServerOnly`]; [`Error::InvalidName`];
+    /// [`Error::InvalidConfig`] if the item is too large; [`Error::WrongType`]; [`Error::Denied`]; [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the item may be added or not.
+    #[doc(alias = "offer")]
+    pub async fn push(&self, payload: impl AsRef<[u8]>) -> Result<u64, Error> {
+        self.push_many([payload]).await
+    }
+
+    /// Adds items in this order, all or none: at most 10,000, and 16 MiB together. Returns how many items there are now that
+    /// are neither done nor dead.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`push`](Self::push).
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`push`](Self::push).
+    pub async fn push_many(
+        &self,
+        payloads: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<u64, Error> {
+        let payloads: Vec<Arc<[u8]>> =
+            payloads.into_iter().map(|payload| payload.as_ref().into()).collect();
+        let bytes: usize = payloads.iter().map(|payload| payload.len()).sum();
+        if payloads.len() > MOST_ITEMS {
+            let count = payloads.len();
+            return Err(Error::config(format!(
+                "push of {count} items; at most {MOST_ITEMS} go at once"
+            )));
+        }
+        if bytes > MOST_BYTES {
+            return Err(Error::config(format!(
+                "push of {bytes} bytes; at most {MOST_BYTES} go at once"
+            )));
+        }
+        let read = |reply: &Reply| {
+            let [done, count] = reply.list()? else { return None };
+            Some((done.number()? == 1, u64::try_from(count.number()?).ok()?))
+        };
+        match self.ask(self.items.push(payloads), read).await? {
+            (true, count) => Ok(count),
+            (false, items) => {
+                let capacity = self.items.capacity.unwrap_or(0);
+                Err(Error::QueueFull { queue: self.items.name().clone(), items, capacity })
+            }
+        }
+    }
+
+    /// Takes an item, and waits until there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] once the server has not answered for
+    /// [`unavailable_after`](crate::ClientBuilder::unavailable_after); [`Error::SingleServerOnly`];
+    /// [`Error::InvalidName`] and [`Error::InvalidConfig`]; [`Error::WrongType`]; [`Error::Denied`]; [`Error::Closed`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the worker leaves the queue. An item that it was given goes to the next one, and that counts
+    /// as no delivery.
+    #[doc(alias = "take")]
+    #[track_caller]
+    pub fn pop(&self) -> impl Future<Output = Result<Delivery, Error>> + Send + use<> {
+        let caller = Location::caller();
+        let queue = self.clone();
+        async move {
+            loop {
+                // Only a limit ends the wait.
+                if let Some(delivery) =
+                    queue.take(Until::within(Duration::MAX, queue.now()), caller).await?
+                {
+                    return Ok(delivery);
+                }
+            }
+        }
+    }
+
+    /// Takes an item if there is one now and nobody waits for it.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`pop`](Self::pop); [`Error::Unavailable`] after the response timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`pop`](Self::pop).
+    #[doc(alias = "poll")]
+    #[track_caller]
+    pub fn try_pop(&self) -> impl Future<Output = Result<Option<Delivery>, Error>> + Send + use<> {
+        self.pop_with_timeout(Duration::ZERO)
+    }
+
+    /// Takes an item, and waits for at most `timeout`. Returns `None` if there was none.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`pop`](Self::pop).
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`pop`](Self::pop).
+    #[track_caller]
+    pub fn pop_with_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Option<Delivery>, Error>> + Send + use<> {
+        let caller = Location::caller();
+        let queue = self.clone();
+        async move { queue.take(Until::within(timeout, queue.now()), caller).await }
+    }
+
+    /// Asks the server how many items nobody has had yet.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`status`](Self::status).
+    pub async fn len(&self) -> Result<u64, Error> {
+        Ok(self.status().await?.waiting_items)
+    }
+
+    /// Asks the server whether there is no item that nobody has had yet. Others may be lent, or come again.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`status`](Self::status).
+    pub async fn is_empty(&self) -> Result<bool, Error> {
+        Ok(self.len().await? == 0)
+    }
+
+    /// Asks the server for all that it knows about the queue. It changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`], [`Error::SingleServerOnly`], [`Error::InvalidName`], [`Error::WrongType`], [`Error::Denied`],
+    /// [`Error::Closed`].
+    pub async fn status(&self) -> Result<QueueStatus, Error> {
+        let read = |reply: &Reply| self.items.read_status(reply);
+        Ok(self.ask(self.items.status(0), read).await?.0)
+    }
+
+    /// Asks the server for the payloads of the oldest dead items, at most `limit`. It changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`status`](Self::status).
+    pub async fn dead(&self, limit: u32) -> Result<Vec<Vec<u8>>, Error> {
+        let read = |reply: &Reply| self.items.read_status(reply);
+        Ok(self.ask(self.items.status(limit), read).await?.1)
+    }
+
+    /// Has dead items be delivered again as if they were new, the oldest first, at most `limit`. Returns how many.
+    ///
+    /// It is sent once. Without an answer it may have been done or not.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`status`](Self::status).
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the server may do it or not.
+    pub async fn redrive(&self, limit: u32) -> Result<u64, Error> {
+        let read = |reply: &Reply| u64::try_from(reply.number()?).ok();
+        self.ask(self.items.redrive(limit), read).await
+    }
+
+    fn now(&self) -> Timestamp {
+        self.engine.clock.now()
+    }
+
+    /// Takes an item, or returns `None` if the time was over first.
+    async fn take(
+        &self,
+        until: Until,
+        caller: &'static Location<'static>,
+    ) -> Result<Option<Delivery>, Error> {
+        self.check()?;
+        self.engine.config.check_terms(&self.terms)?;
+        let began_at = self.now();
+        let span = span(self.name(), caller);
+        loop {
+            let item = Arc::new(Item::new(self.items.clone()));
+            let wanted = Wanted { side: item.clone(), terms: self.terms };
+            let owner = Owner::single();
+            let request = Request { owner, wanted, until, began_at, widens: false };
+            let acquired = acquire::acquire(&self.engine, request).instrument(span.clone()).await;
+            span.record("wait_us", self.now().since(began_at).as_micros() as u64);
+            let guard = match acquired {
+                Ok(acquired) => Guard::new(acquired.entry),
+                Err(Error::Timeout { .. }) => {
+                    span.record("outcome", "none");
+                    return Ok(None);
+                }
+                Err(error) => {
+                    span.record("outcome", tracing::field::display(&error));
+                    return Err(error);
+                }
+            };
+            let content = match item.content() {
+                Some(content) => Some(content),
+                None => self.read(&item, &guard).await?,
+            };
+            // Otherwise it was lost on the way.
+            if let Some(content) = content {
+                span.record("outcome", "lent");
+                return Ok(Some(Delivery::new(guard, item, content)));
+            }
+        }
+    }
+
+    /// Reads the content of a delivery that a message granted; `None` if it is lent no more.
+    async fn read(&self, item: &Arc<Item>, guard: &Guard) -> Result<Option<Content>, Error> {
+        let call = item.read(guard.holder().text().clone(), self.terms.ttl());
+        self.ask(call, Item::read_content).await
+    }
+
+    /// Checks what every call needs.
+    fn check(&self) -> Result<(), Error> {
+        check_name(&self.engine, self.items.name())?;
+        if let Some(times) = self.items.most_often.filter(|times| *times > MOST_DELIVERIES) {
+            return Err(Error::config(format!(
+                "with_max_deliveries is {times}; it must be at most {MOST_DELIVERIES}"
+            )));
+        }
+        if self.engine.config.deployment.is_quorum() {
+            return Err(Error::SingleServerOnly {
+                what: "a queue",
+                why: "two workers could each get an item from another server's copy of the list",
+            });
+        }
+        Ok(())
+    }
+
+    async fn ask<T>(&self, call: Call, read: impl Fn(&Reply) -> Option<T>) -> Result<T, Error> {
+        self.check()?;
+        ask_one(&self.engine, self.items.name(), call, read).await
+    }
+}
+
+/// One push has so many items at most: more would keep the server busy for too long.
+const MOST_ITEMS: usize = 10_000;
+const MOST_BYTES: usize = 16 << 20;
+const MOST_DELIVERIES: u32 = 1_000_000;
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("name", &self.name())
+            .field("terms", &self.terms)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The span of a pop.
+fn span(queue: &str, caller: &Location<'_>) -> Span {
+    tracing::debug_span!(
+        target: events::LOCK,
+        "pop",
+        queue,
+        at = %caller,
+        wait_us = Empty,
+        outcome = Empty,
+    )
+}

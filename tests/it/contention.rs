@@ -1,0 +1,311 @@
+//! Many waiters of one client, and the ends of those who wait: in order, at the pace of the server, and nothing stays.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Error, Guard, Mutex};
+use parking_lot::Mutex as Shared;
+use tokio::runtime::Builder;
+
+use crate::{
+    checks::{LIMIT, exists, nothing_left, setup, soon},
+    fair::make_heard,
+    support::{Proxy, Server, eventually, waiting},
+};
+
+const TTL: Duration = Duration::from_secs(1);
+
+async fn with_ttl(server: &Server, ttl: Duration) -> Client {
+    let builder = Client::builder().nodes([server.url()]).ttl(ttl);
+    builder.connect().await.expect("the server accepts the client")
+}
+
+/// Polls a future once, as one who then has other things to do. Returns true if it has ended.
+fn poll_once<T>(future: &mut Pin<Box<dyn Future<Output = T> + Send>>) -> bool {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+fn acquisition(lock: &Mutex) -> Pin<Box<dyn Future<Output = Result<Guard, Error>> + Send>> {
+    let lock = lock.clone();
+    Box::pin(async move { lock.lock().await })
+}
+
+/// Queues up so many tasks of one client for a fair lock, and returns when all of them had it, in order.
+async fn fair_turns(server: &Server, lock: &Mutex, waiters: usize) {
+    let held = lock.lock().await.expect("free");
+    let order = Arc::new(Shared::new(Vec::new()));
+    let tasks: Vec<_> = (0..waiters)
+        .map(|number| {
+            let (lock, order) = (lock.clone(), order.clone());
+            tokio::spawn(async move {
+                let guard = lock.lock().await.expect("its turn comes");
+                order.lock().push(number);
+                guard.unlock().await.expect("held");
+            })
+        })
+        .collect();
+    let queued = async || waiting(server, "n").await == waiters as i64;
+    eventually(LIMIT, "all are in the queue", queued).await;
+    held.unlock().await.expect("held");
+    for task in tasks {
+        soon("its turn", task).await.expect("no panic");
+    }
+    assert!(order.lock().is_sorted(), "in the order of their arrival");
+}
+
+#[tokio::test]
+async fn thousands_of_fair_waiters_of_one_client_are_served_in_order_of_arrival() {
+    let (server, [client]) = setup().await;
+    fair_turns(&server, &client.fair_mutex("n"), 2000).await;
+    assert_eq!(client.stats().grants_given_back, 0);
+    nothing_left(&server, &client).await;
+}
+
+/// Their asks take a round trip together, and not one after the other: else the grants would be read too late.
+#[tokio::test]
+async fn fair_waiters_are_served_over_a_slow_network_too() {
+    const WAITERS: usize = 300;
+    let server = Server::start().await;
+    let proxy = Proxy::start(server.port()).await;
+    let client = Client::connect(&proxy.url()).await.expect("connected");
+    proxy.delay_replies(Duration::from_millis(10));
+    let began_at = Instant::now();
+    fair_turns(&server, &client.fair_mutex("n"), WAITERS).await;
+    let took = began_at.elapsed();
+    println!("{took:?}");
+    proxy.delay_replies(Duration::ZERO);
+    nothing_left(&server, &client).await;
+}
+
+/// An ask whose answer is late keeps nobody from a turn that is granted by message.
+#[tokio::test]
+async fn fair_waiters_have_their_turns_while_others_of_their_client_ask() {
+    let (server, [other]) = setup().await;
+    let proxy = Proxy::start(server.port()).await;
+    let builder = Client::builder().nodes([proxy.url()]).ttl(LIMIT * 6);
+    let slow = builder.response_timeout(LIMIT * 2).connect().await.expect("connected");
+    make_heard(&server, &[&slow]).await;
+    let held = other.mutex("n").lock().await.expect("free");
+    let lock = slow.fair_mutex("n");
+    let first = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock().await }
+    });
+    eventually(LIMIT, "it waits", async || waiting(&server, "n").await == 1).await;
+    // Behind this answer it has its own.
+    lock.status().await.expect("an answer");
+    proxy.hold_answers();
+    let second = tokio::spawn(async move { lock.lock().await });
+    eventually(LIMIT, "it asks", async || waiting(&server, "n").await == 2).await;
+    held.unlock().await.expect("held");
+    let first = soon("its turn", first).await.expect("no panic").expect("its turn comes");
+    proxy.release_replies();
+    first.unlock().await.expect("held");
+    let second = soon("its turn", second).await.expect("no panic").expect("its turn comes");
+    second.unlock().await.expect("held");
+    nothing_left(&server, &slow).await;
+}
+
+/// A fair one that holds the lock passes it on to nobody of its client.
+#[tokio::test]
+async fn an_ordinary_waiter_behind_a_fair_holder_of_its_client_stands_in_the_queue() {
+    let (server, [client]) = setup().await;
+    let held = client.fair_mutex("n").lock().await.expect("free");
+    let waiter = tokio::spawn(acquisition(&client.mutex("n")));
+    eventually(LIMIT, "it is in the queue", async || waiting(&server, "n").await == 1).await;
+    held.unlock().await.expect("held");
+    let guard = soon("its turn", waiter).await.expect("no panic").expect("its turn comes");
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// One waits for the turn of an ordinary handle while two others take turns by a fair one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ordinary_waiter_has_its_turn_beside_fair_ones_of_its_client() {
+    const TURNS: usize = 20;
+    let (server, [client]) = setup().await;
+    let over = Arc::new(AtomicBool::new(false));
+    let fair_turns = Arc::new(AtomicUsize::new(0));
+    let mut tasks = Vec::new();
+    for _ in 0..2 {
+        let (lock, over, turns) = (client.fair_mutex("n"), over.clone(), fair_turns.clone());
+        tasks.push(tokio::spawn(async move {
+            while !over.load(Ordering::Relaxed) {
+                let guard = lock.lock().await.expect("its turn comes");
+                turns.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                guard.unlock().await.expect("held");
+            }
+        }));
+    }
+    let lock = client.mutex("n");
+    let mut most = 0;
+    for _ in 0..TURNS {
+        let before = fair_turns.load(Ordering::Relaxed);
+        let guard = soon("its turn", lock.lock()).await.expect("its turn comes");
+        most = most.max(fair_turns.load(Ordering::Relaxed) - before);
+        guard.unlock().await.expect("held");
+    }
+    over.store(true, Ordering::Relaxed);
+    for task in tasks {
+        soon("it ends", task).await.expect("no panic");
+    }
+    println!("{most} others at most");
+    // The one who holds it, and the two who queue up while its request is on the way.
+    assert!(most <= 6, "{most} others came before it");
+    nothing_left(&server, &client).await;
+}
+
+/// The client's tasks belong to a runtime that ends, while a guard of it lives on elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runtime_ends_at_once_although_its_tasks_wait_behind_a_guard_that_lives_elsewhere() {
+    let server = Server::start().await;
+    for round in 0..20 {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.expect("threads");
+        let url = server.url();
+        let connecting = runtime.spawn(async move { Client::connect(&url).await });
+        let client = connecting.await.expect("no panic").expect("connected");
+        let name = format!("n{round}");
+        let (lock, fair) = (client.mutex(&name), client.fair_mutex(&name));
+        let guard = lock.lock().await.expect("free");
+        for number in 0..4 {
+            let lock = if number < 3 { lock.clone() } else { fair.clone() };
+            runtime.spawn(async move { lock.lock().await.map(drop) });
+        }
+        eventually(LIMIT, "they wait", async || client.stats().waiters == 4).await;
+        // Others come and go from elsewhere all the time, so that the client is at work when the end comes.
+        let over = Arc::new(AtomicBool::new(false));
+        let others = std::thread::spawn({
+            let over = over.clone();
+            move || {
+                while !over.load(Ordering::Relaxed) {
+                    poll_once(&mut acquisition(&fair));
+                }
+            }
+        });
+        let began_at = Instant::now();
+        tokio::task::spawn_blocking(move || drop(runtime)).await.expect("no panic");
+        let took = began_at.elapsed();
+        over.store(true, Ordering::Relaxed);
+        others.join().expect("no panic");
+        assert!(took < server.widened(Duration::from_millis(500)), "{took:?}");
+        drop(guard);
+    }
+}
+
+/// What waits in a queue when the client is shut down has left it when the call returns, and what is granted just then is free.
+#[tokio::test]
+async fn nothing_is_left_on_the_server_when_a_shutdown_returns() {
+    let (server, [other]) = setup().await;
+    // It asks without letting any task run, so that what is not done yet is seen.
+    let raw = redis::Client::open(server.url()).expect("a valid URL");
+    let mut raw = raw.get_connection().expect("connected");
+    let mut left = move || {
+        let queued = redis::cmd("ZCARD").arg("leasehold_queue:{n}").query::<u64>(&mut raw);
+        let held = redis::cmd("EXISTS").arg("n").query::<u64>(&mut raw);
+        (queued.expect("a queue"), held.expect("a number"))
+    };
+    for round in 0..40 {
+        let client = Client::connect(&server.url()).await.expect("connected");
+        let held = other.mutex("n").lock().await.expect("free");
+        let fair = round % 2 == 0;
+        for _ in 0..4 {
+            let lock = if fair { client.fair_mutex("n") } else { client.mutex("n") };
+            tokio::spawn(async move { lock.lock().await.map(std::mem::forget) });
+        }
+        let requests = if fair { 4 } else { 1 };
+        let queued = async || waiting(&server, "n").await == requests;
+        eventually(LIMIT, "they are in the queue", queued).await;
+        match round % 4 {
+            // Granted just as it shuts down.
+            0 | 1 => drop(tokio::join!(held.unlock(), client.shutdown())),
+            _ => {
+                client.shutdown().await;
+                assert_eq!(left(), (0, 1), "in round {round}");
+                held.unlock().await.expect("held");
+            }
+        }
+        assert_eq!(left(), (0, 0), "in round {round}");
+    }
+}
+
+/// A loop of attempts that never lets others run for long.
+#[tokio::test]
+async fn an_attempt_overtakes_no_waiter_of_its_own_process() {
+    for fair in [false, true] {
+        let (server, [client]) = setup().await;
+        let lock = client.mutex("n");
+        let mut mine = Some(lock.lock().await.expect("free"));
+        let waiter = if fair { client.fair_mutex("n") } else { lock.clone() };
+        let waiter = tokio::spawn(async move { waiter.lock().await });
+        eventually(LIMIT, "it waits", async || client.stats().waiters == 1).await;
+        let mut turns = 0;
+        while !waiter.is_finished() {
+            if let Some(guard) = mine.take() {
+                turns += 1;
+                std::thread::sleep(Duration::from_millis(25));
+                drop(guard);
+            }
+            mine = lock.try_lock().await.expect("the server answers");
+            assert!(turns < 3, "fair: {fair}: it passes the waiter again and again");
+        }
+        drop(mine);
+        waiter.await.expect("no panic").expect("its turn").unlock().await.expect("held");
+        nothing_left(&server, &client).await;
+    }
+}
+
+/// A call that was begun, and is not polled again, has asked already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_nobody_polls_blocks_nobody() {
+    let server = Server::start().await;
+    let ttl = TTL * server.slowness().await;
+    let client = with_ttl(&server, ttl).await;
+    let lock = client.mutex("n");
+    let mut kept = acquisition(&lock);
+    assert!(!poll_once(&mut kept), "it waits for the answer");
+    let began_at = Instant::now();
+    let guard = soon("its turn", lock.lock()).await.expect("what nobody takes up ends");
+    let took = began_at.elapsed();
+    assert!(took < server.widened(ttl + Duration::from_secs(1)), "{took:?}");
+    assert!(lock.try_lock().await.expect("the server answers").is_none());
+    guard.unlock().await.expect("held");
+    let guard = soon("it goes on where it was", kept).await.expect("free by now");
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// A waiter whose turn came is not polled: what it was given is another's after a while, and it waits on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_nobody_takes_up_is_over_after_a_lease() {
+    let server = Server::start().await;
+    let ttl = TTL * server.slowness().await;
+    let [here, there] = [with_ttl(&server, ttl).await, with_ttl(&server, ttl).await];
+    for (handed_on, lock) in [(true, here.mutex("n")), (false, here.fair_mutex("n"))] {
+        let held = here.mutex("n").lock().await.expect("free");
+        let mut kept = acquisition(&lock);
+        assert!(!poll_once(&mut kept), "it waits");
+        let queued = async || handed_on || waiting(&server, "n").await == 1;
+        eventually(LIMIT, "it waits", queued).await;
+        held.unlock().await.expect("held");
+        eventually(LIMIT, "it was granted", async || exists(&server, "n").await).await;
+        let began_at = Instant::now();
+        let other = there.mutex("n");
+        let guard = soon("its turn", other.lock()).await.expect("its turn comes");
+        let took = began_at.elapsed();
+        println!("{took:?}");
+        assert!(took < server.widened(ttl * 2), "{took:?}");
+        let mut kept = pin!(kept);
+        let early = tokio::time::timeout(Duration::from_millis(100), &mut kept).await;
+        assert!(early.is_err(), "another has it");
+        guard.unlock().await.expect("held by one only");
+        let guard = soon("it has its turn", kept).await.expect("its turn comes");
+        guard.unlock().await.expect("held");
+        nothing_left(&server, &here).await;
+    }
+}

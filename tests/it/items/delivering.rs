@@ -1,0 +1,146 @@
+//! What is pushed is delivered, in order, until it is done.
+
+use std::time::{Duration, Instant};
+
+use leasehold::Queue;
+
+use super::{MS, all_are_done, jobs, places};
+use crate::checks::{LIMIT, setup, soon};
+use crate::support::eventually;
+
+/// A drop gives back in the background.
+async fn is_given_back(queue: &Queue) {
+    eventually(LIMIT, "it is given back", async || places(queue).await[1] == 0).await;
+}
+
+#[tokio::test]
+async fn items_come_in_the_order_of_their_pushes_and_are_gone_once_they_are_done() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client);
+    let pushed: [&[u8]; 5] = [b"1", b"", b"a:b\n\0", b"\xff\xfe", "grün".as_bytes()];
+    assert_eq!(queue.push(pushed[0]).await.expect("pushed"), 1);
+    assert_eq!(queue.push_many(&pushed[1..]).await.expect("pushed"), 5);
+    assert_eq!(queue.len().await.expect("an answer"), 5);
+    for payload in pushed {
+        let delivery = soon("an item", queue.pop()).await.expect("there is one");
+        assert_eq!((delivery.payload(), delivery.deliveries()), (payload, 1));
+        assert!(delivery.is_held() && delivery.queue() == "jobs");
+        assert_eq!(places(&queue).await[1], 1);
+        delivery.ack().await.expect("held");
+    }
+    assert!(queue.try_pop().await.expect("an answer").is_none());
+    assert!(queue.is_empty().await.expect("an answer"));
+    all_are_done(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_stack_takes_the_newest_item_first() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client);
+    queue.push_many(["1", "2", "3"]).await.expect("pushed");
+    for (queue, payload) in
+        [(queue.newest_first(), "3"), (queue.clone(), "1"), (queue.newest_first(), "2")]
+    {
+        let delivery = soon("an item", queue.pop()).await.expect("there is one");
+        assert_eq!(delivery.payload(), payload.as_bytes());
+        delivery.ack().await.expect("held");
+    }
+    all_are_done(&server, &client).await;
+}
+
+#[tokio::test]
+async fn what_is_given_back_comes_again_before_all_others_and_not_before_its_time() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client);
+    queue.push_many(["1", "2"]).await.expect("pushed");
+    let first = soon("an item", queue.pop()).await.expect("there is one");
+    drop(first);
+    is_given_back(&queue).await;
+    let first = soon("the same again", queue.pop()).await.expect("there is one");
+    assert_eq!((first.payload(), first.deliveries()), (&b"1"[..], 2));
+    let given_back = Instant::now();
+    first.retry(300 * MS).await.expect("held");
+    assert_eq!(places(&queue).await, [1, 0, 1, 0]);
+    let second = soon("the other", queue.pop()).await.expect("there is one");
+    assert_eq!((second.payload(), second.deliveries()), (&b"2"[..], 1));
+    second.ack().await.expect("held");
+    let first = soon("the first, in its time", queue.pop()).await.expect("there is one");
+    let after = given_back.elapsed();
+    assert_eq!((first.payload(), first.deliveries()), (&b"1"[..], 3));
+    assert!((300 * MS..1300 * MS).contains(&after), "{after:?}");
+    first.ack().await.expect("held");
+    all_are_done(&server, &client).await;
+}
+
+#[tokio::test]
+async fn what_is_delivered_too_often_or_rejected_is_dead_until_it_is_redriven() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client).with_max_deliveries(2);
+    queue.push_many([&b"\xffpoison"[..], b"bad", b"good"]).await.expect("pushed");
+    for _ in 0..2 {
+        let poison = soon("poison", queue.pop()).await.expect("there is one");
+        assert_eq!(poison.payload(), b"\xffpoison");
+        drop(poison);
+        is_given_back(&queue).await;
+    }
+    let bad = soon("the next one", queue.pop()).await.expect("there is one");
+    assert_eq!(bad.payload(), b"bad");
+    bad.reject().await.expect("held");
+    assert_eq!(places(&queue).await, [1, 0, 0, 2]);
+    assert_eq!(queue.dead(1).await.expect("an answer"), [b"\xffpoison"]);
+    assert_eq!(queue.dead(9).await.expect("an answer").len(), 2);
+
+    assert_eq!(queue.redrive(1).await.expect("done"), 1);
+    assert_eq!(queue.redrive(9).await.expect("done"), 1);
+    for payload in [&b"good"[..], b"\xffpoison", b"bad"] {
+        let delivery = soon("an item", queue.pop()).await.expect("there is one");
+        assert_eq!((delivery.payload(), delivery.deliveries()), (payload, 1));
+        delivery.ack().await.expect("held");
+    }
+    all_are_done(&server, &client).await;
+}
+
+#[tokio::test]
+async fn without_a_limit_an_item_comes_as_often_as_it_is_given_back() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client).with_max_deliveries(0);
+    queue.push("1").await.expect("pushed");
+    for deliveries in 1..=15 {
+        let delivery = soon("an item", queue.pop()).await.expect("there is one");
+        assert_eq!(delivery.deliveries(), deliveries);
+        delivery.retry(Duration::ZERO).await.expect("held");
+    }
+    soon("an item", queue.pop()).await.expect("there is one").ack().await.expect("held");
+    all_are_done(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_delivery_is_renewed_for_as_long_as_it_exists() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client).with_ttl(300 * MS);
+    queue.push("1").await.expect("pushed");
+    let delivery = soon("an item", queue.pop()).await.expect("there is one");
+    tokio::time::sleep(900 * MS).await;
+    assert!(delivery.is_held());
+    assert!(queue.try_pop().await.expect("an answer").is_none());
+    delivery.ack().await.expect("held");
+    all_are_done(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_delivery_has_a_fixed_length_if_that_is_asked_for() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client);
+    queue.push("1").await.expect("pushed");
+    let fixed = soon("an item", queue.with_lease(300 * MS).pop()).await.expect("there is one");
+    let limited = soon("the same", queue.with_ttl(300 * MS).with_max_hold(200 * MS).pop()).await;
+    let limited = limited.expect("the lease has ended");
+    assert!(!fixed.is_held() && limited.deliveries() == 2);
+    assert!(fixed.ack().await.expect_err("it is lost").is_lost());
+    soon("the loss", limited.lost()).await;
+    let last = soon("an item", queue.pop()).await.expect("there is one");
+    assert_eq!(last.deliveries(), 3);
+    last.ack().await.expect("held");
+    drop(limited);
+    all_are_done(&server, &client).await;
+}

@@ -1,0 +1,122 @@
+//! Workers that die, are stopped or are cut off, and answers that are lost.
+
+use std::time::Duration;
+
+use leasehold::Client;
+
+use super::{MS, all_are_done, are_waiting, jobs, places};
+use crate::checks::{connect, setup, setup_with_proxy, soon};
+
+#[tokio::test]
+async fn who_is_cut_off_loses_its_item_before_another_one_gets_it() {
+    let (server, proxy) = setup_with_proxy().await;
+    let healthy = connect(&server).await;
+    let client = Client::connect(&proxy.url()).await.expect("connected");
+    jobs(&healthy).push("1").await.expect("pushed");
+    let lost = soon("an item", jobs(&client).with_ttl(600 * MS).pop()).await.expect("there is one");
+    let next = tokio::spawn(jobs(&healthy).pop());
+    are_waiting(&jobs(&healthy), 1).await;
+    proxy.black_hole(true);
+    // Whoever waits asks when it is due. Anybody else who asks has the server look, too.
+    let eager = async {
+        while !next.is_finished() {
+            assert!(jobs(&healthy).try_pop().await.expect("an answer").is_none(), "one waits");
+        }
+    };
+    soon("the next one has it", eager).await;
+    assert!(!lost.is_held(), "two have it");
+    let next = next.await.expect("no panic").expect("an item");
+    assert!(next.is_held() && next.deliveries() == 2);
+    soon("the loss", lost.lost()).await;
+    assert!(lost.ack().await.expect_err("it is lost").is_lost());
+    next.ack().await.expect("held");
+    proxy.black_hole(false);
+    all_are_done(&server, &healthy).await;
+}
+
+#[tokio::test]
+async fn an_ack_whose_answer_is_lost_is_done_all_the_same() {
+    let (server, proxy) = setup_with_proxy().await;
+    let client = Client::builder()
+        .nodes([proxy.url()])
+        .response_timeout(300 * MS)
+        .connect()
+        .await
+        .expect("connected");
+    let queue = jobs(&client);
+    queue.push("1").await.expect("pushed");
+    let delivery = soon("an item", queue.pop()).await.expect("there is one");
+    proxy.drop_replies(true);
+    let answer = delivery.ack().await;
+    proxy.drop_replies(false);
+    proxy.cut();
+    assert!(answer.is_err(), "nobody confirmed it");
+    all_are_done(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_pop_whose_answer_is_lost_loses_no_item() {
+    let (server, proxy) = setup_with_proxy().await;
+    let healthy = connect(&server).await;
+    let client = Client::builder()
+        .nodes([proxy.url()])
+        .response_timeout(300 * MS)
+        .connect()
+        .await
+        .expect("connected");
+    jobs(&healthy).push("1").await.expect("pushed");
+    proxy.drop_replies(true);
+    assert!(jobs(&client).try_pop().await.is_err(), "nobody answered");
+    proxy.drop_replies(false);
+    proxy.cut();
+    let delivery = soon("the item", jobs(&healthy).pop()).await.expect("an item");
+    assert_eq!(delivery.deliveries(), 1, "nobody has seen it");
+    delivery.ack().await.expect("held");
+    all_are_done(&server, &healthy).await;
+}
+
+#[tokio::test]
+async fn a_shutdown_gives_all_items_back() {
+    let (server, [client, other]) = setup().await;
+    jobs(&client).push_many(["1", "2"]).await.expect("pushed");
+    let held = soon("an item", jobs(&client).pop()).await.expect("there is one");
+    client.shutdown().await;
+    assert!(!held.is_held());
+    assert_eq!(places(&jobs(&other)).await, [1, 0, 1, 0]);
+    for deliveries in [2, 1] {
+        let delivery = soon("an item", jobs(&other).pop()).await.expect("there is one");
+        assert_eq!(delivery.deliveries(), deliveries);
+        delivery.ack().await.expect("held");
+    }
+    all_are_done(&server, &other).await;
+}
+
+#[tokio::test]
+async fn a_delivery_that_somebody_removed_is_lost() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client).with_ttl(300 * MS);
+    queue.push("1").await.expect("pushed");
+    let delivery = soon("an item", queue.pop()).await.expect("there is one");
+    server.command(&["DEL", "leasehold_lent:{jobs}", "leasehold_items:{jobs}"]).await;
+    soon("the loss", delivery.lost()).await;
+    assert!(delivery.ack().await.expect_err("it is lost").is_lost());
+    all_are_done(&server, &client).await;
+}
+
+/// A server that is full refuses pushes, but takes what is done.
+#[tokio::test]
+async fn a_full_server_loses_nothing() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client).with_ttl(600 * MS);
+    queue.push_many(["1", "2"]).await.expect("pushed");
+    let (one, two) = (queue.pop().await.expect("an item"), queue.pop().await.expect("an item"));
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    assert!(queue.push("3").await.is_err());
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    assert!(one.is_held() && two.is_held(), "renewals pass");
+    one.ack().await.expect("held");
+    two.retry(Duration::ZERO).await.expect("held");
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    soon("an item", queue.pop()).await.expect("an item").ack().await.expect("held");
+    all_are_done(&server, &client).await;
+}

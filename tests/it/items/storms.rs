@@ -1,0 +1,79 @@
+//! Many workers that do all that workers do: no item is lost, and none is in two live deliveries.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold::{Client, Queue};
+
+use super::{MS, all_are_done, jobs};
+use crate::checks::{connect, setup_with_proxy, soon};
+
+const ITEMS: u32 = 120;
+
+/// Who has an item now, and which items are done.
+#[derive(Default)]
+struct Ledger {
+    held: BTreeMap<Vec<u8>, Arc<leasehold::Delivery>>,
+    done: BTreeSet<Vec<u8>>,
+}
+
+/// Works until all items are done.
+async fn work(queue: Queue, ledger: Arc<Mutex<Ledger>>, seed: u32) {
+    let mut dice = seed;
+    let mut roll = move |sides: u32| {
+        dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (dice >> 16) % sides
+    };
+    while ledger.lock().expect("no panic").done.len() < ITEMS as usize {
+        let limit = Duration::from_millis(roll(60).into());
+        // Some give up at any moment.
+        let popped = tokio::time::timeout(limit, queue.pop_with_timeout(500 * MS)).await;
+        let Ok(Ok(Some(delivery))) = popped else { continue };
+        let payload = delivery.payload().to_vec();
+        let delivery = Arc::new(delivery);
+        {
+            let mut ledger = ledger.lock().expect("no panic");
+            if let Some(other) = ledger.held.insert(payload.clone(), delivery.clone()) {
+                assert!(!(other.is_held() && delivery.is_held()), "two have {payload:?}");
+            }
+            assert!(!ledger.done.contains(&payload), "{payload:?} was done");
+        }
+        tokio::time::sleep(Duration::from_millis(roll(4).into())).await;
+        ledger.lock().expect("no panic").held.remove(&payload);
+        let Ok(delivery) = Arc::try_unwrap(delivery) else { continue };
+        match roll(4) {
+            0 => drop(delivery),
+            1 => drop(delivery.retry(Duration::from_millis(roll(20).into())).await),
+            _ => {
+                if delivery.ack().await.is_ok() {
+                    ledger.lock().expect("no panic").done.insert(payload);
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_item_is_done_once_whatever_workers_do() {
+    let (server, proxy) = setup_with_proxy().await;
+    let steady = connect(&server).await;
+    let shaken = Client::connect(&proxy.url()).await.expect("connected");
+    let ledger = Arc::new(Mutex::new(Ledger::default()));
+    let mut workers = Vec::new();
+    for seed in 0..8 {
+        let client = if seed % 2 == 0 { &steady } else { &shaken };
+        let queue = jobs(client).with_ttl(400 * MS).with_max_deliveries(0);
+        workers.push(tokio::spawn(work(queue, ledger.clone(), seed)));
+    }
+    for number in 0..ITEMS {
+        jobs(&steady).push(number.to_string()).await.expect("pushed");
+        if number % 30 == 29 {
+            proxy.cut();
+        }
+    }
+    for worker in workers {
+        soon("all items are done", worker).await.expect("no violation");
+    }
+    all_are_done(&server, &steady).await;
+}

@@ -1,0 +1,107 @@
+//! Who waits for an item gets one in its turn, by a message.
+
+use std::time::Duration;
+
+use super::{MS, all_are_done, are_waiting, jobs, places, status};
+use crate::cancellation::drop_after;
+use crate::checks::{AT_ONCE, connect, setup, setup_with_proxy, soon};
+
+#[tokio::test]
+async fn workers_get_items_in_the_order_of_their_arrival_each_by_one_message() {
+    let (server, [one, two]) = setup().await;
+    let (queue, other) = (jobs(&one), jobs(&two));
+    let mut workers = Vec::new();
+    for number in 0..4 {
+        let pop = if number % 2 == 0 { queue.pop() } else { other.newest_first().pop() };
+        workers.push(tokio::spawn(pop));
+        are_waiting(&queue, number + 1).await;
+    }
+    assert_eq!(status(&queue).await.waiting[0].client.as_ref(), one.name());
+    queue.push_many(["0", "1"]).await.expect("pushed");
+    are_waiting(&queue, 2).await;
+    queue.push("2").await.expect("pushed");
+    queue.push("3").await.expect("pushed");
+    // The second takes the newest of the two.
+    for (worker, payload) in workers.into_iter().zip(["0", "1", "2", "3"]) {
+        let delivery = soon("its turn", worker).await.expect("no panic").expect("an item");
+        assert_eq!(delivery.payload(), payload.as_bytes());
+        assert!(delivery.is_held());
+        delivery.ack().await.expect("held");
+    }
+    assert_eq!(one.stats().grants_by_message + two.stats().grants_by_message, 4);
+    all_are_done(&server, &one).await;
+}
+
+#[tokio::test]
+async fn a_push_is_heard_at_once_and_so_is_what_is_given_back() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client);
+    let waiting = tokio::spawn(queue.pop());
+    are_waiting(&queue, 1).await;
+    queue.push("1").await.expect("pushed");
+    let delivery = tokio::time::timeout(server.widened(AT_ONCE), waiting).await;
+    let delivery = delivery.expect("at once").expect("no panic").expect("an item");
+    let waiting = tokio::spawn(queue.pop());
+    are_waiting(&queue, 1).await;
+    delivery.retry(200 * MS).await.expect("held");
+    let limit = server.widened(AT_ONCE) + 200 * MS;
+    let again = tokio::time::timeout(limit, waiting).await;
+    let again = again.expect("in its time").expect("no panic").expect("an item");
+    assert_eq!(again.deliveries(), 2);
+    again.ack().await.expect("held");
+    all_are_done(&server, &client).await;
+}
+
+#[tokio::test]
+async fn who_stops_waiting_takes_no_item_along() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client);
+    let gone = tokio::spawn(queue.pop());
+    are_waiting(&queue, 1).await;
+    let stays = tokio::spawn(queue.pop());
+    are_waiting(&queue, 2).await;
+    gone.abort();
+    are_waiting(&queue, 1).await;
+    queue.push("1").await.expect("pushed");
+    let delivery = soon("the second", stays).await.expect("no panic").expect("an item");
+    assert_eq!(delivery.deliveries(), 1);
+    delivery.ack().await.expect("held");
+    assert!(queue.pop_with_timeout(50 * MS).await.expect("an answer").is_none());
+    all_are_done(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_pop_that_is_dropped_anywhere_is_no_delivery() {
+    let (server, proxy) = setup_with_proxy().await;
+    let direct = connect(&server).await;
+    let client = leasehold::Client::connect(&proxy.url()).await.expect("connected");
+    let queue = jobs(&client);
+    jobs(&direct).push("1").await.expect("pushed");
+    for steps in 0.. {
+        let Some(delivery) = drop_after(queue.pop(), steps).await else { continue };
+        let delivery = delivery.expect("an item");
+        assert!(steps >= 2, "it was never dropped half-way");
+        assert_eq!((delivery.payload(), delivery.deliveries()), (&b"1"[..], 1));
+        delivery.ack().await.expect("held");
+        break;
+    }
+    all_are_done(&server, &client).await;
+}
+
+#[tokio::test]
+async fn an_item_of_another_library_is_found_and_others_may_take_ours() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client);
+    let waiting = tokio::spawn(queue.pop());
+    are_waiting(&queue, 1).await;
+    server.command(&["RPUSH", "jobs", "theirs"]).await;
+    // Nobody says so: it is found when the first in the queue asks.
+    let delivery = tokio::time::timeout(Duration::from_secs(6), waiting).await;
+    let delivery = delivery.expect("in time").expect("no panic").expect("an item");
+    assert_eq!(delivery.payload(), b"theirs");
+    delivery.ack().await.expect("held");
+    queue.push("ours").await.expect("pushed");
+    assert_eq!(server.command(&["LPOP", "jobs"]).await, redis::Value::BulkString(b"ours".to_vec()));
+    assert_eq!(places(&queue).await, [0; 4]);
+    all_are_done(&server, &client).await;
+}

@@ -1,0 +1,176 @@
+//! Latches and servers that fail: nobody who saw a latch shut goes on because it was lost.
+
+use std::time::{Duration, Instant};
+
+use leasehold::{Client, Error, LossReason};
+
+use super::{HOUR, MS, shut};
+use crate::checks::{LIMIT, connect, setup, setup_with_proxy, soon};
+use crate::support::{Cluster, Deployment, Server, eventually, slot_of};
+
+fn reason(error: &Error) -> LossReason {
+    match error {
+        Error::Lost { reason, .. } => *reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn its_end_does_not_open_it() {
+    let (server, [client]) = setup().await;
+    let latch = client.latch("ready");
+    let ttl = 300 * MS * server.slowness().await;
+    assert!(latch.try_set_count(2, ttl).await.expect("an answer"));
+    let error = soon("its end", latch.wait()).await.expect_err("nobody counted");
+    assert_eq!(reason(&error), LossReason::Ended);
+    for error in [
+        latch.clone().wait().await.expect_err("it stays lost"),
+        latch.count().await.expect_err("it stays lost"),
+        latch.count_down().await.expect_err("it stays lost"),
+    ] {
+        assert_eq!(reason(&error), LossReason::Ended);
+    }
+    client.latch("ready").wait().await.expect("who never saw it shut finds it open");
+    assert!(latch.try_set_count(1, HOUR).await.expect("an answer"));
+    assert_eq!(latch.count_down().await.expect("an answer"), 0);
+    latch.wait().await.expect("it is open");
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_without_it_does_not_open_it() {
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let latch = shut(&client, 1).await;
+    let waiting = tokio::spawn(latch.wait());
+    let other = tokio::spawn(client.latch("ready").wait());
+    eventually(LIMIT, "both listen", async || client.stats().subscriptions == 1).await;
+    server.kill();
+    server.restart().await;
+    for waiting in [waiting, other] {
+        let error = soon("it looks again", waiting).await.expect("no panic").expect_err("lost");
+        assert_eq!(reason(&error), LossReason::Failover);
+    }
+}
+
+#[tokio::test]
+async fn who_waits_through_an_outage_hears_of_the_last_count() {
+    let (server, proxy) = setup_with_proxy().await;
+    let client = Client::connect(&proxy.url()).await.expect("connected");
+    let other = connect(&server).await;
+    let latch = shut(&other, 1).await;
+    let waiting = tokio::spawn(client.latch("ready").wait());
+    eventually(LIMIT, "it listens", async || client.stats().subscriptions == 1).await;
+    proxy.refuse(true);
+    proxy.cut();
+    assert_eq!(latch.count_down().await.expect("an answer"), 0);
+    proxy.refuse(false);
+    soon("it looks again", waiting)
+        .await
+        .expect("no panic")
+        .expect("the same server has opened it");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_no_timeout() {
+    let server = Server::start().await;
+    let builder = Client::builder().nodes([server.url()]).response_timeout(100 * MS);
+    let client = builder.unavailable_after(300 * MS).connect().await.expect("connected");
+    let latch = shut(&client, 1).await;
+    server.pause();
+    for timeout in [Duration::ZERO, 50 * MS, Duration::MAX] {
+        let began_at = Instant::now();
+        let error = soon("an error", latch.wait_with_timeout(timeout)).await.expect_err("silence");
+        assert!(matches!(error, Error::Unavailable { .. }), "{timeout:?}: {error:?}");
+        assert!(began_at.elapsed() >= timeout.min(300 * MS), "too early: {timeout:?}");
+    }
+    let error = latch.count_down().await.expect_err("silence");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_client_that_is_closed_ends_those_who_wait() {
+    let (_server, [client]) = setup().await;
+    let latch = shut(&client, 1).await;
+    let waiting = tokio::spawn(latch.wait());
+    eventually(LIMIT, "it listens", async || client.stats().subscriptions == 1).await;
+    client.shutdown().await;
+    for error in [
+        soon("it ends", waiting).await.expect("no panic").expect_err("closed"),
+        latch.wait().await.expect_err("closed"),
+        latch.count_down().await.expect_err("closed"),
+    ] {
+        assert!(matches!(error, Error::Closed { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_server_still_counts() {
+    for ttl in [HOUR, Duration::MAX] {
+        let (server, [client]) = setup().await;
+        let latch = client.latch("ready");
+        assert!(latch.try_set_count(2, ttl).await.expect("an answer"));
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+        assert_eq!(latch.count_down().await.expect("it counts"), 1);
+        let ends = server.command(&["PTTL", "ready"]).await;
+        let ends: i64 = redis::from_redis_value(ends).expect("a number");
+        assert_eq!(ends > 0, ttl == HOUR, "{ends}");
+        assert_eq!(latch.count_down().await.expect("it counts"), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_latch_outlives_its_master_and_one_that_was_lost_with_it_opens_for_nobody() {
+    let deployment = Deployment::start().await;
+    let builder = || deployment.builder().restart_quarantine(Duration::ZERO);
+    let [one, other] = [
+        builder().connect().await.expect("the master accepts the client"),
+        builder().connect().await.expect("the master accepts the client"),
+    ];
+    let kept = shut(&one, 2).await;
+    let seen = other.latch("ready");
+    let waiting = tokio::spawn(seen.wait_with_timeout(LIMIT * 3));
+    eventually(LIMIT, "it listens", async || other.stats().subscriptions == 1).await;
+    deployment.is_synced().await;
+    let lost = one.latch("lost");
+    assert!(lost.try_set_count(1, HOUR).await.expect("an answer"));
+    let replica = &deployment.servers[1];
+    deployment.master().kill();
+    deployment.is_led_by(replica).await;
+    // As if it had not come to the replica.
+    replica.command(&["DEL", "lost"]).await;
+    let error = soon("the new master", lost.wait()).await.expect_err("it is gone");
+    assert_eq!(reason(&error), LossReason::Failover);
+    // A handle that has not seen it there must take it for lost if it is gone.
+    assert_eq!(soon("the new master", seen.count()).await.expect("an answer"), 2);
+    assert_eq!(kept.count_down().await.expect("an answer"), 1);
+    assert_eq!(kept.count_down().await.expect("an answer"), 0);
+    soon("the last count", waiting).await.expect("no panic").expect("it is open");
+}
+
+#[tokio::test]
+async fn on_a_cluster_it_is_heard_on_each_shard_and_after_its_slot_has_moved() {
+    let cluster = Cluster::start().await;
+    let builder = || Client::builder().cluster(cluster.urls()).restart_quarantine(Duration::ZERO);
+    let one = builder().connect().await.expect("the cluster accepts the client");
+    let two = builder().connect().await.expect("the cluster accepts the client");
+    for shard in 0..3 {
+        let name = cluster.name_on(shard, "ready");
+        let (here, there) = (one.latch(&name), two.latch(&name));
+        assert!(here.try_set_count(2, HOUR).await.expect("an answer"));
+        let waiting = tokio::spawn(there.wait());
+        eventually(LIMIT, "it listens", async || two.stats().subscriptions == 1).await;
+        assert_eq!(here.count_down().await.expect("an answer"), 1);
+        if shard == 0 {
+            let (slot, source, target) = (slot_of(&name), cluster.master(0), cluster.master(1));
+            cluster.open(slot, source, target).await;
+            cluster.migrate_all(slot, source, target).await;
+            cluster.close(slot, source, target).await;
+            // A handle that has not seen it there must take it for lost if it is gone.
+            assert_eq!(there.count().await.expect("an answer"), 1);
+        }
+        assert_eq!(here.count_down().await.expect("an answer"), 0);
+        soon("the last count", waiting).await.expect("no panic").expect("it is open");
+    }
+    let error = one.latch("{a}b").count().await.expect_err("its channel is elsewhere");
+    assert!(matches!(error, Error::InvalidName { .. }), "{error:?}");
+}
