@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Error, Guard, Mutex};
+use leasehold::{Client, Error, Guard, Mutex, Owner};
 use parking_lot::Mutex as Shared;
 use tokio::runtime::Builder;
 
@@ -276,6 +276,28 @@ async fn a_call_that_nobody_polls_blocks_nobody() {
     assert!(lock.try_lock().await.expect("the server answers").is_none());
     guard.unlock().await.expect("held");
     let guard = soon("it goes on where it was", kept).await.expect("free by now");
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// A call that nobody polls for a while, and its gate, which others have used and left meanwhile, know each other still.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_polled_late_gets_a_lock_that_its_owner_can_enter_again() {
+    let server = Server::start().await;
+    let ttl = TTL * server.slowness().await;
+    let client = with_ttl(&server, ttl).await;
+    let lock = client.mutex("n").owned_by(&Owner::new());
+    let mut kept = acquisition(&lock);
+    assert!(!poll_once(&mut kept), "it waits for the answer");
+    let other =
+        soon("its turn", client.mutex("n").lock()).await.expect("what nobody takes up ends");
+    other.unlock().await.expect("held");
+    eventually(LIMIT, "it is free", async || !exists(&server, "n").await).await;
+    tokio::time::sleep(ttl).await;
+    let guard = soon("it goes on where it was", kept).await.expect("free by now");
+    let inner = soon("its owner has it", lock.lock()).await.expect("its own");
+    assert_eq!((inner.hold_count(), inner.token()), (2, guard.token()));
+    inner.unlock().await.expect("held");
     guard.unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }

@@ -47,6 +47,7 @@ impl Gate {
         let window = state.window(self.engine.config.handoff_window, now);
         state.arrivals += 1;
         state.asks += 1;
+        state.claims += 1;
         state.asking = Some(Asking { number: state.asks, since: now, by_driver: false });
         let block = |others| match wanted.side.sharing() {
             Sharing::Alone => state.block(wanted.terms, others, window),
@@ -342,6 +343,7 @@ impl Claim {
         if current && self.exclusive {
             state.asking = None;
         }
+        state.claims -= u32::from(self.open);
         self.open = false;
         current
     }

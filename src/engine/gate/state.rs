@@ -21,6 +21,8 @@ pub(super) struct State {
     pub(super) seat: Seat,
     /// Somebody of this process asks the servers now, for the ordinary waiters or for itself.
     pub(super) asking: Option<Asking>,
+    /// How many claims are open, those included whose right was taken from them.
+    pub(super) claims: u32,
     /// Lost holds with guards still around.
     pub(super) lost: Vec<Arc<Hold>>,
     pub(super) waiters: WaitList,
@@ -199,10 +201,10 @@ impl State {
             && self.may_ask()
     }
 
-    /// Returns true if nobody needs the gate.
+    /// Returns true if nobody needs the gate. Whoever has an open claim may still be granted the lock.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.seat, Seat::Free)
-            && self.asking.is_none()
+            && self.claims == 0
             && matches!(self.last_release, LastRelease::Over)
             && self.lost.is_empty()
             && self.waiters.is_empty()
