@@ -123,6 +123,12 @@ impl Audit {
             self.granted_by_letter(&mut history, node, &letter, clock_of(&letter.lease));
         }
         let Some(name) = self.names.get(&ran.hash) else { return };
+        if let Value::Error(text) = &ran.reply
+            && text.starts_with(BROKEN_SCRIPT)
+        {
+            // To its caller that is a server that fails for a while, which may happen.
+            history.violated(Rule::Unexpected, format!("n{node} runs {name}: {text}"));
+        }
         let key = (self.keyspace_of(node), lease.clone());
         if name.ends_with("_release") {
             // Whatever it found: nothing is there now.
@@ -309,3 +315,5 @@ fn end(from: u64, ttl_ms: u64) -> u64 {
 
 /// How long a request may be under way that was sent before its sender could know better.
 const UNDER_WAY: u64 = 50;
+/// How a server begins its answer when a script fails by itself, and not by a command that it calls.
+const BROKEN_SCRIPT: &str = "ERR user_script";
