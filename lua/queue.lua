@@ -1,8 +1,8 @@
--- The queue of those who wait for a lock on one server. The library puts this text before the scripts that grant a
--- lock, and it only defines functions: few, since each of them costs every run. Over several servers there is no queue:
+-- The queue of those who wait for a lock on one server. The library puts this text, behind take.lua, into the scripts that grant
+-- a lock, and it only defines functions: few, since each of them costs every run. Over several servers there is no queue:
 -- those scripts get no third key.
--- KEYS: 1 name (hash: lease id -> hold count), 2 token (fencing counter), 3 queue (sorted set: entry -> order of arrival)
--- ARGV: 5 retention_ms of the counter (0: for ever)
+-- KEYS: 1 name (hash: lease id -> hold count), 3 queue (sorted set: entry -> order of arrival)
+-- ARGV: none
 -- Returns nothing.
 --
 -- An entry is the text `ttl_ms block nonce id`, always the same for one id. An id is `client:uuid`. The mailbox
@@ -11,37 +11,6 @@
 --   next id pttl_ms holder                it is the first in the queue now; the holder has the lock for so long still
 --   free id                               it is the first, and the lock is free, but others may take it before
 -- Who is told nothing has timers. So a message may be lost, but none is sent about what was not written before.
-
--- Gives the lock to a lease. Returns the end of its token block, and the server's time before the lease began.
-local function take(id, count, ttl_ms, block, grain_us)
-  -- The server's microseconds, or more where the counter is ahead of them: tokens grow past a lost counter.
-  -- A token goes to redis.call as a number: made text by Lua it would lose its last digits.
-  local time = redis.call('TIME')
-  local now = time[1] * 1000000 + time[2]
-  local start = now - now % grain_us
-  local last = start + block
-  local before
-  if ARGV[5] == '0' then
-    before = redis.call('SET', KEYS[2], last, 'GET')
-  else
-    before = redis.call('SET', KEYS[2], last, 'PX', ARGV[5], 'GET')
-  end
-  if before and tonumber(before) > start then
-    last = before + block
-    redis.call('SET', KEYS[2], last, 'KEEPTTL')
-  end
-
-  redis.call('HSET', KEYS[1], id, count)
-  local expiry = redis.pcall('PEXPIRE', KEYS[1], ttl_ms)
-  if type(expiry) == 'table' then
-    -- Nothing is rolled back: a lock that could not be given an end must not stay. The second call ends the script with
-    -- the error of the first.
-    redis.call('DEL', KEYS[1])
-    redis.call('PEXPIRE', KEYS[1], ttl_ms)
-    return nil
-  end
-  return last, now
-end
 
 -- How many entries were taken out of the queue because their clients are gone, and how many a run takes out at most: it
 -- keeps the server from all others. Where more are gone, those who ask next take out the rest, and need not wait for
@@ -116,7 +85,7 @@ local function queue()
       else
         -- Short, so that a stopped process at the head costs little. A client that is well renews it in time.
         ttl_ms = math.min(ttl_ms, 2000)
-        local last, now = take(id, 1, ttl_ms, block, 1)
+        local last, now = take(id, ttl_ms, block)
         -- The server sends first what was published last, and the new holder should not have to wait.
         tell_head(id, ttl_ms)
         local told =

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// One Lua file, with what it needs before it.
+/// One Lua file, with what it needs before it, and what it goes on with.
 pub(crate) struct Script {
     pub(crate) name: &'static str,
     pub(crate) body: &'static str,
@@ -13,12 +13,13 @@ pub(crate) struct Script {
 }
 
 macro_rules! scripts {
-    ($($constant:ident = $name:literal $(after $($before:literal),+)?;)*) => {
+    ($($constant:ident = $name:literal $(after $($before:literal),+)? $(before $($behind:literal),+)?;)*) => {
         $(pub(crate) static $constant: Script = Script {
             name: $name,
             body: concat!(
                 $($(include_str!(concat!("../lua/", $before, ".lua")),)+)?
                 include_str!(concat!("../lua/", $name, ".lua")),
+                $($(include_str!(concat!("../lua/", $behind, ".lua")),)+)?
             ),
             hash: OnceLock::new(),
         };)*
@@ -29,13 +30,13 @@ macro_rules! scripts {
 }
 
 scripts! {
-    LOCK_ACQUIRE = "lock_acquire" after "queue";
+    LOCK_ACQUIRE = "lock_acquire" after "take" before "queue", "lock_ask";
     LOCK_RENEW = "lock_renew";
-    LOCK_RELEASE = "lock_release" after "queue";
+    LOCK_RELEASE = "lock_release" before "take", "queue", "lock_pass";
     LOCK_STATUS = "lock_status" after "queue";
     LOCK_RECLAIM = "lock_reclaim";
     FENCE_RAISE = "fence_raise";
-    FORCE_UNLOCK = "force_unlock" after "queue";
+    FORCE_UNLOCK = "force_unlock" after "take", "queue";
     GRACE_MARK = "grace_mark";
     ITEM_POP = "item_pop" after "queue", "items";
     ITEM_PUSH = "item_push" after "queue", "items";
@@ -129,10 +130,11 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// Returns true if a script granted, renewed or raised something: it says so by a 1, alone or in the first place.
+    /// Returns true if a script granted, renewed or raised something: it says so by a number above 0, alone or in the first
+    /// place.
     pub(crate) fn is_yes(&self) -> bool {
         let first = self.list().map_or(Some(self), <[Reply]>::first);
-        first.and_then(Reply::number) == Some(1)
+        first.and_then(Reply::number).is_some_and(|number| number > 0)
     }
 
     pub(crate) fn number(&self) -> Option<i64> {
@@ -181,7 +183,8 @@ mod tests {
         let mut registered: Vec<String> =
             ALL.iter().map(|script| format!("{}.lua", script.name)).collect();
         registered.extend(
-            ["items.lua", "queue.lua", "permits.lua", "rw.lua", "latch.lua"].map(str::to_owned),
+            ["items", "queue", "permits", "rw", "latch", "take", "lock_ask", "lock_pass"]
+                .map(|part| format!("{part}.lua")),
         );
         registered.sort();
         assert_eq!(files, registered);
@@ -199,12 +202,17 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_grants_the_lock_begins_with_the_functions_for_it() {
-        let [functions, acquire] = ["queue", "lock_acquire"].map(|name| {
-            let path = format!("{}/lua/{name}.lua", env!("CARGO_MANIFEST_DIR"));
-            std::fs::read_to_string(path).expect("a script")
-        });
-        assert_eq!(LOCK_ACQUIRE.body, functions + &acquire);
+    fn a_script_is_put_together_from_its_parts() {
+        let text = |parts: &[&str]| -> String {
+            let path = |part| format!("{}/lua/{part}.lua", env!("CARGO_MANIFEST_DIR"));
+            parts
+                .iter()
+                .map(|part| std::fs::read_to_string(path(part)).expect("a script"))
+                .collect()
+        };
+        assert_eq!(LOCK_ACQUIRE.body, text(&["take", "lock_acquire", "queue", "lock_ask"]));
+        assert_eq!(LOCK_RELEASE.body, text(&["lock_release", "take", "queue", "lock_pass"]));
+        assert_eq!(FORCE_UNLOCK.body, text(&["take", "queue", "force_unlock"]));
     }
 
     #[test]
@@ -221,6 +229,9 @@ mod tests {
         assert_eq!(replies.map(Reply::list), [None, None, None, Some(items), None]);
         let lists = [vec![], vec![Reply::Number(0)], vec![Reply::Number(1), Reply::Nil]];
         assert_eq!(lists.map(|items| Reply::List(items).is_yes()), [false, false, true]);
-        assert_eq!([0, 1].map(|number| Reply::Number(number).is_yes()), [false, true]);
+        assert_eq!(
+            [0, 1, 1 << 50].map(|number| Reply::Number(number).is_yes()),
+            [false, true, true]
+        );
     }
 }

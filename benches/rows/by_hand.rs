@@ -51,13 +51,17 @@ impl ByHand {
         let mut hashes = Vec::new();
         for body in [
             concat!(
+                include_str!("../../lua/take.lua"),
+                include_str!("../../lua/lock_acquire.lua"),
                 include_str!("../../lua/queue.lua"),
-                include_str!("../../lua/lock_acquire.lua")
+                include_str!("../../lua/lock_ask.lua")
             ),
             include_str!("../../lua/lock_renew.lua"),
             concat!(
+                include_str!("../../lua/lock_release.lua"),
+                include_str!("../../lua/take.lua"),
                 include_str!("../../lua/queue.lua"),
-                include_str!("../../lua/lock_release.lua")
+                include_str!("../../lua/lock_pass.lua")
             ),
         ] {
             hashes.push(load(&mut connection, body).await?);
@@ -81,12 +85,7 @@ impl ByHand {
             .arg(&keys.token)
             .arg(&keys.queue)
             .arg(&self.id)
-            .arg(1)
-            .arg(ttl_ms)
-            .arg(1)
-            .arg(RETENTION_MS)
-            .arg(1)
-            .arg(&keys.channel);
+            .arg(ttl_ms);
         command
     }
 
@@ -112,10 +111,7 @@ impl ByHand {
             .arg(&keys.token)
             .arg(&keys.queue)
             .arg(&self.id)
-            .arg("PUBLISH")
-            .arg(&keys.channel)
-            .arg(0)
-            .arg(RETENTION_MS);
+            .arg(&keys.channel);
         command
     }
 
@@ -168,6 +164,7 @@ pub(crate) fn open(url: &str) -> RedisResult<Client> {
 
 pub(crate) fn was_free(reply: Value) -> Outcome<bool> {
     match reply {
+        Value::Int(block_end) => Ok(block_end > 0),
         Value::Array(items) => Ok(items.first() == Some(&Value::Int(1))),
         other => Err(format!("an acquire was answered {other:?}").into()),
     }
@@ -175,6 +172,7 @@ pub(crate) fn was_free(reply: Value) -> Outcome<bool> {
 
 pub(crate) fn was_held(reply: Value) -> Outcome<()> {
     match reply {
+        Value::Int(1..) => Ok(()),
         Value::Array(items) if items.first() == Some(&Value::Int(1)) => Ok(()),
         other => Err(format!("a release was answered {other:?}").into()),
     }

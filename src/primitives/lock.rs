@@ -91,22 +91,17 @@ impl Kind for Lock {
     }
 
     fn acquire(&self, ticket: &Ticket, ttl: Duration, block: u64) -> Call {
-        let mut args = vec![
-            Arg::Text(ticket.id.0.clone()),
-            Arg::Number(1),
-            Arg::Number(ttl_ms(ttl)),
-            Arg::Number(block),
-            Arg::Number(self.retention_ms),
-            Arg::Number(self.grain_us),
-            Arg::Text(self.channel.clone()),
+        let queues = ticket.entry.is_some();
+        let mut args = vec![Arg::Text(ticket.id.0.clone()), Arg::Number(ttl_ms(ttl))];
+        let optional = [
+            (Arg::Number(block), block != 1),
+            (optional_text(ticket.entry.as_ref()), queues),
+            (Arg::Number(self.retention_ms), self.retention_ms != USUAL_RETENTION_MS),
+            (Arg::Number(self.grain_us), self.grain_us != 1),
+            (Arg::Number(SHOWN), queues),
+            (Arg::Word(SHARDED_COUNT), self.is_sharded),
         ];
-        match (ticket.entry.clone(), self.is_sharded) {
-            (entry, false) => args.extend(entry.map(Arg::Text)),
-            (entry, true) => {
-                args.push(entry.map_or(Arg::Word(""), Arg::Text));
-                args.extend([Arg::Number(SHOWN), Arg::Word(SHARDED_COUNT)]);
-            }
-        }
+        say(&mut args, optional);
         Call { script: &script::LOCK_ACQUIRE, keys: self.keys(), args }
     }
 
@@ -142,20 +137,18 @@ impl Kind for Lock {
     }
 
     fn release(&self, ticket: &Ticket, keep: Duration) -> Call {
-        let mut args = vec![
-            Arg::Text(ticket.id.0.clone()),
-            Arg::Word(self.publish()),
-            Arg::Text(self.channel.clone()),
-            Arg::Number(ttl_ms(keep)),
-            Arg::Number(self.retention_ms),
+        let keep_ms = ttl_ms(keep);
+        let mut args = vec![Arg::Text(ticket.id.0.clone()), Arg::Text(self.channel.clone())];
+        let optional = [
+            (Arg::Word(self.publish()), self.is_sharded),
+            (Arg::Number(keep_ms), keep_ms != 0),
+            (Arg::Number(self.retention_ms), self.retention_ms != USUAL_RETENTION_MS),
+            (optional_text(ticket.entry.as_ref()), ticket.entry.is_some()),
+            (Arg::Word(if ticket.by_message { "1" } else { "" }), ticket.by_message || self.elects),
         ];
+        say(&mut args, optional);
         if self.elects {
-            args.push(ticket.entry.clone().map_or(Arg::Word(""), Arg::Text));
-            args.push(Arg::Word(if ticket.by_message { "1" } else { "" }));
             args.extend(self.leaders_place());
-        } else if let Some(entry) = &ticket.entry {
-            args.push(Arg::Text(entry.clone()));
-            args.extend(ticket.by_message.then_some(Arg::Number(1)));
         }
         Call { script: &script::LOCK_RELEASE, keys: self.keys(), args }
     }
@@ -169,7 +162,7 @@ impl Kind for Lock {
     }
 
     fn read_acquire(&self, reply: &Reply) -> Option<Answer> {
-        read_acquire(reply)
+        read_lock_acquire(reply)
     }
 
     fn read_renew(&self, reply: &Reply) -> Option<bool> {
@@ -177,11 +170,29 @@ impl Kind for Lock {
     }
 
     fn read_release(&self, reply: &Reply) -> Option<Released> {
-        read_release(reply)
+        read_lock_release(reply)
     }
 }
 
-/// Reads the reply to an acquire.
+/// Adds those arguments that a script may be called without, up to the last that is said to be needed.
+fn say<const N: usize>(args: &mut Vec<Arg>, optional: [(Arg, bool); N]) {
+    let needed = optional.iter().rposition(|(_, is_needed)| *is_needed).map_or(0, |last| last + 1);
+    args.extend(optional.into_iter().take(needed).map(|(arg, _)| arg));
+}
+
+fn optional_text(text: Option<&Arc<str>>) -> Arg {
+    text.cloned().map_or(Arg::Word(""), Arg::Text)
+}
+
+/// Reads the reply to an acquire: the end of a token block, or a list.
+fn read_lock_acquire(reply: &Reply) -> Option<Answer> {
+    match reply {
+        Reply::Number(_) => read_token(reply).map(Answer::granted),
+        _ => read_acquire(reply),
+    }
+}
+
+/// Reads the list that an acquire of any kind is answered with.
 pub(super) fn read_acquire(reply: &Reply) -> Option<Answer> {
     match reply.list()? {
         [Reply::Number(1), block_end] => read_token(block_end).map(Answer::granted),
@@ -216,7 +227,23 @@ pub(super) fn read_renew(reply: &Reply) -> Option<bool> {
     }
 }
 
-/// Reads the reply to a release.
+/// Reads the reply to a release: zero, or one more than the receivers of its message; and how many were passed over.
+fn read_lock_release(reply: &Reply) -> Option<Released> {
+    let (freed, passed_over) = match reply {
+        Reply::List(items) => match &items[..] {
+            [freed, passed_over] => (freed.number()?, passed_over.number()?),
+            _ => return None,
+        },
+        freed => (freed.number()?, 0),
+    };
+    Some(Released {
+        held: freed > 0,
+        receivers: u32::try_from(freed).ok()?.saturating_sub(1),
+        passed_over: passed_over.try_into().ok()?,
+    })
+}
+
+/// Reads the list that a release of a read-write lock is answered with.
 pub(super) fn read_release(reply: &Reply) -> Option<Released> {
     let (held, receivers, passed_over) = match reply.list()? {
         [held, receivers] => (held, receivers, 0),
@@ -347,6 +374,9 @@ pub(super) fn read_queue(queue: &[Reply]) -> Option<Option<Box<InQueue>>> {
     Some(Some(Box::new(InQueue { ahead, server_us, waiting })))
 }
 
+/// A counter is kept for so long by scripts that are not told otherwise: the default of
+/// [`token_retention`](crate::ClientBuilder::token_retention), in milliseconds.
+const USUAL_RETENTION_MS: u64 = 86_400_000;
 /// A refusal lists so many of those who wait.
 pub(super) const SHOWN: u64 = 8;
 /// The part of `PUBSUB` that counts the subscribers of a sharded channel.
@@ -437,15 +467,28 @@ mod tests {
         let [without, queued, granted] =
             [ticket(None, false), ticket(Some("e"), false), ticket(Some("e"), true)];
         let none: [&str; 0] = [];
-        assert_eq!(words(plain.acquire(&without, ttl, 1), 7), none);
-        assert_eq!(words(plain.acquire(&queued, ttl, 1), 7), ["e"]);
-        assert_eq!(words(sharded.acquire(&without, ttl, 1), 7), ["", "8", "SHARDNUMSUB"]);
-        assert_eq!(words(sharded.acquire(&queued, ttl, 1), 7), ["e", "8", "SHARDNUMSUB"]);
+        let day = "86400000";
+        assert_eq!(words(plain.acquire(&without, ttl, 1), 2), none);
+        assert_eq!(words(plain.acquire(&without, ttl, 7), 2), ["7"]);
+        assert_eq!(words(plain.acquire(&queued, ttl, 1), 2), ["1", "e", day, "1", "8"]);
+        let all = ["1", "", day, "1", "8", "SHARDNUMSUB"];
+        assert_eq!(words(sharded.acquire(&without, ttl, 1), 2), all);
+        let all = ["1", "e", day, "1", "8", "SHARDNUMSUB"];
+        assert_eq!(words(sharded.acquire(&queued, ttl, 1), 2), all);
         assert_eq!(words(plain.reclaim(&without, 1, ttl, 2..=3), 6), none);
         assert_eq!(words(plain.reclaim(&queued, 1, ttl, 2..=3), 6), ["e"]);
-        assert_eq!(words(plain.release(&without, ttl), 5), none);
-        assert_eq!(words(plain.release(&queued, ttl), 5), ["e"]);
-        assert_eq!(words(plain.release(&granted, ttl), 5), ["e", "1"]);
+        assert_eq!(words(plain.release(&without, Duration::ZERO), 2), none);
+        assert_eq!(words(plain.release(&without, ttl), 2), ["PUBLISH", "1000"]);
+        assert_eq!(words(sharded.release(&without, Duration::ZERO), 2), ["SPUBLISH"]);
+        assert_eq!(words(plain.release(&queued, ttl), 2), ["PUBLISH", "1000", day, "e"]);
+        assert_eq!(words(plain.release(&granted, ttl), 2), ["PUBLISH", "1000", day, "e", "1"]);
+        let led = Lock::new(&Config::default(), "n".into(), false).of_election();
+        let said = words(led.release(&without, Duration::ZERO), 2);
+        assert_eq!(
+            said[..5],
+            ["PUBLISH", "0", day, "", ""],
+            "what the leader says follows: {said:?}"
+        );
         assert_eq!(words(plain.status(), 1), ["1000"]);
         assert_eq!(words(sharded.status(), 1), ["1000", "SHARDNUMSUB"]);
     }
@@ -455,11 +498,21 @@ mod tests {
         let token = |number| read_token(&Reply::Number(number));
         assert_eq!((token(0), token((1 << 53) - 1)), (Some(0), Some((1 << 53) - 1)));
         assert_eq!((token(-1), token(1 << 53)), (None, None), "it may not be exact");
-        let released = |numbers: &[i64]| {
-            let numbers = numbers.iter().map(|number| Reply::Number(*number)).collect();
-            let Released { held, receivers, passed_over } = read_release(&Reply::List(numbers))?;
-            Some((held, receivers, passed_over))
+        let list = |numbers: &[i64]| {
+            Reply::List(numbers.iter().map(|number| Reply::Number(*number)).collect())
         };
+        let told = |Released { held, receivers, passed_over }| (held, receivers, passed_over);
+        let freed = |reply: &Reply| read_lock_release(reply).map(told);
+        let number = |number| freed(&Reply::Number(number));
+        assert_eq!((number(0), number(1)), (Some((false, 0, 0)), Some((true, 0, 0))));
+        assert_eq!((number(3), number(-1)), (Some((true, 2, 0)), None));
+        assert_eq!(freed(&list(&[3, 5])), Some((true, 2, 5)));
+        assert_eq!(freed(&list(&[0, 5])), Some((false, 0, 5)));
+        assert_eq!(
+            (freed(&list(&[1])), freed(&list(&[1, -1])), freed(&list(&[1, 2, 3]))),
+            (None, None, None)
+        );
+        let released = |numbers: &[i64]| read_release(&list(numbers)).map(told);
         assert_eq!(
             (released(&[1, 2]), released(&[0, 0])),
             (Some((true, 2, 0)), Some((false, 0, 0)))

@@ -2,17 +2,20 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::bench::{Bench, NAME, TOKEN, acquire, answer, force_unlock, release, renew};
+use super::bench::{
+    Bench, CHANNEL, Call, NAME, TOKEN, acquire, answer, force_unlock, release, renew,
+};
+use crate::support::lua;
 
 #[tokio::test]
 async fn a_free_lock_is_taken_and_a_held_one_refused() {
     let mut bench = Bench::start().await;
     let a = acquire("a");
-    bench.expect_twice(&a, ["[1, token]"; 2], "[a, 1] 30s").await;
+    bench.expect_twice(&a, ["token"; 2], "[a, 1] 30s").await;
     let b = acquire("b").ttl_ms(300_000);
     bench.expect_twice(&b, ["[0, 30s, a, 0]"; 2], "[a, 1] 30s").await;
-    bench.expect(&release("a"), "[1, 0]", "none").await;
-    bench.expect_twice(&b, ["[1, token]"; 2], "[b, 1] 300s").await;
+    bench.expect(&release("a"), "1", "none").await;
+    bench.expect_twice(&b, ["token"; 2], "[b, 1] 300s").await;
     bench.expect(&a, "[0, 300s, b, 0]", "[b, 1] 300s").await;
 }
 
@@ -38,14 +41,15 @@ async fn a_lock_is_free_again_when_its_time_is_over() {
         left == -2
     })
     .await;
-    bench.expect(&acquire("b"), "[1, token]", "[b, 1] 30s").await;
+    bench.expect(&acquire("b"), "token", "[b, 1] 30s").await;
 }
 
 #[tokio::test]
-async fn a_hold_count_is_absolute() {
+async fn an_acquire_counts_one_hold_however_often_it_is_sent() {
     let mut bench = Bench::start().await;
-    bench.expect_twice(&acquire("a").count(3), ["[1, token]"; 2], "[a, 3] 30s").await;
-    bench.expect_twice(&acquire("a").count(2), ["[1, token]"; 2], "[a, 2] 30s").await;
+    bench.expect_twice(&acquire("a"), ["token"; 2], "[a, 1] 30s").await;
+    bench.expect(&renew("a", 2, 0), "1", "[a, 2] 30s").await;
+    bench.expect_twice(&acquire("a"), ["token"; 2], "[a, 1] 30s").await;
 }
 
 #[tokio::test]
@@ -83,6 +87,35 @@ async fn a_block_follows_the_servers_time_in_microseconds() {
         (before..=now_us()).contains(&(end - 1_000_000)),
         "{end} does not end a block from now"
     );
+}
+
+#[tokio::test]
+async fn what_is_not_said_is_as_usual() {
+    let mut bench = Bench::start().await;
+    let shortest = |id| Call::new(lua::LOCK_ACQUIRE, &[NAME, TOKEN], &[id, "30000"]);
+    let before = now_us();
+    let end = bench.acquired(&shortest("a")).await;
+    assert!((before..=now_us()).contains(&(end - 1)), "{end} is a block of one from now");
+    assert_eq!(bench.state().await, "[a, 1] 30s");
+    assert_eq!(bench.counter(TOKEN).await, end);
+    assert_eq!(bench.ask(&format!("PTTL {TOKEN}")).await, "1d");
+    let subscriber = bench.subscriber().await;
+    bench.expect(&shortest("b"), "[0, 30s, a, 1]", "[a, 1] 30s").await;
+    let release = Call::new(lua::LOCK_RELEASE, &[NAME, TOKEN], &["a", CHANNEL]);
+    bench.expect_twice(&release, ["2", "0"], "none").await;
+    drop(subscriber);
+}
+
+#[tokio::test]
+async fn a_name_with_a_tag_of_its_own_has_the_channel_of_that_name() {
+    let mut bench = Bench::start().await;
+    let name = "a{b}c";
+    let acquire = |id| Call::new(lua::LOCK_ACQUIRE, &[name, TOKEN], &[id, "30000"]);
+    bench.server.keeps(name);
+    bench.acquired(&acquire("a")).await;
+    let subscriber = bench.subscriber_of("redisson_lock__channel:a{b}c").await;
+    assert_eq!(answer(bench.run(&acquire("b")).await), "[0, 30s, a, 1]");
+    drop(subscriber);
 }
 
 #[tokio::test]
@@ -196,7 +229,7 @@ async fn an_acquire_that_lacks_a_right_leaves_no_lock() {
         assert_eq!(bench.state().await, "none", "without {lacking}");
     }
     // And it is free for others.
-    bench.expect(&acquire("b"), "[1, token]", "[b, 1] 30s").await;
+    bench.expect(&acquire("b"), "token", "[b, 1] 30s").await;
 }
 
 #[tokio::test]
@@ -210,13 +243,13 @@ async fn a_server_out_of_memory_refuses_acquires_and_lets_holders_go_on() {
     bench.expect_twice(&renew("a", 1, 300_000), ["1"; 2], "[a, 1] 300s").await;
     // A count is refused where nothing else is written: the lease goes on all the same.
     bench.expect_twice(&renew("a", 2, 0), ["1"; 2], "[a, 1] 300s").await;
-    bench.expect_twice(&release("a"), ["[1, 0]", "[0, 0]"], "none").await;
+    bench.expect_twice(&release("a"), ["1", "0"], "none").await;
     bench.expect(&acquire("b"), "OOM", "none").await;
 
     bench.command("CONFIG SET maxmemory 0").await;
-    bench.expect(&acquire("b"), "[1, token]", "[b, 1] 30s").await;
+    bench.expect(&acquire("b"), "token", "[b, 1] 30s").await;
     bench.command("CONFIG SET maxmemory 1").await;
-    bench.expect(&acquire("b").ttl_ms(300_000), "[1, token]", "[b, 1] 300s").await;
+    bench.expect(&acquire("b").ttl_ms(300_000), "token", "[b, 1] 300s").await;
     bench.expect(&force_unlock(), "1", "none").await;
 }
 

@@ -64,22 +64,22 @@ impl Call {
 
 /// An acquire of one hold for 30 s, of one token that is kept for a day.
 pub(crate) fn acquire(id: &str) -> Call {
-    let args = [id, "1", "30000", "1", "86400000", "1", CHANNEL];
+    let args = [id, "30000", "1", "", "86400000", "1"];
     Call::new(lua::LOCK_ACQUIRE, &[NAME, TOKEN], &args)
 }
 
 /// What an acquire may differ in.
 impl Call {
-    pub(crate) fn count(self, count: u32) -> Self {
-        self.with(1, count)
-    }
-
     pub(crate) fn ttl_ms(self, ttl_ms: u64) -> Self {
-        self.with(2, ttl_ms)
+        self.with(1, ttl_ms)
     }
 
     pub(crate) fn block(self, block: u32) -> Self {
-        self.with(3, block)
+        self.with(2, block)
+    }
+
+    pub(crate) fn entry(self, entry: &str) -> Self {
+        self.with(3, entry)
     }
 
     pub(crate) fn retention_ms(self, retention_ms: u64) -> Self {
@@ -96,11 +96,11 @@ pub(crate) fn release(id: &str) -> Call {
 }
 
 pub(crate) fn release_by(id: &str, publish_verb: &str) -> Call {
-    Call::new(lua::LOCK_RELEASE, &[NAME, TOKEN], &[id, publish_verb, CHANNEL, "0"])
+    Call::new(lua::LOCK_RELEASE, &[NAME, TOKEN], &[id, CHANNEL, publish_verb, "0"])
 }
 
 pub(crate) fn release_later(id: &str, keep_ms: u64) -> Call {
-    let args = [id, "PUBLISH", CHANNEL, &keep_ms.to_string()];
+    let args = [id, CHANNEL, "PUBLISH", &keep_ms.to_string()];
     Call::new(lua::LOCK_RELEASE, &[NAME, TOKEN], &args)
 }
 
@@ -215,6 +215,7 @@ impl Bench {
     pub(crate) async fn acquired(&mut self, call: &Call) -> i64 {
         let reply = self.run(call).await.expect("the script runs");
         match &reply {
+            Value::Int(end) => *end,
             Value::Array(items) => match items[..] {
                 [Value::Int(1), Value::Int(end)]
                 | [Value::Int(1), Value::Int(end), Value::Int(_)] => end,
@@ -222,6 +223,13 @@ impl Bench {
             },
             _ => panic!("{call:?} answered {reply:?}"),
         }
+    }
+
+    /// Acquires `count` holds on one lease, and returns the end of the token block.
+    pub(crate) async fn acquired_deep(&mut self, id: &str, count: u32) -> i64 {
+        let end = self.acquired(&acquire(id)).await;
+        self.run(&renew(id, count, 0)).await.expect("the script runs");
+        end
     }
 
     /// A subscriber of the lock's channel.

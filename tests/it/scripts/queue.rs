@@ -23,12 +23,12 @@ fn entry(id: &str) -> String {
 
 /// An acquire that queues.
 fn ask(id: &str) -> Call {
-    acquire(id).and(QUEUE, &[&entry(id), "0"])
+    acquire(id).entry(&entry(id)).and(QUEUE, &[])
 }
 
 /// An acquire that does not queue.
 fn try_once(id: &str) -> Call {
-    acquire(id).and(QUEUE, &["", "0"])
+    acquire(id).and(QUEUE, &["0"])
 }
 
 /// A release of a lease that has queued. It came by an answer.

@@ -69,7 +69,8 @@ fn every_command_is_probed_before_it_is_needed() {
 fn every_publish_verb_is_the_argument_that_the_header_names() {
     for (file, script) in scripts() {
         for command in called(&script).into_iter().filter(|command| command.starts_with("ARGV[")) {
-            let index = command.trim_start_matches("ARGV[").trim_end_matches(']');
+            let index = command.trim_start_matches("ARGV[");
+            let index = index.split(']').next().unwrap_or_default();
             let header = script.lines().find(|line| line.starts_with("-- ARGV:")).unwrap_or("");
             let named = format!("{index} publish verb");
             assert!(header.contains(&named), "{file} runs {command}, which is not a verb");
@@ -103,7 +104,8 @@ fn with_what_it_calls(file: &str, script: &str) -> String {
         return (*whole).to_owned();
     }
     let grants = script.contains("take(") || script.contains("pump(");
-    if grants { (*whole).to_owned() } else { script.to_owned() }
+    let goes_on = !whole.ends_with(script);
+    if grants || goes_on { (*whole).to_owned() } else { script.to_owned() }
 }
 
 #[test]

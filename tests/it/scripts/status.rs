@@ -7,7 +7,7 @@ use crate::support::lua;
 async fn the_status_tells_who_holds_the_lock() {
     let mut bench = Bench::start().await;
     bench.expect_twice(&status(), ["[-2, nil, nil, nil, 0]"; 2], "none").await;
-    let end = bench.acquired(&acquire("a").count(2)).await;
+    let end = bench.acquired_deep("a", 2).await;
     bench.expect_twice(&status(), ["[30s, a, 2, token, 0]"; 2], "[a, 2] 30s").await;
     let subscriber = bench.subscriber().await;
     bench.expect(&status(), "[30s, a, 2, token, 1]", "[a, 2] 30s").await;
@@ -52,7 +52,7 @@ async fn the_status_by_the_name_alone_tells_who_holds_the_lock() {
     let mut bench = Bench::start().await;
     let by_name = Call::new(lua::LOCK_STATUS, &[NAME], &[CHANNEL, "1000"]);
     bench.expect_twice(&by_name, ["[-2, nil, nil, nil, 0]"; 2], "none").await;
-    bench.acquired(&acquire("a").count(2)).await;
+    bench.acquired_deep("a", 2).await;
     bench.expect_twice(&by_name, ["[30s, a, 2, nil, 0]"; 2], "[a, 2] 30s").await;
 }
 

@@ -6,15 +6,17 @@ macro_rules! script {
     };
 }
 
-/// What comes before the scripts that grant a lock.
+/// How a lock is given to a lease.
+pub(crate) const TAKE: &str = script!("take");
+/// The functions of a queue.
 pub(crate) const QUEUE: &str = script!("queue");
-pub(crate) const LOCK_ACQUIRE: &str = script!("queue", "lock_acquire");
+pub(crate) const LOCK_ACQUIRE: &str = script!("take", "lock_acquire", "queue", "lock_ask");
 pub(crate) const LOCK_RENEW: &str = script!("lock_renew");
-pub(crate) const LOCK_RELEASE: &str = script!("queue", "lock_release");
+pub(crate) const LOCK_RELEASE: &str = script!("lock_release", "take", "queue", "lock_pass");
 pub(crate) const LOCK_STATUS: &str = script!("queue", "lock_status");
 pub(crate) const LOCK_RECLAIM: &str = script!("lock_reclaim");
 pub(crate) const FENCE_RAISE: &str = script!("fence_raise");
-pub(crate) const FORCE_UNLOCK: &str = script!("queue", "force_unlock");
+pub(crate) const FORCE_UNLOCK: &str = script!("take", "queue", "force_unlock");
 pub(crate) const GRACE_MARK: &str = script!("grace_mark");
 pub(crate) const GROUP_NOTIFY: &str = script!("group_notify");
 pub(crate) const GROUP_STATUS: &str = script!("group_status");

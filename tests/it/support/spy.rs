@@ -26,8 +26,12 @@ impl Run {
 
     /// The milliseconds that an acquire or a renewal asked for.
     pub(crate) fn ttl_ms(&self) -> u64 {
-        assert!(["lock_acquire", "lock_renew"].contains(&self.script), "{self:?} has no TTL");
-        self.words[self.keys + 2].parse().expect("a number")
+        let place = match self.script {
+            "lock_acquire" => 1,
+            "lock_renew" => 2,
+            _ => panic!("{self:?} has no TTL"),
+        };
+        self.words[self.keys + place].parse().expect("a number")
     }
 }
 
@@ -165,7 +169,8 @@ fn hashes() -> &'static HashMap<String, &'static str> {
 
 fn first_line(name: &str) -> &'static str {
     let (_, body) = lua::ALL.iter().find(|(known, _)| *known == name).expect("a script of ours");
-    let own = body.strip_prefix(lua::QUEUE).unwrap_or(body);
+    let own =
+        body.strip_prefix(lua::QUEUE).or_else(|| body.strip_prefix(lua::TAKE)).unwrap_or(body);
     own.lines().next().expect("a first line")
 }
 
