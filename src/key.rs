@@ -1,9 +1,15 @@
 //! Names: of locks, of the keys and channels that belong to them, of clients, and of leases.
 
+mod found;
 mod holder;
 
 use std::sync::Arc;
 
+pub use found::LockKind;
+pub(crate) use found::{
+    QUEUES, WAITED_CHANNELS, of_channel, of_permits_key, of_queue_key, pattern_of_locks,
+    pattern_of_permits,
+};
 pub use holder::Holder;
 pub(crate) use holder::LeaseId;
 

@@ -35,6 +35,7 @@ scripts! {
     LOCK_RELEASE = "lock_release" before "take", "queue", "lock_pass";
     LOCK_STATUS = "lock_status" after "queue";
     LOCK_RECLAIM = "lock_reclaim";
+    LIST_PAGE = "list_page";
     FENCE_RAISE = "fence_raise";
     FORCE_UNLOCK = "force_unlock" after "take", "queue";
     GRACE_MARK = "grace_mark";
@@ -61,6 +62,7 @@ scripts! {
     PREFLIGHT = "preflight";
     SIGNAL_NOTIFY = "signal_notify";
     SIGNAL_STATUS = "signal_status";
+    WAITED_CHANNELS = "waited_channels";
     RW_ACQUIRE = "rw_acquire" after "rw";
     READ_RENEW = "read_renew";
     RW_RELEASE = "rw_release" after "rw";

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::caller::Caller;
 use super::runtime::Runtime;
-use super::{Election, Latch, MultiLock, Mutex, Queue, RwLock, Semaphore, Signal, SignalGroup};
+use super::{
+    Election, Latch, Listing, MultiLock, Mutex, Queue, RwLock, Semaphore, Signal, SignalGroup,
+};
 use crate::client::{ClientBuilder, Finding, HeldLock, Stats};
 use crate::error::Error;
 use crate::node::NodeStatus;
@@ -131,6 +133,26 @@ impl Client {
     /// Lists the locks that this client holds, oldest first.
     pub fn holds(&self) -> Vec<HeldLock> {
         self.client.holds()
+    }
+
+    /// Lists the locks on the servers whose names begin with `prefix`, whoever holds them; see
+    /// [`leasehold::Client::list`](crate::Client::list).
+    ///
+    /// ```no_run
+    /// # fn example(client: leasehold::blocking::Client) -> Result<(), leasehold::Error> {
+    /// for lock in client.list("orders:") {
+    ///     let lock = lock?;
+    ///     println!("{} is held by {:?}, {} wait", lock.name, lock.holders, lock.waiting_clients);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn list(&self, prefix: impl AsRef<str>) -> Listing {
+        Listing::new(self.client.list(prefix), &self.runtime)
+    }
+
+    /// Lists the locks that somebody waits for; see [`leasehold::Client::contended`](crate::Client::contended).
+    pub fn contended(&self) -> Listing {
+        Listing::new(self.client.contended(), &self.runtime)
     }
 
     /// Reports the state of each server, in the order in which they were named, without I/O.

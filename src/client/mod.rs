@@ -24,6 +24,7 @@ use crate::node::{Node, NodeStatus};
 use crate::owner::Owner;
 use crate::primitives::election::Election;
 use crate::primitives::latch::Latch;
+use crate::primitives::listing::Listing;
 use crate::primitives::multi_lock::MultiLock;
 use crate::primitives::mutex::Mutex;
 use crate::primitives::queue::Queue;
@@ -251,6 +252,59 @@ impl Client {
     /// token 1.
     pub fn holds(&self) -> Vec<HeldLock> {
         HeldLock::all(&self.engine)
+    }
+
+    /// Lists the locks on the servers whose names begin with `prefix`, whoever holds them: mutexes, elections, read-write locks and
+    /// semaphores, those of Redisson included. Nothing is asked before [`Listing::next`] is called.
+    ///
+    /// `prefix` is taken literally, behind the client's [`name_prefix`](ClientBuilder::name_prefix); an empty one is any name.
+    ///
+    /// * Servers keep no list of locks, so all keys are looked at, a thousand at a time. In between there are pauses, so that it
+    ///   takes at most a fifth of a server's time. A million keys take ten to twenty seconds;
+    ///   [`Listing::fast`] leaves out the pauses.
+    /// * A lock that is held all the time is listed, once. One that is taken or released meanwhile may be missing, and so may
+    ///   one whose slot a cluster moves.
+    /// * Of several masters, so many are looked at that each majority has one of them, and what a majority says is
+    ///   shown.
+    /// * Latches, signals and queues are no locks.
+    ///
+    /// The server's user needs the right `scan`, which lets it see the names of all keys; with `dbsize`,
+    /// [`Listing::progress`] is known.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// let mut locks = client.list("orders:");
+    /// while let Some(lock) = locks.next().await? {
+    ///     println!("{} is held by {:?}, {} wait", lock.name, lock.holders, lock.waiting_clients);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "scan")]
+    #[doc(alias = "keys")]
+    pub fn list(&self, prefix: impl AsRef<str>) -> Listing {
+        Listing::of_held(&self.engine, prefix.as_ref())
+    }
+
+    /// Lists the locks that somebody waits for, those of Redisson included. Nothing is asked before [`Listing::next`] is called.
+    ///
+    /// First come those that this client itself waits for, and those whose waiters listen for their releases: all over
+    /// several masters, and those of Redisson. For the queues of one server or of a cluster, all keys are looked at, with pauses, as
+    /// by [`list`](Self::list), which takes half as long. All names begin with the client's
+    /// [`name_prefix`](ClientBuilder::name_prefix). A lock that is free, and on its way to somebody who listens, may be missing.
+    ///
+    /// The server's user needs the rights `scan` and `pubsub|channels`, and in a cluster with sharded channels
+    /// `pubsub|shardchannels`.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// let mut locks = client.contended();
+    /// while let Some(lock) = locks.next().await? {
+    ///     println!("{} wait for {}", lock.waiting_clients, lock.name);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn contended(&self) -> Listing {
+        Listing::of_waited(&self.engine)
     }
 
     /// Returns counts of what this client is busy with: locks, waiters, connections and pending releases.

@@ -22,6 +22,10 @@ pub(crate) mod observer;
 
 pub(crate) mod latch;
 
+pub(crate) mod listed;
+
+pub(crate) mod listing;
+
 pub(crate) mod multi_lock;
 
 pub(crate) mod multi_guard;
@@ -57,3 +61,5 @@ pub(crate) mod signal;
 pub(crate) mod signal_group;
 
 pub(crate) mod status;
+
+mod walk;

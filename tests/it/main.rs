@@ -25,6 +25,7 @@ mod lasting;
 mod latch;
 mod layers;
 mod lifetimes;
+mod listing;
 mod locking;
 mod logging;
 mod losses;

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::layers::sources;
 
 /// What only the async API has: the type (or `*`), the method, and why.
-const ASYNC_ONLY: [(&str, &str, &str); 6] = [
+const ASYNC_ONLY: [(&str, &str, &str); 7] = [
     ("*", "lost", "a future; threads have `wait_lost`"),
     ("*", "run_until_lost", "a thread cannot be stopped"),
+    ("Listing", "next", "for threads it is an iterator"),
     ("*", "run_boxed", "a closure of a thread has no future that must be `Send`"),
     ("*", "run_read_boxed", "as `run_boxed`"),
     ("*", "run_write_boxed", "as `run_boxed`"),

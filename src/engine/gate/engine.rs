@@ -219,6 +219,16 @@ impl Engine {
         gates
     }
 
+    /// Returns the names of the locks that somebody here waits for, each with the name of its kind.
+    pub(crate) fn waited_for(&self) -> Vec<(Arc<str>, &'static str)> {
+        let waited =
+            |gate: &Arc<Gate>| (gate.waiters() > 0).then(|| (gate.name.clone(), gate.key.family));
+        // In order: those of one name, which each acquisition of permits has, are neighbours.
+        let mut names: Vec<_> = self.gates().iter().filter_map(waited).collect();
+        names.dedup();
+        names
+    }
+
     pub(super) fn gate(self: &Arc<Self>, side: &dyn Kind) -> Arc<Gate> {
         let key = match side.sharing() {
             Sharing::Alone | Sharing::Together => GateKey::shared(side),

@@ -66,6 +66,7 @@ impl Keyspace {
             "zrank" => (2, 2, Self::zrank),
             "zrange" => (3, 8, Self::zrange),
             "zcard" => (1, 1, Self::zcard),
+            "scan" => (1, 7, Self::scan),
             "dbsize" => (0, 0, Self::dbsize),
             "flushall" => (0, 0, Self::flushall),
             "time" => (0, 0, Self::time),
@@ -253,13 +254,16 @@ impl Keyspace {
     }
 
     fn kind(&mut self, args: &[Vec<u8>]) -> Answer {
-        let kind = match self.entry(&args[0]) {
+        Ok(Value::Status(self.type_of(&args[0]).to_owned()))
+    }
+
+    pub(super) fn type_of(&mut self, key: &[u8]) -> &'static str {
+        match self.entry(key) {
             None => "none",
             Some(Entry { data: Data::Text(_), .. }) => "string",
             Some(Entry { data: Data::Hash(_), .. }) => "hash",
             Some(Entry { data: Data::Sorted(_), .. }) => "zset",
-        };
-        Ok(Value::Status(kind.to_owned()))
+        }
     }
 
     fn pttl(&mut self, args: &[Vec<u8>]) -> Answer {

@@ -5,6 +5,7 @@ pub mod keyspace;
 mod lua;
 pub mod resp;
 mod rng;
+mod scan;
 pub mod shard;
 mod sorted;
 pub mod wire;
@@ -570,7 +571,12 @@ impl Core {
                     let pairs = channels.iter().map(|name| [Value::bulk(name), count(name)]);
                     Value::Array(pairs.flatten().collect())
                 }
-                _ => Value::error("ERR only PUBSUB NUMSUB is known here"),
+                [what, pattern] if what.eq_ignore_ascii_case(b"channels") => {
+                    let fits = |channel: &&Vec<u8>| scan::matches(pattern, channel);
+                    let channels = self.subscribers.keys().filter(fits);
+                    Value::Array(channels.map(Value::bulk).collect())
+                }
+                _ => Value::error("ERR only PUBSUB NUMSUB and CHANNELS are known here"),
             },
             _ => self.keys.run(name, args).unwrap_or_else(|| {
                 let args: Vec<String> =
@@ -622,7 +628,7 @@ impl Core {
 /// The keys among the words behind a command's name.
 fn keys_of<'a>(name: &str, args: &'a [Vec<u8>]) -> &'a [Vec<u8>] {
     match name {
-        "publish" | "pubsub" | "time" => &[],
+        "publish" | "pubsub" | "time" | "scan" | "dbsize" => &[],
         "del" | "exists" => args,
         _ => args.get(..1).unwrap_or_default(),
     }
