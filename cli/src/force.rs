@@ -7,14 +7,14 @@ use crate::exit::{self, Failure};
 
 pub async fn force(force: &Force, servers: &Servers) -> Result<u8, Failure> {
     let client = servers.connect(None).await?;
-    let lock = client.mutex(&force.name);
+    let lock = client.mutex(&force.lock);
     let status = lock.status().await?;
     let freed = match &status.holder {
-        None => Err(Failure::new(1, format!("lock {:?} is free", force.name))),
+        None => Err(Failure::new(1, format!("lock {:?} is free", force.lock))),
         Some(holder) if force.holder.as_ref().is_some_and(|given| !names(given, holder)) => {
             Err(Failure::new(
                 exit::BUSY,
-                format!("lock {:?} is held by {holder} by now, not freed", force.name),
+                format!("lock {:?} is held by {holder} by now, not freed", force.lock),
             ))
         }
         Some(holder) => match force.any {
@@ -28,7 +28,7 @@ pub async fn force(force: &Force, servers: &Servers) -> Result<u8, Failure> {
     let Some(holder) = freed? else {
         return Err(Failure::new(
             exit::BUSY,
-            format!("lock {:?} has changed hands meanwhile, not freed", force.name),
+            format!("lock {:?} has changed hands meanwhile, not freed", force.lock),
         ));
     };
     if !servers.quiet {
@@ -38,7 +38,7 @@ pub async fn force(force: &Force, servers: &Servers) -> Result<u8, Failure> {
         };
         println!(
             "freed {:?}, which {holder} held: it is told at its next renewal, and may be at work until then{token}",
-            force.name
+            force.lock
         );
     }
     Ok(0)

@@ -4,6 +4,7 @@ mod args;
 mod doctor;
 mod exit;
 mod force;
+mod list;
 mod look;
 mod run;
 mod servers;
@@ -45,6 +46,7 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Run(run) => run::run(run, &servers).await,
         Command::Try(names) => look::try_all(&names, &servers).await,
         Command::Wait(wait) => look::wait(&wait, &servers).await,
+        Command::List(list) => list::list(&list, &servers).await,
         Command::Inspect(names) => look::inspect(&names, &servers).await,
         Command::Watch(names) => look::watch(&names, &servers).await,
         Command::Force(force) => force::force(&force, &servers).await,

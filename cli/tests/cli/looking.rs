@@ -81,6 +81,50 @@ fn inspect_says_who_holds_it_since_when_and_who_waits() {
     }
 }
 
+/// terraform cannot list its locks (#28710), nor show whose one is that somebody wants to force (#27033).
+#[test]
+fn list_shows_all_locks_and_their_holders_in_a_form_that_force_takes() {
+    let server = Server::start();
+    for name in ["orders:1", "orders:2", "other"] {
+        server.hold(name);
+    }
+    let () = server.command("HSET", &["orders:3", "name", "no lock"]);
+    let output = server.output(&["list", "orders:"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    let head = ["LOCK", "KIND", "HOLDER", "COUNT", "SINCE", "TTL", "TOKEN", "WAITING"];
+    assert_eq!(rows[0], head, "{text}");
+    let names: Vec<&str> = rows[1..].iter().map(|row| row[0]).collect();
+    assert_eq!(names, ["orders:1", "orders:2"], "{text}");
+    assert_eq!((rows[1][1], rows[1][2], rows[1][7]), ("mutex", "other:01234567", "0"), "{text}");
+    assert!(output.stderr.is_empty(), "no progress where nobody looks: {output:?}");
+    assert_eq!(server.code(&["force", rows[1][0], "--holder", rows[1][2]]), 0);
+    let listed = json(&server.output(&["--json", "list"]));
+    assert_eq!((&listed["schema"], &listed["complete"]), (&1.into(), &true.into()));
+    assert_eq!(listed["locks"].as_array().map(Vec::len), Some(2), "{listed}");
+    assert_eq!(listed["locks"][0]["name"], "orders:2");
+    assert_eq!(server.code(&["--redis", "redis://127.0.0.1:1", "list"]), 69);
+}
+
+/// Hazelcast shows holders and no waiters (#14387).
+#[test]
+fn list_shows_who_is_waited_for() {
+    let server = Server::start();
+    server.hold("a");
+    server.hold("quiet");
+    let mut waiter = server.spawn(&["--name", "web-1", "run", "a", "--", "true"]);
+    crate::support::eventually("it waits", || {
+        let listed = json(&server.output(&["--json", "list", "--contended"]));
+        let locks = listed["locks"].as_array().expect("a list");
+        assert!(locks.iter().all(|lock| lock["name"] == "a"), "{listed}");
+        locks.len() == 1 && locks[0]["waiting"][0]["client"] == "web-1"
+    });
+    let first = json(&server.output(&["--json", "list", "--fast"]))["locks"][0].clone();
+    assert_eq!((&first["name"], &first["waiting_clients"]), (&"a".into(), &1.into()));
+    kill(waiter.id(), Signal::TERM);
+    code_of(&mut waiter);
+}
+
 #[test]
 fn watch_prints_each_change() {
     let server = Server::start();
@@ -117,6 +161,15 @@ fn force_wants_the_holder_that_it_showed() {
     server.hold("a");
     assert_eq!(server.code(&["force", "a", "--any", "--yes"]), 0);
     assert!(!server.is_locked("a"));
+}
+
+/// Each command may stand with each option that all have, and with names that no client could have.
+#[test]
+fn the_name_of_a_lock_is_not_taken_for_that_of_the_client() {
+    let server = Server::start();
+    server.hold("orders: 1");
+    assert_eq!(server.code(&["force", "orders: 1", "--any", "--yes"]), 0);
+    assert!(!server.is_locked("orders: 1"));
 }
 
 #[test]
