@@ -14,6 +14,7 @@ use futures_util::future::join_all;
 
 use super::listed::ListedLock;
 use super::mutex::Mutex;
+use super::page::{self, Lead, Page};
 use super::rw_lock::RwLock;
 use super::semaphore::Semaphore;
 use super::walk::{Candidate, KeyType, Step, Walk};
@@ -24,7 +25,6 @@ use crate::error::{Error, Fault};
 use crate::fleet::{Fleet, Site};
 use crate::key::{self, LockKind};
 use crate::node::Node;
-use crate::script::{self, Arg, Call, Reply};
 
 /// Finds locks, one after the other; see [`Client::list`](crate::Client::list).
 ///
@@ -42,6 +42,8 @@ pub struct Listing {
     hasher: RandomState,
     /// The servers are left alone until then.
     rests_until: Timestamp,
+    /// What the last request took a server.
+    cost: Duration,
     is_fast: bool,
 }
 
@@ -50,16 +52,6 @@ pub struct Listing {
 enum Wanted {
     Held { prefix: Arc<str> },
     Waited { prefix: Arc<str> },
-}
-
-/// A lock that may be what is wanted.
-#[derive(Clone, Debug)]
-struct Lead {
-    name: Arc<str>,
-    /// `None`: a mutex or a read-write lock.
-    kind: Option<LockKind>,
-    /// Somebody in this process waits for it.
-    is_waited_here: bool,
 }
 
 impl Listing {
@@ -103,6 +95,7 @@ impl Listing {
             shown: HashSet::new(),
             hasher: RandomState::new(),
             rests_until: Timestamp::default(),
+            cost: COST_OF_PAGE,
             is_fast: false,
         }
     }
@@ -158,9 +151,15 @@ impl Listing {
         }
     }
 
+    /// A request is about to be sent. If the caller goes away meanwhile, the servers may be busy with it all the same.
+    fn begins(&mut self) {
+        self.rest_after(self.cost);
+    }
+
     fn rest_after(&mut self, cost: Duration) {
         let rest = if self.is_fast { Duration::ZERO } else { rest_after(cost) };
         self.rests_until = self.engine.clock.now().plus(rest);
+        self.cost = cost;
     }
 
     /// Looks at the next part of a server. Returns false if there is none.
@@ -176,11 +175,12 @@ impl Listing {
             return Ok(false);
         };
         let step = step.clone();
-        let call = call(&step, cursor, engine.fleet.is_sharded());
+        let call = page::call(&step, cursor, engine.fleet.is_sharded());
         let node = nodes.into_iter().find(|(candidate, _)| candidate.number == number);
         let site = Site::Node(node.expect("BUG: the walk is among these servers").1);
         let (clock, config) = (engine.clock.clone(), engine.config.clone());
         let quorum = Quorum::new(vec![site], clock, config, engine.events.clone());
+        self.begins();
         let asked = quorum.ask(call, |replies| !replies.is_empty()).await;
         match asked.and_then(|answers| self.take_in(&step, &answers)) {
             Ok(()) => Ok(true),
@@ -201,7 +201,7 @@ impl Listing {
         });
         let leads: Vec<Lead> = leads.collect();
         self.found.extend(leads);
-        self.walk.looked(answers.source, page.next, COUNT, page.size);
+        self.walk.looked(answers.source, page.next, page::COUNT, page.size);
         let elapsed = self.engine.clock.now().since(answers.sent_at);
         self.rest_after(page.took.unwrap_or(elapsed).min(elapsed));
         Ok(())
@@ -210,6 +210,7 @@ impl Listing {
     /// Asks the servers about what was found.
     async fn ask(&mut self) -> Result<(), Error> {
         let began_at = self.engine.clock.now();
+        self.begins();
         let leads: Vec<Lead> = self.found.iter().take(AT_ONCE).cloned().collect();
         let asked = join_all(leads.iter().map(|lead| lead.ask(&self.engine))).await;
         let locks: Vec<Option<ListedLock>> = asked.into_iter().collect::<Result<_, _>>()?;
@@ -262,10 +263,6 @@ impl Wanted {
 }
 
 impl Lead {
-    fn new(name: &str, kind: Option<LockKind>) -> Self {
-        Self { name: name.into(), kind, is_waited_here: false }
-    }
-
     /// Asks the servers. Returns `None` if it is no such lock, or is none any more.
     async fn ask(&self, engine: &Arc<Engine>) -> Result<Option<ListedLock>, Error> {
         let asked = match self.kind {
@@ -312,60 +309,6 @@ impl Lead {
     }
 }
 
-/// What a server says about a part of its keys, or about its channels.
-struct Page {
-    /// Zero: that was the end.
-    next: u64,
-    size: Option<u64>,
-    /// How long it took the server, if it says so.
-    took: Option<Duration>,
-    leads: Vec<Lead>,
-}
-
-impl Page {
-    fn read(step: &Step, reply: &Reply) -> Option<Self> {
-        let of = match step {
-            Step::Channels => {
-                // A name that is no text is not one of ours.
-                let channels = reply.list()?.iter().filter_map(utf8);
-                let of = channels.flat_map(key::of_channel);
-                let leads = of.map(|(kind, name)| Lead::new(name, Some(kind))).collect();
-                return Some(Self { next: 0, size: None, took: None, leads });
-            }
-            Step::Keys { of, .. } => of,
-        };
-        let [next, size, took_us, found] = reply.list()? else { return None };
-        let next = next.text()?.parse().ok()?;
-        let size = u64::try_from(size.number()?).ok();
-        let took_us = u64::try_from(took_us.number()?).ok();
-        let mut leads = Vec::new();
-        for pair in found.list()?.chunks(2) {
-            let [key, kind] = pair else { return None };
-            let Some(key) = utf8(key) else { continue };
-            match (of, kind.text()?) {
-                (KeyType::Hash, "lock") => leads.push(Lead::new(key, Some(LockKind::Mutex))),
-                (KeyType::Hash, "rw") => leads.push(Lead::new(key, Some(LockKind::RwLock))),
-                (KeyType::Hash, _) => leads.push(Lead::new(key, None)),
-                (KeyType::SortedSet, _) => {
-                    let queue = key::of_queue_key(key);
-                    leads.extend(queue.map(|(kind, name)| Lead::new(name, Some(kind))));
-                    let permits = key::of_permits_key(key).into_iter();
-                    leads.extend(permits.map(|name| Lead::new(name, Some(LockKind::Semaphore))));
-                }
-            }
-        }
-        let took = took_us.filter(|took_us| *took_us > 0).map(Duration::from_micros);
-        Some(Self { next, size, took, leads })
-    }
-}
-
-fn utf8(reply: &Reply) -> Option<&str> {
-    match reply {
-        Reply::Text(text) => Some(text),
-        _ => None,
-    }
-}
-
 /// Returns the servers that there are, and how many of them must be looked at to find every lock.
 fn servers(engine: &Engine) -> (Vec<(Candidate, Node)>, usize) {
     let nodes = match &engine.fleet {
@@ -387,33 +330,13 @@ fn servers(engine: &Engine) -> (Vec<(Candidate, Node)>, usize) {
     (nodes.into_iter().enumerate().map(numbered).collect(), needed)
 }
 
-fn call(step: &Step, cursor: u64, is_sharded: bool) -> Call {
-    let (script, args) = match step {
-        Step::Channels => {
-            let verb = if is_sharded { "SHARDCHANNELS" } else { "CHANNELS" };
-            let words = [verb].into_iter().chain(key::WAITED_CHANNELS);
-            (&script::WAITED_CHANNELS, words.map(Arg::Word).collect())
-        }
-        Step::Keys { pattern, of } => {
-            let of = match of {
-                KeyType::Hash => "hash",
-                KeyType::SortedSet => "zset",
-            };
-            let pattern = Arg::Text(pattern.as_str().into());
-            let args = vec![Arg::Number(cursor), Arg::Number(COUNT), pattern, Arg::Word(of)];
-            (&script::LIST_PAGE, args)
-        }
-    };
-    Call { script, keys: Vec::new(), args }
-}
-
 /// Returns for how long the servers are left alone after what took them `cost`: it has a fifth of their time at most.
 fn rest_after(cost: Duration) -> Duration {
     cost * 4
 }
 
-/// So many keys are looked at in one run of a script, which takes about a millisecond.
-const COUNT: u64 = 1000;
+/// What a page takes a server, more or less, before it was measured.
+const COST_OF_PAGE: Duration = Duration::from_millis(2);
 /// So many locks are asked about at once.
 const AT_ONCE: usize = 100;
 /// More than it costs a server to tell the status of a lock. It is no part of the time that the answer is on its way.
@@ -424,65 +347,6 @@ const UNMADE: u32 = i32::MAX as u32;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn text(text: &str) -> Reply {
-        Reply::Text(text.to_owned())
-    }
-
-    fn keys(of: KeyType) -> Step {
-        Step::Keys { pattern: "*".to_owned(), of }
-    }
-
-    fn page(found: &[&str]) -> Reply {
-        let found = found.iter().map(|word| text(word)).collect();
-        Reply::List(vec![text("17"), Reply::Number(3000), Reply::Number(250), Reply::List(found)])
-    }
-
-    fn leads(page: &Page) -> Vec<(&str, Option<LockKind>)> {
-        page.leads.iter().map(|lead| (&*lead.name, lead.kind)).collect()
-    }
-
-    #[test]
-    fn a_page_names_the_locks_and_the_way_on() {
-        let reply = page(&["a", "lock", "b", "rw", "c", "unknown"]);
-        let hashes = Page::read(&keys(KeyType::Hash), &reply).expect("it is understood");
-        assert_eq!((hashes.next, hashes.size), (17, Some(3000)));
-        assert_eq!(hashes.took, Some(Duration::from_micros(250)));
-        let expected = [("a", Some(LockKind::Mutex)), ("b", Some(LockKind::RwLock)), ("c", None)];
-        assert_eq!(leads(&hashes), expected);
-        let reply = page(&["{p}:timeout", "any", "leasehold_rw_queue:{q}", "any", "other", "any"]);
-        let sets = Page::read(&keys(KeyType::SortedSet), &reply).expect("it is understood");
-        let of = |name, kind| (name, Some(kind));
-        let semaphores = [of("p", LockKind::Semaphore), of("{p}", LockKind::Semaphore)];
-        assert_eq!(leads(&sets), [&semaphores[..], &[of("q", LockKind::RwLock)]].concat());
-    }
-
-    #[test]
-    fn a_name_that_is_no_text_is_passed_over_and_an_answer_that_is_none_is_not_read() {
-        let raw = Reply::Raw { bytes: vec![0xff], shown: "?".to_owned() };
-        let channels = Reply::List(vec![raw.clone(), text("redisson_rwlock:{n}")]);
-        let found = Page::read(&Step::Channels, &channels).expect("it is understood");
-        assert_eq!(found.next, 0);
-        let expected = [("n", Some(LockKind::RwLock)), ("{n}", Some(LockKind::RwLock))];
-        assert_eq!(leads(&found)[..1], expected[..1]);
-        let with = |place: usize, reply: Reply| {
-            let mut items = page(&[]).list().expect("a list").to_vec();
-            items[place] = reply;
-            Page::read(&keys(KeyType::Hash), &Reply::List(items))
-        };
-        let skipped = with(3, Reply::List(vec![raw, text("lock")])).expect("it is understood");
-        assert!(skipped.leads.is_empty());
-        let hidden = with(1, Reply::Number(-1)).expect("it is understood");
-        assert_eq!(hidden.size, None, "the user may not know");
-        let unknown = with(2, Reply::Number(0)).expect("it is understood");
-        assert_eq!(unknown.took, None);
-        for (place, odd) in
-            [(0, text("-1")), (1, Reply::Nil), (2, Reply::Nil), (3, Reply::List(vec![text("n")]))]
-        {
-            assert!(with(place, odd).is_none(), "{place}");
-        }
-        assert!(Page::read(&Step::Channels, &Reply::Nil).is_none());
-    }
 
     #[test]
     fn the_servers_have_four_fifths_of_their_time_for_others() {

@@ -32,6 +32,8 @@ pub(crate) mod multi_guard;
 
 pub(crate) mod mutex;
 
+mod page;
+
 pub(crate) mod permit;
 
 mod permit_handle;

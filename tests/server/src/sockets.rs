@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::backend::{Access, End};
@@ -13,6 +13,7 @@ use crate::backend::{Access, End};
 pub(crate) struct Port {
     pub(crate) address: SocketAddr,
     is_closed: Arc<AtomicBool>,
+    listening: Option<JoinHandle<()>>,
 }
 
 impl Port {
@@ -22,7 +23,7 @@ impl Port {
         let address = listener.local_addr()?;
         let is_closed = Arc::new(AtomicBool::new(false));
         let (closed, server) = (is_closed.clone(), server.clone());
-        spawn(move || {
+        let listening = spawn(move || {
             for stream in listener.incoming() {
                 if closed.load(Ordering::Acquire) {
                     return;
@@ -32,15 +33,18 @@ impl Port {
                 }
             }
         })?;
-        Ok(Self { address, is_closed })
+        Ok(Self { address, is_closed, listening: Some(listening) })
     }
 }
 
 impl Drop for Port {
     fn drop(&mut self) {
         self.is_closed.store(true, Ordering::Release);
-        // Wakes the thread that listens.
-        let _ = TcpStream::connect(self.address);
+        // Wakes the thread that listens. When it has ended, nobody reaches this port any more.
+        let is_woken = TcpStream::connect(self.address).is_ok();
+        if let Some(listening) = self.listening.take().filter(|_| is_woken) {
+            let _ = listening.join();
+        }
     }
 }
 
@@ -62,10 +66,11 @@ fn serve(stream: TcpStream, server: &Access) -> io::Result<()> {
         }
         server.post(move |backend| backend.leave(link));
     })
+    .map(drop)
 }
 
-fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    thread::Builder::new().name("leasehold-test".to_owned()).spawn(run).map(drop)
+fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("leasehold-test".to_owned()).spawn(run)
 }
 
 struct Socket(TcpStream);

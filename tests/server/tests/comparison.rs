@@ -24,22 +24,34 @@ impl Drop for Real {
 
 impl Real {
     fn start() -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = free.local_addr().expect("an address").port();
-        drop(free);
-        let mut command = std::process::Command::new("redis-server");
-        command
-            .args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"])
-            .args(["--bind", "127.0.0.1"])
-            .stdout(Stdio::null());
-        let process = command.spawn().expect("redis-server is installed: scripts/setup");
-        let real = Self { process, port };
         let until = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < until, "the server does not start");
-            std::thread::sleep(Duration::from_millis(10));
+        loop {
+            let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let port = free.local_addr().expect("an address").port();
+            drop(free);
+            let mut command = std::process::Command::new("redis-server");
+            command
+                .args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"])
+                .args(["--bind", "127.0.0.1"])
+                .stdout(Stdio::null());
+            let process = command.spawn().expect("redis-server is installed: scripts/setup");
+            let mut real = Self { process, port };
+            // Another server may have been faster with this port; then this one ends.
+            while real.process.try_wait().expect("a child").is_none() {
+                if TcpStream::connect(("127.0.0.1", port)).is_ok() && real.listens() {
+                    return real;
+                }
+                assert!(Instant::now() < until, "the server does not start");
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }
-        real
+    }
+
+    /// It is this process that answers, and no other.
+    fn listens(&self) -> bool {
+        let info = Connection::to(self.port).ask(&words(&["INFO", "server"]));
+        let own = format!("process_id:{}\r", self.process.id());
+        matches!(info, Value::Bulk(text) if String::from_utf8_lossy(&text).contains(&own))
     }
 }
 
@@ -465,6 +477,95 @@ fn it_speaks_as_a_real_one_does() {
         assert_eq!(told[0], told[1], "RESP{version}");
     }
     assert!(different.is_empty(), "{}", different.join("\n"));
+}
+
+/// Whatever the order, and however many at a time.
+#[test]
+fn it_lists_keys_and_channels_as_a_real_one_does() {
+    let (real, fake) = (Real::start(), Server::start());
+    let mut both = [real.port, port_of(&fake)].map(Connection::to);
+    let mut listeners = [real.port, port_of(&fake)].map(Connection::to);
+    let id = "other:01234567-89ab-4def-8123-456789abcdef";
+    for connection in &mut both {
+        connection.ask(&words(&["FLUSHALL"]));
+        for number in 0..40 {
+            connection.ask(&words(&["HSET", &format!("orders:{number}"), id, "1"]));
+            connection.ask(&words(&["HSET", &format!("user:{number}"), "mode", "dark"]));
+            connection.ask(&words(&["ZADD", &format!("leasehold_queue:{{{number}}}"), "1", id]));
+        }
+        connection.ask(&words(&["HSET", "orders:*", id, "1"]));
+        connection.ask(&words(&["HSET", "orders:rw", "mode", "read", id, "1"]));
+        connection.ask(&words(&["SET", "orders:text", id]));
+    }
+    for listener in &mut listeners {
+        for name in ["redisson_lock__channel:{a}", "redisson_lock__channel:{b}", "news"] {
+            listener.ask(&words(&["SUBSCRIBE", name]));
+        }
+    }
+    let mut same = |list: &dyn Fn(&mut Connection) -> Vec<String>| {
+        let [expected, found] = both.each_mut().map(list);
+        assert_eq!(found, expected);
+        expected.len()
+    };
+    for (options, count) in [
+        ("COUNT 7", 123),
+        ("MATCH orders:* COUNT 1000 TYPE hash", 42),
+        (r"MATCH orders:\* TYPE hash", 1),
+        ("MATCH *:1? COUNT 3", 20),
+        ("MATCH leasehold_*queue:* TYPE zset COUNT 10", 40),
+        ("TYPE STRING", 1),
+        ("TYPE list COUNT 100", 0),
+    ] {
+        let options: Vec<&str> = options.split(' ').collect();
+        let listed = same(&|connection| {
+            pages(connection, &|cursor| words(&[&["SCAN", cursor], &options[..]].concat()), 1)
+        });
+        assert_eq!(listed, count, "{options:?}");
+    }
+    for (pattern, of, count) in [("orders:*", "hash", 42), ("*", "zset", 40)] {
+        let (_, body) = leasehold::seam::scripts().find(|it| it.0 == "list_page").expect("there");
+        let call = |cursor: &str| words(&["EVAL", body, "0", cursor, "10", pattern, of]);
+        assert_eq!(same(&|connection| pages(connection, &call, 3)), 2 * count, "{pattern}");
+    }
+    for (pattern, count) in [("*", 3), ("redisson_lock__channel:*", 2), ("n[aeo]ws", 1)] {
+        let call = words(&["PUBSUB", "CHANNELS", pattern]);
+        assert_eq!(same(&|connection| sorted(&connection.ask(&call))), count, "{pattern}");
+    }
+    for wrong in ["SCAN x", "SCAN 0 COUNT", "SCAN 0 COUNT 0", "SCAN 0 COUNT x", "SCAN 0 NOSUCH x"] {
+        let wrong = words(&wrong.split(' ').collect::<Vec<_>>());
+        same(&|connection| vec![format!("{:?}", connection.ask(&wrong))]);
+    }
+}
+
+/// Everything in the list at `place` of the answers, from the beginning to the end.
+fn pages(
+    connection: &mut Connection,
+    call: &dyn Fn(&str) -> Vec<Vec<u8>>,
+    place: usize,
+) -> Vec<String> {
+    let (mut cursor, mut found) = ("0".to_owned(), Vec::new());
+    loop {
+        let reply = connection.ask(&call(&cursor));
+        let Value::Array(reply) = reply else { panic!("no page: {reply:?}") };
+        found.extend(sorted(&reply[place]));
+        let Value::Bulk(next) = &reply[0] else { panic!("no cursor: {reply:?}") };
+        cursor = String::from_utf8(next.clone()).expect("a number");
+        if cursor == "0" {
+            found.sort();
+            return found;
+        }
+    }
+}
+
+fn sorted(reply: &Value) -> Vec<String> {
+    let Value::Array(items) = reply else { panic!("no list: {reply:?}") };
+    let shown = |item: &Value| match item {
+        Value::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        other => format!("{other:?}"),
+    };
+    let mut items: Vec<String> = items.iter().map(shown).collect();
+    items.sort();
+    items
 }
 
 fn port_of(server: &Server) -> u16 {

@@ -11,7 +11,10 @@ impl Keyspace {
             let [name, value] = option else { return Err(SYNTAX.to_owned()) };
             match &*name.to_ascii_lowercase() {
                 b"match" => pattern = Some(value.clone()),
-                b"count" => count = usize::try_from(integer(value)?).map_err(|_| SYNTAX)?.max(1),
+                b"count" => match usize::try_from(integer(value)?) {
+                    Ok(some @ 1..) => count = some,
+                    _ => return Err(SYNTAX.to_owned()),
+                },
                 b"type" => kind = Some(value.to_ascii_lowercase()),
                 _ => return Err(SYNTAX.to_owned()),
             }
