@@ -13,9 +13,8 @@ local function clock_us()
   return time[1] * 1000000 + time[2]
 end
 
-local uuid = '%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x'
-local ours = '^[%w._-]+:' .. uuid .. '$'
-local redissons = '^' .. uuid .. ':%d+$'
+local ours = '^[%w._-]+:%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x$'
+local redissons = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
 
 -- Nothing if it is no lock, or if this user may not read it.
 local function kind_of(key)

@@ -11,6 +11,7 @@ mod group;
 mod last_millisecond;
 mod latch;
 mod leader;
+mod lists;
 mod mark;
 mod permits;
 mod preflight;

@@ -32,6 +32,8 @@ pub(crate) const LATCH_SET: &str = script!("latch", "latch_set");
 pub(crate) const LATCH_STATUS: &str = script!("latch", "latch_status");
 pub(crate) const LEADER_PROCLAIM: &str = script!("leader_proclaim");
 pub(crate) const LEADER_STATUS: &str = script!("leader_status");
+pub(crate) const LIST_PAGE: &str = script!("list_page");
+pub(crate) const WAITED_CHANNELS: &str = script!("waited_channels");
 pub(crate) const PERMIT_ACQUIRE: &str = script!("queue", "permits", "permit_acquire");
 pub(crate) const PERMIT_RENEW: &str = script!("permit_renew");
 pub(crate) const PERMIT_RELEASE: &str = script!("queue", "permits", "permit_release");
@@ -49,7 +51,9 @@ pub(crate) const RW_RECLAIM: &str = script!("rw", "rw_reclaim");
 pub(crate) const RW_FORCE_UNLOCK: &str = script!("rw", "rw_force_unlock");
 
 /// All of them by name.
-pub(crate) const ALL: [(&str, &str); 37] = [
+pub(crate) const ALL: [(&str, &str); 39] = [
+    ("list_page", LIST_PAGE),
+    ("waited_channels", WAITED_CHANNELS),
     ("lock_acquire", LOCK_ACQUIRE),
     ("lock_renew", LOCK_RENEW),
     ("lock_release", LOCK_RELEASE),
