@@ -154,7 +154,8 @@ impl Connection {
         let asking =
             self.past.clone().map(|past| (past, self.commands.send(info_command("replication"))));
         let now = self.silence.now();
-        let listing = self.listed.clone().map(|listed| (listed.ask(&self.commands, now), listed));
+        let generation = self.generation;
+        let listing = self.listed.as_ref().map(|it| it.ask(&self.commands, generation, now));
         let (left, witness, name) = (self.left.clone(), self.witness.clone(), call.keys[0].clone());
         let silence = self.silence.clone();
         self.sent(InFlight::start(async move {
@@ -167,8 +168,8 @@ impl Connection {
             if !goes_on {
                 return Err(Fault::Replaced);
             }
-            if let Some((asked, listed)) = listing {
-                listed.check(asked).await?;
+            if let Some(asked) = listing {
+                asked.check().await?;
             }
             let reply = match witness {
                 Some(witness) => witness.confirmed(reply, &name).await?,

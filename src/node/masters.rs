@@ -6,27 +6,69 @@
 //! The first client writes the list, and it stays. A server that may have forgotten it gets it back from the clients that have
 //! seen it there. The others write theirs only once the server's grants count, so that they come later.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Poll, ready};
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::handshake::{Handshake, optional};
-use super::link::{Commands, InFlight};
+use super::link::{Commands, Generation, InFlight};
 use super::quarantine::Run;
 use super::servers::Servers;
 use crate::clock::Timestamp;
 use crate::config::Conflict;
 use crate::error::Fault;
+use crate::script::Reply;
 use crate::text::Printable;
 
 /// What the servers of a node have said about the list.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Said {
     /// The last text, if it allows the client's list. A server that has lost it gets it back.
     seen: Mutex<Option<Arc<str>>>,
     /// This user may not read it, or not write it.
     pub(super) is_denied: AtomicBool,
+    unheard: Mutex<Unheard>,
+    /// Somebody left an answer.
+    left: Notify,
+}
+
+/// An answer that nobody waits for any more but the supervisor: the oldest one, since it comes first.
+#[derive(Default)]
+struct Unheard {
+    /// The connection in use. What comes on others is of no interest.
+    on: Option<Generation>,
+    read: Option<InFlight>,
+}
+
+impl Said {
+    /// From now on only answers on this connection are waited for, or none at all.
+    pub(super) fn hear_on(&self, connection: Option<Generation>) {
+        let before =
+            std::mem::replace(&mut *self.unheard.lock(), Unheard { on: connection, read: None });
+        drop(before);
+    }
+
+    /// Waits for an answer that nobody else waits for. Dropping the future loses nothing.
+    pub(super) async fn unheard(&self) -> Result<Reply, Fault> {
+        loop {
+            let answer = poll_fn(|cx| {
+                let read = &mut self.unheard.lock().read;
+                let Some(pending) = read else { return Poll::Ready(None) };
+                let answer = ready!(Pin::new(pending).poll(cx));
+                *read = None;
+                Poll::Ready(Some(answer))
+            });
+            match answer.await {
+                Some(answer) => return answer,
+                None => self.left.notified().await,
+            }
+        }
+    }
 }
 
 /// The list as the server of one connection keeps it.
@@ -38,10 +80,40 @@ pub(super) struct Listed {
     counts_from: Timestamp,
 }
 
-/// The questions behind a grant.
+/// The questions behind a grant. If nobody waits for the answer any more, since the other servers were faster, the
+/// supervisor does: a server that is always the last may be the one that says that its masters are other ones.
 pub(super) struct Asked {
+    listed: Arc<Listed>,
+    generation: Generation,
     written: Option<InFlight>,
-    read: InFlight,
+    /// Until it is answered.
+    read: Option<InFlight>,
+}
+
+impl Asked {
+    /// Fails if the list is not in use any more.
+    pub(super) async fn check(mut self) -> Result<(), Fault> {
+        if let Some(written) = self.written.take() {
+            optional(written.await)?;
+        }
+        let Some(read) = &mut self.read else { return Ok(()) };
+        let answer = read.await;
+        self.read = None;
+        self.listed.heard(answer)
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let Some(read) = self.read.take() else { return };
+        let said = &self.listed.said;
+        let mut unheard = said.unheard.lock();
+        if unheard.on == Some(self.generation) && unheard.read.is_none() {
+            unheard.read = Some(read);
+            drop(unheard);
+            said.left.notify_one();
+        }
+    }
 }
 
 impl Handshake<'_> {
@@ -71,18 +143,21 @@ impl Handshake<'_> {
 
 impl Listed {
     /// Asks for the list at `now`, behind what may be a grant.
-    pub(super) fn ask(&self, commands: &Commands, now: Timestamp) -> Asked {
+    pub(super) fn ask(
+        self: &Arc<Self>,
+        commands: &Commands,
+        generation: Generation,
+        now: Timestamp,
+    ) -> Asked {
         let is_new = self.said.seen.lock().is_none();
         let written = is_new.then(|| self.write(commands, now)).flatten();
-        Asked { written, read: commands.send(self.read_command()) }
+        let read = Some(commands.send(self.read_command()));
+        Asked { listed: self.clone(), generation, written, read }
     }
 
-    /// Fails if the list is not in use any more.
-    pub(super) async fn check(&self, asked: Asked) -> Result<(), Fault> {
-        if let Some(written) = asked.written {
-            optional(written.await)?;
-        }
-        let Some(reply) = optional(asked.read.await)? else { return Ok(()) };
+    /// Fails if the list is not in use any more, as the server answers.
+    pub(super) fn heard(&self, answer: Result<Reply, Fault>) -> Result<(), Fault> {
+        let Some(reply) = optional(answer)? else { return Ok(()) };
         match reply.text() {
             Some(text) => self.compare(text),
             // Somebody has removed the server's data: the next connection writes the list again.

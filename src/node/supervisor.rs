@@ -159,11 +159,16 @@ impl Supervisor {
     /// Processes pending releases until the connection is abandoned, or until nothing is left to do.
     async fn use_connection(&mut self) {
         let shared = self.shared.clone();
+        let (generation, listed) = match shared.link.lock().state.connection() {
+            Ok(connection) => (connection.generation, connection.listed.clone()),
+            Err(_) => return,
+        };
+        shared.said.hear_on(Some(generation));
         let mut closing = false;
         while shared.link.lock().state.is_up() {
             if closing && shared.link.lock().pending.is_empty() {
                 self.done = true;
-                return;
+                break;
             }
             tokio::select! {
                 biased;
@@ -174,9 +179,16 @@ impl Supervisor {
                 () = shared.abandoned.notified() => {}
                 () = shared.endpoint.moved() => shared.leave("another server is the master now"),
                 () = self.releases.step() => {}
+                answer = shared.said.unheard() => {
+                    let heard = listed.as_ref().map_or(Ok(()), |listed| listed.heard(answer));
+                    if let Err(fault) = heard {
+                        shared.note_answer(generation, &Err(fault));
+                    }
+                }
                 () = shared.closing.cancelled(), if !closing => closing = true,
             }
         }
+        shared.said.hear_on(None);
     }
 
     /// Reports that the connection was abandoned.

@@ -268,6 +268,20 @@ async fn what_a_server_says_of_its_masters_holds_while_it_is_away() {
     locks(&client).await;
 }
 
+/// Each lock has its majority, and is over, before the answer comes.
+#[tokio::test]
+async fn a_master_that_always_answers_last_is_heard_when_its_list_is_changed() {
+    let masters = Masters::start(3).await;
+    let ways = masters.ways().await;
+    let client = connected(naming(ways.urls())).await;
+    locks(&client).await;
+    ways.0[0].delay_replies(100 * MS);
+    masters.type_on(&[0], &["SET", KEY, "a b c"]).await;
+    locks(&client).await;
+    states_become(&client, &[NodeState::OtherMasters, NodeState::Up, NodeState::Up]).await;
+    assert!(refused(client.mutex("n").try_lock().await).contains("`a b c`"));
+}
+
 /// Docs: "To change the masters", one server at a time.
 #[tokio::test]
 async fn an_operator_replaces_a_master_and_nobody_waits() {
