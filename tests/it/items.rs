@@ -3,6 +3,7 @@
 mod blocking;
 mod delivering;
 mod deployments;
+mod killing;
 mod losing;
 mod misuse;
 mod storms;

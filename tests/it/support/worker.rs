@@ -76,6 +76,14 @@ impl Worker {
         }
     }
 
+    /// Kills it. Returns all lines that it had answered and nobody has read.
+    pub(crate) fn last_words(mut self) -> Vec<Vec<String>> {
+        self.kill();
+        let lines = self.answers.by_ref().map(|line| line.expect("text"));
+        let answers = lines.filter_map(|line| Some(line.split_once('@')?.1.to_owned()));
+        answers.map(|answer| answer.split_whitespace().map(str::to_owned).collect()).collect()
+    }
+
     /// SIGKILL; gone when this returns.
     pub(crate) fn kill(&mut self) {
         self.process.kill().expect("it was ours");
@@ -147,6 +155,10 @@ fn serve() {
             }
             ["hold-together", url, ttl_ms, names @ ..] => {
                 runtime.block_on(hold_together(url, number(ttl_ms), names));
+            }
+            ["pop", url, name, ttl_ms, tasks, seed] => {
+                let [ttl_ms, tasks, seed] = [ttl_ms, tasks, seed].map(|word| number(word));
+                runtime.block_on(pop(url, name, ttl_ms, tasks, seed));
             }
             ["lead", url, name, ttl_ms] => runtime.block_on(lead(url, name, number(ttl_ms))),
             ["keep", url, name, ttl_ms] => kept.push(keep(url, name, number(ttl_ms))),
@@ -350,6 +362,52 @@ async fn together(url: &str, names: u64, wanted: u64, tasks: u64, turns: u64, se
         println!("@n{name} {from} {to}");
     }
     println!("@end");
+}
+
+/// Tasks that take items of a queue for as long as the process runs, and do all that workers do with them. Of each item:
+/// `@kept <item> <from> <until>`, two times between which it was held without a break; then, if it is acknowledged,
+/// `@acks <item>`, and `@done <item> <when>` once that is confirmed.
+async fn pop(url: &str, name: &str, ttl_ms: u64, tasks: u64, seed: u64) {
+    let builder = Client::builder().nodes([url]).ttl(Duration::from_millis(ttl_ms));
+    let client = builder.connect().await.expect("connected");
+    let queue = client.queue(name).with_max_deliveries(0);
+    let tasks = (0..tasks).map(|task| {
+        let (queue, mut random) = (queue.clone(), seed * 100 + task + 1);
+        let mut roll = move |sides: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % sides
+        };
+        tokio::spawn(async move {
+            loop {
+                let limit = Duration::from_millis(1 + roll(500));
+                // Some are dropped at any moment.
+                let Ok(Ok(delivery)) = tokio::time::timeout(limit, queue.pop()).await else {
+                    continue;
+                };
+                let item = String::from_utf8_lossy(delivery.payload()).into_owned();
+                if !delivery.is_held() {
+                    continue;
+                }
+                let from = shared_clock_us();
+                tokio::time::sleep(Duration::from_millis(roll(20))).await;
+                let until = shared_clock_us();
+                if delivery.is_held() {
+                    println!("@kept {item} {from} {until}");
+                }
+                match roll(8) {
+                    0 => drop(delivery),
+                    1 => drop(delivery.retry(Duration::from_millis(roll(30))).await),
+                    _ => {
+                        println!("@acks {item}");
+                        if delivery.ack().await.is_ok() {
+                            println!("@done {item} {}", shared_clock_us());
+                        }
+                    }
+                }
+            }
+        })
+    });
+    futures_util::future::join_all(tasks).await;
 }
 
 /// Set in a worker's environment.
