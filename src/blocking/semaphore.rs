@@ -244,6 +244,27 @@ impl Semaphore {
         self.runtime.wait(self.semaphore.status())?
     }
 
+    /// Waits until nobody has a permit; see [`leasehold::Semaphore::returned`](crate::Semaphore::returned).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    #[track_caller]
+    pub fn returned(&self) -> Result<(), Error> {
+        self.runtime.wait(self.semaphore.returned())?
+    }
+
+    /// Waits until nobody has a permit, for at most `timeout`; see
+    /// [`leasehold::Semaphore::returned_with_timeout`](crate::Semaphore::returned_with_timeout).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    #[track_caller]
+    pub fn returned_with_timeout(&self, timeout: Duration) -> Result<(), Error> {
+        self.runtime.wait(self.semaphore.returned_with_timeout(timeout))?
+    }
+
     /// Takes a holder's permits back; see
     /// [`leasehold::Semaphore::force_release`](crate::Semaphore::force_release).
     ///

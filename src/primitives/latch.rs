@@ -28,7 +28,8 @@ use crate::text::rounded;
 /// Who waits hears of the last count by a message. If the message is lost, the wait ends 4 s later at most.
 ///
 /// **A participant that dies never counts**, and the latch stays shut until its end, if it has one. Where that matters, let the
-/// participants hold the permits of a [`Semaphore`](crate::Semaphore): those of a process that crashed come back.
+/// participants hold the permits of a [`Semaphore`](crate::Semaphore), and wait until all have
+/// [returned](crate::Semaphore::returned): those of a process that crashed come back.
 ///
 /// # When it opens
 ///

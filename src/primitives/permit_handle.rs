@@ -14,6 +14,7 @@ use super::permit::Permit;
 use super::permits::Permits;
 use super::pool::{MOST_AT_ONCE, Pool, Resize};
 use super::semaphore_status::{PermitHolder, SemaphoreStatus};
+use super::subject::{Answer, Look, Sort, Subject};
 use crate::config::{LeaseTerms, Terms};
 use crate::engine::acquire::{self, Acquired};
 use crate::engine::gate::{Engine, Request, Until};
@@ -116,6 +117,37 @@ impl PermitHandle {
         self.ask(self.pool.status(), |reply| self.pool.read_status(reply)).await
     }
 
+    /// Waits until nobody has a permit, for at most `timeout`. Zero means one look, and [`Duration::MAX`] no limit.
+    pub(super) async fn returned(
+        &self,
+        timeout: Duration,
+        caller: &'static Location<'static>,
+    ) -> Result<(), Error> {
+        let Pool { name, channel, .. } = &self.pool;
+        let subject = Subject::new(&self.engine, name.clone(), channel.clone(), SEMAPHORE);
+        let mut held_at = None;
+        let look = |answer: Answer| {
+            let status = self.pool.read_status(&answer.reply);
+            let status = status.ok_or_else(|| subject.unexpected(&answer.reply))?;
+            match (status.held, held_at) {
+                (0, Some(source)) if source != answer.source => {
+                    // Their holders may work still.
+                    Err(Error::lost(name, LossReason::Failover))
+                }
+                (0, _) => Ok(Look::Over(())),
+                (held, _) => {
+                    held_at = Some(answer.source);
+                    let ends = status.holders.iter().filter_map(|holder| holder.remaining).min();
+                    let are =
+                        if held == 1 { "1 permit is" } else { &format!("{held} permits are") };
+                    Ok(Look::Wait(ends, format!("{are} held")))
+                }
+            }
+        };
+        self.check()?;
+        subject.wait(timeout, caller, self.pool.status(), look).await
+    }
+
     /// Takes a holder's permits back. Returns true if it had them all until then.
     pub(super) async fn force_release(&self, holder: &PermitHolder) -> Result<bool, Error> {
         let kind = self.permits(1);
@@ -163,10 +195,8 @@ impl PermitHandle {
             check_permits("with_permits", permits)?;
         }
         if self.engine.config.deployment.is_quorum() {
-            return Err(Error::SingleServerOnly {
-                what: "a semaphore",
-                why: "three clients could each get two of three servers for two permits",
-            });
+            let Sort { one: what, why_one_server: why, .. } = SEMAPHORE;
+            return Err(Error::SingleServerOnly { what, why });
         }
         Ok(())
     }
@@ -176,6 +206,12 @@ impl PermitHandle {
         ask_one(&self.engine, &self.pool.name, call, read).await
     }
 }
+
+const SEMAPHORE: Sort = Sort {
+    what: "semaphore",
+    one: "a semaphore",
+    why_one_server: "three clients could each get two of three servers for two permits",
+};
 
 impl fmt::Debug for PermitHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

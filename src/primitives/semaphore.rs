@@ -290,6 +290,55 @@ impl Semaphore {
         self.handle.status().await
     }
 
+    /// Waits until nobody has a permit: all that were acquired have come back, or were forgotten. With it, a semaphore is a wait
+    /// group that survives crashes: each participant holds a permit while it works, and the permit of one that crashed comes back
+    /// after its TTL. Whether a participant has done its work, its permit does not tell.
+    ///
+    /// If nobody has a permit yet, it returns at once. So let the participants take their permits before you wait. Whoever waits
+    /// hears of a release by a message, and otherwise, as when the last permit is [forgotten](crate::Permit::forget), within 4 s.
+    /// On the server it counts as a client that waits. The permits of Redisson's `RSemaphore` are not seen.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if permits were held, and a server that has taken over, or has restarted, knows of none: their holders may
+    /// still work; [`Error::Unavailable`] once the server has not answered for
+    /// [`unavailable_after`](crate::ClientBuilder::unavailable_after); otherwise the same as [`status`](Self::status).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// let importers = client.semaphore("import:42").with_permits(8);
+    /// importers.returned().await?; // none of them runs any more
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn returned(&self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        self.returned_with_timeout(Duration::MAX)
+    }
+
+    /// Waits until nobody has a permit, for at most `timeout`. Zero means one look, and [`Duration::MAX`] no limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StillWaiting`], with the number of permits that are held; otherwise the same as [`returned`](Self::returned).
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`returned`](Self::returned).
+    #[track_caller]
+    pub fn returned_with_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let (handle, caller) = (self.handle.clone(), Location::caller());
+        async move { handle.returned(timeout, caller).await }
+    }
+
     /// Takes a holder's permits back. Returns true if it had them all until then. The holder learns of
     /// it at its next renewal; one of this client learns of it at once.
     ///

@@ -8,6 +8,7 @@ mod misuse;
 mod ordering;
 mod permits;
 mod rates;
+mod returning;
 mod storms;
 
 use std::time::Duration;

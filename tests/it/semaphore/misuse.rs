@@ -28,6 +28,7 @@ async fn asking_errors(semaphore: &Semaphore) -> Vec<Error> {
         semaphore.add_permits(1).await.expect_err("it is refused"),
         semaphore.available_permits().await.expect_err("it is refused"),
         semaphore.status().await.expect_err("it is refused"),
+        semaphore.returned().await.expect_err("it is refused"),
     ]
 }
 
