@@ -6,6 +6,7 @@
 //! The targets, levels and fields are public: `docs/logs.md` lists them.
 
 use std::fmt::{Debug, Display};
+use std::panic::Location;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -42,6 +43,9 @@ pub(crate) struct Events {
     pub(crate) locks_lost_in_failovers: AtomicU64,
     renewals: Mutex<Burst>,
     losses: Mutex<Burst>,
+    waits: Mutex<Burst>,
+    ended_waits: Mutex<Burst>,
+    long_holds: Mutex<Burst>,
     pub(crate) queue: QueueCounts,
 }
 
@@ -61,6 +65,19 @@ pub(crate) struct Use<'a> {
     pub(crate) lease: &'a LeaseId,
     pub(crate) owner: Option<&'a Owner>,
     pub(crate) token: u64,
+}
+
+/// What is known of why a wait goes on.
+pub(crate) struct Blocker<'a> {
+    pub(crate) holder: Option<&'a Holder>,
+    /// The holder's owner, the line of code that took it, and for how long it has it, if it is of this client.
+    pub(crate) by: Option<&'a Owner>,
+    pub(crate) taken_at: Option<&'static Location<'static>>,
+    pub(crate) held_for: Option<Duration>,
+    /// How many wait in this process, and in the server's queue.
+    pub(crate) waiters: usize,
+    pub(crate) clients: Option<usize>,
+    pub(crate) fault: Option<&'a Fault>,
 }
 
 impl Events {
@@ -111,6 +128,84 @@ impl Events {
         let remaining = rounded(&remaining);
         warn_if!(
             loud, target: LOCK, lock, owner, token, %lease, %fault, ?remaining, "renewal failed"
+        );
+    }
+
+    /// Reports a wait that goes on: at INFO if it has not lasted for 10 s yet, else at WARN.
+    pub(crate) fn still_waiting(
+        &self,
+        lock: &str,
+        owner: &Owner,
+        at: &Location<'_>,
+        waited: Duration,
+        blocker: &Blocker<'_>,
+        now: Timestamp,
+    ) {
+        let (more, is_first) = next_of(&self.waits, now);
+        if let Some(more) = more {
+            tracing::warn!(target: LOCK, more, "more waits go on");
+        }
+        let Blocker { holder, by, taken_at, held_for, waiters, clients, fault } = blocker;
+        let waited_ms = waited.as_millis() as u64;
+        let held_ms = held_for.map(|held| held.as_millis() as u64);
+        let holder = holder.map(tracing::field::display);
+        let holder_owner = by.map(tracing::field::display);
+        let taken_at = taken_at.map(tracing::field::display);
+        let fault = fault.map(tracing::field::display);
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::$level!(
+                    target: LOCK, lock, %owner, %at, waited_ms, holder, holder_owner, taken_at, held_ms,
+                    waiters = *waiters, clients, fault, "still waiting"
+                )
+            };
+        }
+        match (is_first, waited < LOUD_FROM) {
+            (false, _) => line!(debug),
+            (true, true) => line!(info),
+            (true, false) => line!(warn),
+        }
+    }
+
+    /// Reports the end of a wait that was slow. `owner` is `None` if it is not known any more.
+    pub(crate) fn wait_ended(
+        &self,
+        lock: &str,
+        owner: Option<&Owner>,
+        at: &Location<'_>,
+        outcome: &dyn Display,
+        waited: Duration,
+        now: Timestamp,
+    ) {
+        let (more, is_first) = next_of(&self.ended_waits, now);
+        if let Some(more) = more {
+            tracing::info!(target: LOCK, more, "more waits ended");
+        }
+        let (owner, waited_ms) = (owner.map(tracing::field::display), waited.as_millis() as u64);
+        if is_first {
+            tracing::info!(target: LOCK, lock, owner, %at, %outcome, waited_ms, "wait ended");
+        } else {
+            tracing::debug!(target: LOCK, lock, owner, %at, %outcome, waited_ms, "wait ended");
+        }
+    }
+
+    /// Reports a hold that has lasted for longer than the program wants.
+    pub(crate) fn still_held(
+        &self,
+        of: Use<'_>,
+        taken_at: &Location<'_>,
+        held: Duration,
+        waiters: usize,
+        now: Timestamp,
+    ) {
+        let (more, is_first) = next_of(&self.long_holds, now);
+        if let Some(more) = more {
+            tracing::warn!(target: LOCK, more, "more locks still held");
+        }
+        let Use { lock, lease, owner, token } = of;
+        let (owner, held_ms) = (owner.map(tracing::field::display), held.as_millis() as u64);
+        warn_if!(
+            is_first, target: LOCK, lock, owner, token, %lease, %taken_at, held_ms, waiters, "still held"
         );
     }
 
@@ -169,6 +264,12 @@ impl Events {
             );
         }
     }
+}
+
+/// Returns the summary of the lines before that were only counted, if it is due, and whether this one is among the first.
+fn next_of(burst: &Mutex<Burst>, now: Timestamp) -> (Option<u64>, bool) {
+    let mut burst = burst.lock();
+    (burst.summary(now), burst.admits(now, SLOW_IN_FULL))
 }
 
 /// A time without a connection, and the counts at its beginning.
@@ -362,6 +463,10 @@ impl Burst {
 }
 
 const LOSSES_IN_FULL: u32 = 3;
+/// Of slow waits, of their ends, and of long holds.
+const SLOW_IN_FULL: u32 = 5;
+/// From this time on, a wait that goes on is a warning.
+const LOUD_FROM: Duration = Duration::from_secs(10);
 const CONNECTIONS_IN_FULL: u32 = 3;
 const FIRST_SUMMARY: Duration = Duration::from_secs(10);
 const LONGEST_SUMMARY: Duration = Duration::from_secs(600);

@@ -31,6 +31,7 @@ struct Settings {
     synced: Option<u32>,
     pubsub: Option<PubSub>,
     self_wait: Option<SelfWait>,
+    warn_held_after: Option<Seconds>,
     log_findings: Option<bool>,
 }
 
@@ -76,7 +77,7 @@ impl<'de> Deserialize<'de> for ClientBuilder {
             nodes cluster server_tls server_database name name_prefix masters_name redisson_fencing synced pubsub
             self_wait log_findings;
             ttl response_timeout connect_timeout unavailable_after handoff_window token_retention
-            restart_quarantine min_validity
+            restart_quarantine min_validity warn_held_after
         );
         Ok(builder)
     }

@@ -187,6 +187,15 @@ impl ClientBuilder {
         self
     }
 
+    /// Makes the client warn of each hold that has lasted this long, 1 ms to 30 days, and again whenever its length has doubled. The
+    /// line in the log names the lock and the line of code that took it; `docs/logs.md` lists the fields. Default: off.
+    ///
+    /// Nothing happens to the hold. To end one that is stuck, use [`with_max_hold`](crate::Mutex::with_max_hold).
+    pub fn warn_held_after(mut self, length: Duration) -> Self {
+        self.config.warn_held_after = Some(length);
+        self
+    }
+
     /// Sets whether the client logs the findings of [`Client::check`] once after connecting, at INFO. Default: on.
     pub fn log_findings(mut self, on: bool) -> Self {
         self.findings_at_connect = Some(on);

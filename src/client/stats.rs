@@ -1,5 +1,6 @@
 //! What a client reports about itself.
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
@@ -90,6 +91,9 @@ pub struct HeldLock {
     /// The time of its acquisition, by this host's clock.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::time"))]
     pub since: SystemTime,
+    /// The line of code that took it: the call that acquired, not a nested one.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::text"))]
+    pub taken_at: &'static Location<'static>,
     /// The time for which it is certainly held if nothing renews it.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::seconds"))]
     pub remaining: Duration,
@@ -125,6 +129,7 @@ impl HeldLock {
             hold_count: hold.depth(),
             held_for,
             since: SystemTime::now() - held_for,
+            taken_at: hold.taken_at,
             remaining,
         })
     }

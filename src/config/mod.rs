@@ -49,6 +49,8 @@ pub(crate) struct Config {
     pub(crate) token_retention: Duration,
     pub(crate) redisson_fencing: bool,
     pub(crate) self_wait: SelfWait,
+    /// `None`: long holds are not reported.
+    pub(crate) warn_held_after: Option<Duration>,
     /// A grant with less time left than this is released again.
     pub(crate) min_validity: Duration,
     /// `None` means the default for this deployment.
@@ -85,6 +87,9 @@ impl Config {
         check_range("response_timeout", self.response_timeout, MILLISECOND, DAY)?;
         check_range("connect_timeout", self.connect_timeout, MILLISECOND, DAY)?;
         check_range("unavailable_after", self.unavailable_after, MILLISECOND, LONGEST_TTL)?;
+        if let Some(after) = self.warn_held_after {
+            check_range("warn_held_after", after, MILLISECOND, LONGEST_TTL)?;
+        }
         check_range("token_retention", self.token_retention, MINUTE, DAY * 365)?;
         check_range("handoff_window", self.handoff_window, Duration::ZERO, Duration::from_secs(1))
     }
@@ -187,6 +192,7 @@ impl Default for Config {
             token_retention: DAY,
             redisson_fencing: false,
             self_wait: SelfWait::Warn,
+            warn_held_after: None,
             min_validity: Duration::ZERO,
             restart_quarantine: None,
             deployment: Deployment::Server,

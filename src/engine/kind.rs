@@ -203,6 +203,11 @@ impl Refusal {
         self.holder.client().is_none()
     }
 
+    /// Returns how many clients are known to wait in the server's queue. It lists the first few only.
+    pub(crate) fn queued_clients(&self) -> Option<usize> {
+        self.queue.as_ref().map(|queue| queue.waiting.len())
+    }
+
     pub(crate) fn into_timeout(self, lock: &Arc<str>, waited: Duration) -> Error {
         Error::Timeout {
             lock: lock.clone(),

@@ -27,6 +27,9 @@ use crate::node::Farewell;
 /// Work that goes on by itself.
 pub(crate) type Errand = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// Reports the holds that have lasted for long, and returns when to look at them again.
+pub(crate) type LookAtHolds = Box<dyn FnMut(Timestamp) -> Timestamp + Send>;
+
 /// The handle on the task. Dropped, the task ends once all its errands are done.
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
@@ -114,6 +117,7 @@ impl Watchdog {
         tasks: &TaskTracker,
         fleet: Fleet,
         farewell: Arc<Farewell>,
+        long_holds: Option<LookAtHolds>,
     ) -> Self {
         let (work, received) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
@@ -131,6 +135,8 @@ impl Watchdog {
             errands: FuturesUnordered::new(),
             renewals: FuturesUnordered::new(),
             closing: false,
+            long_holds,
+            holds_at: Timestamp::default(),
             _farewell: farewell,
         };
         tasks.spawn_on(round.run(), clock.runtime());
@@ -184,6 +190,9 @@ struct Round {
     errands: FuturesUnordered<Errand>,
     renewals: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
     closing: bool,
+    /// `None` if nobody wants to know of long holds.
+    long_holds: Option<LookAtHolds>,
+    holds_at: Timestamp,
     /// Dropped last: what the errands leave owed is a part of the farewell.
     _farewell: Arc<Farewell>,
 }
@@ -203,7 +212,8 @@ impl Round {
         let mut timer = clock.sleep_until(Timestamp::NEVER);
         let mut timer_at = Timestamp::NEVER;
         while !clock.is_stopped() && (!self.closing || !self.errands.is_empty()) {
-            let at = shared.schedule.lock().plan(clock.now()).min(self.events.sums_up_at());
+            let planned = shared.schedule.lock().plan(clock.now());
+            let at = planned.min(self.look_at_holds_at(planned)).min(self.events.sums_up_at());
             if at != timer_at {
                 timer = clock.sleep_until(at);
                 timer_at = at;
@@ -252,6 +262,19 @@ impl Round {
             }
         }
         self.events.sum_up(now);
+        if let Some(look) = &mut self.long_holds
+            && now >= self.holds_at
+        {
+            self.holds_at = look(now);
+        }
+    }
+
+    /// When to look at the holds, if there are any: without, nothing is `planned`.
+    fn look_at_holds_at(&self, planned: Timestamp) -> Timestamp {
+        match &self.long_holds {
+            Some(_) if planned != Timestamp::NEVER => self.holds_at,
+            _ => Timestamp::NEVER,
+        }
     }
 
     /// Asks about every lease now, so that who has lost one learns of it before the next renewal.

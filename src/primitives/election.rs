@@ -56,7 +56,7 @@ pub struct Election {
 impl Election {
     pub(crate) fn new(engine: &Arc<Engine>, name: Arc<str>) -> Self {
         let lock = Lock::new(&engine.config, name, engine.fleet.is_sharded()).of_election();
-        let pulpit = Pulpit::new(Handle::new(engine, Arc::new(lock)));
+        let pulpit = Pulpit::new(Handle::new(engine, Arc::new(lock)).patient());
         Self { pulpit, value: "".into() }
     }
 

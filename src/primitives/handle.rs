@@ -46,12 +46,21 @@ pub(super) struct Handle {
     /// How long an acquisition waits that names no time itself.
     wait: Duration,
     owner: Option<Owner>,
+    /// Waiting for long is what it is for.
+    patient: bool,
 }
 
 impl Handle {
     pub(super) fn new(engine: &Arc<Engine>, lock: Arc<dyn Inspect>) -> Self {
         let terms = Terms::of(LeaseTerms::Watched(engine.config.ttl));
-        Self { engine: engine.clone(), lock, terms, wait: Duration::MAX, owner: None }
+        Self {
+            engine: engine.clone(),
+            lock,
+            terms,
+            wait: Duration::MAX,
+            owner: None,
+            patient: false,
+        }
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -74,6 +83,11 @@ impl Handle {
         Self { wait, ..self.clone() }
     }
 
+    /// Returns a handle to the same lock of whose long waits nobody is told.
+    pub(super) fn patient(&self) -> Self {
+        Self { patient: true, ..self.clone() }
+    }
+
     pub(super) fn wait(&self) -> Duration {
         self.wait
     }
@@ -90,9 +104,9 @@ impl Handle {
     ) -> impl Future<Output = Result<Guard, Error>> + Send + use<> {
         let handle = self.clone();
         async move {
-            let request = handle.request(timeout)?;
+            let request = handle.request(timeout, caller)?;
             let min_hold = request.wanted.terms.min_hold;
-            let guard = handle.take(request, caller).await?;
+            let guard = handle.take(request).await?;
             // This comes last, so that an acquisition that is dropped at the last moment keeps nobody out.
             guard.keep_for(min_hold);
             Ok(guard)
@@ -100,9 +114,9 @@ impl Handle {
     }
 
     /// Takes the lock as `request` says, except for its shortest hold.
-    async fn take(self, request: Request, caller: &Location<'_>) -> Result<Guard, Error> {
+    async fn take(self, request: Request) -> Result<Guard, Error> {
         let began_at = request.began_at;
-        let span = span(self.name(), &request.owner, caller);
+        let span = span(self.name(), &request.owner, request.caller);
         let engine = self.engine;
         let acquired = acquire::acquire(&engine, request).instrument(span.clone()).await;
         if !span.is_disabled() {
@@ -175,16 +189,16 @@ impl Handle {
         &self,
         owner: &Owner,
         until: Until,
-        caller: &Location<'_>,
+        caller: &'static Location<'static>,
     ) -> Result<Guard, Error> {
-        let request = self.part_request(owner, until, self.engine.clock.now());
-        self.clone().take(request, caller).await
+        let request = self.part_request(owner, until, self.engine.clock.now(), caller);
+        self.clone().take(request).await
     }
 
     /// Returns why the wait since `began_at` was in vain, as far as this process knows. What was given back here before
     /// `since` is no reason.
     pub(super) fn in_vain(&self, owner: &Owner, since: Timestamp, began_at: Timestamp) -> Error {
-        let request = self.part_request(owner, Until::Once, began_at);
+        let request = self.part_request(owner, Until::Once, began_at, Location::caller());
         let waited = self.engine.clock.now().since(began_at);
         match self.engine.existing_gate(&*self.lock) {
             Some(gate) => gate.why_in_vain(since, &request),
@@ -192,11 +206,18 @@ impl Handle {
         }
     }
 
-    fn part_request(&self, owner: &Owner, until: Until, began_at: Timestamp) -> Request {
+    fn part_request(
+        &self,
+        owner: &Owner,
+        until: Until,
+        began_at: Timestamp,
+        caller: &'static Location<'static>,
+    ) -> Request {
         let terms = self.terms.outlasting_min_hold();
         let terms = Terms { max_hold: None, min_hold: Duration::ZERO, ..terms };
         let wanted = self.wanted(terms);
-        Request { owner: owner.clone(), wanted, until, began_at, widens: false }
+        let patient = self.patient;
+        Request { owner: owner.clone(), wanted, until, began_at, widens: false, caller, patient }
     }
 
     /// Makes the terms true of a lock that was taken as one of several.
@@ -210,12 +231,17 @@ impl Handle {
     }
 
     /// Checks the name and the terms, and determines the owner.
-    fn request(&self, timeout: Duration) -> Result<Request, Error> {
+    fn request(
+        &self,
+        timeout: Duration,
+        caller: &'static Location<'static>,
+    ) -> Result<Request, Error> {
         let terms = self.checked_terms()?;
         let owner = Owner::resolve(self.owner.as_ref(), self.key());
         let began_at = self.engine.clock.now();
         let until = Until::within(timeout, began_at);
-        Ok(Request { owner, wanted: self.wanted(terms), until, began_at, widens: true })
+        let (wanted, patient) = (self.wanted(terms), self.patient);
+        Ok(Request { owner, wanted, until, began_at, widens: true, caller, patient })
     }
 
     /// Checks the name and the terms.

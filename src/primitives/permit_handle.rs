@@ -78,7 +78,7 @@ impl PermitHandle {
         let handle = self.clone();
         async move {
             let permits = handle.permits(weight);
-            let request = handle.request(&permits, weight, timeout)?;
+            let request = handle.request(&permits, weight, timeout, caller)?;
             let began_at = request.began_at;
             let span = span(handle.name(), weight, caller);
             let engine = handle.engine;
@@ -173,6 +173,7 @@ impl PermitHandle {
         permits: &Arc<Permits>,
         weight: u32,
         timeout: Duration,
+        caller: &'static Location<'static>,
     ) -> Result<Request, Error> {
         self.check()?;
         self.engine.config.check_terms(&self.terms)?;
@@ -185,7 +186,8 @@ impl PermitHandle {
         let began_at = self.engine.clock.now();
         let until = Until::within(timeout, began_at);
         let wanted = Wanted { side: permits.clone(), terms: self.terms };
-        Ok(Request { owner: Owner::single(), wanted, until, began_at, widens: false })
+        let owner = Owner::single();
+        Ok(Request { owner, wanted, until, began_at, widens: false, caller, patient: false })
     }
 
     /// Checks what every call needs.

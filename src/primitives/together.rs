@@ -163,7 +163,11 @@ impl Together {
 }
 
 impl Part {
-    async fn take(&mut self, until: Until, caller: &Location<'_>) -> Result<(), Error> {
+    async fn take(
+        &mut self,
+        until: Until,
+        caller: &'static Location<'static>,
+    ) -> Result<(), Error> {
         self.guard = Some(self.handle.take_part(&self.owner, until, caller).await?);
         Ok(())
     }

@@ -19,10 +19,10 @@ const MS: Duration = Duration::from_millis(1);
 
 /// All that is logged by this thread, which runs the client's tasks, too.
 #[derive(Clone, Default)]
-struct Log(Arc<StdMutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<StdMutex<Vec<u8>>>);
 
 impl Log {
-    fn listen() -> (Self, DefaultGuard) {
+    pub(crate) fn listen() -> (Self, DefaultGuard) {
         let log = Self::default();
         let subscriber = tracing_subscriber::fmt()
             .with_writer(log.clone())
@@ -33,7 +33,7 @@ impl Log {
         (log, traced_to(subscriber))
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let bytes = self.0.lock().expect("no panic").clone();
         String::from_utf8(bytes).expect("text")
     }
@@ -48,7 +48,7 @@ impl Log {
             .collect()
     }
 
-    fn has(&self, parts: &[&str]) -> bool {
+    pub(crate) fn has(&self, parts: &[&str]) -> bool {
         self.text().lines().any(|line| parts.iter().all(|part| line.contains(part)))
     }
 }

@@ -28,6 +28,7 @@ mod lifetimes;
 mod listing;
 mod locking;
 mod logging;
+mod long_waits;
 mod losses;
 mod min_hold;
 mod multi_lock;

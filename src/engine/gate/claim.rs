@@ -9,7 +9,7 @@ use super::machine::Allowed;
 use super::state::{Asking, Begun, State, Trouble};
 use super::wait_list::Seeker;
 use super::waiting::Waiting;
-use super::{Engine, Gate, Request, Service};
+use super::{Engine, Gate, Request, Service, TakenBy};
 use crate::clock::Timestamp;
 use crate::engine::kind::{Kind, Refusal, Sharing, Wanted};
 use crate::engine::lease::Lease;
@@ -246,7 +246,7 @@ impl Claim {
             gate.lose_what_is_held(&*request.wanted.side);
         }
         let (lease, token) = gate.lease(grant, &request.wanted);
-        let place = Place::here();
+        let by = TakenBy { owner: &request.owner, place: Place::here(), at: request.caller };
         let (entry, unused) = gate.update(|state, effects| {
             let late = self.is_late(state);
             self.close(state);
@@ -255,11 +255,11 @@ impl Claim {
             }
             state.answered();
             if gate.reopen(state, effects, &lease, now) {
-                let entry = gate.join(state, &request.owner, place, request.wanted.terms, now);
+                let entry = gate.join(state, by, request.wanted.terms, now);
                 return (Some(entry), Some(state.release(&lease, now)));
             }
             let began_at = lease.acquired_at;
-            let hold = gate.hold(lease, request.owner.clone(), place, token, now);
+            let hold = gate.hold(lease, by, token, now);
             let entry = Entry::new(&hold, request.wanted.terms, began_at);
             gate.seat(state, effects, hold, now);
             (Some(entry), None)

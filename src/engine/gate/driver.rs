@@ -14,6 +14,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use super::Gate;
 use super::backing_off::BackingOff;
 use super::claim::Claim;
+use super::effects::SlowWaits;
 use super::machine::Allowed;
 use super::queueing::Queueing;
 use super::seat::Seat;
@@ -39,6 +40,7 @@ impl Gate {
         let patience = self.engine.config.response_timeout;
         self.update(|state, effects| {
             state.evict_lost(now, effects);
+            effects.slow = state.slow_waits(now);
             state.situation(now, patience)
         })
     }
@@ -83,7 +85,7 @@ impl State {
         if held.is_none() && self.waiters.is_empty() {
             return None;
         }
-        let until = self.look_again_at(now);
+        let until = self.look_again_at(now).min(self.waiters.slow_at());
         let (stand_back, until) = match held {
             Some(_) => (None, until),
             None => {
@@ -113,6 +115,24 @@ impl State {
                 .map(|seen| seen.refusal.clone()),
             held,
         })
+    }
+
+    /// Returns the waits that somebody is to be told of now, and what is known of why they go on.
+    fn slow_waits(&mut self, now: Timestamp) -> Option<Box<SlowWaits>> {
+        let waits = self.waiters.take_slow(now);
+        if waits.is_empty() {
+            return None;
+        }
+        let hold = self.current_hold().cloned();
+        let fault = self.trouble.as_ref().filter(|_| hold.is_none());
+        Some(Box::new(SlowWaits {
+            waits,
+            now,
+            waiters: self.waiters.len(),
+            fault: fault.map(|trouble| trouble.fault_at(now)),
+            refusal: self.refusal.as_ref().map(|seen| seen.refusal.clone()),
+            hold,
+        }))
     }
 
     /// Takes the right to ask from a caller that nobody polls. Returns when to look at it again.

@@ -5,13 +5,16 @@
 use std::sync::Arc;
 
 use super::Gate;
-use super::hold::PendingRelease;
+use super::hold::{Hold, PendingRelease};
 use super::seat::Seat;
 use super::state::{Asking, State};
-use super::wait_list::{Offer, Turn};
+use super::wait_list::{Offer, SlowWait, Turn};
+use crate::clock::Timestamp;
 use crate::config::LeaseTerms;
+use crate::engine::kind::Refusal;
 use crate::engine::lease::Lease;
-use crate::error::{Error, LossReason};
+use crate::error::{Error, Fault, LossReason};
+use crate::events::Blocker;
 
 #[derive(Default)]
 pub(super) struct Effects {
@@ -21,6 +24,20 @@ pub(super) struct Effects {
     pub(super) evicted: Option<Evicted>,
     /// An ask was answered that somebody may wait for who does not ask.
     pub(super) answered: bool,
+    /// Waits that somebody is to be told of.
+    pub(super) slow: Option<Box<SlowWaits>>,
+}
+
+/// Slow waits for one lock, and what is known of why they go on.
+pub(super) struct SlowWaits {
+    pub(super) waits: Vec<SlowWait>,
+    pub(super) now: Timestamp,
+    /// How many wait in this process.
+    pub(super) waiters: usize,
+    /// Who of this process holds the lock.
+    pub(super) hold: Option<Arc<Hold>>,
+    pub(super) refusal: Option<Refusal>,
+    pub(super) fault: Option<Fault>,
 }
 
 /// The release of a lost hold's lease. Nobody waits for its answer.
@@ -42,6 +59,8 @@ struct Outline {
     ordinary_want: Option<(u32, LeaseTerms)>,
     fair_waiters: usize,
     releasing: bool,
+    /// It changes with a newcomer only if all the others have waited for long.
+    slow_at: Timestamp,
 }
 
 impl Outline {
@@ -56,6 +75,7 @@ impl Outline {
             ordinary_want: state.waiters.first().map(|(_, waiter)| waiter.wanted.form()),
             fair_waiters: state.waiters.fair_len(),
             releasing: state.last_release.is_pending(),
+            slow_at: state.waiters.slow_at(),
         }
     }
 }
@@ -102,11 +122,32 @@ impl Gate {
             // An entry that its waiter does not take any more is dropped here, and so goes to the next one.
             let _ = turn.send(result);
         }
+        if let Some(slow) = effects.slow {
+            self.tell_of_slow_waits(&slow);
+        }
         let Some(Evicted { release, newly_lost }) = effects.evicted else { return };
         self.engine.watchdog.forget(&release.lease);
         if let Some(reason) = newly_lost {
             release.lease.tell(reason);
         }
         self.finish_in_background(release);
+    }
+
+    fn tell_of_slow_waits(&self, slow: &SlowWaits) {
+        let SlowWaits { waits, now, waiters, hold, refusal, fault } = slow;
+        let ours = hold.as_ref().map(|hold| hold.as_refusal(*now));
+        let refusal = ours.as_ref().or(refusal.as_ref());
+        let blocker = Blocker {
+            holder: refusal.map(|refusal| &refusal.holder),
+            by: hold.as_ref().map(|hold| &hold.owner),
+            taken_at: hold.as_ref().map(|hold| hold.taken_at),
+            held_for: hold.as_ref().map(|hold| now.since(hold.since)),
+            waiters: *waiters,
+            clients: refusal.and_then(Refusal::queued_clients),
+            fault: fault.as_ref(),
+        };
+        for SlowWait { owner, asked_at, waited } in waits {
+            self.engine.events.still_waiting(&self.name, owner, asked_at, *waited, &blocker, *now);
+        }
     }
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use super::Gate;
+use super::{Gate, long_holds};
 use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
 use crate::engine::kind::{Kind, Sharing};
@@ -74,8 +74,6 @@ impl Engine {
         tasks: TaskTracker,
         farewell: Arc<Farewell>,
     ) -> Arc<Self> {
-        let watchdog =
-            Watchdog::start(clock.clone(), events.clone(), &tasks, fleet.clone(), farewell);
         let quorum = match &fleet {
             Fleet::Nodes(nodes) => {
                 let sites = nodes.iter().cloned().map(Site::Node).collect();
@@ -84,8 +82,15 @@ impl Engine {
             }
             Fleet::Cluster(_) => None,
         };
-        Arc::new(Self {
-            watchdog,
+        Arc::new_cyclic(|engine| Self {
+            watchdog: Watchdog::start(
+                clock.clone(),
+                events.clone(),
+                &tasks,
+                fleet.clone(),
+                farewell,
+                config.warn_held_after.map(|after| long_holds::reports(engine, after)),
+            ),
             config,
             clock,
             fleet,

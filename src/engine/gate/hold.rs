@@ -1,5 +1,6 @@
 //! A lease in use: the hold, its levels, and its end.
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -22,6 +23,10 @@ pub(crate) struct Hold {
     pub(crate) token: u64,
     pub(crate) since: Timestamp,
     pub(super) place: Place,
+    /// The line of code that took it.
+    pub(crate) taken_at: &'static Location<'static>,
+    /// How often it was reported as long.
+    pub(super) told: AtomicU32,
     /// How many guards there are. Changed under the gate's mutex.
     pub(super) depth: AtomicU32,
     /// It ended with its last guard. A loss after that is not its own.
@@ -209,13 +214,16 @@ impl Hold {
     }
 
     pub(super) fn tell_released(&self) {
-        let of = Use {
+        events::lock_released(self.as_use(), || self.gate.engine.clock.now().since(self.since));
+    }
+
+    pub(super) fn as_use(&self) -> Use<'_> {
+        Use {
             lock: &self.gate.name,
             lease: self.lease.id(),
             owner: Some(&self.owner),
             token: self.token,
-        };
-        events::lock_released(of, || self.gate.engine.clock.now().since(self.since));
+        }
     }
 
     pub(super) fn as_refusal(&self, now: Timestamp) -> Refusal {

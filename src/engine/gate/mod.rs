@@ -20,6 +20,7 @@ mod effects;
 mod engine;
 mod hold;
 mod leaving;
+mod long_holds;
 mod machine;
 mod queueing;
 mod replacing;
@@ -28,6 +29,7 @@ mod state;
 mod wait_list;
 mod waiting;
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
@@ -77,12 +79,24 @@ pub(crate) struct Request {
     pub(crate) began_at: Timestamp,
     /// A hold of the same owner is made to last as the terms ask.
     pub(crate) widens: bool,
+    /// The line of code that asks.
+    pub(crate) caller: &'static Location<'static>,
+    /// It is in order if it waits for long: nobody is told of it.
+    pub(crate) patient: bool,
 }
 
 impl Request {
     pub(crate) fn name(&self) -> &Arc<str> {
         self.wanted.side.name()
     }
+}
+
+/// Who takes a lock, and where.
+struct TakenBy<'a> {
+    owner: &'a Owner,
+    place: Place,
+    /// The line of code that asked.
+    at: &'static Location<'static>,
 }
 
 /// How long somebody waits.
@@ -184,8 +198,9 @@ impl Gate {
                     return Some(Err(closed));
                 }
                 if state.is_open_to(&*request.wanted.side, now) {
-                    let (owner, terms) = (&request.owner, request.wanted.terms);
-                    return Some(Ok(again(gate.join(state, owner, Place::here(), terms, now))));
+                    let by =
+                        TakenBy { owner: &request.owner, place: Place::here(), at: request.caller };
+                    return Some(Ok(again(gate.join(state, by, request.wanted.terms, now))));
                 }
                 Some(otherwise(&gate, state, now))
             });
@@ -245,7 +260,7 @@ impl Gate {
         now: Timestamp,
     ) {
         let Some(waiter) = state.waiters.take(arrival) else { return };
-        let hold = self.hold(lease.clone(), waiter.owner, waiter.place, token, now);
+        let hold = self.hold(lease.clone(), waiter.taker(), token, now);
         let entry = Entry::offered(&hold, false, waiter.wanted.terms, now);
         effects.turns.push((waiter.turn, Ok(Offer { entry, at: now })));
         self.seat(state, effects, hold, now);
@@ -268,7 +283,7 @@ impl Gate {
     fn admit(self: &Arc<Self>, state: &mut State, effects: &mut Effects, now: Timestamp) {
         while let Some(waiter) = state.take_next_to_join() {
             let terms = waiter.wanted.terms;
-            let entry = self.join(state, &waiter.owner, waiter.place, terms, now);
+            let entry = self.join(state, waiter.taker(), terms, now);
             entry.await_take_up(terms, now);
             effects.turns.push((waiter.turn, Ok(Offer { entry, at: now })));
         }
@@ -278,17 +293,16 @@ impl Gate {
     fn join(
         self: &Arc<Self>,
         state: &mut State,
-        owner: &Owner,
-        place: Place,
+        by: TakenBy<'_>,
         terms: Terms,
         now: Timestamp,
     ) -> Entry {
-        if let Some(hold) = state.hold_of(owner) {
+        if let Some(hold) = state.hold_of(by.owner) {
             return hold.enter(terms, now);
         }
         let first = state.current_hold().expect("BUG: only a lease that is in use is joined");
         let (lease, token) = (first.lease.clone(), first.token);
-        let hold = self.hold(lease, owner.clone(), place, token, now);
+        let hold = self.hold(lease, by, token, now);
         state.join(hold.clone());
         Entry::joining(&hold, terms, now)
     }
@@ -296,18 +310,19 @@ impl Gate {
     fn hold(
         self: &Arc<Self>,
         lease: Arc<Lease>,
-        owner: Owner,
-        place: Place,
+        by: TakenBy<'_>,
         token: u64,
         now: Timestamp,
     ) -> Arc<Hold> {
         Arc::new(Hold {
             gate: self.clone(),
             lease,
-            owner,
+            owner: by.owner.clone(),
             token,
             since: now,
-            place,
+            place: by.place,
+            taken_at: by.at,
+            told: AtomicU32::new(0),
             depth: AtomicU32::new(1),
             over: AtomicBool::new(false),
         })

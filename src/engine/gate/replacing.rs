@@ -43,6 +43,8 @@ impl Gate {
             until: Until::Once,
             began_at,
             widens: false,
+            caller: hold.taken_at,
+            patient: false,
         };
         // Dropped before the old lease is: on a connection its release then follows the acquire.
         let mut attempt = claim.attempt();

@@ -1,9 +1,12 @@
 //! The callers of this process that wait for one lock, in the order of their arrival.
 
 use std::collections::BTreeMap;
+use std::panic::Location;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::TakenBy;
 use super::hold::Entry;
 use crate::clock::Timestamp;
 use crate::config::Terms;
@@ -21,6 +24,8 @@ pub(super) struct WaitList {
     fair: BTreeMap<u64, Waiter>,
     /// Those of fair handles who came or left since the driver looked.
     moved: Vec<u64>,
+    /// Nobody is to be told of a wait before that. It may be too early, and is of no meaning while nobody waits.
+    slow_at: Timestamp,
 }
 
 pub(super) struct Waiter {
@@ -30,6 +35,10 @@ pub(super) struct Waiter {
     pub(super) joined_at: Timestamp,
     /// It waits until it gets the lock, or until the servers have been away for too long.
     pub(super) for_ever: bool,
+    /// The line of code that asked.
+    pub(super) asked_at: &'static Location<'static>,
+    /// When somebody is to be told of its wait next.
+    pub(super) slow_at: Timestamp,
     pub(super) turn: Turn,
 }
 
@@ -37,6 +46,28 @@ impl Waiter {
     fn is_fair(&self) -> bool {
         self.wanted.terms.fair
     }
+
+    pub(super) fn taker(&self) -> TakenBy<'_> {
+        TakenBy { owner: &self.owner, place: self.place, at: self.asked_at }
+    }
+}
+
+/// A wait that has lasted so long that somebody is told of it.
+pub(super) struct SlowWait {
+    pub(super) owner: Owner,
+    pub(super) asked_at: &'static Location<'static>,
+    pub(super) waited: Duration,
+}
+
+/// From this time on, a wait is slow.
+pub(super) const SLOW: Duration = Duration::from_secs(1);
+
+/// Returns when a wait is told of next: after 1 s, 10 s and 60 s, and then every 60 s.
+fn next_slow_at(joined_at: Timestamp, now: Timestamp) -> Timestamp {
+    let minutes = now.since(joined_at).as_secs() / 60;
+    let lengths = [1, 10].into_iter().chain([60 * (minutes + 1)]).map(Duration::from_secs);
+    let mut moments = lengths.map(|length| joined_at.plus(length));
+    moments.find(|at| *at > now).unwrap_or(Timestamp::NEVER)
 }
 
 /// For whom a request asks.
@@ -66,6 +97,7 @@ pub(super) struct Offer {
 
 impl WaitList {
     pub(super) fn join(&mut self, arrival: u64, waiter: Waiter) {
+        self.slow_at = self.slow_at().min(waiter.slow_at);
         if waiter.is_fair() {
             self.fair.insert(arrival, waiter);
             self.moved.push(arrival);
@@ -113,6 +145,32 @@ impl WaitList {
         moved.map(|arrival| (Seeker::Fair(arrival), wanted(arrival))).collect()
     }
 
+    /// Returns when to look for waits that are to be told of.
+    pub(super) fn slow_at(&self) -> Timestamp {
+        if self.is_empty() { Timestamp::NEVER } else { self.slow_at }
+    }
+
+    /// Returns the waits that are to be told of at `now`. Only then all are looked at, and so a few times a second at most.
+    pub(super) fn take_slow(&mut self, now: Timestamp) -> Vec<SlowWait> {
+        if now < self.slow_at() {
+            return Vec::new();
+        }
+        let (mut slow, mut next) = (Vec::new(), Timestamp::NEVER);
+        for waiter in self.ordinary.values_mut().chain(self.fair.values_mut()) {
+            if waiter.slow_at <= now {
+                slow.push(SlowWait {
+                    owner: waiter.owner.clone(),
+                    asked_at: waiter.asked_at,
+                    waited: now.since(waiter.joined_at),
+                });
+                waiter.slow_at = next_slow_at(waiter.joined_at, now);
+            }
+            next = next.min(waiter.slow_at);
+        }
+        self.slow_at = next.max(now.plus(LOOK_AT_MOST_EVERY));
+        slow
+    }
+
     pub(super) fn fair_len(&self) -> usize {
         self.fair.len()
     }
@@ -129,6 +187,8 @@ impl WaitList {
         self.ordinary.is_empty() && self.fair.is_empty()
     }
 }
+
+const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
 mod tests {
@@ -150,6 +210,8 @@ mod tests {
             place: Place::here(),
             joined_at: Timestamp::default(),
             for_ever: true,
+            asked_at: Location::caller(),
+            slow_at: Timestamp::default().plus(SLOW),
             turn: oneshot::channel().0,
         }
     }
@@ -165,6 +227,29 @@ mod tests {
         let taken = list.take_all(|waiter| waiter.owner == one);
         assert!(taken.len() == 2 && list.len() == 1 && list.take(4).is_none());
         assert!(list.take(3).is_some_and(|waiter| waiter.owner == other) && list.is_empty());
+    }
+
+    #[test]
+    fn a_wait_is_told_of_after_a_second_ten_and_sixty_and_then_each_minute() {
+        let at = |seconds| Timestamp::default().plus(Duration::from_secs(seconds));
+        let mut list = WaitList::default();
+        assert_eq!(list.slow_at(), Timestamp::NEVER);
+        for arrival in [1, 2] {
+            list.join(arrival, waiter(&Owner::new(), terms(arrival == 2)));
+        }
+        let told = (0..=200).filter(|second| {
+            let slow = list.take_slow(at(*second));
+            assert!(slow.iter().all(|wait| wait.waited == Duration::from_secs(*second)));
+            assert!(slow.is_empty() || slow.len() == 2, "both waits are as long");
+            !slow.is_empty()
+        });
+        assert_eq!(told.collect::<Vec<_>>(), [1, 10, 60, 120, 180]);
+        assert_eq!(list.slow_at(), at(240));
+        list.join(3, Waiter { slow_at: at(201), ..waiter(&Owner::new(), terms(false)) });
+        assert_eq!(list.slow_at(), at(201), "it comes first");
+        assert_eq!(list.take_slow(at(225)).len(), 1);
+        assert!((1..=3).all(|arrival| list.take(arrival).is_some()));
+        assert_eq!(list.slow_at(), Timestamp::NEVER);
     }
 
     #[test]

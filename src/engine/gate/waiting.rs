@@ -1,17 +1,19 @@
 //! A caller that waits in this process.
 
+use std::fmt::Display;
+use std::panic::Location;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
 use super::hold::Entry;
 use super::state::State;
-use super::wait_list::{Offer, Waiter};
+use super::wait_list::{Offer, SLOW, Waiter};
 use super::{Gate, Request, Until};
 use crate::clock::Timestamp;
 use crate::engine::kind::Refusal;
 use crate::error::{Error, Fault};
-use crate::owner::Place;
+use crate::owner::{Owner, Place};
 
 /// A place among the waiters. Dropping it gives the place up.
 pub(crate) struct Waiting {
@@ -20,6 +22,8 @@ pub(crate) struct Waiting {
     granted: oneshot::Receiver<Result<Offer, Error>>,
     /// Somebody took it out of the list already.
     over: bool,
+    /// What is told of the wait if it is dropped; `None` once it has ended, or if nothing is.
+    asked: Option<(&'static Location<'static>, Timestamp)>,
 }
 
 impl Gate {
@@ -36,10 +40,16 @@ impl Gate {
             place: Place::here(),
             joined_at: request.began_at,
             for_ever: request.until == Until::Ever,
+            asked_at: request.caller,
+            slow_at: match request.patient {
+                true => Timestamp::NEVER,
+                false => request.began_at.plus(SLOW),
+            },
             turn,
         };
         state.waiters.join(arrival, waiter);
-        Waiting { gate: self.clone(), arrival, granted, over: false }
+        let asked = (!request.patient).then_some((request.caller, request.began_at));
+        Waiting { gate: self.clone(), arrival, granted, over: false, asked }
     }
 
     /// Returns why a wait that ends now was in vain. What was given back here before `since` is no reason.
@@ -81,25 +91,51 @@ impl Waiting {
             None if clock.is_stopped() => Err(Error::closed(clock)),
             None => {
                 self.give_up();
+                self.over = true;
                 // A grant may have come at the last moment.
                 let in_vain = || self.gate.why_in_vain(Timestamp::default(), request);
                 self.granted.try_recv().unwrap_or_else(|_| Err(in_vain()))
             }
         };
-        let Offer { entry, at } = offer?;
-        Ok(entry.take_up(request.wanted.terms, at))
+        let Offer { entry, at } = match offer {
+            Ok(offer) => offer,
+            Err(error) => {
+                let now = self.gate.engine.clock.now();
+                self.tell_end(Some(&request.owner), &error, now);
+                return Err(error);
+            }
+        };
+        let entry = entry.take_up(request.wanted.terms, at);
+        match &entry {
+            Some(_) => self.tell_end(Some(&request.owner), &"held", at),
+            // It begins anew.
+            None => self.asked = None,
+        }
+        Ok(entry)
     }
 
-    fn give_up(&self) {
-        // Dropped outside the mutex: the waiter's end may wake somebody.
-        drop(self.gate.update(|state, _| state.waiters.take(self.arrival)));
+    /// Reports the end of a slow wait, once.
+    fn tell_end(&mut self, owner: Option<&Owner>, outcome: &dyn Display, now: Timestamp) {
+        let Some((asked_at, began_at)) = self.asked.take() else { return };
+        let waited = now.since(began_at);
+        if waited >= SLOW {
+            let (events, lock) = (&self.gate.engine.events, &self.gate.name);
+            events.wait_ended(lock, owner, asked_at, outcome, waited, now);
+        }
+    }
+
+    fn give_up(&self) -> Option<Waiter> {
+        // Returned, and so dropped outside the mutex: the waiter's end may wake somebody.
+        self.gate.update(|state, _| state.waiters.take(self.arrival))
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if !self.over {
-            self.give_up();
+        let waiter = if self.over { None } else { self.give_up() };
+        if self.asked.is_some() {
+            let now = self.gate.engine.clock.now();
+            self.tell_end(waiter.as_ref().map(|waiter| &waiter.owner), &"cancelled", now);
         }
     }
 }

@@ -26,6 +26,7 @@ async fn a_duration_out_of_range_is_told_by_connect() {
             ("response_timeout", problem(builder(&server).response_timeout(timeout)).await),
             ("connect_timeout", problem(builder(&server).connect_timeout(timeout)).await),
             ("unavailable_after", problem(builder(&server).unavailable_after(timeout)).await),
+            ("warn_held_after", problem(builder(&server).warn_held_after(timeout)).await),
         ];
         for (setting, problem) in problems {
             assert!(problem.contains(setting), "{problem}");
