@@ -17,6 +17,7 @@ mod masters;
 mod names;
 mod nesting;
 mod permits;
+mod queues;
 mod rw;
 mod several;
 mod side;

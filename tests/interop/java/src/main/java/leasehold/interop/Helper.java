@@ -26,6 +26,9 @@ import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
+import org.redisson.client.codec.ByteArrayCodec;
+import org.redisson.client.codec.Codec;
+import org.redisson.client.codec.StringCodec;
 import org.redisson.config.BaseMasterSlaveServersConfig;
 import org.redisson.config.Config;
 import org.redisson.config.ReadMode;
@@ -144,6 +147,18 @@ public final class Helper {
                 return 1;
             case "latch-delete":
                 return bit(redisson.getCountDownLatch(name(args[0])).delete());
+            case "queue-offer":
+                return bit(redisson.getQueue(name(args[0]), codec(args[1])).offer(item(args[1], args[2])));
+            case "queue-poll":
+                return shown(redisson.getQueue(name(args[0]), codec(args[1])).poll());
+            case "queue-poll-last":
+                return shown(redisson.getDeque(name(args[0]), codec(args[1])).pollLast());
+            case "queue-offer-first":
+                return bit(redisson.getDeque(name(args[0]), codec(args[1])).offerFirst(item(args[1], args[2])));
+            case "queue-take":
+                return shown(redisson.getBlockingQueue(name(args[0]), codec(args[1])).take());
+            case "queue-size":
+                return redisson.getQueue(name(args[0]), codec(args[1])).size();
             case "set-permits": {
                 RSemaphore semaphore = redisson.getSemaphore(name(args[0]));
                 return bit(semaphore.trySetPermits((int) number(args[1])));
@@ -318,6 +333,24 @@ public final class Helper {
 
     private RFencedLock fenced(String[] args) {
         return (RFencedLock) lock(args);
+    }
+
+    /** Of a queue: {@code text} or {@code bytes}. */
+    private static Codec codec(String word) {
+        return word.equals("text") ? StringCodec.INSTANCE : ByteArrayCodec.INSTANCE;
+    }
+
+    private static Object item(String codec, String hex) {
+        return codec.equals("text") ? name(hex) : HexFormat.of().parseHex(hex);
+    }
+
+    /** An item in hexadecimal digits, behind an {@code x}, or {@code nothing}. */
+    private static String shown(Object item) {
+        if (item == null) {
+            return "nothing";
+        }
+        byte[] bytes = item instanceof byte[] ? (byte[]) item : item.toString().getBytes(StandardCharsets.UTF_8);
+        return "x" + HexFormat.of().formatHex(bytes);
     }
 
     private static String name(String hex) {
