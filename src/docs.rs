@@ -35,6 +35,9 @@ macro_rules! links {
 [logs]: crate::docs::logs
 [operating]: crate::docs::operating
 [over-several-masters]: crate::docs::redisson_compatibility#over-several-masters
+[protocol]: crate::docs::protocol
+[protocol-queue]: crate::docs::protocol#the-queue
+[protocol-sharing]: crate::docs::protocol#sharing-and-waiting-in-one-process
 [reliability]: crate::docs::reliability
 [security]: crate::docs::security
 [sentinel]: crate::docs::deployments#sentinel
@@ -131,6 +134,10 @@ pub mod benchmarks {}
 #[doc = links!()]
 #[doc = include_str!("../ARCHITECTURE.md")]
 pub mod architecture {}
+
+#[doc = links!()]
+#[doc = include_str!("../docs/protocol.md")]
+pub mod protocol {}
 
 #[doc = links!()]
 #[doc = include_str!("../CONTRIBUTING.md")]
