@@ -22,6 +22,10 @@ use crate::error::Error;
 use crate::key;
 
 /// The reaction to a task that waits for a lock that it holds itself.
+///
+/// The default is the same with and without debug assertions: a program that fails in tests must not hang in production, nor the
+/// other way round. It is not [`Fail`](Self::Fail), since two branches of a `join!` are one task, and one of them may well wait
+/// until the other has released the lock. Where that does not occur, set `Fail` in production, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[non_exhaustive]
