@@ -134,12 +134,11 @@ impl Audit {
             // Whatever it found: nothing is there now.
             self.granted.remove(&key);
         }
-        let yes = match &ran.reply {
-            Value::Int(1) => true,
-            Value::Array(items) => items.first() == Some(&Value::Int(1)),
-            _ => false,
+        let first = match &ran.reply {
+            Value::Array(items) => items.first(),
+            reply => Some(reply),
         };
-        if !yes {
+        if !matches!(first, Some(Value::Int(1..))) {
             return;
         }
         match name.as_str() {
@@ -154,7 +153,8 @@ impl Audit {
                     self.granted.remove(&(key.0, downgraded.into_owned()));
                     history.count("downgrades", 1);
                 }
-                let ttl_ms = word(if name == "read_renew" { 1 } else { 2 });
+                let is_second = matches!(name.as_str(), "lock_acquire" | "read_renew");
+                let ttl_ms = word(if is_second { 1 } else { 2 });
                 let ttl_ms: u64 = ttl_ms.parse().unwrap_or(0);
                 if ttl_ms > 0 {
                     history.checker.supported(&lease, node, end(sent_local, ttl_ms));
@@ -233,11 +233,16 @@ impl Audit {
         let asks = self.names.get(&ran.hash).is_some_and(|name| name.ends_with("_acquire"));
         // A writer that goes on as a reader has been in already.
         let is_in = ran.args.get(12).is_some_and(|from| !from.is_empty());
-        if let (Value::Array(items), true, false) = (&ran.reply, asks, is_in)
-            && let [Value::Int(1), Value::Int(end)]
-            | [Value::Int(1), Value::Int(end), Value::Int(_)] = **items
-            && let Some(lease) = ran.args.first()
-        {
+        let end = match &ran.reply {
+            Value::Int(end @ 1..) => Some(*end),
+            Value::Array(items) => match **items {
+                [Value::Int(1), Value::Int(end)]
+                | [Value::Int(1), Value::Int(end), Value::Int(_)] => Some(end),
+                _ => None,
+            },
+            _ => None,
+        };
+        if let (Some(end), true, false, Some(lease)) = (end, asks, is_in, ran.args.first()) {
             grants.push((String::from_utf8_lossy(lease).into_owned(), end as u64));
         }
         grants
