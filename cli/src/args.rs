@@ -1,6 +1,7 @@
 //! What can be typed.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -69,6 +70,8 @@ pub enum Command {
     Force(Force),
     /// Check servers and settings: rights, round trips, messages, clocks. Exit 0 in order, 1 findings, 2 broken.
     Doctor(Doctor),
+    Export(Export),
+    DevServer(DevServer),
     /// Print the completions for a shell.
     Completions {
         shell: clap_complete::Shell,
@@ -152,6 +155,9 @@ pub struct Names {
 ///
 /// Servers keep no list of locks, so all keys are looked at, with pauses that leave the servers four fifths of their time: ten
 /// to twenty seconds for a million keys. Those that most clients wait for come first, then those that are held for longest.
+///
+/// WAITS-FOR names the locks that a client of the holder's name waits for. Clients that wait for each other in a circle are told
+/// below. A client may hold in one task and wait in another, so look at both before you free a lock.
 #[derive(Args)]
 pub struct List {
     /// Only names that begin so; it is no pattern.
@@ -160,6 +166,9 @@ pub struct List {
     /// Only locks that somebody waits for.
     #[arg(long)]
     pub contended: bool,
+    /// Draw who holds and who waits, in Graphviz's language: `leasehold list --dot | dot -Tsvg`.
+    #[arg(long, conflicts_with = "json")]
+    pub dot: bool,
     /// Make no pauses: all other clients of the servers wait for some milliseconds, again and again.
     #[arg(long)]
     pub fast: bool,
@@ -200,6 +209,39 @@ pub struct Doctor {
     /// How many times to take and release a lock of its own.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub pairs: u32,
+}
+
+/// Show the locks over HTTP: /metrics for Prometheus, /locks.json, /healthz, and a page for people at /.
+///
+/// It only shows. One list of all locks is made for all who read, at most every 5 s (--every), and with pauses of four times as
+/// long as it takes. There is no login: it listens on this host alone unless --listen says otherwise, so put a proxy in front.
+#[derive(Args)]
+pub struct Export {
+    /// Where to listen: an address with a port, or a port of this host alone.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9910", value_parser = crate::export::address)]
+    pub listen: SocketAddr,
+    /// A host name by which readers call it, besides addresses and localhost; repeat it for several.
+    #[arg(long, value_name = "NAME")]
+    pub host: Vec<String>,
+    /// Time between two lists, at least.
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    pub every: Duration,
+    /// How many locks have metrics of their own: those that most clients wait for, then those that are held for longest.
+    #[arg(long, default_value_t = 500)]
+    pub limit: usize,
+    /// Only locks whose names begin so.
+    #[arg(default_value = "", hide_default_value = true)]
+    pub prefix: String,
+}
+
+/// Run a server in memory, for development: what it knows ends with it.
+///
+/// Only in a program that was built with it: `cargo install leasehold-cli --features dev-server`.
+#[derive(Args)]
+pub struct DevServer {
+    /// The port; 0 stands for any that is free.
+    #[arg(long, default_value_t = 6399)]
+    pub port: u16,
 }
 
 #[derive(Args)]

@@ -4,15 +4,16 @@ use std::io::{IsTerminal, Write, stderr, stdout};
 use std::time::SystemTime;
 
 use leasehold::{ListedLock, LockKind};
-use serde_json::json;
-use tokio::time::{Duration, Instant};
+use serde_json::{Value, json};
+use tokio::time::{Duration, Instant, timeout};
 
 use crate::args::{List, Servers};
 use crate::exit::Failure;
-use crate::text::{SCHEMA, ago, printable, short};
+use crate::graph::{self, Graph};
+use crate::text::{self, BOLD, PLAIN, RED, SCHEMA, YELLOW, ago, printable, short};
 
 /// A list that takes longer says how far it is, if somebody looks.
-const LONG: Duration = Duration::from_secs(1);
+const LONG: Duration = Duration::from_millis(500);
 
 pub async fn list(list: &List, servers: &Servers) -> Result<u8, Failure> {
     let client = servers.connect(None).await?;
@@ -25,13 +26,20 @@ pub async fn list(list: &List, servers: &Servers) -> Result<u8, Failure> {
     }
     let shows_progress = !servers.quiet && !servers.json && stderr().is_terminal();
     let prefix = format!("{}{}", servers.name_prefix.as_deref().unwrap_or_default(), list.prefix);
-    let (mut locks, mut told) = (Vec::new(), Instant::now());
+    let (mut locks, mut patience, mut before) = (Vec::new(), LONG, 0.0);
+    let mut told = Instant::now();
     let end = loop {
-        match listing.next().await {
-            Ok(Some(lock)) if lock.name.starts_with(&prefix) => locks.push(lock),
-            Ok(Some(_)) => (),
-            Ok(None) => break Ok(0),
-            Err(error) => break Err(Failure::from(error)),
+        match timeout(patience, listing.next()).await {
+            Ok(Ok(Some(lock))) if lock.name.starts_with(&prefix) => locks.push(lock),
+            Ok(Ok(Some(_))) => (),
+            Ok(Ok(None)) => break Ok(0),
+            Ok(Err(error)) => break Err(Failure::from(error)),
+            Err(_) => {
+                // What was on its way is asked again: that must not be all that happens.
+                let progress = listing.progress();
+                patience = if progress > before { patience } else { patience * 2 };
+                before = progress;
+            }
         }
         if shows_progress && told.elapsed() >= LONG {
             told = Instant::now();
@@ -44,11 +52,10 @@ pub async fn list(list: &List, servers: &Servers) -> Result<u8, Failure> {
     }
     client.shutdown().await;
     sort(&mut locks);
-    let text = match servers.json {
-        true => {
-            format!("{}\n", json!({"schema": SCHEMA, "complete": end.is_ok(), "locks": locks}))
-        }
-        false => table(&locks, SystemTime::now()),
+    let text = match (list.dot, servers.json) {
+        (true, _) => graph::dot(&locks),
+        (false, true) => format!("{}\n", json(&locks, end.is_ok())),
+        (false, false) => table(&locks, SystemTime::now(), text::has_colours(&stdout())),
     };
     // Who reads it may have seen enough.
     let _ = stdout().write_all(text.as_bytes());
@@ -56,7 +63,7 @@ pub async fn list(list: &List, servers: &Servers) -> Result<u8, Failure> {
 }
 
 /// Those that most wait for come first, then those that are held for longest.
-fn sort(locks: &mut [ListedLock]) {
+pub fn sort(locks: &mut [ListedLock]) {
     locks.sort_by(|one, other| {
         let key = |lock: &ListedLock| {
             (std::cmp::Reverse(lock.waiting_clients), lock.since.is_none(), lock.since)
@@ -65,22 +72,49 @@ fn sort(locks: &mut [ListedLock]) {
     });
 }
 
-fn table(locks: &[ListedLock], now: SystemTime) -> String {
-    let head = ["LOCK", "KIND", "HOLDER", "COUNT", "SINCE", "TTL", "TOKEN", "WAITING"];
-    let rows = locks.iter().map(|lock| row(lock, now));
-    let rows: Vec<[String; 8]> = [head.map(str::to_owned)].into_iter().chain(rows).collect();
+pub fn json(locks: &[ListedLock], is_complete: bool) -> Value {
+    let graph = Graph::of(locks);
+    let mut shown = json!(locks);
+    for (lock, shown) in locks.iter().zip(shown.as_array_mut().into_iter().flatten()) {
+        shown["waits_for"] = json!(graph.waits_for(&lock.name));
+    }
+    json!({
+        "schema": SCHEMA,
+        "complete": is_complete,
+        "locks": shown,
+        "suspected_deadlocks": graph.circles(),
+    })
+}
+
+const HEAD: [&str; 9] =
+    ["LOCK", "KIND", "HOLDER", "COUNT", "SINCE", "TTL", "TOKEN", "WAITING", "WAITS-FOR"];
+
+fn table(locks: &[ListedLock], now: SystemTime, has_colours: bool) -> String {
+    let graph = Graph::of(locks);
+    let rows = locks.iter().map(|lock| row(lock, &graph, now));
+    let rows: Vec<_> = [HEAD.map(str::to_owned)].into_iter().chain(rows).collect();
     let width = |column: usize| {
         rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
     };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let line = |row: &[String; 8]| {
+    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+    let line = |(index, row): (usize, &[String; 9])| {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+        let line = cells.collect::<Vec<_>>().join("  ").trim_end().to_owned();
+        let is_waited_for = index > 0 && locks[index - 1].waiting_clients > 0;
+        match has_colours {
+            true if index == 0 => format!("{BOLD}{line}{PLAIN}\n"),
+            true if is_waited_for => format!("{YELLOW}{line}{PLAIN}\n"),
+            _ => format!("{line}\n"),
+        }
     };
-    rows.iter().map(line).collect()
+    let circles = graph.circles().into_iter().map(|circle| match has_colours {
+        true => format!("{RED}{}{PLAIN}\n", graph::told(&circle)),
+        false => format!("{}\n", graph::told(&circle)),
+    });
+    rows.iter().enumerate().map(line).chain(circles).collect()
 }
 
-fn row(lock: &ListedLock, now: SystemTime) -> [String; 8] {
+fn row(lock: &ListedLock, graph: &Graph, now: SystemTime) -> [String; 9] {
     let unknown = || "-".to_owned();
     let holder = match &lock.holders[..] {
         [] => unknown(),
@@ -101,10 +135,11 @@ fn row(lock: &ListedLock, now: SystemTime) -> [String; 8] {
         ttl,
         lock.last_token.map_or_else(unknown, |token| token.to_string()),
         lock.waiting_clients.to_string(),
+        printable(&graph.waits_for(&lock.name).join(",")),
     ]
 }
 
-fn kind(lock: &ListedLock) -> &'static str {
+pub fn kind(lock: &ListedLock) -> &'static str {
     match lock.kind {
         LockKind::Mutex => "mutex",
         LockKind::RwLock if lock.shared => "read",

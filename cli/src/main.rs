@@ -1,9 +1,12 @@
 //! The command line of leasehold.
 
 mod args;
+mod dev_server;
 mod doctor;
 mod exit;
+mod export;
 mod force;
+mod graph;
 mod list;
 mod look;
 mod run;
@@ -51,6 +54,8 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Watch(names) => look::watch(&names, &servers).await,
         Command::Force(force) => force::force(&force, &servers).await,
         Command::Doctor(doctor) => doctor::doctor(&doctor, &servers).await,
+        Command::Export(export) => export::export(&export, &servers).await,
+        Command::DevServer(dev_server) => dev_server::dev_server(&dev_server, &servers).await,
         Command::Completions { shell } => {
             clap_complete::generate(
                 shell,

@@ -1,5 +1,7 @@
 //! What is written to standard output: tables for people, JSON for programs.
 
+use std::env;
+use std::io::IsTerminal;
 use std::time::{Duration, SystemTime};
 
 use leasehold::LockStatus;
@@ -7,6 +9,17 @@ use serde_json::json;
 
 /// The version of the JSON. It grows if a field changes its meaning or goes; a new field leaves it as it is.
 pub const SCHEMA: u32 = 1;
+
+pub const BOLD: &str = "\u{1b}[1m";
+pub const RED: &str = "\u{1b}[31m";
+pub const YELLOW: &str = "\u{1b}[33m";
+pub const PLAIN: &str = "\u{1b}[0m";
+
+/// Colours are for people at a terminal who have not asked for none.
+pub fn has_colours(output: &impl IsTerminal) -> bool {
+    let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    output.is_terminal() && !is_set("NO_COLOR") && env::var_os("TERM") != Some("dumb".into())
+}
 
 /// Returns who holds the lock: the writer or the only holder, or the first of several readers and how many others.
 pub fn holders(lock: &LockStatus) -> Option<String> {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::process;
 use std::time::Duration;
 
-use leasehold::Guard;
+use leasehold::{Client, Guard};
 use serde::{Deserialize, Serialize};
 
 const VARIABLE: &str = "LEASEHOLD_HELD";
@@ -46,9 +46,16 @@ impl Held {
     }
 
     /// Returns the variables for the command. They replace those of an outer `run`.
-    pub fn environment(&self, guards: &[Guard], ttl: Duration) -> Vec<(&'static str, OsString)> {
+    pub fn environment(
+        &self,
+        client: Option<&Client>,
+        guards: &[Guard],
+        ttl: Duration,
+    ) -> Vec<(&'static str, OsString)> {
         let held = serde_json::to_string(&self.0).unwrap_or_default();
         let mut all = vec![(VARIABLE, held.into())];
+        // Who looks sees by the name that an inner `run` waits on behalf of what this one holds.
+        all.extend(client.map(|client| ("LEASEHOLD_NAME", client.name().into())));
         // All locks are those of an outer `run`, which told their tokens.
         if !guards.is_empty() {
             let names: Vec<_> = guards.iter().map(Guard::name).collect();

@@ -51,7 +51,7 @@ pub async fn run(run: Run, servers: &Servers) -> Result<u8, Failure> {
     say.event(&Event::Taken { locks: &guards, waited: asked.elapsed() });
 
     let ttl = run.ttl.unwrap_or(DEFAULT_TTL);
-    let environment = held.with(&on, &names).environment(&guards, ttl);
+    let environment = held.with(&on, &names).environment(client.as_ref(), &guards, ttl);
     let child = Child::start(&program, &run, environment)?;
     let watched = Watched { run: &run, say: &say, guards: &guards, grace: run.grace.min(ttl / 3) };
     let ended = watched.until_the_end(child, &mut signals).await;

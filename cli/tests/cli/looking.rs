@@ -92,7 +92,7 @@ fn list_shows_all_locks_and_their_holders_in_a_form_that_force_takes() {
     let output = server.output(&["list", "orders:"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-    let head = ["LOCK", "KIND", "HOLDER", "COUNT", "SINCE", "TTL", "TOKEN", "WAITING"];
+    let head = ["LOCK", "KIND", "HOLDER", "COUNT", "SINCE", "TTL", "TOKEN", "WAITING", "WAITS-FOR"];
     assert_eq!(rows[0], head, "{text}");
     let names: Vec<&str> = rows[1..].iter().map(|row| row[0]).collect();
     assert_eq!(names, ["orders:1", "orders:2"], "{text}");
@@ -123,6 +123,45 @@ fn list_shows_who_is_waited_for() {
     assert_eq!((&first["name"], &first["waiting_clients"]), (&"a".into(), &1.into()));
     kill(waiter.id(), Signal::TERM);
     code_of(&mut waiter);
+}
+
+/// mc support top locks shows the oldest first, and its users wanted a capture that programs read.
+#[test]
+fn list_shows_first_what_has_been_held_for_longest() {
+    let server = Server::start();
+    let mut runs = Vec::new();
+    for name in ["z", "y", "x"] {
+        let script = format!("echo $$ > pid-{name}; exec sleep 60");
+        runs.push(server.spawn(&["run", name, "--", "sh", "-c", &script]));
+        server.wait_for_text(&format!("pid-{name}"));
+    }
+    let listed = json(&server.output(&["--json", "list"]));
+    let names: Vec<&str> = listed["locks"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|it| it["name"].as_str())
+        .collect();
+    assert_eq!(names, ["z", "y", "x"]);
+    assert_eq!(listed["suspected_deadlocks"].as_array().map(Vec::len), Some(0));
+    for run in &mut runs {
+        kill(run.id(), Signal::TERM);
+        code_of(run);
+    }
+}
+
+/// A script that takes a refused lock for one that it holds, as `redis-cli SET key value NX` invites to, which exits with 0.
+#[test]
+fn a_refusal_is_no_success_and_neither_is_a_server_that_is_away() {
+    let server = Server::start();
+    server.hold("a");
+    assert_eq!(server.code(&["try", "a"]), 75);
+    assert_eq!(server.code(&["run", "-n", "a", "--", "touch", "ran"]), 75);
+    for command in [&["try", "a"][..], &["wait", "a"], &["inspect", "a"], &["list"]] {
+        let away = [&["--redis", "redis://127.0.0.1:1"], command].concat();
+        assert_eq!(server.code(&away), 69, "{command:?}");
+    }
+    assert!(!server.file("ran").exists());
 }
 
 #[test]
@@ -205,4 +244,12 @@ fn shells_and_man_are_served() {
     }
     assert_eq!(server.code(&["man", "."]), 0);
     assert!(server.text("leasehold-run.1").contains("on\\-lost"));
+    let bash = server.output(&["completions", "bash"]);
+    let bash = String::from_utf8_lossy(&bash.stdout).into_owned();
+    for command in
+        ["try", "wait", "list", "inspect", "watch", "force", "doctor", "export", "dev-server"]
+    {
+        assert!(server.file(&format!("leasehold-{command}.1")).exists(), "{command}");
+        assert!(bash.contains(&format!("leasehold,{command})")), "{command}");
+    }
 }

@@ -1,5 +1,7 @@
 //! The command line on a real server, each complaint about other tools as a test.
 
+mod exporting;
+mod incident;
 mod looking;
 mod running;
 mod support;

@@ -1,27 +1,32 @@
 //! `leasehold run` on a real pseudo-terminal.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
+use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::support::{Server, code_of, eventually};
+use crate::support::{Server, code_of, eventually, is_alive, kill};
 
 /// A shell command in a session of its own, on a terminal of its own.
 struct Terminal {
-    keyboard: File,
+    keyboard: Option<File>,
     screen: Arc<Mutex<String>>,
     shell: Child,
+    is_gone: Arc<AtomicBool>,
 }
 
 impl Terminal {
     fn start(server: &Server, script: &str) -> Self {
         let controller: OwnedFd =
-            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+                .expect("a terminal");
         grantpt(&controller).expect("it is ours");
         unlockpt(&controller).expect("it opens");
         let name = ptsname(&controller, Vec::new()).expect("its name").into_string().expect("text");
@@ -37,22 +42,36 @@ impl Terminal {
             .spawn()
             .expect("a shell");
         let mut reader = File::from(controller.try_clone().expect("a copy"));
-        let screen = Arc::new(Mutex::new(String::new()));
-        let written = screen.clone();
+        // Who waits in a read would keep the terminal open.
+        rustix::io::ioctl_fionbio(&reader, true).expect("it need not wait");
+        let (screen, is_gone) = (Arc::new(Mutex::new(String::new())), Arc::default());
+        let (written, gone): (_, Arc<AtomicBool>) = (screen.clone(), Arc::clone(&is_gone));
         thread::spawn(move || {
             let mut buffer = [0; 1024];
-            while let Ok(read @ 1..) = reader.read(&mut buffer) {
-                written
-                    .lock()
-                    .expect("no panic")
-                    .push_str(&String::from_utf8_lossy(&buffer[..read]));
+            while !gone.load(Ordering::Relaxed) {
+                match reader.read(&mut buffer) {
+                    Ok(read @ 1..) => written
+                        .lock()
+                        .expect("no panic")
+                        .push_str(&String::from_utf8_lossy(&buffer[..read])),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                    _ => return,
+                }
             }
         });
-        Self { keyboard: File::from(controller), screen, shell }
+        Self { keyboard: Some(File::from(controller)), screen, shell, is_gone }
     }
 
     fn keys(&mut self, keys: &[u8]) {
-        self.keyboard.write_all(keys).expect("it reads");
+        self.keyboard.as_mut().expect("it is there").write_all(keys).expect("it reads");
+    }
+
+    /// The terminal is gone, as if its window was closed.
+    fn hang_up(&mut self) {
+        self.keyboard = None;
+        self.is_gone.store(true, Ordering::Relaxed);
     }
 
     fn screen(&self) -> String {
@@ -108,5 +127,97 @@ fn control_z_does_not_suspend_a_command_that_holds_a_lock() {
     terminal.wait_for("not suspended");
     terminal.keys(b"on\n");
     terminal.wait_for("got on");
+    assert_eq!(code_of(&mut terminal.shell), 0);
+}
+
+/// etcdctl lock in `docker exec`: after Ctrl-C the terminal was gone, and the lock was renewed for ever (etcd PR #10117).
+#[test]
+fn a_terminal_that_goes_away_leaves_nothing_that_renews() {
+    let server = Server::start();
+    let command = run("sh -c 'echo $$ > pid; while :; do sleep 0.05; done'");
+    let mut terminal = Terminal::start(&server, &format!("{command}; exit"));
+    let pid = server.wait_for_text("pid");
+    terminal.hang_up();
+    eventually("the command ends", || !is_alive(&pid));
+    eventually("the lock is free", || !server.is_locked("a"));
+    eventually("the shell ends", || terminal.shell.try_wait().expect("ours").is_some());
+}
+
+#[test]
+fn a_run_inside_a_run_has_the_terminal_and_gives_it_back() {
+    let server = Server::start();
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let inner = format!("{me} run b -- sh -c \"echo ready; read line; echo got \\$line\"");
+    let outer = run(&format!("sh -c '{inner}; read more; echo then $more'"));
+    let mut terminal =
+        Terminal::start(&server, &format!("{outer}; echo code $?; read last; echo last $last"));
+    terminal.wait_for("ready");
+    assert!(server.is_locked("a") && server.is_locked("b"));
+    terminal.keys(b"one\n");
+    terminal.wait_for("got one");
+    terminal.keys(b"two\n");
+    terminal.wait_for("then two");
+    terminal.wait_for("code 0");
+    terminal.keys(b"three\n");
+    terminal.wait_for("last three");
+    assert_eq!(code_of(&mut terminal.shell), 0);
+}
+
+#[test]
+fn control_c_reaches_the_command_of_an_inner_run() {
+    let server = Server::start();
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let command = run(&format!("{me} run b -- sh -c 'echo ready; exec sleep 600'"));
+    let mut terminal = Terminal::start(&server, &format!("trap : INT; {command}; echo code $?"));
+    terminal.wait_for("ready");
+    terminal.keys(b"\x03");
+    terminal.wait_for("code 130");
+    assert!(!server.is_locked("a") && !server.is_locked("b"));
+}
+
+#[test]
+fn a_wrapper_that_is_killed_takes_the_command_with_it_from_the_terminal() {
+    let server = Server::start();
+    let wrapper = "echo $$ > wrapper; exec ";
+    let command = run("sh -c 'echo $$ > pid; read line'");
+    let script = format!("sh -c '{wrapper} {}'; echo code $?", command.replace('\'', "'\\''"));
+    let mut terminal = Terminal::start(&server, &script);
+    let pid = server.wait_for_text("pid");
+    kill(server.wait_for_text("wrapper").parse().expect("a pid"), Signal::KILL);
+    terminal.wait_for("code 137");
+    eventually("the command ends", || !is_alive(&pid));
+    assert_eq!(code_of(&mut terminal.shell), 0);
+}
+
+#[test]
+fn colours_are_for_people_at_a_terminal() {
+    let server = Server::start();
+    server.hold("n");
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let script =
+        |before: &str| format!("export TERM=xterm; unset NO_COLOR; {before} {me} list; echo end");
+    for (before, coloured) in
+        [("", true), ("export NO_COLOR=1;", false), ("export TERM=dumb;", false)]
+    {
+        let terminal = Terminal::start(&server, &script(before));
+        terminal.wait_for("end");
+        let screen = terminal.screen();
+        assert_eq!(screen.contains("\u{1b}[1mLOCK"), coloured, "{before} {screen:?}");
+    }
+    let output = server.output(&["list"]);
+    assert!(!output.stdout.contains(&0x1b), "{output:?}");
+}
+
+/// A long list says how far it is, on the terminal and nowhere else.
+#[test]
+fn a_long_list_says_how_far_it_is() {
+    let server = Server::start();
+    let fill = "for i = 1, 500000 do redis.call('SET', 'k' .. i, i) end";
+    let () = server.command("EVAL", &[fill, "0"]);
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let mut terminal = Terminal::start(&server, &format!("{me} list > listed; echo end"));
+    terminal.wait_for("% of the keys");
+    terminal.wait_for("end");
+    assert!(!server.text("listed").contains('%'));
     assert_eq!(code_of(&mut terminal.shell), 0);
 }
