@@ -17,7 +17,7 @@ pub fn text(poll: &Poll) -> String {
     page.family("leasehold_node_up", "Whether a server is connected.");
     for node in &poll.nodes {
         let is_up = f64::from(u8::from(matches!(node.state, NodeState::Up)));
-        page.sample("leasehold_node_up", &[("node", &node.address.to_string())], is_up);
+        page.sample("leasehold_node_up", &[("node", node.address.as_ref())], is_up);
     }
     let Some(at) = poll.at else { return page.0 };
     page.family("leasehold_list_age_seconds", "How old the list of the locks is.");

@@ -69,6 +69,21 @@ fn export_shows_locks_to_prometheus_to_programs_and_to_people() {
     export.metric(r#"leasehold_lock_waiting_clients{lock="orders:\"1\""} 0"#);
     export.metric(r#"leasehold_lock_ttl_seconds{lock="orders:\"1\""} 5"#);
     export.metric("leasehold_node_up{node=");
+    let text = export.get("/metrics").1;
+    let documented = include_str!("../../../docs/operating.md").split('`');
+    let documented: Vec<_> =
+        documented.filter(|word| word.starts_with("leasehold_lock_")).collect();
+    assert!(documented.len() >= 4, "{documented:?}");
+    for metric in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        let name = metric.split(' ').next().expect("a name");
+        assert!(
+            include_str!("../../../docs/operating.md").contains(&format!("`{name}`")),
+            "{name}"
+        );
+    }
+    for name in documented {
+        assert!(text.contains(&format!("# TYPE {name} gauge")), "{name}: {text}");
+    }
     assert_eq!(export.get("/healthz"), (200, "ok\n".to_owned()));
     let shown = export.locks();
     assert_eq!((&shown["schema"], &shown["complete"]), (&1.into(), &true.into()), "{shown}");
