@@ -5,6 +5,8 @@ mod holder;
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 pub use found::LockKind;
 pub(crate) use found::{
     QUEUES, WAITED_CHANNELS, of_channel, of_permits_key, of_queue_key, pattern_of_locks,
@@ -79,7 +81,7 @@ pub(crate) fn rw_queue_key(name: &str) -> Arc<str> {
 
 /// Returns a key that `n` and `{n}` do not share, in the slot of the lock.
 fn of_one_lock(prefix: &str, name: &str) -> Arc<str> {
-    if name.contains('{') { format!("{prefix}::{name}").into() } else { prefixed(prefix, name) }
+    if name.contains('{') { joined(&[prefix, "::", name]) } else { prefixed(prefix, name) }
 }
 
 /// Returns the channel on which a semaphore's permits are announced, which is Redisson's.
@@ -174,10 +176,19 @@ pub(crate) fn masters_key(name_prefix: &str) -> Arc<str> {
 /// Follows Redisson's rule: braces keep all keys of a lock in one slot, unless the name contains braces.
 fn prefixed(prefix: &str, name: &str) -> Arc<str> {
     if name.contains('{') {
-        format!("{prefix}:{name}").into()
+        joined(&[prefix, ":", name])
     } else {
-        format!("{prefix}:{{{name}}}").into()
+        joined(&[prefix, ":{", name, "}"])
     }
+}
+
+/// Returns the parts as one text. It costs one allocation: some keys are made for each call.
+fn joined(parts: &[&str]) -> Arc<str> {
+    let mut text: SmallVec<[u8; 128]> = SmallVec::new();
+    for part in parts {
+        text.extend_from_slice(part.as_bytes());
+    }
+    str::from_utf8(&text).expect("BUG: texts make a text").into()
 }
 
 /// Returns the reason why `name` cannot name a lock.

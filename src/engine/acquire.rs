@@ -18,12 +18,12 @@ pub(crate) struct Acquired {
 }
 
 /// Takes a lock, or says by `request.until` why not.
-pub(crate) async fn acquire(engine: &Arc<Engine>, request: Request) -> Result<Acquired, Error> {
+pub(crate) async fn acquire(engine: &Arc<Engine>, request: &Request) -> Result<Acquired, Error> {
     let (mut contended, mut in_vain) = (false, InVain::default());
     loop {
         let (entry, had_to_wait) = match request.until {
-            Until::Once => (Box::pin(attempt(engine, &request)).await?, false),
-            Until::At(_) | Until::Ever => wait(engine, &request).await?,
+            Until::Once => (Box::pin(attempt(engine, request)).await?, false),
+            Until::At(_) | Until::Ever => wait(engine, request).await?,
         };
         if had_to_wait {
             // The servers have answered since.
@@ -36,7 +36,7 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, request: Request) -> Result<Ac
         let Some(sent) = entry.widen(request.wanted.terms, engine.clock.now()) else {
             return Ok(Acquired { entry, contended });
         };
-        if let Some(entry) = Box::pin(settle(engine, &request, entry, sent, &mut in_vain)).await? {
+        if let Some(entry) = Box::pin(settle(engine, request, entry, sent, &mut in_vain)).await? {
             return Ok(Acquired { entry, contended });
         }
     }

@@ -24,11 +24,7 @@ impl LeaseId {
         let uuid = Uuid::from_bytes(bytes);
         let mut buffer = Uuid::encode_buffer();
         let uuid = uuid.hyphenated().encode_lower(&mut buffer);
-        let mut id = String::with_capacity(client.len() + 1 + uuid.len());
-        id.push_str(client);
-        id.push(':');
-        id.push_str(uuid);
-        Self(id.into())
+        Self(super::joined(&[client, ":", uuid]))
     }
 }
 

@@ -9,17 +9,14 @@ use crate::secret::Secrets;
 
 /// Returns the command that runs the script by its hash, or by its text for a server that does not know the hash.
 pub(super) fn command(call: &Call, form: Form) -> Cmd {
-    let mut command = if form.whole {
-        let mut command = redis::cmd("EVAL");
-        command.arg(call.script.body);
-        command
-    } else {
-        let mut command = redis::cmd("EVALSHA");
-        command.arg(hash(call.script));
-        command
-    };
     let keys = if form.one_key { &call.keys[..1] } else { &call.keys };
-    command.arg(keys.len());
+    let (name, script) =
+        if form.whole { ("EVAL", call.script.body) } else { ("EVALSHA", hash(call.script)) };
+    // With room for all of it, nothing is allocated again while it grows.
+    let texts = keys.iter().map(|key| key.len()).chain(call.args.iter().map(most_bytes));
+    let size = name.len() + script.len() + MOST_DIGITS + texts.sum::<usize>();
+    let mut command = Cmd::with_capacity(3 + keys.len() + call.args.len(), size);
+    command.arg(name).arg(script).arg(keys.len());
     for key in keys {
         command.arg(&**key);
     }
@@ -33,6 +30,19 @@ pub(super) fn command(call: &Call, form: Form) -> Cmd {
     }
     command
 }
+
+/// Returns how many bytes an argument has at most.
+fn most_bytes(arg: &Arg) -> usize {
+    match arg {
+        Arg::Text(text) => text.len(),
+        Arg::Bytes(bytes) => bytes.len(),
+        Arg::Word(word) => word.len(),
+        Arg::Number(_) => MOST_DIGITS,
+    }
+}
+
+/// As many as the largest number has.
+const MOST_DIGITS: usize = 20;
 
 fn hash(script: &'static Script) -> &'static str {
     script.hash.get_or_init(|| redis::Script::new(script.body).get_hash().to_owned())

@@ -6,6 +6,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
@@ -105,24 +106,29 @@ impl Handle {
         let handle = self.clone();
         async move {
             let request = handle.request(timeout, caller)?;
-            let min_hold = request.wanted.terms.min_hold;
-            let guard = handle.take(request).await?;
+            let guard = handle.take(&request).await?;
             // This comes last, so that an acquisition that is dropped at the last moment keeps nobody out.
-            guard.keep_for(min_hold);
+            guard.keep_for(request.wanted.terms.min_hold);
             Ok(guard)
         }
     }
 
     /// Takes the lock as `request` says, except for its shortest hold.
-    async fn take(self, request: Request) -> Result<Guard, Error> {
-        let began_at = request.began_at;
+    async fn take(&self, request: &Request) -> Result<Guard, Error> {
         let span = span(self.name(), &request.owner, request.caller);
-        let engine = self.engine;
-        let acquired = acquire::acquire(&engine, request).instrument(span.clone()).await;
-        if !span.is_disabled() {
-            record(&span, &acquired, engine.clock.now().since(began_at));
-        }
+        let acquired = if span.is_disabled() {
+            acquire::acquire(&self.engine, request).await
+        } else {
+            // Boxed: where nobody listens, the future has no room for it.
+            Box::pin(self.acquire_in(span, request)).await
+        };
         acquired.map(|acquired| Guard::new(acquired.entry))
+    }
+
+    async fn acquire_in(&self, span: Span, request: &Request) -> Result<Acquired, Error> {
+        let acquired = acquire::acquire(&self.engine, request).instrument(span.clone()).await;
+        record(&span, &acquired, self.clock().now().since(request.began_at));
+        acquired
     }
 
     /// Takes the lock like [`acquire`](Self::acquire), but returns `None` instead of [`Error::Timeout`].
@@ -192,7 +198,7 @@ impl Handle {
         caller: &'static Location<'static>,
     ) -> Result<Guard, Error> {
         let request = self.part_request(owner, until, self.engine.clock.now(), caller);
-        self.clone().take(request).await
+        self.take(&request).await
     }
 
     /// Returns why the wait since `began_at` was in vain, as far as this process knows. What was given back here before
@@ -363,14 +369,15 @@ pub(super) fn unexpected(engine: &Engine, name: &Arc<str>, reply: &Reply) -> Err
 }
 
 /// Returns what was acquired, or `None` if the time was over first.
-pub(super) async fn unless_too_late<T>(
+pub(super) fn unless_too_late<T>(
     acquire: impl Future<Output = Result<T, Error>>,
-) -> Result<Option<T>, Error> {
-    match acquire.await {
+) -> impl Future<Output = Result<Option<T>, Error>> {
+    // No `async` block, whose future would have room for that of the acquisition twice.
+    acquire.map(|acquired| match acquired {
         Ok(acquired) => Ok(Some(acquired)),
         Err(Error::Timeout { .. }) => Ok(None),
         Err(error) => Err(error),
-    }
+    })
 }
 
 pub(super) fn check_name(engine: &Engine, name: &str) -> Result<(), Error> {

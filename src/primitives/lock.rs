@@ -66,7 +66,8 @@ impl Lock {
 
     /// Returns the keys of a script that may grant the lock. The number of keys tells the script whether there is a queue.
     fn keys(&self) -> Vec<Arc<str>> {
-        let mut keys = vec![self.name.clone(), self.token_key()];
+        let mut keys = Vec::with_capacity(3);
+        keys.extend([self.name.clone(), self.token_key()]);
         keys.extend(self.has_queue.then(|| key::queue_key(&self.name)));
         keys
     }

@@ -79,12 +79,11 @@ impl PermitHandle {
         async move {
             let permits = handle.permits(weight);
             let request = handle.request(&permits, weight, timeout, caller)?;
-            let began_at = request.began_at;
             let span = span(handle.name(), weight, caller);
-            let engine = handle.engine;
-            let acquired = acquire::acquire(&engine, request).instrument(span.clone()).await;
+            let engine = &handle.engine;
+            let acquired = acquire::acquire(engine, &request).instrument(span.clone()).await;
             if !span.is_disabled() {
-                record(&span, &acquired, engine.clock.now().since(began_at));
+                record(&span, &acquired, engine.clock.now().since(request.began_at));
             }
             Ok(Permit::new(Guard::new(acquired?.entry), permits))
         }

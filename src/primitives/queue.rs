@@ -336,7 +336,7 @@ impl Queue {
             let owner = Owner::single();
             let request =
                 Request { owner, wanted, until, began_at, widens: false, caller, patient: true };
-            let acquired = acquire::acquire(&self.engine, request).instrument(span.clone()).await;
+            let acquired = acquire::acquire(&self.engine, &request).instrument(span.clone()).await;
             span.record("wait_us", self.now().since(began_at).as_micros() as u64);
             let guard = match acquired {
                 Ok(acquired) => Guard::new(acquired.entry),

@@ -1,6 +1,7 @@
 //! Behaviour against real servers, which the tests start and end themselves.
 
 mod addresses;
+mod allocations;
 mod attempts;
 mod bad_input;
 mod bad_servers;

@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::Gate;
 use super::hold::{Hold, PendingRelease};
 use super::seat::Seat;
@@ -19,7 +21,7 @@ use crate::events::Blocker;
 #[derive(Default)]
 pub(super) struct Effects {
     /// Waits that have ended.
-    pub(super) turns: Vec<(Turn, Result<Offer, Error>)>,
+    pub(super) turns: SmallVec<[(Turn, Result<Offer, Error>); 1]>,
     /// A lost hold was evicted.
     pub(super) evicted: Option<Evicted>,
     /// An ask was answered that somebody may wait for who does not ask.
