@@ -25,6 +25,8 @@ pub(super) struct Together {
     began_at: Timestamp,
     until: Until,
     caller: &'static Location<'static>,
+    /// The last refusal, and when it came.
+    refused: Option<(Error, Timestamp)>,
 }
 
 struct Part {
@@ -49,7 +51,8 @@ impl Together {
         let own = Owner::single();
         let part = |handle: Handle| Part { owner: handle.owner_or(&own), handle, guard: None };
         let parts = handles.into_iter().map(part).collect();
-        Ok(Self { parts, clock, began_at, until: Until::within(timeout, began_at), caller })
+        let until = Until::within(timeout, began_at);
+        Ok(Self { parts, clock, began_at, until, caller, refused: None })
     }
 
     pub(super) fn waited(&self) -> Duration {
@@ -76,7 +79,8 @@ impl Together {
         let parts = self.parts.iter_mut().filter(|part| part.guard.is_none());
         let tries = join_all(parts.map(|part| part.take(Until::Once, caller)));
         let Some(results) = self.clock.until(until, tries).await else {
-            return Err(self.in_vain(tried_at));
+            let error = self.in_vain(tried_at);
+            return Err(self.after_all(error));
         };
         let mut refused = None;
         for (part, result) in missing.into_iter().zip(results) {
@@ -102,6 +106,9 @@ impl Together {
         let kept = if is_foreign { 0 } else { refused };
         for part in &mut self.parts[kept..] {
             part.guard = None;
+        }
+        if why.is_timeout() {
+            self.refused = Some((why, self.clock.now()));
         }
         let taken = self.parts[refused].take(self.until, self.caller).await;
         taken.map_err(|error| self.after_all(error))
@@ -153,8 +160,16 @@ impl Together {
         missing.handle.in_vain(&missing.owner, since, self.began_at)
     }
 
-    /// Returns the error with the time that the whole acquisition took.
-    fn after_all(&self, mut error: Error) -> Error {
+    /// Returns the error with the time that the whole acquisition took. If servers that have just refused a lock do not answer
+    /// any more before the wait ends, it was too short for their answer: then that refusal is the reason.
+    fn after_all(&mut self, mut error: Error) -> Error {
+        let patience = self.parts[0].handle.config().response_timeout;
+        if matches!(error, Error::Unavailable { .. })
+            && let Some((refusal, at)) = self.refused.take()
+            && self.clock.now() < at.plus(patience)
+        {
+            error = refusal;
+        }
         if let Error::Timeout { waited, .. } = &mut error {
             *waited = self.waited();
         }

@@ -1,8 +1,9 @@
 //! How soon the next one gets in, and what the servers know of a hold.
 
+use std::pin::Pin;
 use std::time::Duration;
 
-use leasehold::Owner;
+use leasehold::{Client, Error, Owner};
 use leasehold_sim::checker::Rule;
 use leasehold_sim::scene::{Scene, TTL_MS};
 use leasehold_sim::shapes;
@@ -124,24 +125,44 @@ fn a_waiter_that_leaves_lets_the_next_one_in() {
 /// Waits of a few round trips each, more than ever get in: each is refused by an answer.
 #[test]
 fn short_waits_on_a_busy_lock_of_a_healthy_server_never_end_as_unavailable() {
+    short_waits(|client: Client, limit| {
+        Box::pin(async move {
+            let guard = client.mutex(LOCK).try_lock_for(limit).await?;
+            let Some(guard) = guard else { return Ok(false) };
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            guard.unlock().await.map(|()| true)
+        })
+    });
+}
+
+/// A lock of several may come so late that the wait ends before the answer about the next one.
+#[test]
+fn nor_do_those_on_several_locks() {
+    short_waits(|client: Client, limit| {
+        Box::pin(async move {
+            let guard =
+                client.multi_lock(["lock-a", "lock-b", "lock-c"]).try_lock_for(limit).await?;
+            let Some(guard) = guard else { return Ok(false) };
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            guard.unlock().await.map(|()| true)
+        })
+    });
+}
+
+type Attempt = Pin<Box<dyn Future<Output = Result<bool, Error>> + Send>>;
+
+/// Twelve tasks of two processes try again and again, each for a short time.
+fn short_waits(attempt: fn(Client, Duration) -> Attempt) {
     for seed in 9..19 {
         let mut scene = Scene::set(seed, 1);
         let ends_at = scene.world.now + 20_000;
         let (tell, mut outcomes) = tokio::sync::mpsc::unbounded_channel();
         for n in 0..12 {
-            let (lock, tell) = (scene.client(n % 2).mutex(LOCK), tell.clone());
+            let (client, tell) = (scene.client(n % 2), tell.clone());
             let limit = Duration::from_millis(100 + 10 * n as u64);
             scene.world.hosts[n % 2].handle().spawn(async move {
                 while !tell.is_closed() {
-                    let outcome = match lock.try_lock_for(limit).await {
-                        Ok(Some(guard)) => {
-                            tokio::time::sleep(Duration::from_millis(60)).await;
-                            guard.unlock().await.map(|()| true)
-                        }
-                        Ok(None) => Ok(false),
-                        Err(error) => Err(error),
-                    };
-                    let _ = tell.send(outcome);
+                    let _ = tell.send(attempt(client.clone(), limit).await);
                 }
             });
         }
