@@ -14,6 +14,7 @@ macro_rules! links {
 [compatibility]: crate::docs::redisson_compatibility
 [contributing]: crate::docs::contributing
 [cookbook]: crate::docs::cookbook
+[deadlocks]: crate::docs::cookbook#deadlocks
 [deployments]: crate::docs::deployments
 [ex-cache-invalidation]: crate::docs::cookbook::cache_invalidation
 [ex-cache-refresh]: crate::docs::cookbook::cache_refresh

@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::clock::Timestamp;
-use crate::error::{Fault, LossReason};
+use crate::error::{Error, Fault, LossReason};
 use crate::key::{Holder, LeaseId};
 use crate::owner::Owner;
 use crate::text::rounded;
@@ -304,6 +304,23 @@ pub(crate) fn self_wait(lock: &str, owner: &Owner) {
         "this task waits for a lock that it took itself under another owner: it may wait for ever; \
          name the owner with `owned_by` or `Owner::scope` to nest"
     );
+}
+
+/// Reports a circle in which a wait goes on. It is `lasting` unless a part of it ends by itself.
+pub(crate) fn deadlock(deadlock: &Error, lasting: bool) {
+    let Error::Deadlock { lock, cycle } = deadlock else { return };
+    let owner = cycle.first().map(|caller| tracing::field::display(&caller.owner));
+    if lasting {
+        tracing::warn!(
+            target: LOCK, lock = &**lock, owner, %deadlock,
+            "owners of this process wait for each other: they may wait for ever"
+        );
+    } else {
+        tracing::info!(
+            target: LOCK, lock = &**lock, owner, %deadlock,
+            "owners of this process wait for each other until a wait or a lease ends"
+        );
+    }
 }
 
 pub(crate) fn no_semaphore(semaphore: &str) {

@@ -109,6 +109,7 @@
 //! | [`InvalidName`](Error::InvalidName) | the lock's name cannot be used | fix the input | 400 |
 //! | [`InvalidConfig`](Error::InvalidConfig), [`Denied`](Error::Denied), [`WrongType`](Error::WrongType) | the settings, the user's rights or the key are wrong | fix the deployment | 500 |
 //! | [`SingleServerOnly`](Error::SingleServerOnly) | this kind of lock needs a client of one server | fix the program | 500 |
+//! | [`Deadlock`](Error::Deadlock) | owners of this process wait for each other | release what is held, and begin again | 503 |
 //! | [`InAsyncContext`](Error::InAsyncContext), [`SelfWait`](Error::SelfWait) | misuse | fix the program | 500 |
 //!
 //! [`testing`] makes errors for the tests of your own code.
@@ -136,6 +137,7 @@
 //! * Start one for the tests (`redis-server --port 0 --unixsocket ..`, or a container), or use a shared one with a different
 //!   [`name_prefix`](ClientBuilder::name_prefix) for each test.
 //! * Connect a client in each test. A client in a `static` ends with the runtime of the test that connected it.
+//! * Set [`Deadlocks::Fail`], so that tasks that wait for each other fail instead of hanging.
 //! * Set [`SelfWait::Fail`], so that a task that waits for itself fails instead of hanging.
 //! * To test how your code reacts to a loss, take the lock away with [`Mutex::force_unlock`] and a short
 //!   [`ttl`](ClientBuilder::ttl): the holder learns of it at its next renewal.
@@ -246,8 +248,8 @@ pub mod blocking;
 pub mod docs;
 
 pub use client::{Client, ClientBuilder, Finding, FindingKind, HeldLock, Stats};
-pub use config::{PubSub, SelfWait};
-pub use error::{ClosedReason, Error, LossReason, NodeFailure, testing};
+pub use config::{Deadlocks, PubSub, SelfWait};
+pub use error::{Blocked, ClosedReason, Error, LossReason, NodeFailure, testing};
 pub use guard::{Guard, Lost, ReadVersion};
 pub use key::{Holder, LockKind};
 pub use node::{NodeState, NodeStatus};

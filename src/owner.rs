@@ -83,9 +83,10 @@ impl Owner {
     /// Returns the owner of the blocking calls of this thread.
     pub(crate) fn this_thread() -> Self {
         thread_local! {
-            static THREAD: Owner = match std::thread::current().name() {
-                Some(name) => Owner::named(name),
-                None => Owner::new(),
+            static THREAD: Owner = {
+                let label = std::thread::current().name().map(Arc::from);
+                let owner = Owner::fresh(label, true);
+                Owner { mark: owner.mark.of_thread(), ..owner }
             };
         }
         // A thread that is ending holds nothing that it could re-enter.
@@ -113,6 +114,16 @@ impl Owner {
         self.mark.is_shared()
     }
 
+    /// Returns true if it is a thread, whose guards cannot leave it.
+    pub(crate) fn is_thread(&self) -> bool {
+        self.mark.is_thread()
+    }
+
+    /// Returns the same owner as one whose guards may be anywhere.
+    pub(crate) fn of_anyone(&self) -> Self {
+        Self { mark: self.mark.of_anyone(), ..self.clone() }
+    }
+
     fn fresh(label: Option<Arc<str>>, shared: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let mark = Mark::new(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -120,17 +131,17 @@ impl Owner {
     }
 }
 
-/// An owner's number, and a bit that is set if another acquisition can have the same owner.
+/// An owner's number, a bit that is set if another acquisition can have the same owner, and one for threads.
 #[derive(Clone, Copy)]
 struct Mark(NonZeroU64);
 
 impl Mark {
     fn new(id: u64) -> Self {
-        Self(NonZeroU64::new(id << 1).expect("BUG: owners are counted from 1"))
+        Self(NonZeroU64::new(id << 2).expect("BUG: owners are counted from 1"))
     }
 
     fn id(self) -> u64 {
-        self.0.get() >> 1
+        self.0.get() >> 2
     }
 
     fn is_shared(self) -> bool {
@@ -139,6 +150,18 @@ impl Mark {
 
     fn shared(self) -> Self {
         Self(self.0 | 1)
+    }
+
+    fn is_thread(self) -> bool {
+        self.0.get() & 2 == 2
+    }
+
+    fn of_thread(self) -> Self {
+        Self(self.0 | 2)
+    }
+
+    fn of_anyone(self) -> Self {
+        Self(NonZeroU64::new(self.0.get() & !2).expect("BUG: owners are counted from 1"))
     }
 }
 
@@ -230,8 +253,8 @@ pub(crate) fn run_body_under<'a, F: Future, L: Iterator<Item = (&'a Owner, LockK
     CONTEXT.scope(inside.expect("BUG: a body runs under a lock"), body)
 }
 
-/// The task or thread that runs this code. It serves to notice one that waits for itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The task or thread that runs this code. It serves to notice those that wait for themselves, or for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
     Task(tokio::task::Id),
     Thread(std::thread::ThreadId),
@@ -316,6 +339,10 @@ mod tests {
         assert!(Owner::new().is_shared() && Owner::named("a").is_shared());
         let single = Owner::resolve(None, key(&name));
         assert!(!single.is_shared());
+        let thread = Owner::this_thread();
+        assert!(thread.is_shared() && thread.is_thread() && !Owner::new().is_thread());
+        assert!(Owner::resolve(Some(&thread), key(&name)).is_thread());
+        assert!(!thread.of_anyone().is_thread() && thread.of_anyone() == thread);
         assert!(Owner::resolve(Some(&single), key(&name)).is_shared(), "it was named");
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer};
 
 use crate::client::{Client, ClientBuilder};
-use crate::config::{PubSub, SelfWait};
+use crate::config::{Deadlocks, PubSub, SelfWait};
 use crate::serial::Seconds;
 
 /// Each field has the name of a method of [`ClientBuilder`].
@@ -32,6 +32,7 @@ struct Settings {
     pubsub: Option<PubSub>,
     self_wait: Option<SelfWait>,
     warn_held_after: Option<Seconds>,
+    deadlocks: Option<Deadlocks>,
     log_findings: Option<bool>,
 }
 
@@ -75,7 +76,7 @@ impl<'de> Deserialize<'de> for ClientBuilder {
         apply!(
             builder, settings:
             nodes cluster server_tls server_database name name_prefix masters_name redisson_fencing synced pubsub
-            self_wait log_findings;
+            self_wait deadlocks log_findings;
             ttl response_timeout connect_timeout unavailable_after handoff_window token_retention
             restart_quarantine min_validity warn_held_after
         );

@@ -32,7 +32,11 @@ impl Caller<ThisThread> {
 
 impl<O> Caller<O> {
     pub(super) fn named(&self, owner: &Owner) -> Caller<NamedOwner> {
-        Caller { runtime: self.runtime.clone(), named: Some(owner.clone()), ownership: PhantomData }
+        Caller {
+            runtime: self.runtime.clone(),
+            named: Some(owner.of_anyone()),
+            ownership: PhantomData,
+        }
     }
 
     /// Returns the owner of what this thread acquires.

@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{Client, Finding};
 use crate::clock::{Clock, Entropy, SystemEntropy, SystemTimeSource, TimeSource};
-use crate::config::{AddressMap, Config, Deployment, Named, Place, PubSub, SelfWait};
+use crate::config::{AddressMap, Config, Deadlocks, Deployment, Named, Place, PubSub, SelfWait};
 use crate::engine::gate::Engine;
 use crate::error::{Error, Fault};
 use crate::events::Events;
@@ -193,6 +193,13 @@ impl ClientBuilder {
     /// Nothing happens to the hold. To end one that is stuck, use [`with_max_hold`](crate::Mutex::with_max_hold).
     pub fn warn_held_after(mut self, length: Duration) -> Self {
         self.config.warn_held_after = Some(length);
+        self
+    }
+
+    /// Sets how the client reacts to a wait that closes a circle of owners in this process, each of which waits for what the
+    /// next one holds. Default: [`Deadlocks::Certain`]. The page [on deadlocks](crate::docs::cookbook#deadlocks) says what is found.
+    pub fn deadlocks(mut self, reaction: Deadlocks) -> Self {
+        self.config.deadlocks = reaction;
         self
     }
 

@@ -37,6 +37,31 @@ pub enum SelfWait {
     Fail,
 }
 
+/// The reaction to a wait that closes a circle, in which each waits for what the next one holds.
+///
+/// Circles are found inside this process, over all its clients, at the moment in which the last wait of them begins. One that
+/// ends by itself, because a wait has a time limit or a lease is not renewed, is only logged.
+///
+/// Only waits are looked at whose owner, task or thread held something when they began. Nothing is known of the permits of
+/// semaphores, of other processes, and of waits for anything else, such as a mutex of tokio.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[non_exhaustive]
+pub enum Deadlocks {
+    /// Nobody looks for circles.
+    Off,
+    /// The call logs a warning and waits.
+    Warn,
+    /// The call fails with [`Error::Deadlock`] if the circle certainly lasts: each part of it is a thread that waits in a
+    /// blocking call, with guards that cannot leave the thread. Otherwise it logs a warning and waits. It can be wrong only if the
+    /// owner of such a guard was named for a handle of another thread, which re-entered the hold.
+    #[default]
+    Certain,
+    /// The call fails with [`Error::Deadlock`] also if tasks or named owners are part of the circle. That can be wrong for a
+    /// task that waits for something else at the same time, as in `select!`, and if another task drops its guards.
+    Fail,
+}
+
 /// The settings of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
@@ -55,6 +80,7 @@ pub(crate) struct Config {
     pub(crate) self_wait: SelfWait,
     /// `None`: long holds are not reported.
     pub(crate) warn_held_after: Option<Duration>,
+    pub(crate) deadlocks: Deadlocks,
     /// A grant with less time left than this is released again.
     pub(crate) min_validity: Duration,
     /// `None` means the default for this deployment.
@@ -197,6 +223,7 @@ impl Default for Config {
             redisson_fencing: false,
             self_wait: SelfWait::Warn,
             warn_held_after: None,
+            deadlocks: Deadlocks::Certain,
             min_validity: Duration::ZERO,
             restart_quarantine: None,
             deployment: Deployment::Server,

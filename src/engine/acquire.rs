@@ -93,7 +93,7 @@ async fn settle(
 
 async fn wait(engine: &Arc<Engine>, request: &Request) -> Result<(Entry, bool), Error> {
     loop {
-        let waiting = match Gate::arrive(engine, request)? {
+        let mut waiting = match Gate::arrive(engine, request)? {
             Arrived::Again(entry) => return Ok((entry, false)),
             // Boxed, as all that is rare here: the future of a hand-off stays small.
             Arrived::Claim(claim) => match Box::pin(ask_or_join(claim, request)).await? {
@@ -103,6 +103,7 @@ async fn wait(engine: &Arc<Engine>, request: &Request) -> Result<(Entry, bool), 
             },
             Arrived::Wait(waiting) => waiting,
         };
+        waiting.note(request)?;
         if let Some(entry) = waiting.turn(request).await? {
             return Ok((entry, true));
         }

@@ -18,6 +18,8 @@ pub(crate) mod place;
 
 pub(crate) mod watch;
 
+pub(crate) mod circles;
+
 pub(crate) mod gate;
 
 pub(crate) mod acquire;

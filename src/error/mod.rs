@@ -1,5 +1,6 @@
 //! The error type, with one variant for each way a caller can react.
 
+mod blocked;
 mod cause;
 mod fault;
 pub mod testing;
@@ -8,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use blocked::Blocked;
 pub(crate) use cause::{Cause, State};
 pub use fault::NodeFailure;
 pub(crate) use fault::{Fault, Redirect};
@@ -177,6 +179,26 @@ pub enum Error {
         /// The owner itself holds the lock for reading, and waits to write.
         reads: bool,
     },
+
+    /// The wait would last forever: it closes a circle of owners in this process, each of which waits for a lock that the next
+    /// one holds. Release what you hold, so that the others go on, and begin again. To prevent it, take locks in one order
+    /// everywhere, or together by a [`MultiLock`](crate::MultiLock).
+    ///
+    /// Of the calls in a circle one fails, the last; the others go on when it has released its lock.
+    /// [`ClientBuilder::deadlocks`](crate::ClientBuilder::deadlocks) decides when it is returned.
+    #[error("deadlock: {}: release {}, and begin again", blocked::Shown(.cycle), released(.cycle))]
+    #[non_exhaustive]
+    Deadlock {
+        /// The name of the lock that the call waits for.
+        lock: Arc<str>,
+        /// The circle. The first part is the owner of this call; each waits for the lock of the next part, and the last for that
+        /// of the first.
+        cycle: Arc<[Blocked]>,
+    },
+}
+
+fn released(cycle: &[Blocked]) -> String {
+    cycle.first().map(|caller| format!("{:?}", caller.holds)).unwrap_or_default()
 }
 
 fn self_wait(lock: &str, reads: bool) -> String {
@@ -375,6 +397,29 @@ mod tests {
     #[test]
     fn an_error_is_small() {
         assert!(size_of::<Error>() <= 104, "{} bytes", size_of::<Error>());
+    }
+
+    #[test]
+    fn a_deadlock_shows_its_whole_circle() {
+        let part = |owner: &str, holds: &str, waits_for: &str| Blocked {
+            owner: Owner::named(owner),
+            client: "web-1".into(),
+            holds: holds.into(),
+            token: 7,
+            waits_for: waits_for.into(),
+        };
+        let cycle: Vec<Blocked> =
+            vec![part("x", "a", "b"), part("y", "b", "c"), part("z", "c", "a")];
+        let error = Error::Deadlock { lock: "b".into(), cycle: cycle.clone().into() };
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "deadlock: lock \"b\" is held by {} of web-1, which waits for lock \"c\", which is held by {} of web-1, \
+                 which waits for lock \"a\", which is held by the caller: release \"a\", and begin again",
+                cycle[1].owner, cycle[2].owner
+            )
+        );
+        assert!(!error.is_retryable(), "it would end like this one");
     }
 
     #[test]

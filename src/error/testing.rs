@@ -28,8 +28,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ClosedReason, Error, Fault, LossReason, NodeFailure};
+use super::{Blocked, ClosedReason, Error, Fault, LossReason, NodeFailure};
 use crate::key::Holder;
+use crate::owner::Owner;
 
 /// Returns an [`Error::Timeout`]: for a second, another client has held the lock, and it goes on for half a minute.
 ///
@@ -84,6 +85,20 @@ pub fn denied(what: impl AsRef<str>) -> Error {
     Error::Denied { what: what.as_ref().into(), message: message.into() }
 }
 
+/// Returns an [`Error::Deadlock`]: the caller holds the lock `held` and waits for `lock`, whose holder waits for `held`.
+pub fn deadlock(lock: impl AsRef<str>, held: impl AsRef<str>) -> Error {
+    let (lock, held): (Arc<str>, Arc<str>) = (lock.as_ref().into(), held.as_ref().into());
+    let part = |holds: &Arc<str>, waits_for: &Arc<str>| Blocked {
+        owner: Owner::new(),
+        client: "billing-7".into(),
+        holds: holds.clone(),
+        token: 1,
+        waits_for: waits_for.clone(),
+    };
+    let cycle = [part(&held, &lock), part(&lock, &held)].into();
+    Error::Deadlock { lock, cycle }
+}
+
 /// Returns an error of each kind that this version of the library has, for a test that each of them is answered.
 pub fn one_of_each() -> Vec<Error> {
     let lock: Arc<str> = "orders:42".into();
@@ -101,6 +116,7 @@ pub fn one_of_each() -> Vec<Error> {
         Error::InAsyncContext,
         Error::SelfWait { lock, reads: false },
         Error::QueueFull { queue: "jobs".into(), items: 1000, capacity: 1000 },
+        deadlock("orders:42", "customers:7"),
     ]
 }
 
@@ -127,9 +143,10 @@ mod tests {
             Error::InAsyncContext => 10,
             Error::SelfWait { .. } => 11,
             Error::QueueFull { .. } => 12,
+            Error::Deadlock { .. } => 13,
         };
         let numbers: Vec<usize> = one_of_each().iter().map(number).collect();
-        assert_eq!(numbers, Vec::from_iter(0..13));
+        assert_eq!(numbers, Vec::from_iter(0..14));
     }
 
     #[test]

@@ -27,9 +27,9 @@ const LAYERS: [&str; 20] = [
 ];
 
 /// Inside the engine.
-const ENGINE: [&str; 11] = [
-    "kind", "tally", "round", "backoff", "quorum", "lease", "watchdog", "place", "watch", "gate",
-    "acquire",
+const ENGINE: [&str; 12] = [
+    "kind", "tally", "round", "backoff", "quorum", "lease", "watchdog", "place", "watch",
+    "circles", "gate", "acquire",
 ];
 
 /// A file's path below `src/`, and its text.

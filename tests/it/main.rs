@@ -13,6 +13,7 @@ mod connection_counts;
 mod contention;
 mod counters;
 mod counts;
+mod deadlocks;
 mod election;
 mod endings;
 mod events;

@@ -53,7 +53,7 @@ async fn every_setting_can_come_from_a_configuration() {
         "nodes": [server.url()], "name": "billing-7", "name_prefix": "shop:", "ttl": 12.5,
         "response_timeout": 0.5, "connect_timeout": 2, "unavailable_after": 3, "handoff_window": 0.01,
         "token_retention": 3600, "redisson_fencing": true, "restart_quarantine": 0, "min_validity": 0.25, "synced": 0,
-        "self_wait": "Fail", "warn_held_after": 60, "log_findings": false,
+        "self_wait": "Fail", "deadlocks": "Warn", "warn_held_after": 60, "log_findings": false,
     });
     let builder: ClientBuilder = serde_json::from_value(settings).expect("settings");
     let client = builder.connect().await.expect("connected");

@@ -288,6 +288,7 @@ impl Claim {
                 state.refused(refusal, now);
             }
         });
+        gate.look_for_circles();
     }
 
     /// Gives the right back: the servers gave no usable answer. `had_time` is true if they had as long as an answer

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
+use super::deadlock::note_client;
 use super::{Gate, long_holds};
 use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
@@ -82,7 +83,7 @@ impl Engine {
             }
             Fleet::Cluster(_) => None,
         };
-        Arc::new_cyclic(|engine| Self {
+        let engine = Arc::new_cyclic(|engine| Self {
             watchdog: Watchdog::start(
                 clock.clone(),
                 events.clone(),
@@ -101,7 +102,9 @@ impl Engine {
             own_gates: AtomicU64::new(0),
             phase: AtomicU8::new(Service::Open as u8),
             left: Arc::default(),
-        })
+        });
+        note_client(&engine);
+        engine
     }
 
     /// Which client this is, among those of the process.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::Gate;
+use super::holding::Counted;
 use crate::clock::Timestamp;
 use crate::config::Terms;
 use crate::engine::kind::{Refusal, Sharing};
@@ -27,6 +28,9 @@ pub(crate) struct Hold {
     pub(crate) taken_at: &'static Location<'static>,
     /// How often it was reported as long.
     pub(super) told: AtomicU32,
+    /// Its owner is known to hold something.
+    #[expect(dead_code, reason = "it counts until it is dropped")]
+    pub(super) counted: Counted,
     /// How many guards there are. Changed under the gate's mutex.
     pub(super) depth: AtomicU32,
     /// It ended with its last guard. A loss after that is not its own.

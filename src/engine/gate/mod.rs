@@ -15,10 +15,12 @@
 
 mod backing_off;
 mod claim;
+mod deadlock;
 mod driver;
 mod effects;
 mod engine;
 mod hold;
+mod holding;
 mod leaving;
 mod long_holds;
 mod machine;
@@ -52,6 +54,7 @@ use crate::error::{Error, Fault, LossReason};
 use crate::events;
 use crate::owner::{Owner, Place};
 use effects::Effects;
+use holding::Counted;
 use state::State;
 use wait_list::Offer;
 
@@ -318,6 +321,7 @@ impl Gate {
             gate: self.clone(),
             lease,
             owner: by.owner.clone(),
+            counted: Counted::new(by.owner, by.place),
             token,
             since: now,
             place: by.place,

@@ -241,6 +241,7 @@ impl Queueing {
                 Action::Succeeded { by } => {
                     let now = self.gate.engine.clock.now();
                     self.gate.update(|state, _| state.succeeded_by(by, now));
+                    self.gate.look_for_circles();
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::Location;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -10,7 +11,8 @@ use super::TakenBy;
 use super::hold::Entry;
 use crate::clock::Timestamp;
 use crate::config::Terms;
-use crate::engine::kind::Wanted;
+use crate::engine::circles::Party;
+use crate::engine::kind::{Kind, Wanted};
 use crate::error::Error;
 use crate::owner::{Owner, Place};
 
@@ -138,6 +140,19 @@ impl WaitList {
         }
     }
 
+    /// Returns what somebody waits for.
+    pub(super) fn side_of(&self, arrival: u64) -> Option<Arc<dyn Kind>> {
+        let waiter = self.ordinary.get(&arrival).or_else(|| self.fair.get(&arrival))?;
+        Some(waiter.wanted.side.clone())
+    }
+
+    /// Returns all who wait.
+    pub(super) fn parties(&self) -> impl Iterator<Item = (u64, Party)> {
+        let party = |waiter: &Waiter| Party { owner: waiter.owner.clone(), place: waiter.place };
+        let all = self.ordinary.iter().chain(&self.fair);
+        all.map(move |(arrival, waiter)| (*arrival, party(waiter)))
+    }
+
     /// Returns the waiters of fair handles that came or left since this was asked last, with what those want who wait.
     pub(super) fn take_moved(&mut self) -> Vec<(Seeker, Option<Wanted>)> {
         let wanted = |arrival| self.fair.get(&arrival).map(|waiter| waiter.wanted.clone());
@@ -192,8 +207,6 @@ const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::config::LeaseTerms;
     use crate::engine::kind::Sharing;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use super::deadlock::Noted;
 use super::hold::Entry;
 use super::state::State;
 use super::wait_list::{Offer, SLOW, Waiter};
@@ -17,13 +18,15 @@ use crate::owner::{Owner, Place};
 
 /// A place among the waiters. Dropping it gives the place up.
 pub(crate) struct Waiting {
-    gate: Arc<Gate>,
-    arrival: u64,
+    pub(super) gate: Arc<Gate>,
+    pub(super) arrival: u64,
     granted: oneshot::Receiver<Result<Offer, Error>>,
     /// Somebody took it out of the list already.
     over: bool,
     /// What is told of the wait if it is dropped; `None` once it has ended, or if nothing is.
     asked: Option<(&'static Location<'static>, Timestamp)>,
+    /// Those who look for deadlocks know of it.
+    pub(super) noted: Option<Noted>,
 }
 
 impl Gate {
@@ -49,7 +52,7 @@ impl Gate {
         };
         state.waiters.join(arrival, waiter);
         let asked = (!request.patient).then_some((request.caller, request.began_at));
-        Waiting { gate: self.clone(), arrival, granted, over: false, asked }
+        Waiting { gate: self.clone(), arrival, granted, over: false, asked, noted: None }
     }
 
     /// Returns why a wait that ends now was in vain. What was given back here before `since` is no reason.

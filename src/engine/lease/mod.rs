@@ -205,6 +205,12 @@ impl Lease {
         }
     }
 
+    /// Returns true if it is renewed for as long as nothing happens.
+    pub(crate) fn lasts(&self) -> bool {
+        let state = self.state.lock();
+        state.phase == Phase::Held && state.watched && state.renew_until == Timestamp::NEVER
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.state.lock().phase != Phase::Held
     }

@@ -1,0 +1,325 @@
+//! Deadlocks inside this process: a wait that was refused is noted here, and looked at for a circle, over all clients.
+//!
+//! Waits are noted and circles are looked for under one mutex, so of several waits that close a circle the last one finds it, and
+//! only that one. Gates change meanwhile, so a circle is read twice: a wait and a hold are never the same again once they have
+//! ended, so what both readings show stood all at once in between.
+//!
+//! The gates' mutexes are taken under this one, one at a time, and never the other way round.
+
+use std::sync::{Arc, LazyLock, Weak};
+
+use parking_lot::Mutex;
+
+use super::engine::{Engine, GateKey};
+use super::hold::Hold;
+use super::holding::may_hold;
+use super::wait_list::Waiter;
+use super::waiting::Waiting;
+use super::{Gate, Request, Until};
+use crate::config::Deadlocks;
+use crate::engine::circles::{Edge, Party, Waits};
+use crate::engine::kind::{Kind, Sharing};
+use crate::error::{Blocked, Error};
+use crate::events;
+use crate::owner::Place;
+
+static PROCESS: LazyLock<Mutex<Process>> = LazyLock::new(Mutex::default);
+
+/// The clients of this process, and all waits that were refused.
+#[derive(Default)]
+struct Process {
+    engines: Vec<Weak<Engine>>,
+    waits: Waits<Wait>,
+}
+
+/// A place among the waiters of a gate.
+struct Wait {
+    gate: Weak<Gate>,
+    arrival: u64,
+    /// It ends by itself.
+    limited: bool,
+    /// A circle through it was told, and is not told again.
+    told: bool,
+}
+
+/// A wait that is noted. Dropping it forgets the wait.
+pub(super) struct Noted(u64);
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        let ended = PROCESS.lock().waits.end(self.0);
+        // Outside the mutex.
+        drop(ended);
+    }
+}
+
+/// How certain it is that a circle lasts. That of its weakest part counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Certainty {
+    /// A wait has an end, or a lease.
+    Passing,
+    /// A task may wait for something else at the same time, or its guards may be with another task.
+    Likely,
+    /// Threads that wait in a call, with guards that cannot leave them.
+    Certain,
+}
+
+/// The holds of one circle: each is in the way of a wait.
+type Circle = Vec<Edge<Arc<Hold>>>;
+
+/// Takes note of a client.
+pub(super) fn note_client(engine: &Arc<Engine>) {
+    let mut process = PROCESS.lock();
+    process.engines.retain(|known| known.strong_count() > 0);
+    process.engines.push(Arc::downgrade(engine));
+}
+
+impl Waiting {
+    /// Takes note of the wait of one who holds something, and fails or warns if it closes a circle.
+    pub(crate) fn note(&mut self, request: &Request) -> Result<(), Error> {
+        let gate = self.gate.clone();
+        let reaction = gate.engine.config.deadlocks;
+        if reaction == Deadlocks::Off || !is_followed(&*request.wanted.side) {
+            return Ok(());
+        }
+        let party = Party { owner: request.owner.clone(), place: Place::here() };
+        if !may_hold(&party) {
+            return Ok(());
+        }
+        let wait = Wait {
+            gate: Arc::downgrade(&gate),
+            arrival: self.arrival,
+            limited: request.until != Until::Ever,
+            told: false,
+        };
+        let mut kept = Vec::new();
+        let mut process = PROCESS.lock();
+        let number = process.waits.begin(party, wait);
+        let found = process.judge(number, reaction, &mut kept);
+        drop(process);
+        drop(kept);
+        self.noted = Some(Noted(number));
+        found.map_or(Ok(()), |found| found.tell(reaction))
+    }
+}
+
+impl Gate {
+    /// Looks for circles again: another client of this process may hold the lock by now.
+    pub(super) fn look_for_circles(self: &Arc<Self>) {
+        let reaction = self.engine.config.deadlocks;
+        if reaction == Deadlocks::Off {
+            return;
+        }
+        let mut kept = Vec::new();
+        let mut process = PROCESS.lock();
+        if process.waits.is_empty() || !process.has_another_client(self) {
+            return;
+        }
+        let waiters: Vec<(u64, Party)> = self.state.lock().waiters.parties().collect();
+        let mut circles = Vec::new();
+        for (arrival, party) in waiters {
+            let Some(number) = process.waits.of(&party) else { continue };
+            let is_own =
+                |wait: &Wait| wait.gate.ptr_eq(&Arc::downgrade(self)) && wait.arrival == arrival;
+            if process.waits.get(number).is_some_and(|(_, wait)| is_own(wait) && !wait.told)
+                && let Some(found) = process.judge(number, reaction, &mut kept)
+            {
+                circles.push((arrival, found));
+            }
+        }
+        drop(process);
+        drop(kept);
+        for (arrival, found) in circles {
+            let Err(error) = found.tell(reaction) else { continue };
+            self.update(|state, effects| {
+                let waiter = state.waiters.take(arrival);
+                effects.turns.extend(waiter.map(|waiter: Waiter| (waiter.turn, Err(error))));
+            });
+        }
+    }
+
+    /// Returns the holds of this process that keep the waiter out; none if it does not wait any more.
+    fn in_the_way(&self, arrival: u64, engines: &[Weak<Engine>]) -> Vec<Arc<Hold>> {
+        let state = self.state.lock();
+        let Some(side) = state.waiters.side_of(arrival) else { return Vec::new() };
+        let holds = state.holds().to_vec();
+        let refused_by = match (holds.is_empty(), &state.refusal) {
+            (true, Some(seen)) => Some(seen.refusal.holder.clone()),
+            _ => None,
+        };
+        drop(state);
+        let mut holds = holds;
+        if let Some(holder) = refused_by {
+            for engine in engines.iter().filter_map(Weak::upgrade) {
+                if holder.client() == Some(&*engine.config.name)
+                    && let Some(gate) = engine.gate_at(&self.key)
+                {
+                    holds.extend(gate.current_holds());
+                }
+            }
+            holds.retain(|hold| *holder.text() == hold.lease.id().0);
+        }
+        // Readers do not keep a reader out: it waits for its turn behind others.
+        holds.retain(|hold| hold.is_live() && !hold.lease.kind.is_shared_with(&*side));
+        holds
+    }
+}
+
+impl Process {
+    /// Returns true if a client of this process, but for the gate's own, has the name of the holder that the servers named.
+    fn has_another_client(&self, gate: &Gate) -> bool {
+        let state = gate.state.lock();
+        let Some(seen) = &state.refusal else { return false };
+        let named = seen.refusal.holder.client();
+        let is_another = |engine: &Arc<Engine>| {
+            !Arc::ptr_eq(engine, &gate.engine) && named == Some(&*engine.config.name)
+        };
+        // What is dropped here is not the last one: the client of this gate is in use, and another one drops its own.
+        let engines: Vec<Arc<Engine>> = self.engines.iter().filter_map(Weak::upgrade).collect();
+        let found = engines.iter().any(is_another);
+        drop(state);
+        found
+    }
+
+    /// Looks for a circle through a wait. If that is to fail, the wait is forgotten. What has to be dropped outside the mutex goes to `kept`.
+    fn judge(&mut self, number: u64, reaction: Deadlocks, kept: &mut Vec<Circle>) -> Option<Found> {
+        let any = self.circle(number, Certainty::Passing, kept)?;
+        let mut found = (any, Certainty::Passing);
+        for certainty in [Certainty::Likely, Certainty::Certain] {
+            if let Some(circle) = self.circle(number, certainty, kept) {
+                found = (circle, certainty);
+            }
+        }
+        let (circle, certainty) = found;
+        if !self.stands(&circle) {
+            kept.push(circle);
+            return None;
+        }
+        let found = Found::of(self, &circle, certainty);
+        kept.push(circle);
+        if found.fails(reaction) {
+            self.waits.end(number);
+        } else if let Some((_, wait)) = self.waits.get_mut(number) {
+            wait.told = true;
+        }
+        Some(found)
+    }
+
+    /// Looks for a circle all of whose parts are as certain as that.
+    fn circle(&self, start: u64, least: Certainty, kept: &mut Vec<Circle>) -> Option<Circle> {
+        self.waits.circle(start, |number, wait| {
+            let Some(gate) = wait.gate.upgrade() else { return Vec::new() };
+            let holds = gate.in_the_way(wait.arrival, &self.engines);
+            // The gate of a wait is not dropped here, since its waiter has it, too; a hold may be.
+            kept.push(holds.iter().map(|hold| Edge { wait: number, hold: hold.clone() }).collect());
+            let is_own = |hold: &Arc<Hold>| number == start && Arc::ptr_eq(&hold.gate, &gate);
+            holds
+                .into_iter()
+                .map(|hold| (hold.party(), hold))
+                // A wait for its own hold is no circle: see `SelfWait`.
+                .filter(|(party, hold)| !(is_own(hold) && self.waits.of(party) == Some(start)))
+                .filter(|(party, hold)| self.certainty(wait, party, hold) >= least)
+                .collect()
+        })
+    }
+
+    fn certainty(&self, wait: &Wait, party: &Party, hold: &Hold) -> Certainty {
+        let next = self.waits.of(party).and_then(|number| self.waits.get(number));
+        if wait.limited || !hold.lease.lasts() {
+            return Certainty::Passing;
+        }
+        match next {
+            Some((next, _)) if hold.is_of_the_thread(next) => Certainty::Certain,
+            _ => Certainty::Likely,
+        }
+    }
+
+    /// Reads a circle for the second time: each wait still waits, and each hold is still in its way.
+    fn stands(&self, circle: &Circle) -> bool {
+        circle.iter().all(|edge| {
+            let wait = self.waits.get(edge.wait).map(|(_, wait)| wait);
+            let gate = wait.and_then(|wait| Some((wait, wait.gate.upgrade()?)));
+            gate.is_some_and(|(wait, gate)| {
+                let holds = gate.in_the_way(wait.arrival, &self.engines);
+                holds.iter().any(|hold| Arc::ptr_eq(hold, &edge.hold))
+            })
+        })
+    }
+}
+
+/// A circle as it is told.
+struct Found {
+    cycle: Arc<[Blocked]>,
+    certainty: Certainty,
+}
+
+impl Found {
+    fn of(process: &Process, circle: &Circle, certainty: Certainty) -> Self {
+        let wanted = |wait: u64| {
+            let (_, wait) = process.waits.get(wait)?;
+            Some(wait.gate.upgrade()?.name.clone())
+        };
+        // Each one holds what is in the way of the one before.
+        let before = (0..circle.len()).map(|at| &circle[(at + circle.len() - 1) % circle.len()]);
+        let cycle = circle.iter().zip(before).filter_map(|(edge, before)| {
+            let hold = &before.hold;
+            Some(Blocked {
+                owner: hold.owner.clone(),
+                client: hold.gate.engine.config.name.clone(),
+                holds: hold.gate.name.clone(),
+                token: hold.token,
+                waits_for: wanted(edge.wait)?,
+            })
+        });
+        Self { cycle: cycle.collect(), certainty }
+    }
+
+    fn fails(&self, reaction: Deadlocks) -> bool {
+        match reaction {
+            Deadlocks::Off | Deadlocks::Warn => false,
+            Deadlocks::Certain => self.certainty == Certainty::Certain,
+            Deadlocks::Fail => self.certainty >= Certainty::Likely,
+        }
+    }
+
+    fn tell(self, reaction: Deadlocks) -> Result<(), Error> {
+        let fails = self.fails(reaction);
+        let lasts = self.certainty >= Certainty::Likely;
+        let Some(lock) = self.cycle.first().map(|first| first.waits_for.clone()) else {
+            return Ok(());
+        };
+        let error = Error::Deadlock { lock, cycle: self.cycle };
+        if fails {
+            return Err(error);
+        }
+        events::deadlock(&error, lasts);
+        Ok(())
+    }
+}
+
+/// Who holds the permits of a semaphore, and how many there are, only the server knows.
+fn is_followed(kind: &dyn Kind) -> bool {
+    !matches!(kind.sharing(), Sharing::Each { .. })
+}
+
+impl Hold {
+    fn party(&self) -> Party {
+        Party { owner: self.owner.clone(), place: self.place }
+    }
+
+    /// Returns true if its guards cannot leave a thread, which waits.
+    fn is_of_the_thread(&self, waiting: &Party) -> bool {
+        let are_threads = self.owner.is_thread() && waiting.owner.is_thread();
+        are_threads && waiting.owner == self.owner && waiting.place == self.place
+    }
+
+    fn is_live(&self) -> bool {
+        !self.is_over() && !self.lease.remaining(self.gate.engine.clock.now()).is_zero()
+    }
+}
+
+impl Engine {
+    fn gate_at(&self, key: &GateKey) -> Option<Arc<Gate>> {
+        self.gates.lock().get(key).cloned()
+    }
+}

@@ -1,0 +1,171 @@
+//! Owners of one process that wait for each other: the wait that closes the circle is told, and no other.
+
+use std::{sync::mpsc, thread, time::Duration};
+
+use leasehold::{Client, Deadlocks, Error, Owner, blocking};
+
+use crate::{
+    checks::{LIMIT, client_is_idle, connect, nothing_left, soon},
+    support::{Server, eventually},
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+async fn connect_with(server: &Server, reaction: Deadlocks) -> Client {
+    let builder = Client::builder().nodes([server.url()]).deadlocks(reaction);
+    builder.connect().await.expect("connected")
+}
+
+/// What each part of a circle holds and waits for.
+fn circle(error: &Error) -> Vec<(String, String)> {
+    let Error::Deadlock { cycle, .. } = error else { panic!("{error:?}") };
+    cycle.iter().map(|part| (part.holds.to_string(), part.waits_for.to_string())).collect()
+}
+
+fn parts(parts: &[(&str, &str)]) -> Vec<(String, String)> {
+    parts.iter().map(|(holds, waits)| ((*holds).to_owned(), (*waits).to_owned())).collect()
+}
+
+async fn waits(client: &Client, how_many: usize) {
+    eventually(LIMIT, "they wait", async || client.stats().waiters == how_many).await;
+}
+
+/// In one client, and over two of one process.
+#[tokio::test]
+async fn the_task_that_closes_a_circle_fails_and_the_other_goes_on() {
+    let server = Server::start().await;
+    let one = connect_with(&server, Deadlocks::Fail).await;
+    for other in [one.clone(), connect_with(&server, Deadlocks::Fail).await] {
+        let (a, b) = (other.mutex("a"), one.mutex("b"));
+        let held = one.mutex("a").owned_by(&Owner::named("x")).lock().await.expect("free");
+        let first = tokio::spawn({
+            let (own, wanted) = (other.mutex("b"), other.mutex("a"));
+            Owner::named("y").scope(async move {
+                let _b = own.lock().await?;
+                wanted.lock().await.map(drop)
+            })
+        });
+        waits(&other, 1).await;
+        let error = b.owned_by(held.owner()).lock().await.expect_err("it would last for ever");
+        assert_eq!(circle(&error), parts(&[("a", "b"), ("b", "a")]));
+        assert!(!first.is_finished(), "only the last one is told");
+        held.unlock().await.expect("held");
+        soon("the other goes on", first).await.expect("no panic").expect("it gets the lock");
+        drop(a);
+        nothing_left(&server, &one).await;
+        client_is_idle(&other).await;
+    }
+}
+
+#[tokio::test]
+async fn a_wait_with_a_limit_is_no_deadlock_for_any_other() {
+    let server = Server::start().await;
+    let client = connect_with(&server, Deadlocks::Fail).await;
+    let (x, y) = (Owner::named("x"), Owner::named("y"));
+    let held = client.mutex("a").owned_by(&x).lock().await.expect("free");
+    let other = client.mutex("b").owned_by(&y).lock().await.expect("free");
+    let first = tokio::spawn(client.mutex("a").owned_by(&y).lock_with_timeout(LIMIT));
+    waits(&client, 1).await;
+    let limited = client.mutex("b").owned_by(&x).lock_with_timeout(50 * MS).await;
+    assert!(matches!(limited, Err(Error::Timeout { .. })), "{limited:?}");
+    let second = tokio::spawn(client.mutex("b").owned_by(&x).lock());
+    waits(&client, 2).await;
+    assert!(!first.is_finished() && !second.is_finished());
+    other.unlock().await.expect("held");
+    drop(soon("it was no deadlock", second).await.expect("no panic").expect("freed"));
+    held.unlock().await.expect("held");
+    drop(soon("freed, too", first).await.expect("no panic").expect("freed"));
+    nothing_left(&server, &client).await;
+}
+
+/// As is the default: what tasks do is told, and they go on waiting.
+#[tokio::test]
+async fn by_default_tasks_wait_on_and_a_wait_that_was_dropped_closes_nothing() {
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let (x, y) = (Owner::named("x"), Owner::named("y"));
+    let held = client.mutex("a").owned_by(&x).lock().await.expect("free");
+    let other = client.mutex("b").owned_by(&y).lock().await.expect("free");
+    let first = tokio::spawn(client.mutex("a").owned_by(&y).lock());
+    waits(&client, 1).await;
+    let second = tokio::spawn(client.mutex("b").owned_by(&x).lock());
+    waits(&client, 2).await;
+    first.abort();
+    waits(&client, 1).await;
+    other.unlock().await.expect("held");
+    drop(soon("freed", second).await.expect("no panic").expect("freed"));
+    held.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// By default: threads cannot release anything while they wait.
+#[test]
+fn the_thread_that_closes_a_circle_fails_and_the_other_goes_on() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let server = runtime.block_on(Server::start());
+    let client = blocking::Client::connect(&server.url()).expect("connected");
+    let guard = client.mutex("a").lock().expect("free");
+    let (taken, told) = mpsc::channel();
+    let other = thread::spawn({
+        let client = client.clone();
+        move || {
+            let _b = client.mutex("b").lock().expect("free");
+            taken.send(()).expect("the test listens");
+            client.mutex("a").lock().map(drop)
+        }
+    });
+    told.recv().expect("it has it");
+    runtime.block_on(eventually(LIMIT, "it waits", async || client.stats().waiters == 1));
+    let error = client.mutex("b").lock().expect_err("it would last for ever");
+    assert_eq!(circle(&error), parts(&[("a", "b"), ("b", "a")]));
+    guard.unlock().expect("held");
+    other.join().expect("no panic").expect("it gets the lock");
+}
+
+/// A task that takes a lock, and then waits for what this test holds.
+async fn task_waits_with(client: &Client, name: &'static str, wanted: &'static str) {
+    let (own, wanted) = (client.mutex(name), client.mutex(wanted));
+    tokio::spawn(async move {
+        let _own = own.lock().await.expect("free");
+        wanted.lock().await.map(drop).expect("the other one gives way");
+    });
+    waits(client, 1).await;
+}
+
+#[tokio::test]
+async fn the_locks_of_a_multi_lock_and_of_a_body_of_run_are_parts_of_a_circle() {
+    let server = Server::start().await;
+    let client = connect_with(&server, Deadlocks::Fail).await;
+    let several = client.multi_lock(["a", "b"]).lock().await.expect("free");
+    task_waits_with(&client, "c", "b").await;
+    let error = client.mutex("c").lock().await.expect_err("it would last for ever");
+    assert_eq!(circle(&error), parts(&[("b", "c"), ("c", "b")]));
+    several.unlock().await.expect("held");
+    waits(&client, 0).await;
+    let body = client.mutex("a").run(async |_| {
+        task_waits_with(&client, "c", "a").await;
+        client.mutex("c").lock().await.expect_err("it would last for ever")
+    });
+    let error = body.await.expect("held");
+    assert_eq!(circle(&error), parts(&[("a", "c"), ("c", "a")]));
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn any_reader_that_waits_for_the_writer_closes_the_circle() {
+    let server = Server::start().await;
+    let client = connect_with(&server, Deadlocks::Fail).await;
+    let _elsewhere =
+        tokio::spawn(client.rw_lock("r").read()).await.expect("no panic").expect("free");
+    let held = client.mutex("a").lock().await.expect("free");
+    let (lock, wanted) = (client.rw_lock("r"), client.mutex("a"));
+    let reader = tokio::spawn(async move {
+        let _read = lock.read().await.expect("free for readers");
+        wanted.lock().await.map(drop)
+    });
+    waits(&client, 1).await;
+    let error = client.rw_lock("r").write().await.expect_err("it would last for ever");
+    assert_eq!(circle(&error), parts(&[("a", "r"), ("r", "a")]));
+    held.unlock().await.expect("held");
+    soon("the reader goes on", reader).await.expect("no panic").expect("it gets the lock");
+}
