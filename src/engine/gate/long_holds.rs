@@ -13,7 +13,8 @@ pub(super) fn reports(engine: &Weak<Engine>, after: Duration) -> LookAtHolds {
     let engine = engine.clone();
     Box::new(move |now| match engine.upgrade() {
         Some(engine) => engine.report_long_holds(after, now),
-        None => Timestamp::NEVER,
+        // It is being made, or it is gone.
+        None => now.plus(after),
     })
 }
 
@@ -38,8 +39,10 @@ impl Engine {
 impl Hold {
     /// When it is to be reported next.
     fn due_at(&self, after: Duration) -> Timestamp {
-        let doublings = self.told.load(Ordering::Relaxed).min(31);
-        self.since.plus(after.saturating_mul(1 << doublings))
+        let doublings = self.told.load(Ordering::Relaxed);
+        // The shortest length, doubled more often, is longer than anybody waits for a line.
+        let times = 1_u32.checked_shl(doublings);
+        times.map_or(Timestamp::NEVER, |times| self.since.plus(after.saturating_mul(times)))
     }
 
     fn report_long(&self, now: Timestamp) {
