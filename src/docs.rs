@@ -23,6 +23,7 @@ macro_rules! links {
 [ex-health]: crate::docs::cookbook::health
 [ex-job-queue]: crate::docs::cookbook::job_queue
 [ex-leader]: crate::docs::cookbook::leader
+[ex-opentelemetry]: crate::docs::cookbook::opentelemetry
 [ex-rate-limit]: crate::docs::cookbook::rate_limit
 [ex-several-names]: crate::docs::cookbook::several_names
 [ex-spawned-tasks]: crate::docs::cookbook::spawned_tasks
@@ -84,6 +85,7 @@ pub mod cookbook {
     recipe!(startup_latch, "../examples/startup_latch.rs");
     recipe!(cache_invalidation, "../examples/cache_invalidation.rs");
     recipe!(health, "../examples/health.rs");
+    recipe!(opentelemetry, "../examples/opentelemetry.rs");
 }
 
 // Its code needs leasehold-test, whose tests run it.

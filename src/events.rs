@@ -7,14 +7,17 @@
 
 use std::fmt::{Debug, Display};
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::clock::Timestamp;
+use crate::counts::{Counts, count};
 use crate::error::{Error, Fault, LossReason};
 use crate::key::{Holder, LeaseId};
+use crate::monitor::{Event, HoldEnd, Monitor, Outcome, Path};
 use crate::owner::Owner;
 use crate::text::rounded;
 
@@ -37,8 +40,8 @@ macro_rules! warn_if {
 pub(crate) struct Events {
     /// Leases that are held now.
     holds: AtomicUsize,
-    renewals_failed: AtomicU64,
-    locks_lost: AtomicU64,
+    pub(crate) counts: Counts,
+    monitor: Option<Arc<dyn Monitor>>,
     pub(crate) locks_reclaimed: AtomicU64,
     pub(crate) locks_lost_in_failovers: AtomicU64,
     renewals: Mutex<Burst>,
@@ -81,6 +84,64 @@ pub(crate) struct Blocker<'a> {
 }
 
 impl Events {
+    pub(crate) fn monitored(monitor: Option<Arc<dyn Monitor>>) -> Self {
+        Self { monitor, ..Self::default() }
+    }
+
+    /// Whether somebody takes the events: what costs something is done for him alone.
+    pub(crate) fn is_monitored(&self) -> bool {
+        self.monitor.is_some()
+    }
+
+    fn tell(&self, event: &Event<'_>) {
+        if let Some(monitor) = &self.monitor {
+            monitor.on(event);
+        }
+    }
+
+    pub(crate) fn wait_began(&self, lock: &str) {
+        count(&self.counts.contended);
+        self.tell(&Event::WaitBegan { lock });
+    }
+
+    pub(crate) fn wait_over(&self, lock: &str) {
+        self.tell(&Event::WaitEnded { lock });
+    }
+
+    pub(crate) fn hold_began(&self, lock: &str) {
+        count(&self.counts.acquired);
+        self.tell(&Event::HoldBegan { lock });
+    }
+
+    pub(crate) fn hold_ended(&self, lock: &str, end: HoldEnd, held: Duration) {
+        self.counts.hold_times.add(held);
+        self.tell(&Event::HoldEnded { lock, end, held });
+    }
+
+    /// An acquisition that was the first of its hold has come to it.
+    pub(crate) fn acquired(&self, lock: &str, path: Path, took: Duration) {
+        self.counts.acquire_times.add(took);
+        self.tell(&Event::Asked { lock, outcome: Outcome::Held, path, took });
+    }
+
+    pub(crate) fn entered_again(&self, lock: &str, took: Duration) {
+        self.tell(&Event::Asked { lock, outcome: Outcome::Held, path: Path::Reentry, took });
+    }
+
+    pub(crate) fn not_acquired(&self, lock: &str, outcome: Outcome, path: Path, took: Duration) {
+        count(match outcome {
+            Outcome::TimedOut => &self.counts.timed_out,
+            Outcome::Cancelled => &self.counts.cancelled,
+            _ => &self.counts.failed,
+        });
+        self.tell(&Event::Asked { lock, outcome, path, took });
+    }
+
+    pub(crate) fn renewed(&self, lock: &str) {
+        count(&self.counts.renewals);
+        self.tell(&Event::Renewed { lock });
+    }
+
     pub(crate) fn lease_began(&self) {
         self.holds.fetch_add(1, Ordering::Relaxed);
     }
@@ -97,7 +158,8 @@ impl Events {
             tracing::debug!(target: LOCK, lock, owner, token, %lease, "lock given up in a shutdown");
             return;
         }
-        self.locks_lost.fetch_add(1, Ordering::Relaxed);
+        count(&self.counts.lost);
+        self.tell(&Event::Lost { lock: lost.lock, reason });
         if reason == LossReason::Failover {
             self.locks_lost_in_failovers.fetch_add(1, Ordering::Relaxed);
         }
@@ -121,7 +183,8 @@ impl Events {
         remaining: Duration,
         now: Timestamp,
     ) {
-        self.renewals_failed.fetch_add(1, Ordering::Relaxed);
+        count(&self.counts.renewals_failed);
+        self.tell(&Event::RenewalFailed { lock: of.lock, remaining });
         let loud = self.renewals.lock().admits(now, 1);
         let Use { lock, lease, owner, token } = of;
         let owner = owner.map(tracing::field::display);
@@ -136,11 +199,12 @@ impl Events {
         &self,
         lock: &str,
         owner: &Owner,
-        at: &Location<'_>,
+        at: &'static Location<'static>,
         waited: Duration,
         blocker: &Blocker<'_>,
         now: Timestamp,
     ) {
+        self.tell(&Event::SlowWait { lock, asked_at: at, waited });
         let (more, is_first) = next_of(&self.waits, now);
         if let Some(more) = more {
             tracing::warn!(target: LOCK, more, "more waits go on");
@@ -193,11 +257,12 @@ impl Events {
     pub(crate) fn still_held(
         &self,
         of: Use<'_>,
-        taken_at: &Location<'_>,
+        taken_at: &'static Location<'static>,
         held: Duration,
         waiters: usize,
         now: Timestamp,
     ) {
+        self.tell(&Event::LongHold { lock: of.lock, taken_at, held });
         let (more, is_first) = next_of(&self.long_holds, now);
         if let Some(more) = more {
             tracing::warn!(target: LOCK, more, "more locks still held");
@@ -243,8 +308,8 @@ impl Events {
         warn_if!(loud, target: NODE, node, reason, holds, "connection lost");
         Outage {
             since: now,
-            renewals_failed: self.renewals_failed.load(Ordering::Relaxed),
-            locks_lost: self.locks_lost.load(Ordering::Relaxed),
+            renewals_failed: self.counts.renewals_failed.load(Ordering::Relaxed),
+            locks_lost: self.counts.lost.load(Ordering::Relaxed),
             loud,
         }
     }
@@ -252,8 +317,9 @@ impl Events {
     /// Reports the end of an outage.
     pub(crate) fn connected_again(&self, node: &str, outage: &Outage, now: Timestamp) {
         let away_ms = now.since(outage.since).as_millis() as u64;
-        let renewals_failed = self.renewals_failed.load(Ordering::Relaxed) - outage.renewals_failed;
-        let locks_lost = self.locks_lost.load(Ordering::Relaxed) - outage.locks_lost;
+        let renewals_failed =
+            self.counts.renewals_failed.load(Ordering::Relaxed) - outage.renewals_failed;
+        let locks_lost = self.counts.lost.load(Ordering::Relaxed) - outage.locks_lost;
         if outage.loud {
             tracing::info!(
                 target: NODE, node, away_ms, renewals_failed, locks_lost, "connected again"

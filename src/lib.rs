@@ -195,6 +195,8 @@
 //! * `serde` serializes what [`Mutex::status`], [`Client::holds`], [`Client::nodes`], [`Client::stats`] and
 //!   [`Client::check`] return, and deserializes a [`ClientBuilder`] from a configuration. Durations and times are
 //!   seconds. It is off by default.
+//! * `metrics` gives what clients do to the crate `metrics`, by [`Metrics`]. It is off by default. Without it, a
+//!   [`Monitor`](monitor::Monitor) of your own takes the same events.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -223,6 +225,10 @@ mod tls;
 
 mod script;
 
+pub mod monitor;
+
+mod counts;
+
 mod events;
 
 mod node;
@@ -240,6 +246,9 @@ mod client;
 #[cfg(feature = "serde")]
 mod settings;
 
+#[cfg(feature = "metrics")]
+mod meters;
+
 #[cfg(feature = "__test-seam")]
 mod forcing;
 
@@ -249,9 +258,12 @@ pub mod docs;
 
 pub use client::{Client, ClientBuilder, Finding, FindingKind, HeldLock, Stats};
 pub use config::{Deadlocks, PubSub, SelfWait};
+pub use counts::Histogram;
 pub use error::{Blocked, ClosedReason, Error, LossReason, NodeFailure, testing};
 pub use guard::{Guard, Lost, ReadVersion};
 pub use key::{Holder, LockKind};
+#[cfg(feature = "metrics")]
+pub use meters::Metrics;
 pub use node::{NodeState, NodeStatus};
 pub use owner::Owner;
 pub use primitives::delivery::Delivery;

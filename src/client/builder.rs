@@ -16,6 +16,7 @@ use crate::engine::gate::Engine;
 use crate::error::{Error, Fault};
 use crate::events::Events;
 use crate::fleet::{Cluster, Fleet};
+use crate::monitor::Monitor;
 use crate::node::{Common, Farewell, Network, Node, Servers};
 
 /// Collects the settings of a [`Client`], and connects it.
@@ -29,6 +30,7 @@ pub struct ClientBuilder {
     runtime: Option<Handle>,
     /// `None` means that they are logged.
     findings_at_connect: Option<bool>,
+    monitor: Option<Arc<dyn Monitor>>,
     seams: Seams,
 }
 
@@ -203,6 +205,12 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets who is told what the client does, for metrics. Default: nobody; [`Client::stats`] counts in any case.
+    pub fn monitor(mut self, monitor: Arc<dyn Monitor>) -> Self {
+        self.monitor = Some(monitor);
+        self
+    }
+
     /// Sets whether the client logs the findings of [`Client::check`] once after connecting, at INFO. Default: on.
     pub fn log_findings(mut self, on: bool) -> Self {
         self.findings_at_connect = Some(on);
@@ -259,7 +267,9 @@ impl ClientBuilder {
             runtime,
         );
         let translation = self.named.address_map;
-        let engine = start(Arc::new(config), clock, &places, translation, network.as_ref()).await?;
+        let events = Arc::new(Events::monitored(self.monitor));
+        let config = Arc::new(config);
+        let engine = start(config, clock, events, &places, translation, network.as_ref()).await?;
         if self.findings_at_connect != Some(false) {
             Finding::log_all(&engine);
         }
@@ -271,12 +281,12 @@ impl ClientBuilder {
 async fn start(
     config: Arc<Config>,
     clock: Clock,
+    events: Arc<Events>,
     places: &[Place],
     translation: Option<AddressMap>,
     network: Option<&Arc<dyn Network>>,
 ) -> Result<Arc<Engine>, Error> {
     let tasks = TaskTracker::new();
-    let events = Arc::<Events>::default();
     let farewell = Arc::<Farewell>::default();
     let servers = (places.len() > 1).then(|| Arc::new(Servers::new(places, &config)));
     let common = Common {

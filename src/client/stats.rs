@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
+use crate::counts::Histogram;
 use crate::engine::gate::{Engine, Hold};
 use crate::key::Holder;
 use crate::node::Node;
 use crate::owner::Owner;
 
 /// A snapshot of what a client is busy with, and of what it has done so far; see [`Client::stats`](crate::Client::stats).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
@@ -44,13 +45,43 @@ pub struct Stats {
     pub lost_in_failovers: u64,
     /// The waiters so far that were gone when this client released a lock to the next one, and were passed over.
     pub dead_waiters_passed: u64,
+    /// The holds so far: an owner got a lock that it did not have. Nested acquisitions are not counted.
+    pub acquired: u64,
+    /// The waits so far for a lock that was not free, whatever came of them.
+    pub contended: u64,
+    /// The acquisitions so far that ended because others had the lock: attempts, and waits whose time was over.
+    ///
+    /// Those of candidates of elections and of workers at a queue, which wait for as long as they like, are neither in this
+    /// count nor in the following two and in `acquire_times`. Of several locks that are taken together, each attempt counts.
+    pub timed_out: u64,
+    /// The acquisitions so far whose future was dropped.
+    pub cancelled: u64,
+    /// The acquisitions so far that ended with another error, mostly [`Error::Unavailable`](crate::Error::Unavailable).
+    pub failed: u64,
+    /// The locks so far that were lost, in whatever way but [`LossReason::Shutdown`](crate::LossReason::Shutdown).
+    pub lost: u64,
+    /// The renewals so far that were confirmed.
+    pub renewals: u64,
+    /// The renewals so far that had no answer that counts; each was repeated.
+    pub renewals_failed: u64,
+    /// How long it took to get the locks that were `acquired`.
+    pub acquire_times: Histogram,
+    /// How long they were held, until the last guard went.
+    pub hold_times: Histogram,
+    /// The least part of its time that is left now to any lease that is renewed: 1 at first, about 2/3 just before a renewal, 0
+    /// at the end. `None` if there is no such lease. If it goes below 0.4, renewals are late.
+    pub least_remaining: Option<f64>,
 }
 
 impl Stats {
     pub(super) fn of(engine: &Engine) -> Self {
         let gates = engine.gates();
         let nodes = engine.fleet.nodes();
-        let queue = &engine.events.queue;
+        let (queue, counts) = (&engine.events.queue, &engine.events.counts);
+        let now = engine.clock.now();
+        let parts = gates.iter().flat_map(|gate| gate.current_holds());
+        let parts = parts.filter_map(|hold| hold.lease.part_left(now));
+        let least_remaining = parts.reduce(f64::min);
         Stats {
             gates: gates.len(),
             waiters: gates.iter().map(|gate| gate.waiters()).sum(),
@@ -65,6 +96,17 @@ impl Stats {
             reclaimed: engine.events.locks_reclaimed.load(Relaxed),
             lost_in_failovers: engine.events.locks_lost_in_failovers.load(Relaxed),
             dead_waiters_passed: queue.dead_waiters_passed.load(Relaxed),
+            acquired: counts.acquired.load(Relaxed),
+            contended: counts.contended.load(Relaxed),
+            timed_out: counts.timed_out.load(Relaxed),
+            cancelled: counts.cancelled.load(Relaxed),
+            failed: counts.failed.load(Relaxed),
+            lost: counts.lost.load(Relaxed),
+            renewals: counts.renewals.load(Relaxed),
+            renewals_failed: counts.renewals_failed.load(Relaxed),
+            acquire_times: counts.acquire_times.histogram(),
+            hold_times: counts.hold_times.histogram(),
+            least_remaining,
         }
     }
 }

@@ -9,6 +9,7 @@ use super::quorum::{Outcome, Renewal};
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
 use crate::error::{Error, Fault};
+use crate::monitor::{self, Path};
 
 /// What a successful acquisition says of itself.
 pub(crate) struct Acquired {
@@ -19,6 +20,13 @@ pub(crate) struct Acquired {
 
 /// Takes a lock, or says by `request.until` why not.
 pub(crate) async fn acquire(engine: &Arc<Engine>, request: &Request) -> Result<Acquired, Error> {
+    let counted = Counted { engine, request, over: false };
+    let acquired = get(engine, request).await;
+    counted.ended(&acquired);
+    acquired
+}
+
+async fn get(engine: &Arc<Engine>, request: &Request) -> Result<Acquired, Error> {
     let (mut contended, mut in_vain) = (false, InVain::default());
     loop {
         let (entry, had_to_wait) = match request.until {
@@ -38,6 +46,57 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, request: &Request) -> Result<A
         };
         if let Some(entry) = Box::pin(settle(engine, request, entry, sent, &mut in_vain)).await? {
             return Ok(Acquired { entry, contended });
+        }
+    }
+}
+
+/// Counts an acquisition when it ends, in whatever way. Of one that is patient, only the hold counts.
+struct Counted<'a> {
+    engine: &'a Engine,
+    request: &'a Request,
+    over: bool,
+}
+
+impl Counted<'_> {
+    /// A hold says when it began, and a nested one is of interest to a monitor alone: the clock is not read here without need.
+    fn ended(mut self, acquired: &Result<Acquired, Error>) {
+        self.over = true;
+        let (events, request) = (&self.engine.events, self.request);
+        match acquired {
+            Ok(Acquired { entry, contended }) => {
+                let is_first = entry.hold().begin();
+                if request.patient {
+                    return;
+                }
+                if is_first {
+                    let path = if *contended { Path::Contended } else { Path::Free };
+                    let took = entry.hold().since.since(request.began_at);
+                    events.acquired(request.name(), path, took);
+                } else if events.is_monitored() {
+                    events.entered_again(request.name(), waited(self.engine, request));
+                }
+            }
+            Err(error) => self.in_vain(monitor::Outcome::of(error)),
+        }
+    }
+
+    fn in_vain(&self, outcome: monitor::Outcome) {
+        if self.request.patient {
+            return;
+        }
+        let path = match outcome {
+            monitor::Outcome::TimedOut | monitor::Outcome::Cancelled => Path::Contended,
+            _ => Path::Free,
+        };
+        let took = waited(self.engine, self.request);
+        self.engine.events.not_acquired(self.request.name(), outcome, path, took);
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.in_vain(monitor::Outcome::Cancelled);
         }
     }
 }

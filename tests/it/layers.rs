@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// From the top to the bottom, as in `src/lib.rs` and in `ARCHITECTURE.md`.
-const LAYERS: [&str; 20] = [
+const LAYERS: [&str; 23] = [
     "clock",
     "serial",
     "text",
@@ -15,6 +15,8 @@ const LAYERS: [&str; 20] = [
     "config",
     "tls",
     "script",
+    "monitor",
+    "counts",
     "events",
     "node",
     "fleet",
@@ -23,6 +25,7 @@ const LAYERS: [&str; 20] = [
     "primitives",
     "client",
     "settings",
+    "meters",
     "forcing",
 ];
 

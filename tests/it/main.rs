@@ -33,6 +33,7 @@ mod logging;
 mod long_waits;
 mod losses;
 mod min_hold;
+mod monitor;
 mod multi_lock;
 mod name_prefix;
 mod nesting;

@@ -14,6 +14,7 @@ use crate::engine::quorum::{Release, Renewal};
 use crate::error::{Fault, LossReason};
 use crate::events::{self, Use};
 use crate::key::Holder;
+use crate::monitor::HoldEnd;
 use crate::owner::{Owner, Place};
 
 /// A lease in use by an owner.
@@ -26,6 +27,8 @@ pub(crate) struct Hold {
     pub(super) place: Place,
     /// The line of code that took it.
     pub(crate) taken_at: &'static Location<'static>,
+    /// Its first guard was there, which counts.
+    pub(super) begun: AtomicBool,
     /// How often it was reported as long.
     pub(super) told: AtomicU32,
     /// Its owner is known to hold something.
@@ -44,6 +47,16 @@ impl Hold {
 
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
+    }
+
+    /// Counts it when it has its first guard, and returns whether this is the first.
+    pub(crate) fn begin(&self) -> bool {
+        let is_first =
+            !self.begun.load(Ordering::Relaxed) && !self.begun.swap(true, Ordering::Relaxed);
+        if is_first {
+            self.gate.engine.events.hold_began(&self.gate.name);
+        }
+        is_first
     }
 
     /// Ends it with its last guard.
@@ -203,9 +216,12 @@ pub(crate) struct PendingRelease {
 impl Hold {
     /// Leaves one level of it.
     fn leave(self: &Arc<Self>, level: u32) -> Departure {
-        let departure = self.gate.leave(self, level);
-        if matches!(departure, Departure::HandedOff | Departure::Released(_)) {
-            self.tell_released();
+        let (departure, now) = self.gate.leave(self, level);
+        match departure {
+            Departure::HandedOff => self.tell_released(HoldEnd::HandedOff, now),
+            Departure::Released(_) => self.tell_released(HoldEnd::Released, now),
+            Departure::Lost(_) if self.depth() == 0 => self.count_end(HoldEnd::Lost, now),
+            Departure::Lost(_) | Departure::Nested => {}
         }
         departure
     }
@@ -217,8 +233,17 @@ impl Hold {
         }
     }
 
-    pub(super) fn tell_released(&self) {
-        events::lock_released(self.as_use(), || self.gate.engine.clock.now().since(self.since));
+    pub(super) fn tell_released(&self, end: HoldEnd, now: Timestamp) {
+        events::lock_released(self.as_use(), || now.since(self.since));
+        self.count_end(end, now);
+    }
+
+    /// What was given to a waiter who did not take it up was no hold to anybody.
+    fn count_end(&self, end: HoldEnd, now: Timestamp) {
+        if self.begun.load(Ordering::Relaxed) {
+            let held = now.since(self.since);
+            self.gate.engine.events.hold_ended(&self.gate.name, end, held);
+        }
     }
 
     pub(super) fn as_use(&self) -> Use<'_> {

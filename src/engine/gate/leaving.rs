@@ -13,8 +13,8 @@ use crate::engine::kind::{Released, Sharing};
 use crate::error::{Fault, LossReason};
 
 impl Gate {
-    /// Leaves one level of a hold.
-    pub(super) fn leave(self: &Arc<Self>, hold: &Arc<Hold>, level: u32) -> Departure {
+    /// Leaves one level of a hold. Returns what came of it, and the time.
+    pub(super) fn leave(self: &Arc<Self>, hold: &Arc<Hold>, level: u32) -> (Departure, Timestamp) {
         let now = self.engine.clock.now();
         let departure = self.update(|state, effects| {
             state.evict_lost(now, effects);
@@ -24,7 +24,7 @@ impl Gate {
         if let Departure::Released(release) = &departure {
             self.engine.watchdog.forget(&release.lease);
         }
-        departure
+        (departure, now)
     }
 
     fn leave_as(

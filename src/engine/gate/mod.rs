@@ -326,6 +326,7 @@ impl Gate {
             since: now,
             place: by.place,
             taken_at: by.at,
+            begun: AtomicBool::new(false),
             told: AtomicU32::new(0),
             depth: AtomicU32::new(1),
             over: AtomicBool::new(false),

@@ -11,6 +11,7 @@ use crate::engine::lease::Lease;
 use crate::engine::quorum::Outcome;
 use crate::error::{Error, LossReason};
 use crate::events;
+use crate::monitor::HoldEnd;
 
 impl Gate {
     /// Asks for `wanted` by `asks`, which the servers grant in the place of the lease of `entry`, and returns its entry. If the
@@ -51,7 +52,9 @@ impl Gate {
         match claim.ask(&mut attempt, Timestamp::NEVER).await {
             Ok(Outcome::Granted(grant)) => {
                 let entry = claim.granted(grant, &request);
-                entry.ok_or_else(|| lost(hold.lease.why_missing()))
+                let entry = entry.ok_or_else(|| lost(hold.lease.why_missing()))?;
+                entry.hold().begin();
+                Ok(entry)
             }
             Ok(Outcome::Refused(..)) => {
                 drop((claim, attempt, replaced));
@@ -87,7 +90,7 @@ impl Gate {
         })?;
         let Some(claim) = vacated else { return Ok(None) };
         self.engine.watchdog.forget(&hold.lease);
-        hold.tell_released();
+        hold.tell_released(HoldEnd::Released, self.engine.clock.now());
         let replaced = Replaced { gate: self.clone(), lease: hold.lease.clone() };
         Ok(Some((claim, replaced)))
     }

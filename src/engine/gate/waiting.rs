@@ -27,6 +27,8 @@ pub(crate) struct Waiting {
     asked: Option<(&'static Location<'static>, Timestamp)>,
     /// Those who look for deadlocks know of it.
     pub(super) noted: Option<Noted>,
+    /// It counts as a wait.
+    told: bool,
 }
 
 impl Gate {
@@ -52,7 +54,15 @@ impl Gate {
         };
         state.waiters.join(arrival, waiter);
         let asked = (!request.patient).then_some((request.caller, request.began_at));
-        Waiting { gate: self.clone(), arrival, granted, over: false, asked, noted: None }
+        Waiting {
+            gate: self.clone(),
+            arrival,
+            granted,
+            over: false,
+            asked,
+            told: false,
+            noted: None,
+        }
     }
 
     /// Returns why a wait that ends now was in vain. What was given back here before `since` is no reason.
@@ -81,6 +91,8 @@ impl Waiting {
     /// Waits for the lock until the end of the request's time, and returns it, or why there was none (invariant 9). Returns
     /// `None` if it was granted, and has ended since, because nobody polled this future.
     pub(crate) async fn turn(mut self, request: &Request) -> Result<Option<Entry>, Error> {
+        self.told = true;
+        self.gate.engine.events.wait_began(&self.gate.name);
         let until = match request.until {
             Until::At(at) => at,
             Until::Once | Until::Ever => Timestamp::NEVER,
@@ -139,6 +151,9 @@ impl Drop for Waiting {
         if self.asked.is_some() {
             let now = self.gate.engine.clock.now();
             self.tell_end(waiter.as_ref().map(|waiter| &waiter.owner), &"cancelled", now);
+        }
+        if self.told {
+            self.gate.engine.events.wait_over(&self.gate.name);
         }
     }
 }

@@ -194,6 +194,13 @@ impl Lease {
         }
     }
 
+    /// Returns which part of its time is left to a lease that is renewed; `None` for another.
+    pub(crate) fn part_left(&self, now: Timestamp) -> Option<f64> {
+        let state = self.state.lock();
+        let is_renewed = state.watched && state.phase == Phase::Held && now < state.renew_until;
+        is_renewed.then(|| state.deadline.since(now).as_secs_f64() / state.lasts.as_secs_f64())
+    }
+
     /// Ends it as lost, unless it has ended before.
     pub(crate) fn lose(&self, reason: LossReason) {
         let mut state = self.state.lock();

@@ -82,6 +82,7 @@ impl Lease {
         answer: Result<bool, Fault>,
         now: Timestamp,
     ) -> Due {
+        let renewed = matches!(answer, Ok(true));
         let over = Due { renewal: None, next_at: None };
         // An answer that comes after the end comes too late.
         let standing = self.check(now);
@@ -122,6 +123,9 @@ impl Lease {
         }
         let next_at = Some(state.next_at());
         self.tell_news(state);
+        if renewed {
+            self.quorum.events().renewed(self.kind.name());
+        }
         Due { renewal: reclaim, next_at }
     }
 

@@ -1,0 +1,283 @@
+//! What a client does is told to a monitor, and counted, and is named in the dashboard and the alerts as it is in the code.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use leasehold::monitor::{Event, Monitor};
+use leasehold::{Client, Metrics, Owner, blocking};
+use parking_lot::Mutex;
+
+use crate::{
+    checks::{LIMIT, nothing_left},
+    layers::sources,
+    support::{Server, eventually},
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Writes down what it is told.
+#[derive(Default)]
+struct Diary(Mutex<Vec<String>>);
+
+impl Diary {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock())
+    }
+
+    fn has(&self, entry: &str) -> bool {
+        self.0.lock().iter().any(|told| told == entry)
+    }
+}
+
+impl Monitor for Diary {
+    fn on(&self, event: &Event<'_>) {
+        self.0.lock().push(match *event {
+            Event::WaitBegan { lock, .. } => format!("{lock} waits"),
+            Event::WaitEnded { lock, .. } => format!("{lock} waits no more"),
+            Event::Asked { lock, outcome, path, .. } => {
+                format!("{lock} {} {}", outcome.as_str(), path.as_str())
+            }
+            Event::HoldBegan { lock, .. } => format!("{lock} begins"),
+            Event::HoldEnded { lock, end, .. } => format!("{lock} {}", end.as_str()),
+            Event::Lost { lock, reason, .. } => format!("{lock} lost: {reason:?}"),
+            Event::Renewed { lock, .. } => format!("{lock} renewed"),
+            Event::RenewalFailed { lock, .. } => format!("{lock} not renewed"),
+            Event::SlowWait { lock, .. } => format!("{lock} waits for long"),
+            Event::LongHold { lock, .. } => format!("{lock} is held for long"),
+            _ => format!("{event:?}"),
+        });
+    }
+}
+
+async fn monitored(server: &Server, monitor: Arc<dyn Monitor>) -> Client {
+    let builder = Client::builder().nodes([server.url()]).ttl(3000 * MS);
+    builder.monitor(monitor).connect().await.expect("connected")
+}
+
+#[tokio::test]
+async fn each_end_of_an_acquisition_and_of_a_hold_is_told_and_counted() {
+    let (server, diary) = (Server::start().await, Arc::new(Diary::default()));
+    let client = monitored(&server, diary.clone()).await;
+    let (one, two) = (Owner::named("one"), Owner::named("two"));
+    let (mutex, other) = (client.mutex("n").owned_by(&one), client.mutex("n").owned_by(&two));
+
+    let guard = mutex.lock().await.expect("free");
+    drop(mutex.lock().await.expect("nested"));
+    assert_eq!(diary.take(), ["n begins", "n held free", "n held reentry"]);
+
+    assert!(other.try_lock().await.expect("asked").is_none());
+    assert_eq!(diary.take(), ["n timeout contended"]);
+    let late = other.lock_with_timeout(50 * MS).await;
+    late.expect_err("it is held");
+    assert_eq!(diary.take(), ["n waits", "n waits no more", "n timeout contended"]);
+    let dropped = tokio::time::timeout(50 * MS, other.lock()).await;
+    dropped.expect_err("it is held");
+    assert_eq!(diary.take(), ["n waits", "n waits no more", "n cancelled contended"]);
+
+    let waiter = tokio::spawn(other.lock());
+    eventually(LIMIT, "it waits", async || client.stats().waiters == 1).await;
+    assert!(client.stats().least_remaining.is_some_and(|part| part > 0.3 && part <= 1.0));
+    guard.unlock().await.expect("held");
+    let guard = waiter.await.expect("no panic").expect("free");
+    eventually(LIMIT, "it is renewed", async || diary.has("n renewed")).await;
+    guard.unlock().await.expect("held");
+    let told = diary.take();
+    for entry in ["n waits", "n waits no more", "n held contended", "n begins", "n released"] {
+        assert!(told.iter().any(|told| told == entry), "no {entry:?} in {told:?}");
+    }
+    let begun = told.iter().filter(|told| *told == "n begins").count();
+    assert_eq!(begun, 1, "the other hold began before: {told:?}");
+
+    let guard = client.mutex("m").lock().await.expect("free");
+    server.command(&["DEL", "m"]).await;
+    guard.lost().await;
+    drop(guard);
+    let told = diary.take();
+    let lost = ["m begins", "m held free", "m lost: Gone", "m lost"];
+    assert_eq!(told, lost);
+
+    let stats = client.stats();
+    let ends = (stats.timed_out, stats.cancelled, stats.failed);
+    assert_eq!((stats.acquired, stats.contended, ends, stats.lost), (3, 3, (2, 1, 0), 1));
+    assert_eq!((stats.acquire_times.count(), stats.hold_times.count()), (3, 3));
+    assert!(stats.renewals >= 1 && stats.hold_times.sum() >= 100 * MS, "{stats:?}");
+    assert_eq!(stats.least_remaining, None);
+    nothing_left(&server, &client).await;
+}
+
+#[test]
+fn what_threads_do_is_counted() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let server = runtime.block_on(Server::start());
+    let diary = Arc::new(Diary::default());
+    let builder = blocking::Client::builder().nodes([server.url()]).monitor(diary.clone());
+    let client = builder.connect_blocking().expect("connected");
+    client.mutex("n").lock().expect("free").unlock().expect("held");
+    assert_eq!(diary.take(), ["n begins", "n held free", "n released"]);
+    let stats = client.stats();
+    assert_eq!((stats.acquired, stats.hold_times.count()), (1, 1));
+    runtime.block_on(async { drop(server) });
+}
+
+/// A recorder of the crate `metrics` that keeps the values of counters and gauges, and how many values a histogram got.
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<BTreeMap<String, Arc<Value>>>>);
+
+#[derive(Default)]
+struct Value(AtomicU64);
+
+impl metrics::HistogramFn for Value {
+    fn record(&self, _: f64) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+impl Recorder {
+    fn value(&self, key: &metrics::Key) -> Arc<Value> {
+        let labels = key.labels().map(|label| format!("{}={}", label.key(), label.value()));
+        let name = std::iter::once(key.name().to_owned()).chain(labels);
+        self.0.lock().entry(name.collect::<Vec<_>>().join(" ")).or_default().clone()
+    }
+
+    fn read(&self, name: &str) -> Option<u64> {
+        self.0.lock().get(name).map(|value| value.0.load(Relaxed))
+    }
+}
+
+impl metrics::CounterFn for Value {
+    fn increment(&self, by: u64) {
+        self.0.fetch_add(by, Relaxed);
+    }
+
+    fn absolute(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+}
+
+impl metrics::GaugeFn for Value {
+    fn increment(&self, by: f64) {
+        self.0.fetch_add(by as u64, Relaxed);
+    }
+
+    fn decrement(&self, by: f64) {
+        self.0.fetch_sub(by as u64, Relaxed);
+    }
+
+    fn set(&self, value: f64) {
+        self.0.store(value as u64, Relaxed);
+    }
+}
+
+impl metrics::Recorder for Recorder {
+    fn describe_counter(
+        &self,
+        _: metrics::KeyName,
+        _: Option<metrics::Unit>,
+        _: metrics::SharedString,
+    ) {
+    }
+    fn describe_gauge(
+        &self,
+        _: metrics::KeyName,
+        _: Option<metrics::Unit>,
+        _: metrics::SharedString,
+    ) {
+    }
+    fn describe_histogram(
+        &self,
+        _: metrics::KeyName,
+        _: Option<metrics::Unit>,
+        _: metrics::SharedString,
+    ) {
+    }
+
+    fn register_counter(&self, key: &metrics::Key, _: &metrics::Metadata<'_>) -> metrics::Counter {
+        metrics::Counter::from_arc(self.value(key))
+    }
+
+    fn register_gauge(&self, key: &metrics::Key, _: &metrics::Metadata<'_>) -> metrics::Gauge {
+        metrics::Gauge::from_arc(self.value(key))
+    }
+
+    fn register_histogram(
+        &self,
+        key: &metrics::Key,
+        _: &metrics::Metadata<'_>,
+    ) -> metrics::Histogram {
+        metrics::Histogram::from_arc(self.value(key))
+    }
+}
+
+#[tokio::test]
+async fn the_metrics_have_classes_and_no_names() {
+    let recorder = Recorder::default();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let (server, meters) = (Server::start().await, Arc::new(Metrics::new()));
+    let client = monitored(&server, meters.clone()).await;
+    let guard = client.mutex("orders:42").lock().await.expect("free");
+    assert_eq!(recorder.read("leasehold.held class=orders"), Some(1));
+    let late = client.mutex("orders:42").owned_by(&Owner::new()).try_lock().await;
+    assert!(late.expect("asked").is_none());
+    eventually(LIMIT, "it is renewed", async || {
+        recorder.read("leasehold.renewals outcome=renewed") >= Some(1)
+    })
+    .await;
+    server.command(&["DEL", "orders:42"]).await;
+    guard.lost().await;
+    drop(guard);
+    meters.report(&client.stats(), &client.nodes());
+    let [node] = &client.nodes()[..] else { panic!("one node") };
+    let up = format!("leasehold.node.up node={}", node.address);
+    for (name, value) in [
+        ("leasehold.held class=orders", 0),
+        ("leasehold.acquire.duration class=orders outcome=held path=free", 1),
+        ("leasehold.acquire.duration class=orders outcome=timeout path=contended", 1),
+        ("leasehold.hold.duration class=orders end=lost", 1),
+        ("leasehold.lost class=orders reason=gone", 1),
+        ("leasehold.owed_releases", 0),
+        ("leasehold.lease.remaining_ratio.min", 1),
+        (&up, 1),
+    ] {
+        assert_eq!(recorder.read(name), Some(value), "{name}: {:?}", recorder.0.lock().keys());
+    }
+    assert!(recorder.0.lock().keys().all(|key| !key.contains("42")));
+    nothing_left(&server, &client).await;
+}
+
+/// The words of a text that begin with `leasehold_` or `leasehold.`, as the code writes them.
+fn named(text: &str, separator: char) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_lowercase() || c == '_' || c == separator;
+    let words = text.split(|c| !is_part(c));
+    let prefix = format!("leasehold{separator}");
+    words.filter(|word| word.starts_with(&prefix)).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_metric_of_the_dashboard_the_alerts_and_the_page_exists() {
+    let read = |path: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        std::fs::read_to_string(path).expect("a file")
+    };
+    let sources = sources();
+    let code = sources.iter().find(|(path, _)| path == "meters.rs").expect("the metrics");
+    let exist = named(&code.1, '.');
+    assert!(exist.len() >= 14, "{exist:?}");
+    let exposed: BTreeSet<String> = exist.iter().map(|name| name.replace('.', "_")).collect();
+    for file in ["docs/grafana.json", "docs/alerts.yml"] {
+        let used = named(&read(file), '_');
+        assert!(used.len() >= 6, "{file}: {used:?}");
+        for name in used {
+            let name = ["_bucket", "_count", "_sum"]
+                .iter()
+                .find_map(|end| name.strip_suffix(end))
+                .unwrap_or(&name);
+            assert!(exposed.contains(name), "{file}: {name}");
+        }
+    }
+    serde_json::from_str::<serde_json::Value>(&read("docs/grafana.json")).expect("JSON");
+    let told = named(&read("docs/operating.md"), '.');
+    assert_eq!(told, exist, "docs/operating.md lists them all, and no others");
+}
