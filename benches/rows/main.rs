@@ -22,6 +22,7 @@ mod machine;
 mod pairs;
 mod permits;
 mod processes;
+mod queues;
 mod quorum;
 mod readers;
 mod relay;
@@ -163,7 +164,9 @@ impl Bench {
             20 => readers::alone(self).await,
             21 => readers::join(self).await,
             22 => permits::contend(self, round).await,
-            _ => crowd::beside(self, round).await,
+            23 => crowd::beside(self, round).await,
+            24 => queues::hand_over(self, round).await,
+            _ => queues::many(self, round).await,
         }
     }
 
@@ -182,5 +185,5 @@ impl Bench {
     }
 }
 
-const LAST: u8 = 23;
+const LAST: u8 = 25;
 const ROWS: std::ops::RangeInclusive<u8> = 1..=LAST;
