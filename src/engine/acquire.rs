@@ -152,15 +152,20 @@ async fn settle(
 
 async fn wait(engine: &Arc<Engine>, request: &Request) -> Result<(Entry, bool), Error> {
     loop {
-        let mut waiting = match Gate::arrive(engine, request)? {
+        // Matched before the ask is awaited: what has arrived would take room in the future until then.
+        let arrived = match Gate::arrive(engine, request)? {
             Arrived::Again(entry) => return Ok((entry, false)),
+            Arrived::Wait(waiting) => Ok(waiting),
             // Boxed, as all that is rare here: the future of a hand-off stays small.
-            Arrived::Claim(claim) => match Box::pin(ask_or_join(claim, request)).await? {
+            Arrived::Claim(claim) => Err(Box::pin(ask_or_join(claim, request))),
+        };
+        let mut waiting = match arrived {
+            Ok(waiting) => waiting,
+            Err(ask) => match ask.await? {
                 Asked::Granted(Some(entry)) => return Ok((entry, false)),
                 Asked::Granted(None) => continue,
                 Asked::Joined(waiting) => waiting,
             },
-            Arrived::Wait(waiting) => waiting,
         };
         waiting.note(request)?;
         if let Some(entry) = waiting.turn(request).await? {

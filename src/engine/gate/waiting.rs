@@ -90,7 +90,7 @@ impl Gate {
 impl Waiting {
     /// Waits for the lock until the end of the request's time, and returns it, or why there was none (invariant 9). Returns
     /// `None` if it was granted, and has ended since, because nobody polled this future.
-    pub(crate) async fn turn(mut self, request: &Request) -> Result<Option<Entry>, Error> {
+    pub(crate) async fn turn(&mut self, request: &Request) -> Result<Option<Entry>, Error> {
         self.told = true;
         self.gate.engine.events.wait_began(&self.gate.name);
         let until = match request.until {
