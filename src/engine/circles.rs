@@ -88,6 +88,10 @@ impl<W> Waits<W> {
         self.waits.get_mut(&number)
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Party, &W)> {
+        self.waits.iter().map(|(number, (party, wait))| (*number, party, wait))
+    }
+
     /// Returns the one wait of a party, and none if it waits for several things at once.
     pub(crate) fn of(&self, party: &Party) -> Option<u64> {
         let mut found = None;

@@ -115,15 +115,16 @@ impl Gate {
         if process.waits.is_empty() || !process.has_another_client(self) {
             return;
         }
-        let waiters: Vec<(u64, Party)> = self.state.lock().waiters.parties().collect();
+        // Few waits are noted, while thousands may wait here.
+        let here = |wait: &Wait| !wait.told && wait.gate.ptr_eq(&Arc::downgrade(self));
+        let noted = process.waits.iter().filter(|(_, _, wait)| here(wait));
+        let noted: Vec<(u64, u64)> = noted
+            .filter(|(number, party, _)| process.waits.of(party) == Some(*number))
+            .map(|(number, _, wait)| (number, wait.arrival))
+            .collect();
         let mut circles = Vec::new();
-        for (arrival, party) in waiters {
-            let Some(number) = process.waits.of(&party) else { continue };
-            let is_own =
-                |wait: &Wait| wait.gate.ptr_eq(&Arc::downgrade(self)) && wait.arrival == arrival;
-            if process.waits.get(number).is_some_and(|(_, wait)| is_own(wait) && !wait.told)
-                && let Some(found) = process.judge(number, reaction, &mut kept)
-            {
+        for (number, arrival) in noted {
+            if let Some(found) = process.judge(number, reaction, &mut kept) {
                 circles.push((arrival, found));
             }
         }

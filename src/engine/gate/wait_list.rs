@@ -11,7 +11,6 @@ use super::TakenBy;
 use super::hold::Entry;
 use crate::clock::Timestamp;
 use crate::config::Terms;
-use crate::engine::circles::Party;
 use crate::engine::kind::{Kind, Wanted};
 use crate::error::Error;
 use crate::owner::{Owner, Place};
@@ -144,13 +143,6 @@ impl WaitList {
     pub(super) fn side_of(&self, arrival: u64) -> Option<Arc<dyn Kind>> {
         let waiter = self.ordinary.get(&arrival).or_else(|| self.fair.get(&arrival))?;
         Some(waiter.wanted.side.clone())
-    }
-
-    /// Returns all who wait.
-    pub(super) fn parties(&self) -> impl Iterator<Item = (u64, Party)> {
-        let party = |waiter: &Waiter| Party { owner: waiter.owner.clone(), place: waiter.place };
-        let all = self.ordinary.iter().chain(&self.fair);
-        all.map(move |(arrival, waiter)| (*arrival, party(waiter)))
     }
 
     /// Returns the waiters of fair handles that came or left since this was asked last, with what those want who wait.
