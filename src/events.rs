@@ -209,25 +209,26 @@ impl Events {
         if let Some(more) = more {
             tracing::warn!(target: LOCK, more, "more waits go on");
         }
-        let Blocker { holder, by, taken_at, held_for, waiters, clients, fault } = blocker;
+        let Blocker { holder, by, taken_at, held_for, fault, .. } = blocker;
+        let (waiters, clients) = (blocker.waiters, blocker.clients);
         let waited_ms = waited.as_millis() as u64;
         let held_ms = held_for.map(|held| held.as_millis() as u64);
         let holder = holder.map(tracing::field::display);
         let holder_owner = by.map(tracing::field::display);
         let taken_at = taken_at.map(tracing::field::display);
         let fault = fault.map(tracing::field::display);
-        macro_rules! line {
+        macro_rules! say {
             ($level:ident) => {
                 tracing::$level!(
                     target: LOCK, lock, %owner, %at, waited_ms, holder, holder_owner, taken_at, held_ms,
-                    waiters = *waiters, clients, fault, "still waiting"
+                    waiters, clients, fault, "still waiting"
                 )
             };
         }
         match (is_first, waited < LOUD_FROM) {
-            (false, _) => line!(debug),
-            (true, true) => line!(info),
-            (true, false) => line!(warn),
+            (false, _) => say!(debug),
+            (true, true) => say!(info),
+            (true, false) => say!(warn),
         }
     }
 
@@ -379,7 +380,7 @@ pub(crate) fn deadlock(deadlock: &Error, lasting: bool) {
     if lasting {
         tracing::warn!(
             target: LOCK, lock = &**lock, owner, %deadlock,
-            "owners of this process wait for each other: they may wait for ever"
+            "owners of this process wait for each other: they may wait forever"
         );
     } else {
         tracing::info!(
