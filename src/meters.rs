@@ -56,11 +56,11 @@ impl Metrics {
 
     /// Reports the state of a client and of its servers, without I/O.
     pub fn report(&self, stats: &Stats, nodes: &[NodeStatus]) {
-        gauge!("leasehold.owed_releases").set(stats.owed_releases as f64);
+        gauge!("leasehold.releases_pending").set(stats.releases_pending as f64);
         // With nothing to renew, nothing is near its end.
         let ratio = stats.least_remaining.unwrap_or(1.0);
         gauge!("leasehold.lease.remaining_ratio.min").set(ratio);
-        counter!("leasehold.token_raises").absolute(stats.token_raises);
+        counter!("leasehold.second_round_trips").absolute(stats.second_round_trips);
         for node in nodes {
             let labels = [("node", node.address.to_string())];
             let is = |state| f64::from(u8::from(node.state == state));
@@ -151,8 +151,11 @@ fn describe() {
         "leasehold.lease.remaining_ratio.min",
         "the least part of its time that is left to any lease that is renewed"
     );
-    describe_gauge!("leasehold.owed_releases", "the releases that no server has confirmed yet");
-    describe_counter!("leasehold.token_raises", "the acquisitions that needed a second round trip");
+    describe_gauge!("leasehold.releases_pending", "the releases that no server has confirmed yet");
+    describe_counter!(
+        "leasehold.second_round_trips",
+        "the acquisitions that needed a second round trip"
+    );
     describe_gauge!("leasehold.node.up", "1 if the server can be used");
     describe_gauge!("leasehold.node.quarantined", "1 if the server's grants do not count yet");
     describe_gauge!("leasehold.node.round_trip", seconds, "the smoothed round trip to the server");

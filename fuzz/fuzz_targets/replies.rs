@@ -590,7 +590,7 @@ async fn play(plan: Plan) {
     }
     drop(case.held.take());
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(case.client.stats().gates, 0, "a gate after the shutdown");
+    assert_eq!(case.client.stats().locks, 0, "a gate after the shutdown");
     assert!(matches!(case.mutex.try_lock().await, Err(Error::Closed { .. })));
 }
 

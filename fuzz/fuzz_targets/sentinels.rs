@@ -289,7 +289,7 @@ async fn play(plan: Plan) {
         tokio::time::sleep(SETTLED).await;
     }
     bounded("shutdown", ANSWER, client.shutdown()).await;
-    assert_eq!(client.stats().gates, 0);
+    assert_eq!(client.stats().locks, 0);
 }
 
 fuzz_target!(|plan: Plan| run(|| play(plan)));

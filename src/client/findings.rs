@@ -29,18 +29,34 @@ pub struct Finding {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// The server may evict locks when it runs out of memory. The value is the configured policy.
-    Eviction(String),
+    /// The server may evict locks when it runs out of memory.
+    #[non_exhaustive]
+    Eviction {
+        /// Its `maxmemory-policy`.
+        policy: String,
+    },
     /// A restart loses every lock: two holders may have one until the first notices, at its next renewal.
     NotPersistent,
     /// A crash may lose the latest locks: the append-only file is not synced at every command.
     NotWrittenThrough,
-    /// A failover may lose the latest locks: replicas receive writes later. The value is the number of replicas.
-    Replicas(u64),
-    /// The server's clock differs from this host's. The value says how many milliseconds it is ahead.
-    ClockAhead(i64),
-    /// The server is older than this library supports. The value is its version.
-    OldVersion(String),
+    /// A failover may lose the latest locks: replicas receive writes later than the master.
+    #[non_exhaustive]
+    Replicas {
+        /// How many replicas the server has.
+        replicas: u64,
+    },
+    /// The server's clock differs from this host's.
+    #[non_exhaustive]
+    ClockAhead {
+        /// By how many milliseconds it is ahead. If it is behind, the number is negative.
+        ahead_ms: i64,
+    },
+    /// The server is older than this library supports.
+    #[non_exhaustive]
+    OldVersion {
+        /// Its version, as the server says it.
+        version: String,
+    },
     /// The server is a Redis Cluster of one shard: if another shard is added, the server refuses some of the locks.
     OneShard,
     /// A master that has lost its replicas goes on granting locks, beside the one that has replaced it: its
@@ -68,17 +84,25 @@ pub enum FindingKind {
     /// A master of the cluster that is cut off may go on granting locks beside the one that has replaced it, for longer than
     /// the [`restart_quarantine`](crate::ClientBuilder::restart_quarantine) is than the TTL.
     #[non_exhaustive]
-    GraceTooShort {
+    QuarantineTooShort {
         /// The node's `cluster-node-timeout`, in milliseconds.
         node_timeout_ms: u64,
         /// What the `restart_quarantine` must be at least with this client's TTL, in milliseconds.
         needed_ms: u64,
     },
-    /// The server did not answer, so nothing is known of it. The value says why.
-    NoAnswer(String),
-    /// The replicas differ in their `replica-priority`, which is the value: the Sentinels promote the one with the lowest
-    /// number, even if another one has more of the latest locks.
-    ReplicaPriority(Vec<u64>),
+    /// The server did not answer, so nothing is known of it.
+    #[non_exhaustive]
+    NoAnswer {
+        /// What went wrong.
+        why: String,
+    },
+    /// The replicas differ in their `replica-priority`: the Sentinels promote the one with the lowest number, even if another
+    /// one has more of the latest locks.
+    #[non_exhaustive]
+    ReplicaPriority {
+        /// The priority of each replica.
+        priorities: Vec<u64>,
+    },
     /// Sentinels that answer have named different masters for 10 s or longer, so clients may use different servers, and two of
     /// them hold one lock: one of the Sentinels watches another deployment by the same name, or is cut off from the others.
     #[non_exhaustive]
@@ -90,7 +114,7 @@ pub enum FindingKind {
     RoleUnknown,
     /// The user may not end connections (`CLIENT KILL`), so a request that is still on its way to a server may run after
     /// the client has left that server and come back.
-    NoKill,
+    KillRefused,
     /// The user may not write the key `leasehold_mark`, as was seen when the client connected: each client that meets the
     /// server for the first time waits for a whole [`restart_quarantine`](crate::ClientBuilder::restart_quarantine).
     MarkRefused,
@@ -99,8 +123,12 @@ pub enum FindingKind {
     /// of them may hold one lock.
     MastersRefused,
     /// The server is used with other [masters](crate::ClientBuilder::nodes) than this client names, so this client takes no
-    /// locks. The value says which, and what to do.
-    OtherMasters(String),
+    /// locks.
+    #[non_exhaustive]
+    OtherMasters {
+        /// Which masters it is used with, and what to do.
+        why: String,
+    },
     /// While one master of the cluster is down, all others refuse locks, too, and do not renew them: its
     /// `cluster-require-full-coverage` is on.
     FullCoverage,
@@ -113,8 +141,18 @@ pub enum FindingKind {
         /// It is a sharded one, and this client uses plain ones.
         sharded: bool,
     },
-    /// The user lacks the rights to read a setting, which the value names.
-    Unknown(&'static str),
+    /// The user lacks the rights to read a setting, so nothing is known of it.
+    #[non_exhaustive]
+    Unknown {
+        /// The setting, such as `"the eviction policy"`.
+        setting: &'static str,
+    },
+}
+
+impl FindingKind {
+    fn unknown(setting: &'static str) -> Self {
+        Self::Unknown { setting }
+    }
 }
 
 impl Finding {
@@ -126,8 +164,10 @@ impl Finding {
         findings.extend(faults.iter().map(|(index, fault)| Self {
             node: nodes[*index].address(),
             kind: match fault {
-                Fault::OtherMasters(problem) => FindingKind::OtherMasters(problem.to_string()),
-                fault => FindingKind::NoAnswer(fault.to_string()),
+                Fault::OtherMasters(problem) => {
+                    FindingKind::OtherMasters { why: problem.to_string() }
+                }
+                fault => FindingKind::NoAnswer { why: fault.to_string() },
             },
         }));
         engine.check_failures(&nodes, faults).map(|()| findings)
@@ -161,9 +201,9 @@ impl Finding {
         let mut kinds = Vec::new();
         match (&facts.eviction_policy, facts.max_memory) {
             (Some(policy), Some(1..)) if policy != "noeviction" => {
-                kinds.push(FindingKind::Eviction(policy.clone()));
+                kinds.push(FindingKind::Eviction { policy: policy.clone() });
             }
-            (None, _) | (_, None) => kinds.push(FindingKind::Unknown("the eviction policy")),
+            (None, _) | (_, None) => kinds.push(FindingKind::unknown("the eviction policy")),
             _ => {}
         }
         match (facts.append_only, facts.fsync_always) {
@@ -172,17 +212,17 @@ impl Finding {
             (Some(false), _) => kinds.push(FindingKind::NotPersistent),
             (Some(true), Some(false)) => kinds.push(FindingKind::NotWrittenThrough),
             (Some(true), Some(true)) => {}
-            _ => kinds.push(FindingKind::Unknown("the persistence")),
+            _ => kinds.push(FindingKind::unknown("the persistence")),
         }
         match facts.replicas {
             // Holders put back what a failover loses.
             _ if facts.failover.is_some() && !config.quarantine().is_zero() => {}
             Some(0) => {}
-            Some(replicas) => kinds.push(FindingKind::Replicas(replicas)),
-            None => kinds.push(FindingKind::Unknown("the replicas")),
+            Some(replicas) => kinds.push(FindingKind::Replicas { replicas }),
+            None => kinds.push(FindingKind::unknown("the replicas")),
         }
-        if let Some(ahead) = facts.clock_ahead_ms.filter(|ms| ms.unsigned_abs() >= FAR_OFF_MS) {
-            kinds.push(FindingKind::ClockAhead(ahead));
+        if let Some(ahead_ms) = facts.clock_ahead_ms.filter(|ms| ms.unsigned_abs() >= FAR_OFF_MS) {
+            kinds.push(FindingKind::ClockAhead { ahead_ms });
         }
         if let Some(failover) = &facts.failover {
             let spare = config.quarantine().saturating_sub(config.ttl);
@@ -201,7 +241,7 @@ impl Finding {
             kinds.push(FindingKind::OneShard);
         }
         if let Some(version) = facts.version.as_ref().filter(|version| is_old(version)) {
-            kinds.push(FindingKind::OldVersion(version.clone()));
+            kinds.push(FindingKind::OldVersion { version: version.clone() });
         }
         let finding = |kind| Self { node: node.clone(), kind };
         kinds.into_iter().map(finding).collect()
@@ -212,7 +252,7 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.node)?;
         match &self.kind {
-            FindingKind::Eviction(policy) => write!(
+            FindingKind::Eviction { policy } => write!(
                 f,
                 "maxmemory-policy is {policy}: when memory runs out, the server may evict held locks; set noeviction"
             ),
@@ -222,15 +262,15 @@ impl fmt::Display for Finding {
             FindingKind::NotWrittenThrough => f.write_str(
                 "appendfsync is not always: a power failure loses the latest locks",
             ),
-            FindingKind::Replicas(replicas) => write!(
+            FindingKind::Replicas { replicas } => write!(
                 f,
                 "it has {replicas} replicas: a failover may lose the latest locks; let the resource check tokens"
             ),
-            FindingKind::ClockAhead(ms) => write!(
+            FindingKind::ClockAhead { ahead_ms } => write!(
                 f,
-                "its clock is {ms} ms ahead of this host's: correcting it shortens or lengthens every lock"
+                "its clock is {ahead_ms} ms ahead of this host's: correcting it shortens or lengthens every lock"
             ),
-            FindingKind::OldVersion(version) => {
+            FindingKind::OldVersion { version } => {
                 write!(f, "it is version {version}; the oldest supported are Redis 6.2 and Valkey 7.2")
             }
             FindingKind::OneShard => f.write_str(
@@ -253,15 +293,15 @@ impl fmt::Display for Finding {
                  {min_replicas} of them goes on granting locks beside the new one; set it to at least half of the replicas on \
                  all servers"
             ),
-            FindingKind::GraceTooShort { node_timeout_ms, needed_ms } => write!(
+            FindingKind::QuarantineTooShort { node_timeout_ms, needed_ms } => write!(
                 f,
                 "cluster-node-timeout is {node_timeout_ms} ms, so a master that is cut off may grant locks for {} ms beside the \
                  one that has replaced it: set restart_quarantine to {needed_ms} ms or more in all clients, or lower \
                  cluster-node-timeout, or set min-replicas-to-write",
                 overlap(Duration::from_millis(*node_timeout_ms)).as_millis()
             ),
-            FindingKind::NoAnswer(why) => write!(f, "it could not be asked: {why}"),
-            FindingKind::ReplicaPriority(priorities) => write!(
+            FindingKind::NoAnswer { why } => write!(f, "it could not be asked: {why}"),
+            FindingKind::ReplicaPriority { priorities } => write!(
                 f,
                 "the replicas' replica-priority differs ({priorities:?}): a failover may promote one that lacks the latest \
                  locks; set the same on all"
@@ -275,7 +315,7 @@ impl fmt::Display for Finding {
             FindingKind::RoleUnknown => f.write_str(
                 "it does not report its role: an old master is recognised only when it refuses a write; allow INFO",
             ),
-            FindingKind::NoKill => f.write_str(
+            FindingKind::KillRefused => f.write_str(
                 "this user may not end connections: what is late on an old one may run after a failover; allow CLIENT ID and \
                  CLIENT KILL",
             ),
@@ -287,7 +327,7 @@ impl fmt::Display for Finding {
                 "it refused the key leasehold_masters: if clients name different masters, nobody notices it, and two of them may \
                  hold one lock; let this user read and write that key",
             ),
-            FindingKind::OtherMasters(problem) => f.write_str(problem),
+            FindingKind::OtherMasters { why } => f.write_str(why),
             FindingKind::FullCoverage => f.write_str(
                 "cluster-require-full-coverage is yes: while one master is down, the locks of all others are neither granted \
                  nor renewed; set it to no",
@@ -304,7 +344,7 @@ impl fmt::Display for Finding {
                     Printable(&shortened(channel))
                 )
             }
-            FindingKind::Unknown(what) => write!(f, "this user cannot read {what}"),
+            FindingKind::Unknown { setting } => write!(f, "this user cannot read {setting}"),
         }
     }
 }
@@ -327,7 +367,7 @@ fn of_failover(facts: &FailoverFacts, connected: Option<u64>, spare: Duration) -
                 down_after_ms: down_after.as_millis() as u64,
             });
         }
-        (None, ..) | (_, None, _) => kinds.push(FindingKind::Unknown("min-replicas-to-write")),
+        (None, ..) | (_, None, _) => kinds.push(FindingKind::unknown("min-replicas-to-write")),
         _ => {}
     }
     if let Some(min_replicas @ 1..) = min_replicas
@@ -337,10 +377,10 @@ fn of_failover(facts: &FailoverFacts, connected: Option<u64>, spare: Duration) -
     }
     match &facts.watch {
         Some(watch) if watch.priorities.windows(2).any(|pair| pair[0] != pair[1]) => {
-            kinds.push(FindingKind::ReplicaPriority(watch.priorities.clone()));
+            kinds.push(FindingKind::ReplicaPriority { priorities: watch.priorities.clone() });
         }
         Some(_) => {}
-        None => kinds.push(FindingKind::Unknown("the Sentinels' settings")),
+        None => kinds.push(FindingKind::unknown("the Sentinels' settings")),
     }
     if let Some(named) = facts.disagreement.clone() {
         kinds.push(FindingKind::SentinelsDisagree { named });
@@ -349,7 +389,7 @@ fn of_failover(facts: &FailoverFacts, connected: Option<u64>, spare: Duration) -
         kinds.push(FindingKind::RoleUnknown);
     }
     if !facts.may_kill {
-        kinds.push(FindingKind::NoKill);
+        kinds.push(FindingKind::KillRefused);
     }
     kinds
 }
@@ -376,25 +416,25 @@ fn of_cluster(facts: &ClusterFacts, replicas: Option<u64>, config: &Config) -> V
                 _ => false,
             };
             if needed > grace && !is_fenced {
-                kinds.push(FindingKind::GraceTooShort {
+                kinds.push(FindingKind::QuarantineTooShort {
                     node_timeout_ms: node_timeout.as_millis() as u64,
                     needed_ms: needed.as_millis() as u64,
                 });
             }
         }
-        None => kinds.push(FindingKind::Unknown("cluster-node-timeout")),
+        None => kinds.push(FindingKind::unknown("cluster-node-timeout")),
     }
     match facts.needs_full_coverage {
         Some(true) => kinds.push(FindingKind::FullCoverage),
         Some(false) => {}
-        None => kinds.push(FindingKind::Unknown("cluster-require-full-coverage")),
+        None => kinds.push(FindingKind::unknown("cluster-require-full-coverage")),
     }
     if let Some(channel) = &facts.other_channel {
         let (channel, sharded) = (channel.clone(), !facts.is_sharded);
         kinds.push(FindingKind::OtherChannels { channel, sharded });
     }
     if facts.hides_sharded && wanted == PubSub::Auto {
-        kinds.push(FindingKind::Unknown("whether there are sharded channels"));
+        kinds.push(FindingKind::unknown("whether there are sharded channels"));
     }
     kinds
 }
@@ -448,7 +488,7 @@ mod tests {
         assert_eq!(of_cluster(&good(), PubSub::Auto), []);
         let needs = |needs_full_coverage| ClusterFacts { needs_full_coverage, ..good() };
         assert_eq!(of_cluster(&needs(Some(true)), PubSub::Auto), [FindingKind::FullCoverage]);
-        let unknown = FindingKind::Unknown("cluster-require-full-coverage");
+        let unknown = FindingKind::unknown("cluster-require-full-coverage");
         assert_eq!(of_cluster(&needs(None), PubSub::Auto), [unknown]);
         for is_sharded in [false, true] {
             let other_channel = Some("redisson_lock__channel:{n}".to_owned());
@@ -461,7 +501,7 @@ mod tests {
             );
         }
         let hidden = ClusterFacts { hides_sharded: true, ..good() };
-        let unknown = FindingKind::Unknown("whether there are sharded channels");
+        let unknown = FindingKind::unknown("whether there are sharded channels");
         assert_eq!(of_cluster(&hidden, PubSub::Auto), [unknown]);
         assert_eq!(of_cluster(&hidden, PubSub::Plain), []);
     }
@@ -492,7 +532,7 @@ mod tests {
         assert!(found(30, 2000, 1, 1), "it stops three seconds later");
         let hidden = ClusterFacts { needs_full_coverage: Some(false), ..ClusterFacts::default() };
         let config = Config { deployment: Deployment::Cluster, ..Config::default() };
-        let unknown = FindingKind::Unknown("cluster-node-timeout");
+        let unknown = FindingKind::unknown("cluster-node-timeout");
         assert_eq!(of_cluster(&hidden, None, &config), [unknown]);
     }
 
@@ -529,15 +569,15 @@ mod tests {
         assert_eq!(late(3000, Duration::ZERO), []);
         let watch = Some(WatchFacts { down_after: None, priorities: vec![100, 50] });
         let unequal = of_failover(&FailoverFacts { watch, ..safe() });
-        assert_eq!(unequal, [FindingKind::ReplicaPriority(vec![100, 50])]);
+        assert_eq!(unequal, [FindingKind::ReplicaPriority { priorities: vec![100, 50] }]);
         let blind = FailoverFacts { tells_role: false, may_kill: false, ..safe() };
-        assert_eq!(of_failover(&blind), [FindingKind::RoleUnknown, FindingKind::NoKill]);
+        assert_eq!(of_failover(&blind), [FindingKind::RoleUnknown, FindingKind::KillRefused]);
         let named = vec![("s".into(), "a:1".to_owned()), ("t".into(), "b:1".to_owned())];
         let disagreement = Some(named.clone());
         let disagree = of_failover(&FailoverFacts { disagreement, ..safe() });
         assert_eq!(disagree, [FindingKind::SentinelsDisagree { named }]);
         let unknown = of_failover(&FailoverFacts { fence: fence(None), watch: None, ..safe() });
-        let setting = FindingKind::Unknown("min-replicas-to-write");
-        assert_eq!(unknown, [setting, FindingKind::Unknown("the Sentinels' settings")]);
+        let setting = FindingKind::unknown("min-replicas-to-write");
+        assert_eq!(unknown, [setting, FindingKind::unknown("the Sentinels' settings")]);
     }
 }

@@ -16,8 +16,8 @@ use crate::owner::Owner;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
-    /// The locks that this client holds, waits for, or has just released.
-    pub gates: usize,
+    /// The locks that this client is busy with: it holds them, waits for them, or has just released them.
+    pub locks: usize,
     /// The acquisitions that wait for another task of this client, or for another holder.
     pub waiters: usize,
     /// The locks' channels to which this client listens, on each node. On one server it listens only while it is the first
@@ -26,12 +26,12 @@ pub struct Stats {
     /// The running tasks: one for an idle client, another for a cluster or for Sentinels, two for each node
     /// (three in a cluster with sharded channels), and one for each lock that is being waited for.
     pub tasks: usize,
-    /// The releases that no server has confirmed yet.
-    pub owed_releases: usize,
+    /// The releases that no server has confirmed yet. Each is sent again until one does, or until its lease has ended anyway.
+    pub releases_pending: usize,
     /// The connections made so far.
     pub connections_made: u64,
-    /// The acquisitions so far that needed a second round trip, because the nodes did not agree on a token.
-    pub token_raises: u64,
+    /// The acquisitions so far that needed a second round trip, because several masters had different token counters.
+    pub second_round_trips: u64,
     /// The locks so far that another holder's release passed to this client by a message, without a request of its own.
     pub grants_by_message: u64,
     /// The grants by message so far that this client confirmed with a request before it used them, because their end could
@@ -83,13 +83,13 @@ impl Stats {
         let parts = parts.filter_map(|hold| hold.lease.part_left(now));
         let least_remaining = parts.reduce(f64::min);
         Stats {
-            gates: gates.len(),
+            locks: gates.len(),
             waiters: gates.iter().map(|gate| gate.waiters()).sum(),
             subscriptions: nodes.iter().map(Node::subscriptions).max().unwrap_or(0),
             tasks: engine.tasks.len(),
-            owed_releases: nodes.iter().map(Node::pending_releases).sum(),
+            releases_pending: nodes.iter().map(Node::pending_releases).sum(),
             connections_made: nodes.iter().map(Node::connections_made).sum(),
-            token_raises: engine.raises(),
+            second_round_trips: engine.raises(),
             grants_by_message: queue.grants_by_message.load(Relaxed),
             grants_confirmed: queue.grants_confirmed.load(Relaxed),
             grants_given_back: queue.grants_given_back.load(Relaxed),

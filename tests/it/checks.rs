@@ -68,7 +68,7 @@ pub(crate) async fn client_is_idle(client: &Client) {
 pub(crate) async fn client_is_idle_with(client: &Client, most_tasks: usize) {
     let idle = async || {
         let stats = client.stats();
-        let busy = (stats.gates, stats.waiters, stats.subscriptions, stats.owed_releases);
+        let busy = (stats.locks, stats.waiters, stats.subscriptions, stats.releases_pending);
         busy == (0, 0, 0, 0) && stats.tasks <= most_tasks && client.holds().is_empty()
     };
     let started_at = std::time::Instant::now();

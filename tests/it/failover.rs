@@ -417,7 +417,7 @@ async fn an_unlock_on_a_new_master_that_lacks_the_lease_is_no_loss_in_the_grace(
         let down = async || holder.nodes()[0].state == NodeState::Down;
         eventually(LIMIT, "the connection is lost", down).await;
         let unlocking = tokio::spawn(guard.unlock());
-        let owed = async || holder.stats().owed_releases == 1;
+        let owed = async || holder.stats().releases_pending == 1;
         eventually(LIMIT, "the release is owed", owed).await;
         let removed = name == "m";
         if removed {

@@ -211,7 +211,7 @@ async fn an_unlock_without_a_connection_tells_of_what_happened_meanwhile() {
                 None
             };
             let unlock = tokio::spawn(guard.unlock());
-            let owed = async || client.stats().owed_releases == 1;
+            let owed = async || client.stats().releases_pending == 1;
             eventually(LIMIT, "the release is owed", owed).await;
             outage.ends().await;
             let answer = unlock.await.expect("no panic");

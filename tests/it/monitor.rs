@@ -237,7 +237,7 @@ async fn the_metrics_have_classes_and_no_names() {
         ("leasehold.acquire.duration class=orders outcome=timeout path=contended", 1),
         ("leasehold.hold.duration class=orders end=lost", 1),
         ("leasehold.lost class=orders reason=gone", 1),
-        ("leasehold.owed_releases", 0),
+        ("leasehold.releases_pending", 0),
         ("leasehold.lease.remaining_ratio.min", 1),
         (&up, 1),
     ] {

@@ -68,7 +68,7 @@ async fn a_release_long_after_a_broken_connection_is_not_repeated() {
     eventually(LIMIT, "a TTL is over", async || reconnected_at.elapsed() > 1600 * MS).await;
     let spy = Spy::on(&server).await;
     guard.unlock().await.expect("held");
-    eventually(LIMIT, "nothing is owed", async || client.stats().owed_releases == 0).await;
+    eventually(LIMIT, "nothing is owed", async || client.stats().releases_pending == 0).await;
     let releases = spy.count("lock_release");
     // The one that found the script unknown, that script whole, and once more from the list of what is owed.
     assert!(releases <= 3, "{releases} releases");
@@ -90,7 +90,7 @@ async fn answered_releases_are_repeated_ever_more_rarely() {
     eventually(LIMIT, "four seconds are over", async || began_at.elapsed() > 4000 * MS).await;
     let releases = spy.count("lock_release");
     assert!((2 * LOCKS..=12 * LOCKS).contains(&releases), "{releases} releases");
-    assert_eq!(client.stats().owed_releases, LOCKS, "they are repeated for a TTL");
+    assert_eq!(client.stats().releases_pending, LOCKS, "they are repeated for a TTL");
 }
 
 /// The server is asked for a lock that it does not keep: as a node of a cluster does, without the script being run.
@@ -106,7 +106,7 @@ async fn a_release_that_is_refused_for_ever_is_owed_for_a_ttl_at_most() {
     let guard = client.mutex("n").with_ttl(900 * MS).lock().await.expect("free");
     server.command(&["CLUSTER", "DELSLOTSRANGE", "0", "16383"]).await;
     drop(guard);
-    eventually(LIMIT, "nothing is owed", async || client.stats().owed_releases == 0).await;
+    eventually(LIMIT, "nothing is owed", async || client.stats().releases_pending == 0).await;
     client_is_idle(&client).await;
     server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await;
     eventually(LIMIT, "the lock has ended", async || {
@@ -214,7 +214,7 @@ async fn what_a_server_refuses_to_say_of_itself_is_not_known_in_whatever_words()
         let client = Client::connect(&twister.url()).await.expect(refusal);
         client.mutex("n").lock().await.expect("free").unlock().await.expect("held");
         let findings = client.check().await.expect(refusal);
-        let unknown = findings.iter().filter(|it| matches!(it.kind, FindingKind::Unknown(_)));
+        let unknown = findings.iter().filter(|it| matches!(it.kind, FindingKind::Unknown { .. }));
         assert_eq!(unknown.count(), 3, "{findings:?}");
     }
     // Several need to know which server each is.
@@ -317,7 +317,7 @@ async fn a_check_of_a_far_server_is_one_round_trip() {
     let findings = client.check().await.expect("an answer");
     assert!(started_at.elapsed() < server.widened(3 * AWAY), "{:?}", started_at.elapsed());
     assert!(findings.iter().any(|it| it.kind == FindingKind::NotPersistent), "{findings:?}");
-    assert!(!findings.iter().any(|it| matches!(it.kind, FindingKind::ClockAhead(_))));
+    assert!(!findings.iter().any(|it| matches!(it.kind, FindingKind::ClockAhead { .. })));
     // Slower than any answer about a lock may be.
     proxy.delay_replies(10 * AWAY);
     client.check().await.expect("an answer");

@@ -38,7 +38,7 @@ async fn what_operators_ask_for_can_be_serialized() {
     assert!(held[0]["held_for"].as_f64().expect("seconds") < 15.0);
     let nodes = value(client.nodes());
     assert_eq!((&nodes[0]["address"], &nodes[0]["state"]), (&json!(server.url()), &json!("Up")));
-    assert_eq!(value(client.stats())["owed_releases"], json!(0));
+    assert_eq!(value(client.stats())["releases_pending"], json!(0));
     let findings = value(client.check().await.expect("asked"));
     let kinds: Vec<&Value> =
         findings.as_array().expect("a list").iter().map(|it| &it["kind"]).collect();

@@ -122,7 +122,7 @@ async fn rights_that_only_inform_are_not_needed() {
     guard.unlock().await.expect("held");
     let findings = client.check().await.expect("an answer");
     assert!(
-        findings.iter().any(|finding| matches!(finding.kind, FindingKind::Unknown(_))),
+        findings.iter().any(|finding| matches!(finding.kind, FindingKind::Unknown { .. })),
         "{findings:?}"
     );
     nothing_left(&server, &client).await;

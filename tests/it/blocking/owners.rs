@@ -162,7 +162,7 @@ fn an_unprotected_counter_stays_exact() {
     for client in &clients {
         eventually("nothing is held or owed", || {
             let stats = client.stats();
-            (stats.gates, stats.waiters, stats.owed_releases) == (0, 0, 0)
+            (stats.locks, stats.waiters, stats.releases_pending) == (0, 0, 0)
         });
     }
     assert!((0..NAMES).all(|name| !exists(&server, &format!("n{name}"))));

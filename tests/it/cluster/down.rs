@@ -91,6 +91,6 @@ async fn beside_a_dead_shard_the_others_are_asked_a_few_times_a_second_and_not_g
     let guard = soon("the cluster is in order", waiting).await.expect("no panic").expect("free");
     soon("unlocking", guard.unlock()).await.expect("held");
     for client in &clients {
-        eventually(LIMIT, "all is released", async || client.stats().owed_releases == 0).await;
+        eventually(LIMIT, "all is released", async || client.stats().releases_pending == 0).await;
     }
 }

@@ -111,7 +111,7 @@ async fn paused(cluster: &Cluster, client: &Client) {
     for guard in [Some(guard), taken].into_iter().flatten() {
         soon("unlocking", guard.unlock()).await.expect("held");
     }
-    eventually(LIMIT, "no release is owed", async || client.stats().owed_releases == 0).await;
+    eventually(LIMIT, "no release is owed", async || client.stats().releases_pending == 0).await;
     let guard = soon("the lock", late.mutex(&name).lock()).await.expect("free");
     soon("unlocking", guard.unlock()).await.expect("held");
 }

@@ -57,7 +57,7 @@ async fn held(cluster: &Cluster, one: &Client, two: &Client) {
         cluster.close(slot, source, target).await;
         let guard = soon("the lock", lock.lock()).await.expect("free at the new owner");
         soon("unlocking", guard.unlock()).await.expect("held");
-        eventually(TTL * 5, "no release is owed", async || one.stats().owed_releases == 0).await;
+        eventually(TTL * 5, "no release is owed", async || one.stats().releases_pending == 0).await;
     }
 }
 

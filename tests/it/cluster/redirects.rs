@@ -78,8 +78,10 @@ async fn a_circle_of_redirects_and_a_dead_target_end_in_time_and_a_release_stays
         times.store(0, Ordering::SeqCst);
         on.store(true, Ordering::SeqCst);
         drop(guard);
-        eventually(Duration::from_secs(5), "it is owed", async || client.stats().owed_releases > 0)
-            .await;
+        eventually(Duration::from_secs(5), "it is owed", async || {
+            client.stats().releases_pending > 0
+        })
+        .await;
         let redirected = async || times.load(Ordering::SeqCst) > 5;
         eventually(Duration::from_secs(5), "it is redirected", redirected).await;
         on.store(false, Ordering::SeqCst);
@@ -108,5 +110,5 @@ async fn a_slot_that_is_said_to_go_to_a_dead_node_is_waited_for() {
     eventually(TTL, "the release is redirected", async || times.load(Ordering::SeqCst) > 0).await;
     on.store(false, Ordering::SeqCst);
     soon("the lock", lock.lock()).await.expect("freed").unlock().await.expect("held");
-    eventually(TTL * 5, "nothing is owed", async || client.stats().owed_releases == 0).await;
+    eventually(TTL * 5, "nothing is owed", async || client.stats().releases_pending == 0).await;
 }

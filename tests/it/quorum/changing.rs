@@ -95,7 +95,7 @@ async fn a_client_that_shares_one_server_only_is_refused_as_soon_as_that_has_ans
             states_become(&client, &[NodeState::OtherMasters, NodeState::Up, NodeState::Up]).await;
             assert!(!client.is_ready());
             let findings = client.check().await.expect("a majority answers");
-            let others = |kind: &FindingKind| matches!(kind, FindingKind::OtherMasters(_));
+            let others = |kind: &FindingKind| matches!(kind, FindingKind::OtherMasters { .. });
             assert!(findings.iter().any(|finding| others(&finding.kind)), "{findings:?}");
             let waiting = refused(soon("an answer", client.mutex("n").lock()).await);
             waiting == refused(client.mutex("m").try_lock().await)

@@ -47,7 +47,7 @@ async fn contenders_take_their_turns(count: usize) {
     masters.nothing_left(&clients.iter().collect::<Vec<_>>()).await;
 
     let turns = (count * TURNS) as f64;
-    let raises: u64 = clients.iter().map(|client| client.stats().token_raises).sum();
+    let raises: u64 = clients.iter().map(|client| client.stats().second_round_trips).sum();
     println!(
         "{count} contenders on 3 nodes: {turns} turns in {took:?}, {:.2} asks and {:.3} raised tokens a turn",
         spy.count("lock_acquire") as f64 / turns,

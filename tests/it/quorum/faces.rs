@@ -86,7 +86,7 @@ async fn holders_share_a_lock<F: Face>() {
     for client in &clients {
         let idle = async || {
             let stats = client.stats();
-            stats.gates + stats.waiters + stats.subscriptions + stats.owed_releases == 0
+            stats.locks + stats.waiters + stats.subscriptions + stats.releases_pending == 0
         };
         eventually(LIMIT, "the client is idle", idle).await;
     }

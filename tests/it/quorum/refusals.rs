@@ -54,7 +54,7 @@ async fn a_grant_that_comes_after_the_refusal_is_given_back() {
             _ => server.resume(),
         }
         // Far below its TTL.
-        let idle = async || client.stats().owed_releases == 0;
+        let idle = async || client.stats().releases_pending == 0;
         eventually(LIMIT, "nothing is owed", idle).await;
         assert!(!exists(server, kind).await, "{kind}: it was granted and is still there");
         assert_eq!(masters.which_have(kind).await, [0, 1]);

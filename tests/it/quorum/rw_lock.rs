@@ -110,7 +110,7 @@ async fn tokens_of_readers_and_writers_keep_their_order_over_changing_majorities
             guard.unlock().await.expect("held");
         }
     }
-    let raises: u64 = clients.iter().map(|client| client.stats().token_raises).sum();
+    let raises: u64 = clients.iter().map(|client| client.stats().second_round_trips).sum();
     assert!(raises > 0, "counters that differ must be lifted");
 }
 

@@ -59,7 +59,7 @@ async fn tokens_increase_over_changing_majorities() {
         assert!(token > last, "round {round}: {token} after {last}");
         last = token;
     }
-    let raises: u64 = clients.iter().map(|client| client.stats().token_raises).sum();
+    let raises: u64 = clients.iter().map(|client| client.stats().second_round_trips).sum();
     println!("90 turns over changing majorities: {raises} raised tokens");
     assert!(raises > 0, "counters that differ must be lifted");
 }
@@ -115,7 +115,7 @@ async fn nothing_is_raised_on_healthy_nodes_without_contention() {
             // Otherwise the slowest may have this lease still when the next one is looked for.
             masters.are_held("n", &[]).await;
         }
-        let raises = client.stats().token_raises;
+        let raises = client.stats().second_round_trips;
         assert!(raises <= allowed, "{raises} with {nodes} nodes, {allowed} allowed");
         masters.nothing_left(&[&client]).await;
     }
@@ -132,7 +132,7 @@ async fn a_counter_that_is_behind_is_lifted_once() {
     let ahead = take(&client).await + 100_000_000;
     masters.0[0].command(&["SET", COUNTER, &ahead.to_string(), "PX", "600000"]).await;
     let spies = [Spy::on(&masters.0[0]).await, Spy::on(&masters.0[1]).await];
-    let raises = || client.stats().token_raises;
+    let raises = || client.stats().second_round_trips;
     let before = raises();
 
     let guard = client.mutex("n").lock().await.expect("two of three");
@@ -172,7 +172,7 @@ async fn without_a_majority_for_its_token_a_grant_is_given_back() {
     let answer = attempt.await.expect("no panic");
     // The first had the token already.
     names_just(answer, &ways.urls()[1..]);
-    assert_eq!(client.stats().token_raises, 1);
+    assert_eq!(client.stats().second_round_trips, 1);
     masters.0[1].resume();
     masters.nothing_left(&[&client]).await;
     assert!(take(&client).await > ahead);
@@ -203,7 +203,7 @@ async fn tokens_increase_under_contention() {
         assert!(pair[0] < pair[1], "{} after {}", pair[1], pair[0]);
     }
     assert!(tokens.last() < Some(&(1 << 53)));
-    let raises: u64 = clients.iter().map(|client| client.stats().token_raises).sum();
+    let raises: u64 = clients.iter().map(|client| client.stats().second_round_trips).sum();
     println!("6 contenders on 3 nodes: {raises} raised tokens in {} turns", tokens.len());
 }
 

@@ -56,7 +56,7 @@ async fn an_acquire_late_in_the_network_is_released_although_a_handshake_broke()
     };
     eventually(LIMIT, "there is a new connection", settled).await;
     let deciding = Instant::now();
-    while client.stats().owed_releases > 0 && deciding.elapsed() < 500 * MS {
+    while client.stats().releases_pending > 0 && deciding.elapsed() < 500 * MS {
         tokio::time::sleep(5 * MS).await;
     }
     network.deliver();
@@ -85,7 +85,7 @@ async fn an_acquire_late_in_the_network_does_not_run_behind_the_farewell() {
     let ended = async || client.stats().tasks == 0;
     eventually(LIMIT, "the tasks are gone", ended).await;
     drop(attempt);
-    let released = async || client.stats().owed_releases == 0;
+    let released = async || client.stats().releases_pending == 0;
     eventually(LIMIT, "it is released", released).await;
     network.deliver();
     let delivered = async || network.has_delivered();

@@ -55,7 +55,7 @@ async fn a_shutdown_waits_for_the_release_of_a_dropped_attempt() {
     let guard = client.mutex("m").lock().await.expect("free");
     drop(guard);
     client.shutdown().await;
-    assert_eq!(client.stats().owed_releases, 0, "{:?}", client.stats());
+    assert_eq!(client.stats().releases_pending, 0, "{:?}", client.stats());
     assert!(lock_keys(&server).await.is_empty());
 }
 
@@ -106,7 +106,7 @@ fn waits_end_closed_when_the_runtime_goes_with_an_ask_in_flight() {
                 waits.push(tokio::spawn(client.mutex("n").lock_with_timeout(2 * LIMIT)));
                 let came = async || {
                     let stats = client.stats();
-                    (stats.gates, stats.waiters) == (1, waiter)
+                    (stats.locks, stats.waiters) == (1, waiter)
                 };
                 eventually(LIMIT, "it asks, or waits for the one that does", came).await;
             }

@@ -42,7 +42,7 @@ async fn over_several_servers_every_call_says_at_once_that_one_is_needed() {
         assert_eq!(*what, "a semaphore");
         assert!(!error.is_retryable());
     }
-    assert_eq!(client.stats().gates, 0);
+    assert_eq!(client.stats().locks, 0);
 }
 
 #[tokio::test]

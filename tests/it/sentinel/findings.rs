@@ -37,7 +37,8 @@ async fn what_lets_an_old_master_grant_beside_the_new_one_is_found() {
     deployment.servers[2].command(&["CONFIG", "SET", "replica-priority", "50"]).await;
     eventually(LIMIT, "the Sentinel has asked the replica", async || {
         let unequal = |kind: &FindingKind| {
-            matches!(kind, FindingKind::ReplicaPriority(all) if all.contains(&50) && all.contains(&100))
+            matches!(kind, FindingKind::ReplicaPriority { priorities, .. }
+                if priorities.contains(&50) && priorities.contains(&100))
         };
         found(&client).await.iter().any(unequal)
     })
@@ -65,9 +66,11 @@ async fn a_user_of_the_sentinels_needs_few_rights() {
     }
     let least = builder("least").connect().await.expect("that is enough");
     let usual = builder("usual").connect().await.expect("that is enough");
-    let unknown = FindingKind::Unknown("the Sentinels' settings");
-    assert!(found(&least).await.contains(&unknown));
-    assert!(!found(&usual).await.contains(&unknown));
+    let is_unknown = |kind: &FindingKind| {
+        matches!(kind, FindingKind::Unknown { setting: "the Sentinels' settings", .. })
+    };
+    assert!(found(&least).await.iter().any(is_unknown));
+    assert!(!found(&usual).await.iter().any(is_unknown));
     deployment.fail_over().await;
     let new: &Server = &deployment.servers[1];
     for client in [&least, &usual] {
@@ -86,8 +89,8 @@ async fn a_user_of_the_servers_that_may_not_end_connections_is_told() {
     let rules = [&["ACL", "SETUSER", "u", "reset"], &all_but_kill[..]].concat();
     deployment.master().command(&rules).await;
     let limited = deployment.builder().server_login("u", "p").connect().await.expect("connected");
-    assert!(found(&limited).await.contains(&FindingKind::NoKill));
-    assert!(!found(&deployment.connect().await).await.contains(&FindingKind::NoKill));
+    assert!(found(&limited).await.contains(&FindingKind::KillRefused));
+    assert!(!found(&deployment.connect().await).await.contains(&FindingKind::KillRefused));
 }
 
 #[tokio::test]

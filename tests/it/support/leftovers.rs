@@ -18,7 +18,7 @@ pub(crate) async fn nothing_is_left(server: &Server, client: &impl Face, name: &
         let stats = client.stats();
         let key = server.command(&["HGETALL", name]).await;
         let listeners = subscribers(server, &channel).await;
-        let busy = stats.gates + stats.waiters + stats.subscriptions + stats.owed_releases;
+        let busy = stats.locks + stats.waiters + stats.subscriptions + stats.releases_pending;
         let waiting = waiting(server, name).await;
         let clean = busy == 0 && stats.tasks == IDLE_TASKS && listeners == 0 && waiting == 0;
         if clean && key == Value::Array(Vec::new()) {

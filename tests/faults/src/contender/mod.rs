@@ -236,7 +236,7 @@ impl Shared {
     fn ended(&self, stats: impl Fn() -> Stats, holds: impl Fn() -> usize) {
         let ended = || {
             let stats = stats();
-            let Stats { gates, waiters, subscriptions, owed_releases: owed, .. } = stats;
+            let Stats { locks: gates, waiters, subscriptions, releases_pending: owed, .. } = stats;
             let busy = [gates, waiters, subscriptions, owed, holds()];
             (busy == [0; 5], What::Ended { gates, waiters, subscriptions, owed, holds: busy[4] })
         };

@@ -59,7 +59,9 @@ pub(super) async fn failover() -> Result<(), String> {
     })
     .await?;
     let first = Actor::enter("a", &[way.url()]).await?;
-    first.finds("Replicas", |kind| *kind == FindingKind::Replicas(1)).await?;
+    first
+        .finds("Replicas", |kind| matches!(kind, FindingKind::Replicas { replicas: 1, .. }))
+        .await?;
     replica.command(&["REPLICAOF", "NO", "ONE"]).await;
     let held = first.take(&first.lock()).await?;
     way.refuse(true);
@@ -74,8 +76,8 @@ pub(super) async fn eviction() -> Result<(), String> {
     let server = Server::with(&["--maxmemory-policy", "volatile-lru"]).await;
     server.command(&["CONFIG", "SET", "maxmemory", "1gb"]).await;
     let first = Actor::enter("a", &[server.url()]).await?;
-    let policy = FindingKind::Eviction("volatile-lru".into());
-    first.finds("Eviction", |kind| *kind == policy).await?;
+    let evicts = |kind: &FindingKind| matches!(kind, FindingKind::Eviction { policy, .. } if policy == "volatile-lru");
+    first.finds("Eviction", evicts).await?;
     let held = first.take(&first.lock()).await?;
     // As good as full.
     server.command(&["CONFIG", "SET", "maxmemory", "100kb"]).await;

@@ -18,7 +18,7 @@ pub(super) async fn ahead() -> Result<(), String> {
     let held = first.take(&first.lock()).await?;
     clocked.step(STEP)?;
     let is_ahead = |ms: i64| ms > STEP * 900 && ms < STEP * 1100;
-    let found = |kind: &FindingKind| matches!(kind, FindingKind::ClockAhead(ms) if is_ahead(*ms));
+    let found = |kind: &FindingKind| matches!(kind, FindingKind::ClockAhead { ahead_ms, .. } if is_ahead(*ahead_ms));
     first.finds("ClockAhead", found).await?;
     second_holder(&first, held, &second, LossReason::Gone).await
 }
@@ -34,7 +34,7 @@ pub(super) async fn back() -> Result<(), String> {
     way.refuse(true);
     way.cut();
     clocked.step(-STEP)?;
-    let found = |kind: &FindingKind| matches!(kind, FindingKind::ClockAhead(ms) if *ms < 0);
+    let found = |kind: &FindingKind| matches!(kind, FindingKind::ClockAhead { ahead_ms: ..0, .. });
     second.finds("ClockAhead", found).await?;
     let waited = second.client.mutex(LOCK).lock_with_timeout(lease * 3).await;
     ensure(!guard.is_held(), || "the first holds it still".into())?;

@@ -218,7 +218,7 @@ impl Run<'_> {
                 true => stats.tasks <= 2 + 2 * self.scenario.nodes,
                 false => stats.tasks == self.idle_tasks,
             };
-            let idle = (stats.gates, stats.waiters, stats.subscriptions, stats.owed_releases)
+            let idle = (stats.locks, stats.waiters, stats.subscriptions, stats.releases_pending)
                 == (0, 0, 0, 0)
                 && idle_tasks;
             if !idle {

@@ -167,8 +167,8 @@ fn check(scene: &mut Scene, state: State, idle_tasks: Option<usize>, generation:
     let prefix = format!("{}:", client_name(0, generation));
     scene.until("clean", limit, |world| {
         let stats = client.stats();
-        let idle =
-            (stats.gates, stats.waiters, stats.subscriptions, stats.owed_releases) == (0, 0, 0, 0);
+        let idle = (stats.locks, stats.waiters, stats.subscriptions, stats.releases_pending)
+            == (0, 0, 0, 0);
         let tasks = idle_tasks.is_none_or(|tasks| stats.tasks == tasks);
         let clean = world.nodes.iter().enumerate().all(|(number, node)| {
             let fields =
