@@ -42,14 +42,82 @@ fn since_epoch(time: &SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// A duration that was written as seconds.
-pub(crate) struct Seconds(pub(crate) Duration);
+/// A duration as it is written in a configuration: `"30s"`, or a number of seconds. Whoever reads it says of which setting it is.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a duration such as \"30s\" or \"500ms\", or a number of seconds")]
+pub(crate) enum Written {
+    Seconds(f64),
+    Text(String),
+}
 
-impl<'de> Deserialize<'de> for Seconds {
+impl Written {
+    /// Returns what is wrong otherwise, as the end of a sentence that begins with the name of the setting.
+    pub(crate) fn duration(&self) -> Result<Duration, String> {
+        match self {
+            Self::Seconds(seconds) => Duration::try_from_secs_f64(*seconds)
+                .map_err(|problem| format!("{seconds} seconds is not a duration: {problem}")),
+            Self::Text(text) => read(text).ok_or_else(|| {
+                format!(
+                    "{text:?} is not a duration: write a number and its unit, as in \"30s\"; the units are us, ms, s, m, h and d"
+                )
+            }),
+        }
+    }
+}
+
+fn read(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at(text.find(|c: char| c != '.' && !c.is_ascii_digit())?);
+    let seconds = match unit.trim_start() {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return None,
+    };
+    Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()
+}
+
+/// One text, or a list of them.
+pub(crate) struct Texts(pub(crate) Vec<String>);
+
+impl<'de> Deserialize<'de> for Texts {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let seconds = f64::deserialize(from)?;
-        Duration::try_from_secs_f64(seconds).map(Self).map_err(|problem| {
-            serde::de::Error::custom(format!("{seconds} seconds is not a duration: {problem}"))
-        })
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a URL, or a list of them")]
+        enum Written {
+            One(String),
+            Several(Vec<String>),
+        }
+        Ok(Self(match Written::deserialize(from)? {
+            Written::One(text) => vec![text],
+            Written::Several(texts) => texts,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_a_number_and_a_unit() {
+        for (text, micros) in [
+            ("30s", 30_000_000),
+            ("500ms", 500_000),
+            ("2m", 120_000_000),
+            ("1.5 h", 5_400_000_000),
+            ("1d", 86_400_000_000),
+            ("250us", 250),
+            ("0s", 0),
+        ] {
+            assert_eq!(read(text), Some(Duration::from_micros(micros)), "{text}");
+        }
+        for text in
+            ["", "30", "s", "30 parsecs", "-1s", "1e3s", "1.2.3s", "1m30s", "30S", " 1s", "1s "]
+        {
+            assert_eq!(read(text), None, "{text:?}");
+        }
     }
 }

@@ -27,12 +27,15 @@ pub enum PubSub {
     /// Sharded channels if the cluster has them (Redis 7 and later) and lets the user ask about them
     /// (`PUBSUB SHARDNUMSUB`), and plain ones otherwise.
     #[default]
+    #[cfg_attr(feature = "serde", serde(alias = "auto"))]
     Auto,
     /// Plain channels (`PUBLISH`), whose messages go to all nodes.
     #[doc(alias = "Classic")]
+    #[cfg_attr(feature = "serde", serde(alias = "plain"))]
     Plain,
     /// Sharded channels (`SPUBLISH`), whose messages stay at the lock's master and its replicas. Connecting fails if the
     /// cluster has none.
+    #[cfg_attr(feature = "serde", serde(alias = "sharded"))]
     Sharded,
 }
 

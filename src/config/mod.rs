@@ -32,8 +32,10 @@ use crate::key;
 pub enum SelfWait {
     /// The call logs a warning and waits. The warning can be wrong for branches of a `join!`.
     #[default]
+    #[cfg_attr(feature = "serde", serde(alias = "warn"))]
     Warn,
     /// The call fails with [`Error::SelfWait`]. Use it in tests.
+    #[cfg_attr(feature = "serde", serde(alias = "fail"))]
     Fail,
 }
 
@@ -49,16 +51,20 @@ pub enum SelfWait {
 #[non_exhaustive]
 pub enum Deadlocks {
     /// Nobody looks for circles.
+    #[cfg_attr(feature = "serde", serde(alias = "off"))]
     Off,
     /// The call logs a warning and waits.
+    #[cfg_attr(feature = "serde", serde(alias = "warn"))]
     Warn,
     /// The call fails with [`Error::Deadlock`] if the circle certainly lasts: each part of it is a thread that waits in a
     /// blocking call, with guards that cannot leave the thread. Otherwise it logs a warning and waits. It can be wrong only if the
     /// owner of such a guard was named for a handle of another thread, which re-entered the hold.
     #[default]
+    #[cfg_attr(feature = "serde", serde(alias = "certain"))]
     Certain,
     /// The call fails with [`Error::Deadlock`] also if tasks or named owners are part of the circle. That can be wrong for a
     /// task that waits for something else at the same time, as in `select!`, and if another task drops its guards.
+    #[cfg_attr(feature = "serde", serde(alias = "fail"))]
     Fail,
 }
 

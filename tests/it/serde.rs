@@ -72,6 +72,73 @@ async fn every_setting_can_come_from_a_configuration() {
 }
 
 #[tokio::test]
+async fn durations_have_units_and_one_url_needs_no_list() {
+    let server = Server::start().await;
+    let settings = json!({
+        "nodes": server.url(), "ttl": "12500ms", "response_timeout": "0.5s", "connect_timeout": "2 s",
+        "unavailable_after": "3s", "handoff_window": "10ms", "token_retention": "1h", "restart_quarantine": "0s",
+        "min_validity": "250ms", "self_wait": "fail", "deadlocks": "warn", "warn_held_after": "1m",
+    });
+    let builder: ClientBuilder = serde_json::from_value(settings).expect("settings");
+    let client = builder.connect().await.expect("connected");
+    let lock = client.mutex("n");
+    let guard = lock.lock().await.expect("free");
+    assert!(guard.remaining() <= Duration::from_millis(12_500), "{:?}", guard.remaining());
+    assert!(guard.remaining() > Duration::from_secs(10), "{:?}", guard.remaining());
+    assert!(matches!(lock.lock().await, Err(Error::SelfWait { .. })));
+}
+
+/// The first block of the page in that language.
+fn example<'a>(page: &'a str, language: &str) -> &'a str {
+    let (_, text) = page.split_once(&format!("```{language}\n")).expect("an example");
+    text.split_once("```").expect("its end").0
+}
+
+#[tokio::test]
+async fn the_examples_of_the_page_are_settings() {
+    let page = include_str!("../../docs/settings.md");
+    let server = Server::start().await;
+    let text = example(page, "toml").replace("redis://127.0.0.1:6379", &server.url());
+    let builder: ClientBuilder = toml::from_str(&text).expect("settings");
+    let client = builder.connect().await.expect("connected");
+    let guard = client.mutex("n").lock().await.expect("free");
+    assert!(guard.remaining() > Duration::from_secs(20), "{:?}", guard.remaining());
+    assert_eq!(server.command(&["EXISTS", "shop:n"]).await, redis::Value::Int(1));
+
+    let server = Server::with(&["--requirepass", "s3cret"]).await;
+    let sentinel = Pretender::start(server.port(), None).await;
+    let urls = r#"["redis://a:26379", "redis://b:26379", "redis://c:26379"]"#;
+    let text = example(page, "yaml").replace(urls, &sentinel.url());
+    let text = text.replace("master: shop", &format!("master: {MASTER}"));
+    let text = text.replace("user: billing", "user: default").replace("synced: 1", "synced: 0");
+    let builder: ClientBuilder = serde_yaml_ng::from_str(&text).expect("settings");
+    let client = builder.connect().await.expect("connected");
+    assert_eq!(client.nodes()[0].master.as_deref(), Some(MASTER));
+    let guard = client.mutex("n").lock().await.expect("free");
+    assert!(guard.remaining() <= Duration::from_secs(20), "{:?}", guard.remaining());
+}
+
+#[test]
+fn a_duration_that_is_none_is_refused_by_the_name_of_its_setting() {
+    let problem = |text: &str| {
+        toml::from_str::<ClientBuilder>(text).map(|_| ()).expect_err("refused").to_string()
+    };
+    for (text, words) in [
+        (
+            "ttl = \"30\"",
+            "ttl: \"30\" is not a duration: write a number and its unit, as in \"30s\"",
+        ),
+        ("min_validity = \"30 parsecs\"", "min_validity: \"30 parsecs\" is not a duration"),
+        ("connect_timeout = -1", "connect_timeout: -1 seconds is not a duration"),
+        ("ttl = [30]", "a duration such as \"30s\" or \"500ms\", or a number of seconds"),
+        ("nodes = 7", "a URL, or a list of them"),
+    ] {
+        let problem = problem(text);
+        assert!(problem.contains(words), "no {words:?} in {problem}");
+    }
+}
+
+#[tokio::test]
 async fn a_leader_is_its_holder_its_term_and_its_value() {
     let (_server, [client]) = setup().await;
     let election = client.election("n").with_value("here");
