@@ -47,6 +47,7 @@ macro_rules! links {
 [shared-latches]: crate::docs::redisson_compatibility#latches
 [shared-rw-locks]: crate::docs::redisson_compatibility#read-write-locks
 [shared-semaphores]: crate::docs::redisson_compatibility#semaphores
+[spawned-tasks]: crate::docs::cookbook#spawned-tasks
 [testing]: crate::docs::testing
 "
     };

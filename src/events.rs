@@ -83,6 +83,10 @@ pub(crate) struct Blocker<'a> {
     pub(crate) fault: Option<&'a Fault>,
 }
 
+/// What to think of if a lock is held in the process that waits for it.
+const HELD_HERE: &str = "this client holds the lock itself: if its holder waits for this task, as for one that it spawned, both \
+                         wait forever; run the task in the holder's scope, or let the holder unlock before";
+
 impl Events {
     pub(crate) fn monitored(monitor: Option<Arc<dyn Monitor>>) -> Self {
         Self { monitor, ..Self::default() }
@@ -217,11 +221,13 @@ impl Events {
         let holder_owner = by.map(tracing::field::display);
         let taken_at = taken_at.map(tracing::field::display);
         let fault = fault.map(tracing::field::display);
+        // Who spawned a task nobody can tell.
+        let hint = by.map(|_| HELD_HERE);
         macro_rules! say {
             ($level:ident) => {
                 tracing::$level!(
                     target: LOCK, lock, %owner, %at, waited_ms, holder, holder_owner, taken_at, held_ms,
-                    waiters, clients, fault, "still waiting"
+                    waiters, clients, fault, hint, "still waiting"
                 )
             };
         }

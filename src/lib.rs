@@ -25,6 +25,9 @@
 //! Install it with `cargo add leasehold`, and tokio with `cargo add tokio --features full`. Without async, use
 //! [`blocking::Client`].
 //!
+//! **A task that locks twice waits for itself,** unless both acquisitions have the same [owner](#owners): in async code each has
+//! its own, if you name none.
+//!
 //! [`docs`] contains the guides: a [cookbook](docs::cookbook) with complete programs, all [settings](docs::settings), and
 //! a guide [for those who know Redisson](docs::from_redisson).
 //!
@@ -50,10 +53,13 @@
 //! | limit how many run at once, or how many start per second | [`Client::semaphore`] |
 //! | wait until several processes have done something | [`Client::latch`] |
 //! | tell all processes that something has changed, and lose no change | [`Client::signal`], [`Client::signal_group`] |
+//! | see who holds a lock and who waits for it | [`Mutex::status`] |
+//! | see all locks, or those that somebody waits for | [`Client::list`], [`Client::contended`] |
 //!
 //! `lock_with_timeout` and `lock` return a [`Guard`], and the two `try_` methods an `Option` of one. The lock is held until
 //! you call [`Guard::unlock`], which reports whether it was held until then, or drop the guard, which releases the lock in
-//! the background. An election and a semaphore have methods like these; latches and signals are no locks.
+//! the background. The other kinds have methods like these: [`RwLock::read`] and [`RwLock::write`], [`Semaphore::acquire`],
+//! [`Election::campaign`], [`Queue::pop`], each with its forms. Latches and signals are no locks.
 //!
 //! A lock is renewed for as long as its guard lives. [`Mutex::with_lease`] gives it a fixed length instead, and
 //! [`Mutex::with_max_hold`] limits how long it is renewed. [`Mutex::with_min_hold`] keeps the lock taken for a minimum
@@ -180,10 +186,11 @@
 //!   that lease for too long.
 //! * The library works with one server, with three or more independent masters ([`ClientBuilder::nodes`]), with a master that
 //!   Sentinels watch ([`ClientBuilder::sentinel`]), or with a Redis Cluster ([`ClientBuilder::cluster`]): Redis 6.2 or later,
-//!   or Valkey 7.2 or later. [Deployments] says what each of them promises.
+//!   or Valkey 8 or later (7.2 should do, and is not tested). [Deployments] says what each of them promises.
 //!
 //! Inside one process, use [`tokio::sync::Mutex`]. For writes to one database, use its transactions and constraints. If
-//! the loss of a server must never break a lock, use a consensus store.
+//! the loss of a server must never break a lock, use a consensus store; and where two writers would be a disaster, make the resource
+//! check tokens, whichever store you use.
 //!
 //! [Deployments]: docs::deployments
 //!
@@ -193,8 +200,8 @@
 //!   your own certificates, call [`root_certificates`](ClientBuilder::root_certificates) and
 //!   [`client_certificate`](ClientBuilder::client_certificate).
 //! * `serde` serializes what [`Mutex::status`], [`Client::holds`], [`Client::nodes`], [`Client::stats`] and
-//!   [`Client::check`] return, and deserializes a [`ClientBuilder`] from a configuration. Durations and times are
-//!   seconds. It is off by default.
+//!   [`Client::check`] return, with durations and times in seconds, and reads a [`ClientBuilder`] from a
+//!   [configuration](docs::settings), with durations such as `"30s"`. It is off by default.
 //! * `metrics` gives what clients do to the crate `metrics`, by [`Metrics`]. It is off by default. Without it, a
 //!   [`Monitor`](monitor::Monitor) of your own takes the same events.
 

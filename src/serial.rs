@@ -42,7 +42,7 @@ fn since_epoch(time: &SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// A duration as it is written in a configuration: `"30s"`, or a number of seconds. Whoever reads it says of which setting it is.
+/// A duration as it is written in a configuration: `"30s"`, or a number of seconds. The reader says of which setting it is.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a duration such as \"30s\" or \"500ms\", or a number of seconds")]
 pub(crate) enum Written {

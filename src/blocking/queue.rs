@@ -48,7 +48,7 @@ impl Queue {
         self.with(self.queue.newest_first())
     }
 
-    /// Returns a handle that delivers an item so many times at most; see
+    /// Returns a handle that delivers an item at most that many times; see
     /// [`leasehold::Queue::with_max_deliveries`](crate::Queue::with_max_deliveries).
     #[must_use = "it returns another handle"]
     pub fn with_max_deliveries(&self, times: u32) -> Self {

@@ -154,7 +154,7 @@ impl Semaphore {
         self.try_take(self.semaphore.try_acquire_for(timeout))
     }
 
-    /// Acquires several permits at once, and waits for at most `timeout`. Returns `None` if there were not so many; see
+    /// Acquires several permits at once, and waits for at most `timeout`. Returns `None` if too few were free; see
     /// [`leasehold::Semaphore::try_acquire_many_for`](crate::Semaphore::try_acquire_many_for).
     ///
     /// # Errors

@@ -264,7 +264,7 @@ impl Client {
     ///   [`Listing::fast`] leaves out the pauses.
     /// * A lock that is held all the time is listed, once. One that is taken or released meanwhile may be missing, and so may
     ///   one whose slot a cluster moves.
-    /// * Of several masters, so many are looked at that each majority has one of them, and what a majority says is
+    /// * Of several masters, enough are looked at that each majority has one of them, and what a majority says is
     ///   shown.
     /// * Latches, signals and queues are no locks.
     ///

@@ -22,7 +22,7 @@ use crate::owner::Owner;
 ///
 /// An election is the lock of its name, with a place where the leader says who it is. So
 /// [`Client::mutex`](crate::Client::mutex) of that name shows by [`status`](crate::Mutex::status) who leads and which clients are
-/// candidates, and can end a leadership by [`force_unlock_if`](crate::Mutex::force_unlock_if); whoever takes that lock, also a Redisson
+/// candidates, and can end a leadership by [`force_unlock_if`](crate::Mutex::force_unlock_if); a process that takes that lock, even a Redisson
 /// client, keeps all candidates from leading.
 ///
 /// At most one [`Leadership`] [`is_held`](Leadership::is_held) at a time, under the same conditions as for a lock. What a former

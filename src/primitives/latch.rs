@@ -22,10 +22,10 @@ use crate::text::rounded;
 ///
 /// Somebody says how many counts there are, with [`try_set_count`](Self::try_set_count). A latch that nobody has set is open,
 /// so that comes before anybody waits. Each participant calls [`count_down`](Self::count_down) once, and the last count deletes
-/// the latch: whoever sets it after that, a participant that was started again for example, shuts the next one. Use a new name
+/// the latch: a process that sets it after that, such as a participant that was started again, shuts the next one. Use a new name
 /// for each time, with a number in it for example: one who is late cannot tell the next latch of a name from the one before.
 ///
-/// Who waits hears of the last count by a message. If the message is lost, the wait ends 4 s later at most.
+/// A waiter hears of the last count by a message. If the message is lost, the wait ends 4 s later at most.
 ///
 /// **A participant that dies never counts**, and the latch stays shut until its end, if it has one. Where that matters, let the
 /// participants hold the permits of a [`Semaphore`](crate::Semaphore), and wait until all have

@@ -337,7 +337,7 @@ fn rest_after(cost: Duration) -> Duration {
 
 /// What a page takes a server, more or less, before it was measured.
 const COST_OF_PAGE: Duration = Duration::from_millis(2);
-/// So many locks are asked about at once.
+/// The number of locks that are asked about at once.
 const AT_ONCE: usize = 100;
 /// More than it costs a server to tell the status of a lock. It is no part of the time that the answer is on its way.
 const COST_OF_STATUS: Duration = Duration::from_micros(50);

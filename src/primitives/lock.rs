@@ -378,11 +378,11 @@ pub(super) fn read_queue(queue: &[Reply]) -> Option<Option<Box<InQueue>>> {
 /// A counter is kept for so long by scripts that are not told otherwise: the default of
 /// [`token_retention`](crate::ClientBuilder::token_retention), in milliseconds.
 const USUAL_RETENTION_MS: u64 = 86_400_000;
-/// A refusal lists so many of those who wait.
+/// The number of waiters that a refusal lists at most.
 pub(super) const SHOWN: u64 = 8;
 /// The part of `PUBSUB` that counts the subscribers of a sharded channel.
 const SHARDED_COUNT: &str = "SHARDNUMSUB";
-/// A status lists so many of those who wait.
+/// The number of waiters that a status lists at most.
 pub(super) const LISTED: u64 = 1000;
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ pub(super) fn call(step: &Step, cursor: u64, is_sharded: bool) -> Call {
     Call { script, keys: Vec::new(), args }
 }
 
-/// So many keys are looked at in one run of a script, which takes about a millisecond.
+/// The number of keys that are looked at in one run of a script, which takes about a millisecond.
 pub(super) const COUNT: u64 = 1000;
 
 #[cfg(test)]

@@ -135,7 +135,7 @@ impl Permit {
     /// Takes the permits out of the semaphore for good: there are fewer from now on. It waits until the server has
     /// confirmed it.
     ///
-    /// With [`add_permits`](crate::Semaphore::add_permits) this hands out work that survives crashes: whoever acquires a permit
+    /// With [`add_permits`](crate::Semaphore::add_permits) this hands out work that survives crashes: a worker that acquires a permit
     /// does a piece of work, and then forgets the permit. If the process ends before, the permit comes back, and another
     /// does the work.
     ///

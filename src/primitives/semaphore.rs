@@ -219,7 +219,7 @@ impl Semaphore {
         self.handle.try_acquire(1, timeout, Location::caller())
     }
 
-    /// Acquires `weight` permits at once, 1 to 1000, and waits for at most `timeout`. Returns `None` if there were not so many.
+    /// Acquires `weight` permits at once, 1 to 1000, and waits for at most `timeout`. Returns `None` if too few were free.
     ///
     /// # Errors
     ///
@@ -294,7 +294,7 @@ impl Semaphore {
     /// group that survives crashes: each participant holds a permit while it works, and the permit of one that crashed comes back
     /// after its TTL. Whether a participant has done its work, its permit does not tell.
     ///
-    /// If nobody has a permit yet, it returns at once. So let the participants take their permits before you wait. Whoever waits
+    /// If nobody has a permit yet, it returns at once. So let the participants take their permits before you wait. The caller
     /// hears of a release by a message, and otherwise, as when the last permit is [forgotten](crate::Permit::forget), within 4 s.
     /// On the server it counts as a client that waits. The permits of Redisson's `RSemaphore` are not seen.
     ///

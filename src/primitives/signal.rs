@@ -22,7 +22,7 @@ use crate::script::{self, Arg, Call, Reply, Script, ttl_ms};
 /// [`seen`](Self::seen), look at what it is about, and wait until the number has [`changed`](Self::changed). What is signalled
 /// between the two ends the wait at once.
 ///
-/// * Who waits hears of it by a message. If the message is lost, the wait ends 4 s later at most.
+/// * A waiter hears of it by a message. If the message is lost, the wait ends 4 s later at most.
 /// * Several signals in a row may end one wait, with the data of the last. To process each of them, use a queue or a stream.
 /// * Numbers are the server's microseconds, or one more than the last. So they do not repeat after a restart that loses them.
 ///   Such a loss ends all waits with number 0 and without data, as if there had been a signal: there may have been one.

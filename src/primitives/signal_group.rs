@@ -19,7 +19,7 @@ use crate::script::{self, Arg, Call, Reply, Script};
 /// note the number that you have [`seen`](Self::seen), and wait until the group has [`changed`](Self::changed). You get all
 /// names that were signalled after that number, each once.
 ///
-/// * Who waits hears of it by a message. If the message is lost, the wait ends 4 s later at most.
+/// * A waiter hears of it by a message. If the message is lost, the wait ends 4 s later at most.
 /// * The server keeps the last 100 000 names, for a day after the last signal, or the last wait for one. If a listener was away for
 ///   longer, or the server has lost them, [`Changes::missed`] is true: then take everything as changed.
 ///
@@ -47,7 +47,7 @@ use crate::script::{self, Arg, Call, Reply, Script};
 /// # }
 /// ```
 ///
-/// Whoever writes a price calls `prices.notify(&["apples"])` after it.
+/// A process that writes a price calls `prices.notify(&["apples"])` after it.
 #[doc(alias = "RPatternTopic")]
 #[derive(Clone)]
 pub struct SignalGroup {

@@ -23,7 +23,7 @@ async fn a_slow_wait_is_reported_with_its_line_and_the_holder_and_so_is_its_end(
     let (at, holder) = (format!("long_waits.rs:{asked_in}:"), format!("holder={holder}"));
     let told = ["INFO", "still waiting", "lock=\"n\"", &at, &holder, "waiters=1", "clients=1"];
     assert!(log.has(&told), "{}", log.text());
-    assert!(!log.has(&["wait ended"]), "{}", log.text());
+    assert!(!log.has(&["wait ended"]) && !log.has(&["hint="]), "{}", log.text());
     held.unlock().await.expect("held");
     let guard = waiter.await.expect("no panic").expect("free");
     let told = ["INFO", "wait ended", "lock=\"n\"", &at, "outcome=held", "waited_ms="];
@@ -54,6 +54,25 @@ async fn who_holds_it_here_is_named_with_the_line_that_took_it() {
     eventually(LIMIT, "it is gone", async || client.stats().waiters == 0).await;
     assert!(log.has(&["wait ended", "outcome=cancelled"]), "{}", log.text());
     assert_eq!(log.text().matches("wait ended").count(), 2, "{}", log.text());
+    held.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_child_that_waits_for_the_lock_of_its_parent_is_told_so() {
+    let (log, _listening) = Log::listen();
+    let (server, [client]) = setup().await;
+    let lock = client.mutex("n");
+    let (held, taken_in) = (lock.lock().await.expect("free"), line!());
+    let child = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.lock_with_timeout(1500 * MS).await.map(drop) }
+    });
+    // The parent waits for its child, which waits for the parent's lock.
+    child.await.expect("no panic").expect_err("the parent holds it");
+    let taken_at = format!("long_waits.rs:{taken_in}:");
+    let told = ["INFO", "still waiting", &taken_at, "hint=", "as for one that it spawned"];
+    assert!(log.has(&told), "{}", log.text());
     held.unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }

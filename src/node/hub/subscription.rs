@@ -19,7 +19,7 @@ pub(crate) struct Subscription {
 pub(crate) enum Signal {
     /// The channel was subscribed. Earlier messages may have been missed; from now on none are.
     Subscribed,
-    /// So many messages arrived.
+    /// The number of messages that arrived.
     Messages(u32),
 }
 
