@@ -25,7 +25,7 @@ pub(super) struct Together {
     began_at: Timestamp,
     until: Until,
     caller: &'static Location<'static>,
-    /// The last refusal, and when it came.
+    /// The last refusal, and when the servers answered last.
     refused: Option<(Error, Timestamp)>,
 }
 
@@ -111,7 +111,11 @@ impl Together {
             self.refused = Some((why, self.clock.now()));
         }
         let taken = self.parts[refused].take(self.until, self.caller).await;
-        taken.map_err(|error| self.after_all(error))
+        taken.map_err(|error| self.after_all(error))?;
+        if let Some((_, answered_at)) = &mut self.refused {
+            *answered_at = self.clock.now();
+        }
+        Ok(())
     }
 
     /// Makes the terms of all locks true. Returns false if one of them was lost meanwhile.
@@ -160,13 +164,13 @@ impl Together {
         missing.handle.in_vain(&missing.owner, since, self.began_at)
     }
 
-    /// Returns the error with the time that the whole acquisition took. If servers that have just refused a lock do not answer
-    /// any more before the wait ends, it was too short for their answer: then that refusal is the reason.
+    /// Returns the error with the time that the whole acquisition took. If servers that have just answered do not do so once
+    /// more before the wait ends, it was too short for their answer: then the last refusal is the reason.
     fn after_all(&mut self, mut error: Error) -> Error {
         let patience = self.parts[0].handle.config().response_timeout;
         if matches!(error, Error::Unavailable { .. })
-            && let Some((refusal, at)) = self.refused.take()
-            && self.clock.now() < at.plus(patience)
+            && let Some((refusal, answered_at)) = self.refused.take()
+            && self.clock.now() < answered_at.plus(patience)
         {
             error = refusal;
         }

@@ -84,7 +84,9 @@ impl Gate {
             hold.end();
             hold.lease.retire();
             state.seat = Seat::Free;
+            let now = self.engine.clock.now();
             state.refusal = None;
+            state.given_back(&hold.lease, Some(hold.owner.clone()), now);
             let asks = Wanted { side: asks, terms: wanted.terms };
             Ok(Some(self.claim(state, asks, 0)))
         })?;

@@ -41,7 +41,7 @@ pub(super) struct State {
     /// Other clients received the message of the last release whose answer is known.
     pub(super) others_listen: bool,
     pub(super) refusal: Option<Box<SeenRefusal>>,
-    /// The last lease that was given back here: until the servers answer again, it is all that is known.
+    /// The last lease that was given back here; see [`State::given_back`].
     pub(super) last: Option<Last>,
     pub(super) trouble: Option<Box<Trouble>>,
     /// Tokens that the last lease used.
@@ -152,13 +152,18 @@ impl State {
         let is_seated =
             matches!(&self.seat, Seat::Held(seated) if Arc::ptr_eq(&seated.lease, lease));
         let owner = self.current_hold().filter(|_| is_seated).map(|hold| hold.owner.clone());
-        self.last = Some(Last { holder: Holder::new(lease.id().0.clone()), owner, at: now });
+        self.given_back(lease, owner, now);
         self.arrivals += 1;
         self.last_release = LastRelease::Pending { number: self.arrivals, since: now };
         if is_seated {
             self.seat = Seat::Free;
         }
         PendingRelease { lease: lease.clone(), release, number: self.arrivals }
+    }
+
+    /// Until the servers answer again, the lease that was given back is all that is known.
+    pub(super) fn given_back(&mut self, lease: &Lease, owner: Option<Owner>, now: Timestamp) {
+        self.last = Some(Last { holder: Holder::new(lease.id().0.clone()), owner, at: now });
     }
 
     /// Takes in the answer to release `number`, or `None` if there was none. Returns true if a time has begun in which others

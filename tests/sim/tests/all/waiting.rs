@@ -149,6 +149,46 @@ fn nor_do_those_on_several_locks() {
     });
 }
 
+/// The first of several locks may come after a wait for longer than an answer may take, and at the last moment.
+#[test]
+fn nor_do_those_who_have_the_first_of_several_at_the_last_moment() {
+    let mut refused = 0;
+    for after in 690..700 {
+        let mut scene = Scene::set(after, 1);
+        let (holder, waiter) = (scene.client(0), scene.client(1));
+        let guard = scene.on(0, async move { holder.mutex("lock-a").lock().await }).expect("free");
+        let limit = Duration::from_millis(700);
+        let waits =
+            async move { waiter.multi_lock(["lock-a", "lock-b"]).try_lock_for(limit).await };
+        let waits = scene.world.hosts[1].handle().spawn(waits);
+        scene.world.run(after);
+        scene.on(0, guard.unlock()).expect("it was held");
+        let outcome = scene.on(1, waits).expect("no panic").expect("the server answers");
+        refused += u32::from(outcome.is_none());
+    }
+    assert!(refused > 0, "none came too late");
+}
+
+/// While a writer becomes a reader, its client knows of no hold, and of no refusal.
+#[test]
+fn nor_do_those_who_wait_beside_a_downgrade() {
+    let mut refused = 0;
+    for after in 340..350 {
+        let mut scene = Scene::set(after, 3);
+        let (writer, reader) = (scene.client(0), scene.client(0));
+        let writing = scene.on(0, async move { writer.rw_lock(LOCK).write().await }).expect("free");
+        let limit = Duration::from_millis(350);
+        let waits = async move { reader.rw_lock(LOCK).try_read_for(limit).await };
+        let waits = scene.world.hosts[0].handle().spawn(waits);
+        scene.world.run(after);
+        let reading = scene.on(0, writing.downgrade()).expect("it was held");
+        let outcome = scene.on(0, waits).expect("no panic").expect("the servers answer");
+        refused += u32::from(outcome.is_none());
+        drop(reading);
+    }
+    assert!(refused > 0, "none came too late");
+}
+
 type Attempt = Pin<Box<dyn Future<Output = Result<bool, Error>> + Send>>;
 
 /// Twelve tasks of two processes try again and again, each for a short time.
