@@ -2,11 +2,11 @@
 -- Otherwise it queues, if it has an entry; it does so once, however often it is sent.
 -- KEYS: 1 name, 2 lent, 3 queue, 4 contents, 5 dead
 -- ARGV: 1 id, 2 how (which item; see items.lua), 3 ttl_ms, 4 entry (empty: does not queue), 5 show (how many of those who wait are listed)
--- Returns {1, how, number, payload} when an item is lent, or {0, ms until an item can be delivered again (-1: none is lent), its holder, 0, place (-1: not queued, 0: the first), server_us, list of those who wait}.
+-- Returns {1, how, id, `number at_us:payload`} when an item is lent, or {0, ms until an item can be delivered again (-1: none is lent), its holder, 0, place (-1: not queued, 0: the first), server_us, list of those who wait}.
 local id, how, ttl_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local entry = ARGV[4] ~= '' and ARGV[4]
 
-local number, payload = content(id)
+local number, payload, text = content(id)
 if number then
   -- A full server refuses a ZADD, but not behind another write of the same script.
   redis.call('ZREM', KEYS[2], '')
@@ -14,13 +14,13 @@ if number then
   if entry and redis.call('ZREM', KEYS[3], entry) == 1 and serve() then
     tell_first()
   end
-  return {1, how, number, payload}
+  return {1, how, id, text}
 end
 
 local was_queued = entry and redis.call('ZRANK', KEYS[3], entry)
 local first, moved = serve(entry)
 if not first or first == entry then
-  number, payload = lend(id, ttl_ms, how)
+  number, payload, text = lend(id, ttl_ms, how)
   if number then
     if was_queued then
       redis.call('ZREM', KEYS[3], entry)
@@ -28,7 +28,7 @@ if not first or first == entry then
         tell_first()
       end
     end
-    return {1, how, number, payload}
+    return {1, how, id, text}
   elseif payload then
     return payload
   end

@@ -1,16 +1,21 @@
 -- Ends a delivery, and lends what can be lent to those who wait. One that waits in the queue leaves it.
 -- KEYS: 1 name, 2 lent, 3 queue, 4 contents, 5 dead
--- ARGV: 1 id, 2 outcome (ack: it is done; retry: it is delivered again; undo: nobody has seen it, so that was no delivery; reject: it is dead), 3 after_ms (for a retry: not before), 4 entry (empty: it has not queued)
+-- ARGV: 1 id, 2 outcome (ack: it is done; retry: it is delivered again; undo: nobody has seen it, so that was no delivery; reject: it is dead), 3 after_ms (for a retry: not before), 4 entry (empty: it has not queued), 5 at_us (when the item was lent that this is about; empty: whichever is)
 -- Returns {1} or {0} when it was lent no more. A second number says how many in the queue were gone and passed over, if any were.
 local id, outcome = ARGV[1], ARGV[2]
 local place = ARGV[4] ~= '' and redis.call('ZRANK', KEYS[3], ARGV[4])
 if place then
   redis.call('ZREM', KEYS[3], ARGV[4])
 end
-local number, payload = content(id)
+local number, payload, _, at = content(id)
 local had = 0
 if number then
-  had = 1
+  if ARGV[5] == '' or ARGV[5] == at then
+    had = 1
+  else
+    -- A request that ran late has lent it: its worker had another item under this id, which has ended.
+    outcome = 'undo'
+  end
   -- A full server refuses what follows, but not behind another write of the same script.
   redis.call('ZREM', KEYS[2], '')
   if outcome == 'ack' then
@@ -28,7 +33,7 @@ end
 -- rest, and those who wait ask again.
 pcall(function()
   local first, moved = serve()
-  if first and (moved or place == 0 or had == 1) then
+  if first and (moved or place == 0 or number) then
     tell_first()
   end
 end)

@@ -1,16 +1,18 @@
 -- A queue of items on one server. The library puts this text, behind queue.lua, before the scripts that lend items or get them
 -- back. It reads what time it is, and defines functions.
--- KEYS: 1 name (list: payloads that nobody has had yet), 2 lent (sorted set: delivery -> its end, in ms of the server's clock), 3 queue (sorted set: entry -> order of arrival of those who wait), 4 contents (hash: delivery -> `number:payload`), 5 dead (list: payloads)
+-- KEYS: 1 name (list: payloads that nobody has had yet), 2 lent (sorted set: delivery -> its end, in ms of the server's clock), 3 queue (sorted set: entry -> order of arrival of those who wait), 4 contents (hash: delivery -> `number at_us:payload`), 5 dead (list: payloads)
 -- ARGV: none
 -- Returns an error if the name holds no list, else nothing.
 --
 -- The first key is that of Redisson's RQueue. A delivery is the lease's id while somebody has the item, and `due:` with that
 -- id after it was given back: then its end is the time from which on it is delivered again. A delivery whose end has passed
--- is due, too. The number says how often the item was delivered.
+-- is due, too. The number says how often the item was delivered. `at_us` is the server's time when it was lent: it tells what a
+-- delivery is from what the same delivery was before, if a request for it runs late.
 --
 -- An entry of the queue is the text `ttl_ms how nonce id`. The messages are those of queue.lua; in the place of a token block,
 -- a grant says `how`: 1, and 1 more to take the newest item, and 2 for each delivery that an item may have at most (0: any
--- number).
+-- number). A grant that brings the item along is another message, whose last part may be any bytes:
+--   item id server_us ttl_ms how number at_us:payload
 --
 -- Nothing is rolled back. An item is written to its new place before it is removed from the old one, so a script that ends
 -- half-way may deliver an item twice, but loses none.
@@ -22,20 +24,28 @@ local now_us = time[1] * 1000000 + time[2]
 local now_ms, next_ms = math.floor(now_us / 1000), math.ceil(now_us / 1000)
 local _, tell_head, _, waiters, waiter, head = queue()
 
--- Returns how often what is lent under that name was delivered, and its payload; or nothing.
+-- A message brings so many bytes along at most: what nobody reads in time fills the server's memory. Who gets a longer item by
+-- a message asks for it.
+local most_bytes = 8192
+
+-- Returns how often what is lent under that name was delivered, its payload, its whole content, and the time when it was lent;
+-- or nothing.
 local function content(member)
   local text = redis.call('HGET', KEYS[4], member)
   local colon = text and string.find(text, ':', 1, true)
   if colon then
-    return tonumber(string.sub(text, 1, colon - 1)), string.sub(text, colon + 1)
+    local number, at = string.match(string.sub(text, 1, colon - 1), '^(%d+) (%d+)$')
+    return tonumber(number), string.sub(text, colon + 1), text, at
   end
 end
 
--- Writes an item under that name.
+-- Writes an item under that name. Returns its content.
 local function write(member, number, payload, ends_ms)
   -- Not by `%s`, which ends at a zero byte.
-  redis.call('HSET', KEYS[4], member, table.concat({string.format('%d', number), ':', payload}))
+  local text = table.concat({string.format('%d %d:', number, now_us), payload})
+  redis.call('HSET', KEYS[4], member, text)
   redis.call('ZADD', KEYS[2], ends_ms, member)
+  return text
 end
 
 -- Removes what is lent under that name. Returns 1 if there was something.
@@ -58,7 +68,7 @@ local function out()
 end
 
 -- Lends an item: what is due, else the oldest or the newest that nobody has had yet. What was delivered too often is dead.
--- Returns its number and payload, or nothing if there is none now.
+-- Returns its number, payload and content, or nothing if there is none now.
 local function lend(id, ttl_ms, how)
   local newest, most_often = how % 2 == 0, math.floor((how - 1) / 2)
   for _ = 1, 100 do
@@ -68,7 +78,7 @@ local function lend(id, ttl_ms, how)
       if not payload then
         return
       end
-      write(id, 1, payload, next_ms + ttl_ms)
+      local text = write(id, 1, payload, next_ms + ttl_ms)
       local popped
       if newest then
         popped = redis.pcall('RPOP', KEYS[1])
@@ -80,17 +90,18 @@ local function lend(id, ttl_ms, how)
         remove(id)
         return nil, popped
       end
-      return 1, payload
+      return 1, payload, text
     end
     local number, payload = content(due)
+    local text
     if number and most_often > 0 and number >= most_often then
       redis.call('RPUSH', KEYS[5], payload)
     elseif number then
-      write(id, number + 1, payload, next_ms + ttl_ms)
+      text = write(id, number + 1, payload, next_ms + ttl_ms)
     end
     remove(due)
-    if number and not (most_often > 0 and number >= most_often) then
-      return number + 1, payload
+    if text then
+      return number + 1, payload, text
     end
   end
 end
@@ -134,12 +145,18 @@ local function serve(mine)
     else
       -- Short, so that a stopped process costs the others little. A client that is well renews it in time.
       ttl_ms = math.min(ttl_ms, 2000)
-      local number, payload = lend(id, ttl_ms, how)
+      local number, payload, text = lend(id, ttl_ms, how)
       if not number then
         return entry, moved
       end
-      local told =
-        redis.pcall('PUBLISH', mailbox, string.format('grant %s %d %d %d', id, now_us, ttl_ms, how))
+      local grant = string.format('%s %d %d %d', id, now_us, ttl_ms, how)
+      local message
+      if #payload > most_bytes then
+        message = 'grant ' .. grant
+      else
+        message = table.concat({'item ', grant, ' ', text})
+      end
+      local told = redis.pcall('PUBLISH', mailbox, message)
       if type(told) ~= 'number' then
         -- This user may not write to that mailbox: nobody knows of the grant.
         fall_due(id, number - 1, payload, 0)

@@ -65,6 +65,9 @@ pub(crate) trait Kind: Send + Sync + 'static {
 
     fn read_acquire(&self, reply: &Reply) -> Option<Answer>;
 
+    /// Takes in what the message of a grant brought along for the lease, if anything, before anybody uses it.
+    fn enclosed(&self, _: &LeaseId, _: Option<&[u8]>) {}
+
     /// Whether the lease still holds the lock; also of a raise, and of a reclaim.
     fn read_renew(&self, reply: &Reply) -> Option<bool>;
 

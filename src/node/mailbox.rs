@@ -81,6 +81,8 @@ pub(crate) struct MailedGrant {
     pub(crate) block_end: u64,
     /// The last token before the block, if the server said so.
     pub(crate) before: Option<u64>,
+    /// What the message brought along for the lease.
+    pub(crate) enclosed: Option<Arc<[u8]>>,
     /// The subscription that it arrived on.
     pub(crate) epoch: Epoch,
     pub(crate) received_at: Timestamp,
@@ -157,7 +159,7 @@ impl Mailbox {
     pub(super) fn deliver(&self, payload: &[u8], now: Timestamp) -> Result<(), NotUnderstood> {
         // Without a subscription it comes from a server that the node has left.
         let Some(epoch) = self.epoch() else { return Ok(()) };
-        let letter = parse(&String::from_utf8_lossy(payload), epoch, now).ok_or(NotUnderstood)?;
+        let letter = parse(payload, epoch, now).ok_or(NotUnderstood)?;
         let state = self.shared.state.lock();
         if let Some(letters) = letter.id().and_then(|id| state.inboxes.get(id)) {
             letters.put(letter);
@@ -278,13 +280,24 @@ impl Letter {
     }
 }
 
-/// Reads a message of `lua/queue.lua`: a verb, a lease id, and what the verb needs, separated by one space each.
-fn parse(text: &str, epoch: Epoch, received_at: Timestamp) -> Option<Letter> {
+/// Reads a message of `lua/queue.lua`: a verb, a lease id, and what the verb needs, separated by one space each. What a grant
+/// brings along is all that follows its numbers: any bytes (`lua/items.lua`).
+fn parse(message: &[u8], epoch: Epoch, received_at: Timestamp) -> Option<Letter> {
+    let enclosing = message.starts_with(b"item ");
+    let mut spaces = message.iter().enumerate().filter(|(_, byte)| **byte == b' ');
+    let (head, enclosed) = match enclosing.then(|| spaces.nth(4)) {
+        Some(space) => {
+            let (head, rest) = message.split_at(space?.0);
+            (head, Some(Arc::from(&rest[1..])))
+        }
+        None => (message, None),
+    };
+    let text = String::from_utf8_lossy(head);
     let (verb, rest) = text.split_once(' ')?;
     let (id, rest) = rest.split_once(' ').map_or((rest, None), |(id, rest)| (id, Some(rest)));
     let id = (!id.is_empty()).then(|| LeaseId(id.into()))?;
     match (verb, rest) {
-        ("grant", Some(rest)) => {
+        ("grant" | "item", Some(rest)) => {
             // As in an answer: what is not exact is no token.
             let exact = |number: &u64| *number < EXACT_BELOW;
             let mut numbers = rest.split(' ').map(|number| number.parse().ok().filter(exact));
@@ -295,8 +308,10 @@ fn parse(text: &str, epoch: Epoch, received_at: Timestamp) -> Option<Letter> {
                 Some(number) => Some(number?),
                 None => None,
             };
-            let grant = MailedGrant { id, server_us, ttl, block_end, before, epoch, received_at };
-            numbers.next().is_none().then_some(Letter::Grant(grant))
+            let is_whole = numbers.next().is_none();
+            let grant =
+                MailedGrant { id, server_us, ttl, block_end, before, enclosed, epoch, received_at };
+            is_whole.then_some(Letter::Grant(grant))
         }
         ("next", Some(rest)) => {
             let (pttl_ms, holder) = rest.split_once(' ')?;

@@ -26,7 +26,7 @@ pub struct Delivery {
 
 impl Delivery {
     pub(super) fn new(guard: Guard, item: Arc<Item>, content: Content) -> Self {
-        item.ends_as(Outcome::Retry(Duration::ZERO));
+        item.is_seen(guard.holder().text().clone(), &content);
         Self { guard, item, content }
     }
 

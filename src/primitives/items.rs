@@ -106,22 +106,30 @@ const DUE: &str = "due:";
 /// One delivery, as the engine sees it.
 pub(super) struct Item {
     items: Items,
-    content: Mutex<Option<Content>>,
-    outcome: Mutex<Outcome>,
+    /// What the newest grant brought, and the delivery that it is about.
+    content: Mutex<Option<(Arc<str>, Content)>>,
+    /// What the end of the delivery means that a worker has seen, and which that is.
+    ends: Mutex<Option<(Outcome, Seen)>>,
+}
+
+/// A delivery that a worker has seen: its id, and when the server lent the item, in microseconds of its clock.
+struct Seen {
+    id: Arc<str>,
+    at_us: u64,
 }
 
 /// What was delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Content {
     pub(super) deliveries: u32,
+    /// When the server lent it, in microseconds of its clock.
+    at_us: u64,
     pub(super) payload: Arc<[u8]>,
 }
 
-/// What the end of a delivery means for the item.
+/// What the end of a delivery that a worker has seen means for the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Nobody has seen it.
-    Undo,
     Ack,
     Retry(Duration),
     Reject,
@@ -129,19 +137,31 @@ pub(super) enum Outcome {
 
 impl Item {
     pub(super) fn new(items: Items) -> Self {
-        Self { items, content: Mutex::new(None), outcome: Mutex::new(Outcome::Undo) }
+        Self { items, content: Mutex::new(None), ends: Mutex::new(None) }
     }
 
+    /// A worker has the content of this delivery: from now on its end is a retry, unless the worker says otherwise.
+    pub(super) fn is_seen(&self, id: Arc<str>, content: &Content) {
+        let seen = Seen { id, at_us: content.at_us };
+        *self.ends.lock() = Some((Outcome::Retry(Duration::ZERO), seen));
+    }
+
+    /// Decides what the end of the delivery that a worker has seen means.
     pub(super) fn ends_as(&self, outcome: Outcome) {
-        *self.outcome.lock() = outcome;
+        if let Some((decided, _)) = &mut *self.ends.lock() {
+            *decided = outcome;
+        }
     }
 
-    /// Returns the content, if a server's answer brought it.
-    pub(super) fn content(&self) -> Option<Content> {
-        self.content.lock().clone()
+    /// Returns the content of a delivery, if its grant brought it along. A delivery may have been granted before that nobody
+    /// has taken up.
+    pub(super) fn content_of(&self, id: &str) -> Option<Content> {
+        let content = self.content.lock();
+        let (_, content) = content.as_ref().filter(|(about, _)| **about == *id)?;
+        Some(content.clone())
     }
 
-    /// Returns the call that reads the content of a delivery that a message granted. It lengthens it, too.
+    /// Returns the call that reads the content of a delivery whose grant did not bring it along. It lengthens it, too.
     pub(super) fn read(&self, id: Arc<str>, ttl: Duration) -> Call {
         let mut call = self.renew(&LeaseId(id), 1, ttl);
         call.args[2] = Arg::Word("1");
@@ -154,11 +174,17 @@ impl Item {
             return Some(None);
         }
         let [Reply::Number(1), content] = reply.list()? else { return None };
-        let content = content.bytes()?;
-        let colon = content.iter().position(|&byte| byte == b':')?;
-        let number = std::str::from_utf8(&content[..colon]).ok()?;
-        let payload = content[colon + 1..].into();
-        Some(Some(Content { deliveries: number.parse().ok()?, payload }))
+        Content::parse(content.bytes()?).map(Some)
+    }
+}
+
+impl Content {
+    /// Reads `number at_us:payload`.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let colon = text.iter().position(|&byte| byte == b':')?;
+        let (number, at_us) = std::str::from_utf8(&text[..colon]).ok()?.split_once(' ')?;
+        let (deliveries, at_us) = (number.parse().ok()?, at_us.parse().ok()?);
+        Some(Self { deliveries, at_us, payload: text[colon + 1..].into() })
     }
 }
 
@@ -202,17 +228,22 @@ impl Kind for Item {
     }
 
     fn release(&self, ticket: &Ticket, _: Duration) -> Call {
-        let (outcome, after) = match *self.outcome.lock() {
-            Outcome::Undo => ("undo", Duration::ZERO),
-            Outcome::Ack => ("ack", Duration::ZERO),
-            Outcome::Retry(after) => ("retry", after),
-            Outcome::Reject => ("reject", Duration::ZERO),
+        let ends = self.ends.lock();
+        // Another request for an item, which a worker did not wait for any more, may end after this one.
+        let ends = ends.as_ref().filter(|(_, seen)| seen.id == ticket.id.0);
+        let (outcome, after) = match ends {
+            // Nobody has seen it.
+            None => ("undo", Duration::ZERO),
+            Some((Outcome::Ack, _)) => ("ack", Duration::ZERO),
+            Some((Outcome::Retry(after), _)) => ("retry", *after),
+            Some((Outcome::Reject, _)) => ("reject", Duration::ZERO),
         };
         let args = vec![
             Arg::Text(ticket.id.0.clone()),
             Arg::Word(outcome),
             Arg::Number(ttl_ms(after)),
             ticket.entry.clone().map_or(Arg::Word(""), Arg::Text),
+            ends.map_or(Arg::Word(""), |(_, seen)| Arg::Number(seen.at_us)),
         ];
         Call { script: &script::ITEM_SETTLE, keys: self.items.keys(), args }
     }
@@ -224,16 +255,21 @@ impl Kind for Item {
 
     fn read_acquire(&self, reply: &Reply) -> Option<Answer> {
         match reply.list()? {
-            [Reply::Number(1), how, number, payload] => {
+            [Reply::Number(1), how, id, content] => {
                 let block_end = u64::try_from(how.number()?).ok()?;
-                let deliveries = number.number()?.try_into().ok()?;
-                *self.content.lock() =
-                    Some(Content { deliveries, payload: payload.bytes()?.into() });
+                let content = Content::parse(content.bytes()?)?;
+                *self.content.lock() = Some((id.text()?.into(), content));
                 (block_end == self.items.how()).then(|| Answer::granted(block_end))
             }
             [Reply::Number(0), refusal @ ..] => read_refusal(refusal).map(Answer::Refused),
             _ => None,
         }
+    }
+
+    /// A longer item does not come along: it is read. What an earlier grant to the same delivery brought is none of this one's.
+    fn enclosed(&self, id: &LeaseId, enclosed: Option<&[u8]>) {
+        let content = enclosed.and_then(Content::parse);
+        *self.content.lock() = content.map(|content| (id.0.clone(), content));
     }
 
     fn read_renew(&self, reply: &Reply) -> Option<bool> {
@@ -279,24 +315,67 @@ mod tests {
     #[test]
     fn a_grant_brings_the_content() {
         let item = Item::new(items());
-        let granted = |how: i64| Reply::List(vec![number(1), number(how), number(2), text("a:b")]);
+        let granted =
+            |how: i64| Reply::List(vec![number(1), number(how), text(ID), text("2 7:a:b")]);
         assert_eq!(item.read_acquire(&granted(1)), None, "of another way to take it");
         let how = item.items.how();
         assert_eq!(item.read_acquire(&granted(how as i64)), Some(Answer::granted(how)));
-        let content = item.content().expect("it was read");
+        let content = item.content_of(ID).expect("it was read");
         assert_eq!((content.deliveries, &*content.payload), (2, &b"a:b"[..]));
+        assert_eq!(item.content_of("worker-1:another"), None);
     }
 
     #[test]
-    fn the_content_is_a_number_and_what_follows_the_first_colon() {
+    fn a_message_brings_the_content_of_its_grant_and_no_other() {
+        let item = Item::new(items());
+        let id = LeaseId(ID.into());
+        item.enclosed(&id, Some(b"3 7:a:\xff"));
+        let content = item.content_of(ID).expect("it came along");
+        assert_eq!((content.deliveries, &*content.payload), (3, &b"a:\xff"[..]));
+        assert_eq!(item.content_of("worker-1:another"), None);
+        for nothing in [None, Some(&b"3 7"[..]), Some(b"x 7:a")] {
+            item.enclosed(&id, Some(b"1 7:before"));
+            item.enclosed(&id, nothing);
+            assert_eq!(item.content_of(ID), None, "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_delivery_that_a_worker_has_seen_ends_as_it_says() {
+        let item = Item::new(items());
+        let release = |id: &str| {
+            let ticket = Ticket { id: LeaseId(id.into()), entry: None, by_message: false };
+            let args = item.release(&ticket, Duration::ZERO).args;
+            format!("{:?} {:?} {:?}", args[1], args[2], args[4])
+        };
+        let undone = r#"Word("undo") Number(0) Word("")"#;
+        item.ends_as(Outcome::Ack);
+        assert_eq!(release(ID), undone, "nobody has seen it");
+        let content = Content { deliveries: 1, at_us: 7, payload: (*b"a").into() };
+        item.is_seen(ID.into(), &content);
+        assert_eq!(release(ID), r#"Word("retry") Number(0) Number(7)"#);
+        for (outcome, ends) in [
+            (Outcome::Ack, r#"Word("ack") Number(0) Number(7)"#),
+            (Outcome::Retry(Duration::from_secs(1)), r#"Word("retry") Number(1000) Number(7)"#),
+            (Outcome::Reject, r#"Word("reject") Number(0) Number(7)"#),
+        ] {
+            item.ends_as(outcome);
+            assert_eq!(release(ID), ends);
+            assert_eq!(release("worker-1:another"), undone, "another request");
+        }
+    }
+
+    #[test]
+    fn the_content_is_two_numbers_and_what_follows_the_first_colon() {
         let read = |content: Reply| Item::read_content(&Reply::List(vec![number(1), content]));
-        let content = |deliveries, payload: &[u8]| Content { deliveries, payload: payload.into() };
-        assert_eq!(read(text("3:a:b")), Some(Some(content(3, b"a:b"))));
-        assert_eq!(read(text("1:")), Some(Some(content(1, b""))));
-        let bytes = Reply::Raw { bytes: b"1:\xff".to_vec(), shown: String::new() };
+        let content =
+            |deliveries, payload: &[u8]| Content { deliveries, at_us: 7, payload: payload.into() };
+        assert_eq!(read(text("3 7:a:b")), Some(Some(content(3, b"a:b"))));
+        assert_eq!(read(text("1 7:")), Some(Some(content(1, b""))));
+        let bytes = Reply::Raw { bytes: b"1 7:\xff".to_vec(), shown: String::new() };
         assert_eq!(read(bytes), Some(Some(content(1, b"\xff"))));
         assert_eq!(Item::read_content(&number(0)), Some(None));
-        for bad in [text("a"), text("x:a"), Reply::Nil] {
+        for bad in [text("a"), text("1:a"), text("x 7:a"), text("1 x:a"), Reply::Nil] {
             assert_eq!(read(bad.clone()), None, "{bad:?}");
         }
     }

@@ -349,7 +349,7 @@ impl Queue {
                     return Err(error);
                 }
             };
-            let content = match item.content() {
+            let content = match item.content_of(guard.holder().text()) {
                 Some(content) => Some(content),
                 None => self.read(&item, &guard).await?,
             };
@@ -361,7 +361,7 @@ impl Queue {
         }
     }
 
-    /// Reads the content of a delivery that a message granted; `None` if it is lent no more.
+    /// Reads the content of a delivery whose grant did not bring it along; `None` if it is lent no more.
     async fn read(&self, item: &Arc<Item>, guard: &Guard) -> Result<Option<Content>, Error> {
         let call = item.read(guard.holder().text().clone(), self.terms.ttl());
         self.ask(call, Item::read_content).await

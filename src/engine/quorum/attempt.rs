@@ -239,6 +239,7 @@ impl Attempt {
         if stepped || short || !counts {
             return None;
         }
+        self.undo.kind.enclosed(&mailed.id, mailed.enclosed.as_deref());
         let acquires = std::mem::take(&mut self.undo.acquires);
         Some(Grant {
             ticket: Ticket { by_message: true, ..self.undo.ticket.clone() },

@@ -9,7 +9,7 @@ fn id(text: &str) -> LeaseId {
 }
 
 fn read(text: &str) -> Option<Letter> {
-    parse(text, EPOCH, Timestamp::default())
+    parse(text.as_bytes(), EPOCH, Timestamp::default())
 }
 
 /// A mailbox whose subscription was confirmed.
@@ -44,20 +44,44 @@ fn a_mailbox_is_named_after_the_client_and_a_number_of_16_digits() {
 fn a_grant_says_when_it_was_made_and_for_how_long() {
     let received_at = Timestamp::from_nanos(9);
     let text = "grant a:1 1795000000000001 2000 1795000000000064";
-    let letter = parse(text, EPOCH, received_at);
+    let letter = parse(text.as_bytes(), EPOCH, received_at);
     let mut grant = MailedGrant {
         id: id("a:1"),
         server_us: 1_795_000_000_000_001,
         ttl: Duration::from_secs(2),
         block_end: 1_795_000_000_000_064,
         before: None,
+        enclosed: None,
         epoch: EPOCH,
         received_at,
     };
     assert_eq!(letter, Some(Letter::Grant(grant.clone())));
     grant.before = Some(1_794_000_000_000_007);
-    let with_one_more = parse(&format!("{text} 1794000000000007"), EPOCH, received_at);
+    let with_one_more = format!("{text} 1794000000000007");
+    let with_one_more = parse(with_one_more.as_bytes(), EPOCH, received_at);
     assert_eq!(with_one_more, Some(Letter::Grant(grant)));
+}
+
+#[test]
+fn what_a_grant_brings_along_is_all_that_follows_its_numbers() {
+    let read = |text: &[u8]| match parse(text, EPOCH, Timestamp::default()) {
+        Some(Letter::Grant(grant)) => Some((grant.id, grant.block_end, grant.enclosed)),
+        letter => {
+            assert_eq!(letter, None);
+            None
+        }
+    };
+    let brought = |bytes: &[u8]| Some((id("a:1"), 21, Some(bytes.into())));
+    for bytes in [&b"1:x"[..], b"", b" ", b"2: a  b ", b"1:\xff\x00 \n", b"item b:2 1 2 3 4"] {
+        assert_eq!(read(&[b"item a:1 7 2000 21 ", bytes].concat()), brought(bytes), "{bytes:?}");
+    }
+    for text in
+        ["item a:1 7 2000 21", "item a:1 7 2000  1:x", "item a:1 7 x 21 1:x", "item  7 2000 21 1:x"]
+    {
+        assert_eq!(read(text.as_bytes()), None, "{text:?}");
+    }
+    assert_eq!(read(b"grant a:1 7 2000 21"), Some((id("a:1"), 21, None)));
+    assert_eq!(read(b"grant a:1 7 2000 21 1:x"), None, "only an item is brought along");
 }
 
 #[test]

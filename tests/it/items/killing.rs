@@ -107,7 +107,12 @@ async fn no_item_is_lost_or_lent_twice_while_workers_are_killed_and_stopped() {
     }
     let deliveries = ledger.check();
     println!("{ITEMS} items, {deliveries} deliveries that were seen to be held");
-    // Those that were killed while they waited are passed over.
+    // Those that were killed while they waited are passed over, once the server has noticed.
+    eventually(LIMIT, "nobody listens any more", async || {
+        let channels = server.command(&["PUBSUB", "CHANNELS", "leasehold_mailbox:*"]).await;
+        channels == redis::Value::Array(Vec::new())
+    })
+    .await;
     queue.push("last").await.expect("pushed");
     let last = soon("nobody else gets it", queue.pop()).await.expect("an item");
     assert_eq!((last.payload(), last.deliveries()), (&b"last"[..], 1));

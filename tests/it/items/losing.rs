@@ -103,6 +103,23 @@ async fn a_delivery_that_somebody_removed_is_lost() {
     all_are_done(&server, &client).await;
 }
 
+/// A pop that ran late, when its worker had an item already, has another one lent to the same delivery. The test plays its part.
+#[tokio::test]
+async fn what_a_late_request_was_lent_is_not_done_but_delivered() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client);
+    queue.push("1").await.expect("pushed");
+    let delivery = soon("an item", queue.pop()).await.expect("there is one");
+    let holder = delivery.holder();
+    server.command(&["HSET", "leasehold_items:{jobs}", holder.as_str(), "1 7:other"]).await;
+    assert!(delivery.ack().await.expect_err("it has another item").is_lost());
+    assert_eq!(places(&queue).await, [0, 0, 1, 0]);
+    let other = soon("the other one", queue.pop()).await.expect("there is one");
+    assert_eq!((other.payload(), other.deliveries()), (&b"other"[..], 1));
+    other.ack().await.expect("held");
+    all_are_done(&server, &client).await;
+}
+
 /// A server that is full refuses pushes, but takes what is done.
 #[tokio::test]
 async fn a_full_server_loses_nothing() {

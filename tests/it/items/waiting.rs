@@ -1,10 +1,16 @@
 //! Who waits for an item gets one in its turn, by a message.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use redis::from_redis_value;
 
 use super::{MS, all_are_done, are_waiting, jobs, places, status};
 use crate::cancellation::drop_after;
-use crate::checks::{AT_ONCE, connect, setup, setup_with_proxy, soon};
+use crate::checks::{AT_ONCE, LIMIT, connect, setup, setup_with_proxy, soon};
+use crate::support::{Server, eventually};
+
+/// A message brings so many bytes along at most.
+const MOST_BYTES: usize = 8192;
 
 #[tokio::test]
 async fn workers_get_items_in_the_order_of_their_arrival_each_by_one_message() {
@@ -30,6 +36,86 @@ async fn workers_get_items_in_the_order_of_their_arrival_each_by_one_message() {
     }
     assert_eq!(one.stats().grants_by_message + two.stats().grants_by_message, 4);
     all_are_done(&server, &one).await;
+}
+
+/// How often the server has run a command.
+async fn calls(server: &Server, command: &str) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]).await;
+    let redis::Value::BulkString(stats) = stats else { panic!("{stats:?}") };
+    let stats = String::from_utf8(stats).expect("text");
+    let of_command = format!("cmdstat_{command}:calls=");
+    let calls = stats.lines().find_map(|line| line.strip_prefix(&of_command)?.split(',').next());
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+/// Nobody asks for what a message has brought. It may be any bytes.
+#[tokio::test]
+async fn a_push_reaches_a_waiting_worker_by_one_message() {
+    let (server, [client, other]) = setup().await;
+    let queue = jobs(&client);
+    let longest = vec![b'x'; MOST_BYTES];
+    let payloads: [&[u8]; 7] =
+        [b"1", b"", b" a  b ", b"grant a:b 1 2 3", b"\x00\xff\xfe\r\n\x00", b"1:2:3", &longest];
+    for payload in payloads {
+        let waiting = tokio::spawn(queue.pop());
+        are_waiting(&queue, 1).await;
+        let (began, before) = (Instant::now(), calls(&server, "hget").await);
+        assert_eq!(jobs(&other).push(payload).await.expect("pushed"), 1);
+        let delivery = soon("its turn", waiting).await.expect("no panic").expect("an item");
+        let reads = calls(&server, "hget").await - before;
+        // Who has heard nothing for seconds asks.
+        assert!(reads == 0 || began.elapsed() > Duration::from_secs(1), "it was asked for");
+        assert_eq!((delivery.payload(), delivery.deliveries()), (payload, 1));
+        assert!(delivery.is_held());
+        delivery.ack().await.expect("held");
+    }
+    assert_eq!(client.stats().grants_by_message, payloads.len() as u64);
+    all_are_done(&server, &client).await;
+}
+
+#[tokio::test]
+async fn an_item_that_is_too_long_for_a_message_is_asked_for() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client);
+    let long = vec![0xff; MOST_BYTES + 1];
+    let waiting = tokio::spawn(queue.pop());
+    are_waiting(&queue, 1).await;
+    queue.push(&long).await.expect("pushed");
+    let first = soon("its turn", waiting).await.expect("no panic").expect("an item");
+    assert_eq!((first.payload(), first.deliveries()), (&*long, 1));
+    let waiting = tokio::spawn(queue.pop());
+    are_waiting(&queue, 1).await;
+    first.retry(Duration::ZERO).await.expect("held");
+    let again = soon("its turn", waiting).await.expect("no panic").expect("an item");
+    assert_eq!((again.payload(), again.deliveries()), (&*long, 2));
+    again.ack().await.expect("held");
+    assert_eq!(client.stats().grants_by_message, 2);
+    all_are_done(&server, &client).await;
+}
+
+/// A message may arrive when its delivery is over. The test plays the server's part.
+#[tokio::test]
+async fn what_a_late_message_brings_is_given_to_nobody() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client);
+    let waiting = tokio::spawn(queue.pop());
+    are_waiting(&queue, 1).await;
+    let entries = server.command(&["ZRANGE", "leasehold_item_queue:{jobs}", "0", "0"]).await;
+    let [entry]: [String; 1] = from_redis_value(entries).expect("an entry");
+    let [_, how, nonce, id] = entry.split(' ').collect::<Vec<_>>()[..] else { panic!("{entry:?}") };
+    let (worker, _) = id.split_once(':').expect("client:uuid");
+    let (seconds, _): (u64, String) =
+        from_redis_value(server.command(&["TIME"]).await).expect("a time");
+    let late = format!("item {id} {}000000 2000 {how} 1 7:over", seconds - 60);
+    let mailbox = format!("leasehold_mailbox:{worker}:{nonce}");
+    assert_eq!(server.command(&["PUBLISH", &mailbox, &late]).await, redis::Value::Int(1));
+    eventually(LIMIT, "it has read the message", async || client.stats().grants_by_message == 1)
+        .await;
+    queue.push("1").await.expect("pushed");
+    let delivery = soon("its turn", waiting).await.expect("no panic").expect("an item");
+    assert_eq!(delivery.payload(), b"1");
+    delivery.ack().await.expect("held");
+    all_are_done(&server, &client).await;
 }
 
 #[tokio::test]

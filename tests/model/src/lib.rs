@@ -1,6 +1,6 @@
 //! Models of leasehold's protocol, whose states are gone through to the last one: here that over several servers; in
 //! [`queue`] the queue on one; in [`failover`] one deployment whose master changes; in [`permits`] a semaphore; in
-//! [`rw`] a read-write lock; in [`rw_masters`] one over several servers; in [`moving`] a slot of a cluster that moves; in
+//! [`items`] a queue of items; in [`rw`] a read-write lock; in [`rw_masters`] one over several servers; in [`moving`] a slot of a cluster that moves; in
 //! [`lists`] clients that name different servers.
 //!
 //! `scripts/model` runs it, `README.md` has what came out. [`state`] says what there is and what may happen, [`rules`]
@@ -45,6 +45,7 @@
 
 pub mod case;
 pub mod failover;
+pub mod items;
 pub mod lists;
 pub mod model;
 pub mod moving;

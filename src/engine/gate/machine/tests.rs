@@ -34,6 +34,7 @@ fn grant() -> Letter {
         ttl: Duration::from_secs(2),
         block_end: 9,
         before: None,
+        enclosed: None,
         epoch: Epoch::numbered(1),
         received_at: at(0),
     })
