@@ -152,7 +152,7 @@ local function serve(mine)
       local grant = string.format('%s %d %d %d', id, now_us, ttl_ms, how)
       local message
       if #payload > most_bytes then
-        message = 'grant ' .. grant
+        message = string.format('grant %s', grant)
       else
         message = table.concat({'item ', grant, ' ', text})
       end

@@ -37,7 +37,7 @@ use crate::script::{Call, Reply};
 /// * Items come in the order in which they were pushed, or [newest first](Self::newest_first). Those that are delivered again
 ///   come before the others.
 /// * Workers get items in the order in which they asked, in all processes. A push hands its item to the first that waits, by a
-///   message.
+///   message, which brings an item of at most 8 KiB along. A longer one costs the worker a request.
 /// * An item that was delivered [ten times](Self::with_max_deliveries) is dead: see [`dead`](Self::dead) and
 ///   [`redrive`](Self::redrive).
 ///

@@ -50,8 +50,9 @@ impl<const C: usize> Rules<'_, C> {
         if own.asked.is_some() && own.number == number {
             own.reply = Some(reply);
         } else if let Reply::Granted(item) = reply
-            && !own.is_dead()
+            && (own.number != number || own.phase == Phase::Idle)
         {
+            // It was given up. The answer to an ask that was followed by another one for the same delivery is not read.
             own.stray = Some((number, item));
         }
     }
