@@ -202,6 +202,8 @@
 //! * `serde` serializes what [`Mutex::status`], [`Client::holds`], [`Client::nodes`], [`Client::stats`] and
 //!   [`Client::check`] return, with durations and times in seconds, and reads a [`ClientBuilder`] from a
 //!   [configuration](docs::settings), with durations such as `"30s"`. It is off by default.
+//! * `json` adds values to a [`Queue`] as JSON, by [`push_json`](Queue::push_json), and reads them, by
+//!   [`Delivery::json`]. It is off by default.
 //! * `metrics` gives what clients do to the crate `metrics`, by [`Metrics`]. It is off by default. Without it, a
 //!   [`Monitor`](monitor::Monitor) of your own takes the same events.
 

@@ -15,7 +15,7 @@ use crate::key::Holder;
 #[must_use = "the item is delivered again when it is dropped"]
 pub struct Delivery {
     // This is dropped before the runtime, which completes its release.
-    delivery: crate::Delivery,
+    pub(super) delivery: crate::Delivery,
     runtime: Runtime,
 }
 

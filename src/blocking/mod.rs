@@ -35,6 +35,8 @@ mod client;
 mod delivery;
 mod election;
 mod guard;
+#[cfg(feature = "json")]
+mod json;
 mod latch;
 mod listing;
 mod multi_guard;

@@ -23,8 +23,8 @@ use crate::primitives::queue_status::QueueStatus;
 /// ```
 #[derive(Clone)]
 pub struct Queue {
-    queue: crate::Queue,
-    runtime: Runtime,
+    pub(super) queue: crate::Queue,
+    pub(super) runtime: Runtime,
 }
 
 impl Queue {

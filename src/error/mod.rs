@@ -132,6 +132,17 @@ pub enum Error {
         capacity: u32,
     },
 
+    /// A value cannot be written as the payload of an item, or a payload is no such value. The item of a delivery stays lent:
+    /// [reject](crate::Delivery::reject) it, unless a newer version of the program may read it.
+    #[error("queue {queue:?} has an item of another form: {problem}")]
+    #[non_exhaustive]
+    InvalidPayload {
+        /// The queue's name.
+        queue: Arc<str>,
+        /// What is wrong, and where.
+        problem: Arc<str>,
+    },
+
     /// The key exists and is something else: no lock or semaphore at all, or one of another kind. Choose another name, or
     /// delete the key if nothing uses it.
     #[error(

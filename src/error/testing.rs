@@ -117,6 +117,10 @@ pub fn one_of_each() -> Vec<Error> {
         Error::SelfWait { lock, reads: false },
         Error::QueueFull { queue: "jobs".into(), items: 1000, capacity: 1000 },
         deadlock("orders:42", "customers:7"),
+        Error::InvalidPayload {
+            queue: "jobs".into(),
+            problem: "missing field `to` at line 1 column 2".into(),
+        },
     ]
 }
 
@@ -144,9 +148,10 @@ mod tests {
             Error::SelfWait { .. } => 11,
             Error::QueueFull { .. } => 12,
             Error::Deadlock { .. } => 13,
+            Error::InvalidPayload { .. } => 14,
         };
         let numbers: Vec<usize> = one_of_each().iter().map(number).collect();
-        assert_eq!(numbers, Vec::from_iter(0..14));
+        assert_eq!(numbers, Vec::from_iter(0..15));
     }
 
     #[test]

@@ -14,6 +14,9 @@ pub(crate) mod election;
 
 mod items;
 
+#[cfg(feature = "json")]
+mod json;
+
 pub(crate) mod leader;
 
 pub(crate) mod leadership;

@@ -3,6 +3,8 @@
 mod blocking;
 mod delivering;
 mod deployments;
+#[cfg(feature = "json")]
+mod json;
 mod killing;
 mod losing;
 mod misuse;
