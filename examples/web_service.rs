@@ -1,7 +1,11 @@
-//! A web service: each request is one owner, and SIGTERM stops the process without leaving a lock behind.
+//! A web service: each request is one owner, two requests that wait for each other are told so, Prometheus can read what the
+//! locks do, and SIGTERM stops the process without leaving a lock behind.
+//!
+//! While it runs, `leasehold watch example:orders:1` shows who gets that lock, and when.
 
 use std::error::Error;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -9,16 +13,25 @@ use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
-use leasehold::{Client, Error as LockError, Owner};
+use axum::routing::{get, post};
+use leasehold::{Client, Deadlocks, Error as LockError, Metrics, Owner};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 
-fn service(client: Client) -> Router {
+fn service(client: Client, metrics: Arc<Metrics>, prometheus: PrometheusHandle) -> Router {
+    let reported = client.clone();
+    let page = async move || {
+        metrics.report(&reported.stats(), &reported.nodes());
+        prometheus.run_upkeep();
+        prometheus.render()
+    };
     Router::new()
         .route("/orders/{order}/pay", post(pay))
+        .route("/accounts/{from}/transfer/{to}", post(transfer))
         .layer(middleware::from_fn(one_owner))
+        .route("/metrics", get(page))
         .with_state(client)
 }
 
@@ -43,6 +56,20 @@ async fn audit(client: &Client, order: u64) -> Result<u32, LockError> {
     Ok(guard.hold_count())
 }
 
+/// It takes the accounts in the order in which they are named, so a transfer back at the same time waits for this one, which
+/// waits for it. `multi_lock` would take both at once.
+async fn transfer(
+    State(client): State<Client>,
+    Path((from, to)): Path<(u64, u64)>,
+) -> Result<&'static str, Failure> {
+    let source = client.mutex(format!("example:accounts:{from}")).lock().await?;
+    tokio::time::sleep(WORK).await; // is there enough money?
+    let target = client.mutex(format!("example:accounts:{to}")).lock().await?;
+    target.unlock().await?;
+    source.unlock().await?;
+    Ok("transferred")
+}
+
 /// A lock's error, as an HTTP response.
 struct Failure(LockError);
 
@@ -54,22 +81,29 @@ impl From<LockError> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let status = match self.0 {
-            LockError::Timeout { .. } => StatusCode::LOCKED,
-            LockError::InvalidName { .. } => StatusCode::BAD_REQUEST,
-            LockError::Lost { .. } | LockError::Unavailable { .. } | LockError::Closed { .. } => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        let (status, text) = match self.0 {
+            LockError::Timeout { .. } => (StatusCode::LOCKED, "another request is at it"),
+            LockError::InvalidName { .. } => (StatusCode::BAD_REQUEST, "no such order"),
+            LockError::Lost { .. }
+            | LockError::Unavailable { .. }
+            | LockError::Closed { .. }
+            | LockError::Deadlock { .. } => (StatusCode::SERVICE_UNAVAILABLE, "try again"),
+            _ => (StatusCode::INTERNAL_SERVER_ERROR, "our fault"),
         };
-        (status, self.0.to_string()).into_response()
+        // Its text names hosts, processes and servers: that is for the log, and not for users.
+        eprintln!("{status}: {}", self.0);
+        (status, text).into_response()
     }
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());
-    let client = Client::connect(&url).await?;
+    let prometheus = PrometheusBuilder::new().set_buckets(&BUCKETS)?.install_recorder()?;
+    let metrics = Arc::new(Metrics::new());
+    let builder = Client::builder().nodes([&url]).monitor(metrics.clone());
+    // Handlers do one thing after the other, so a circle of them lasts, and one of them has to give way.
+    let client = builder.deadlocks(Deadlocks::Fail).connect().await?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let users = tokio::spawn(users(listener.local_addr()?, client.clone()));
 
@@ -82,7 +116,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
             eprintln!("some locks were still held after 20 s; the shutdown releases them");
         }
     };
-    axum::serve(listener, service(client.clone())).with_graceful_shutdown(stop).await?;
+    let service = service(client.clone(), metrics, prometheus);
+    axum::serve(listener, service).with_graceful_shutdown(stop).await?;
     client.shutdown().await;
 
     users.await??;
@@ -94,17 +129,33 @@ async fn main() -> Result<(), Box<dyn Error>> {
 // The rest plays the users and the operator who stops the service.
 
 async fn users(address: SocketAddr, client: Client) -> std::io::Result<()> {
-    let first = tokio::spawn(send(address, "/orders/1/pay"));
-    locked(&client).await;
-    let (status, text) = send(address, "/orders/1/pay").await?;
+    let first = tokio::spawn(send(address, "POST /orders/1/pay"));
+    locked(&client, "example:orders:1").await;
+    let (status, text) = send(address, "POST /orders/1/pay").await?;
     println!("a second request: {status} {text}");
     assert_eq!(status, 423, "the lock is held, so the second request is refused");
     let (status, text) = first.await??;
     println!("the first request: {status} {text}");
     assert_eq!((status, &*text), (200, "paid; the audit ran at level 2"));
 
-    let running = tokio::spawn(send(address, "/orders/1/pay"));
-    locked(&client).await;
+    let there = tokio::spawn(send(address, "POST /accounts/1/transfer/2"));
+    locked(&client, "example:accounts:1").await;
+    let back = send(address, "POST /accounts/2/transfer/1").await?;
+    println!("the transfer that closed the circle: {} {}", back.0, back.1);
+    assert_eq!(
+        (back.0, there.await??.0),
+        (503, 200),
+        "one is told of the deadlock, and the other goes on"
+    );
+
+    let (_, page) = send(address, "GET /metrics").await?;
+    let of_orders = page.lines().filter(|line| line.contains("example:orders\""));
+    let timeouts = of_orders.filter(|line| line.contains("_count") && line.contains("timeout"));
+    timeouts.clone().for_each(|line| println!("{line}"));
+    assert_eq!(timeouts.count(), 1, "the second request is counted");
+
+    let running = tokio::spawn(send(address, "POST /orders/1/pay"));
+    locked(&client, "example:orders:1").await;
     rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM)?;
     // The signal may arrive a moment later.
     while !matches!(
@@ -113,24 +164,24 @@ async fn users(address: SocketAddr, client: Client) -> std::io::Result<()> {
     ) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let (status, text) = send(address, "/orders/2/pay").await?;
+    let (status, text) = send(address, "POST /orders/2/pay").await?;
     println!("after SIGTERM: {status} {text}");
     assert_eq!(status, 503);
     assert_eq!(running.await??.0, 200, "a request that had its lock was cut off");
     Ok(())
 }
 
-async fn locked(client: &Client) {
-    while !client.mutex("example:orders:1").is_locked().await.is_ok_and(|locked| locked) {
+async fn locked(client: &Client, name: &str) {
+    while !client.mutex(name).is_locked().await.is_ok_and(|locked| locked) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 /// Sends a request, and returns the status and the text of the answer.
-async fn send(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
+async fn send(address: SocketAddr, call: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
     let head = "HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0";
-    stream.write_all(format!("POST {path} {head}\r\n\r\n").as_bytes()).await?;
+    stream.write_all(format!("{call} {head}\r\n\r\n").as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
@@ -139,3 +190,5 @@ async fn send(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)>
 }
 
 const WORK: Duration = Duration::from_millis(1500);
+/// What `docs/grafana.json` needs, in seconds.
+const BUCKETS: [f64; 9] = [0.0001, 0.0005, 0.001, 0.005, 0.02, 0.1, 1.0, 10.0, 60.0];

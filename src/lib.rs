@@ -11,14 +11,17 @@
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn Error>> {
 //!     let client = Client::connect("redis://127.0.0.1:6379").await?;
-//!     client.shutdown_after(bill(&client, 42)).await // releases all locks, even after an error
+//!     // It releases all locks at the end, even after an error.
+//!     client.shutdown_after(bill(&client, 42)).await
 //! }
 //!
 //! async fn bill(client: &Client, order: u64) -> Result<(), Box<dyn Error>> {
 //!     let lock = client.mutex(format!("orders:{order}"));
-//!     let guard = lock.lock_with_timeout(Duration::from_secs(5)).await?; // the timeout error names the holder
+//!     // The error of a timeout names the holder.
+//!     let guard = lock.lock_with_timeout(Duration::from_secs(5)).await?;
 //!     println!("billing order {order}, fencing token {}", guard.token());
-//!     Ok(guard.unlock().await?) // an error if the lock was lost before this point
+//!     // An error if the lock was lost before this point.
+//!     Ok(guard.unlock().await?)
 //! }
 //! ```
 //!
