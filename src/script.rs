@@ -40,10 +40,10 @@ scripts! {
     FORCE_UNLOCK = "force_unlock" after "take", "queue";
     GRACE_MARK = "grace_mark";
     ITEM_POP = "item_pop" after "queue", "items";
-    ITEM_PUSH = "item_push" after "queue", "items";
-    ITEM_REDRIVE = "item_redrive" after "queue", "items";
+    ITEM_PUSH = "item_push" before "queue", "items", "item_lend";
+    ITEM_REDRIVE = "item_redrive" before "queue", "items", "item_lend";
     ITEM_RENEW = "item_renew";
-    ITEM_SETTLE = "item_settle" after "queue", "items";
+    ITEM_SETTLE = "item_settle" after "item_ack", "queue", "items";
     ITEM_STATUS = "item_status" after "queue", "items";
     GROUP_NOTIFY = "group_notify";
     GROUP_STATUS = "group_status";
@@ -185,8 +185,19 @@ mod tests {
         let mut registered: Vec<String> =
             ALL.iter().map(|script| format!("{}.lua", script.name)).collect();
         registered.extend(
-            ["items", "queue", "permits", "rw", "latch", "take", "lock_ask", "lock_pass"]
-                .map(|part| format!("{part}.lua")),
+            [
+                "items",
+                "item_ack",
+                "item_lend",
+                "queue",
+                "permits",
+                "rw",
+                "latch",
+                "take",
+                "lock_ask",
+                "lock_pass",
+            ]
+            .map(|part| format!("{part}.lua")),
         );
         registered.sort();
         assert_eq!(files, registered);
