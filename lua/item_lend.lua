@@ -1,6 +1,6 @@
 -- Lends items to those who wait, once some were added. The library puts this text, with queue.lua and items.lua between, behind the
 -- scripts that add items.
--- KEYS: 1 name, 2 lent, 3 queue, 4 contents, 5 dead
+-- KEYS: none
 -- ARGV: none
 -- Returns the script's answer.
 
