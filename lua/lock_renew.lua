@@ -8,7 +8,7 @@ if not count then
 end
 local ttl = tonumber(ARGV[3])
 if ttl > 0 and redis.call('PTTL', KEYS[1]) < ttl then
-  redis.call('PEXPIRE', KEYS[1], ttl)
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
 end
 -- The count is for those who look. A server short of memory may refuse it; the lease goes on.
 if count ~= ARGV[2] then

@@ -16,10 +16,10 @@ end
 local ttl = tonumber(ARGV[2])
 if ttl > 0 then
   if left < ttl then
-    redis.call('PEXPIRE', own_end, ttl)
+    redis.call('PEXPIRE', own_end, ARGV[2])
   end
   if redis.call('PTTL', KEYS[1]) < ttl then
-    redis.call('PEXPIRE', KEYS[1], ttl)
+    redis.call('PEXPIRE', KEYS[1], ARGV[2])
   end
 end
 return 1

@@ -71,10 +71,46 @@ scripts! {
     RW_FORCE_UNLOCK = "rw_force_unlock" after "rw";
 }
 
+/// The scripts that renew several leases: each runs that of one renewal for each of them.
+macro_rules! together {
+    ($($constant:ident = $name:literal of $one:ident = $file:literal;)*) => {
+        $(static $constant: Script = Script {
+            name: $name,
+            body: concat!(
+                "local function renew(KEYS, ARGV)\n",
+                include_str!(concat!("../lua/", $file, ".lua")),
+                "end\n\n",
+                include_str!("../lua/renew_together.lua"),
+            ),
+            hash: OnceLock::new(),
+        };)*
+
+        impl Script {
+            /// Returns the script that does for several leases what this one does for one, if there is one.
+            pub(crate) fn together(&'static self) -> Option<&'static Self> {
+                $(if std::ptr::eq(self, &$one) {
+                    return Some(&$constant);
+                })*
+                None
+            }
+        }
+
+        #[cfg(any(test, feature = "__test-seam"))]
+        static TOGETHER: &[&Script] = &[$(&$constant),*];
+    };
+}
+
+together! {
+    LOCKS_RENEW = "locks_renew" of LOCK_RENEW = "lock_renew";
+    READS_RENEW = "reads_renew" of READ_RENEW = "read_renew";
+    PERMITS_RENEW = "permits_renew" of PERMIT_RENEW = "permit_renew";
+    ITEMS_RENEW = "items_renew" of ITEM_RENEW = "item_renew";
+}
+
 /// Returns each script's name, and its text as it is sent.
 #[cfg(feature = "__test-seam")]
 pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
-    ALL.iter().map(|script| (script.name, script.body))
+    ALL.iter().chain(TOGETHER).map(|script| (script.name, script.body))
 }
 
 impl fmt::Debug for Script {
@@ -196,6 +232,7 @@ mod tests {
                 "take",
                 "lock_ask",
                 "lock_pass",
+                "renew_together",
             ]
             .map(|part| format!("{part}.lua")),
         );
@@ -226,6 +263,21 @@ mod tests {
         assert_eq!(LOCK_ACQUIRE.body, text(&["take", "lock_acquire", "queue", "lock_ask"]));
         assert_eq!(LOCK_RELEASE.body, text(&["lock_release", "take", "queue", "lock_pass"]));
         assert_eq!(FORCE_UNLOCK.body, text(&["take", "queue", "force_unlock"]));
+        for (one, several) in [
+            (&LOCK_RENEW, &LOCKS_RENEW),
+            (&READ_RENEW, &READS_RENEW),
+            (&PERMIT_RENEW, &PERMITS_RENEW),
+            (&ITEM_RENEW, &ITEMS_RENEW),
+        ] {
+            assert!(std::ptr::eq(one.together().expect("it has one"), several));
+            let whole = format!(
+                "local function renew(KEYS, ARGV)\n{}end\n\n{}",
+                one.body,
+                text(&["renew_together"])
+            );
+            assert_eq!(several.body, whole);
+        }
+        assert!(LOCK_ACQUIRE.together().is_none() && TOGETHER.len() == 4);
     }
 
     #[test]

@@ -305,8 +305,8 @@ async fn confirm(entry: &Entry, sent: Result<Renewal, Fault>, terms: Terms) -> R
     lease.check(engine.clock.now()).map_err(lost)?;
     let sent = sent.map_err(|fault| quorum.error(Some(lock), fault))?;
     match lease.confirmed(sent, terms).await {
-        Ok(at) => {
-            engine.watchdog.watch(lease, at);
+        Ok(_) => {
+            engine.watchdog.watch(lease);
             Ok(())
         }
         Err(Unconfirmed::Lost(reason)) => Err(lost(reason)),

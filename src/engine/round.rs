@@ -100,6 +100,22 @@ impl<T> Vote<T> {
         }
     }
 
+    /// Returns the part that one of several had in this, with its own answer.
+    pub(crate) fn part<U>(&self, answer: Result<U, Fault>) -> Vote<U> {
+        Vote {
+            sent: None,
+            path: Path::default(),
+            waiting: None,
+            answer: Some(answer),
+            sent_on: self.sent_on,
+            last_sent_at: self.last_sent_at,
+            was_sent_again: self.was_sent_again,
+            run: self.run,
+            epoch: None,
+            counts: self.counts,
+        }
+    }
+
     /// What the node answered, if it did.
     pub(crate) fn value(&self) -> Option<&T> {
         self.answer.as_ref()?.as_ref().ok()
@@ -217,6 +233,13 @@ impl<T> Round<T> {
             sent_at,
             timed_out: false,
         }
+    }
+
+    /// Returns the part that one of several had in a call that was decided, with its own answers.
+    pub(crate) fn part<U: Clone>(&self, answer: &Result<U, Fault>) -> Round<U> {
+        let call = Call { script: self.call.script, keys: Vec::new(), args: Vec::new() };
+        let votes = self.votes.iter().map(|vote| vote.part(answer.clone())).collect();
+        Round { call, sent_at: self.sent_at, votes, timed_out: self.timed_out }
     }
 
     /// The causes of those that gave no usable answer, by node; `silent` is that of those that had their time.

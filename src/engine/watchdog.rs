@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::task::TaskTracker;
 
-use super::lease::Lease;
-use super::quorum::Renewal;
+use super::lease::{Company, Due, Lease, SOON, Together};
+use super::quorum::{Part, Renewal};
 use crate::clock::{Clock, Timestamp};
 use crate::error::Fault;
 use crate::events::Events;
@@ -60,12 +60,12 @@ struct Schedule {
 }
 
 impl Schedule {
-    /// Puts a lease at `at`, from wherever it stood. Whether the task must be woken for it.
-    fn put(&mut self, lease: &Arc<Lease>, at: Timestamp) -> bool {
+    /// Puts a lease at its next event, from wherever it stood. Whether the task must be woken for it.
+    ///
+    /// The lease is asked under the schedule's mutex: of two who put it, the later one knows what the earlier one knew.
+    fn put(&mut self, lease: &Arc<Lease>) -> bool {
         // Whoever ends a lease removes it afterwards: one that is over must not come back.
-        if lease.is_over() {
-            return false;
-        }
+        let Some(at) = lease.next_look() else { return false };
         self.remove(lease);
         lease.place.set(Some(at));
         self.events.insert((at, lease.id().clone()), lease.clone());
@@ -94,6 +94,13 @@ impl Schedule {
             due.push(lease);
         }
         due
+    }
+
+    /// Takes out those that are due at `now`, and if there are any, those that are due soon after. No lease is in both.
+    fn due_now_and_soon(&mut self, now: Timestamp) -> (Vec<Arc<Lease>>, Vec<Arc<Lease>>) {
+        let due = self.due(now);
+        let soon = if due.is_empty() { Vec::new() } else { self.due(now.plus(SOON)) };
+        (due, soon)
     }
 
     /// When to look next. At least once a second while anything is held: timers stand still while the
@@ -143,9 +150,9 @@ impl Watchdog {
         Self { shared, work }
     }
 
-    /// Watches a lease from now on: its next event is at `at`.
-    pub(crate) fn watch(&self, lease: &Arc<Lease>, at: Timestamp) {
-        if self.shared.schedule.lock().put(lease, at) {
+    /// Watches a lease, or looks again when its next event is.
+    pub(crate) fn watch(&self, lease: &Arc<Lease>) {
+        if self.shared.schedule.lock().put(lease) {
             self.shared.sooner.notify_one();
         }
     }
@@ -197,11 +204,9 @@ struct Round {
     _farewell: Arc<Farewell>,
 }
 
-struct Answered {
-    lease: Arc<Lease>,
-    renewal: Renewal,
-    answer: Result<bool, Fault>,
-    only_count: bool,
+enum Answered {
+    One { lease: Arc<Lease>, renewal: Renewal, answer: Result<bool, Fault>, only_count: bool },
+    Several { together: Together, answer: Result<Vec<Part>, Fault> },
 }
 
 impl Round {
@@ -251,16 +256,22 @@ impl Round {
 
     fn look(&mut self) {
         let now = self.clock.now();
-        let due = self.shared.schedule.lock().due(now);
+        let (due, soon) = self.shared.schedule.lock().due_now_and_soon(now);
+        let mut companies: BTreeMap<Company, Vec<Arc<Lease>>> = BTreeMap::new();
         for lease in due {
             let due = lease.due(now);
-            if let Some(at) = due.next_at {
-                self.shared.schedule.lock().put(&lease, at);
-            }
-            if let Some(renewal) = due.renewal {
-                self.await_renewal(lease, renewal, false);
+            match due.together {
+                Some(company) => companies.entry(company).or_default().push(lease),
+                None => self.go_on(lease, due),
             }
         }
+        for lease in soon {
+            match lease.is_due_soon(now).and_then(|company| companies.get_mut(&company)) {
+                Some(company) => company.push(lease),
+                None => self.plan(&lease),
+            }
+        }
+        self.renew(companies, now);
         self.events.sum_up(now);
         if let Some(look) = &mut self.long_holds
             && now >= self.holds_at
@@ -277,6 +288,40 @@ impl Round {
         }
     }
 
+    /// Renews those of each company together.
+    fn renew(&self, companies: BTreeMap<Company, Vec<Arc<Lease>>>, now: Timestamp) {
+        for (company, all) in companies {
+            for leases in all.chunks(MOST_TOGETHER) {
+                if let [lease] = leases {
+                    self.go_on(lease.clone(), lease.renew(now));
+                    continue;
+                }
+                let together = Together::send(company, leases, now);
+                leases.iter().for_each(|lease| self.plan(lease));
+                if let Some(mut together) = together {
+                    self.renewals.push(Box::pin(async move {
+                        let answer = together.answer().await;
+                        Answered::Several { together, answer }
+                    }));
+                }
+            }
+        }
+    }
+
+    /// Does what is to be done for a lease.
+    fn go_on(&self, lease: Arc<Lease>, due: Due) {
+        if due.next_at.is_some() {
+            self.plan(&lease);
+        }
+        if let Some(renewal) = due.renewal {
+            self.await_renewal(lease, renewal, false);
+        }
+    }
+
+    fn plan(&self, lease: &Arc<Lease>) {
+        self.shared.schedule.lock().put(lease);
+    }
+
     /// Asks about every lease now, so that who has lost one learns of it before the next renewal.
     fn ask_about_all(&self) {
         let leases: Vec<Arc<Lease>> =
@@ -284,8 +329,8 @@ impl Round {
         let now = self.clock.now();
         for lease in leases {
             let due = lease.hurry(now);
-            if let Some(at) = due.next_at {
-                self.shared.schedule.lock().put(&lease, at);
+            if due.next_at.is_some() {
+                self.plan(&lease);
             }
             if let Some(question) = due.renewal {
                 self.await_renewal(lease, question, true);
@@ -297,24 +342,25 @@ impl Round {
         let within = lease.patience(self.clock.now());
         self.renewals.push(Box::pin(async move {
             let answer = lease.answer(&mut renewal, within).await;
-            Answered { lease, renewal, answer, only_count }
+            Answered::One { lease, renewal, answer, only_count }
         }));
     }
 
-    fn answered(&self, Answered { lease, mut renewal, answer, only_count }: Answered) {
-        if only_count {
-            if let Some(next) = lease.count_written(&mut renewal, answer) {
-                let only_count = !next.reclaims;
-                self.await_renewal(lease, next, only_count);
+    fn answered(&self, answered: Answered) {
+        match answered {
+            Answered::One { lease, mut renewal, answer, only_count: true } => {
+                if let Some(next) = lease.count_written(&mut renewal, answer) {
+                    let only_count = !next.reclaims;
+                    self.await_renewal(lease, next, only_count);
+                }
             }
-            return;
-        }
-        let due = lease.renewed(&mut renewal, answer, self.clock.now());
-        if let Some(at) = due.next_at {
-            self.shared.schedule.lock().put(&lease, at);
-        }
-        if let Some(reclaim) = due.renewal {
-            self.await_renewal(lease, reclaim, false);
+            Answered::One { lease, mut renewal, answer, only_count: false } => {
+                let due = lease.renewed(&mut renewal, answer, self.clock.now());
+                self.go_on(lease, due);
+            }
+            Answered::Several { together, answer } => {
+                together.answered(&answer, self.clock.now(), |lease, due| self.go_on(lease, due));
+            }
         }
     }
 }
@@ -334,4 +380,6 @@ impl Drop for Round {
     }
 }
 
+/// So many leases are renewed in one call at most: it keeps the server from all others.
+const MOST_TOGETHER: usize = 128;
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -307,6 +307,10 @@ impl Slot {
         Self { cluster: cluster.clone(), slot }
     }
 
+    pub(crate) fn number(&self) -> u16 {
+        self.slot
+    }
+
     pub(super) fn node(&self) -> Result<Node, Fault> {
         self.cluster.owner(self.slot)
     }

@@ -48,6 +48,7 @@ mod quorum;
 mod races;
 mod reasons;
 mod reconnecting;
+mod renewals;
 mod runs;
 mod rw_lock;
 mod scripts;

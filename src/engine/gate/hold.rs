@@ -228,8 +228,8 @@ impl Hold {
 
     /// Has the watchdog look at the lease, if when to do so has changed.
     fn watch_again(&self, look_at: Option<Timestamp>) {
-        if let Some(at) = look_at {
-            self.gate.engine.watchdog.watch(&self.lease, at);
+        if look_at.is_some() {
+            self.gate.engine.watchdog.watch(&self.lease);
         }
     }
 

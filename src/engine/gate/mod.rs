@@ -420,7 +420,7 @@ impl Gate {
             engine.clock.clone(),
             engine.left.clone(),
         ));
-        engine.watchdog.watch(&lease, lease.first_look());
+        engine.watchdog.watch(&lease);
         let token = lease.take_token().expect("BUG: a block has a token at least");
         (lease, token)
     }

@@ -69,7 +69,7 @@ impl Gate {
             seen = is_there(&lease, lease.inquire(self.engine.clock.now())).await;
         }
         match seen {
-            Ok(at) => self.engine.watchdog.watch(&lease, at),
+            Ok(_) => self.engine.watchdog.watch(&lease),
             Err(Unconfirmed::Lost(_)) => self.notice_loss(),
             Err(Unconfirmed::Unknown(fault)) => return Err(fault),
         }

@@ -12,6 +12,7 @@
 mod reclaiming;
 mod renewing;
 mod state;
+mod together;
 mod writing;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +25,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use state::{News, Phase, State, end_of_hold, first_renewal, look_by};
+pub(crate) use together::{Company, SOON, Together};
 pub(crate) use writing::Unconfirmed;
 
 use super::kind::{Kind, Ticket};
@@ -86,8 +88,14 @@ pub(crate) enum Standing {
 /// What is to be done for a lease now.
 pub(crate) struct Due {
     pub(crate) renewal: Option<Renewal>,
-    /// When to look again; `None`: never.
+    /// It is to be renewed with others of this company, or by itself if there are none.
+    pub(crate) together: Option<Company>,
+    /// When to look again, as it is now; `None`: never.
     pub(crate) next_at: Option<Timestamp>,
+}
+
+impl Due {
+    const OVER: Self = Self { renewal: None, together: None, next_at: None };
 }
 
 impl Lease {
@@ -419,9 +427,10 @@ impl Lease {
         self.quorum.release(&self.kind, self.ticket.clone(), lasts, keep, &state.footholds)
     }
 
-    /// When the watchdog has to look at it first.
-    pub(crate) fn first_look(&self) -> Timestamp {
-        self.state.lock().next_at()
+    /// When the watchdog has to look at it next; `None` once it is over.
+    pub(crate) fn next_look(&self) -> Option<Timestamp> {
+        let state = self.state.lock();
+        (state.phase == Phase::Held).then(|| state.next_at())
     }
 
     /// How long an answer about it is waited for: the longer, the longer it is ours.

@@ -12,33 +12,25 @@ use crate::fleet::{Path, Site};
 use crate::script::Call;
 
 impl Lease {
-    /// What the watchdog has to do at `now`. A renewal that is decided here is sent here.
+    /// What the watchdog has to do at `now`. A renewal that is decided here is sent here, unless it may go with others.
     pub(crate) fn due(&self, now: Timestamp) -> Due {
-        let over = Due { renewal: None, next_at: None };
         if self.check(now).is_err() {
-            return over;
+            return Due::OVER;
         }
         let mut state = self.state.lock();
         if state.phase != Phase::Held {
-            return over;
+            return Due::OVER;
         }
         if now >= state.look_at {
             self.look(&mut state, now);
         }
-        let mut renewal = None;
-        if state.renews() && now >= state.renew_at {
-            let ttl = state.ttl;
-            match self.send_renewal(&mut state, ttl) {
-                Ok(sent) => {
-                    state.renewing = true;
-                    renewal = Some(sent);
-                }
-                Err(fault) => self.retry(&mut state, now, fault),
-            }
-        }
+        let is_due = state.renews() && now >= state.renew_at;
+        let together = if is_due { self.company(&state) } else { None };
+        let alone = is_due && together.is_none();
+        let renewal = if alone { self.begin_renewal(&mut state, now) } else { None };
         let next_at = Some(state.next_at());
         self.tell_news(state);
-        Due { renewal, next_at }
+        Due { renewal, together, next_at }
     }
 
     /// A server may have forgotten it. A renewal, if there is one to come, comes now; else the servers are asked by an
@@ -46,7 +38,7 @@ impl Lease {
     pub(crate) fn hurry(&self, now: Timestamp) -> Due {
         let mut state = self.state.lock();
         if state.phase != Phase::Held {
-            return Due { renewal: None, next_at: None };
+            return Due::OVER;
         }
         let mut question = None;
         state.hurried = state.renewing;
@@ -55,7 +47,7 @@ impl Lease {
         } else if !state.renewing && !state.count_in_flight {
             question = self.send_count(&mut state);
         }
-        Due { renewal: question, next_at: Some(state.next_at()) }
+        Due { renewal: question, together: None, next_at: Some(state.next_at()) }
     }
 
     /// The answer to a renewal, an update of the count or a widening.
@@ -83,20 +75,19 @@ impl Lease {
         now: Timestamp,
     ) -> Due {
         let renewed = matches!(answer, Ok(true));
-        let over = Due { renewal: None, next_at: None };
         // An answer that comes after the end comes too late.
         let standing = self.check(now);
         let mut state = self.state.lock();
         state.renewing = false;
         if standing.is_err() || state.phase != Phase::Held {
-            return over;
+            return Due::OVER;
         }
         let mut reclaim = None;
         match answer {
             Ok(true) if self.is_late(renewal, now) => {
                 drop(state);
                 self.lose(LossReason::Failover);
-                return over;
+                return Due::OVER;
             }
             Ok(true) => {
                 state.confirm(renewal);
@@ -112,7 +103,7 @@ impl Lease {
                 Missing::Lost(reason) => {
                     drop(state);
                     self.lose(reason);
-                    return over;
+                    return Due::OVER;
                 }
             },
             Err(fault) => {
@@ -126,7 +117,7 @@ impl Lease {
         if renewed {
             self.quorum.events().renewed(self.kind.name());
         }
-        Due { renewal: reclaim, next_at }
+        Due { renewal: reclaim, together: None, next_at }
     }
 
     /// Takes in what each node said in a renewal. Where the lease is missing it is put back, if a majority has it.

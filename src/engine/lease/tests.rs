@@ -17,11 +17,11 @@ use crate::events::Events;
 use crate::fleet::Site;
 use crate::node::Node;
 
-const TTL: Duration = Duration::from_secs(30);
+pub(super) const TTL: Duration = Duration::from_secs(30);
 const LONG: Duration = Duration::from_secs(3600);
-const WATCHED: LeaseTerms = LeaseTerms::Watched(TTL);
+pub(super) const WATCHED: LeaseTerms = LeaseTerms::Watched(TTL);
 
-fn at(ms: u64) -> Timestamp {
+pub(super) fn at(ms: u64) -> Timestamp {
     Timestamp::from_origin(Duration::from_millis(ms))
 }
 
@@ -31,7 +31,7 @@ fn begun(terms: Terms) -> (Lease, Arc<Events>) {
 }
 
 /// The same on so many servers.
-fn begun_on(nodes: usize, terms: Terms) -> (Lease, Arc<Events>) {
+pub(super) fn begun_on(nodes: usize, terms: Terms) -> (Lease, Arc<Events>) {
     let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), Handle::current());
     let events = Arc::<Events>::default();
     let sites = (0..nodes).map(|_| Site::Node(Node::unconnected(&clock))).collect();
@@ -128,7 +128,7 @@ async fn one_more_may_use_it_until_half_of_its_time_is_over() {
 #[tokio::test]
 async fn the_watchdog_learns_of_another_limit_and_of_none_that_is_the_same() {
     let lease = watched();
-    assert_eq!(lease.first_look(), at(11_000), "a third of the TTL");
+    assert_eq!(lease.next_look(), Some(at(11_000)), "a third of the TTL");
     let watched = Terms::of(WATCHED);
     let limited = Terms { max_hold: Some(Duration::from_secs(5)), ..watched };
     let (first, look_at) = lease.enter(watched, at(1000));

@@ -13,6 +13,7 @@ mod fence;
 mod foothold;
 mod queued;
 mod release;
+mod together;
 mod votes;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 pub(crate) use attempt::{Attempt, Beside, Grant, Outcome};
 pub(crate) use foothold::{Foothold, Heal};
 pub(crate) use release::Release;
+pub(crate) use together::{Part, Renewals, Several};
 
 use super::kind::Kind;
 use super::round::{PerNode, Round, Rules, Vote};

@@ -6,6 +6,17 @@ macro_rules! script {
     };
 }
 
+macro_rules! together {
+    ($name:literal) => {
+        concat!(
+            "local function renew(KEYS, ARGV)\n",
+            include_str!(concat!("../../../lua/", $name, ".lua")),
+            "end\n\n",
+            include_str!("../../../lua/renew_together.lua")
+        )
+    };
+}
+
 /// How a lock is given to a lease.
 pub(crate) const TAKE: &str = script!("take");
 /// The functions of a queue.
@@ -50,7 +61,17 @@ pub(crate) const RW_STATUS: &str = script!("rw", "rw_status");
 pub(crate) const RW_RECLAIM: &str = script!("rw", "rw_reclaim");
 pub(crate) const RW_FORCE_UNLOCK: &str = script!("rw", "rw_force_unlock");
 
-/// All of them by name.
+/// How several leases of one kind are renewed.
+pub(crate) const RENEW_TOGETHER: &str = script!("renew_together");
+/// The scripts that do so, by the names of those that renew one.
+pub(crate) const TOGETHER: [(&str, &str); 4] = [
+    ("lock_renew", together!("lock_renew")),
+    ("read_renew", together!("read_renew")),
+    ("permit_renew", together!("permit_renew")),
+    ("item_renew", together!("item_renew")),
+];
+
+/// All others by name.
 pub(crate) const ALL: [(&str, &str); 39] = [
     ("list_page", LIST_PAGE),
     ("waited_channels", WAITED_CHANNELS),

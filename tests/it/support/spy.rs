@@ -12,6 +12,8 @@ use super::{Server, lua};
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) script: &'static str,
+    /// How many runs were asked for by the same call. Several are renewals.
+    pub(crate) together: usize,
     /// How many of the words are KEYS.
     keys: usize,
     /// KEYS, then ARGV.
@@ -119,12 +121,12 @@ impl Heard {
     fn listen(&self, mut monitor: redis::Connection) {
         while let Ok(line) = monitor.recv_response() {
             let line: String = redis::from_redis_value(line).expect("a line");
-            let run = parse(&line);
+            let runs = parse(&line);
             let mut so_far = self.so_far.lock();
             if so_far.ended {
                 return;
             }
-            so_far.runs.extend(run);
+            so_far.runs.extend(runs);
             if let Some((_, mark)) = line.split_once(MARK) {
                 so_far.mark = mark.trim_end_matches('"').parse().expect("a number");
                 self.more.notify_all();
@@ -140,29 +142,53 @@ const SOON: Duration = Duration::from_secs(10);
 const MARK: &str = "spy-mark-";
 
 /// `1700000000.000000 [0 127.0.0.1:1234] "EVALSHA" "<hash>" "3" "name" ..`
-fn parse(line: &str) -> Option<Run> {
+fn parse(line: &str) -> Vec<Run> {
     let words: Vec<String> = line.split('"').skip(1).step_by(2).map(str::to_owned).collect();
-    let (command, script) = (words.first()?, words.get(1)?);
-    let name = match command.as_str() {
-        "EVALSHA" => hashes().get(script)?,
+    let [command, script, keys, words @ ..] = &words[..] else { return Vec::new() };
+    let known = match command.as_str() {
+        "EVALSHA" => hashes().get(script).copied(),
         // The whole text has quotes and line ends of its own: its name is in none of its words.
         "EVAL" => {
-            lua::ALL.iter().map(|(name, _)| name).find(|name| script.contains(first_line(name)))?
+            let mut names = lua::ALL.iter().map(|(name, _)| *name);
+            let name = names.find(|name| script.contains(first_line(name)));
+            let together = lua::RENEW_TOGETHER.lines().next().expect("a first line");
+            name.map(|name| (name, script.contains(together)))
         }
-        _ => return None,
+        _ => None,
     };
-    if !ABOUT_A_LEASE.contains(name) {
-        return None;
+    let Some((script, together)) = known.filter(|(name, _)| ABOUT_A_LEASE.contains(name)) else {
+        return Vec::new();
+    };
+    let keys = keys.parse().expect("a number");
+    match together {
+        true => each(script, keys, words),
+        false => vec![Run { script, together: 1, keys, words: words.to_vec() }],
     }
-    let keys = words[2].parse().ok()?;
-    Some(Run { script: name, keys, words: words[3..].to_vec() })
 }
 
-/// The scripts' names by their hashes.
-fn hashes() -> &'static HashMap<String, &'static str> {
-    static HASHES: LazyLock<HashMap<String, &'static str>> = LazyLock::new(|| {
+/// The renewals in one call, each as if it were sent by itself.
+fn each(script: &'static str, keys: usize, words: &[String]) -> Vec<Run> {
+    let (keys, args) = words.split_at(keys);
+    let [per_key, per_arg] = [&args[0], &args[1]].map(|number| number.parse().expect("a number"));
+    let together = keys.len() / per_key;
+    let leases = keys.chunks(per_key).zip(args[2..].chunks(per_arg));
+    let run = |(keys, args): (&[String], &[String])| Run {
+        script,
+        together,
+        keys: per_key,
+        words: [keys, args].concat(),
+    };
+    leases.map(run).collect()
+}
+
+/// The scripts' names by their hashes, and whether they renew several leases.
+fn hashes() -> &'static HashMap<String, (&'static str, bool)> {
+    static HASHES: LazyLock<HashMap<String, (&'static str, bool)>> = LazyLock::new(|| {
         let hash = |body: &str| redis::Script::new(body).get_hash().to_owned();
-        lua::ALL.iter().map(|(name, body)| (hash(body), *name)).collect()
+        let by_hash =
+            |together| move |(name, body): &(&'static str, &str)| (hash(body), (*name, together));
+        let several = lua::TOGETHER.iter().map(by_hash(true));
+        lua::ALL.iter().map(by_hash(false)).chain(several).collect()
     });
     &HASHES
 }

@@ -7,10 +7,13 @@ use leasehold_test::emulator::{Ran, resp::Value, sha1, wire::Command};
 use crate::checker::Rule;
 use crate::history::{History, Record};
 use crate::lines::{Found, Lines};
+use crate::together::{Part, Together};
 
 pub struct Audit {
     /// The scripts' names, by hash.
     names: BTreeMap<String, String>,
+    /// Those that renew several leases at once.
+    pub together: Together,
     /// Leases whose release a process wrote to a node.
     releasing: BTreeSet<(usize, String)>,
     /// Leases that a node granted and that nobody has released there since.
@@ -46,6 +49,7 @@ impl Default for Audit {
         let names = names.collect();
         Self {
             names,
+            together: Together::default(),
             releasing: BTreeSet::new(),
             granted: BTreeMap::new(),
             cleared: BTreeMap::new(),
@@ -60,9 +64,21 @@ impl Default for Audit {
 impl Audit {
     /// A process wrote a command to a node.
     pub fn written(&mut self, history: &History, host: usize, node: usize, command: &Command) {
-        let Some((name, lease)) = self.about(command) else { return };
+        for (name, lease) in self.about(command) {
+            self.written_about(history, host, node, &name, lease);
+        }
+    }
+
+    fn written_about(
+        &mut self,
+        history: &History,
+        host: usize,
+        node: usize,
+        name: &str,
+        lease: String,
+    ) {
         let key = (self.keyspace_of(node), lease);
-        match &*name {
+        match name {
             // They change nothing where nothing is, and are sent again if they were redirected.
             "lock_renew" | "fence_raise" | "read_renew" | "permit_renew" if self.one_keyspace => {}
             "lock_release" | "rw_release" | "permit_release" => {
@@ -88,16 +104,23 @@ impl Audit {
         if self.one_keyspace { 0 } else { node }
     }
 
-    /// The script of a command, and the lease that it is about.
-    fn about(&self, command: &Command) -> Option<(String, String)> {
-        let hash = match command.first()?.to_ascii_uppercase().as_slice() {
-            b"EVALSHA" => String::from_utf8_lossy(command.get(1)?).into_owned(),
-            b"EVAL" => sha1(command.get(1)?),
-            _ => return None,
+    /// The scripts that a command stands for, and the lease that each is about.
+    fn about(&self, command: &Command) -> Vec<(String, String)> {
+        let call = || {
+            let hash = match command.first()?.to_ascii_uppercase().as_slice() {
+                b"EVALSHA" => String::from_utf8_lossy(command.get(1)?).into_owned(),
+                b"EVAL" => sha1(command.get(1)?),
+                _ => return None,
+            };
+            let keys: usize = std::str::from_utf8(command.get(2)?).ok()?.parse().ok()?;
+            Some((hash, command.get(3..)?.split_at_checked(keys)?))
         };
-        let keys: usize = std::str::from_utf8(command.get(2)?).ok()?.parse().ok()?;
-        let id = String::from_utf8_lossy(command.get(3 + keys)?).into_owned();
-        Some((self.names.get(&hash)?.clone(), lease_of(&id).to_owned()))
+        let Some((hash, (keys, args))) = call() else { return Vec::new() };
+        let about = |(hash, _, args): Part<'_>| {
+            let id = String::from_utf8_lossy(args.first()?).into_owned();
+            Some((self.names.get(hash)?.clone(), lease_of(&id).to_owned()))
+        };
+        self.together.parts(&hash, keys, args).into_iter().filter_map(about).collect()
     }
 
     /// A node ran a script that a process had sent when its clock showed `sent_local`. `clock_of` is what the clock of

@@ -7,7 +7,8 @@
 //! * [`nemesis`]: faults. [`workload`]: what the processes do. [`scenario`]: how the two come together.
 //!   [`kinds`]: what they do with locks of other kinds. [`shapes`]: which scenarios there are. [`scene`]: a small world for a
 //!   single test.
-//! * [`history`], [`checker`], [`audit`] and [`lines`]: what happened, and whether it may. [`outcome`]: the sum of it.
+//! * [`history`], [`checker`], [`audit`] and [`lines`]: what happened, and whether it may; [`together`] reads a call that renews
+//!   several leases as so many renewals. [`outcome`]: the sum of it.
 
 pub mod audit;
 pub mod causes;
@@ -24,6 +25,7 @@ pub mod outcome;
 pub mod scenario;
 pub mod scene;
 pub mod shapes;
+pub mod together;
 pub mod trace;
 pub mod workload;
 pub mod world;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use leasehold_test::emulator::{
-    LinkId, Replica, Rng, Server,
+    LinkId, Ran, Replica, Rng, Server,
     wire::{Command, take_command},
 };
 
@@ -364,24 +364,12 @@ impl World {
             return self.send_down(id, Down::Reset);
         }
         let done = server.execute(id, &sent.command, now_us);
-        if let Some(ran) = &done.ran {
-            let host = self.links[&id].host;
-            let (hosts, now) = (&self.hosts, self.now);
-            let clock_of = |lease: &str| {
-                let host = hosts.iter().find(|host| host.process.is_holder(lease))?;
-                Some(host.local_nanos(now))
-            };
-            self.audit.ran(&self.history, host, node, ran, sent.sent_local, clock_of);
-            let queue = ran.keys.get(2);
-            let left = queue.map(|key| server.keys(now_us, |keys| keys.ranked(key)));
-            self.audit.queued(&self.history, node, ran, left, &server.channels());
-            if let [name, holders, _] = &*ran.keys
-                && is_holders(holders)
-            {
-                let (left, out) = server
-                    .keys(now_us, |keys| (keys.number(name), keys.scored(holders).len() as i64));
-                self.audit.permits(&self.history, ran, left, out, PERMITS.into());
-            }
+        let rans: Vec<_> = done.ran.iter().flat_map(|ran| self.audit.together.each(ran)).collect();
+        if rans.len() > 1 {
+            self.history.lock().count("renewed_together", rans.len() as u64);
+        }
+        for ran in &rans {
+            self.saw(id, node, ran, sent.sent_local, now_us);
         }
         if done.redirected {
             self.history.count("redirects");
@@ -400,6 +388,33 @@ impl World {
         }
         for link in done.closed {
             self.send_down(link, Down::Ended);
+        }
+    }
+
+    /// A node ran a script.
+    fn saw(&mut self, id: LinkId, node: usize, ran: &Ran, sent_local: u64, now_us: u64) {
+        let host = self.links[&id].host;
+        let (hosts, now) = (&self.hosts, self.now);
+        let clock_of = |lease: &str| {
+            let host = hosts.iter().find(|host| host.process.is_holder(lease))?;
+            Some(host.local_nanos(now))
+        };
+        self.audit.ran(&self.history, host, node, ran, sent_local, clock_of);
+        let epoch = self.links[&id].epoch;
+        let Node { server, old, epoch: newest, .. } = &mut self.nodes[node];
+        let server = match old {
+            Some(old) if epoch != *newest => old,
+            _ => server,
+        };
+        let queue = ran.keys.get(2);
+        let left = queue.map(|key| server.keys(now_us, |keys| keys.ranked(key)));
+        self.audit.queued(&self.history, node, ran, left, &server.channels());
+        if let [name, holders, _] = &*ran.keys
+            && is_holders(holders)
+        {
+            let (left, out) =
+                server.keys(now_us, |keys| (keys.number(name), keys.scored(holders).len() as i64));
+            self.audit.permits(&self.history, ran, left, out, PERMITS.into());
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod determinism;
 mod promises;
+mod renewals;
 mod suspend;
 mod sweep;
 mod versions;
