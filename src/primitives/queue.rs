@@ -251,6 +251,7 @@ impl Queue {
     /// # Cancel safety
     ///
     /// The same as [`pop`](Self::pop).
+    #[doc(alias = "try_pop_for")]
     #[track_caller]
     pub fn pop_with_timeout(
         &self,

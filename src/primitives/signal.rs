@@ -116,6 +116,8 @@ impl Signal {
     /// # Cancel safety
     ///
     /// If the future is dropped, the signal may be given or not.
+    #[doc(alias = "notify")]
+    #[doc(alias = "publish")]
     pub async fn notify_all(&self, data: &[u8]) -> Result<u64, Error> {
         if data.len() > MOST_DATA {
             return Err(Error::config(format!(
