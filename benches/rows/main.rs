@@ -19,6 +19,7 @@ mod held;
 mod holds;
 mod inside;
 mod machine;
+mod notices;
 mod pairs;
 mod permits;
 mod processes;
@@ -166,7 +167,9 @@ impl Bench {
             22 => permits::contend(self, round).await,
             23 => crowd::beside(self, round).await,
             24 => queues::hand_over(self, round).await,
-            _ => queues::many(self, round).await,
+            25 => queues::many(self, round).await,
+            26 => notices::latch(self, round).await,
+            _ => notices::signal(self, round).await,
         }
     }
 
@@ -185,5 +188,5 @@ impl Bench {
     }
 }
 
-const LAST: u8 = 25;
+const LAST: u8 = 27;
 const ROWS: std::ops::RangeInclusive<u8> = 1..=LAST;
