@@ -104,9 +104,11 @@ async fn what_a_late_message_brings_is_given_to_nobody() {
     let [entry]: [String; 1] = from_redis_value(entries).expect("an entry");
     let [_, how, nonce, id] = entry.split(' ').collect::<Vec<_>>()[..] else { panic!("{entry:?}") };
     let (worker, _) = id.split_once(':').expect("client:uuid");
-    let (seconds, _): (u64, String) =
+    let (seconds, micros): (u64, u64) =
         from_redis_value(server.command(&["TIME"]).await).expect("a time");
-    let late = format!("item {id} {}000000 2000 {how} 1 7:over", seconds - 60);
+    let late = format!("item {id} {seconds}{micros:06} 2000 {how} 1 7:over");
+    // Less than half of the lease is left.
+    tokio::time::sleep(1500 * MS).await;
     let mailbox = format!("leasehold_mailbox:{worker}:{nonce}");
     assert_eq!(server.command(&["PUBLISH", &mailbox, &late]).await, redis::Value::Int(1));
     eventually(LIMIT, "it has read the message", async || client.stats().grants_by_message == 1)
