@@ -187,21 +187,20 @@ fn script_call(rng: &mut Rng) -> Vec<Vec<u8>> {
         2 => format!("2500 1 {LISTENS} {id}"),
         _ => format!("30000 3 {GONE} {id}"),
     };
-    let show: &[&str] = if !entry.is_empty() && rng.chance(500) { &["2"] } else { &[] };
-    let queueing: &[&str] = if entry.is_empty() { &[] } else { &[&entry] };
-    let granted: &[&str] = if !entry.is_empty() && rng.chance(500) { &["1"] } else { &[] };
+    let granted = ["", "1"][usize::from(!entry.is_empty() && rng.chance(500))];
+    let said = rng.below(8) as usize;
     let end = ["1", "9007199254740000"][rng.below(2) as usize];
     let (name, mut keys, args): (_, Vec<&str>, Vec<&str>) = match rng.below(8) {
         0..3 => (
             "lock_acquire",
             vec![lock, &token],
-            [&[id, count, ttl, "3", retention, grain, &channel], queueing, show].concat(),
+            behind(&[id, ttl], &["3", &entry, retention, grain, "2"], said),
         ),
         3 => ("lock_renew", vec![lock], vec![id, count, ttl]),
         4 => (
             "lock_release",
             vec![lock, &token],
-            [&[id, verb, &channel, keep, retention], queueing, granted].concat(),
+            behind(&[id, &channel], &[verb, keep, retention, &entry, granted], said),
         ),
         5 => ("lock_status", vec![lock, &token], vec![&channel, "3"]),
         6 if rng.chance(500) => ("preflight", vec![], vec!["probe", verb]),
@@ -213,6 +212,11 @@ fn script_call(rng: &mut Rng) -> Vec<Vec<u8>> {
         keys.push(&queue);
     }
     eval(rng, name, &keys, &args)
+}
+
+/// Arguments, and the first so many of those that may be left away.
+fn behind<'a>(first: &[&'a str], optional: &[&'a str], said: usize) -> Vec<&'a str> {
+    [first, &optional[..said.min(optional.len())]].concat()
 }
 
 /// A random call of a script of another kind of lock.
@@ -293,6 +297,51 @@ fn kind_call(rng: &mut Rng) -> Vec<Vec<u8>> {
     eval(rng, name, keys, &args)
 }
 
+/// A random call of a script of a queue of items, a latch, a signal or a group of signals.
+fn coordination_call(rng: &mut Rng) -> Vec<Vec<u8>> {
+    // What ends one after the other ends in that order on both.
+    let number = rng.below(3) as usize;
+    let (id, ttl) = (["c:1", "c:2", "c:3"][number], ["20000", "40000", "60000"][number]);
+    let how = ["1", "2", "5"][rng.below(3) as usize];
+    let entry = match rng.below(3) {
+        0 => String::new(),
+        1 => format!("{ttl} {how} {LISTENS} {id}"),
+        _ => format!("{ttl} {how} {GONE} {id}"),
+    };
+    let verb = ["PUBLISH", "NOSUCH"][usize::from(rng.chance(100))];
+    let items = ["jobs", "lent:jobs", "queue:jobs", "items:jobs", "dead:jobs"];
+    let latch = [["latch", "text", "a"][rng.below(3) as usize]];
+    // Numbers that nobody reaches, and one that everybody has passed.
+    let seen = ["", "0", "9007199254740000"][rng.below(3) as usize];
+    let outcome = ["ack", "reject", "undo", "retry"][[3, 1, 0][number].min(rng.below(4) as usize)];
+    let (name, keys, args): (_, &[&str], Vec<&str>) = match rng.below(16) {
+        0 | 1 => ("item_push", &items, vec![["0", "4"][rng.below(2) as usize], "x", "y:\0z"]),
+        2..5 => ("item_pop", &items, vec![id, how, ttl, &entry, "2"]),
+        5 => ("item_renew", &[items[1], items[3]], vec![id, ttl, ["", "1"][rng.below(2) as usize]]),
+        6 | 7 => ("item_settle", &items, vec![id, outcome, ttl, &entry]),
+        8 => ("item_status", &items, vec!["3", "2"]),
+        9 => ("item_redrive", &items, vec!["2"]),
+        10 if rng.chance(300) => ("latch_delete", &latch, vec![verb, "channel:latch"]),
+        10 => {
+            ("latch_set", &latch, vec!["3", ["0", "40000"][rng.below(2) as usize], verb, "channel"])
+        }
+        11 => ("latch_count_down", &latch, vec![verb, "channel:latch"]),
+        12 => ("latch_status", &latch, vec![]),
+        13 if rng.chance(500) => {
+            ("signal_notify", &["signal"], vec!["data", "60000", verb, "channel:signal"])
+        }
+        13 => ("signal_status", &["signal"], vec![seen, "60000"]),
+        14 => {
+            let most = ["3", "100"][rng.below(2) as usize];
+            let names = ["m1", "m2", "m3"];
+            let (one, other) = (names[number], names[rng.below(3) as usize]);
+            ("group_notify", &["group"], vec!["60000", verb, "channel:group", most, one, other])
+        }
+        _ => ("group_status", &["group"], vec![seen, "60000"]),
+    };
+    eval(rng, name, keys, &args)
+}
+
 fn eval(rng: &mut Rng, name: &str, keys: &[&str], args: &[&str]) -> Vec<Vec<u8>> {
     let (_, body) = leasehold::seam::scripts().find(|(known, _)| *known == name).expect("a script");
     let body = body.as_bytes();
@@ -311,7 +360,7 @@ fn command(rng: &mut Rng) -> Vec<Vec<u8>> {
     let key = ["a", "b", "text", "token:a", "queue:a", "gone"][rng.below(6) as usize];
     let field = ["c:1", "c:2"][rng.below(2) as usize];
     let number = ["17000", "40000", "0", "-5", "x", "9223372036854775807"][rng.below(6) as usize];
-    match rng.below(41) {
+    match rng.below(52) {
         0 => words(&["GET", key]),
         1 => words(&["SET", key, "5"]),
         2 => words(&["set", key, "6", "px", number]),
@@ -351,6 +400,16 @@ fn command(rng: &mut Rng) -> Vec<Vec<u8>> {
         37 => words(&["ZRANGE", key, "(5", "+inf", "byscore", "limit", "1", "-1", "WITHSCORES"]),
         38 => words(&["ZRANGE", key, "(x", "7", "BYSCORE", "LIMIT", "0", "2"]),
         39 => words(&["HRANDFIELD", key, ["17000", "0", "x"][rng.below(3) as usize], "withvalues"]),
+        40 => words(&["ZRANGE", key, "(5", "+inf", "BYSCORE"]),
+        41 => words(&["ZRANGE", key, "-inf", "6", "BYSCORE", "WITHSCORES"]),
+        42 => words(&["ZPOPMIN", key, ["2", "0", "-1", "x"][rng.below(4) as usize]]),
+        43 => words(&["RPUSH", key, "e1"]),
+        44 => words(&["RPUSH", key, "e2", "e3", field]),
+        45 => words(&["LPOP", key]),
+        46 => words(&["RPOP", key]),
+        47 => words(&["LLEN", key]),
+        48 => words(&["LINDEX", key, ["0", "1", "-1", "-9", "x"][rng.below(5) as usize]]),
+        49 | 50 => words(&["LRANGE", key, "0", ["-1", "1", "x"][rng.below(3) as usize]]),
         _ => words(&["GET"]),
     }
 }
@@ -372,9 +431,10 @@ fn it_answers_as_a_real_one_does() {
         }
         let mut log = String::new();
         for _ in 0..150 {
-            let command = match rng.below(4) {
+            let command = match rng.below(5) {
                 0 => kind_call(&mut rng),
                 1 => script_call(&mut rng),
+                2 => coordination_call(&mut rng),
                 _ => command(&mut rng),
             };
             let shown: Vec<String> = command

@@ -1,7 +1,8 @@
-//! The keys of a server: strings, hashes and sorted sets that can expire, on the server's own clock.
+//! The keys of a server: strings, lists, hashes and sorted sets that can expire, on the server's own clock.
 
 use std::collections::BTreeMap;
 
+use super::list::Elements;
 use super::resp::Value;
 use super::sorted::Members;
 
@@ -28,6 +29,7 @@ pub struct Taken {
 #[derive(Clone, Debug)]
 enum Data {
     Text(Vec<u8>),
+    List(Elements),
     Hash(Fields),
     Sorted(Members),
 }
@@ -53,6 +55,12 @@ impl Keyspace {
             "pttl" => (1, 1, Self::pttl),
             "pexpire" => (2, 2, Self::pexpire),
             "persist" => (1, 1, Self::persist),
+            "llen" => (1, 1, Self::llen),
+            "lindex" => (2, 2, Self::lindex),
+            "lrange" => (3, 3, Self::lrange),
+            "rpush" => (2, usize::MAX, Self::rpush),
+            "lpop" => (1, 1, Self::lpop),
+            "rpop" => (1, 1, Self::rpop),
             "hset" => (3, usize::MAX, Self::hset),
             "hget" => (2, 2, Self::hget),
             "hdel" => (2, usize::MAX, Self::hdel),
@@ -62,7 +70,7 @@ impl Keyspace {
             "hrandfield" => (1, 3, Self::hrandfield),
             "zadd" => (3, usize::MAX, Self::zadd),
             "zrem" => (2, usize::MAX, Self::zrem),
-            "zpopmin" => (1, 1, Self::zpopmin),
+            "zpopmin" => (1, 2, Self::zpopmin),
             "zrank" => (2, 2, Self::zrank),
             "zrange" => (3, 8, Self::zrange),
             "zcard" => (1, 1, Self::zcard),
@@ -168,6 +176,22 @@ impl Keyspace {
         }
     }
 
+    pub(super) fn elements(&mut self, key: &[u8]) -> Result<Option<&mut Elements>, String> {
+        match self.entry(key) {
+            None => Ok(None),
+            Some(Entry { data: Data::List(elements), .. }) => Ok(Some(elements)),
+            Some(_) => Err(WRONGTYPE.to_owned()),
+        }
+    }
+
+    pub(super) fn elements_or_new(&mut self, key: &[u8]) -> Result<&mut Elements, String> {
+        if self.elements(key)?.is_none() {
+            let entry = Entry { data: Data::List(Elements::new()), expires_at_ms: None };
+            self.entries.insert(key.to_vec(), entry);
+        }
+        self.elements(key)?.ok_or_else(|| WRONGTYPE.to_owned())
+    }
+
     pub(super) fn members(&mut self, key: &[u8]) -> Result<Option<&mut Members>, String> {
         match self.entry(key) {
             None => Ok(None),
@@ -261,6 +285,7 @@ impl Keyspace {
         match self.entry(key) {
             None => "none",
             Some(Entry { data: Data::Text(_), .. }) => "string",
+            Some(Entry { data: Data::List(_), .. }) => "list",
             Some(Entry { data: Data::Hash(_), .. }) => "hash",
             Some(Entry { data: Data::Sorted(_), .. }) => "zset",
         }

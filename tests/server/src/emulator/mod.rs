@@ -2,6 +2,7 @@
 //! threads; the simulation and the fuzz targets use it as it is.
 
 pub mod keyspace;
+mod list;
 mod lua;
 pub mod resp;
 mod rng;

@@ -1,4 +1,4 @@
-//! Sorted sets, as far as the queue of a lock and the permits of a semaphore need them.
+//! Sorted sets, as far as queues, permits and groups of signals need them.
 
 use std::collections::BTreeMap;
 
@@ -71,14 +71,14 @@ impl Keyspace {
     }
 
     pub(super) fn zpopmin(&mut self, args: &[Vec<u8>]) -> Answer {
-        let Some((member, score)) = self.in_order(&args[0])?.into_iter().next() else {
-            return Ok(Value::Array(Vec::new()));
-        };
+        let count = args.get(1).map_or(Ok(1), |count| integer(count).map_err(|_| POSITIVE))?;
+        let count = usize::try_from(count).map_err(|_| POSITIVE)?;
+        let lowest: Vec<_> = self.in_order(&args[0])?.into_iter().take(count).collect();
         if let Some(members) = self.members(&args[0])? {
-            members.remove(&member);
+            members.retain(|member, _| lowest.iter().all(|(gone, _)| gone != member));
         }
         self.drop_if_empty(&args[0]);
-        Ok(Value::Array(vec![Value::Bulk(member), Value::bulk(score.to_string())]))
+        Ok(shown(lowest.into_iter(), true))
     }
 
     pub(super) fn zrank(&mut self, args: &[Vec<u8>]) -> Answer {
@@ -86,19 +86,20 @@ impl Keyspace {
         Ok(place.map_or(Value::Nil, |place| Value::Int(place as i64)))
     }
 
-    /// `ZRANGE key min max BYSCORE LIMIT offset count [WITHSCORES]`, with all of these words.
+    /// `ZRANGE key min max BYSCORE [LIMIT offset count] [WITHSCORES]`, in this order.
     fn zrange_by_score(&mut self, args: &[Vec<u8>]) -> Answer {
-        let with_scores = match &args[4..] {
-            [limit, _, _] if limit.eq_ignore_ascii_case(b"limit") => false,
-            [limit, _, _, word] if limit.eq_ignore_ascii_case(b"limit") => {
-                if !word.eq_ignore_ascii_case(b"withscores") {
-                    return Err(SYNTAX.to_owned());
-                }
-                true
+        let is_limit = |word: &Vec<u8>| word.eq_ignore_ascii_case(b"limit");
+        let ((offset, count), rest) = match &args[4..] {
+            [word, offset, count, rest @ ..] if is_limit(word) => {
+                ((integer(offset)?, integer(count)?), rest)
             }
+            rest => ((0, -1), rest),
+        };
+        let with_scores = match rest {
+            [] => false,
+            [word] if word.eq_ignore_ascii_case(b"withscores") => true,
             _ => return Err(SYNTAX.to_owned()),
         };
-        let (offset, count) = (integer(&args[5])?, integer(&args[6])?);
         let (low, high) = (bound(&args[1])?, bound(&args[2])?);
         let all = self.in_order(&args[0])?.into_iter();
         let inside = all.filter(|(_, score)| {
@@ -162,6 +163,8 @@ fn bound(text: &[u8]) -> Result<(f64, bool), String> {
     let number = number.ok_or("ERR min or max is not a float")?;
     Ok((number, open.is_some()))
 }
+
+const POSITIVE: &str = "ERR value is out of range, must be positive";
 
 fn score(text: &[u8]) -> Result<f64, String> {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
