@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use leasehold_test::emulator::{Ran, resp::Value, sha1, wire::Command};
 
 use crate::checker::Rule;
+use crate::coordination::SIGNAL_NAMES;
+use crate::coordination::shelf::{Shelf, Step};
 use crate::history::{History, Record};
 use crate::lines::{Found, Lines};
 use crate::together::{Part, Together};
@@ -21,6 +23,8 @@ pub struct Audit {
     /// Leases that were deleted on a node by hand.
     cleared: BTreeMap<(usize, String), Cleared>,
     lines: Lines,
+    /// The queue's items, as each node had them after the last script.
+    shelves: BTreeMap<usize, Shelf>,
     /// Every answer is heard: what was taken away from a node is known, and must not be put back.
     pub all_is_heard: bool,
     /// Queues keep their order: no older one takes their place.
@@ -54,6 +58,7 @@ impl Default for Audit {
             granted: BTreeMap::new(),
             cleared: BTreeMap::new(),
             lines: Lines::default(),
+            shelves: BTreeMap::new(),
             all_is_heard: false,
             ordered: true,
             one_keyspace: false,
@@ -80,13 +85,14 @@ impl Audit {
         let key = (self.keyspace_of(node), lease);
         match name {
             // They change nothing where nothing is, and are sent again if they were redirected.
-            "lock_renew" | "fence_raise" | "read_renew" | "permit_renew" if self.one_keyspace => {}
-            "lock_release" | "rw_release" | "permit_release" => {
+            "lock_renew" | "fence_raise" | "read_renew" | "permit_renew" | "item_renew"
+                if self.one_keyspace => {}
+            "lock_release" | "rw_release" | "permit_release" | "item_settle" => {
                 self.releasing.insert(key);
             }
             "lock_acquire" | "lock_renew" | "lock_reclaim" | "fence_raise" | "rw_acquire"
             | "read_renew" | "rw_reclaim" | "permit_acquire" | "permit_renew"
-            | "permit_reclaim" => {
+            | "permit_reclaim" | "item_pop" | "item_renew" => {
                 let mut history = history.lock();
                 history.checker.checked(Rule::AfterRelease);
                 if self.releasing.contains(&key) {
@@ -153,20 +159,17 @@ impl Audit {
             history.violated(Rule::Unexpected, format!("n{node} runs {name}: {text}"));
         }
         let key = (self.keyspace_of(node), lease.clone());
-        if name.ends_with("_release") {
+        if name.ends_with("_release") || name == "item_settle" {
             // Whatever it found: nothing is there now.
             self.granted.remove(&key);
         }
-        let first = match &ran.reply {
-            Value::Array(items) => items.first(),
-            reply => Some(reply),
-        };
-        if !matches!(first, Some(Value::Int(1..))) {
+        if first_number(&ran.reply).is_none_or(|first| first < 1) {
             return;
         }
         match name.as_str() {
             "lock_acquire" | "lock_renew" | "lock_reclaim" | "rw_acquire" | "read_renew"
-            | "rw_reclaim" | "permit_acquire" | "permit_renew" | "permit_reclaim" => {
+            | "rw_reclaim" | "permit_acquire" | "permit_renew" | "permit_reclaim" | "item_pop"
+            | "item_renew" => {
                 if name.ends_with("_reclaim") {
                     history.count("reclaims", 1);
                 }
@@ -176,7 +179,7 @@ impl Audit {
                     self.granted.remove(&(key.0, downgraded.into_owned()));
                     history.count("downgrades", 1);
                 }
-                let is_second = matches!(name.as_str(), "lock_acquire" | "read_renew");
+                let is_second = matches!(&**name, "lock_acquire" | "read_renew" | "item_renew");
                 let ttl_ms = word(if is_second { 1 } else { 2 });
                 let ttl_ms: u64 = ttl_ms.parse().unwrap_or(0);
                 if ttl_ms > 0 {
@@ -253,14 +256,16 @@ impl Audit {
     fn grants(&self, ran: &Ran) -> Vec<(String, u64)> {
         let letters = ran.published.iter().filter_map(|(_, text)| Letter::read(text));
         let mut grants: Vec<_> = letters.map(|letter| (letter.lease, letter.block_end)).collect();
-        let asks = self.names.get(&ran.hash).is_some_and(|name| name.ends_with("_acquire"));
+        let is_ask = |name: &String| name.ends_with("_acquire") || name == "item_pop";
+        let asks = self.names.get(&ran.hash).is_some_and(is_ask);
         // A writer that goes on as a reader has been in already.
         let is_in = ran.args.get(12).is_some_and(|from| !from.is_empty());
         let end = match &ran.reply {
             Value::Int(end @ 1..) => Some(*end),
             Value::Array(items) => match **items {
                 [Value::Int(1), Value::Int(end)]
-                | [Value::Int(1), Value::Int(end), Value::Int(_)] => Some(end),
+                | [Value::Int(1), Value::Int(end), Value::Int(_)]
+                | [Value::Int(1), Value::Int(end), Value::Int(_), Value::Bulk(_)] => Some(end),
                 _ => None,
             },
             _ => None,
@@ -280,6 +285,51 @@ impl Audit {
             let name = self.names.get(&ran.hash).map_or("?", |name| name);
             let what = format!("behind {name}, {left} permits are left and {out} out of {all}");
             history.violated(Rule::Permits, what);
+        }
+    }
+
+    /// A script left a node with these items.
+    pub fn items(&mut self, history: &History, node: usize, ran: &Ran, after: Shelf, now_us: u64) {
+        let name = self.names.get(&ran.hash).map_or("?", |name| name);
+        let (args, now_ms) = (&*ran.args, (now_us / 1000) as i64);
+        let answer = first_number(&ran.reply).unwrap_or(0);
+        let before = self.shelves.entry(node).or_default();
+        let wrong = before.compare(&after, &Step { name, args, answer, now_ms });
+        let mut history = history.lock();
+        history.checker.checked(Rule::Items);
+        for what in wrong {
+            history.violated(Rule::Items, format!("behind {name} on n{node}: {what}"));
+        }
+        for item in before.redriven(&after) {
+            history.count("redriven", 1);
+            history.books.items.redriven(item);
+        }
+        *before = after;
+    }
+
+    /// A script has given a signal, or said what number one has.
+    pub fn signals(&self, history: &History, ran: &Ran) {
+        let Some(name) = self.names.get(&ran.hash) else { return };
+        let Some(number) = first_number(&ran.reply) else { return };
+        let (number, mut history) = (number as u64, history.lock());
+        let text = |arg: &Vec<u8>| String::from_utf8_lossy(arg).into_owned();
+        let key = ran.keys.first().map(text).unwrap_or_default();
+        let known = match &**name {
+            "signal_notify" => {
+                let Some(which) = SIGNAL_NAMES.iter().position(|name| key.contains(name)) else {
+                    return;
+                };
+                history.books.signals[which].given(number, &ran.args[0])
+            }
+            "group_notify" => {
+                let names: Vec<String> = ran.args[4..].iter().map(text).collect();
+                history.books.group.given(number, &names)
+            }
+            "group_status" => history.books.group.read(number),
+            _ => return,
+        };
+        if let Err(problem) = known {
+            history.violated(Rule::Signal, format!("behind {name} of {key}: {problem}"));
         }
     }
 
@@ -307,6 +357,15 @@ impl Audit {
         }
         self.granted.clear();
         self.cleared.clear();
+    }
+}
+
+/// What a script answered, or the first of it.
+fn first_number(reply: &Value) -> Option<i64> {
+    match reply {
+        Value::Int(number) => Some(*number),
+        Value::Array(items) => items.first().and_then(first_number),
+        _ => None,
     }
 }
 

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use crate::coordination::ITEMS;
+
 /// A promise that was broken, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -22,6 +24,12 @@ pub enum Rule {
     Exclusion,
     /// S4: more permits out than there are, or another number of them left and out together.
     Permits,
+    /// S5: an item of a queue in two places or in none, or delivered as it must not be.
+    Items,
+    /// S6: a latch that opened early, or has other counts than were made.
+    Latch,
+    /// S7: a signal that somebody was not shown.
+    Signal,
     /// S2: a token that is not above all before it.
     TokenOrder,
     /// S2, of a reader: a token below that of a writer before it, or one that hides a writer after it.
@@ -58,6 +66,9 @@ impl Rule {
         match self {
             Self::Exclusion => "S1",
             Self::Permits => "S4",
+            Self::Items => "S5",
+            Self::Latch => "S6",
+            Self::Signal => "S7",
             Self::TokenOrder | Self::ReaderToken => "S2",
             Self::Count => "S3",
             Self::AfterRelease => "W1",
@@ -90,8 +101,16 @@ pub enum Share {
     /// With other readers. Its token is that of the writer before it. Over several servers it may be a later one that nobody
     /// wrote with.
     Reads,
+    /// With nobody: an item of a queue, which has no token.
+    Lent,
     /// With as many as there are permits for. It has no token.
     Permits { weight: u32, all: u32 },
+}
+
+impl Share {
+    fn may_share(self) -> bool {
+        matches!(self, Self::Reads | Self::Permits { .. })
+    }
 }
 
 /// A hold as its process reported it.
@@ -250,7 +269,7 @@ impl Checker {
 
     /// A guard was given out.
     pub fn granted(&mut self, now: u64, grant: Grant) {
-        let has_token = !matches!(grant.share, Share::Permits { .. });
+        let has_token = !matches!(grant.share, Share::Permits { .. } | Share::Lent);
         if has_token {
             self.checked(Rule::TokenOrder);
         }
@@ -361,7 +380,7 @@ impl Checker {
         let mut both = Vec::new();
         for other in lock_state.holds.values_mut() {
             let Some(last) = other.last_held else { continue };
-            let may_share = grant.share != Share::Alone && other.grant.share != Share::Alone;
+            let may_share = grant.share.may_share() && other.grant.share.may_share();
             if other.grant.lease == lease && other.grant.token == token || from > last || may_share
             {
                 continue;
@@ -470,6 +489,8 @@ impl Checker {
     /// Forgets what is known of leases that ended.
     pub fn forget_ended(&mut self) {
         self.overlapping.clear();
+        // Each item is a lock of its own.
+        self.locks.retain(|lock, state| *lock < ITEMS || !state.holds.is_empty());
         let known: Vec<&str> = self
             .locks
             .values()

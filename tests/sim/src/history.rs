@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::causes::{Cause, Causes, What};
 use crate::checker::{Checker, Grant, Rule};
+use crate::coordination::Books;
 use crate::trace::Trace;
 
 /// The history of a run. Clones are the same.
@@ -19,6 +20,7 @@ pub struct Record {
     pub now: u64,
     pub trace: Trace,
     pub checker: Checker,
+    pub books: Books,
     pub causes: Causes,
     /// How often what happened.
     pub counts: BTreeMap<&'static str, u64>,
@@ -82,6 +84,12 @@ impl Record {
         self.count("asks", 1);
         self.pending.insert(request, Ask { host, lock, how, since: self.now, weight });
         request
+    }
+
+    /// A process is gone, and all that it has asked for.
+    pub fn gone_with(&mut self, host: usize) {
+        self.pending.retain(|_, ask| ask.host != host);
+        self.books.waits.retain(|_, wait| wait.host != host);
     }
 
     /// A request ended, one way or another; when it began.

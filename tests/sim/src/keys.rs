@@ -1,5 +1,6 @@
 //! Which keys may be on a server when nobody has or wants a lock, and until when. Pure.
 
+use crate::coordination::{GROUP_NAME, QUEUE_NAME, SIGNAL_NAMES, latch_name, shelf};
 use crate::kinds::{ELECTION_NAME, RW_NAME, SEMAPHORE_NAME};
 
 /// What is wrong with a key that ends in so many milliseconds; `None`: never. `locks` are the names of mutexes, and no lease is
@@ -11,7 +12,7 @@ pub fn wrong_with(key: &str, left_ms: Option<i64>, locks: u64, longest_ms: i64) 
     };
     let of = |prefix: &str| {
         let name = key.strip_prefix(prefix)?.strip_prefix(":{")?.strip_suffix('}')?;
-        (is_lock(name) || name == SEMAPHORE_NAME).then_some(())
+        (is_lock(name) || [SEMAPHORE_NAME, QUEUE_NAME].contains(&name)).then_some(())
     };
     let reader = format!("{{{RW_NAME}}}:");
     let is_reader = key.starts_with(&reader) && key.contains(":rwlock_timeout:");
@@ -19,6 +20,14 @@ pub fn wrong_with(key: &str, left_ms: Option<i64>, locks: u64, longest_ms: i64) 
         // What is there for good: when a server was first met, the list of the masters, and the permits.
         _ if key == SEMAPHORE_NAME || key == format!("{{{SEMAPHORE_NAME}}}:timeout") => {
             return None;
+        }
+        _ if key == QUEUE_NAME || shelf::keys().iter().any(|of_items| key == of_items) => {
+            return None;
+        }
+        _ if key.strip_prefix(&*latch_name("")).is_some_and(is_number) => return None,
+        _ if key == format!("leasehold_signal_group:{{{GROUP_NAME}}}") => i64::MAX,
+        _ if SIGNAL_NAMES.iter().any(|name| key == format!("leasehold_signal:{{{name}}}")) => {
+            i64::MAX
         }
         _ if key.starts_with("leasehold_mark") || key == "leasehold_masters" => return None,
         _ if is_lock(key) || is_reader => longest_ms,
@@ -34,7 +43,12 @@ pub fn wrong_with(key: &str, left_ms: Option<i64>, locks: u64, longest_ms: i64) 
     }
 }
 
-const QUEUES: [&str; 3] = ["leasehold_queue", "leasehold_rw_queue", "leasehold_permit_queue"];
+fn is_number(text: &str) -> bool {
+    text.parse::<u64>().is_ok()
+}
+
+const QUEUES: [&str; 4] =
+    ["leasehold_queue", "leasehold_rw_queue", "leasehold_permit_queue", "leasehold_item_queue"];
 /// How long a queue is kept in which nobody new comes to stand.
 const QUEUED_MS: i64 = 60_000;
 /// How long a reservation lasts.
@@ -58,6 +72,9 @@ mod tests {
             "leasehold_queue:{lock-2}",
             "leasehold_rw_queue:{rw}",
             "leasehold_permit_queue:{semaphore}",
+            "leasehold_item_queue:{jobs}",
+            "leasehold_signal:{signal-1}",
+            "leasehold_signal_group:{group}",
             "leasehold_next:{rw}",
             "leasehold_leader:{election}",
             "{rw}:h0.1:2:rwlock_timeout:1",
@@ -66,12 +83,20 @@ mod tests {
             assert_eq!(wrong(key, Some(2000)), None, "{key}");
             assert!(wrong(key, None).is_some_and(|what| what.contains("no end")), "{key}");
         }
-        for key in ["semaphore", "{semaphore}:timeout", "leasehold_mark", "leasehold_masters"] {
+        let stays = ["semaphore", "{semaphore}:timeout", "leasehold_mark", "leasehold_masters"];
+        let of_items = ["jobs", "leasehold_lent:{jobs}", "leasehold_items:{jobs}", "latch-7"];
+        for key in stays.into_iter().chain(of_items) {
             assert_eq!(wrong(key, None), None, "{key}");
         }
-        for key in
-            ["other", "lock-9", "leasehold_token:{other}", "{rw}:h0.1:2", "leasehold_new:{rw}"]
-        {
+        for key in [
+            "other",
+            "latch-",
+            "leasehold_lent:{other}",
+            "lock-9",
+            "leasehold_token:{other}",
+            "{rw}:h0.1:2",
+            "leasehold_new:{rw}",
+        ] {
             assert!(wrong(key, Some(1)).is_some_and(|what| what.contains("unknown")), "{key}");
         }
     }

@@ -46,7 +46,7 @@ impl Worker {
     }
 
     /// The terms on which something is asked for: a fixed lease, a TTL of its own, or neither.
-    fn lease_and_ttl(&mut self) -> (Option<Duration>, Option<Duration>) {
+    pub(crate) fn lease_and_ttl(&mut self) -> (Option<Duration>, Option<Duration>) {
         let ttl = self.workload.ttl_ms();
         let (fixed, watched) = (self.rng.between(ttl / 10, ttl), self.rng.between(ttl / 3, ttl));
         match self.rng.below(100) {
@@ -382,7 +382,7 @@ impl Worker {
     }
 }
 
-fn is_lost_or_away(error: &Error) -> bool {
+pub(crate) fn is_lost_or_away(error: &Error) -> bool {
     matches!(error, Error::Lost { .. } | Error::Unavailable { .. })
 }
 
@@ -397,7 +397,7 @@ async fn lead(
 }
 
 /// What proves that something is held, and gives it back.
-trait Thing: Proof + Sized {
+pub(crate) trait Thing: Proof + Sized {
     fn lost(&self) -> Pin<Box<dyn Future<Output = String> + Send>>;
     fn give_back(self) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 }
@@ -457,15 +457,15 @@ thing!(MultiGuard);
 thing!(Leadership);
 /// What the checker knows a hold by.
 #[derive(Clone, Debug)]
-struct Part {
-    lock: usize,
-    token: u64,
-    key: String,
-    share: Share,
+pub(crate) struct Part {
+    pub(crate) lock: usize,
+    pub(crate) token: u64,
+    pub(crate) key: String,
+    pub(crate) share: Share,
 }
 
 /// Something that is held and watched.
-struct Kept<P: Thing> {
+pub(crate) struct Kept<P: Thing> {
     process: Arc<Process>,
     asked_at: u64,
     parts: Vec<Part>,
@@ -475,7 +475,13 @@ struct Kept<P: Thing> {
 }
 
 impl<P: Thing> Kept<P> {
-    fn new(process: &Arc<Process>, owner: u64, asked_at: u64, proof: P, parts: Vec<Part>) -> Self {
+    pub(crate) fn new(
+        process: &Arc<Process>,
+        owner: u64,
+        asked_at: u64,
+        proof: P,
+        parts: Vec<Part>,
+    ) -> Self {
         let proof = Arc::new(proof);
         let held = !Proof::remaining(&*proof).is_zero();
         for Part { lock, token, key, share } in parts.iter().cloned() {
@@ -504,12 +510,16 @@ impl<P: Thing> Kept<P> {
         Self { process, asked_at, parts, proof, teller, is_left: false }
     }
 
-    fn proof(&self) -> &P {
+    pub(crate) fn asked_at(&self) -> u64 {
+        self.asked_at
+    }
+
+    pub(crate) fn proof(&self) -> &P {
         self.proof.as_ref().expect("it is there until it is let go")
     }
 
     /// Nothing is promised of it any more.
-    fn take(&mut self, how: &str) -> Option<P> {
+    pub(crate) fn take(&mut self, how: &str) -> Option<P> {
         self.left(how);
         self.proof.take().and_then(Arc::into_inner)
     }

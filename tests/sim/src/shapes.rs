@@ -42,6 +42,14 @@ pub fn covered() -> Vec<Scenario> {
         Scenario { name: "kinds-on-three-servers", kinds: 600, ..three_servers() },
         Scenario { name: "kinds-on-forgetful-servers", kinds: 900, ..forgetful_servers() },
         kinds_in_a_cluster(),
+        coordination(),
+        Scenario { name: "coordination-in-quiet", faults: &[], ..coordination() },
+        Scenario {
+            name: "stopped-workers",
+            faults: &[(Fault::StopHost, 8), (Fault::KillHost, 2), (Fault::EndClient, 1)],
+            every_ms: 300,
+            ..coordination()
+        },
         long_leases(),
         Scenario { name: "three-long-leases", nodes: 3, ..long_leases() },
         Scenario {
@@ -131,6 +139,7 @@ pub fn one_server() -> Scenario {
         keepers: 50,
         longer: 1,
         kinds: 0,
+        coordination: 0,
         expected: &[],
     }
 }
@@ -212,6 +221,17 @@ pub fn kinds() -> Scenario {
     Scenario { name: "kinds", workers: 4, kinds: 800, faults: KINDS, ..one_server() }
 }
 
+/// A queue of items, latches and signals, beside mutexes.
+pub fn coordination() -> Scenario {
+    Scenario {
+        name: "coordination",
+        workers: 4,
+        coordination: 950,
+        faults: COORDINATION,
+        ..one_server()
+    }
+}
+
 fn long_quarantine() -> Scenario {
     Scenario {
         name: "long-quarantine",
@@ -245,6 +265,7 @@ macro_rules! faults {
 
 const NETWORK_AND_CRASHES: &[(Fault, u64)] = faults![(Fault::Crash, 5), (Fault::ClearSpare, 5)];
 const KINDS: &[(Fault, u64)] = faults![(Fault::Crash, 5)];
+const COORDINATION: &[(Fault, u64)] = faults![(Fault::Crash, 5), (Fault::EndClient, 5)];
 const SET_BACK: &[(Fault, u64)] = faults![(Fault::Crash, 5), (Fault::StepBack, 20)];
 const SET_FORWARD: &[(Fault, u64)] =
     faults![(Fault::Crash, 5), (Fault::StepBack, 20), (Fault::StepForward, 20)];

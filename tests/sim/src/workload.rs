@@ -12,6 +12,7 @@ use leasehold_test::emulator::Rng;
 use tokio::time::sleep;
 
 use crate::checker::{Grant, Rule, Share};
+use crate::coordination::Memory;
 use crate::host::Process;
 
 /// What the tasks of a run have in common.
@@ -34,6 +35,8 @@ pub struct Workload {
     pub several: bool,
     /// Per mille of the turns that are about locks of other kinds.
     pub kinds: u64,
+    /// Per mille of the turns that are about the queue, latches and signals.
+    pub coordination: u64,
     /// How many tasks are in the middle of something.
     pub busy: Arc<AtomicU64>,
 }
@@ -59,6 +62,7 @@ pub struct Worker {
     pub workload: Workload,
     /// The token that it read with last, and the version.
     pub seen: Option<(u64, ReadVersion)>,
+    pub memory: Memory,
 }
 
 /// In the middle of something until it is dropped.
@@ -93,6 +97,9 @@ impl Worker {
     }
 
     async fn turn(&mut self) {
+        if self.workload.coordination > 0 && self.rng.chance(self.workload.coordination) {
+            return self.turn_of_coordination().await;
+        }
         if self.workload.kinds > 0 && self.rng.chance(self.workload.kinds) {
             return self.turn_of_another_kind().await;
         }
@@ -579,11 +586,24 @@ pub(crate) fn millis(ms: u64) -> Duration {
 /// How many answers an attempt waits for: its own, and those to asks of its own process that it finds under way.
 const ATTEMPTS: u32 = 1;
 /// What only asks.
-const ASKS: [&str; 3] = ["status", "observe", "leader"];
+const ASKS: [&str; 12] = [
+    "status",
+    "observe",
+    "leader",
+    "push",
+    "redrive",
+    "try_set_count",
+    "count_down",
+    "count",
+    "delete",
+    "seen",
+    "notify",
+    "dead",
+];
 /// How long a forced unlock may take to run.
 const FORCED_MS: u64 = 10_000;
 /// A message takes a few milliseconds, and now and then some more.
-const ROUND_TRIP: Duration = Duration::from_millis(100);
+pub(crate) const ROUND_TRIP: Duration = Duration::from_millis(100);
 /// How late a wait may end.
 const SCHEDULING: Duration = Duration::from_millis(50);
 /// How long the guard of a lost hold may be kept: a waiter behind it must have got in by then.

@@ -13,6 +13,7 @@ use leasehold_test::emulator::{
 };
 
 use crate::audit::Audit;
+use crate::coordination::shelf::{self, Shelf};
 use crate::history::History;
 use crate::host::Host;
 use crate::kinds::{PERMITS, is_holders};
@@ -409,6 +410,11 @@ impl World {
         let queue = ran.keys.get(2);
         let left = queue.map(|key| server.keys(now_us, |keys| keys.ranked(key)));
         self.audit.queued(&self.history, node, ran, left, &server.channels());
+        if shelf::is_about_items(&ran.keys) {
+            let after = server.keys(now_us, Shelf::read);
+            self.audit.items(&self.history, node, ran, after, now_us);
+        }
+        self.audit.signals(&self.history, ran);
         if let [name, holders, _] = &*ran.keys
             && is_holders(holders)
         {
@@ -596,7 +602,7 @@ impl World {
     /// Ends a process, as a crash does.
     pub fn kill(&mut self, host: usize) {
         self.hosts[host].kill();
-        self.history.lock().pending.retain(|_, ask| ask.host != host);
+        self.history.lock().gone_with(host);
         self.collect(host);
     }
 

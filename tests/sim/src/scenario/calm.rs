@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 
 use super::{CONNECT_MS, Run, client_name};
 use crate::checker::Rule;
+use crate::coordination::shelf::{self, Shelf};
+use crate::coordination::{GROUP_NAME, QUEUE_NAME, SIGNAL_NAMES, Subject, latch_name};
 use crate::history::Ask;
 use crate::keys::wrong_with;
 use crate::kinds::{PERMITS, RW_NAME, SEMAPHORE_NAME, is_holders};
@@ -49,7 +51,7 @@ impl Run<'_> {
             }
             self.step();
         }
-        if !self.all_is_released() {
+        if !self.all_is_released() || !self.no_item_is_lost() {
             return false;
         }
         self.world.audit.forget();
@@ -94,6 +96,9 @@ impl Run<'_> {
         if !now.is_multiple_of(every_ms) || now < settled_at {
             return true;
         }
+        if self.scenario.coordination > 0 && !self.changes_are_told(settled_at) {
+            return false;
+        }
         let pending: Vec<Ask> = self.world.history.lock().pending.values().copied().collect();
         for (lock, name) in self.scenario.names() {
             let asks = || pending.iter().filter(|ask| ask.lock == lock);
@@ -126,6 +131,87 @@ impl Run<'_> {
         true
     }
 
+    /// Whoever waits for a latch that is open, or a signal that was given, is told; as in [`free_is_taken`](Self::free_is_taken).
+    fn changes_are_told(&mut self, settled_at: u64) -> bool {
+        let now = self.world.now;
+        let waits = self.world.history.lock().books.waits.clone();
+        self.turns.changed_at.retain(|wait, _| waits.contains_key(wait));
+        for (number, wait) in waits {
+            if !self.has_changed(wait.subject) {
+                continue;
+            }
+            let changed_at = *self.turns.changed_at.entry(number).or_insert(now);
+            let since = wait.since.max(changed_at).max(settled_at);
+            let is_heard_of = wait.since.max(changed_at) > settled_at;
+            let late_ms = now.saturating_sub(since);
+            let answer_ms = self.workload.response_timeout.as_millis() as u64;
+            let most_ms = if is_heard_of { WAKE_MS } else { POLL_MS + 2 * answer_ms };
+            let mut history = self.world.history.lock();
+            let slowest = history.counts.entry("slowest_news_ms").or_default();
+            *slowest = late_ms.max(*slowest);
+            history.checker.checked(Rule::Stuck);
+            if late_ms > most_ms {
+                let what = format!("changed for {late_ms} ms, and still waited for: {wait:?}");
+                history.violated(Rule::Stuck, what);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn has_changed(&self, subject: Subject) -> bool {
+        let number_of = |node: usize, key: &str| {
+            let now_us = self.world.node_us(node);
+            let server = &self.world.nodes[node].server;
+            server.keys(now_us, |keys| {
+                let fields = keys.fields(key.as_bytes());
+                let number = fields.iter().find(|(field, _)| field == b"number");
+                let last = keys.scored(key.as_bytes()).last().map(|(_, number)| *number as u64);
+                let text = number.map(|(_, text)| String::from_utf8_lossy(text).into_owned());
+                text.and_then(|text| text.parse().ok()).or(last)
+            })
+        };
+        let mut nodes = 0..self.world.nodes.len();
+        match subject {
+            Subject::Latch(latch) => nodes.all(|node| {
+                let now_us = self.world.node_us(node);
+                let server = &self.world.nodes[node].server;
+                !server.keys(now_us, |keys| keys.is_there(latch_name(latch).as_bytes()))
+            }),
+            Subject::Signal(which, seen) => {
+                let key = format!("leasehold_signal:{{{}}}", SIGNAL_NAMES[which]);
+                nodes.find_map(|node| number_of(node, &key)).is_some_and(|number| number != seen)
+            }
+            Subject::Group(seen) => {
+                let key = format!("leasehold_signal_group:{{{GROUP_NAME}}}");
+                nodes.find_map(|node| number_of(node, &key)).is_some_and(|number| number != seen)
+            }
+        }
+    }
+
+    fn shelf(&self, node: usize) -> Shelf {
+        self.world.nodes[node].server.keys(self.world.node_us(node), Shelf::read)
+    }
+
+    /// S5: what was pushed and is not done is there, and what is done is not.
+    fn no_item_is_lost(&self) -> bool {
+        if self.scenario.coordination == 0 {
+            return true;
+        }
+        let nodes = 0..self.world.nodes.len();
+        let there = nodes.flat_map(|node| self.shelf(node).items()).collect();
+        let mut history = self.world.history.lock();
+        history.checker.checked(Rule::Items);
+        history.books.latches.forget_earlier();
+        history.books.signals.iter_mut().for_each(|signal| signal.forget_old(100));
+        let wrong = history.books.items.compare(&there);
+        let is_fine = wrong.is_empty();
+        for what in wrong {
+            history.violated(Rule::Items, what);
+        }
+        is_fine
+    }
+
     /// Over several servers a writer that waited there, and was killed, keeps readers out for a while.
     fn reserved_ms(&self, ask: &Ask) -> u64 {
         let several = self.scenario.nodes > 1 && !self.scenario.cluster;
@@ -144,6 +230,10 @@ impl Run<'_> {
         let weight = asks.clone().map(|ask| ask.weight).max().unwrap_or(1) as usize;
         let nodes = 0..self.world.nodes.len();
         let open = nodes.clone().filter(|node| {
+            if name == QUEUE_NAME {
+                let now_ms = (self.world.node_us(*node) / 1000) as i64;
+                return self.shelf(*node).has_some(now_ms);
+            }
             if name == SEMAPHORE_NAME {
                 return self.permits_out(*node).len() + weight <= PERMITS as usize;
             }
@@ -231,14 +321,18 @@ impl Run<'_> {
                 left.push(format!("n{number} has {entry} in a queue"));
             }
             let fields = node.server.keys(self.world.node_us(number), |keys| {
-                let names = keys.names();
+                let mut names = keys.names();
+                names.retain(|name| !is_of_items(name) && !is_signal(name));
                 names.iter().flat_map(|name| keys.fields(name)).collect::<Vec<_>>()
             });
             let fields = fields.into_iter().map(|(field, _)| field);
             let fields = fields.map(|field| String::from_utf8_lossy(&field).into_owned());
             let readers = self.readers_left(number);
             let leases = fields.filter(|field| field != "mode").chain(self.permits_out(number));
-            let leases = leases.chain(readers);
+            let now_ms = (self.world.node_us(number) / 1000) as i64;
+            let shelf = self.shelf(number);
+            let lent = shelf.lent(now_ms).map(str::to_owned);
+            let leases = leases.chain(readers).chain(lent);
             left.extend(self.wrong_keys(number));
             for lease in leases {
                 let since_end = self.since_end(&lease);
@@ -297,7 +391,9 @@ impl Run<'_> {
         let heard = server.channels();
         let entries = server.keys(self.world.node_us(number), |keys| {
             let names = keys.names();
-            let queues = names.iter().filter(|name| !is_holders(name));
+            let is_queue =
+                |name: &&Vec<u8>| !is_holders(name) && !is_of_items(name) && !is_signal(name);
+            let queues = names.iter().filter(is_queue);
             queues.flat_map(|name| keys.ranked(name)).collect::<Vec<_>>()
         });
         if self.scenario.replicated || self.scenario.cluster {
@@ -315,11 +411,21 @@ impl Run<'_> {
     }
 }
 
+fn is_of_items(key: &[u8]) -> bool {
+    shelf::keys().iter().any(|name| name.as_bytes() == key)
+}
+
+fn is_signal(key: &[u8]) -> bool {
+    key.starts_with(b"leasehold_signal")
+}
+
 /// When each lock was last not to be had, by those who read and by those who do not.
 #[derive(Default)]
 pub(super) struct Turns {
     began_at: u64,
     taken_at: BTreeMap<(usize, bool), u64>,
+    /// Since when what somebody waits for has changed.
+    changed_at: BTreeMap<u64, u64>,
 }
 
 /// A wait for a lock that is free.
@@ -331,7 +437,7 @@ struct Late {
 
 impl Turns {
     fn from(began_at: u64) -> Self {
-        Self { began_at, taken_at: BTreeMap::new() }
+        Self { began_at, ..Self::default() }
     }
 
     fn late(&self, ask: &Ask, settled_at: u64, now: u64) -> Option<Late> {

@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use self::calm::Turns;
 use crate::causes::{Cause, Causes, What};
 use crate::checker::{Rule, Violation};
+use crate::coordination::{Memory, QUEUE, QUEUE_NAME};
 use crate::host::Process;
 use crate::kinds::{ELECTION, ELECTION_NAME, RW, RW_NAME, SEMAPHORE, SEMAPHORE_NAME};
 use crate::nemesis::{Fault, Nemesis};
@@ -52,6 +53,8 @@ pub struct Scenario {
     pub longer: u64,
     /// Per mille of the turns that are about locks of other kinds than mutexes.
     pub kinds: u64,
+    /// Per mille of the turns that are about the queue, latches and signals.
+    pub coordination: u64,
     /// What these faults break.
     pub expected: &'static [Rule],
 }
@@ -98,6 +101,9 @@ impl Scenario {
         if self.kinds > 0 {
             let others = [(RW, RW_NAME), (SEMAPHORE, SEMAPHORE_NAME), (ELECTION, ELECTION_NAME)];
             names.extend(others.map(|(lock, name)| (lock, name.to_owned())));
+        }
+        if self.coordination > 0 {
+            names.push((QUEUE, QUEUE_NAME.to_owned()));
         }
         names
     }
@@ -147,6 +153,7 @@ impl<'a> Run<'a> {
             longer: scenario.longer,
             several: scenario.nodes > 1 && !scenario.cluster,
             kinds: scenario.kinds,
+            coordination: scenario.coordination,
             resting: Arc::default(),
             busy: Arc::default(),
         };
@@ -302,7 +309,15 @@ async fn live(scenario: Scenario, process: Arc<Process>, mut rng: Rng, workload:
         let ended = Arc::new(AtomicBool::new(false));
         let worker = |rng: Rng| {
             let (process, client, ended) = (process.clone(), client.clone(), ended.clone());
-            Worker { process, client, ended, rng, workload: workload.clone(), seen: None }
+            Worker {
+                process,
+                client,
+                ended,
+                rng,
+                workload: workload.clone(),
+                seen: None,
+                memory: Memory::default(),
+            }
         };
         let workers: Vec<_> =
             (0..scenario.workers).map(|_| tokio::spawn(worker(rng.fork()).work())).collect();
@@ -332,7 +347,7 @@ async fn end(process: &Process, client: Client, workers: Vec<JoinHandle<()>>, in
     for worker in workers {
         let _ = worker.await;
     }
-    process.history.lock().pending.retain(|_, ask| ask.host != process.host);
+    process.history.lock().gone_with(process.host);
 }
 
 async fn connect(

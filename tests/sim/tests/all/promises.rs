@@ -130,6 +130,20 @@ fn locks_of_other_kinds_keep_theirs() {
     }
 }
 
+/// Items are lent and lost, latches open and signals are given, in a network that fails and with processes that end.
+#[test]
+fn items_latches_and_signals_keep_theirs() {
+    for outcome in runs("coordination", 3, 3).chain(runs("stopped-workers", 3, 3)) {
+        were_checked(&[Rule::Exclusion, Rule::Items, Rule::Latch, Rule::Signal], &outcome);
+        let counted = |what: &str| outcome.counts.get(what).copied().unwrap_or(0);
+        for what in
+            ["acks", "delivered_again", "redriven", "losses", "latches", "notices", "changes"]
+        {
+            assert!(counted(what) > 30, "{what}: {}", outcome.line());
+        }
+    }
+}
+
 /// Readers and writers need a majority each, and keep it while servers forget.
 #[test]
 fn readers_and_writers_of_several_servers_keep_theirs() {

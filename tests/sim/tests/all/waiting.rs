@@ -223,12 +223,19 @@ fn short_waits(attempt: fn(Client, Duration) -> Attempt) {
 /// A poll repairs what a wake-up has missed, some seconds later. While nothing goes wrong, nobody needs one.
 #[test]
 fn nobody_gets_a_lock_by_a_poll_while_nothing_goes_wrong() {
-    for name in ["quiet", "kinds-in-quiet", "three-servers-in-quiet", "cluster-in-quiet"] {
+    for name in [
+        "quiet",
+        "kinds-in-quiet",
+        "three-servers-in-quiet",
+        "cluster-in-quiet",
+        "coordination-in-quiet",
+    ] {
         let outcome = shapes::named(name).expect("there is one").run(300, 2);
         outcome.expect_no_surprise();
         let counted = |what: &str| outcome.counts.get(what).copied().unwrap_or(0);
         assert_eq!(counted("turns_by_poll"), 0, "{}", outcome.line());
         assert!(counted("slowest_turn_ms") < 1000, "{}", outcome.line());
+        assert!(counted("slowest_news_ms") < 1000, "{}", outcome.line());
         assert!(outcome.checks[&Rule::Stuck] > 5, "{}", outcome.line());
     }
 }
