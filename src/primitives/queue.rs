@@ -352,13 +352,35 @@ impl Queue {
             };
             let content = match item.content_of(guard.holder().text()) {
                 Some(content) => Some(content),
-                None => self.read(&item, &guard).await?,
+                None => match self.read_within(until, &item, &guard).await {
+                    None => {
+                        span.record("outcome", "none");
+                        return Ok(None);
+                    }
+                    // Who cannot read it waits on, for as long as it may.
+                    Some(Err(Error::Unavailable { .. })) if until != Until::Once => None,
+                    Some(content) => content?,
+                },
             };
-            // Otherwise it was lost on the way.
+            // Otherwise it was lost on the way, or goes to another one.
             if let Some(content) = content {
                 span.record("outcome", "lent");
                 return Ok(Some(Delivery::new(guard, item, content)));
             }
+        }
+    }
+
+    /// Reads the content of a delivery whose grant did not bring it along; `None` if the time was over first.
+    async fn read_within(
+        &self,
+        until: Until,
+        item: &Arc<Item>,
+        guard: &Guard,
+    ) -> Option<Result<Option<Content>, Error>> {
+        let read = self.read(item, guard);
+        match until {
+            Until::At(at) => self.engine.clock.until(at, read).await,
+            Until::Once | Until::Ever => Some(read.await),
         }
     }
 
