@@ -265,7 +265,7 @@ impl Audit {
             Value::Array(items) => match **items {
                 [Value::Int(1), Value::Int(end)]
                 | [Value::Int(1), Value::Int(end), Value::Int(_)]
-                | [Value::Int(1), Value::Int(end), Value::Int(_), Value::Bulk(_)] => Some(end),
+                | [Value::Int(1), Value::Int(end), _, Value::Bulk(_)] => Some(end),
                 _ => None,
             },
             _ => None,
@@ -374,7 +374,8 @@ pub fn lease_of(id: &str) -> &str {
     id.strip_suffix(":write").unwrap_or(id)
 }
 
-/// A grant as a script writes it to a mailbox: `grant lease server_us ttl_ms block_end`, and for some writers one number more.
+/// A grant as a script writes it to a mailbox: `grant lease server_us ttl_ms block_end`, and for some writers one number more; or
+/// `item`, if it brings one along.
 struct Letter {
     lease: String,
     ttl_ms: u64,
@@ -384,11 +385,9 @@ struct Letter {
 impl Letter {
     fn read(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
-        let words: Vec<&str> = text.split(' ').collect();
-        let ["grant", lease, _, ttl_ms, block_end, ref before @ ..] = *words else { return None };
-        if before.len() > 1 {
-            return None;
-        }
+        // The last may be an item, whatever it is.
+        let words: Vec<&str> = text.splitn(6, ' ').collect();
+        let ["grant" | "item", lease, _, ttl_ms, block_end, ..] = *words else { return None };
         let (ttl_ms, block_end) = (ttl_ms.parse().ok()?, block_end.parse().ok()?);
         Some(Self { lease: lease.to_owned(), ttl_ms, block_end })
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold::{Delivery, Error, Queue};
 use tokio::time::{sleep, timeout};
 
+use super::shelf::item_of;
 use super::{ITEMS, MOST_DELIVERIES, QUEUE, QUEUE_NAME};
 use crate::checker::{Rule, Share};
 use crate::host::Proof;
@@ -41,7 +42,10 @@ impl Worker {
             history.books.items.pushing(&items);
             items
         };
-        let payloads: Vec<String> = items.iter().map(u64::to_string).collect();
+        // Some are too long for a message: who is given one asks for it.
+        let length = if self.rng.chance(200) { LONG } else { 0 };
+        let payloads: Vec<String> =
+            items.iter().map(|item| format!("{item} {}", "x".repeat(length))).collect();
         let push = async move { queue.push_many(payloads).await };
         let Some(result) = self.perhaps(Box::pin(push)).await else { return };
         let mut history = self.process.history.lock();
@@ -81,9 +85,7 @@ impl Worker {
         let Some((asked_at, delivery)) = self.attempt(QUEUE, how, patience, future).await else {
             return;
         };
-        let Some(item) =
-            std::str::from_utf8(delivery.payload()).ok().and_then(|it| it.parse().ok())
-        else {
+        let Some(item) = item_of(delivery.payload()) else {
             let what = format!("{delivery:?} is of no item");
             return self.process.history.lock().violated(Rule::Items, what);
         };
@@ -192,5 +194,7 @@ impl Thing for Delivery {
     }
 }
 
+/// More bytes than a message brings along.
+const LONG: usize = 9000;
 /// So many items there are at once: those that are pushed beyond are refused.
 const CAPACITY: u32 = 20;

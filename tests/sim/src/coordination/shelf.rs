@@ -23,6 +23,8 @@ pub struct Shelf {
 struct Out {
     item: u64,
     number: u32,
+    /// When it was lent, if the server says so.
+    at_us: u64,
     ends_ms: i64,
 }
 
@@ -41,6 +43,12 @@ pub fn keys() -> [String; 3] {
     ["lent", "items", "dead"].map(|what| format!("leasehold_{what}:{{{QUEUE_NAME}}}"))
 }
 
+/// The item that a payload is of: its number, and what makes it longer behind a space.
+pub fn item_of(payload: &[u8]) -> Option<u64> {
+    let number = payload.split(|byte| *byte == b' ').next()?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
 /// Whether a script is about the queue's items.
 pub fn is_about_items(script_keys: &[Vec<u8>]) -> bool {
     let lent = &keys()[0];
@@ -51,17 +59,16 @@ impl Shelf {
     pub fn read(keyspace: &mut Keyspace) -> Self {
         let [lent, contents, dead] = keys();
         let mut odd = Vec::new();
-        let mut item_of = |payload: &[u8]| {
-            let number = std::str::from_utf8(payload).ok().and_then(|text| text.parse().ok());
-            number.unwrap_or_else(|| {
+        let mut known = |payload: &[u8]| {
+            item_of(payload).unwrap_or_else(|| {
                 odd.push(format!("{:?} is no item", String::from_utf8_lossy(payload)));
                 0
             })
         };
         let waiting = keyspace.listed(QUEUE_NAME.as_bytes());
-        let waiting = waiting.iter().map(|payload| item_of(payload)).collect();
+        let waiting = waiting.iter().map(|payload| known(payload)).collect();
         let dead = keyspace.listed(dead.as_bytes());
-        let dead = dead.iter().map(|payload| item_of(payload)).collect();
+        let dead = dead.iter().map(|payload| known(payload)).collect();
         let texts = keyspace.fields(contents.as_bytes()).into_iter();
         let mut texts: BTreeMap<Vec<u8>, Vec<u8>> = texts.collect();
         let mut out = BTreeMap::new();
@@ -69,12 +76,16 @@ impl Shelf {
             let id = String::from_utf8_lossy(&member).into_owned();
             let text = texts.remove(&member).unwrap_or_default();
             let text = String::from_utf8_lossy(&text).into_owned();
-            let Some((number, payload)) = text.split_once(':') else {
+            let Some((head, payload)) = text.split_once(':') else {
                 odd.push(format!("{id} has no content"));
                 continue;
             };
-            let (number, item) = (number.parse().unwrap_or(0), payload.parse().unwrap_or(0));
-            out.insert(id, Out { item, number, ends_ms: ends_ms as i64 });
+            // How often it was delivered, and perhaps when.
+            let (number, at_us) = head.split_once(' ').unwrap_or((head, "0"));
+            let as_number = |text: &str| text.parse::<u64>().unwrap_or(0);
+            let (number, at_us) = (as_number(number) as u32, as_number(at_us));
+            let item = item_of(payload.as_bytes()).unwrap_or(0);
+            out.insert(id, Out { item, number, at_us, ends_ms: ends_ms as i64 });
         }
         odd.extend(texts.keys().map(|id| format!("{} is not lent", String::from_utf8_lossy(id))));
         Self { waiting, out, dead, odd }
@@ -114,10 +125,7 @@ impl Shelf {
             after.all().filter(|item| !seen.insert(*item)).map(|item| format!("{item} twice")),
         );
         let (had, has) = (self.items(), after.items());
-        let own = step.word(0);
-        let settled = (step.name == "item_settle" && step.answer == 1)
-            .then(|| self.out.get(&own).copied().map(|out| (out, step.word(1))))
-            .flatten();
+        let settled = self.settled(step);
         for gone in had.difference(&has) {
             let is_done =
                 settled.as_ref().is_some_and(|(out, how)| out.item == *gone && how == "ack");
@@ -127,7 +135,7 @@ impl Shelf {
         }
         let pushed: BTreeSet<u64> = match step.name {
             "item_push" if step.answer == 1 => {
-                (1..step.args.len()).filter_map(|at| step.word(at).parse().ok()).collect()
+                (1..step.args.len()).filter_map(|at| item_of(&step.args[at])).collect()
             }
             _ => BTreeSet::new(),
         };
@@ -159,6 +167,15 @@ impl Shelf {
             wrong.extend(back.map(|item| format!("{item} is dead no more")));
         }
         wrong
+    }
+
+    /// What a script has taken from the delivery that it is about, and how. If that is another than its worker has seen, since a
+    /// request for it ran late, nobody has seen it.
+    fn settled(&self, step: &Step<'_>) -> Option<(Out, String)> {
+        let out = *self.out.get(&step.word(0)).filter(|_| step.name == "item_settle")?;
+        let is_seen = [String::new(), out.at_us.to_string()].contains(&step.word(4));
+        let how = if is_seen { step.word(1) } else { "undo".to_owned() };
+        (step.answer == i64::from(is_seen)).then_some((out, how))
     }
 
     /// How often what is out must have been delivered. `None`: it is as it was. `Some(None)`: it must not be there.
@@ -213,7 +230,7 @@ mod tests {
 
     fn shelf(waiting: &[u64], out: &[(&str, u64, u32, i64)], dead: &[u64]) -> Shelf {
         let out = out.iter().map(|(id, item, number, ends_ms)| {
-            ((*id).to_owned(), Out { item: *item, number: *number, ends_ms: *ends_ms })
+            ((*id).to_owned(), Out { item: *item, number: *number, at_us: 7, ends_ms: *ends_ms })
         });
         Shelf {
             waiting: waiting.to_vec(),
@@ -259,6 +276,17 @@ mod tests {
         assert_eq!(wrong(&lasts, &due, "item_settle", &["a", "retry", "50"], 1), "");
         assert_ne!(wrong(&due, &next(2), "item_pop", &["b"], 1), "", "not due yet");
         assert_ne!(wrong(&lasts, &due, "item_pop", &["b"], 0), "", "nobody gave it back");
+    }
+
+    #[test]
+    fn what_a_late_request_has_lent_is_no_delivery_for_who_had_another_item() {
+        let lasts = shelf(&[], &[("a", 1, 2, 101)], &[]);
+        let due = shelf(&[], &[("due:a", 1, 1, 100)], &[]);
+        assert_eq!(wrong(&lasts, &due, "item_settle", &["a", "ack", "0", "", "6"], 0), "");
+        assert_ne!(wrong(&lasts, &due, "item_settle", &["a", "ack", "0", "", "7"], 1), "");
+        let none = shelf(&[], &[], &[]);
+        assert_ne!(wrong(&lasts, &none, "item_settle", &["a", "ack", "0", "", "6"], 1), "");
+        assert_eq!(wrong(&lasts, &none, "item_settle", &["a", "ack", "0", "", "7"], 1), "");
     }
 
     #[test]
