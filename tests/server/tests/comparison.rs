@@ -142,6 +142,7 @@ fn normalised(value: &Value) -> Value {
         Value::Int(100..=5_000) => Value::Int(2_000),
         Value::Int(number) if *number > 5_000 => Value::Int((number + 5_000) / 10_000),
         Value::Bulk(bytes) if is_clock(bytes) => Value::bulk("a clock"),
+        Value::Bulk(bytes) if is_content(bytes) => Value::bulk(bytes_behind(bytes, b':')),
         Value::Error(text) => {
             let end = text.find(" script: ").unwrap_or(text.len());
             Value::Error(text[..end].to_owned())
@@ -157,6 +158,19 @@ fn normalised(value: &Value) -> Value {
 
 fn is_clock(bytes: &[u8]) -> bool {
     bytes.len() >= 16 && bytes.iter().all(u8::is_ascii_digit)
+}
+
+/// What a queue has of an item: how often it was delivered, when, and its payload.
+fn is_content(bytes: &[u8]) -> bool {
+    let head = bytes.split(|byte| *byte == b':').next().unwrap_or_default();
+    let mut words = head.split(|byte| *byte == b' ');
+    words.next().is_some_and(|number| number.iter().all(u8::is_ascii_digit))
+        && words.next().is_some_and(is_clock)
+}
+
+fn bytes_behind(bytes: &[u8], byte: u8) -> Vec<u8> {
+    let at = bytes.iter().position(|other| *other == byte).unwrap_or(0);
+    bytes[at..].to_vec()
 }
 
 fn words(words: &[&str]) -> Vec<Vec<u8>> {
@@ -313,12 +327,13 @@ fn coordination_call(rng: &mut Rng) -> Vec<Vec<u8>> {
     let latch = [["latch", "text", "a"][rng.below(3) as usize]];
     // Numbers that nobody reaches, and one that everybody has passed.
     let seen = ["", "0", "9007199254740000"][rng.below(3) as usize];
+    let lent_at = ["", "1700000000000000"][usize::from(rng.chance(200))];
     let outcome = ["ack", "reject", "undo", "retry"][[3, 1, 0][number].min(rng.below(4) as usize)];
     let (name, keys, args): (_, &[&str], Vec<&str>) = match rng.below(16) {
         0 | 1 => ("item_push", &items, vec![["0", "4"][rng.below(2) as usize], "x", "y:\0z"]),
         2..5 => ("item_pop", &items, vec![id, how, ttl, &entry, "2"]),
         5 => ("item_renew", &[items[1], items[3]], vec![id, ttl, ["", "1"][rng.below(2) as usize]]),
-        6 | 7 => ("item_settle", &items, vec![id, outcome, ttl, &entry]),
+        6 | 7 => ("item_settle", &items, vec![id, outcome, ttl, &entry, lent_at]),
         8 => ("item_status", &items, vec!["3", "2"]),
         9 => ("item_redrive", &items, vec!["2"]),
         10 if rng.chance(300) => ("latch_delete", &latch, vec![verb, "channel:latch"]),
