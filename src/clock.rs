@@ -60,6 +60,11 @@ const fn saturating_nanos(duration: Duration) -> u64 {
 pub trait TimeSource: Send + Sync + 'static {
     /// Returns the time now, which never goes back.
     fn now(&self) -> Timestamp;
+
+    /// Returns the number of the process whose time it is: a simulation has several in one.
+    fn process(&self) -> usize {
+        std::ptr::from_ref(self).cast::<()>() as usize
+    }
 }
 
 /// A source of random bits.
@@ -92,6 +97,10 @@ impl TimeSource for SystemTimeSource {
     fn now(&self) -> Timestamp {
         static ORIGIN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
         Timestamp::from_origin(ORIGIN.get_or_init(std::time::Instant::now).elapsed())
+    }
+
+    fn process(&self) -> usize {
+        0
     }
 }
 
@@ -138,6 +147,11 @@ impl Clock {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.shared.source.now()
+    }
+
+    /// Returns the number of the process whose time it is. No other has it while this clock is there.
+    pub(crate) fn process(&self) -> usize {
+        self.shared.source.process()
     }
 
     pub(crate) fn runtime(&self) -> &Handle {

@@ -396,6 +396,32 @@ pub(crate) fn deadlock(deadlock: &Error, lasting: bool) {
     }
 }
 
+/// As [`deadlock`], of a circle over several processes.
+pub(crate) fn deadlock_elsewhere(deadlock: &Error, lasting: bool) {
+    let Error::Deadlock { lock, cycle } = deadlock else { return };
+    let owner = cycle.first().map(|caller| tracing::field::display(&caller.owner));
+    if lasting {
+        tracing::warn!(
+            target: LOCK, lock = &**lock, owner, %deadlock,
+            "owners in several processes wait for each other: they may wait forever"
+        );
+    } else {
+        tracing::info!(
+            target: LOCK, lock = &**lock, owner, %deadlock,
+            "owners in several processes wait for each other until a wait or a lease ends"
+        );
+    }
+}
+
+/// Reports, once, that this user may not note waits on the servers.
+pub(crate) fn notes_denied(fault: &Fault) {
+    tracing::warn!(
+        target: LOCK,
+        %fault,
+        "deadlocks over several processes are not found: the user may not use the keys `leasehold_wait:..`"
+    );
+}
+
 pub(crate) fn no_semaphore(semaphore: &str) {
     tracing::warn!(
         target: LOCK,

@@ -37,6 +37,7 @@ const SIGNAL_PREFIX: &str = "leasehold_signal";
 const SIGNAL_CHANNEL_PREFIX: &str = "leasehold_signal__channel";
 const GROUP_PREFIX: &str = "leasehold_signal_group";
 const GROUP_CHANNEL_PREFIX: &str = "leasehold_signal_group__channel";
+const NOTES_PREFIX: &str = "leasehold_wait";
 const WITNESS_PREFIX: &str = "leasehold_synced";
 const MARK: &str = "leasehold_mark";
 const MASTERS: &str = "leasehold_masters";
@@ -115,6 +116,11 @@ pub(crate) fn item_channel(name: &str) -> Arc<str> {
 /// Returns the key of what the leader of an election says, whose lock is called `name`. No two elections share it.
 pub(crate) fn leader_key(name: &str) -> Arc<str> {
     of_one_lock(LEADER_PREFIX, name)
+}
+
+/// Returns the key of the notes of what those wait for who hold a lock. No two locks share it.
+pub(crate) fn notes_key(name: &str) -> Arc<str> {
+    of_one_lock(NOTES_PREFIX, name)
 }
 
 /// Returns the channel on which those who observe an election are told that something has changed.
@@ -205,6 +211,8 @@ pub(crate) fn lock_name_problem(name: &str) -> Option<&'static str> {
         Some("it is the key of another lock's queue")
     } else if begins_with(&NEXT_PREFIX) {
         Some("it is the key of who gets another lock next")
+    } else if begins_with(&NOTES_PREFIX) {
+        Some("it is the key of what the holder of another lock waits for")
     } else if begins_with(&LEADER_PREFIX) {
         Some("it is the key of what a leader says")
     } else if [LENT_PREFIX, ITEMS_PREFIX, DEAD_PREFIX, ITEM_QUEUE_PREFIX].iter().any(begins_with) {
@@ -290,6 +298,8 @@ mod tests {
         assert_eq!(&*queue_key("a:{b}:c"), "leasehold_queue::a:{b}:c");
         assert_eq!(&*leader_key("n"), "leasehold_leader:{n}");
         assert_eq!(&*leader_key("{n}"), "leasehold_leader::{n}");
+        assert_eq!(&*notes_key("n"), "leasehold_wait:{n}");
+        assert_eq!(&*notes_key("{n}"), "leasehold_wait::{n}");
         assert_eq!(&*leader_channel("{n}"), "leasehold_leader__channel:{n}");
         assert_ne!(queue_key("n"), queue_key("{n}"), "no two locks share a queue");
         assert_eq!(&*permit_queue_key("n"), "leasehold_permit_queue:{n}");
@@ -321,6 +331,7 @@ mod tests {
             "redisson_lock_token:{n}",
             "leasehold_queue:{n}",
             "leasehold_next:{n}",
+            "leasehold_wait:{n}",
             "leasehold_permit_queue:{n}",
             "leasehold_leader:{n}",
             "leasehold_mark",

@@ -118,7 +118,7 @@
 //! | [`InvalidName`](Error::InvalidName) | the lock's name cannot be used | fix the input | 400 |
 //! | [`InvalidConfig`](Error::InvalidConfig), [`Denied`](Error::Denied), [`WrongType`](Error::WrongType) | the settings, the user's rights or the key are wrong | fix the deployment | 500 |
 //! | [`SingleServerOnly`](Error::SingleServerOnly) | this kind of lock needs a client of one server | fix the program | 500 |
-//! | [`Deadlock`](Error::Deadlock) | owners of this process wait for each other | release what is held, and begin again | 503 |
+//! | [`Deadlock`](Error::Deadlock) | owners wait for each other | release what is held, and begin again | 503 |
 //! | [`InAsyncContext`](Error::InAsyncContext), [`SelfWait`](Error::SelfWait) | misuse | fix the program | 500 |
 //!
 //! [`testing`] makes errors for the tests of your own code.

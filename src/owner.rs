@@ -110,6 +110,12 @@ impl Owner {
         }
     }
 
+    /// Returns an owner of another process, which is shown as it is there. It is none of those of this process.
+    pub(crate) fn elsewhere(shown: &str) -> Self {
+        let owner = Self::fresh(Some(shown.into()), true);
+        Self { mark: owner.mark.of_elsewhere(), ..owner }
+    }
+
     pub(crate) fn is_shared(&self) -> bool {
         self.mark.is_shared()
     }
@@ -131,17 +137,18 @@ impl Owner {
     }
 }
 
-/// An owner's number, a bit that is set if another acquisition can have the same owner, and one for threads.
+/// An owner's number, a bit that is set if another acquisition can have the same owner, one for threads, and one for owners of
+/// other processes.
 #[derive(Clone, Copy)]
 struct Mark(NonZeroU64);
 
 impl Mark {
     fn new(id: u64) -> Self {
-        Self(NonZeroU64::new(id << 2).expect("BUG: owners are counted from 1"))
+        Self(NonZeroU64::new(id << 3).expect("BUG: owners are counted from 1"))
     }
 
     fn id(self) -> u64 {
-        self.0.get() >> 2
+        self.0.get() >> 3
     }
 
     fn is_shared(self) -> bool {
@@ -158,6 +165,14 @@ impl Mark {
 
     fn of_thread(self) -> Self {
         Self(self.0 | 2)
+    }
+
+    fn is_elsewhere(self) -> bool {
+        self.0.get() & 4 == 4
+    }
+
+    fn of_elsewhere(self) -> Self {
+        Self(self.0 | 4)
     }
 
     fn of_anyone(self) -> Self {
@@ -182,6 +197,7 @@ impl std::hash::Hash for Owner {
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.label {
+            Some(label) if self.mark.is_elsewhere() => write!(f, "{}", Printable(label)),
             Some(label) => write!(f, "{}#{}", Printable(label), self.mark.id()),
             None => write!(f, "#{}", self.mark.id()),
         }

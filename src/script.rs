@@ -62,6 +62,9 @@ scripts! {
     PREFLIGHT = "preflight";
     SIGNAL_NOTIFY = "signal_notify";
     SIGNAL_STATUS = "signal_status";
+    WAIT_FORGET = "wait_forget";
+    WAIT_NOTE = "wait_note";
+    WAIT_READ = "wait_read";
     WAITED_CHANNELS = "waited_channels";
     RW_ACQUIRE = "rw_acquire" after "rw";
     READ_RENEW = "read_renew";

@@ -41,16 +41,18 @@ pub enum SelfWait {
 
 /// The reaction to a wait that closes a circle, in which each waits for what the next one holds.
 ///
-/// Circles are found inside this process, over all its clients, at the moment in which the last wait of them begins. One that
-/// ends by itself, because a wait has a time limit or a lease is not renewed, is only logged.
+/// Circles inside this process are found over all its clients, at the moment in which the last wait of them begins. Circles
+/// over several processes, whose clients use the same servers, are found some seconds later: of the waits in such a circle,
+/// the one whose hold is the youngest is told. One that ends by itself, because a wait has a time limit or a lease is not
+/// renewed, is only logged.
 ///
 /// Only waits are looked at whose owner, task or thread held something when they began. Nothing is known of the permits of
-/// semaphores, of other processes, and of waits for anything else, such as a mutex of tokio.
+/// semaphores, of locks that Redisson holds, and of waits for anything else, such as a mutex of tokio.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[non_exhaustive]
 pub enum Deadlocks {
-    /// Nobody looks for circles.
+    /// Nobody looks for circles, and other processes do not see those through this client.
     #[cfg_attr(feature = "serde", serde(alias = "off"))]
     Off,
     /// The call logs a warning and waits.

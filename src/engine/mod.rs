@@ -19,6 +19,7 @@ pub(crate) mod place;
 pub(crate) mod watch;
 
 pub(crate) mod circles;
+pub(crate) mod notes;
 
 pub(crate) mod gate;
 

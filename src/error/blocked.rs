@@ -12,7 +12,7 @@ use crate::text::Printable;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Blocked {
-    /// The owner of the hold.
+    /// The owner of the hold. One of another process is shown as it is there, and equals none of this process.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::text"))]
     pub owner: Owner,
     /// The name of the client that holds the lock for it.

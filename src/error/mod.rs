@@ -191,11 +191,12 @@ pub enum Error {
         reads: bool,
     },
 
-    /// The wait would last forever: it closes a circle of owners in this process, each of which waits for a lock that the next
+    /// The wait would last forever: it is part of a circle of owners, each of which waits for a lock that the next
     /// one holds. Release what you hold, so that the others go on, and begin again. To prevent it, take locks in one order
     /// everywhere, or together by a [`MultiLock`](crate::MultiLock).
     ///
-    /// Of the calls in a circle one fails, the last; the others go on when it has released its lock.
+    /// Of the calls in a circle one fails: inside this process the last, at once; over several processes the one whose hold is
+    /// the youngest, some seconds later. The others go on when it has released its lock.
     /// [`ClientBuilder::deadlocks`](crate::ClientBuilder::deadlocks) decides when it is returned.
     #[error("deadlock: {}: release {}, and begin again", blocked::Shown(.cycle), released(.cycle))]
     #[non_exhaustive]

@@ -1,5 +1,7 @@
 //! Owners of one process that wait for each other: the wait that closes the circle is told, and no other.
 
+mod processes;
+
 use std::{sync::mpsc, thread, time::Duration};
 
 use leasehold::{Client, Deadlocks, Error, Owner, blocking};
@@ -169,7 +171,11 @@ async fn any_reader_that_waits_for_the_writer_closes_the_circle() {
         let _read = lock.read().await.expect("free for readers");
         wanted.lock().await.map(drop)
     });
-    waits(&client, 1).await;
+    // If it came late, it waits for the first one, too, until the server has let it in.
+    eventually(LIMIT, "it reads and waits for the other lock", async || {
+        client.holds().len() == 3 && client.stats().waiters == 1
+    })
+    .await;
     let error = client.rw_lock("r").write().await.expect_err("it would last for ever");
     assert_eq!(circle(&error), parts(&[("a", "r"), ("r", "a")]));
     held.unlock().await.expect("held");

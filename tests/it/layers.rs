@@ -30,9 +30,9 @@ const LAYERS: [&str; 23] = [
 ];
 
 /// Inside the engine.
-const ENGINE: [&str; 12] = [
+const ENGINE: [&str; 13] = [
     "kind", "tally", "round", "backoff", "quorum", "lease", "watchdog", "place", "watch",
-    "circles", "gate", "acquire",
+    "circles", "notes", "gate", "acquire",
 ];
 
 /// A file's path below `src/`, and its text.

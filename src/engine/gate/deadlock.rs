@@ -4,75 +4,46 @@
 //! only that one. Gates change meanwhile, so a circle is read twice: a wait and a hold are never the same again once they have
 //! ended, so what both readings show stood all at once in between.
 //!
+//! What waits for other processes is noted on the servers; see `noting.rs`.
+//!
 //! The gates' mutexes are taken under this one, one at a time, and never the other way round.
 
-use std::sync::{Arc, LazyLock, Weak};
-
-use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
 
 use super::engine::{Engine, GateKey};
 use super::hold::Hold;
-use super::holding::may_hold;
-use super::wait_list::Waiter;
+use super::process::{Process, Wait, WaitGraph};
 use super::waiting::Waiting;
 use super::{Gate, Request, Until};
 use crate::config::Deadlocks;
-use crate::engine::circles::{Edge, Party, Waits};
+use crate::engine::circles::{Edge, Party};
 use crate::engine::kind::{Kind, Sharing};
+use crate::engine::notes::Certainty;
 use crate::error::{Blocked, Error};
 use crate::events;
 use crate::owner::Place;
 
-static PROCESS: LazyLock<Mutex<Process>> = LazyLock::new(Mutex::default);
-
-/// The clients of this process, and all waits that were refused.
-#[derive(Default)]
-struct Process {
-    engines: Vec<Weak<Engine>>,
-    waits: Waits<Wait>,
-}
-
-/// A place among the waiters of a gate.
-struct Wait {
-    gate: Weak<Gate>,
-    arrival: u64,
-    /// It ends by itself.
-    limited: bool,
-    /// A circle through it was told, and is not told again.
-    told: bool,
-}
-
 /// A wait that is noted. Dropping it forgets the wait.
-pub(super) struct Noted(u64);
+pub(super) struct Noted {
+    process: Arc<Process>,
+    number: u64,
+}
 
 impl Drop for Noted {
     fn drop(&mut self) {
-        let ended = PROCESS.lock().waits.end(self.0);
+        let ended = self.process.waits.lock().waits.end(self.number);
         // Outside the mutex.
-        drop(ended);
+        if let Some(wait) = ended
+            && wait.is_on_servers
+            && let Some(gate) = wait.gate.upgrade()
+        {
+            gate.engine.noting.wake();
+        }
     }
-}
-
-/// How certain it is that a circle lasts. That of its weakest part counts.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Certainty {
-    /// A wait has an end, or a lease.
-    Passing,
-    /// A task may wait for something else at the same time, or its guards may be with another task.
-    Likely,
-    /// Threads that wait in a call, with guards that cannot leave them.
-    Certain,
 }
 
 /// The holds of one circle: each is in the way of a wait.
 type Circle = Vec<Edge<Arc<Hold>>>;
-
-/// Takes note of a client.
-pub(super) fn note_client(engine: &Arc<Engine>) {
-    let mut process = PROCESS.lock();
-    process.engines.retain(|known| known.strong_count() > 0);
-    process.engines.push(Arc::downgrade(engine));
-}
 
 impl Waiting {
     /// Takes note of the wait of one who holds something, and fails or warns if it closes a circle.
@@ -83,22 +54,30 @@ impl Waiting {
             return Ok(());
         }
         let party = Party { owner: request.owner.clone(), place: Place::here() };
-        if !may_hold(&party) {
+        let engine = &gate.engine;
+        if !engine.process.holdings.may_hold(&party) {
             return Ok(());
         }
         let wait = Wait {
             gate: Arc::downgrade(&gate),
             arrival: self.arrival,
+            began_at: request.began_at,
             limited: request.until != Until::Ever,
+            reads: request.wanted.side.sharing() == Sharing::Together,
+            is_on_servers: false,
             told: false,
         };
         let mut kept = Vec::new();
-        let mut process = PROCESS.lock();
-        let number = process.waits.begin(party, wait);
-        let found = process.judge(number, reaction, &mut kept);
-        drop(process);
+        let mut graph = engine.process.waits.lock();
+        let number = graph.waits.begin(party, wait);
+        let found = graph.judge(number, reaction, &mut kept);
+        let begins = found.is_none() && engine.noting.begins(&graph);
+        drop(graph);
         drop(kept);
-        self.noted = Some(Noted(number));
+        self.noted = Some(Noted { process: engine.process.clone(), number });
+        if begins {
+            engine.note_waits();
+        }
         found.map_or(Ok(()), |found| found.tell(reaction))
     }
 }
@@ -111,31 +90,28 @@ impl Gate {
             return;
         }
         let mut kept = Vec::new();
-        let mut process = PROCESS.lock();
-        if process.waits.is_empty() || !process.has_another_client(self) {
+        let mut graph = self.engine.process.waits.lock();
+        if graph.waits.is_empty() || !graph.has_another_client(self) {
             return;
         }
         // Few waits are noted, while thousands may wait here.
         let here = |wait: &Wait| !wait.told && wait.gate.ptr_eq(&Arc::downgrade(self));
-        let noted = process.waits.iter().filter(|(_, _, wait)| here(wait));
+        let noted = graph.waits.iter().filter(|(_, _, wait)| here(wait));
         let noted: Vec<(u64, u64)> = noted
-            .filter(|(number, party, _)| process.waits.of(party) == Some(*number))
+            .filter(|(number, party, _)| graph.waits.of(party) == Some(*number))
             .map(|(number, _, wait)| (number, wait.arrival))
             .collect();
         let mut circles = Vec::new();
         for (number, arrival) in noted {
-            if let Some(found) = process.judge(number, reaction, &mut kept) {
+            if let Some(found) = graph.judge(number, reaction, &mut kept) {
                 circles.push((arrival, found));
             }
         }
-        drop(process);
+        drop(graph);
         drop(kept);
         for (arrival, found) in circles {
             let Err(error) = found.tell(reaction) else { continue };
-            self.update(|state, effects| {
-                let waiter = state.waiters.take(arrival);
-                effects.turns.extend(waiter.map(|waiter: Waiter| (waiter.turn, Err(error))));
-            });
+            self.fail(arrival, error);
         }
     }
 
@@ -166,7 +142,7 @@ impl Gate {
     }
 }
 
-impl Process {
+impl WaitGraph {
     /// Returns true if a client of this process, but for the gate's own, has the name of the holder that the servers named.
     fn has_another_client(&self, gate: &Gate) -> bool {
         let state = gate.state.lock();
@@ -255,9 +231,9 @@ struct Found {
 }
 
 impl Found {
-    fn of(process: &Process, circle: &Circle, certainty: Certainty) -> Self {
+    fn of(graph: &WaitGraph, circle: &Circle, certainty: Certainty) -> Self {
         let wanted = |wait: u64| {
-            let (_, wait) = process.waits.get(wait)?;
+            let (_, wait) = graph.waits.get(wait)?;
             Some(wait.gate.upgrade()?.name.clone())
         };
         // Each one holds what is in the way of the one before.
@@ -304,17 +280,17 @@ fn is_followed(kind: &dyn Kind) -> bool {
 }
 
 impl Hold {
-    fn party(&self) -> Party {
+    pub(super) fn party(&self) -> Party {
         Party { owner: self.owner.clone(), place: self.place }
     }
 
     /// Returns true if its guards cannot leave a thread, which waits.
-    fn is_of_the_thread(&self, waiting: &Party) -> bool {
+    pub(super) fn is_of_the_thread(&self, waiting: &Party) -> bool {
         let are_threads = self.owner.is_thread() && waiting.owner.is_thread();
         are_threads && waiting.owner == self.owner && waiting.place == self.place
     }
 
-    fn is_live(&self) -> bool {
+    pub(super) fn is_live(&self) -> bool {
         !self.is_over() && !self.lease.remaining(self.gate.engine.clock.now()).is_zero()
     }
 }

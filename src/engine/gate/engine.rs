@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use super::deadlock::note_client;
+use super::noting::Noting;
+use super::process::Process;
 use super::{Gate, long_holds};
 use crate::clock::{Clock, Timestamp};
 use crate::config::Config;
@@ -35,6 +36,10 @@ pub(crate) struct Engine {
     /// How many gates were made for one acquisition each.
     own_gates: AtomicU64,
     phase: AtomicU8,
+    /// What it has in common with the other clients of its process.
+    pub(super) process: Arc<Process>,
+    /// Notes waits on the servers.
+    pub(super) noting: Arc<Noting>,
     /// Wakes those who wait until nothing is held, or until the client is closed.
     pub(crate) left: Arc<Notify>,
 }
@@ -83,6 +88,7 @@ impl Engine {
             }
             Fleet::Cluster(_) => None,
         };
+        let process = Process::of(&clock);
         let engine = Arc::new_cyclic(|engine| Self {
             watchdog: Watchdog::start(
                 clock.clone(),
@@ -101,9 +107,11 @@ impl Engine {
             gates: Mutex::default(),
             own_gates: AtomicU64::new(0),
             phase: AtomicU8::new(Service::Open as u8),
+            process,
+            noting: Arc::default(),
             left: Arc::default(),
         });
-        note_client(&engine);
+        engine.process.waits.lock().note_client(&engine);
         engine
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::Gate;
-use super::holding::Counted;
+use super::holding::Slots;
 use crate::clock::Timestamp;
 use crate::config::Terms;
 use crate::engine::kind::{Refusal, Sharing};
@@ -31,9 +31,8 @@ pub(crate) struct Hold {
     pub(super) begun: AtomicBool,
     /// How often it was reported as long.
     pub(super) told: AtomicU32,
-    /// Its owner is known to hold something.
-    #[expect(dead_code, reason = "it counts until it is dropped")]
-    pub(super) counted: Counted,
+    /// Where it counts as something that its owner holds.
+    pub(super) counted: Slots,
     /// How many guards there are. Changed under the gate's mutex.
     pub(super) depth: AtomicU32,
     /// It ended with its last guard. A loss after that is not its own.
@@ -87,6 +86,12 @@ impl Hold {
         if let Some(update) = self.lease.set_count(depth) {
             self.gate.engine.watchdog.adopt_count(&self.lease, update);
         }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.gate.engine.process.holdings.take_out(self.counted);
     }
 }
 

@@ -11,34 +11,48 @@ use crate::owner::{Owner, Place};
 
 const SLOT_BITS: u32 = 10;
 
-static HOLDS: [AtomicU32; 1 << SLOT_BITS] = [const { AtomicU32::new(0) }; 1 << SLOT_BITS];
+/// How many holds there are, by slots.
+pub(super) struct Holdings([AtomicU32; 1 << SLOT_BITS]);
 
-/// Counts a hold until it is dropped.
-pub(super) struct Counted(Slots);
-
+/// Where a hold is counted.
 #[derive(Clone, Copy)]
-struct Slots {
+pub(super) struct Slots {
     place: usize,
     /// An owner that was not named has no other acquisition.
     owner: Option<usize>,
 }
 
-impl Counted {
-    pub(super) fn new(owner: &Owner, place: Place) -> Self {
-        let slots = Slots::of(owner, place);
-        // Who waits later learned of this hold before, from whoever counts it here: there is nothing to order.
-        slots.counts().for_each(|count| {
-            count.fetch_add(1, Ordering::Relaxed);
-        });
-        Self(slots)
+impl Default for Holdings {
+    fn default() -> Self {
+        Self([const { AtomicU32::new(0) }; 1 << SLOT_BITS])
     }
 }
 
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.counts().for_each(|count| {
+impl Holdings {
+    /// Counts a hold, until it is [taken out](Self::take_out).
+    pub(super) fn count(&self, owner: &Owner, place: Place) -> Slots {
+        let slots = Slots::of(owner, place);
+        // Who waits later learned of this hold before, from whoever counts it here: there is nothing to order.
+        self.counts(slots).for_each(|count| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        slots
+    }
+
+    pub(super) fn take_out(&self, slots: Slots) {
+        self.counts(slots).for_each(|count| {
             count.fetch_sub(1, Ordering::Relaxed);
         });
+    }
+
+    /// Returns false if the owner holds nothing in this process, and neither does its task or thread.
+    pub(super) fn may_hold(&self, party: &Party) -> bool {
+        let mut counts = self.counts(Slots::of(&party.owner, party.place));
+        counts.any(|count| count.load(Ordering::Relaxed) > 0)
+    }
+
+    fn counts(&self, slots: Slots) -> impl Iterator<Item = &AtomicU32> {
+        [Some(slots.place), slots.owner].into_iter().flatten().map(|slot| &self.0[slot])
     }
 }
 
@@ -46,16 +60,6 @@ impl Slots {
     fn of(owner: &Owner, place: Place) -> Self {
         Self { place: slot(&place), owner: owner.is_shared().then(|| slot(owner)) }
     }
-
-    fn counts(self) -> impl Iterator<Item = &'static AtomicU32> {
-        [Some(self.place), self.owner].into_iter().flatten().map(|slot| &HOLDS[slot])
-    }
-}
-
-/// Returns false if the owner holds nothing in this process, and neither does its task or thread.
-pub(super) fn may_hold(party: &Party) -> bool {
-    let mut counts = Slots::of(&party.owner, party.place).counts();
-    counts.any(|count| count.load(Ordering::Relaxed) > 0)
 }
 
 fn slot(actor: &impl Hash) -> usize {
@@ -95,14 +99,15 @@ mod tests {
         let elsewhere = std::thread::spawn(Place::here).join().expect("no panic");
         let party = |owner: &Owner, place| Party { owner: owner.clone(), place };
         let (owner, other) = (Owner::named("x"), Owner::single());
-        let counted = Counted::new(&owner, elsewhere);
-        assert!(may_hold(&party(&owner, Place::here())), "the owner waits elsewhere");
-        assert!(may_hold(&party(&other, elsewhere)), "the thread waits under another owner");
-        let counts =
-            || Slots::of(&owner, elsewhere).counts().map(|count| count.load(Ordering::Relaxed));
-        let before: Vec<u32> = counts().collect();
-        drop(counted);
-        assert!(counts().zip(before).all(|(now, before)| now < before));
+        let holdings = Holdings::default();
+        let slots = holdings.count(&owner, elsewhere);
+        assert!(holdings.may_hold(&party(&owner, Place::here())), "the owner waits elsewhere");
+        assert!(
+            holdings.may_hold(&party(&other, elsewhere)),
+            "the thread waits under another owner"
+        );
+        holdings.take_out(slots);
+        assert!(!holdings.may_hold(&party(&owner, elsewhere)));
     }
 
     #[test]

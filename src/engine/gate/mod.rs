@@ -24,6 +24,8 @@ mod holding;
 mod leaving;
 mod long_holds;
 mod machine;
+mod noting;
+mod process;
 mod queueing;
 mod replacing;
 mod seat;
@@ -54,7 +56,6 @@ use crate::error::{Error, Fault, LossReason};
 use crate::events;
 use crate::owner::{Owner, Place};
 use effects::Effects;
-use holding::Counted;
 use state::State;
 use wait_list::Offer;
 
@@ -321,7 +322,7 @@ impl Gate {
             gate: self.clone(),
             lease,
             owner: by.owner.clone(),
-            counted: Counted::new(by.owner, by.place),
+            counted: self.engine.process.holdings.count(by.owner, by.place),
             token,
             since: now,
             place: by.place,

@@ -44,6 +44,9 @@ pub(crate) const LATCH_STATUS: &str = script!("latch", "latch_status");
 pub(crate) const LEADER_PROCLAIM: &str = script!("leader_proclaim");
 pub(crate) const LEADER_STATUS: &str = script!("leader_status");
 pub(crate) const LIST_PAGE: &str = script!("list_page");
+pub(crate) const WAIT_FORGET: &str = script!("wait_forget");
+pub(crate) const WAIT_NOTE: &str = script!("wait_note");
+pub(crate) const WAIT_READ: &str = script!("wait_read");
 pub(crate) const WAITED_CHANNELS: &str = script!("waited_channels");
 pub(crate) const PERMIT_ACQUIRE: &str = script!("queue", "permits", "permit_acquire");
 pub(crate) const PERMIT_RENEW: &str = script!("permit_renew");
@@ -72,8 +75,11 @@ pub(crate) const TOGETHER: [(&str, &str); 4] = [
 ];
 
 /// All others by name.
-pub(crate) const ALL: [(&str, &str); 39] = [
+pub(crate) const ALL: [(&str, &str); 42] = [
     ("list_page", LIST_PAGE),
+    ("wait_forget", WAIT_FORGET),
+    ("wait_note", WAIT_NOTE),
+    ("wait_read", WAIT_READ),
     ("waited_channels", WAITED_CHANNELS),
     ("lock_acquire", LOCK_ACQUIRE),
     ("lock_renew", LOCK_RENEW),

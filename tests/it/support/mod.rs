@@ -10,6 +10,7 @@ mod failover;
 mod late;
 mod leftovers;
 pub(crate) mod lua;
+mod nester;
 mod outages;
 mod patience;
 mod ports;

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use super::{
     Server, Watch,
+    nester::nest,
     signals::{pause, resume},
 };
 
@@ -145,6 +146,7 @@ fn serve() {
             ["hold", kind, url, name, ttl_ms] => {
                 runtime.block_on(hold_of(kind, url, name, number(ttl_ms)));
             }
+            ["nest", servers, how, names @ ..] => nest(&runtime, servers, how, names),
             ["turns", url, name, tasks, turns] => {
                 runtime.block_on(turns_of(url, name, number(tasks), number(turns)));
             }

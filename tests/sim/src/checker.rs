@@ -52,6 +52,10 @@ pub enum Rule {
     Timing,
     /// H: somebody waits behind a free lock.
     Stuck,
+    /// D1: a deadlock was told that was none.
+    FalseDeadlock,
+    /// D2: a deadlock stands in a calm, and nobody is told.
+    MissedDeadlock,
     /// R1: something stayed behind.
     Leak,
     /// C1: a server granted something behind the last release of it, or nobody ever released it.
@@ -79,6 +83,8 @@ impl Rule {
             Self::Deadline => "deadline",
             Self::Timing => "T1",
             Self::Stuck => "H",
+            Self::FalseDeadlock => "D1",
+            Self::MissedDeadlock => "D2",
             Self::Leak => "R1",
             Self::Unreleased => "C1",
             Self::Unexpected => "O1",

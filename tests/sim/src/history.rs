@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use crate::causes::{Cause, Causes, What};
 use crate::checker::{Checker, Grant, Rule};
 use crate::coordination::Books;
+use crate::tangles::Tangles;
 use crate::trace::Trace;
 
 /// The history of a run. Clones are the same.
@@ -22,6 +23,7 @@ pub struct Record {
     pub checker: Checker,
     pub books: Books,
     pub causes: Causes,
+    pub tangles: Tangles,
     /// How often what happened.
     pub counts: BTreeMap<&'static str, u64>,
     /// Acquisitions that have not ended.

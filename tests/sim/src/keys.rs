@@ -32,6 +32,7 @@ pub fn wrong_with(key: &str, left_ms: Option<i64>, locks: u64, longest_ms: i64) 
         _ if key.starts_with("leasehold_mark") || key == "leasehold_masters" => return None,
         _ if is_lock(key) || is_reader => longest_ms,
         _ if of("leasehold_next").is_some() => RESERVED_MS,
+        _ if of("leasehold_wait").is_some() => NOTED_MS,
         _ if QUEUES.iter().any(|prefix| of(prefix).is_some()) => longest_ms.max(QUEUED_MS),
         _ if of("leasehold_token").is_some() || of("leasehold_leader").is_some() => i64::MAX,
         _ => return Some(format!("the unknown key {key}")),
@@ -51,6 +52,8 @@ const QUEUES: [&str; 4] =
     ["leasehold_queue", "leasehold_rw_queue", "leasehold_permit_queue", "leasehold_item_queue"];
 /// How long a queue is kept in which nobody new comes to stand.
 const QUEUED_MS: i64 = 60_000;
+/// How long a wait is noted.
+const NOTED_MS: i64 = 5000;
 /// How long a reservation lasts.
 const RESERVED_MS: i64 = 5000;
 
@@ -76,6 +79,7 @@ mod tests {
             "leasehold_signal:{signal-1}",
             "leasehold_signal_group:{group}",
             "leasehold_next:{rw}",
+            "leasehold_wait:{lock-0}",
             "leasehold_leader:{election}",
             "{rw}:h0.1:2:rwlock_timeout:1",
         ];
@@ -108,6 +112,7 @@ mod tests {
             assert!(wrong(key, Some(3001)).is_some(), "{key}");
         }
         assert!(wrong("leasehold_next:{rw}", Some(5001)).is_some());
+        assert!(wrong("leasehold_wait:{lock-1}", Some(5001)).is_some());
         assert!(wrong("leasehold_queue:{rw}", Some(60_001)).is_some());
         assert_eq!(wrong("leasehold_token:{rw}", Some(1_000_000_000)), None);
     }

@@ -50,6 +50,29 @@ pub fn covered() -> Vec<Scenario> {
             every_ms: 300,
             ..coordination()
         },
+        deadlocks(),
+        Scenario { name: "deadlocks-in-quiet", faults: &[], ..deadlocks() },
+        Scenario {
+            name: "deadlocks-on-three-servers",
+            locks: 5,
+            tangles: 900,
+            keepers: 0,
+            ..three_servers()
+        },
+        Scenario {
+            name: "deadlocks-in-a-cluster",
+            locks: 5,
+            tangles: 900,
+            keepers: 0,
+            ..resharding()
+        },
+        Scenario {
+            name: "deadlocks-over-failovers",
+            locks: 5,
+            tangles: 900,
+            keepers: 0,
+            ..failovers()
+        },
         long_leases(),
         Scenario { name: "three-long-leases", nodes: 3, ..long_leases() },
         Scenario {
@@ -140,8 +163,14 @@ pub fn one_server() -> Scenario {
         longer: 1,
         kinds: 0,
         coordination: 0,
+        tangles: 0,
         expected: &[],
     }
+}
+
+/// Locks that are taken one under the other, in any order.
+fn deadlocks() -> Scenario {
+    Scenario { name: "deadlocks", locks: 5, tangles: 900, keepers: 0, ..one_server() }
 }
 
 /// Only who has lost its lock to that may hold it beside another. The leases are long: who waits behind one that was

@@ -37,6 +37,8 @@ pub struct Workload {
     pub kinds: u64,
     /// Per mille of the turns that are about the queue, latches and signals.
     pub coordination: u64,
+    /// Per mille of the turns that take several locks, one under the other.
+    pub tangles: u64,
     /// How many tasks are in the middle of something.
     pub busy: Arc<AtomicU64>,
 }
@@ -102,6 +104,9 @@ impl Worker {
         }
         if self.workload.kinds > 0 && self.rng.chance(self.workload.kinds) {
             return self.turn_of_another_kind().await;
+        }
+        if self.workload.tangles > 0 && self.rng.chance(self.workload.tangles) {
+            return self.tangle().await;
         }
         let lock = self.rng.below(self.workload.locks) as usize;
         let owner = Owner::new();
@@ -221,6 +226,12 @@ impl Worker {
                 history.answered(request, "closed");
                 None
             }
+            Err(error @ Error::Deadlock { .. }) if self.workload.tangles > 0 => {
+                history.answered(request, "deadlock");
+                drop(history);
+                self.told_deadlock(&error);
+                None
+            }
             Err(error) => {
                 history.answered(request, "failed");
                 history.violated(Rule::Unexpected, format!("{how}: {error}"));
@@ -317,7 +328,7 @@ impl Worker {
         }
     }
 
-    async fn let_go(&mut self, mut held: Held) {
+    pub(crate) async fn let_go(&mut self, mut held: Held) {
         let how = self.rng.below(10);
         let remaining = held.guard().remaining();
         let (was_lost, nested) = (remaining.is_zero(), held.guard().hold_count() > 1);
@@ -481,6 +492,11 @@ impl Held {
         let guard = Some(guard);
         let process = process.clone();
         Self { process, lock, token, asked_at, lease, guard, teller, is_left: false }
+    }
+
+    /// Its guard, for those who look at it.
+    pub(crate) fn shared(&self) -> Arc<Guard> {
+        self.guard.clone().expect("it is there until it is let go")
     }
 
     fn guard(&self) -> &Guard {

@@ -34,7 +34,7 @@ impl Run<'_> {
                 return false;
             }
             self.step();
-            if !self.free_is_taken(settled_at) {
+            if !self.free_is_taken(settled_at) || !self.deadlocks_are_told(settled_at) {
                 return false;
             }
         }
@@ -77,6 +77,8 @@ impl Run<'_> {
             + self.scenario.quarantine_ms.unwrap_or(0)
             + workers * LONGEST_HOLD_MS
             + kept
+            // One deadlock after the other.
+            + if self.scenario.tangles > 0 { workers * TOLD_MS } else { 0 }
     }
 
     fn settling_ms(&self) -> u64 {
@@ -153,6 +155,26 @@ impl Run<'_> {
             if late_ms > most_ms {
                 let what = format!("changed for {late_ms} ms, and still waited for: {wait:?}");
                 history.violated(Rule::Stuck, what);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// D2: a deadlock that stands while all is well is told to somebody who is in it.
+    fn deadlocks_are_told(&self, settled_at: u64) -> bool {
+        let now = self.world.now;
+        if self.scenario.tangles == 0 || !now.is_multiple_of(LOOK_MS) {
+            return true;
+        }
+        let mut history = self.world.history.lock();
+        for (circle, since) in history.tangles.standing(now) {
+            history.checker.checked(Rule::MissedDeadlock);
+            let stands_ms = now.saturating_sub(since.max(settled_at));
+            let longest = history.counts.entry("longest_deadlock_ms").or_default();
+            *longest = stands_ms.max(*longest);
+            if stands_ms > TOLD_MS {
+                history.violated(Rule::MissedDeadlock, format!("for {stands_ms} ms: {circle}"));
                 return false;
             }
         }
@@ -455,6 +477,8 @@ const POLL_MS: u64 = 4000;
 const LONGEST_HOLD_MS: u64 = 6000;
 /// How long after its process a message may still arrive.
 const STALE_MS: u64 = 6000;
+/// In so long a deadlock is told.
+const TOLD_MS: u64 = 10_000;
 const LOOK_MS: u64 = 50;
 /// How long a waiter may wait that hears of everything. The shortest poll is twice as long.
 const WAKE_MS: u64 = 1000;

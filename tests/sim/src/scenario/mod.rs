@@ -9,7 +9,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use leasehold::seam::Seams;
-use leasehold::{Client, ClientBuilder, Error};
+use leasehold::{Client, ClientBuilder, Deadlocks, Error};
 use leasehold_test::emulator::Rng;
 use tokio::task::JoinHandle;
 
@@ -55,6 +55,8 @@ pub struct Scenario {
     pub kinds: u64,
     /// Per mille of the turns that are about the queue, latches and signals.
     pub coordination: u64,
+    /// Per mille of the turns that take several mutexes, one under the other, in any order.
+    pub tangles: u64,
     /// What these faults break.
     pub expected: &'static [Rule],
 }
@@ -154,6 +156,7 @@ impl<'a> Run<'a> {
             several: scenario.nodes > 1 && !scenario.cluster,
             kinds: scenario.kinds,
             coordination: scenario.coordination,
+            tangles: scenario.tangles,
             resting: Arc::default(),
             busy: Arc::default(),
         };
@@ -359,7 +362,9 @@ async fn connect(
         true => in_world(process, Client::builder().cluster((0..scenario.nodes).map(address))),
         false => builder(process, scenario.nodes),
     };
+    let reaction = if scenario.tangles > 0 { Deadlocks::Fail } else { Deadlocks::default() };
     builder
+        .deadlocks(reaction)
         .ttl(workload.ttl)
         .response_timeout(workload.response_timeout)
         .restart_quarantine(scenario.quarantine())

@@ -1,0 +1,175 @@
+//! Real processes that wait for each other: the one whose hold is the youngest is told, and no other.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::{
+    checks::LIMIT,
+    support::{Cluster, Deployment, Server, Worker, eventually},
+};
+
+/// Processes that each hold the first of some names, and wait for the last.
+struct Nests(Vec<Worker>);
+
+impl Nests {
+    /// In this order they take what they hold.
+    fn start(servers: &str, all: &[(&str, &str)]) -> Self {
+        let nests = all.iter().map(|(how, names)| {
+            let mut worker = Worker::start();
+            worker.tell(&format!("nest {servers} {how} {names}"));
+            assert_eq!(worker.answer(), ["held"], "{names}");
+            worker
+        });
+        Self(nests.collect())
+    }
+
+    fn ends(&mut self) -> Vec<String> {
+        self.0.iter_mut().map(|worker| worker.answer().join(" ")).collect()
+    }
+}
+
+fn nodes(server: &Server) -> String {
+    format!("nodes:{}", server.url())
+}
+
+/// How many notes are beside a lock.
+async fn notes(server: &Server, lock: &str) -> i64 {
+    match server.command(&["HLEN", &format!("leasehold_wait:{{{lock}}}")]).await {
+        Value::Int(count) => count,
+        other => panic!("not a number: {other:?}"),
+    }
+}
+
+async fn noted(server: &Server, locks: &[&str], count: i64) {
+    for lock in locks {
+        eventually(LIMIT, "the wait of the holder is noted", async || {
+            notes(server, lock).await == count
+        })
+        .await;
+    }
+}
+
+async fn nothing_is_noted(server: &Server) {
+    eventually(LIMIT, "no note is left", async || {
+        matches!(server.command(&["KEYS", "leasehold_wait:*"]).await, Value::Array(keys) if keys.is_empty())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_the_younger_fails_and_the_other_goes_on() {
+    let server = Server::start().await;
+    for how in ["thread", "task"] {
+        let mut nests = Nests::start(&nodes(&server), &[(how, "a b"), (how, "b a")]);
+        assert_eq!(nests.ends(), ["got", "deadlock b>a a>b"], "{how}");
+        nothing_is_noted(&server).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_three_the_youngest_fails_and_the_others_go_on_also_past_one_that_waits_behind() {
+    let server = Server::start().await;
+    let mut nests = Nests::start(
+        &nodes(&server),
+        &[("task", "c a"), ("thread", "d c"), ("task", "a x b"), ("task", "b c")],
+    );
+    assert_eq!(nests.ends(), ["got", "got", "got", "deadlock b>c c>a a>b"]);
+    nothing_is_noted(&server).await;
+}
+
+/// Readers: each of them is in the writer's way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_behind_a_reader_that_waits_for_it() {
+    let server = Server::start().await;
+    let all = [("task", "r/l a"), ("task", "a w/l")];
+    let mut nests = Nests::start(&nodes(&server), &all);
+    assert_eq!(nests.ends(), ["got", "deadlock a>l l>a"]);
+    nothing_is_noted(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_cluster_over_several_masters_and_with_sentinels() {
+    let cluster = Cluster::start().await;
+    let masters = [Server::start().await, Server::start().await, Server::start().await];
+    let deployment = Deployment::start().await;
+    let listed = |kind: &str, urls: Vec<String>| format!("{kind}:{}", urls.join(","));
+    let sentinels = deployment.sentinels.iter().map(|sentinel| sentinel.url()).collect();
+    for servers in [
+        listed("cluster", cluster.urls()),
+        listed("nodes", masters.iter().map(Server::url).collect()),
+        listed("sentinel", sentinels),
+    ] {
+        let mut nests = Nests::start(&servers, &[("task", "a b"), ("thread", "b a")]);
+        let ends = nests.ends();
+        assert_eq!(
+            ends,
+            ["deadlock a>b b>a", "got"],
+            "a thread fails only with threads: {servers}"
+        );
+        let mut nests = Nests::start(&servers, &[("thread", "a b"), ("thread", "b a")]);
+        let ends = nests.ends();
+        // Tokens of several masters do not follow the time, so either may be the younger one.
+        let one = [["got", "deadlock b>a a>b"], ["deadlock a>b b>a", "got"]];
+        assert!(one.iter().any(|one| *one == *ends), "{servers}: {ends:?}");
+    }
+}
+
+/// Nobody is told of a circle that one of them will leave, or has left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_with_a_limit_is_no_deadlock() {
+    let server = Server::start().await;
+    let all = [("task", "a b"), ("limited", "b a")];
+    let mut nests = Nests::start(&nodes(&server), &all);
+    assert_eq!(nests.ends(), ["got", "late"]);
+    nothing_is_noted(&server).await;
+}
+
+/// Its wait is noted, and its lease is renewed by nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_process_is_in_no_circle_and_its_notes_end_by_themselves() {
+    let server = Server::start().await;
+    // It has been noted before the other one begins to wait, which closes the circle.
+    let mut nests = Nests::start(&nodes(&server), &[("task", "b a"), ("task", "c b")]);
+    let outside = Nests::start(&nodes(&server), &[("task", "a x")]);
+    noted(&server, &["b", "c"], 1).await;
+    nests.0[0].kill();
+    drop(outside);
+    noted(&server, &["b"], 0).await;
+    // It gets the lock when the lease of the killed one has ended, which is later than its notes.
+    assert_eq!(nests.0[1].answer(), ["got"]);
+    nothing_is_noted(&server).await;
+}
+
+/// A stopped process says nothing, so nobody can tell that it waits still; when it goes on, it is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_circle_is_told_through_a_stopped_process_before_it_goes_on() {
+    let server = Server::start().await;
+    let mut nests = Nests::start(&nodes(&server), &[("task", "b a"), ("task", "a b")]);
+    nests.0[1].pause();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(notes(&server, "a").await, 0, "they end by themselves");
+    nests.0[1].resume();
+    assert_eq!(nests.ends(), ["got", "deadlock a>b b>a"]);
+    nothing_is_noted(&server).await;
+}
+
+/// A user without that right has all other rights, and waits on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_right_to_note_waits_all_else_goes_on() {
+    let server = Server::start().await;
+    let keys = ["a", "b"].map(|name| {
+        [
+            format!("~{name}"),
+            format!("~leasehold_token:{{{name}}}"),
+            format!("~leasehold_queue:{{{name}}}"),
+        ]
+    });
+    let mut rules = vec!["ACL", "SETUSER", "u", "on", ">p", "&*", "+@all"];
+    rules.extend(keys.iter().flatten().map(String::as_str));
+    server.command(&rules).await;
+    let servers = format!("nodes:{}", server.url_as("u", "p"));
+    let mut nests = Nests::start(&servers, &[("task", "a b"), ("limited", "b a")]);
+    assert_eq!(nests.ends(), ["got", "late"]);
+    nothing_is_noted(&server).await;
+}

@@ -1,0 +1,191 @@
+//! Locks that are taken one under the other, in any order: who waits for whom, and whether a deadlock that is told was one.
+//!
+//! A task keeps what it holds while it waits for the next lock, so a wait stands for its holds, too. What is known here is the
+//! truth: nothing of it comes from the servers.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use leasehold::{Blocked, Error, Guard, Owner};
+use tokio::time::sleep;
+
+use crate::checker::Rule;
+use crate::host::{Process, Proof};
+use crate::scenario::client_name;
+use crate::workload::{Attempt, Held, Worker, lock_name, millis, some};
+
+/// All waits of those who hold something, also those that ended lately.
+#[derive(Default)]
+pub struct Tangles {
+    waits: BTreeMap<u64, Wait>,
+    /// Since when a circle stands, which is known by its waits.
+    circles: BTreeMap<Vec<u64>, u64>,
+}
+
+struct Wait {
+    client: String,
+    holds: Vec<Kept>,
+    wants: usize,
+    /// It ends by itself.
+    is_limited: bool,
+    from: u64,
+    to: Option<u64>,
+}
+
+struct Kept {
+    lock: usize,
+    token: u64,
+    proof: Weak<dyn Proof>,
+}
+
+impl Kept {
+    fn is_held(&self) -> bool {
+        self.proof.upgrade().is_some_and(|proof| !proof.remaining().is_zero())
+    }
+}
+
+/// A wait that goes on until this is dropped.
+struct Waiting {
+    process: Arc<Process>,
+    number: u64,
+}
+
+impl Waiting {
+    fn begin(process: &Arc<Process>, held: &[Held], wants: usize, is_limited: bool) -> Self {
+        let holds = held.iter().map(|held| {
+            let guard: Arc<dyn Proof> = held.shared();
+            Kept { lock: held.lock, token: held.token, proof: Arc::downgrade(&guard) }
+        });
+        let (holds, client) = (holds.collect(), client_name(process.host, process.generation));
+        let mut history = process.history.lock();
+        let (number, from) = (history.fresh(), history.now);
+        let wait = Wait { client, holds, wants, is_limited, from, to: None };
+        history.tangles.waits.retain(|_, wait| wait.to.is_none_or(|to| to + KNOWN_MS > from));
+        history.tangles.waits.insert(number, wait);
+        drop(history);
+        Self { process: process.clone(), number }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut history = self.process.history.lock();
+        let now = history.now;
+        if let Some(wait) = history.tangles.waits.get_mut(&self.number) {
+            wait.to = Some(now);
+        }
+    }
+}
+
+impl Tangles {
+    /// D1: there was a moment in which all of a circle waited, each for a lock that the next one held.
+    pub fn was_real(&self, circle: &[Blocked]) -> bool {
+        let after = circle.iter().cycle().skip(1);
+        let is_closed = circle.iter().zip(after).all(|(part, next)| part.waits_for == next.holds);
+        let is_of = |wait: &Wait, part: &Blocked| {
+            let holds =
+                |kept: &Kept| *lock_name(kept.lock) == *part.holds && kept.token == part.token;
+            *wait.client == *part.client
+                && *lock_name(wait.wants) == *part.waits_for
+                && wait.holds.iter().any(holds)
+        };
+        let stood = |part: &Blocked, at: u64| {
+            let at = |wait: &&Wait| wait.from <= at && wait.to.is_none_or(|to| at <= to);
+            self.waits.values().filter(at).any(|wait| is_of(wait, part))
+        };
+        let all_stood = |at: u64| circle.iter().all(|part| stood(part, at));
+        is_closed && self.waits.values().any(|wait| all_stood(wait.from))
+    }
+
+    /// Returns the circles that stand now, each with the time since when it was seen to stand. Waits with a limit end by
+    /// themselves.
+    pub fn standing(&mut self, now: u64) -> Vec<(String, u64)> {
+        let going_on =
+            || self.waits.iter().filter(|(_, wait)| wait.to.is_none() && !wait.is_limited);
+        let mut holder_of: BTreeMap<usize, u64> = BTreeMap::new();
+        for (number, wait) in going_on() {
+            let held = wait.holds.iter().filter(|kept| kept.is_held());
+            holder_of.extend(held.map(|kept| (kept.lock, *number)));
+        }
+        let next = |number: &u64| holder_of.get(&self.waits.get(number)?.wants).copied();
+        let mut standing = BTreeMap::new();
+        for (start, _) in going_on() {
+            let mut path = vec![*start];
+            while let Some(after) = path.last().and_then(next) {
+                if after == *start {
+                    let mut circle = path.clone();
+                    circle.sort_unstable();
+                    let since = self.circles.get(&circle).copied().unwrap_or(now);
+                    standing.insert(circle, since);
+                    break;
+                }
+                if path.contains(&after) {
+                    break;
+                }
+                path.push(after);
+            }
+        }
+        self.circles = standing;
+        let shown = |number: &u64| {
+            let Wait { client, holds, wants, .. } = &self.waits[number];
+            let holds: Vec<usize> = holds.iter().map(|kept| kept.lock).collect();
+            format!("{client} holds {holds:?} and waits for {wants}")
+        };
+        let told = |circle: &Vec<u64>| circle.iter().map(shown).collect::<Vec<_>>().join("; ");
+        self.circles.iter().map(|(circle, since)| (told(circle), *since)).collect()
+    }
+}
+
+impl Worker {
+    /// Takes two or three locks one under the other, in any order, and waits for each of them for as long as it takes, mostly.
+    pub(crate) async fn tangle(&mut self) {
+        let (owner, number) = (Owner::new(), self.process.history.lock().fresh());
+        let mut left: Vec<usize> = (0..self.workload.locks as usize).collect();
+        let mut held: Vec<Held> = Vec::new();
+        for _ in 0..self.rng.between(2, 4) {
+            let lock = left.swap_remove(self.rng.below(left.len() as u64) as usize);
+            let handle = self.client.mutex(lock_name(lock)).owned_by(&owner);
+            let is_limited = self.rng.chance(150);
+            let limit = millis(self.rng.between(500, 6000));
+            let waiting =
+                (!held.is_empty()).then(|| Waiting::begin(&self.process, &held, lock, is_limited));
+            let (how, patience, future): (_, _, Attempt<Guard>) = match is_limited {
+                true => {
+                    let future = Box::pin(some(handle.lock_with_timeout(limit)));
+                    ("lock_with_timeout", Some(limit), future)
+                }
+                false => ("lock", None, Box::pin(some(handle.lock()))),
+            };
+            let taken = self.attempt(lock, how, patience, future).await;
+            drop(waiting);
+            let Some((asked_at, guard)) = taken else {
+                // It works on with what it holds: it blocks others, and is not blocked itself.
+                if self.rng.chance(300) {
+                    sleep(millis(self.rng.skewed(4000))).await;
+                }
+                break;
+            };
+            held.push(Held::new(&self.process, lock, number, asked_at, guard));
+            sleep(millis(self.rng.skewed(300))).await;
+        }
+        while let Some(next) = held.pop() {
+            self.let_go(next).await;
+        }
+    }
+
+    /// Takes in that a wait failed as part of a deadlock.
+    pub(crate) fn told_deadlock(&self, error: &Error) {
+        let Error::Deadlock { cycle, .. } = error else { return };
+        let mut history = self.process.history.lock();
+        history.checker.checked(Rule::FalseDeadlock);
+        let own = client_name(self.process.host, self.process.generation);
+        let elsewhere = cycle.iter().any(|part| *part.client != *own);
+        history.count(if elsewhere { "deadlocks_elsewhere" } else { "deadlocks_inside" }, 1);
+        if !history.tangles.was_real(cycle) {
+            history.violated(Rule::FalseDeadlock, error.to_string());
+        }
+    }
+}
+
+/// For so long a wait is known after its end.
+const KNOWN_MS: u64 = 120_000;
