@@ -61,6 +61,7 @@ impl Engine {
             own: Vec::new(),
             readings: Readings::default(),
             beats_at: Timestamp::default(),
+            told: Vec::new(),
         };
         self.tasks.spawn_on(task.run(), self.clock.runtime());
     }
@@ -73,6 +74,8 @@ struct Task {
     own: Vec<Own>,
     readings: Readings,
     beats_at: Timestamp,
+    /// The circles that were told, by the ids of their notes. They are forgotten with the notes of this client.
+    told: Vec<Vec<Arc<str>>>,
 }
 
 /// What there is to note.
@@ -200,6 +203,8 @@ impl Task {
                 is_acknowledged: true,
             }));
         }
+        let is_own = |id: &Arc<str>| self.own.iter().any(|own| own.id == *id);
+        self.told.retain(|circle| circle.iter().any(is_own));
         before
     }
 
@@ -238,7 +243,7 @@ impl Task {
     }
 
     /// Tells a circle that is proved if this wait is to give way.
-    fn judge(&self, engine: &Engine, wait: &Noted, circle: &Circle) {
+    fn judge(&mut self, engine: &Engine, wait: &Noted, circle: &Circle) {
         let Some(gives_way) = circle.gives_way().filter(|_| circle.is_proved) else { return };
         let is_own = |own: &Own| own.id == gives_way.id && own.wait == wait.number;
         if !self.own.iter().any(is_own) {
@@ -246,13 +251,16 @@ impl Task {
         }
         let certainty = circle.certainty();
         let fails = gives_way.note.fails_from.is_some_and(|from| from <= certainty);
-        let mut graph = engine.process.waits.lock();
-        let is_only = graph.waits.of(&wait.party) == Some(wait.number);
-        let Some((_, known)) = graph.waits.get_mut(wait.number).filter(|_| is_only) else { return };
-        if std::mem::replace(&mut known.told, true) {
+        let only = engine.process.waits.lock().waits.of(&wait.party);
+        if only != Some(wait.number) {
             return;
         }
-        drop(graph);
+        // One that is only logged may be followed by another one, which fails.
+        let ids: Vec<Arc<str>> = circle.parts.iter().map(|part| part.read.id.clone()).collect();
+        if self.told.contains(&ids) {
+            return;
+        }
+        self.told.push(ids);
         let error = wait.error(circle);
         if fails {
             wait.gate.fail(wait.arrival, error);

@@ -41,7 +41,7 @@ pub(super) struct Wait {
     pub(super) reads: bool,
     /// Notes of it are on the servers, or were.
     pub(super) is_on_servers: bool,
-    /// A circle through it was told, and is not told again.
+    /// A circle inside this process was told that it is part of. It is not told again.
     pub(super) told: bool,
 }
 
