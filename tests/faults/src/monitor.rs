@@ -30,9 +30,7 @@ pub(crate) async fn watch(node: usize, port: u16, journal: Journal, over: Arc<At
             let mut reader = Reader::new(node);
             let mut lines = BufReader::new(stream).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                if let Some(what) = reader.read(&line) {
-                    journal.write(what);
-                }
+                reader.read(&line).into_iter().for_each(|what| journal.write(what));
             }
         }
         tokio::time::sleep(TICK).await;
@@ -43,8 +41,27 @@ pub(crate) async fn watch(node: usize, port: u16, journal: Journal, over: Arc<At
 #[derive(Debug)]
 pub struct Reader {
     node: usize,
-    /// The script that runs, and for which lease.
-    running: Option<(&'static str, String)>,
+    running: Option<Running>,
+}
+
+/// The script that runs.
+#[derive(Debug)]
+struct Running {
+    script: &'static str,
+    /// The leases that it is about, each with its first key: several if they are renewed together.
+    leases: Vec<(String, String)>,
+}
+
+impl Running {
+    /// Returns the lease that a command of the script is about: the one that it names, or else the one whose key it changes.
+    fn lease_of(&self, words: &[String]) -> Option<&String> {
+        let names = |(_, id): &&(String, String)| words.iter().any(|word| word.contains(&**id));
+        let has_key = |(key, _): &&(String, String)| words.get(1) == Some(key);
+        let mut leases = self.leases.iter();
+        let named = leases.clone().find(names).or_else(|| leases.clone().find(has_key));
+        let lease = if self.leases.len() == 1 { leases.next() } else { named };
+        lease.map(|(_, id)| id)
+    }
 }
 
 impl Reader {
@@ -52,42 +69,63 @@ impl Reader {
         Self { node, running: None }
     }
 
-    pub fn read(&mut self, line: &str) -> Option<What> {
-        let (from, command) = line.split_once(']')?;
+    /// Returns what a line tells: several things if it is a call that renews several leases.
+    pub fn read(&mut self, line: &str) -> Vec<What> {
+        let Some((from, command)) = line.split_once(']') else { return Vec::new() };
         let words = words(command);
-        let node = self.node;
-        if !from.ends_with(" lua") {
-            self.running = script(&words);
-            // A replica does what its master tells it, and slots move with their locks.
-            if words.first().is_some_and(|verb| CHANGES_OF_OTHERS.contains(&&*verb.to_uppercase()))
-            {
-                return Some(What::Watched { node });
-            }
-            let (script, id) = self.running.clone()?;
-            return Some(What::Ran { node, script: script.to_owned(), id });
+        if from.ends_with(" lua") {
+            return self.changed(&words).into_iter().collect();
         }
-        let (script, id) = self.running.clone()?;
+        let node = self.node;
+        self.running = running(&words);
+        // A replica does what its master tells it, and slots move with their locks.
+        if words.first().is_some_and(|verb| CHANGES_OF_OTHERS.contains(&&*verb.to_uppercase())) {
+            return vec![What::Watched { node }];
+        }
+        let Some(Running { script, leases }) = &self.running else { return Vec::new() };
+        let ran = |(_, id): &(String, String)| What::Ran {
+            node,
+            script: (*script).into(),
+            id: id.clone(),
+        };
+        leases.iter().map(ran).collect()
+    }
+
+    /// Returns what a command of the script that runs changes of a lease.
+    fn changed(&self, words: &[String]) -> Option<What> {
+        let running = self.running.as_ref()?;
         let verb = WRITES.iter().find(|verb| words[0].eq_ignore_ascii_case(verb))?;
-        let (script, verb, key) = (script.to_owned(), (*verb).to_owned(), words.get(1)?.clone());
+        let (script, verb) = (running.script.to_owned(), (*verb).to_owned());
+        let (id, key) = (running.lease_of(words)?.clone(), words.get(1)?.clone());
         let field = match &*verb {
             // Counters are set, too, and tell nothing of leases.
             "SET" if !is_said_by_leader(&key) => return None,
             "SET" => words.get(2)?.split(' ').next().map(str::to_owned),
             _ => words.get(2).filter(|_| verb.starts_with('H')).cloned(),
         };
-        Some(What::Changed { node, script, id, verb, key, field })
+        Some(What::Changed { node: self.node, script, id, verb, key, field })
     }
 }
 
-/// Which script it is, and the lease that it is about.
-fn script(words: &[String]) -> Option<(&'static str, String)> {
+/// Which script it is, and the leases that it is about.
+fn running(words: &[String]) -> Option<Running> {
     let [command, which, keys, rest @ ..] = words else { return None };
-    let (name, ..) = SCRIPTS.iter().find(|(_, body, hash)| match &**command {
-        "EVALSHA" => hash == which,
-        "EVAL" => body == which,
+    let known = SCRIPTS.iter().find(|known| match &**command {
+        "EVALSHA" => known.hash == *which,
+        "EVAL" => known.body == which,
         _ => false,
     })?;
-    Some((name, rest.get(keys.parse::<usize>().ok()?)?.clone()))
+    let (keys, args) = rest.split_at_checked(keys.parse().ok()?)?;
+    let (per_key, per_arg, args) = match (known.several, args) {
+        (false, _) => (keys.len(), args.len(), args),
+        (true, [per_key, per_arg, args @ ..]) => {
+            (per_key.parse().ok()?, per_arg.parse().ok()?, args)
+        }
+        (true, _) => return None,
+    };
+    let leases = keys.chunks(per_key).zip(args.chunks(per_arg));
+    let leases = leases.map(|(keys, args)| (keys[0].clone(), args[0].clone())).collect();
+    Some(Running { script: known.name, leases })
 }
 
 /// The words between quotation marks, as they were before the server made them readable.
@@ -119,12 +157,30 @@ macro_rules! script {
     };
 }
 
-/// Name, body and hash of each that is about one lease.
-static SCRIPTS: LazyLock<Vec<(&str, &str, String)>> = LazyLock::new(|| {
+macro_rules! together {
+    ($name:literal) => {
+        concat!(
+            "local function renew(KEYS, ARGV)\n",
+            include_str!(concat!("../../../lua/", $name, ".lua")),
+            "end\n\n",
+            include_str!("../../../lua/renew_together.lua")
+        )
+    };
+}
+
+/// A script that is about one lease, or that does for several what the one of that name does for one.
+struct Script {
+    name: &'static str,
+    several: bool,
+    body: &'static str,
+    hash: String,
+}
+
+static SCRIPTS: LazyLock<Vec<Script>> = LazyLock::new(|| {
     let each = [
-        ("lock_acquire", script!("queue", "lock_acquire")),
+        ("lock_acquire", script!("take", "lock_acquire", "queue", "lock_ask")),
         ("lock_renew", script!("lock_renew")),
-        ("lock_release", script!("queue", "lock_release")),
+        ("lock_release", script!("lock_release", "take", "queue", "lock_pass")),
         ("lock_reclaim", script!("lock_reclaim")),
         ("rw_release", script!("rw", "rw_release")),
         ("read_renew", script!("read_renew")),
@@ -134,8 +190,18 @@ static SCRIPTS: LazyLock<Vec<(&str, &str, String)>> = LazyLock::new(|| {
         ("permit_reclaim", script!("queue", "permits", "permit_reclaim")),
         ("leader_proclaim", script!("leader_proclaim")),
     ];
-    let known = |(name, body)| (name, body, redis::Script::new(body).get_hash().to_owned());
-    each.into_iter().map(known).collect()
+    let several = [
+        ("lock_renew", together!("lock_renew")),
+        ("read_renew", together!("read_renew")),
+        ("permit_renew", together!("permit_renew")),
+    ];
+    let known = |several| {
+        move |(name, body): (&'static str, &'static str)| {
+            let hash = redis::Script::new(body).get_hash().to_owned();
+            Script { name, several, body, hash }
+        }
+    };
+    each.into_iter().map(known(false)).chain(several.into_iter().map(known(true))).collect()
 });
 /// What can change the hash of a lock, or its end, or what a leader said.
 const WRITES: [&str; 10] =

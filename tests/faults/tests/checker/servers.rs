@@ -7,18 +7,23 @@ use crate::made::Made;
 const ACQUIRE: (&str, &str) = (
     "2",
     concat!(
+        include_str!("../../../../lua/take.lua"),
+        include_str!("../../../../lua/lock_acquire.lua"),
         include_str!("../../../../lua/queue.lua"),
-        include_str!("../../../../lua/lock_acquire.lua")
+        include_str!("../../../../lua/lock_ask.lua")
     ),
 );
 const RENEW: (&str, &str) = ("1", include_str!("../../../../lua/lock_renew.lua"));
 const RELEASE: (&str, &str) = (
     "1",
     concat!(
+        include_str!("../../../../lua/lock_release.lua"),
+        include_str!("../../../../lua/take.lua"),
         include_str!("../../../../lua/queue.lua"),
-        include_str!("../../../../lua/lock_release.lua")
+        include_str!("../../../../lua/lock_pass.lua")
     ),
 );
+const TOGETHER: &str = include_str!("../../../../lua/renew_together.lua");
 const PROCLAIM: (&str, &str) = ("2", include_str!("../../../../lua/leader_proclaim.lua"));
 const RECLAIM: (&str, &str) = ("2", include_str!("../../../../lua/lock_reclaim.lua"));
 
@@ -50,7 +55,7 @@ impl Told {
     }
 
     fn line(mut self, line: &str) -> Self {
-        if let Some(what) = self.reader.read(line) {
+        for what in self.reader.read(line) {
             self.made = self.made.add(DRIVER, 1, what);
         }
         self
@@ -96,6 +101,25 @@ fn one_lease_after_the_other_passes() {
     let a = a.releases("a:1").runs("PUBLISH c 0");
     // It comes twice, and finds nothing.
     a.releases("a:1").acquires("b:1").releases("b:1").made.passes(&["S4", "W1"]);
+}
+
+/// Leases of `n` and `m`, which are renewed in one call.
+#[test]
+fn of_those_renewed_together_each_is_renewed_by_itself() {
+    let together = |n: &str, m: &str| {
+        let body = format!("local function renew(KEYS, ARGV)\n{}end\n\n{TOGETHER}", RENEW.1);
+        let hash = redis::Script::new(&body).get_hash().to_owned();
+        let call = format!(
+            r#"+1700000000.000001 [0 127.0.0.1:4711] "EVALSHA" "{hash}" "2" "n" "m" "1" "3" "{n}" "1" "900" "{m}" "1" "900""#
+        );
+        let other = Told::new().acquires("a:1").script(ACQUIRE, "a:2");
+        other.runs("HSET m a:2 1").runs("PEXPIRE m 900").line(&call)
+    };
+    let renewed = || together("a:1", "a:2").runs("PEXPIRE n 900").runs("PEXPIRE m 900");
+    renewed().runs("HSET m a:2 2").made.passes(&["S4", "W1"]);
+    together("b:1", "a:2").runs("PEXPIRE n 900").made.breaks("S4");
+    together("a:1", "b:2").runs("PEXPIRE m 900").made.breaks("S4");
+    together("a:1", "b:2").runs("PEXPIRE n 900").made.passes(&["S4"]);
 }
 
 #[test]
