@@ -38,6 +38,7 @@ macro_rules! links {
 [operating]: crate::docs::operating
 [over-several-masters]: crate::docs::redisson_compatibility#over-several-masters
 [protocol]: crate::docs::protocol
+[protocol-notes]: crate::docs::protocol#deadlocks-over-several-processes
 [protocol-queue]: crate::docs::protocol#the-queue
 [protocol-sharing]: crate::docs::protocol#sharing-and-waiting-in-one-process
 [reliability]: crate::docs::reliability
