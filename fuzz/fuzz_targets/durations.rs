@@ -112,7 +112,7 @@ impl Brain for Other {
         };
         // What a TTL must be for PEXPIRE to take it.
         if script == Script::Acquire {
-            let ttl: u64 = ask.request.argv(2).parse().expect("a number");
+            let ttl: u64 = ask.request.argv(1).parse().expect("a number");
             assert!((10..=30 * 24 * 3600 * 1000).contains(&ttl), "a TTL of {ttl} ms was sent");
         }
         ask.outlet.send(&reply.encode());

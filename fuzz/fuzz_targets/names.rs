@@ -80,8 +80,8 @@ struct Ledger {
 impl Brain for Ledger {
     fn script(&mut self, ask: Ask<'_>, script: Script) {
         let channel = match script {
-            Script::Acquire => Some(6),
-            Script::Release | Script::Force => Some(2),
+            Script::Release => Some(1),
+            Script::Force => Some(2),
             Script::Status => Some(0),
             _ => None,
         };

@@ -136,7 +136,7 @@ impl Brain for Server {
                     let holder = node.holder.clone().unwrap_or(OTHER.to_owned());
                     let mut refusal = vec![Frame::Int(0), pttl, Frame::text(&holder), subscribers];
                     if let [_, _, _] = ask.request.keys() {
-                        let entry = ask.request.argv(7);
+                        let entry = ask.request.argv(3);
                         let place = if entry.is_empty() { -1 } else { 0 };
                         if let Some(nonce) = entry.split(' ').nth(2) {
                             node.queued = Some((id, nonce.to_owned()));
@@ -158,7 +158,7 @@ impl Brain for Server {
                 if ours {
                     node.holder = None;
                 }
-                Frame::Array(vec![Frame::Int(ours.into()), Frame::Int(0)])
+                Frame::Int(ours.into())
             }
             Script::Renew | Script::Raise => Frame::Int(ours.into()),
             script => willing(script),

@@ -2,7 +2,7 @@
 //! whatever the input says: raw bytes, values of any type, errors, silence, closed connections, late answers.
 //!
 //! Checked, by a reading of what was sent that owes nothing to the library's:
-//! * A guard exists only if a majority of the servers answered *this* lease's acquire with exactly `{1, end}`,
+//! * A guard exists only if a majority of the servers answered *this* lease's acquire with exactly the end of a token block,
 //!   and did not say behind it that other masters are in use,
 //!   and a majority has reached the end of the token block that its token lies in.
 //! * `is_held` is true only within a TTL of a request that a majority confirmed.
@@ -233,8 +233,6 @@ impl Hostile {
         let frame = match answer {
             Answer::Well => well,
             Answer::End(end) => match script {
-                Some(Script::Acquire) => Frame::Array(vec![Frame::Int(1), Frame::Int(end)]),
-                Some(Script::Release) => Frame::Array(vec![Frame::Int(end), Frame::Int(0)]),
                 None => Frame::Array(vec![Frame::Digits(end), Frame::Digits(end)]),
                 _ => Frame::Int(end),
             },
@@ -263,9 +261,6 @@ impl Hostile {
                     _ => vec![none.clone(), pttl, holder, none, Frame::Int(place)],
                 };
                 Frame::Array([&held[..], &queue].concat())
-            }
-            Answer::Gone if script == Some(Script::Release) => {
-                Frame::Array(vec![Frame::Int(0), Frame::Int(0)])
             }
             Answer::Gone => Frame::Int(0),
             Answer::NoScript => Frame::Error("NOSCRIPT No matching script.".to_owned()),

@@ -222,8 +222,9 @@ impl Cluster {
                 let refusal = vec![Frame::Int(0), Frame::Int(500), holder, Frame::Int(0)];
                 Frame::Array([refusal, vec![Frame::Int(-1), now, nothing()]].concat())
             }
-            Script::Release => Frame::Array(vec![Frame::Int(is_holder.into()), Frame::Int(0)]),
-            Script::Renew | Script::Raise | Script::Reclaim => Frame::Int(is_holder.into()),
+            Script::Renew | Script::Release | Script::Raise | Script::Reclaim => {
+                Frame::Int(is_holder.into())
+            }
             Script::Force => Frame::Int(holder.is_some().into()),
             script => willing(script),
         }

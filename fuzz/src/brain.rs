@@ -135,9 +135,16 @@ pub const KNOWN_FOR: Duration = Duration::from_secs(100_000);
 pub fn willing(script: Script) -> Frame {
     let zero = Frame::Int(0);
     match script {
-        Script::Acquire => Frame::Array(vec![Frame::Int(1), Frame::Int(1_700_000_000_000_000)]),
-        Script::Renew | Script::Raise | Script::Reclaim | Script::Force => Frame::Int(1),
-        Script::Release => Frame::Array(vec![Frame::Int(1), zero]),
+        Script::Acquire => Frame::Int(1_700_000_000_000_000),
+        Script::Renew
+        | Script::Release
+        | Script::Raise
+        | Script::Reclaim
+        | Script::Force
+        | Script::Note
+        | Script::ForgetNotes => Frame::Int(1),
+        // Then each is renewed by itself.
+        Script::RenewTogether => Frame::Error("ERR not together".to_owned()),
         Script::Status => {
             Frame::Array(vec![Frame::Int(-2), Frame::Nil, Frame::Nil, Frame::Nil, zero])
         }
@@ -145,6 +152,6 @@ pub fn willing(script: Script) -> Frame {
             let now: i64 = 1_700_000_000_000_000;
             Frame::Array(vec![Frame::Int(now - KNOWN_FOR.as_micros() as i64), Frame::Int(now)])
         }
-        Script::Preflight => Frame::Array(Vec::new()),
+        Script::Preflight | Script::ReadNotes => Frame::Array(Vec::new()),
     }
 }

@@ -105,8 +105,12 @@ impl Frame {
 
     /// The end of the token block that a `lock_acquire` of exactly this answer grants.
     pub fn granted(&self) -> Option<u64> {
-        let [one, end] = self.list()? else { return None };
-        (one.int()? == 1).then_some(end.number()?.try_into().ok()).flatten()
+        let end = match self.list() {
+            Some([one, end]) if one.int()? == 1 => end.number()?,
+            Some(_) => return None,
+            None => self.int()?,
+        };
+        end.try_into().ok()
     }
 
     /// Whether an answer of `lock_renew`, `fence_raise` or `force_unlock` says yes.
@@ -116,13 +120,15 @@ impl Frame {
 
     /// Whether an answer of `lock_release` says that the lease was held; `None`: it is none of its answers.
     pub fn released(&self) -> Option<bool> {
-        let [held, receivers] = self.list()? else { return None };
-        u32::try_from(receivers.number()?).ok()?;
-        match held.number()? {
-            0 => Some(false),
-            1 => Some(true),
-            _ => None,
-        }
+        let held = match self.list() {
+            Some([held, passed_over]) => {
+                u32::try_from(passed_over.number()?).ok()?;
+                held
+            }
+            Some(_) => return None,
+            None => self,
+        };
+        Some(u32::try_from(held.number()?).ok()? > 0)
     }
 }
 
@@ -183,6 +189,8 @@ mod tests {
         assert_eq!(list(&[Frame::Small(1)]).granted(), None);
         assert_eq!(list(&[Frame::Small(1), Frame::Int(9), Frame::Nil]).granted(), None);
         assert_eq!(list(&[Frame::Bool(true), Frame::Int(9)]).granted(), None);
-        assert_eq!(Frame::Int(1).granted(), None);
+        assert_eq!(Frame::Int(9).granted(), Some(9));
+        assert_eq!(Frame::Int(-9).granted(), None);
+        assert_eq!(Frame::Digits(9).granted(), None, "a number, and not its text");
     }
 }

@@ -16,6 +16,12 @@ pub enum Script {
     Status,
     Mark,
     Preflight,
+    /// Several renewals in one call.
+    RenewTogether,
+    /// What those wait for who hold something.
+    Note,
+    ReadNotes,
+    ForgetNotes,
 }
 
 /// A command with its arguments.
@@ -39,21 +45,31 @@ static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
         let hash = redis::Script::new(body).get_hash().to_owned();
         Known { script, body, hash }
     };
-    macro_rules! queueing {
-        ($name:literal) => {
-            concat!(include_str!("../../lua/queue.lua"), include_str!($name))
+    macro_rules! script {
+        ($($name:literal),+) => {
+            concat!($(include_str!(concat!("../../lua/", $name, ".lua"))),+)
         };
     }
+    let together = concat!(
+        "local function renew(KEYS, ARGV)\n",
+        include_str!("../../lua/lock_renew.lua"),
+        "end\n\n",
+        include_str!("../../lua/renew_together.lua")
+    );
     vec![
-        known(Script::Acquire, queueing!("../../lua/lock_acquire.lua")),
-        known(Script::Renew, include_str!("../../lua/lock_renew.lua")),
-        known(Script::Release, queueing!("../../lua/lock_release.lua")),
-        known(Script::Raise, include_str!("../../lua/fence_raise.lua")),
-        known(Script::Reclaim, include_str!("../../lua/lock_reclaim.lua")),
-        known(Script::Force, queueing!("../../lua/force_unlock.lua")),
-        known(Script::Status, queueing!("../../lua/lock_status.lua")),
-        known(Script::Mark, include_str!("../../lua/grace_mark.lua")),
-        known(Script::Preflight, include_str!("../../lua/preflight.lua")),
+        known(Script::Acquire, script!("take", "lock_acquire", "queue", "lock_ask")),
+        known(Script::Renew, script!("lock_renew")),
+        known(Script::Release, script!("lock_release", "take", "queue", "lock_pass")),
+        known(Script::Raise, script!("fence_raise")),
+        known(Script::Reclaim, script!("lock_reclaim")),
+        known(Script::Force, script!("take", "queue", "force_unlock")),
+        known(Script::Status, script!("queue", "lock_status")),
+        known(Script::Mark, script!("grace_mark")),
+        known(Script::Preflight, script!("preflight")),
+        known(Script::RenewTogether, together),
+        known(Script::Note, script!("wait_note")),
+        known(Script::ReadNotes, script!("wait_read")),
+        known(Script::ForgetNotes, script!("wait_forget")),
     ]
 });
 
@@ -67,7 +83,8 @@ impl Request {
             let known = KNOWN.iter().find(|known| {
                 if whole { known.body.as_bytes() == text } else { known.hash.as_bytes() == text }
             });
-            known.expect("a script of lua/").script
+            let unknown = || panic!("unknown script: {}", String::from_utf8_lossy(text));
+            known.unwrap_or_else(unknown).script
         });
         Some(Self { words, script, whole })
     }
