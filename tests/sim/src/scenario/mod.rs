@@ -362,7 +362,9 @@ async fn connect(
         true => in_world(process, Client::builder().cluster((0..scenario.nodes).map(address))),
         false => builder(process, scenario.nodes),
     };
-    let reaction = if scenario.tangles > 0 { Deadlocks::Fail } else { Deadlocks::default() };
+    // Who may hold something is counted by numbers that all runs of this process share, so runs that look for deadlocks
+    // repeat themselves only nearly.
+    let reaction = if scenario.tangles > 0 { Deadlocks::Fail } else { Deadlocks::Off };
     builder
         .deadlocks(reaction)
         .ttl(workload.ttl)
