@@ -40,37 +40,30 @@ struct Known {
     hash: String,
 }
 
+/// Those that the servers of a world know, by the library's names.
+const NAMES: [(&str, Script); 13] = [
+    ("lock_acquire", Script::Acquire),
+    ("lock_renew", Script::Renew),
+    ("lock_release", Script::Release),
+    ("fence_raise", Script::Raise),
+    ("lock_reclaim", Script::Reclaim),
+    ("force_unlock", Script::Force),
+    ("lock_status", Script::Status),
+    ("grace_mark", Script::Mark),
+    ("preflight", Script::Preflight),
+    ("locks_renew", Script::RenewTogether),
+    ("wait_note", Script::Note),
+    ("wait_read", Script::ReadNotes),
+    ("wait_forget", Script::ForgetNotes),
+];
+
 static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
-    let known = |script, body: &'static str| {
-        let hash = redis::Script::new(body).get_hash().to_owned();
-        Known { script, body, hash }
+    let known = |(name, script): (&str, Script)| {
+        let mut scripts = leasehold::seam::scripts();
+        let (_, body) = scripts.find(|(known, _)| *known == name).expect("a script of the library");
+        Known { script, body, hash: redis::Script::new(body).get_hash().to_owned() }
     };
-    macro_rules! script {
-        ($($name:literal),+) => {
-            concat!($(include_str!(concat!("../../lua/", $name, ".lua"))),+)
-        };
-    }
-    let together = concat!(
-        "local function renew(KEYS, ARGV)\n",
-        include_str!("../../lua/lock_renew.lua"),
-        "end\n\n",
-        include_str!("../../lua/renew_together.lua")
-    );
-    vec![
-        known(Script::Acquire, script!("take", "lock_acquire", "queue", "lock_ask")),
-        known(Script::Renew, script!("lock_renew")),
-        known(Script::Release, script!("lock_release", "take", "queue", "lock_pass")),
-        known(Script::Raise, script!("fence_raise")),
-        known(Script::Reclaim, script!("lock_reclaim")),
-        known(Script::Force, script!("take", "queue", "force_unlock")),
-        known(Script::Status, script!("queue", "lock_status")),
-        known(Script::Mark, script!("grace_mark")),
-        known(Script::Preflight, script!("preflight")),
-        known(Script::RenewTogether, together),
-        known(Script::Note, script!("wait_note")),
-        known(Script::ReadNotes, script!("wait_read")),
-        known(Script::ForgetNotes, script!("wait_forget")),
-    ]
+    NAMES.into_iter().map(known).collect()
 });
 
 impl Request {

@@ -151,23 +151,6 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-macro_rules! script {
-    ($($name:literal),+) => {
-        concat!($(include_str!(concat!("../../../lua/", $name, ".lua"))),+)
-    };
-}
-
-macro_rules! together {
-    ($name:literal) => {
-        concat!(
-            "local function renew(KEYS, ARGV)\n",
-            include_str!(concat!("../../../lua/", $name, ".lua")),
-            "end\n\n",
-            include_str!("../../../lua/renew_together.lua")
-        )
-    };
-}
-
 /// A script that is about one lease, or that does for several what the one of that name does for one.
 struct Script {
     name: &'static str,
@@ -177,32 +160,40 @@ struct Script {
 }
 
 static SCRIPTS: LazyLock<Vec<Script>> = LazyLock::new(|| {
-    let each = [
-        ("lock_acquire", script!("take", "lock_acquire", "queue", "lock_ask")),
-        ("lock_renew", script!("lock_renew")),
-        ("lock_release", script!("lock_release", "take", "queue", "lock_pass")),
-        ("lock_reclaim", script!("lock_reclaim")),
-        ("rw_release", script!("rw", "rw_release")),
-        ("read_renew", script!("read_renew")),
-        ("rw_reclaim", script!("rw", "rw_reclaim")),
-        ("permit_release", script!("queue", "permits", "permit_release")),
-        ("permit_renew", script!("permit_renew")),
-        ("permit_reclaim", script!("queue", "permits", "permit_reclaim")),
-        ("leader_proclaim", script!("leader_proclaim")),
-    ];
-    let several = [
-        ("lock_renew", together!("lock_renew")),
-        ("read_renew", together!("read_renew")),
-        ("permit_renew", together!("permit_renew")),
-    ];
-    let known = |several| {
-        move |(name, body): (&'static str, &'static str)| {
-            let hash = redis::Script::new(body).get_hash().to_owned();
-            Script { name, several, body, hash }
-        }
+    let one = ONE.map(|name| (name, name, false));
+    let several = SEVERAL.map(|(several, one)| (several, one, true));
+    let known = |(sent, name, several)| {
+        let body = text(sent);
+        Script { name, several, body, hash: redis::Script::new(body).get_hash().to_owned() }
     };
-    each.into_iter().map(known(false)).chain(several.into_iter().map(known(true))).collect()
+    one.into_iter().chain(several).map(known).collect()
 });
+
+/// Returns the text of a script, as the library sends it.
+pub fn text(name: &str) -> &'static str {
+    let mut scripts = leasehold::seam::scripts();
+    scripts.find(|(known, _)| *known == name).expect("a script of the library").1
+}
+
+const ONE: [&str; 11] = [
+    "lock_acquire",
+    "lock_renew",
+    "lock_release",
+    "lock_reclaim",
+    "rw_release",
+    "read_renew",
+    "rw_reclaim",
+    "permit_release",
+    "permit_renew",
+    "permit_reclaim",
+    "leader_proclaim",
+];
+/// Those for several leases, and those for one.
+const SEVERAL: [(&str, &str); 3] = [
+    ("locks_renew", "lock_renew"),
+    ("reads_renew", "read_renew"),
+    ("permits_renew", "permit_renew"),
+];
 /// What can change the hash of a lock, or its end, or what a leader said.
 const WRITES: [&str; 10] =
     ["DEL", "UNLINK", "RENAME", "HSET", "HDEL", "HINCRBY", "EXPIRE", "PEXPIRE", "PERSIST", "SET"];

@@ -1,46 +1,23 @@
 //! What servers run, as they tell it: good runs, and bad ones for S4 and W1.
 
-use leasehold_faults::{checker::DRIVER, event::What, monitor::Reader};
+use leasehold_faults::{
+    checker::DRIVER,
+    event::What,
+    monitor::{Reader, text},
+};
 
 use crate::made::Made;
 
-const ACQUIRE: (&str, &str) = (
-    "2",
-    concat!(
-        include_str!("../../../../lua/take.lua"),
-        include_str!("../../../../lua/lock_acquire.lua"),
-        include_str!("../../../../lua/queue.lua"),
-        include_str!("../../../../lua/lock_ask.lua")
-    ),
-);
-const RENEW: (&str, &str) = ("1", include_str!("../../../../lua/lock_renew.lua"));
-const RELEASE: (&str, &str) = (
-    "1",
-    concat!(
-        include_str!("../../../../lua/lock_release.lua"),
-        include_str!("../../../../lua/take.lua"),
-        include_str!("../../../../lua/queue.lua"),
-        include_str!("../../../../lua/lock_pass.lua")
-    ),
-);
-const TOGETHER: &str = include_str!("../../../../lua/renew_together.lua");
-const PROCLAIM: (&str, &str) = ("2", include_str!("../../../../lua/leader_proclaim.lua"));
-const RECLAIM: (&str, &str) = ("2", include_str!("../../../../lua/lock_reclaim.lua"));
-
-const RW_RELEASE: (&str, &str) = (
-    "3",
-    concat!(include_str!("../../../../lua/rw.lua"), include_str!("../../../../lua/rw_release.lua")),
-);
-const READ_RENEW: (&str, &str) = ("1", include_str!("../../../../lua/read_renew.lua"));
-const PERMIT_RELEASE: (&str, &str) = (
-    "3",
-    concat!(
-        include_str!("../../../../lua/queue.lua"),
-        include_str!("../../../../lua/permits.lua"),
-        include_str!("../../../../lua/permit_release.lua")
-    ),
-);
-const PERMIT_RENEW: (&str, &str) = ("1", include_str!("../../../../lua/permit_renew.lua"));
+/// How many keys a script has, and its name.
+const ACQUIRE: (&str, &str) = ("2", "lock_acquire");
+const RENEW: (&str, &str) = ("1", "lock_renew");
+const RELEASE: (&str, &str) = ("1", "lock_release");
+const PROCLAIM: (&str, &str) = ("2", "leader_proclaim");
+const RECLAIM: (&str, &str) = ("2", "lock_reclaim");
+const RW_RELEASE: (&str, &str) = ("3", "rw_release");
+const READ_RENEW: (&str, &str) = ("1", "read_renew");
+const PERMIT_RELEASE: (&str, &str) = ("3", "permit_release");
+const PERMIT_RENEW: (&str, &str) = ("1", "permit_renew");
 
 /// A server that is watched, and what it tells.
 struct Told {
@@ -62,8 +39,8 @@ impl Told {
     }
 
     /// A script that a client sends, by its hash.
-    fn script(self, (keys, body): (&str, &str), id: &str) -> Self {
-        let hash = redis::Script::new(body).get_hash().to_owned();
+    fn script(self, (keys, name): (&str, &str), id: &str) -> Self {
+        let hash = redis::Script::new(text(name)).get_hash().to_owned();
         self.sent("EVALSHA", &hash, keys, id)
     }
 
@@ -107,8 +84,7 @@ fn one_lease_after_the_other_passes() {
 #[test]
 fn of_those_renewed_together_each_is_renewed_by_itself() {
     let together = |n: &str, m: &str| {
-        let body = format!("local function renew(KEYS, ARGV)\n{}end\n\n{TOGETHER}", RENEW.1);
-        let hash = redis::Script::new(&body).get_hash().to_owned();
+        let hash = redis::Script::new(text("locks_renew")).get_hash().to_owned();
         let call = format!(
             r#"+1700000000.000001 [0 127.0.0.1:4711] "EVALSHA" "{hash}" "2" "n" "m" "1" "3" "{n}" "1" "900" "{m}" "1" "900""#
         );
@@ -231,8 +207,8 @@ fn s4_what_was_missed_says_nothing() {
 
 #[test]
 fn s4_what_is_no_script_of_ours_is_passed_over() {
-    let told =
-        Told::new().acquires("a:1").script(("1", "return redis.call('DEL', KEYS[1])"), "b:1");
+    let hash = redis::Script::new("return redis.call('DEL', KEYS[1])").get_hash().to_owned();
+    let told = Told::new().acquires("a:1").sent("EVALSHA", &hash, "1", "b:1");
     let told = told.runs("DEL n").line(r#"+1700000000.000003 [0 127.0.0.1:1] "DEL" "n""#);
     told.made.passes(&[]);
 }
@@ -268,8 +244,8 @@ fn s4_is_not_about_read_write_locks() {
 
 #[test]
 fn a_script_that_is_sent_whole_is_known_too() {
-    let (keys, body) = RENEW;
-    let body = body.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let (keys, name) = RENEW;
+    let body = text(name).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let released = Told::new().acquires("a:1").releases("a:1");
     released.sent("EVAL", &body, keys, "a:1").made.breaks("W1");
 }
