@@ -16,6 +16,7 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::config::Deadlocks;
 use crate::node::Source;
 
 /// How certain it is that a circle lasts. That of its weakest part counts.
@@ -57,6 +58,15 @@ pub(crate) struct Read {
 }
 
 impl Certainty {
+    /// Returns how certain a circle must be for a wait to fail.
+    pub(crate) fn that_fails(reaction: Deadlocks) -> Option<Self> {
+        match reaction {
+            Deadlocks::Off | Deadlocks::Warn => None,
+            Deadlocks::Certain => Some(Self::Certain),
+            Deadlocks::Fail => Some(Self::Likely),
+        }
+    }
+
     fn digit(self) -> u8 {
         match self {
             Self::Passing => 0,
@@ -73,6 +83,11 @@ impl Certainty {
 }
 
 impl Note {
+    /// Returns true if the wait fails if it is to give way in a circle that is as certain as that.
+    pub(crate) fn fails(&self, certainty: Certainty) -> bool {
+        self.fails_from.is_some_and(|from| from <= certainty)
+    }
+
     /// Returns the note as it is written: words, and behind them two names that may contain anything.
     pub(crate) fn text(&self) -> String {
         let Self { certainty, fails_from, token, reads, owner, wants_to_read, wants } = self;
@@ -131,10 +146,7 @@ impl Circle {
     pub(crate) fn gives_way(&self) -> Option<&Read> {
         let certainty = self.certainty();
         let reads = self.parts.iter().map(|part| &part.read);
-        reads.max_by_key(|read| {
-            let fails = read.note.fails_from.is_some_and(|from| from <= certainty);
-            (fails, read.note.token, read.id.clone())
-        })
+        reads.max_by_key(|read| (read.note.fails(certainty), read.note.token, read.id.clone()))
     }
 }
 

@@ -202,13 +202,7 @@ impl WaitGraph {
 
     fn certainty(&self, wait: &Wait, party: &Party, hold: &Hold) -> Certainty {
         let next = self.waits.of(party).and_then(|number| self.waits.get(number));
-        if wait.limited || !hold.lease.lasts() {
-            return Certainty::Passing;
-        }
-        match next {
-            Some((next, _)) if hold.is_of_the_thread(next) => Certainty::Certain,
-            _ => Certainty::Likely,
-        }
+        hold.certainty(wait.limited, next.map(|(next, _)| next))
     }
 
     /// Reads a circle for the second time: each wait still waits, and each hold is still in its way.
@@ -252,11 +246,7 @@ impl Found {
     }
 
     fn fails(&self, reaction: Deadlocks) -> bool {
-        match reaction {
-            Deadlocks::Off | Deadlocks::Warn => false,
-            Deadlocks::Certain => self.certainty == Certainty::Certain,
-            Deadlocks::Fail => self.certainty >= Certainty::Likely,
-        }
+        Certainty::that_fails(reaction).is_some_and(|from| from <= self.certainty)
     }
 
     fn tell(self, reaction: Deadlocks) -> Result<(), Error> {
@@ -284,8 +274,20 @@ impl Hold {
         Party { owner: self.owner.clone(), place: self.place }
     }
 
+    /// Returns how certain it is that a part of a circle lasts: a wait, which may be `limited`, and this hold, whose owner waits as
+    /// `waiting`.
+    pub(super) fn certainty(&self, limited: bool, waiting: Option<&Party>) -> Certainty {
+        if limited || !self.lease.lasts() {
+            return Certainty::Passing;
+        }
+        match waiting {
+            Some(waiting) if self.is_of_the_thread(waiting) => Certainty::Certain,
+            _ => Certainty::Likely,
+        }
+    }
+
     /// Returns true if its guards cannot leave a thread, which waits.
-    pub(super) fn is_of_the_thread(&self, waiting: &Party) -> bool {
+    fn is_of_the_thread(&self, waiting: &Party) -> bool {
         let are_threads = self.owner.is_thread() && waiting.owner.is_thread();
         are_threads && waiting.owner == self.owner && waiting.place == self.place
     }

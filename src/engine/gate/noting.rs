@@ -250,7 +250,7 @@ impl Task {
             return;
         }
         let certainty = circle.certainty();
-        let fails = gives_way.note.fails_from.is_some_and(|from| from <= certainty);
+        let fails = gives_way.note.fails(certainty);
         let only = engine.process.waits.lock().waits.of(&wait.party);
         if only != Some(wait.number) {
             return;
@@ -273,16 +273,8 @@ impl Task {
 impl Noted {
     fn note(&self, hold: &Hold, reaction: Deadlocks) -> Note {
         Note {
-            certainty: match hold.is_of_the_thread(&self.party) {
-                _ if self.limited || !hold.lease.lasts() => Certainty::Passing,
-                true => Certainty::Certain,
-                false => Certainty::Likely,
-            },
-            fails_from: match reaction {
-                Deadlocks::Off | Deadlocks::Warn => None,
-                Deadlocks::Certain => Some(Certainty::Certain),
-                Deadlocks::Fail => Some(Certainty::Likely),
-            },
+            certainty: hold.certainty(self.limited, Some(&self.party)),
+            fails_from: Certainty::that_fails(reaction),
             token: hold.token,
             reads: hold.lease.kind.sharing() == Sharing::Together,
             owner: hold.owner.to_string().into(),
