@@ -6,26 +6,31 @@ use std::time::Duration;
 
 use leasehold::{Client, Queue};
 
-use super::{MS, all_are_done, jobs};
-use crate::checks::{connect, setup_with_proxy, soon};
+use super::{MS, all_are_done, jobs, places};
+use crate::checks::{LIMIT, connect, setup_with_proxy, soon};
+use crate::support::eventually;
 
 const ITEMS: u32 = 120;
 
-/// Who has an item now, and which items are done.
+/// Who has an item now, and which items were reported as done.
 #[derive(Default)]
 struct Ledger {
     held: BTreeMap<Vec<u8>, Arc<leasehold::Delivery>>,
+    /// The server may have heard of these, or has.
+    reported: BTreeSet<Vec<u8>>,
+    /// Of those, the ones that it has confirmed.
     done: BTreeSet<Vec<u8>>,
+    is_over: bool,
 }
 
-/// Works until all items are done.
+/// Works until it is over.
 async fn work(queue: Queue, ledger: Arc<Mutex<Ledger>>, seed: u32) {
     let mut dice = seed;
     let mut roll = move |sides: u32| {
         dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (dice >> 16) % sides
     };
-    while ledger.lock().expect("no panic").done.len() < ITEMS as usize {
+    while !ledger.lock().expect("no panic").is_over {
         let limit = Duration::from_millis(roll(60).into());
         // Some give up at any moment.
         let popped = tokio::time::timeout(limit, queue.pop_with_timeout(500 * MS)).await;
@@ -46,6 +51,7 @@ async fn work(queue: Queue, ledger: Arc<Mutex<Ledger>>, seed: u32) {
             0 => drop(delivery),
             1 => drop(delivery.retry(Duration::from_millis(roll(20).into())).await),
             _ => {
+                ledger.lock().expect("no panic").reported.insert(payload.clone());
                 if delivery.ack().await.is_ok() {
                     ledger.lock().expect("no panic").done.insert(payload);
                 }
@@ -72,8 +78,14 @@ async fn every_item_is_done_once_whatever_workers_do() {
             proxy.cut();
         }
     }
+    // A report whose answer was cut off counts, too: the item may be done, and then nobody gets it again.
+    let queue = jobs(&steady);
+    eventually(LIMIT, "all items are done", async || places(&queue).await == [0; 4]).await;
+    ledger.lock().expect("no panic").is_over = true;
     for worker in workers {
-        soon("all items are done", worker).await.expect("no violation");
+        soon("the workers end", worker).await.expect("no violation");
     }
+    let pushed: BTreeSet<_> = (0..ITEMS).map(|number| number.to_string().into_bytes()).collect();
+    assert_eq!(ledger.lock().expect("no panic").reported, pushed, "an item is lost");
     all_are_done(&server, &steady).await;
 }
