@@ -7,7 +7,8 @@ if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 and redis.call('HEXISTS', KEYS[1
   return 0
 end
 local before = redis.call('HGET', KEYS[2], ARGV[2])
-if before and tonumber(string.match(before, '^%d+ (%d+) ')) > tonumber(ARGV[3]) then
+local beaten = before and string.match(before, '^%d+ (%d+) ')
+if beaten and tonumber(beaten) > tonumber(ARGV[3]) then
   -- It comes late: the wait was seen to go on since.
   return 1
 end
@@ -15,7 +16,8 @@ local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local notes = redis.call('HRANDFIELD', KEYS[2], 1000, 'WITHVALUES')
 for i = 1, #notes, 2 do
-  if tonumber(string.match(notes[i + 1], '^%d+')) <= now_ms then
+  local ends_ms = string.match(notes[i + 1], '^(%d+) %d+ ')
+  if ends_ms and tonumber(ends_ms) <= now_ms then
     redis.call('HDEL', KEYS[2], notes[i])
   end
 end

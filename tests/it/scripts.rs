@@ -13,6 +13,7 @@ mod latch;
 mod leader;
 mod lists;
 mod mark;
+mod notes;
 mod permits;
 mod preflight;
 mod queue;

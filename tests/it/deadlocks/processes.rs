@@ -6,7 +6,7 @@ use redis::Value;
 
 use crate::{
     checks::LIMIT,
-    support::{Cluster, Deployment, Server, Worker, eventually},
+    support::{Cluster, Deployment, Server, Worker, eventually, slot_of},
 };
 
 /// Processes that each hold the first of some names, and wait for the last.
@@ -113,6 +113,33 @@ async fn in_a_cluster_over_several_masters_and_with_sentinels() {
         let one = [["got", "deadlock b>a a>b"], ["deadlock a>b b>a", "got"]];
         assert!(one.iter().any(|one| *one == *ends), "{servers}: {ends:?}");
     }
+}
+
+/// Nothing can be noted while the lock is on one master and its notes would be on the other one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_circle_is_told_once_a_slot_that_moves_has_arrived() {
+    let cluster = Cluster::start().await;
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    let [one, two] = ["one", "two"].map(|stem| cluster.name_on(0, stem));
+    let servers = format!("cluster:{}", cluster.urls().join(","));
+    let there = format!("{one} {two}");
+    let mut first = Nests::start(&servers, &[("thread", &there)]);
+    let slot = slot_of(&one);
+    cluster.open(slot, source, target).await;
+    cluster.migrate(&[&one], source, target).await;
+    let back = format!("{two} {one}");
+    let mut second = Nests::start(&servers, &[("thread", &back)]);
+    noted(source, &[&two], 1).await;
+    let noted = source.command(&["KEYS", "leasehold_wait:*"]).await;
+    assert!(matches!(&noted, Value::Array(keys) if keys.len() == 1), "{noted:?}");
+    let noted = target.command(&["KEYS", "leasehold_wait:*"]).await;
+    assert_eq!(noted, Value::Array(Vec::new()), "the lock is there, and its notes cannot be");
+    cluster.migrate_all(slot, source, target).await;
+    cluster.close(slot, source, target).await;
+    assert_eq!(first.ends(), ["got"]);
+    assert_eq!(second.ends(), [format!("deadlock {two}>{one} {one}>{two}")]);
+    nothing_is_noted(source).await;
+    nothing_is_noted(target).await;
 }
 
 /// Nobody is told of a circle that one of them will leave, or has left.
