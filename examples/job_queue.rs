@@ -9,7 +9,7 @@ use leasehold::{Client, Queue};
 /// Works until no job has come for a while. Returns what it has done.
 async fn work(jobs: Queue) -> Result<Vec<String>, leasehold::Error> {
     let mut done = Vec::new();
-    while let Some(job) = jobs.pop_with_timeout(Duration::from_millis(500)).await? {
+    while let Some(job) = jobs.try_pop_for(Duration::from_millis(500)).await? {
         let order = String::from_utf8_lossy(job.payload()).into_owned();
         // Stops at its next await if the job is lost: another worker may have it then.
         match job.run_until_lost(ship(&order)).await? {

@@ -2,7 +2,7 @@
 -- Otherwise it queues, if it has an entry; it does so once, however often it is sent.
 -- KEYS: 1 name, 2 lent, 3 queue, 4 contents, 5 dead
 -- ARGV: 1 id, 2 how (which item; see items.lua), 3 ttl_ms, 4 entry (empty: does not queue), 5 show (how many of those who wait are listed)
--- Returns {1, how, id, `number at_us:payload`} when an item is lent, or {0, ms until an item can be delivered again (-1: none is lent), its holder, 0, place (-1: not queued, 0: the first), server_us, list of those who wait}.
+-- Returns {1, how, id, `number at_us:payload`} when an item is lent, or {0, ms until an item can be delivered again (-1: none is lent), its holder, 0, place (-1: not queued, 0: the first), server_us, list of those who wait, how many are lent or wait to be delivered again}.
 local id, how, ttl_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local entry = ARGV[4] ~= '' and ARGV[4]
 
@@ -47,4 +47,4 @@ if moved and first and first ~= entry then
 end
 local name, pttl = holder(id)
 local place = entry and redis.call('ZRANK', KEYS[3], entry) or -1
-return {0, pttl, name, 0, place, now_us, waiters(tonumber(ARGV[5]))}
+return {0, pttl, name, 0, place, now_us, waiters(tonumber(ARGV[5])), out()}

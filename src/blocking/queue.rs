@@ -114,6 +114,18 @@ impl Queue {
         Ok(Delivery::new(delivery, &self.runtime))
     }
 
+    /// Takes an item, and waits for at most `timeout`, or fails; see
+    /// [`leasehold::Queue::pop_with_timeout`](crate::Queue::pop_with_timeout).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    #[track_caller]
+    pub fn pop_with_timeout(&self, timeout: Duration) -> Result<Delivery, Error> {
+        let delivery = self.runtime.wait(self.queue.pop_with_timeout(timeout))??;
+        Ok(Delivery::new(delivery, &self.runtime))
+    }
+
     /// Takes an item if there is one now; see [`leasehold::Queue::try_pop`](crate::Queue::try_pop).
     ///
     /// # Errors
@@ -125,15 +137,15 @@ impl Queue {
         Ok(delivery.map(|delivery| Delivery::new(delivery, &self.runtime)))
     }
 
-    /// Takes an item, and waits for at most `timeout`; see
-    /// [`leasehold::Queue::pop_with_timeout`](crate::Queue::pop_with_timeout).
+    /// Takes an item, and waits for at most `timeout`, or returns `None`; see
+    /// [`leasehold::Queue::try_pop_for`](crate::Queue::try_pop_for).
     ///
     /// # Errors
     ///
     /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
-    pub fn pop_with_timeout(&self, timeout: Duration) -> Result<Option<Delivery>, Error> {
-        let delivery = self.runtime.wait(self.queue.pop_with_timeout(timeout))??;
+    pub fn try_pop_for(&self, timeout: Duration) -> Result<Option<Delivery>, Error> {
+        let delivery = self.runtime.wait(self.queue.try_pop_for(timeout))??;
         Ok(delivery.map(|delivery| Delivery::new(delivery, &self.runtime)))
     }
 

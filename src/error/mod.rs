@@ -53,7 +53,8 @@ pub enum Error {
         waiting: Arc<[Waiter]>,
     },
 
-    /// What was waited for did not come in time: a latch is shut, or a signal was not given. Wait again, or give up.
+    /// What was waited for did not come in time: a latch is shut, a signal was not given, or a queue had no item. Wait again, or
+    /// give up.
     ///
     /// It is returned only if the server answered. If it did not, the error is [`Error::Unavailable`].
     #[error("timed out after {:?} waiting for {what} {name:?}: {state}", rounded(.waited))]

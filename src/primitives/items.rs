@@ -110,6 +110,8 @@ pub(super) struct Item {
     content: Mutex<Option<(Arc<str>, Content)>>,
     /// What the end of the delivery means that a worker has seen, and which that is.
     ends: Mutex<Option<(Outcome, Seen)>>,
+    /// How many items were lent, or were to be delivered again, when the server had none to lend.
+    lent: Mutex<Option<u64>>,
 }
 
 /// A delivery that a worker has seen: its id, and when the server lent the item, in microseconds of its clock.
@@ -137,7 +139,27 @@ pub(super) enum Outcome {
 
 impl Item {
     pub(super) fn new(items: Items) -> Self {
-        Self { items, content: Mutex::new(None), ends: Mutex::new(None) }
+        Self { items, content: Mutex::default(), ends: Mutex::default(), lent: Mutex::default() }
+    }
+
+    /// Says in words why no item was to be had, as far as the server has told; so many others waited for one then.
+    pub(super) fn why_in_vain(&self, others: usize) -> String {
+        let others = match others {
+            0 => "nobody else waits".to_owned(),
+            1 => "1 other waits".to_owned(),
+            _ => format!("{others} others wait"),
+        };
+        match *self.lent.lock() {
+            // Another request of this client had the answer.
+            None => format!("no item is free, and {others}"),
+            Some(0) => format!("there is no item, and {others}: push some, or wait longer"),
+            Some(1) => format!(
+                "1 item is lent or comes again later, and {others}: Queue::status lists who has it"
+            ),
+            Some(lent) => format!(
+                "{lent} items are lent or come again later, and {others}: Queue::status lists who has them"
+            ),
+        }
     }
 
     /// A worker has the content of this delivery: from now on its end is a retry, unless the worker says otherwise.
@@ -261,7 +283,11 @@ impl Kind for Item {
                 *self.content.lock() = Some((id.text()?.into(), content));
                 (block_end == self.items.how()).then(|| Answer::granted(block_end))
             }
-            [Reply::Number(0), refusal @ ..] => read_refusal(refusal).map(Answer::Refused),
+            [Reply::Number(0), refusal @ .., lent] => {
+                let (refusal, lent) = (read_refusal(refusal)?, u64::try_from(lent.number()?).ok()?);
+                *self.lent.lock() = Some(lent);
+                Some(Answer::Refused(refusal))
+            }
             _ => None,
         }
     }
@@ -323,6 +349,35 @@ mod tests {
         let content = item.content_of(ID).expect("it was read");
         assert_eq!((content.deliveries, &*content.payload), (2, &b"a:b"[..]));
         assert_eq!(item.content_of("worker-1:another"), None);
+    }
+
+    #[test]
+    fn who_gets_nothing_is_told_how_many_are_lent_and_how_many_wait() {
+        let item = Item::new(items());
+        assert_eq!(item.why_in_vain(0), "no item is free, and nobody else waits");
+        let refused = |lent: i64| {
+            let refusal = [0, -1].map(number).into_iter().chain([text(ID)]);
+            let queue = [0, -1, 7].map(number).into_iter().chain([Reply::List(Vec::new())]);
+            Reply::List(refusal.chain(queue).chain([number(lent)]).collect())
+        };
+        for (lent, others, text) in [
+            (0, 0, "there is no item, and nobody else waits: push some, or wait longer"),
+            (
+                1,
+                1,
+                "1 item is lent or comes again later, and 1 other waits: Queue::status lists who has it",
+            ),
+            (
+                2,
+                3,
+                "2 items are lent or come again later, and 3 others wait: Queue::status lists who has them",
+            ),
+        ] {
+            let answer = item.read_acquire(&refused(lent));
+            assert!(matches!(answer, Some(Answer::Refused(_))), "{answer:?}");
+            assert_eq!(item.why_in_vain(others), text);
+        }
+        assert_eq!(item.read_acquire(&refused(-1)), None);
     }
 
     #[test]

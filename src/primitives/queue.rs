@@ -215,16 +215,29 @@ impl Queue {
     pub fn pop(&self) -> impl Future<Output = Result<Delivery, Error>> + Send + use<> {
         let caller = Location::caller();
         let queue = self.clone();
-        async move {
-            loop {
-                // Only a limit ends the wait.
-                if let Some(delivery) =
-                    queue.take(Until::within(Duration::MAX, queue.now()), caller).await?
-                {
-                    return Ok(delivery);
-                }
-            }
-        }
+        // Only a limit ends the wait.
+        async move { queue.take(Until::within(Duration::MAX, queue.now()), caller).await }
+    }
+
+    /// Takes an item, and waits for at most `timeout`. Zero means one attempt, and [`Duration::MAX`] means no limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StillWaiting`] if there was none: it says how many items were lent, and how many others waited for one;
+    /// otherwise the same as [`pop`](Self::pop).
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`pop`](Self::pop).
+    #[doc(alias = "poll")]
+    #[track_caller]
+    pub fn pop_with_timeout(
+        &self,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Delivery, Error>> + Send + use<> {
+        let caller = Location::caller();
+        let queue = self.clone();
+        async move { queue.take(Until::within(timeout, queue.now()), caller).await }
     }
 
     /// Takes an item if there is one now and nobody waits for it.
@@ -239,27 +252,33 @@ impl Queue {
     #[doc(alias = "poll")]
     #[track_caller]
     pub fn try_pop(&self) -> impl Future<Output = Result<Option<Delivery>, Error>> + Send + use<> {
-        self.pop_with_timeout(Duration::ZERO)
+        self.try_pop_for(Duration::ZERO)
     }
 
     /// Takes an item, and waits for at most `timeout`. Returns `None` if there was none.
     ///
     /// # Errors
     ///
-    /// The same as [`pop`](Self::pop).
+    /// The same as [`pop_with_timeout`](Self::pop_with_timeout), except for the timeout.
     ///
     /// # Cancel safety
     ///
     /// The same as [`pop`](Self::pop).
-    #[doc(alias = "try_pop_for")]
+    #[doc(alias = "poll")]
     #[track_caller]
-    pub fn pop_with_timeout(
+    pub fn try_pop_for(
         &self,
         timeout: Duration,
     ) -> impl Future<Output = Result<Option<Delivery>, Error>> + Send + use<> {
         let caller = Location::caller();
         let queue = self.clone();
-        async move { queue.take(Until::within(timeout, queue.now()), caller).await }
+        async move {
+            match queue.take(Until::within(timeout, queue.now()), caller).await {
+                Ok(delivery) => Ok(Some(delivery)),
+                Err(error) if error.is_timeout() => Ok(None),
+                Err(error) => Err(error),
+            }
+        }
     }
 
     /// Asks the server how many items nobody has had yet.
@@ -321,12 +340,12 @@ impl Queue {
         self.engine.clock.now()
     }
 
-    /// Takes an item, or returns `None` if the time was over first.
+    /// Takes an item, or fails with a timeout if the time was over first.
     async fn take(
         &self,
         until: Until,
         caller: &'static Location<'static>,
-    ) -> Result<Option<Delivery>, Error> {
+    ) -> Result<Delivery, Error> {
         self.check()?;
         self.engine.config.check_terms(&self.terms)?;
         let began_at = self.now();
@@ -341,9 +360,9 @@ impl Queue {
             span.record("wait_us", self.now().since(began_at).as_micros() as u64);
             let guard = match acquired {
                 Ok(acquired) => Guard::new(acquired.entry),
-                Err(Error::Timeout { .. }) => {
+                Err(Error::Timeout { waiting, .. }) => {
                     span.record("outcome", "none");
-                    return Ok(None);
+                    return Err(self.in_vain(item.why_in_vain(waiting.len()), began_at));
                 }
                 Err(error) => {
                     span.record("outcome", tracing::field::display(&error));
@@ -353,9 +372,14 @@ impl Queue {
             let content = match item.content_of(guard.holder().text()) {
                 Some(content) => Some(content),
                 None => match self.read_within(until, &item, &guard).await {
+                    None if self.engine.clock.is_stopped() => {
+                        return Err(Error::closed(&self.engine.clock));
+                    }
+                    // It goes to another one.
                     None => {
                         span.record("outcome", "none");
-                        return Ok(None);
+                        let why = "an item came too late to be read".to_owned();
+                        return Err(self.in_vain(why, began_at));
                     }
                     // Who cannot read it waits on, for as long as it may.
                     Some(Err(Error::Unavailable { .. })) if until != Until::Once => None,
@@ -365,7 +389,7 @@ impl Queue {
             // Otherwise it was lost on the way, or goes to another one.
             if let Some(content) = content {
                 span.record("outcome", "lent");
-                return Ok(Some(Delivery::new(guard, item, content)));
+                return Ok(Delivery::new(guard, item, content));
             }
         }
     }
@@ -388,6 +412,15 @@ impl Queue {
     async fn read(&self, item: &Arc<Item>, guard: &Guard) -> Result<Option<Content>, Error> {
         let call = item.read(guard.holder().text().clone(), self.terms.ttl());
         self.ask(call, Item::read_content).await
+    }
+
+    fn in_vain(&self, state: String, began_at: Timestamp) -> Error {
+        Error::StillWaiting {
+            what: "queue",
+            name: self.items.name().clone(),
+            state: state.into(),
+            waited: self.now().since(began_at),
+        }
     }
 
     /// Checks what every call needs.

@@ -136,7 +136,7 @@ async fn each_item_is_taken_by_one_whoever_takes_it(version: Version) {
         tokio::spawn(async move {
             let mut done = Vec::new();
             let mut turn = seed;
-            while let Some(delivery) = queue.pop_with_timeout(ENOUGH).await? {
+            while let Some(delivery) = queue.try_pop_for(ENOUGH).await? {
                 turn += 1;
                 match turn % 3 {
                     0 => drop(delivery),

@@ -22,7 +22,9 @@ async fn threads_push_and_pop() {
         let (payload, acked) = worker.join().expect("no panic")?;
         assert_eq!((payload, acked.is_ok()), (b"1".to_vec(), true));
         assert!(queue.try_pop()?.is_none());
-        assert!(queue.pop_with_timeout(Duration::from_millis(50))?.is_none());
+        assert!(queue.try_pop_for(Duration::from_millis(500))?.is_none());
+        let error = queue.pop_with_timeout(Duration::from_millis(500)).expect_err("there is none");
+        assert!(error.is_timeout(), "{error:?}");
         queue.push_many(["2", "3"])?;
         drop(queue.pop()?);
         let again = queue.newest_first().pop()?;

@@ -15,6 +15,7 @@ async fn errors(queue: &Queue) -> Vec<Error> {
         queue.push_many(["1", "2"]).await.expect_err("it is refused"),
         queue.pop().await.expect_err("it is refused"),
         queue.try_pop().await.expect_err("it is refused"),
+        queue.try_pop_for(LIMIT).await.expect_err("it is refused"),
         queue.pop_with_timeout(LIMIT).await.expect_err("it is refused"),
         queue.len().await.expect_err("it is refused"),
         queue.status().await.expect_err("it is refused"),

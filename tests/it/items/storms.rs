@@ -33,7 +33,7 @@ async fn work(queue: Queue, ledger: Arc<Mutex<Ledger>>, seed: u32) {
     while !ledger.lock().expect("no panic").is_over {
         let limit = Duration::from_millis(roll(60).into());
         // Some give up at any moment.
-        let popped = tokio::time::timeout(limit, queue.pop_with_timeout(500 * MS)).await;
+        let popped = tokio::time::timeout(limit, queue.try_pop_for(500 * MS)).await;
         let Ok(Ok(Some(delivery))) = popped else { continue };
         let payload = delivery.payload().to_vec();
         let delivery = Arc::new(delivery);

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use leasehold::Error;
 use redis::from_redis_value;
 
 use super::{MS, all_are_done, are_waiting, jobs, places, status};
@@ -154,7 +155,36 @@ async fn who_stops_waiting_takes_no_item_along() {
     let delivery = soon("the second", stays).await.expect("no panic").expect("an item");
     assert_eq!(delivery.deliveries(), 1);
     delivery.ack().await.expect("held");
-    assert!(queue.pop_with_timeout(50 * MS).await.expect("an answer").is_none());
+    assert!(queue.try_pop_for(500 * MS).await.expect("an answer").is_none());
+    all_are_done(&server, &client).await;
+}
+
+#[tokio::test]
+async fn who_waited_in_vain_is_told_how_many_items_are_lent_and_how_many_wait() {
+    let (server, [client, other]) = setup().await;
+    let (limit, queue) = (500 * MS, jobs(&other));
+    let error = queue.pop_with_timeout(limit).await.expect_err("there is none");
+    assert!(error.is_timeout() && error.is_retryable(), "{error:?}");
+    let Error::StillWaiting { what, name, state, waited, .. } = error else { panic!("{error:?}") };
+    let text = "there is no item, and nobody else waits: push some, or wait longer";
+    assert_eq!((what, &*name, &*state), ("queue", "jobs", text));
+    assert!(waited >= limit, "{waited:?}");
+    jobs(&client).push_many(["1", "2"]).await.expect("pushed");
+    let deliveries = [(); 2].map(|()| jobs(&client).pop());
+    let deliveries = futures_util::future::try_join_all(deliveries).await.expect("two items");
+    let waiting = tokio::spawn(jobs(&client).pop());
+    let text =
+        "2 items are lent or come again later, and 1 other waits: Queue::status lists who has them";
+    // At first the other may not listen yet, and counts as gone.
+    eventually(LIMIT, "it is told of them", async || {
+        let answer = queue.pop_with_timeout(limit).await;
+        matches!(answer, Err(Error::StillWaiting { state, .. }) if *state == *text)
+    })
+    .await;
+    waiting.abort();
+    for delivery in deliveries {
+        delivery.ack().await.expect("held");
+    }
     all_are_done(&server, &client).await;
 }
 

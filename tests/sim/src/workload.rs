@@ -202,7 +202,7 @@ impl Worker {
         };
         match result {
             Ok(Some(guard)) => Some((history.answered(request, "granted"), guard)),
-            Ok(None) | Err(Error::Timeout { .. }) => {
+            Ok(None) | Err(Error::Timeout { .. } | Error::StillWaiting { .. }) => {
                 history.answered(request, "held by another");
                 drop(history);
                 timing.check(how, self.workload.response_timeout, true);

@@ -73,14 +73,15 @@ impl Worker {
             queue = queue.newest_first();
         }
         let limit = millis(self.rng.skewed(5000));
-        let (how, patience, future): (_, _, Attempt<Delivery>) = match self.rng.below(4) {
+        let (how, patience, future): (_, _, Attempt<Delivery>) = match self.rng.below(5) {
             // While nobody pushes, it has no end.
             0 | 1 => ("pop", None, {
                 let pop = some(queue.pop());
                 Box::pin(async move { timeout(limit, pop).await.unwrap_or(Ok(None)) })
             }),
             2 => ("try_pop", Some(Duration::ZERO), Box::pin(queue.try_pop())),
-            _ => ("pop_with_timeout", Some(limit), Box::pin(queue.pop_with_timeout(limit))),
+            3 => ("pop_with_timeout", Some(limit), Box::pin(some(queue.pop_with_timeout(limit)))),
+            _ => ("try_pop_for", Some(limit), Box::pin(queue.try_pop_for(limit))),
         };
         let Some((asked_at, delivery)) = self.attempt(QUEUE, how, patience, future).await else {
             return;
