@@ -2,10 +2,18 @@
 
 use std::time::Duration;
 
-use leasehold::Client;
+use leasehold::{Client, Delivery, Error};
+use tokio::task::JoinHandle;
 
 use super::{MS, all_are_done, are_waiting, jobs, places};
-use crate::checks::{connect, setup, setup_with_proxy, soon};
+use crate::checks::{LIMIT, connect, setup, setup_with_proxy, soon};
+use crate::support::{Proxy, eventually};
+
+/// A client that does not wait long for an answer.
+async fn impatient(proxy: &Proxy) -> Client {
+    let builder = Client::builder().nodes([proxy.url()]).response_timeout(300 * MS);
+    builder.connect().await.expect("connected")
+}
 
 #[tokio::test]
 async fn who_is_cut_off_loses_its_item_before_another_one_gets_it() {
@@ -37,12 +45,7 @@ async fn who_is_cut_off_loses_its_item_before_another_one_gets_it() {
 #[tokio::test]
 async fn an_ack_whose_answer_is_lost_is_done_all_the_same() {
     let (server, proxy) = setup_with_proxy().await;
-    let client = Client::builder()
-        .nodes([proxy.url()])
-        .response_timeout(300 * MS)
-        .connect()
-        .await
-        .expect("connected");
+    let client = impatient(&proxy).await;
     let queue = jobs(&client);
     queue.push("1").await.expect("pushed");
     let delivery = soon("an item", queue.pop()).await.expect("there is one");
@@ -58,12 +61,7 @@ async fn an_ack_whose_answer_is_lost_is_done_all_the_same() {
 async fn a_pop_whose_answer_is_lost_loses_no_item() {
     let (server, proxy) = setup_with_proxy().await;
     let healthy = connect(&server).await;
-    let client = Client::builder()
-        .nodes([proxy.url()])
-        .response_timeout(300 * MS)
-        .connect()
-        .await
-        .expect("connected");
+    let client = impatient(&proxy).await;
     jobs(&healthy).push("1").await.expect("pushed");
     proxy.drop_replies(true);
     assert!(jobs(&client).try_pop().await.is_err(), "nobody answered");
@@ -73,6 +71,66 @@ async fn a_pop_whose_answer_is_lost_loses_no_item() {
     assert_eq!(delivery.deliveries(), 1, "nobody has seen it");
     delivery.ack().await.expect("held");
     all_are_done(&server, &healthy).await;
+}
+
+/// A worker that waits on another way than `healthy` until it is given an item that is too long for a message, and cannot read it.
+async fn given_what_it_cannot_read(
+    healthy: &Client,
+    client: &Client,
+    proxy: &Proxy,
+    pop: impl Future<Output = Result<Delivery, Error>> + Send + 'static,
+) -> JoinHandle<Result<Delivery, Error>> {
+    // After this the client listens.
+    let first = tokio::spawn(jobs(client).pop());
+    are_waiting(&jobs(healthy), 1).await;
+    jobs(healthy).push("short").await.expect("pushed");
+    let first = soon("an item", first).await.expect("no panic").expect("there is one");
+    first.ack().await.expect("held");
+    let before = client.stats().contended;
+    let worker = tokio::spawn(pop);
+    eventually(LIMIT, "it has heard that it must wait", async || client.stats().contended > before)
+        .await;
+    are_waiting(&jobs(healthy), 1).await;
+    proxy.hold_answers();
+    jobs(healthy).push(vec![b'x'; 9000]).await.expect("pushed");
+    worker
+}
+
+#[tokio::test]
+async fn who_cannot_read_what_it_was_given_waits_on() {
+    let (server, proxy) = setup_with_proxy().await;
+    let healthy = connect(&server).await;
+    let client = impatient(&proxy).await;
+    let pop = jobs(&client).pop();
+    let worker = given_what_it_cannot_read(&healthy, &client, &proxy, pop).await;
+    eventually(LIMIT, "it gives it back", async || client.stats().releases_pending > 0).await;
+    assert!(!worker.is_finished(), "{:?}", client.stats());
+    proxy.release_replies();
+    let delivery = soon("an item", worker).await.expect("no panic").expect("it waited on");
+    assert_eq!((delivery.payload().len(), delivery.deliveries()), (9000, 1));
+    delivery.ack().await.expect("held");
+    all_are_done(&server, &client).await;
+}
+
+#[tokio::test]
+async fn who_cannot_read_what_it_was_given_waits_no_longer_than_it_may() {
+    let (server, proxy) = setup_with_proxy().await;
+    let healthy = connect(&server).await;
+    let client = Client::builder()
+        .nodes([proxy.url()])
+        .response_timeout(3 * LIMIT)
+        .connect()
+        .await
+        .expect("connected");
+    let pop = jobs(&client).with_ttl(10 * LIMIT).pop_with_timeout(Duration::from_secs(1));
+    let worker = given_what_it_cannot_read(&healthy, &client, &proxy, pop).await;
+    let error = soon("its time is over", worker).await.expect("no panic").expect_err("no item");
+    assert!(error.is_timeout(), "{error:?}");
+    let delivery = soon("an item", jobs(&healthy).pop()).await.expect("it was given back");
+    assert_eq!(delivery.payload().len(), 9000);
+    proxy.release_replies();
+    delivery.ack().await.expect("held");
+    all_are_done(&server, &client).await;
 }
 
 #[tokio::test]
