@@ -389,4 +389,14 @@ mod tests {
         assert_eq!(read([0, -1, -2]), None);
         assert_eq!(Seen::read(&Reply::Number(1)), None);
     }
+
+    #[test]
+    fn a_late_answer_that_it_is_open_does_not_make_it_forget_that_it_was_seen_shut() {
+        let mut memory = Memory::default();
+        assert_eq!(memory.take_in(&answer(10, 11, 7), &seen(2, None)), None);
+        // Asked before it was set.
+        assert_eq!(memory.take_in(&answer(5, 12, 7), &seen(0, None)), None);
+        let lost = memory.take_in(&answer(20, 21, 8), &seen(0, None));
+        assert_eq!(lost, Some(LossReason::Failover));
+    }
 }

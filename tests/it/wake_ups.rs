@@ -9,8 +9,8 @@ use std::{
 
 use futures_util::future::join_all;
 use leasehold::{
-    Client, ClientBuilder, Error, Guard, Leadership, LossReason, MultiGuard, MultiLock, NodeState,
-    Permit, PubSub, ReadGuard, WriteGuard,
+    Client, ClientBuilder, Delivery, Error, Guard, Latch, Leadership, LossReason, MultiGuard,
+    MultiLock, NodeState, Permit, PubSub, ReadGuard, Signal, SignalGroup, WriteGuard,
 };
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value, aio::MultiplexedConnection};
 use tokio::sync::{mpsc, oneshot};
@@ -47,13 +47,46 @@ enum Kind {
     Candidate,
     /// Who observes an election, until nobody leads.
     Observer,
+    /// A worker behind one that has the only item.
+    Worker,
+    /// Who waits for a latch.
+    Participant,
+    /// Who waits for a signal, alone or in a group.
+    Listener,
+    GroupListener,
 }
 
-use Kind::{Candidate, Fair, Multi, Mutex, NextWrite, Observer, Read, Semaphore, Write};
+use Kind::{
+    Candidate, Fair, GroupListener, Listener, Multi, Mutex, NextWrite, Observer, Participant, Read,
+    Semaphore, Worker, Write,
+};
 
 impl Kind {
-    const ALL: [Self; 9] =
-        [Mutex, Fair, Read, Write, NextWrite, Semaphore, Multi, Candidate, Observer];
+    const ALL: [Self; 13] = [
+        Mutex,
+        Fair,
+        Read,
+        Write,
+        NextWrite,
+        Semaphore,
+        Multi,
+        Candidate,
+        Observer,
+        Worker,
+        Participant,
+        Listener,
+        GroupListener,
+    ];
+
+    /// Nobody has it, and those who wait stand in no queue: it is read until it has changed.
+    fn is_read(self) -> bool {
+        matches!(self, Participant | Listener | GroupListener)
+    }
+
+    /// Independent servers have no common order, no permits, and no numbers that are the same on all of them.
+    fn needs_one_server(self) -> bool {
+        matches!(self, Fair | Semaphore | Worker) || self.is_read()
+    }
 }
 
 /// Why what is waited for comes.
@@ -72,7 +105,8 @@ enum Cause {
     /// All subscriptions are cut off just before the release, so that nobody hears of it.
     CutOff,
     Downgrade,
-    PermitsAdded,
+    /// There is another permit, or another item.
+    Added,
     Proclaimed,
 }
 
@@ -86,20 +120,21 @@ impl Cause {
         Self::End,
         Self::CutOff,
         Self::Downgrade,
-        Self::PermitsAdded,
+        Self::Added,
         Self::Proclaimed,
     ];
 
     fn is_for(self, kind: Kind) -> bool {
         match self {
-            Self::Release | Self::Drop | Self::CutOff => true,
-            // A leader's lease is renewed; a multi lock has no lease of its own.
-            Self::End => !matches!(kind, Candidate | Observer | Multi),
-            Self::Force => kind != Observer,
-            // One who observes keeps nobody waiting.
-            Self::GivenUp | Self::GivenUpLate => kind != Observer,
+            Self::Release | Self::CutOff => true,
+            Self::Drop => !kind.is_read(),
+            // A leader's lease is renewed; a multi lock has no lease of its own, and a signal does not end.
+            Self::End => !matches!(kind, Candidate | Observer | Multi | Listener | GroupListener),
+            Self::Force => !matches!(kind, Observer | Worker | Listener | GroupListener),
+            // One who observes or reads keeps nobody waiting.
+            Self::GivenUp | Self::GivenUpLate => kind != Observer && !kind.is_read(),
             Self::Downgrade => kind == Read,
-            Self::PermitsAdded => kind == Semaphore,
+            Self::Added => matches!(kind, Semaphore | Worker),
             Self::Proclaimed => kind == Observer,
         }
     }
@@ -113,6 +148,10 @@ enum Held {
     Permit(Permit),
     Multi(MultiGuard),
     Leads(Leadership),
+    Lent(Delivery),
+    Shut(Latch),
+    Quiet(Signal),
+    QuietGroup(SignalGroup),
     /// What an observer waited for is so.
     Seen,
 }
@@ -126,6 +165,10 @@ impl Held {
             Self::Permit(permit) => permit.release().await,
             Self::Multi(guard) => guard.unlock().await,
             Self::Leads(leadership) => leadership.resign().await,
+            Self::Lent(delivery) => delivery.retry(Duration::ZERO).await,
+            Self::Shut(latch) => latch.count_down().await.map(drop),
+            Self::Quiet(signal) => signal.notify_all(b"").await.map(drop),
+            Self::QuietGroup(group) => group.notify(&["name"]).await.map(drop),
             Self::Seen => Ok(()),
         }
     }
@@ -179,6 +222,20 @@ impl Cell {
                 Held::Permit(semaphore.acquire().await?)
             }
             Candidate | Observer => Held::Leads(client.election(&*self.name).campaign().await?),
+            Worker => {
+                let queue = client.queue(&*self.name);
+                queue.push("item").await?;
+                let queue = if ends { queue.with_lease(LEASE) } else { queue };
+                Held::Lent(queue.pop().await?)
+            }
+            Participant => {
+                let latch = client.latch(&*self.name);
+                let ttl = if ends { LEASE } else { Duration::MAX };
+                assert!(latch.try_set_count(1, ttl).await?, "{self}");
+                Held::Shut(latch)
+            }
+            Listener => Held::Quiet(client.signal(&*self.name)),
+            GroupListener => Held::QuietGroup(client.signal_group(&*self.name)),
         })
     }
 
@@ -189,7 +246,8 @@ impl Cell {
             Mutex | Fair | Multi | Candidate => client.mutex(name).status().await?.waiting_clients,
             Read | Write | NextWrite => client.rw_lock(name).status().await?.waiting_clients,
             Semaphore => client.semaphore(name).status().await?.waiting_clients,
-            Observer => 0,
+            Worker => client.queue(name).status().await?.waiting.len() as u32,
+            Observer | Participant | Listener | GroupListener => 0,
         })
     }
 
@@ -216,6 +274,24 @@ impl Cell {
                 while !awaited(observer.changed().await?.as_ref().map(|leader| &*leader.value)) {}
                 Held::Seen
             }
+            Worker => Held::Lent(client.queue(&*self.name).pop().await?),
+            Participant => match client.latch(&*self.name).wait().await {
+                // Its end opens it for nobody.
+                Err(Error::Lost { .. }) if self.cause == Cause::End => Held::Seen,
+                end => end.map(|()| Held::Seen)?,
+            },
+            Listener => {
+                let signal = client.signal(&*self.name);
+                let seen = signal.seen().await?;
+                let _ = observes.send(());
+                signal.changed(seen).await.map(|_| Held::Seen)?
+            }
+            GroupListener => {
+                let group = client.signal_group(&*self.name);
+                let seen = group.seen().await?;
+                let _ = observes.send(());
+                group.changed(seen).await.map(|_| Held::Seen)?
+            }
         };
         let woken_at = Instant::now();
         let released = held.release().await;
@@ -228,18 +304,19 @@ impl Cell {
 }
 
 /// Who takes part.
-struct Clients {
+struct Clients<'a> {
+    servers: &'a [&'a Server],
     holds: Client,
     waits: Client,
     /// Waits before the other one, and does what a third one does.
     other: Client,
 }
 
-impl Clients {
-    async fn connect(builder: impl Fn() -> ClientBuilder) -> Self {
+impl<'a> Clients<'a> {
+    async fn connect(servers: &'a [&'a Server], builder: impl Fn() -> ClientBuilder) -> Self {
         let connect = async || builder().connect().await.expect("connected");
         let (holds, waits, other) = tokio::join!(connect(), connect(), connect());
-        Self { holds, waits, other }
+        Self { servers, holds, waits, other }
     }
 
     /// What takes the time from the cause to the wake-up.
@@ -269,6 +346,11 @@ impl Clients {
                     Held::Read(guard) => drop(guard.lost().await),
                     Held::Write(guard) => drop(guard.lost().await),
                     Held::Permit(permit) => drop(permit.lost().await),
+                    Held::Lent(delivery) => drop(delivery.lost().await),
+                    Held::Shut(latch) => {
+                        let has_ended = async || latch.count().await.is_err();
+                        eventually(LIMIT, "the latch ends", has_ended).await;
+                    }
                     _ => unreachable!("it has no lease of its own"),
                 }
                 freed_at = Instant::now();
@@ -277,8 +359,11 @@ impl Clients {
             (Cause::Downgrade, Held::Write(guard)) => {
                 kept = Some(Held::Read(guard.downgrade().await?));
             }
-            (Cause::PermitsAdded, held) => {
-                self.other.semaphore(&*cell.name).add_permits(1).await?;
+            (Cause::Added, held) => {
+                match &held {
+                    Held::Lent(_) => drop(self.other.queue(&*cell.name).push("another").await?),
+                    _ => drop(self.other.semaphore(&*cell.name).add_permits(1).await?),
+                }
                 kept = Some(held);
             }
             (Cause::Proclaimed, Held::Leads(leadership)) => {
@@ -311,6 +396,9 @@ impl Clients {
         let waiter = tokio::spawn(cell.clone().wait(client.clone(), observes));
         if cell.kind == Observer {
             soon("who observes", seen).await.expect("it sees who leads");
+        } else if cell.kind.is_read() {
+            let listens = async || is_listened_to(self.servers, &cell.name).await;
+            eventually(LIMIT, &format!("somebody listens: {cell}"), listens).await;
         } else {
             let waits = async || cell.waiting(&self.holds).await.is_ok_and(|now| now >= waiting);
             eventually(LIMIT, &format!("somebody waits: {cell}"), waits).await;
@@ -330,10 +418,26 @@ impl Clients {
                 let holder = semaphore.status().await?.holders.remove(0);
                 semaphore.force_release(&holder).await?
             }
+            Participant => self.other.latch(name).delete().await?,
+            Worker | Listener | GroupListener => unreachable!("nobody can force it"),
         };
         assert!(freed, "{cell}");
         Ok(())
     }
+}
+
+/// Returns true if somebody listens to a channel of that name, of whichever kind.
+async fn is_listened_to(servers: &[&Server], name: &str) -> bool {
+    let pattern = format!("*{{{name}}}*");
+    for server in servers {
+        for kind in ["CHANNELS", "SHARDCHANNELS"] {
+            let channels = server.command(&["PUBSUB", kind, &pattern]).await;
+            if channels.as_sequence().is_some_and(|channels| !channels.is_empty()) {
+                return true;
+            }
+        }
+    }
+    false
 }
 
 /// A waiter of Redisson: it hears by its channel alone.
@@ -348,6 +452,7 @@ impl Java {
         let channel = match kind {
             Mutex => format!("redisson_lock__channel:{{{name}}}"),
             Semaphore => format!("redisson_sc:{{{name}}}"),
+            Participant => format!("redisson_countdownlatch__channel__{{{name}}}"),
             _ => format!("redisson_rwlock:{{{name}}}"),
         };
         let (pushes, heard) = mpsc::unbounded_channel();
@@ -383,9 +488,10 @@ impl Java {
 
 /// What Redisson waits for is told on the channel on which it listens in such a cluster.
 async fn redisson_is_told(cluster: &Cluster, place: &str, sharded: bool, client: Client) {
-    let clients = Clients { holds: client.clone(), waits: client.clone(), other: client };
-    let causes = [Cause::Release, Cause::Drop, Cause::Force, Cause::PermitsAdded];
-    for kind in [Mutex, Write, NextWrite, Semaphore] {
+    let (holds, waits) = (client.clone(), client.clone());
+    let clients = Clients { servers: &[], holds, waits, other: client };
+    let causes = [Cause::Release, Cause::Drop, Cause::Force, Cause::Added];
+    for kind in [Mutex, Write, NextWrite, Semaphore, Participant] {
         for cause in causes.into_iter().filter(|cause| cause.is_for(kind)) {
             let name = cluster.name_on(0, &format!("{place}:java:{kind:?}:{cause:?}"));
             let cell = Cell { kind, cause, name: name.clone() };
@@ -433,7 +539,7 @@ async fn all_are_woken(
     builder: impl Fn() -> ClientBuilder,
     is_there: impl Fn(Kind, Cause) -> bool,
 ) {
-    let clients = Clients::connect(builder).await;
+    let clients = Clients::connect(servers, builder).await;
     let mut slow = Vec::new();
     // Those who are cut off come last, since all are.
     for cut_off in [false, true] {
@@ -473,8 +579,7 @@ async fn over_three_masters_all_are_woken_within_a_second() {
         let builder = Client::builder().nodes(servers.iter().map(Server::url));
         builder.restart_quarantine(Duration::ZERO)
     };
-    // Independent servers have no common order, and no permits.
-    let is_there = |kind, _| !matches!(kind, Fair | Semaphore);
+    let is_there = |kind: Kind, _| !kind.needs_one_server();
     all_are_woken("masters", &servers.each_ref(), builder, is_there).await;
 }
 
@@ -534,6 +639,40 @@ async fn who_waits_for_a_lock_that_moves_hears_of_it_within_a_second() {
         // On a busy machine a poll may have been in time, too.
         if woken_at.duration_since(asked_at) < POLL {
             return;
+        }
+    }
+}
+
+/// Who waits for a latch or a signal listens at the master of its slot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_what_moves_hears_of_it_within_a_second() {
+    let cluster = Cluster::start().await;
+    let servers: Vec<&Server> = cluster.servers().iter().map(|server| &**server).collect();
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    for channels in [PubSub::Sharded, PubSub::Plain] {
+        let builder = || {
+            let builder = Client::builder().cluster([source.url()]).pubsub(channels);
+            builder.restart_quarantine(Duration::ZERO)
+        };
+        let clients = Clients::connect(&servers, builder).await;
+        for kind in [Participant, Listener, GroupListener] {
+            let name = cluster.name_on(0, &format!("moves:{channels:?}:{kind:?}"));
+            let cell = Cell { kind, cause: Cause::Release, name };
+            let slot = slot_of(&cell.name);
+            let held = cell.hold(&clients.holds).await.expect("an answer");
+            let waiter = clients.waiter(&cell, &clients.waits, 1).await;
+            cluster.move_slot(slot, source, target).await;
+            let on_target = async || is_listened_to(&[target], &cell.name).await;
+            eventually(LIMIT, &format!("{cell} listens there: {channels:?}"), on_target).await;
+            let moved_at = Instant::now();
+            tokio::time::sleep(ASKED).await;
+            let freed_at = Instant::now();
+            soon("the change", held.release()).await.expect("an answer");
+            let woken_at = soon("the waiter", waiter).await.expect("no panic").expect("changed");
+            let took = woken_at.saturating_duration_since(freed_at);
+            assert!(took < source.widened_by(HOPS, WOKEN), "{cell}, {channels:?}: {took:?}");
+            assert!(freed_at > moved_at);
+            cluster.move_slot(slot, target, source).await;
         }
     }
 }

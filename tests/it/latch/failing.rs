@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Client, Error, LossReason};
 
-use super::{HOUR, MS, shut};
+use super::{CHANNEL, HOUR, MS, shut};
 use crate::checks::{LIMIT, connect, setup, setup_with_proxy, soon};
-use crate::support::{Cluster, Deployment, Server, eventually, slot_of};
+use crate::support::{Cluster, Deployment, Server, eventually, slot_of, subscribers};
 
 fn reason(error: &Error) -> LossReason {
     match error {
@@ -87,13 +87,71 @@ async fn a_server_that_does_not_answer_is_no_timeout() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
 }
 
+/// Has all who wait look again.
+async fn speak(server: &Server) {
+    server.command(&["PUBLISH", CHANNEL, "1"]).await;
+}
+
+#[tokio::test]
+async fn outages_while_one_waits_do_not_add_up() {
+    let (server, proxy) = setup_with_proxy().await;
+    let builder = Client::builder().nodes([proxy.url()]).response_timeout(200 * MS);
+    let client = builder.unavailable_after(3000 * MS).connect().await.expect("connected");
+    let latch = shut(&connect(&server).await, 1).await;
+    let waiting = tokio::spawn(client.latch("ready").wait());
+    for outage in 0..2 {
+        eventually(LIMIT, "it listens", async || subscribers(&server, CHANNEL).await == 1).await;
+        // The second begins later than the first would have been long enough.
+        tokio::time::sleep(outage * 3500 * MS).await;
+        proxy.drop_requests(true);
+        speak(&server).await;
+        tokio::time::sleep(500 * MS).await;
+        proxy.drop_requests(false);
+        let asks = async || client.latch("ready").count().await.is_ok();
+        eventually(LIMIT, "the server is reached again", asks).await;
+    }
+    assert_eq!(latch.count_down().await.expect("an answer"), 0);
+    soon("the last count", waiting).await.expect("no panic").expect("no outage was long enough");
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_in_an_outage_says_so_although_it_was_answered_before() {
+    let (server, proxy) = setup_with_proxy().await;
+    let builder = Client::builder().nodes([proxy.url()]).response_timeout(100 * MS);
+    let client = builder.connect().await.expect("connected");
+    shut(&connect(&server).await, 1).await;
+    let waiting = tokio::spawn(client.latch("ready").wait_with_timeout(1500 * MS));
+    eventually(LIMIT, "it listens", async || subscribers(&server, CHANNEL).await == 1).await;
+    proxy.drop_requests(true);
+    speak(&server).await;
+    let error = soon("its time", waiting).await.expect("no panic").expect_err("it is shut");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn deleting_one_that_was_lost_opens_it_for_who_saw_it_shut() {
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let latch = shut(&client, 1).await;
+    server.kill();
+    server.restart().await;
+    let error = soon("the server", latch.wait()).await.expect_err("it was lost");
+    assert_eq!(reason(&error), LossReason::Failover);
+    assert!(!latch.delete().await.expect("an answer"), "it is gone already");
+    latch.wait().await.expect("it was to be open");
+}
+
 #[tokio::test]
 async fn a_client_that_is_closed_ends_those_who_wait() {
-    let (_server, [client]) = setup().await;
+    let (server, [client]) = setup().await;
     let latch = shut(&client, 1).await;
     let waiting = tokio::spawn(latch.wait());
     eventually(LIMIT, "it listens", async || client.stats().subscriptions == 1).await;
     client.shutdown().await;
+    let closed_at = Instant::now();
+    eventually(LIMIT, "it ends", async || waiting.is_finished()).await;
+    // Who only looks again does so after 2 s.
+    assert!(closed_at.elapsed() < server.widened(1500 * MS), "{:?}", closed_at.elapsed());
     for error in [
         soon("it ends", waiting).await.expect("no panic").expect_err("closed"),
         latch.wait().await.expect_err("closed"),
