@@ -95,6 +95,55 @@ pub enum What {
         from: u64,
         permits: i64,
     },
+    /// Items are about to be pushed.
+    Pushing {
+        op: u64,
+        items: Vec<String>,
+    },
+    /// They were added or not; `None`: nobody knows.
+    Pushed {
+        op: u64,
+        added: Option<bool>,
+    },
+    /// A latch was shut.
+    Shut {
+        latch: String,
+        counts: u32,
+    },
+    /// A count is about to be made.
+    Counting {
+        op: u64,
+        latch: String,
+    },
+    /// That has ended; `counted`: it was confirmed.
+    CountedDown {
+        op: u64,
+        counted: bool,
+    },
+    /// Who has waited for a latch since `from` sees it open or not; `None`: it is told that the latch is lost.
+    LatchSeen {
+        latch: String,
+        from: u64,
+        is_open: Option<bool>,
+    },
+    /// The signal is about to be given.
+    Notifying {
+        op: u64,
+    },
+    /// That has ended; `given`: it was confirmed.
+    Notified {
+        op: u64,
+        given: bool,
+    },
+    /// Who had seen the number `seen` by `seen_at`, and has waited since `from`, sees another, and who gave that signal; `None`:
+    /// none in time.
+    Noticed {
+        from: u64,
+        seen_at: u64,
+        seen: u64,
+        number: u64,
+        by: Option<String>,
+    },
     /// How deep the hold of `op` is here, and how deep the servers say that it is.
     Counted {
         op: u64,
@@ -169,6 +218,13 @@ pub enum What {
         ended: i64,
         out: i64,
     },
+    /// The items that a server has after everything has ended.
+    Stock {
+        node: usize,
+        waiting: Vec<String>,
+        lent: Vec<String>,
+        dead: Vec<String>,
+    },
 }
 
 /// With whom something is held.
@@ -184,6 +240,8 @@ pub enum Share {
     Reads,
     /// With as many as there are permits for. It has no token: 0.
     Permits { weight: u32, all: u32 },
+    /// With nobody, and without a token: what is asked for is any item of a queue, and each item is held by itself.
+    Lent,
 }
 
 /// What an operator does to a lock that others use.
@@ -219,6 +277,10 @@ pub enum How {
     Spend,
     /// A permit that does not come back.
     Forget,
+    /// An item that is to be delivered again.
+    Retry,
+    /// An item that is dead.
+    Reject,
 }
 
 /// Why a call gave no guard.

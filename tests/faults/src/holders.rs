@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::{
     clock::Chance,
-    locks::{self, ALL, SEMAPHORE},
+    locks::{self, ALL, QUEUE, SEMAPHORE},
     scene::Scene,
 };
 
@@ -57,8 +57,12 @@ pub(crate) async fn lasting_lease(scene: &Scene, lock: &str) {
 /// A lease that has a lock, or some of the permits, as one server says.
 pub(crate) async fn lease(scene: &Scene, lock: &str) -> Option<String> {
     let ends = locks::ends_of_permits(SEMAPHORE);
-    let words =
-        if lock == SEMAPHORE { vec!["ZRANGE", &ends, "-1", "-1"] } else { vec!["HKEYS", lock] };
+    let [lent, ..] = locks::keys_of_queue();
+    let words = match lock {
+        SEMAPHORE => vec!["ZRANGE", &ends, "-1", "-1"],
+        QUEUE => vec!["ZRANGE", &lent, "-1", "-1"],
+        _ => vec!["HKEYS", lock],
+    };
     // In a cluster, one of them knows; others may be stopped.
     let asked = scene.deployment.nodes.iter().map(|node| timeout(SOON, node.attempt(&words)));
     for answer in join_all(asked).await.into_iter().rev() {

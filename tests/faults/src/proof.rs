@@ -3,8 +3,11 @@
 use std::{fmt::Debug, future::Future, time::Duration};
 
 use leasehold::{
-    Error, Guard, Leadership, Lost, MultiGuard, MultiLost, Permit, ReadGuard, WriteGuard, blocking,
+    Delivery, Error, Guard, Leadership, Lost, MultiGuard, MultiLost, Permit, ReadGuard, WriteGuard,
+    blocking,
 };
+
+use crate::locks::item_of;
 
 /// What every guard tells.
 pub trait Proof {
@@ -122,6 +125,13 @@ has_several!(; MultiGuard);
 has_several!(O; blocking::MultiGuard<O>);
 leads!(Leadership);
 leads!(blocking::Leadership);
+// Each item is held by itself.
+proof!(
+    ; Delivery,
+    |this| vec![(item_of(this.payload()), 0)],
+    this.holder().as_str().to_owned(),
+    {}
+);
 
 macro_rules! held {
     ($guard:ty, $told:ty) => {
@@ -145,6 +155,18 @@ held!(WriteGuard, Lost);
 held!(Permit, Lost);
 held!(MultiGuard, MultiLost);
 held!(Leadership, Lost);
+
+impl Held for Delivery {
+    type Told = Lost;
+
+    fn told(&self) -> Lost {
+        Self::lost(self)
+    }
+
+    fn give_back(self) -> impl Future<Output = Result<(), Error>> + Send {
+        Self::ack(self)
+    }
+}
 
 macro_rules! held_by_thread {
     ($($of:ident)?; $guard:ty) => {

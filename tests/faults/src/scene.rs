@@ -132,6 +132,7 @@ impl Scene {
             first: first.map(str::to_owned),
             crowd: CROWD,
             keepers: if layout.is_cluster() { KEEPERS } else { 0 },
+            hands: HANDS,
         }
     }
 
@@ -220,6 +221,9 @@ impl Scene {
                     self.journal.write(pool);
                 }
             }
+            if let Some(stock) = stock(node).await {
+                self.journal.write(stock);
+            }
         }
         self.over.store(true, Ordering::SeqCst);
     }
@@ -245,6 +249,26 @@ async fn pool(node: &Node, semaphore: &str) -> Option<What> {
     };
     let (ended, out) = (count("-inf", &now_ms).await, count(&format!("({now_ms}"), "+inf").await);
     Some(What::Pool { node: node.index, lock: semaphore.to_owned(), left, ended, out })
+}
+
+/// The items that a server has; `None`: another one of its cluster has the queue.
+async fn stock(node: &Node) -> Option<What> {
+    let payloads = async |words: &[&str]| {
+        let answer = node.attempt(words).await.ok()?;
+        redis::from_redis_value::<Vec<Vec<u8>>>(answer).ok()
+    };
+    let items = |payloads: Vec<Vec<u8>>| payloads.iter().map(|it| locks::item_of(it)).collect();
+    let [_, contents, dead] = locks::keys_of_queue();
+    let waiting = payloads(&["LRANGE", locks::QUEUE, "0", "-1"]).await?;
+    let dead = payloads(&["LRANGE", &dead, "0", "-1"]).await?;
+    // Each is `number time:payload`.
+    let lent = payloads(&["HVALS", &contents]).await?;
+    let lent = lent.into_iter().map(|content| {
+        let colon = content.iter().position(|byte| *byte == b':').map_or(0, |at| at + 1);
+        content[colon..].to_vec()
+    });
+    let (waiting, lent, dead) = (items(waiting), items(lent.collect()), items(dead));
+    Some(What::Stock { node: node.index, waiting, lent, dead })
 }
 
 /// A program that is killed when this one ends, however that ends, where the system can do that. (It goes by the
@@ -347,5 +371,7 @@ pub(crate) const SYNCED: usize = 1;
 const CROWD: usize = 4;
 /// Those besides that keep mutexes for long.
 const KEEPERS: usize = 6;
+/// Those besides that push items and work on them, of contenders with tasks.
+const HANDS: usize = 2;
 const TICK: Duration = Duration::from_millis(10);
 const END_LIMIT: Duration = Duration::from_secs(15);

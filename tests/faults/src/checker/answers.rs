@@ -115,7 +115,8 @@ fn is_true(view: &mut View<'_>, call: &Call) {
     let held = matches!(call.refused, Some((Why::Held, _)));
     let settled = 2 * nanos(view.setting.ttl);
     let calm = view.is_calm(call.asked_at.saturating_sub(settled), ended_at, None);
-    if !held || call.how != How::TryLock || !calm {
+    // Nobody says when there is an item.
+    if !held || call.how != How::TryLock || call.share == Share::Lent || !calm {
         return;
     }
     view.checked("O1");
@@ -130,7 +131,7 @@ fn is_true(view: &mut View<'_>, call: &Call) {
         .collect();
     let is_alone = |other: &&Call| other.share == Share::Alone;
     let could_be = match call.share {
-        Share::Alone => !others.is_empty(),
+        Share::Alone | Share::Lent => !others.is_empty(),
         // Other readers keep nobody from reading, unless a writer waits behind them.
         Share::Reads => others.iter().any(is_alone),
         // Whoever waits for permits is served first.

@@ -252,7 +252,7 @@ impl View<'_> {
     }
 
     /// Whether a server may have come back without its data, or with other data, between the two times or a lease before.
-    fn may_lose_data(&self, from: u64, to: u64) -> bool {
+    pub(super) fn may_lose_data(&self, from: u64, to: u64) -> bool {
         let felt = nanos(self.setting.ttl);
         self.faults.iter().any(|fault| {
             let loses = self.setting.fails_over || LOSE_DATA.contains(&fault.kind);

@@ -32,7 +32,7 @@ pub(super) enum Side {
 impl Side {
     pub(super) fn of(share: Share) -> Self {
         match share {
-            Share::Alone => Self::Alone,
+            Share::Alone | Share::Lent => Self::Alone,
             Share::Reads => Self::Reads,
             Share::Permits { .. } => Self::Permits,
         }
@@ -99,10 +99,10 @@ struct State {
 impl State {
     fn change(&mut self, what: What, by: i64) {
         match what {
-            What::Has(Share::Alone) => self.alone += by,
+            What::Has(Share::Alone | Share::Lent) => self.alone += by,
             What::Has(Share::Reads) => self.reads += by,
             What::Has(Share::Permits { weight, .. }) => self.out += by * i64::from(weight),
-            What::Waits(Share::Alone) => self.waiting_writers += by,
+            What::Waits(Share::Alone | Share::Lent) => self.waiting_writers += by,
             What::Waits(Share::Reads) => {}
             What::Waits(Share::Permits { weight, all }) => {
                 let count = self.wanted.entry((weight, all)).or_default();

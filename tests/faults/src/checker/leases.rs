@@ -67,7 +67,7 @@ fn told(view: &mut View<'_>, index: usize) {
         view.found("W2", grant.latest, format!("never told of its end, {ended}: {call}"));
     }
     if let (Some((_, how, true)), Some((at, Outcome::Ok))) = (grant.releasing, grant.released)
-        && matches!(how, How::Unlock | How::Downgrade)
+        && matches!(how, How::Unlock | How::Downgrade | How::Retry | How::Reject)
     {
         view.found("W2", at, format!("{how:?} gave Ok past the deadline: {call}"));
     }

@@ -11,6 +11,7 @@ use crate::{
     clock::nanos,
     event::{How, Outcome, Share, What, Why},
     history::{Call, Grant, Hold},
+    locks::QUEUE,
 };
 
 pub(super) fn check(view: &mut View<'_>) {
@@ -64,7 +65,8 @@ fn is_orphan(hold: &Hold, process: &str, killed_at: u64) -> bool {
 /// who waits, and who comes to a free lock gets it.
 fn while_free(view: &mut View<'_>) {
     for lock in view.calls.iter().flat_map(|call| call.locks.clone()).collect::<BTreeSet<_>>() {
-        if view.is_resized(&lock) {
+        // Nobody says when there is an item.
+        if view.is_resized(&lock) || lock == QUEUE {
             continue;
         }
         let known = known(view, &lock);
@@ -235,7 +237,8 @@ fn between_the_faults(view: &mut View<'_>) {
 fn in_the_calm(view: &mut View<'_>, index: usize, healed_at: u64, calm_until: u64) {
     let call = view.calls[index].clone();
     let ended_at = call.ended_at.unwrap_or(u64::MAX);
-    if call.asked_at > calm_until || ended_at < healed_at || !is_wait(&call) {
+    let waits = is_wait(&call) && call.share != Share::Lent;
+    if call.asked_at > calm_until || ended_at < healed_at || !waits {
         return;
     }
     let healed_at = healed_at.max(call.asked_at);

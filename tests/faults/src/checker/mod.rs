@@ -17,6 +17,9 @@
 //! | H | when all faults have ended, and while there are none, every waiter gets the lock | `liveness` |
 //! | T1 | a wait with a timeout ends neither early nor late | `answers` |
 //! | O1 | no caller gets a result that the client cannot know | `answers` |
+//! | Q1 | each item is in one place, waiting, lent, dead or done; none is lost, delivered after it was done, or done twice | `work` |
+//! | Q2 | a latch opens with its last count and not before; no count is lost | `work` |
+//! | Q3 | who waits for a signal to change is told of all that were given since it looked, and shown the newest | `work` |
 //!
 //! An interval check suffices for a lock, since a hold's bounds come from the client itself: exclusion is then
 //! "sorted intervals do not overlap". Whoever waits for several locks may have some of them meanwhile, which no client says:
@@ -32,6 +35,7 @@ mod leases;
 mod liveness;
 mod safety;
 mod servers;
+mod work;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -108,6 +112,7 @@ pub fn check(history: &History, setting: &Setting) -> Report {
         liveness::check,
         answers::check,
         causes::check,
+        work::check,
     ];
     parts.into_iter().for_each(|part| part(&mut view));
     let stalled = view.stalled(0, u64::MAX, None);
@@ -284,8 +289,10 @@ impl fmt::Display for Call {
 }
 
 /// What each run of some length has put to the test.
-pub const INVARIANTS: [&str; 15] =
-    ["S1", "S2", "S3", "S4", "S5", "S6", "W1", "W2", "W3", "R1", "L1", "L2", "H", "T1", "O1"];
+pub const INVARIANTS: [&str; 18] = [
+    "S1", "S2", "S3", "S4", "S5", "S6", "W1", "W2", "W3", "R1", "L1", "L2", "H", "T1", "O1", "Q1",
+    "Q2", "Q3",
+];
 
 /// The journal of the process that starts the others and injects the faults.
 pub const DRIVER: &str = "driver";

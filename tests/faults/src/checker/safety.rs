@@ -101,9 +101,9 @@ fn order(view: &mut View<'_>, holds: &[Hold], forced: &mut Forced) {
                 let above = |other: &Hold| other.was_held() && other.token > hold.token;
                 before(Share::Alone, &above).map(|last| ("a reader of an old version", last))
             }
-            Share::Reads | Share::Permits { .. } => None,
+            Share::Reads | Share::Permits { .. } | Share::Lent => None,
         };
-        if weight_of(hold.share) == 0 {
+        if matches!(hold.share, Share::Alone | Share::Reads) {
             view.checked("S2");
         }
         if let Some((what, last)) = found {
@@ -121,7 +121,8 @@ fn is_whole(view: &mut View<'_>, index: usize) {
     if call.how == How::Several {
         view.checked("S6");
     }
-    if asked != had || grant.tokens.len() != had.len() {
+    // Whoever asks for an item gets any.
+    if asked != had && call.share != Share::Lent || grant.tokens.len() != had.len() {
         view.found("S6", grant.granted_at, format!("a guard of {had:?}: {call}"));
     }
 }

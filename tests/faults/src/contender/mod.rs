@@ -49,6 +49,8 @@ pub struct Orders {
     pub crowd: usize,
     /// How many others keep mutexes for long.
     pub keepers: usize,
+    /// How many tasks push items, work on them, and wait for latches and a signal.
+    pub hands: usize,
 }
 
 /// Which of the two clients it uses.
@@ -201,6 +203,12 @@ impl Shared {
     fn is_on_one_server(&self) -> bool {
         let place = &self.orders.place;
         place.kind == PlaceKind::Nodes && place.urls.len() == 1
+    }
+
+    /// Whether there are several servers that know nothing of each other.
+    fn is_on_several_servers(&self) -> bool {
+        let place = &self.orders.place;
+        place.kind == PlaceKind::Nodes && place.urls.len() > 1
     }
 
     /// How something is asked for, and for how long.

@@ -2,6 +2,7 @@
 
 mod deeds;
 mod kinds;
+mod work;
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{FIRST_ASKS, Shared};
+use super::{FIRST_ASKS, Orders, Shared};
 use crate::{
     clock::{Chance, now},
     event::{How, Share, What},
@@ -40,15 +41,18 @@ pub(super) fn contend(shared: &Shared) {
                 sleep(TICK * 2).await;
             }
         }
-        let tasks: Vec<_> = (0..shared.orders.crowd + shared.orders.keepers)
+        let Orders { crowd, keepers, hands, .. } = shared.orders;
+        let tasks: Vec<_> = (0..crowd + keepers + hands)
             .map(|member| {
                 let task = Task { shared: shared.clone(), client: client.clone() };
-                let (mut chance, keeps) = (shared.chance(member), member >= shared.orders.crowd);
+                let mut chance = shared.chance(member);
+                let (keeps, works) = (member >= crowd, member >= crowd + keepers);
                 tokio::spawn(async move {
                     while !task.shared.is_over() {
-                        match keeps {
-                            true => task.keep(&mut chance).await,
-                            false => task.turn(&mut chance).await,
+                        match (keeps, works) {
+                            (_, true) => task.work(&mut chance).await,
+                            (true, _) => task.keep(&mut chance).await,
+                            _ => task.turn(&mut chance).await,
                         }
                         sleep(chance.ms(0, 25)).await;
                     }

@@ -5,6 +5,7 @@ mod kinds;
 mod little;
 mod made;
 mod servers;
+mod work;
 
 use leasehold_faults::{
     checker::DRIVER,

@@ -25,7 +25,7 @@ impl Task {
     }
 
     /// Some lose interest after a moment, with what they asked for perhaps on its way.
-    fn patience(chance: &mut Chance) -> Option<Duration> {
+    pub(super) fn patience(chance: &mut Chance) -> Option<Duration> {
         chance.one_in(8).then(|| chance.ms(0, 60))
     }
 
