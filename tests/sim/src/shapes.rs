@@ -44,6 +44,7 @@ pub fn covered() -> Vec<Scenario> {
         kinds_in_a_cluster(),
         coordination(),
         Scenario { name: "coordination-in-quiet", faults: &[], ..coordination() },
+        Scenario { name: "coordination-clock-set-back", faults: SET_BACK, ..coordination() },
         Scenario {
             name: "stopped-workers",
             faults: &[(Fault::StopHost, 8), (Fault::KillHost, 2), (Fault::EndClient, 1)],
