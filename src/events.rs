@@ -413,7 +413,7 @@ pub(crate) fn deadlock_elsewhere(deadlock: &Error, lasting: bool) {
     }
 }
 
-/// Reports, once, that this user may not note waits on the servers.
+/// Reports that this user may not note waits on the servers, unless that was so when it was tried before.
 pub(crate) fn notes_denied(fault: &Fault) {
     tracing::warn!(
         target: LOCK,

@@ -46,6 +46,10 @@ struct Report {
 
 async fn examine(client: &Client, servers: &Servers, pairs: u32) -> Report {
     let mut report = Report::default();
+    // Nobody else asks for this name.
+    let name = format!("leasehold:doctor:{}:{}", client.name(), process::id());
+    // Some rights can be tried only on a lock that is held. If it cannot be had, that is found below.
+    let held = client.mutex(&name).lock_with_timeout(Duration::from_secs(10)).await;
     match client.check().await {
         Ok(findings) => report.findings.extend(findings.iter().map(ToString::to_string)),
         Err(error) => report.broken.push(error.to_string()),
@@ -57,8 +61,9 @@ async fn examine(client: &Client, servers: &Servers, pairs: u32) -> Report {
         });
         report.nodes.push(format!("{} {state}{}", node.address, quarantine.unwrap_or_default()));
     }
-    // Nobody else asks for this name.
-    let name = format!("leasehold:doctor:{}:{}", client.name(), process::id());
+    if let Ok(held) = held {
+        let _ = held.unlock().await;
+    }
     match measure(client, &name, pairs).await {
         Ok(pair) => report.pair = Some(pair),
         Err(error) => {

@@ -1,11 +1,11 @@
-//! Who waits for whom, as far as a list of locks says: by the names of the clients.
+//! Who waits for whom: as those who wait have noted it, or else as a list of locks says, by the names of the clients.
 //!
-//! A client may hold a lock in one task and wait in another, so what looks like a deadlock here may be none.
+//! A client may hold a lock in one task and wait in another, so what looks like a deadlock by the names may be none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use leasehold::ListedLock;
+use leasehold::{Blocked, ListedLock};
 use serde::Serialize;
 
 use crate::text::printable;
@@ -16,6 +16,8 @@ pub struct Edge {
     pub client: String,
     pub holds: String,
     pub waits_for: String,
+    /// Who in the client holds the one and waits for the other; `None` if nobody has noted that.
+    pub owner: Option<String>,
 }
 
 /// All clients that hold a lock and wait for another.
@@ -25,22 +27,33 @@ pub struct Graph {
 }
 
 impl Graph {
-    pub fn of(locks: &[ListedLock]) -> Self {
+    pub fn of(locks: &[ListedLock], blocked: &[Blocked]) -> Self {
+        let mut edges: BTreeMap<String, BTreeSet<Edge>> = BTreeMap::new();
+        for part in blocked {
+            edges.entry(part.holds.to_string()).or_default().insert(Edge {
+                client: part.client.to_string(),
+                holds: part.holds.to_string(),
+                waits_for: part.waits_for.to_string(),
+                owner: Some(part.owner.to_string()),
+            });
+        }
         let mut waits: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for lock in locks {
             for waiter in &lock.waiting {
                 waits.entry(&waiter.client).or_default().insert(&lock.name);
             }
         }
-        let mut edges: BTreeMap<String, BTreeSet<Edge>> = BTreeMap::new();
         for lock in locks {
             for client in lock.holders.iter().filter_map(|holder| holder.client()) {
+                let known = edges.entry(lock.name.to_string()).or_default();
+                let is_noted = known.iter().any(|edge| edge.client == client);
                 for waited in waits.get(client).into_iter().flatten() {
-                    if **waited != *lock.name {
-                        edges.entry(lock.name.to_string()).or_default().insert(Edge {
+                    if !is_noted && **waited != *lock.name {
+                        known.insert(Edge {
                             client: client.to_owned(),
                             holds: lock.name.to_string(),
                             waits_for: (*waited).to_owned(),
+                            owner: None,
                         });
                     }
                 }
@@ -99,7 +112,8 @@ impl Graph {
         None
     }
 
-    fn from(&self, lock: &str) -> impl Iterator<Item = &Edge> {
+    /// Returns what those who hold a lock wait for.
+    pub fn from(&self, lock: &str) -> impl Iterator<Item = &Edge> {
         self.edges.get(lock).into_iter().flatten()
     }
 }
@@ -108,11 +122,24 @@ impl Graph {
 pub fn told(circle: &[Edge]) -> String {
     let parts: Vec<_> = circle
         .iter()
-        .map(|Edge { client, holds, waits_for }| {
-            format!("{} holds {holds:?} and waits for {waits_for:?}", printable(client))
+        .map(|edge| {
+            let Edge { holds, waits_for, .. } = edge;
+            format!("{} holds {holds:?} and waits for {waits_for:?}", who(edge))
         })
         .collect();
-    format!("this looks like a deadlock: {}", parts.join("; "))
+    let what = match circle.iter().all(|edge| edge.owner.is_some()) {
+        true => "a deadlock, as those who wait have noted it",
+        false => "this looks like a deadlock",
+    };
+    format!("{what}: {}", parts.join("; "))
+}
+
+/// Says who it is that waits.
+pub fn who(edge: &Edge) -> String {
+    match &edge.owner {
+        Some(owner) => format!("{} of {}", printable(owner), printable(&edge.client)),
+        None => printable(&edge.client),
+    }
 }
 
 /// Draws all locks and clients in Graphviz's language: a lock points to who holds it, a client to what it waits for.
@@ -155,7 +182,8 @@ mod tests {
         let mut all: BTreeMap<String, BTreeSet<Edge>> = BTreeMap::new();
         for (client, holds, waits_for) in edges {
             let [client, holds, waits_for] = [client, holds, waits_for].map(|it| it.to_string());
-            all.entry(holds.clone()).or_default().insert(Edge { client, holds, waits_for });
+            let edge = Edge { client, holds: holds.clone(), waits_for, owner: None };
+            all.entry(holds).or_default().insert(edge);
         }
         Graph { edges: all }
     }
@@ -186,6 +214,22 @@ mod tests {
         assert_eq!(
             told(&graph.circles()[0]),
             "this looks like a deadlock: x holds \"a\" and waits for \"b\"; y holds \"b\" and waits for \"a\""
+        );
+    }
+
+    #[test]
+    fn what_is_noted_is_told_as_such_and_with_its_owner() {
+        let mut graph = graph(&[("x", "a", "b"), ("y", "b", "a")]);
+        let noted = |edge: Edge| Edge { owner: Some("task 7".to_owned()), ..edge };
+        let half: BTreeSet<Edge> = graph.edges["a"].iter().cloned().map(noted).collect();
+        graph.edges.insert("a".to_owned(), half);
+        assert!(told(&graph.circles()[0]).starts_with("this looks like a deadlock: task 7 of x "));
+        for edges in graph.edges.values_mut() {
+            *edges = edges.iter().cloned().map(noted).collect();
+        }
+        assert_eq!(
+            told(&graph.circles()[0]),
+            "a deadlock, as those who wait have noted it: task 7 of x holds \"a\" and waits for \"b\"; task 7 of y holds \"b\" and waits for \"a\""
         );
     }
 

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::time::SystemTime;
 
-use leasehold::{ListedLock, LockKind};
+use leasehold::{Blocked, Client, ListedLock, LockKind};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, timeout};
 
@@ -14,6 +14,8 @@ use crate::text::{self, BOLD, PLAIN, RED, SCHEMA, YELLOW, ago, printable, short}
 
 /// A list that takes longer says how far it is, if somebody looks.
 const LONG: Duration = Duration::from_millis(500);
+/// Of so many locks the notes of their holders are read.
+const MOST_NOTED: usize = 200;
 
 pub async fn list(list: &List, servers: &Servers) -> Result<u8, Failure> {
     let client = servers.connect(None).await?;
@@ -50,12 +52,13 @@ pub async fn list(list: &List, servers: &Servers) -> Result<u8, Failure> {
     if shows_progress {
         eprint!("\r\x1b[K");
     }
-    client.shutdown().await;
     sort(&mut locks);
+    let blocked = blocked(&client, &locks).await;
+    client.shutdown().await;
     let text = match (list.dot, servers.json) {
         (true, _) => graph::dot(&locks),
-        (false, true) => format!("{}\n", json(&locks, end.is_ok())),
-        (false, false) => table(&locks, SystemTime::now(), text::has_colours(&stdout())),
+        (false, true) => format!("{}\n", json(&locks, &blocked, end.is_ok())),
+        (false, false) => table(&locks, &blocked, SystemTime::now(), text::has_colours(&stdout())),
     };
     // Who reads it may have seen enough.
     let _ = stdout().write_all(text.as_bytes());
@@ -72,8 +75,15 @@ pub fn sort(locks: &mut [ListedLock]) {
     });
 }
 
-pub fn json(locks: &[ListedLock], is_complete: bool) -> Value {
-    let graph = Graph::of(locks);
+/// Returns what those wait for who hold these locks, as they have noted it; of the first, if there are many. What cannot be read is
+/// left out: the names of the clients say something, too.
+pub async fn blocked(client: &Client, locks: &[ListedLock]) -> Vec<Blocked> {
+    let held = locks.iter().filter(|lock| lock.is_held()).take(MOST_NOTED);
+    client.blocked(held.map(|lock| &*lock.name)).await.unwrap_or_default()
+}
+
+pub fn json(locks: &[ListedLock], blocked: &[Blocked], is_complete: bool) -> Value {
+    let graph = Graph::of(locks, blocked);
     let mut shown = json!(locks);
     for (lock, shown) in locks.iter().zip(shown.as_array_mut().into_iter().flatten()) {
         shown["waits_for"] = json!(graph.waits_for(&lock.name));
@@ -82,6 +92,7 @@ pub fn json(locks: &[ListedLock], is_complete: bool) -> Value {
         "schema": SCHEMA,
         "complete": is_complete,
         "locks": shown,
+        "blocked": blocked,
         "suspected_deadlocks": graph.circles(),
     })
 }
@@ -89,8 +100,8 @@ pub fn json(locks: &[ListedLock], is_complete: bool) -> Value {
 const HEAD: [&str; 9] =
     ["LOCK", "KIND", "HOLDER", "COUNT", "SINCE", "TTL", "TOKEN", "WAITING", "WAITS-FOR"];
 
-fn table(locks: &[ListedLock], now: SystemTime, has_colours: bool) -> String {
-    let graph = Graph::of(locks);
+fn table(locks: &[ListedLock], blocked: &[Blocked], now: SystemTime, has_colours: bool) -> String {
+    let graph = Graph::of(locks, blocked);
     let rows = locks.iter().map(|lock| row(lock, &graph, now));
     let rows: Vec<_> = [HEAD.map(str::to_owned)].into_iter().chain(rows).collect();
     let width = |column: usize| {

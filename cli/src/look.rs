@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
-use leasehold::{Client, LockStatus};
+use leasehold::{Blocked, Client, LockStatus};
 use tokio::time::{Instant, interval, sleep};
 
 use crate::args::{Names, Servers, WaitFor};
@@ -43,17 +43,24 @@ pub async fn wait(wait: &WaitFor, servers: &Servers) -> Result<u8, Failure> {
 pub async fn inspect(names: &Names, servers: &Servers) -> Result<u8, Failure> {
     let client = servers.connect(None).await?;
     let locks = statuses(&client, &names.names).await?;
+    let blocked = client.blocked(locks.iter().map(|lock| &*lock.name)).await;
     client.shutdown().await;
+    if let Err(error) = &blocked
+        && !servers.quiet
+    {
+        eprintln!("leasehold: what the holders wait for is not known: {error}");
+    }
+    let blocked = blocked.unwrap_or_default();
     match servers.json {
-        true => text::json(&locks),
-        false => locks.iter().for_each(text::details),
+        true => text::json(&locks, &blocked),
+        false => text::all_details(&locks, &blocked),
     }
     Ok(0)
 }
 
 pub async fn watch(names: &Names, servers: &Servers) -> Result<u8, Failure> {
     let client = servers.connect(None).await?;
-    let mut seen: HashMap<String, LockStatus> = HashMap::new();
+    let mut seen: HashMap<String, (LockStatus, Vec<Blocked>)> = HashMap::new();
     let mut looks = interval(PERIOD);
     loop {
         tokio::select! {
@@ -61,14 +68,17 @@ pub async fn watch(names: &Names, servers: &Servers) -> Result<u8, Failure> {
             _ = tokio::signal::ctrl_c() => break,
         }
         for lock in statuses(&client, &names.names).await? {
-            let before = seen.get(&*lock.name);
-            if before.is_none_or(|before| changed(before, &lock)) {
+            // Without the right to that, the rest is shown.
+            let mut blocked = client.blocked([&*lock.name]).await.unwrap_or_default();
+            blocked.retain(|part| part.holds == lock.name);
+            let now = (lock, blocked);
+            if seen.get(&*now.0.name).is_none_or(|before| changed(before, &now)) {
                 match servers.json {
-                    true => text::json(std::slice::from_ref(&lock)),
-                    false => println!("{}", line(&lock)),
+                    true => text::json(std::slice::from_ref(&now.0), &now.1),
+                    false => println!("{}", line(&now.0, &now.1)),
                 }
             }
-            seen.insert(lock.name.to_string(), lock);
+            seen.insert(now.0.name.to_string(), now);
         }
     }
     client.shutdown().await;
@@ -89,7 +99,7 @@ fn is_free(lock: &LockStatus) -> bool {
 
 fn show_busy(locks: &[LockStatus], servers: &Servers) {
     if servers.json {
-        return text::json(locks);
+        return text::json(locks, &[]);
     }
     if servers.quiet {
         return;
@@ -101,9 +111,12 @@ fn show_busy(locks: &[LockStatus], servers: &Servers) {
     }
 }
 
-fn changed(before: &LockStatus, now: &LockStatus) -> bool {
-    let what = |lock: &LockStatus| {
+fn changed(before: &(LockStatus, Vec<Blocked>), now: &(LockStatus, Vec<Blocked>)) -> bool {
+    let what = |(lock, blocked): &(LockStatus, Vec<Blocked>)| {
+        let waits: Vec<_> =
+            blocked.iter().map(|part| (part.token, part.waits_for.clone())).collect();
         (
+            waits,
             lock.holder.clone(),
             lock.readers.clone(),
             lock.hold_count,
@@ -114,7 +127,7 @@ fn changed(before: &LockStatus, now: &LockStatus) -> bool {
     what(before) != what(now)
 }
 
-fn line(lock: &LockStatus) -> String {
+fn line(lock: &LockStatus, blocked: &[Blocked]) -> String {
     let at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
     let name = text::printable(&lock.name);
     let waiting = match lock.waiting_clients {
@@ -124,7 +137,13 @@ fn line(lock: &LockStatus) -> String {
     match text::holders(lock) {
         Some(holders) => {
             let token = lock.last_token.map(|token| format!(", token {token}")).unwrap_or_default();
-            format!("{at} {name} held by {holders}{token}{waiting}")
+            let waits: Vec<_> =
+                blocked.iter().map(|part| text::printable(&part.waits_for)).collect();
+            let waits = match waits.is_empty() {
+                true => String::new(),
+                false => format!(", which waits for {}", waits.join(", ")),
+            };
+            format!("{at} {name} held by {holders}{waits}{token}{waiting}")
         }
         None => format!("{at} {name} free{waiting}"),
     }

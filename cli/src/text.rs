@@ -4,8 +4,10 @@ use std::env;
 use std::io::IsTerminal;
 use std::time::{Duration, SystemTime};
 
-use leasehold::LockStatus;
+use leasehold::{Blocked, LockStatus};
 use serde_json::json;
+
+use crate::graph::{self, Graph};
 
 /// The version of the JSON. It grows if a field changes its meaning or goes; a new field leaves it as it is.
 pub const SCHEMA: u32 = 1;
@@ -30,8 +32,26 @@ pub fn holders(lock: &LockStatus) -> Option<String> {
     })
 }
 
+/// Prints everything that is known about some locks, and what their holders wait for in the end.
+pub fn all_details(locks: &[LockStatus], blocked: &[Blocked]) {
+    let graph = Graph::of(&[], blocked);
+    for lock in locks {
+        details(lock, &graph);
+    }
+    let is_shown = |name: &str| locks.iter().any(|lock| *lock.name == *name);
+    for part in blocked.iter().filter(|part| !is_shown(&part.holds)) {
+        for edge in graph.from(&part.holds).filter(|edge| *edge.waits_for == *part.waits_for) {
+            println!("{} is held by {}", printable(&edge.holds), graph::who(edge));
+            println!("  waits for   {}", printable(&edge.waits_for));
+        }
+    }
+    for circle in graph.circles() {
+        println!("{}", graph::told(&circle));
+    }
+}
+
 /// Prints everything that is known about a lock.
-pub fn details(lock: &LockStatus) {
+fn details(lock: &LockStatus, graph: &Graph) {
     println!("{}", printable(&lock.name));
     let Some(holder) = holders(lock) else {
         println!("  free");
@@ -54,6 +74,9 @@ pub fn details(lock: &LockStatus) {
     for reader in &lock.readers {
         println!("  reader      {reader}");
     }
+    for edge in graph.from(&lock.name) {
+        println!("  waits for   {} ({})", printable(&edge.waits_for), graph::who(edge));
+    }
     waiting(lock);
 }
 
@@ -64,9 +87,16 @@ fn waiting(lock: &LockStatus) {
     }
 }
 
-/// Prints locks as JSON.
-pub fn json(locks: &[LockStatus]) {
-    println!("{}", json!({"schema": SCHEMA, "locks": locks}));
+/// Prints locks as JSON, and what their holders wait for.
+pub fn json(locks: &[LockStatus], blocked: &[Blocked]) {
+    let circles = Graph::of(&[], blocked).circles();
+    let shown = json!({
+        "schema": SCHEMA,
+        "locks": locks,
+        "blocked": blocked,
+        "suspected_deadlocks": circles,
+    });
+    println!("{shown}");
 }
 
 /// Returns a time as people say it: "3.2s", "4m 10s".

@@ -10,7 +10,7 @@ use super::{
     Election, Latch, Listing, MultiLock, Mutex, Queue, RwLock, Semaphore, Signal, SignalGroup,
 };
 use crate::client::{ClientBuilder, Finding, HeldLock, Stats};
-use crate::error::Error;
+use crate::error::{Blocked, Error};
 use crate::node::NodeStatus;
 use crate::owner::Owner;
 
@@ -153,6 +153,19 @@ impl Client {
     /// Lists the locks that somebody waits for; see [`leasehold::Client::contended`](crate::Client::contended).
     pub fn contended(&self) -> Listing {
         Listing::new(self.client.contended(), &self.runtime)
+    }
+
+    /// Returns who among the holders of these locks waits for another lock, and so on; see
+    /// [`leasehold::Client::blocked`](crate::Client::blocked).
+    ///
+    /// # Errors
+    ///
+    /// The same errors, and [`Error::InAsyncContext`].
+    pub fn blocked(
+        &self,
+        locks: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<Vec<Blocked>, Error> {
+        self.runtime.wait(self.client.blocked(locks))?
     }
 
     /// Reports the state of each server, in the order in which they were named, without I/O.

@@ -122,6 +122,9 @@ pub enum FindingKind {
     /// when the client connected: nobody notices if clients name different [masters](crate::ClientBuilder::nodes), and then two
     /// of them may hold one lock.
     MastersRefused,
+    /// The user may not use the keys `leasehold_wait:..`, as was seen for a lock that this client holds, or else when a wait was
+    /// to be noted last: [deadlocks](crate::ClientBuilder::deadlocks) over several processes are not found.
+    NotesRefused,
     /// The server is used with other [masters](crate::ClientBuilder::nodes) than this client names, so this client takes no
     /// locks.
     #[non_exhaustive]
@@ -170,7 +173,10 @@ impl Finding {
                 fault => FindingKind::NoAnswer { why: fault.to_string() },
             },
         }));
-        engine.check_failures(&nodes, faults).map(|()| findings)
+        engine.check_failures(&nodes, faults)?;
+        let refuses_notes = engine.refuses_notes().await;
+        findings.extend(refuses_notes.map(|node| Self { node, kind: FindingKind::NotesRefused }));
+        Ok(findings)
     }
 
     /// Logs the findings, in the background.
@@ -326,6 +332,10 @@ impl fmt::Display for Finding {
             FindingKind::MastersRefused => f.write_str(
                 "it refused the key leasehold_masters: if clients name different masters, nobody notices it, and two of them may \
                  hold one lock; let this user read and write that key",
+            ),
+            FindingKind::NotesRefused => f.write_str(
+                "it refused the keys leasehold_wait:..: deadlocks over several processes are not found; let this user read and \
+                 write them",
             ),
             FindingKind::OtherMasters { why } => f.write_str(why),
             FindingKind::FullCoverage => f.write_str(

@@ -19,7 +19,7 @@ pub use findings::{Finding, FindingKind};
 pub use stats::{HeldLock, Stats};
 
 use crate::engine::gate::{Engine, Service};
-use crate::error::Error;
+use crate::error::{Blocked, Error};
 use crate::node::{Node, NodeStatus};
 use crate::owner::Owner;
 use crate::primitives::election::Election;
@@ -307,6 +307,43 @@ impl Client {
         Listing::of_waited(&self.engine)
     }
 
+    /// Returns who among the holders of these locks waits for another lock, and who among the holders of those does, and so on.
+    ///
+    /// The names are those that [`ListedLock::name`](crate::ListedLock::name) and [`LockStatus::name`](crate::LockStatus::name)
+    /// show, with the [`name_prefix`](ClientBuilder::name_prefix). The parts come in the order of what they hold.
+    ///
+    /// * Who waits notes it on the servers once it has waited for a second, if it holds another lock and its client looks for
+    ///   [deadlocks](ClientBuilder::deadlocks). Redisson's clients note nothing, nor does one that holds permits of a
+    ///   semaphore.
+    /// * The notes are read one after the other, so a circle of them may be over, and parts of it may never have stood at once.
+    ///   If it is there again some seconds later, it is a deadlock; [`Error::Deadlock`] is told only when that is proved.
+    /// * At most 256 locks are looked at.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Denied`] if this user may not use the keys `leasehold_wait:..` of these locks; [`Error::Closed`]. Of servers that
+    /// do not answer within the response timeout, nothing is returned.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// for part in client.blocked(["orders"]).await? {
+    ///     println!("{} of {} holds {:?} and waits for {:?}", part.owner, part.client, part.holds, part.waits_for);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn blocked(
+        &self,
+        locks: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<Vec<Blocked>, Error> {
+        self.engine.check_service(Service::Draining)?;
+        let locks = locks.into_iter().map(|lock| lock.as_ref().into()).collect();
+        self.engine.blocked(locks).await
+    }
+
     /// Returns counts of what this client is busy with: locks, waiters, connections and pending releases.
     pub fn stats(&self) -> Stats {
         Stats::of(&self.engine)
@@ -318,6 +355,8 @@ impl Client {
     }
 
     /// Asks the servers about settings that can break a lock's guarantees, and returns the findings. It changes nothing.
+    /// Whether the rights are there to find deadlocks over several processes, it can say only while this client holds a lock, or
+    /// once one of its holders has waited.
     ///
     /// # Errors
     ///

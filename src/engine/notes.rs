@@ -219,6 +219,12 @@ impl Readings {
         unread
     }
 
+    /// Returns all notes that were read in the last pass, each with the lock that it lies beside.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Arc<str>, &Read)> {
+        let latest = self.latest.iter();
+        latest.flat_map(|(lock, it)| it.notes.iter().map(move |seen| (lock, &seen.read)))
+    }
+
     /// A pass has ended: what was not read in it is known no more.
     pub(crate) fn end(&mut self) {
         self.latest.retain(|_, latest| latest.pass == self.pass);

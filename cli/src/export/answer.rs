@@ -69,7 +69,7 @@ pub fn to(request: &Request<Incoming>, hosts: &Hosts, poll: &Poll) -> Response<F
 
 /// As `list --json`, and how old it is.
 fn json(poll: &Poll) -> String {
-    let mut shown = list::json(&poll.locks, poll.staleness().is_none());
+    let mut shown = list::json(&poll.locks, &poll.blocked, poll.staleness().is_none());
     shown["age"] = json!(poll.at.map(|at| at.elapsed().as_secs_f64()));
     shown["problem"] = json!(poll.staleness());
     shown["nodes"] = json!(poll.nodes);

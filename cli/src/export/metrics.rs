@@ -33,7 +33,7 @@ pub fn text(poll: &Poll) -> String {
     for (kind, number) in kinds {
         page.sample("leasehold_locks", &[("kind", kind)], f64::from(number));
     }
-    let suspected = Graph::of(&poll.locks).circles().len();
+    let suspected = Graph::of(&poll.locks, &poll.blocked).circles().len();
     page.family(
         "leasehold_suspected_deadlocks",
         "Circles of clients that each hold a lock and wait for the next one's.",

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use leasehold::{Client, ListedLock, NodeStatus};
+use leasehold::{Blocked, Client, ListedLock, NodeStatus};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -14,6 +14,8 @@ use crate::list;
 pub struct Poll {
     /// The last list that is complete: those that most clients wait for first.
     pub locks: Vec<ListedLock>,
+    /// What their holders wait for, as they have noted it.
+    pub blocked: Vec<Blocked>,
     /// When it was complete; `None` if there was none yet.
     pub at: Option<Instant>,
     /// How long it took.
@@ -31,6 +33,7 @@ impl Poll {
     pub fn none() -> Self {
         Self {
             locks: Vec::new(),
+            blocked: Vec::new(),
             at: None,
             took: Duration::ZERO,
             problem: Some("no list is complete yet".to_owned()),
@@ -70,11 +73,12 @@ pub async fn poll(client: &Client, export: &Export, tell: &watch::Sender<Poll>) 
             poll.nodes = client.nodes();
             poll.limit = export.limit;
             match listed {
-                Ok(locks) => {
+                Ok((locks, blocked)) => {
                     let stale_after = 3 * (pause + took);
                     let (at, limit, nodes) =
                         (Some(Instant::now()), poll.limit, std::mem::take(&mut poll.nodes));
-                    *poll = Poll { locks, at, took, problem: None, nodes, limit, stale_after };
+                    let problem = None;
+                    *poll = Poll { locks, blocked, at, took, problem, nodes, limit, stale_after };
                 }
                 Err(error) => poll.problem = Some(error.to_string()),
             }
@@ -83,12 +87,16 @@ pub async fn poll(client: &Client, export: &Export, tell: &watch::Sender<Poll>) 
     }
 }
 
-async fn all(client: &Client, export: &Export) -> Result<Vec<ListedLock>, leasehold::Error> {
+async fn all(
+    client: &Client,
+    export: &Export,
+) -> Result<(Vec<ListedLock>, Vec<Blocked>), leasehold::Error> {
     let mut listing = client.list(&export.prefix);
     let mut locks = Vec::new();
     while let Some(lock) = listing.next().await? {
         locks.push(lock);
     }
     list::sort(&mut locks);
-    Ok(locks)
+    let blocked = list::blocked(client, &locks).await;
+    Ok((locks, blocked))
 }

@@ -1,6 +1,8 @@
 //! A day on which locks are stuck, with nothing but the command line: found, named, freed. `docs/operating.md` says what to type.
 
-use std::process::{Child, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -14,6 +16,14 @@ fn text(output: &Output) -> String {
 fn listed(server: &Server, arguments: &[&str]) -> Value {
     let output = server.output(&[&["--json", "list"], arguments].concat());
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// Waits until all of this is shown at once. Under load, a note may be over before it is made again.
+fn shows(server: &Server, arguments: &[&str], parts: &[&str]) {
+    eventually(&format!("{arguments:?} shows {parts:?}"), || {
+        let shown = text(&server.output(arguments));
+        parts.iter().all(|part| shown.contains(part))
+    });
 }
 
 /// The words of the row of a lock.
@@ -123,6 +133,70 @@ fn two_that_wait_for_each_other_are_found_and_named_and_one_is_freed() {
     assert_eq!(code_of(&mut other), 0, "it gets what it waited for");
     assert_eq!(code_of(&mut one), 79, "it is told, and its command has ended");
     assert_eq!(server.code(&["try", "a", "b"]), 0);
+}
+
+/// What a process does that moves something from one account to another: it takes the first, and waits for the second.
+///
+/// By itself it finds both free. With others it is told which server and which locks, and waits until the second is held.
+#[tokio::test]
+async fn a_transfer_takes_one_lock_and_then_the_other() {
+    let told = std::env::var(TRANSFER).ok();
+    let own = told.is_none().then(Server::start);
+    let (url, first, second) = match (&told, &own) {
+        (Some(told), _) => {
+            let mut words = told.split(' ');
+            let mut word = || words.next().expect("three words").to_owned();
+            (word(), word(), word())
+        }
+        (None, own) => (own.as_ref().expect("a server").url(), "a".to_owned(), "b".to_owned()),
+    };
+    let builder = leasehold::Client::builder().nodes([url]).ttl(Duration::from_secs(3));
+    let client = builder.connect().await.expect("connected");
+    let _from = client.mutex(&first).lock().await.expect("free");
+    while told.is_some() && !client.mutex(&second).is_locked().await.expect("an answer") {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let to = client.mutex(&second).lock().await.expect("granted in the end");
+    assert!(to.is_held() && client.mutex(&second).is_locked().await.expect("an answer"));
+    to.unlock().await.expect("held");
+}
+
+const TRANSFER: &str = "LEASEHOLD_TEST_TRANSFER";
+
+/// Each has noted what it waits for, so the circle is named with its owners, whatever the clients are called.
+#[test]
+fn what_two_programs_have_noted_is_found_and_named_and_one_is_freed() {
+    let server = Server::start();
+    let transfer = |first: &str, second: &str| {
+        Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "incident::a_transfer_takes_one_lock_and_then_the_other"])
+            .env(TRANSFER, format!("{} {first} {second}", server.url()))
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("this program runs")
+    };
+    let mut both = [transfer("a", "b"), transfer("b", "a")];
+    let told = [
+        "a deadlock, as those who wait have noted it: #",
+        " holds \"a\" and waits for \"b\"; #",
+        " holds \"b\" and waits for \"a\"\n",
+    ];
+    let details = ["  waits for   b (#", "\nb is held by #", "\n  waits for   a\n"];
+    shows(&server, &["inspect", "a"], &[&details[..], &told].concat());
+    shows(&server, &["list"], &told);
+    shows(&server, &["--json", "list"], &["\"blocked\":[{", "\"waits_for\":[\"b\"]"]);
+    let mut watch = server.spawn(&["watch", "a"]);
+    let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
+    let says = |line: &str| line.contains(" a held by ") && line.contains(", which waits for b, ");
+    assert!(lines.any(|line| line.is_ok_and(|line| says(&line))));
+    kill(watch.id(), Signal::INT);
+    code_of(&mut watch);
+    assert_eq!(server.code(&["force", "a", "--holder", &holder(&server, "a")]), 0);
+    for transfer in &mut both {
+        assert_eq!(code_of(transfer), 0, "it gets what it waited for");
+    }
+    assert_eq!(server.code(&["try", "a", "b"]), 0);
+    assert!(!text(&server.output(&["inspect", "a"])).contains("deadlock"));
 }
 
 /// Two processes may have one name, and a client may hold one lock and wait for another in two tasks: no circle, no alarm.

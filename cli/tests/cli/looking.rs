@@ -236,6 +236,22 @@ fn doctor_finds_what_is_to_be_mended() {
 }
 
 #[test]
+fn doctor_finds_that_the_right_is_missing_to_note_waits() {
+    let server = Server::start();
+    let rules =
+        ["u", "on", ">p", "~leasehold:doctor:*", "~leasehold_token:*", "~leasehold_queue:*"];
+    let () = server.command("ACL", &[&["SETUSER"], &rules[..], &["&*", "+@all"]].concat());
+    let url = server.url().replace("unix://", "redis+unix://") + "?user=u&pass=p";
+    let report = || {
+        let output = server.output(&["--redis", &url, "--json", "doctor", "--pairs", "2"]);
+        json(&output)["findings"].to_string()
+    };
+    assert!(report().contains("leasehold_wait"), "{}", report());
+    let () = server.command("ACL", &["SETUSER", "u", "~leasehold_wait:*"]);
+    assert!(!report().contains("leasehold_wait"), "{}", report());
+}
+
+#[test]
 fn shells_and_man_are_served() {
     let server = Server::start();
     for shell in ["bash", "zsh", "fish"] {

@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::process::{Wait, WaitGraph};
@@ -34,8 +35,8 @@ use calls::{Own, pass};
 pub(super) struct Noting {
     /// The task is there. Changed under the mutex of the waits.
     runs: AtomicBool,
-    /// The user may not do that.
-    is_denied: AtomicBool,
+    /// The user may not do that: it is tried again then.
+    again_at: Mutex<Option<Timestamp>>,
     /// Wakes the task: a wait has ended that was noted.
     over: Notify,
 }
@@ -43,7 +44,12 @@ pub(super) struct Noting {
 impl Noting {
     /// A wait begins. Returns true if the task is to be started for it.
     pub(super) fn begins(&self, _under: &WaitGraph) -> bool {
-        !self.is_denied.load(Ordering::Relaxed) && !self.runs.swap(true, Ordering::Relaxed)
+        !self.runs.swap(true, Ordering::Relaxed)
+    }
+
+    /// The user was not allowed to do that when it was tried last.
+    fn is_denied(&self) -> bool {
+        self.again_at.lock().is_some()
     }
 
     /// A wait has ended that was noted.
@@ -115,6 +121,9 @@ impl Task {
         let engine = self.engine.upgrade()?;
         let now = self.clock.now();
         let plan = self.plan(&engine, now)?;
+        if engine.noting.again_at.lock().is_some_and(|again_at| now < again_at) {
+            return Some(now.plus(PERIOD));
+        }
         let over = self.take_over(&engine, &plan);
         join_all(over.iter().map(|own| own.forget(&engine))).await;
         if !plan.are_any {
@@ -127,9 +136,15 @@ impl Task {
         }
         let period = PERIOD.max(EACH * self.own.len() as u32);
         if let Err(fault) = self.beat_and_read(&engine, &plan, period * 4 + PERIOD).await {
-            engine.noting.is_denied.store(true, Ordering::Relaxed);
-            events::notes_denied(&fault);
-            return None;
+            // Those that could be made end by themselves.
+            self.own.clear();
+            if engine.noting.again_at.lock().replace(now.plus(AGAIN)).is_none() {
+                events::notes_denied(&fault);
+            }
+            return Some(now.plus(PERIOD));
+        }
+        if self.own.iter().any(|own| own.is_acknowledged) {
+            *engine.noting.again_at.lock() = None;
         }
         let mut is_near = false;
         for wait in &plan.waits {
@@ -323,5 +338,7 @@ fn is_denied(end: &Result<(), Fault>) -> bool {
 /// A wait is noted when it has lasted for so long, and again after each such time; more often while a circle is about to be
 /// proved.
 const PERIOD: Duration = Duration::from_secs(1);
+/// What the user may not do is tried again after so long.
+const AGAIN: Duration = Duration::from_secs(10);
 /// With many notes the time from one beat to the next is as long as so many times this.
 const EACH: Duration = Duration::from_millis(5);

@@ -92,7 +92,12 @@ impl Quorum {
             }
             fault => fault,
         };
-        Error::from_fault(&self.sites[0].address(), lock, fault, &self.clock)
+        Error::from_fault(&self.address(), lock, fault, &self.clock)
+    }
+
+    /// Returns the address of the first server.
+    pub(crate) fn address(&self) -> Arc<str> {
+        self.sites[0].address()
     }
 
     /// What it comes to that these nodes failed, so that the others are no majority.

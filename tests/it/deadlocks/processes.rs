@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::{Client, FindingKind};
 use redis::Value;
 
 use crate::{
@@ -199,4 +200,90 @@ async fn without_the_right_to_note_waits_all_else_goes_on() {
     let mut nests = Nests::start(&servers, &[("task", "a b"), ("limited", "b a")]);
     assert_eq!(nests.ends(), ["got", "late"]);
     nothing_is_noted(&server).await;
+}
+
+async fn is_refused(client: &Client) -> bool {
+    let findings = client.check().await.expect("an answer");
+    findings.iter().any(|finding| finding.kind == FindingKind::NotesRefused)
+}
+
+/// Waits until the server has refused something.
+async fn refused(server: &Server) {
+    eventually(LIMIT, "it was refused", async || {
+        matches!(server.command(&["ACL", "LOG"]).await, Value::Array(told) if !told.is_empty())
+    })
+    .await;
+}
+
+/// What is missing is found, before it is needed and afterwards, and once it is there, so are the circles.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_is_given_later_is_used_by_those_who_wait_already() {
+    let server = Server::start().await;
+    let most = ["~a", "~b", "~x", "~leasehold_token:*", "~leasehold_queue:*", "&*", "+@all"];
+    server.command(&[&["ACL", "SETUSER", "u", "on", ">p"], &most[..]].concat()).await;
+    let url = server.url_as("u", "p");
+    let client = Client::connect(&url).await.expect("all that is needed");
+    assert!(!is_refused(&client).await, "nothing is known of it");
+    let held = client.mutex("x").lock().await.expect("free");
+    assert!(is_refused(&client).await);
+    held.unlock().await.expect("held");
+    assert!(!is_refused(&client).await, "it was never needed");
+    server.command(&["ACL", "LOG", "RESET"]).await;
+    {
+        let other = Client::connect(&server.url()).await.expect("all rights");
+        let _a = other.mutex("a").lock().await.expect("free");
+        let waiter = client.clone();
+        let waiter = tokio::spawn(async move {
+            let _x = waiter.mutex("x").lock().await;
+            waiter.mutex("a").lock().await.map(drop)
+        });
+        refused(&server).await;
+        waiter.abort();
+    }
+    eventually(LIMIT, "it is known for later", async || {
+        client.holds().is_empty() && is_refused(&client).await
+    })
+    .await;
+    let servers = format!("nodes:{url}");
+    server.command(&["ACL", "LOG", "RESET"]).await;
+    let mut nests = Nests::start(&servers, &[("thread", "a b"), ("thread", "b a")]);
+    refused(&server).await;
+    server.command(&["ACL", "SETUSER", "u", "~leasehold_wait:*"]).await;
+    assert_eq!(nests.ends(), ["got", "deadlock b>a a>b"]);
+    let _held = client.mutex("x").lock().await.expect("free");
+    assert!(!is_refused(&client).await);
+}
+
+/// Whoever holds one lock and waits for another, and who holds that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_lists_who_waits_for_what_from_a_lock_on() {
+    let server = Server::start().await;
+    let client = Client::connect(&server.url()).await.expect("connected");
+    let nests = [("task", "c x"), ("task", "b c"), ("task", "a b")];
+    let outside = client.mutex("x").lock().await.expect("free");
+    let mut nests = Nests::start(&nodes(&server), &nests);
+    noted(&server, &["a", "b", "c"], 1).await;
+    for (from, expected) in [
+        (&["a"][..], "a>b b>c c>x"),
+        (&["b", "b"], "b>c c>x"),
+        (&["x", "", "leasehold_wait:{a}"], ""),
+    ] {
+        // Under load, a note may be over before it is made again.
+        let mut parts = Vec::new();
+        eventually(LIMIT, "all of it is listed", async || {
+            parts = client.blocked(from).await.expect("an answer");
+            let shown = parts.iter().map(|part| format!("{}>{}", part.holds, part.waits_for));
+            shown.collect::<Vec<_>>().join(" ") == expected
+        })
+        .await;
+        for part in &parts {
+            let status = client.mutex(&*part.holds).status().await.expect("an answer");
+            assert_eq!(status.holder.as_ref().and_then(|it| it.client()), Some(&*part.client));
+            assert_eq!(status.last_token, Some(part.token));
+        }
+    }
+    outside.unlock().await.expect("held");
+    assert_eq!(nests.ends(), ["got"; 3]);
+    nothing_is_noted(&server).await;
+    assert_eq!(client.blocked(["a", "b", "c"]).await.expect("an answer"), []);
 }

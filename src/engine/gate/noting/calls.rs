@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
+use crate::config::Deadlocks;
 use crate::engine::gate::{Engine, Hold};
 use crate::engine::notes::{Note, Read, Readings};
-use crate::error::Fault;
-use crate::key;
+use crate::error::{Blocked, Error, Fault};
+use crate::key::{self, Holder};
 use crate::node::Source;
+use crate::owner::Owner;
 use crate::script::{self, Arg, Call, Reply};
 
 /// A note of this client.
@@ -66,6 +68,57 @@ impl Own {
         };
         let quorum = engine.quorum_of(&self.lock);
         let _ = quorum.ask(call, |replies| replies.len() == quorum.sites().len()).await;
+    }
+}
+
+impl Engine {
+    /// Returns the address of a server that refuses the notes beside a lock that is held here; if none is held, beside those for
+    /// which it was tried last.
+    pub(crate) async fn refuses_notes(&self) -> Option<Arc<str>> {
+        if self.config.deadlocks == Deadlocks::Off {
+            return None;
+        }
+        let held = self.gates().into_iter().find(|gate| gate.current_hold().is_some());
+        let Some(gate) = held else {
+            let refuses = self.noting.is_denied();
+            return refuses.then(|| self.quorum_of(&self.config.name_prefix).address());
+        };
+        // Nobody has this note.
+        let call = Call {
+            script: &script::WAIT_FORGET,
+            keys: vec![key::notes_key(&gate.name)],
+            args: vec![Arg::Word("-")],
+        };
+        let quorum = &gate.quorum;
+        let asked = quorum.ask(call, |replies| replies.len() >= quorum.majority()).await;
+        matches!(asked, Err(Fault::Denied { .. })).then(|| quorum.address())
+    }
+
+    /// Returns what those wait for who hold these locks, and those who hold what these wait for, and so on, as they have noted it.
+    pub(crate) async fn blocked(&self, locks: BTreeSet<Arc<str>>) -> Result<Vec<Blocked>, Error> {
+        let mut locks = locks;
+        locks.retain(|lock| key::lock_name_problem(lock).is_none());
+        let mut readings = Readings::default();
+        if let Some(lock) = locks.first().cloned()
+            && let Err(fault) = pass(&mut readings, self, locks).await
+        {
+            return Err(self.quorum_of(&lock).error(Some(&lock), fault));
+        }
+        let mut blocked: Vec<Blocked> = readings
+            .all()
+            .map(|(lock, Read { lease, note, .. })| {
+                let holder = Holder::new(lease.clone());
+                Blocked {
+                    owner: Owner::elsewhere(&note.owner),
+                    client: holder.client().unwrap_or(holder.as_str()).into(),
+                    holds: lock.clone(),
+                    token: note.token,
+                    waits_for: note.wants.clone(),
+                }
+            })
+            .collect();
+        blocked.sort_by(|one, other| (&one.holds, one.token).cmp(&(&other.holds, other.token)));
+        Ok(blocked)
     }
 }
 
