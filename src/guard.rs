@@ -275,14 +275,19 @@ impl Guard {
         let gate = &hold.gate;
         let lock = &gate.name;
         let lost = |reason| Err(Error::lost(lock, reason));
-        match self.entry.leave() {
-            Departure::Nested | Departure::HandedOff => Ok(()),
-            Departure::Lost(reason) => lost(reason),
-            Departure::Released(parting) => match Box::pin(gate.finish_release(parting)).await {
-                Ok(released) if released.held => Ok(()),
-                Ok(_) => lost(hold.lease.why_missing()),
-                Err(fault) => Err(gate.quorum.error(Some(lock), fault)),
+        let answer = match self.entry.leave() {
+            Departure::Nested | Departure::HandedOff => return Ok(()),
+            Departure::Lost(reason) => return lost(reason),
+            Departure::Released(release) => Box::pin(gate.finish_release(release)).await,
+            Departure::Unsent(parting) => match parting.settle().await {
+                Some(answer) => answer,
+                None => return Ok(()),
             },
+        };
+        match answer {
+            Ok(released) if released.held => Ok(()),
+            Ok(_) => lost(hold.lease.why_missing()),
+            Err(fault) => Err(gate.quorum.error(Some(lock), fault)),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::figures::{Unit, fewest_to_most, median};
 use crate::table::{Aim, Figure};
 use crate::{Bench, Outcome, clock};
 
-/// A lock that 64 tasks of one process share.
+/// A lock that the tasks of one process share.
 trait Shared: Clone + Send + Sync + 'static {
     type Guard: Send;
 
@@ -46,13 +46,19 @@ impl Shared for Arc<tokio::sync::Mutex<()>> {
     }
 }
 
-/// Row 3: 64 tasks, empty critical section.
-pub(crate) async fn empty(bench: &Bench) -> Outcome<Vec<Figure>> {
+/// Row 3: an empty critical section.
+pub(crate) async fn contend(bench: &Bench) -> Outcome<Vec<Figure>> {
+    let mut figures = many(bench).await?;
+    figures.push(two(bench).await?);
+    Ok(figures)
+}
+
+async fn many(bench: &Bench) -> Outcome<Vec<Figure>> {
     let span = bench.span(SPAN);
     let (mut floors, mut ours, mut evenness) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..2 {
-        floors.push(rush(Arc::new(tokio::sync::Mutex::new(())), span).await?.0);
-        let (rate, fewest_to_most) = rush(bench.client.mutex("inside"), span).await?;
+        floors.push(rush(Arc::new(tokio::sync::Mutex::new(())), TASKS, span).await?.0);
+        let (rate, fewest_to_most) = rush(bench.client.mutex("inside"), TASKS, span).await?;
         ours.push(rate);
         evenness.push(fewest_to_most);
     }
@@ -68,14 +74,27 @@ pub(crate) async fn empty(bench: &Bench) -> Outcome<Vec<Figure>> {
     ])
 }
 
+/// Two tasks that take turns: mostly neither waits at the moment at which the other gives the lock back.
+async fn two(bench: &Bench) -> Outcome<Figure> {
+    let span = bench.span(SPAN);
+    let (mut floors, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        floors.push(rush(Arc::new(tokio::sync::Mutex::new(())), 2, span).await?.0);
+        ours.push(rush(bench.client.mutex("two"), 2, span).await?.0);
+    }
+    let name = "2 tasks on one lock, nothing done inside (floor: tokio's mutex)";
+    let figure = Figure::new(name, Unit::PerSecond, mean(&ours));
+    Ok(figure.floor(mean(&floors)).aim(Aim::Over(300e3)))
+}
+
 /// Acquisitions per second, and how even they were among the tasks.
-async fn rush<L: Shared>(lock: L, span: Duration) -> Outcome<(f64, f64)> {
+async fn rush<L: Shared>(lock: L, tasks: usize, span: Duration) -> Outcome<(f64, f64)> {
     let stop = Arc::new(AtomicBool::new(false));
     let began_at = Instant::now();
-    let mut tasks = JoinSet::new();
-    for _ in 0..TASKS {
+    let mut running = JoinSet::new();
+    for _ in 0..tasks {
         let (lock, stop) = (lock.clone(), stop.clone());
-        tasks.spawn(async move {
+        running.spawn(async move {
             let mut turns = 0_u64;
             while !stop.load(Ordering::Relaxed) {
                 L::give_back(lock.take().await?).await?;
@@ -88,7 +107,7 @@ async fn rush<L: Shared>(lock: L, span: Duration) -> Outcome<(f64, f64)> {
     stop.store(true, Ordering::Relaxed);
     let elapsed = began_at.elapsed();
     let mut counts = Vec::new();
-    while let Some(turns) = tasks.join_next().await {
+    while let Some(turns) = running.join_next().await {
         counts.push(turns??);
     }
     let all: u64 = counts.iter().sum();

@@ -145,7 +145,7 @@ impl Bench {
         match row {
             1 => free::pair(self).await,
             2 => free::nested(self).await,
-            3 => inside::empty(self).await,
+            3 => inside::contend(self).await,
             4 => inside::hand_over(self).await,
             5 => processes::contend(self, round).await,
             6 => relay::relays(self, round).await,

@@ -109,6 +109,9 @@ impl ClientBuilder {
     /// request to the server: up to 1 s and half the TTL, or zero for never. Other processes may wait that much longer,
     /// since the waiting tasks of a client share one place in the server's queue, except those of a
     /// [`fair_mutex`](crate::Client::fair_mutex), for which this setting has no effect. Default: 20 ms.
+    ///
+    /// An [`unlock`](crate::Guard::unlock) lets the other tasks go first, for 20 µs or one turn of the runtime, if tasks of
+    /// this process take turns: the next to ask gets the lease without a request, too.
     pub fn handoff_window(mut self, window: Duration) -> Self {
         self.config.handoff_window = window;
         self

@@ -14,7 +14,7 @@ use super::status::LockStatus;
 use crate::clock::{Clock, Timestamp};
 use crate::config::{Config, LeaseTerms, Terms};
 use crate::engine::acquire::{self, Acquired};
-use crate::engine::gate::{Engine, Request, Until};
+use crate::engine::gate::{Engine, Gate, Request, Until};
 use crate::engine::kind::{Kind, Wanted};
 use crate::engine::quorum::{Answers, Quorum};
 use crate::error::{Error, Fault, LossReason};
@@ -287,6 +287,7 @@ impl Handle {
         let call = self.lock.force_unlock(holder, self.engine.config.response_timeout);
         // The hold of this client is determined before the lock is freed: a later hold is a different one.
         let gate = self.engine.existing_gate(&*self.lock);
+        gate.iter().for_each(Gate::send_unsent);
         let held_here = gate
             .as_ref()
             .and_then(|gate| gate.current_hold())

@@ -64,6 +64,7 @@ mod signal;
 mod status;
 mod support;
 mod synced;
+mod taken_back;
 mod terms;
 mod turns;
 mod waits;

@@ -168,6 +168,7 @@ impl Gate {
             }
             self.notice_loss();
         }
+        self.send_unsent();
     }
 }
 
@@ -321,8 +322,10 @@ impl Claim {
         if attempt.may_be_queued() {
             begun = Some(Box::new(Begun { attempt, seeker, wanted }));
         }
-        self.gate.update(|state, _| {
+        let now = self.gate.engine.clock.now();
+        self.gate.update(|state, effects| {
             self.gate.engine.check_service(Service::Draining)?;
+            state.send_unsent(effects, now);
             std::mem::swap(&mut state.begun, &mut begun);
             Ok(self.gate.queue(state, self.arrival, request))
         })
@@ -336,7 +339,7 @@ impl Claim {
 
     /// Returns true if others of this process have gone on without it, and have the lock by now.
     fn is_late(&self, state: &State) -> bool {
-        !self.is_current(state) && state.current_hold().is_some()
+        !self.is_current(state) && state.lease().is_some()
     }
 
     fn close(&mut self, state: &mut State) -> bool {

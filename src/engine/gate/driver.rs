@@ -81,7 +81,7 @@ impl Gate {
 impl State {
     /// Returns what the driver has to know, or `None` if nobody needs it.
     fn situation(&mut self, now: Timestamp, patience: Duration) -> Option<Situation> {
-        let held = self.current_hold().map(|hold| hold.lease.clone());
+        let held = self.lease().cloned();
         if held.is_none() && self.waiters.is_empty() {
             return None;
         }
@@ -177,15 +177,14 @@ impl State {
             Seat::Free if !self.may_ask() => Allowed::Nobody,
             _ if self.asking.is_some() => Allowed::Fair,
             _ if self.passes_on() => Allowed::Fair,
-            Seat::Free | Seat::Held(_) => Allowed::All,
+            Seat::Free | Seat::Held(_) | Seat::Unsent(_) => Allowed::All,
         }
     }
 
     /// Returns true if a lease is in use here that the next ordinary waiter may get without the servers. A fair one passes to
     /// nobody, and those who can use a shared one have joined.
     fn passes_on(&self) -> bool {
-        let Seat::Held(seated) = &self.seat else { return false };
-        seated.lease.kind.sharing() == Sharing::Alone && !seated.lease.fair
+        self.lease().is_some_and(|lease| lease.kind.sharing() == Sharing::Alone && !lease.fair)
     }
 }
 

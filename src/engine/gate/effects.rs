@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use tokio::sync::oneshot;
 
 use super::Gate;
 use super::hold::{Hold, PendingRelease};
-use super::seat::Seat;
 use super::state::{Asking, State};
+use super::unsent::{Answer, Overseer};
 use super::wait_list::{Offer, SlowWait, Turn};
 use crate::clock::Timestamp;
 use crate::config::LeaseTerms;
@@ -17,6 +18,7 @@ use crate::engine::kind::Refusal;
 use crate::engine::lease::Lease;
 use crate::error::{Error, Fault, LossReason};
 use crate::events::Blocker;
+use crate::monitor::HoldEnd;
 
 #[derive(Default)]
 pub(super) struct Effects {
@@ -24,6 +26,12 @@ pub(super) struct Effects {
     pub(super) turns: SmallVec<[(Turn, Result<Offer, Error>); 1]>,
     /// A lost hold was evicted.
     pub(super) evicted: Option<Evicted>,
+    /// A hold that ended before, and of which it is known by now how.
+    pub(super) ended: Option<(Arc<Hold>, HoldEnd, Timestamp)>,
+    /// A lease that nobody uses is to be looked after.
+    pub(super) overseer: Option<Overseer>,
+    /// A release that was sent instead of its unlock, which is told the answer.
+    pub(super) sent: Option<Box<(PendingRelease, oneshot::Sender<Answer>)>>,
     /// An ask was answered that somebody may wait for who does not ask.
     pub(super) answered: bool,
     /// Waits that somebody is to be told of.
@@ -68,10 +76,7 @@ struct Outline {
 impl Outline {
     fn of(state: &State) -> Self {
         Self {
-            lease: match &state.seat {
-                Seat::Free => None,
-                Seat::Held(seated) => Some(Arc::as_ptr(&seated.lease)),
-            },
+            lease: state.lease().map(Arc::as_ptr),
             asking: state.asking,
             driven: state.driven,
             ordinary_want: state.waiters.first().map(|(_, waiter)| waiter.wanted.form()),
@@ -120,6 +125,21 @@ impl Gate {
     }
 
     fn apply(self: &Arc<Self>, effects: Effects) {
+        if let Some((hold, end, at)) = effects.ended {
+            hold.tell_released(end, at);
+        }
+        if let Some(overseer) = effects.overseer {
+            overseer.begin();
+        }
+        if let Some(sent) = effects.sent {
+            let (release, tell) = *sent;
+            self.engine.watchdog.forget(&release.lease);
+            let gate = self.clone();
+            self.engine.watchdog.adopt(Box::pin(async move {
+                // The unlock may be gone.
+                let _ = tell.send(gate.finish_release(release).await);
+            }));
+        }
         for (turn, result) in effects.turns {
             // An entry that its waiter does not take any more is dropped here, and so goes to the next one.
             let _ = turn.send(result);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::Gate;
 use super::holding::Slots;
+use super::unsent::Parting;
 use crate::clock::Timestamp;
 use crate::config::Terms;
 use crate::engine::kind::{Refusal, Sharing};
@@ -169,10 +170,10 @@ impl Entry {
         self.hold().lease.widen(self.level, terms, now)
     }
 
-    /// Leaves it here and now; what remains to be waited for.
+    /// Leaves it here and now; what remains to be waited for, which the caller does.
     pub(crate) fn leave(&mut self) -> Departure {
         match self.hold.take() {
-            Some(hold) => hold.leave(self.level),
+            Some(hold) => hold.leave(self.level, true),
             None => Departure::Nested,
         }
     }
@@ -192,7 +193,7 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
-        if let Departure::Released(release) = hold.leave(self.level) {
+        if let Departure::Released(release) = hold.leave(self.level, false) {
             hold.gate.finish_in_background(release);
         }
     }
@@ -207,6 +208,8 @@ pub(crate) enum Departure {
     HandedOff,
     /// The release is on its way.
     Released(PendingRelease),
+    /// The release is sent when the other tasks have had their turn, unless one of them takes the lease.
+    Unsent(Parting),
     /// It had been lost.
     Lost(LossReason),
 }
@@ -220,13 +223,13 @@ pub(crate) struct PendingRelease {
 
 impl Hold {
     /// Leaves one level of it.
-    fn leave(self: &Arc<Self>, level: u32) -> Departure {
-        let (departure, now) = self.gate.leave(self, level);
+    fn leave(self: &Arc<Self>, level: u32, awaited: bool) -> Departure {
+        let (departure, now) = self.gate.leave(self, level, awaited);
         match departure {
             Departure::HandedOff => self.tell_released(HoldEnd::HandedOff, now),
             Departure::Released(_) => self.tell_released(HoldEnd::Released, now),
             Departure::Lost(_) if self.depth() == 0 => self.count_end(HoldEnd::Lost, now),
-            Departure::Lost(_) | Departure::Nested => {}
+            Departure::Lost(_) | Departure::Nested | Departure::Unsent(_) => {}
         }
         departure
     }

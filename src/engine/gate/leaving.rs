@@ -9,17 +9,23 @@ use super::effects::Effects;
 use super::hold::{Departure, Hold, PendingRelease};
 use super::state::State;
 use crate::clock::Timestamp;
-use crate::engine::kind::{Released, Sharing};
+use crate::engine::kind::{Released, Sharing, Wanted};
+use crate::engine::lease::Lease;
 use crate::error::{Fault, LossReason};
 
 impl Gate {
-    /// Leaves one level of a hold. Returns what came of it, and the time.
-    pub(super) fn leave(self: &Arc<Self>, hold: &Arc<Hold>, level: u32) -> (Departure, Timestamp) {
+    /// Leaves one level of a hold. Returns what came of it, and the time. `awaited`: the caller waits for what comes of it.
+    pub(super) fn leave(
+        self: &Arc<Self>,
+        hold: &Arc<Hold>,
+        level: u32,
+        awaited: bool,
+    ) -> (Departure, Timestamp) {
         let now = self.engine.clock.now();
         let departure = self.update(|state, effects| {
             state.evict_lost(now, effects);
             hold.lease.leave(level);
-            self.leave_as(state, effects, hold, now)
+            self.leave_as(state, effects, hold, awaited, now)
         });
         if let Departure::Released(release) = &departure {
             self.engine.watchdog.forget(&release.lease);
@@ -32,6 +38,7 @@ impl Gate {
         state: &mut State,
         effects: &mut Effects,
         hold: &Arc<Hold>,
+        awaited: bool,
         now: Timestamp,
     ) -> Departure {
         let depth = hold.depth() - 1;
@@ -50,8 +57,11 @@ impl Gate {
         if state.others_share(hold) || self.hand_off(state, effects, hold, now) {
             return Departure::HandedOff;
         }
-        state.tokens_used = hold.lease.tokens_used();
         state.refusal = None;
+        if awaited && let Some(parting) = self.leave_unsent(state, effects, hold, now) {
+            return Departure::Unsent(parting);
+        }
+        state.tokens_used = hold.lease.tokens_used();
         Departure::Released(state.release(&hold.lease, now))
     }
 
@@ -65,16 +75,27 @@ impl Gate {
     ) -> bool {
         // The lease of a fair handle has one token, so it passes to nobody.
         let Some((arrival, waiter)) = state.waiters.first() else { return false };
-        let window = state.window(self.engine.config.handoff_window, now);
-        let kind = &hold.lease.kind;
-        if kind.sharing() != Sharing::Alone || kind.side() != waiter.wanted.side.side() {
-            return false;
-        }
-        let Some(token) = hold.lease.hand_off(now, waiter.wanted.terms, window) else {
+        let Some(token) = self.pass_on(state, &hold.lease, &waiter.wanted, now) else {
             return false;
         };
         self.seat_waiter(state, effects, &hold.lease, arrival, token, now);
         true
+    }
+
+    /// Lets the next hold use a lease as it is. Returns its token, or `None` if that cannot be: a fair one passes nobody,
+    /// also in other processes.
+    pub(super) fn pass_on(
+        &self,
+        state: &State,
+        lease: &Lease,
+        wanted: &Wanted,
+        now: Timestamp,
+    ) -> Option<u64> {
+        let window = state.window(self.engine.config.handoff_window, now);
+        let fits = lease.kind.sharing() == Sharing::Alone
+            && lease.kind.side() == wanted.side.side()
+            && !wanted.terms.fair;
+        if fits { lease.hand_off(now, wanted.terms, window) } else { None }
     }
 
     /// Waits for a release's answer. Without one the release stays pending.

@@ -30,6 +30,7 @@ mod queueing;
 mod replacing;
 mod seat;
 mod state;
+mod unsent;
 mod wait_list;
 mod waiting;
 
@@ -206,6 +207,9 @@ impl Gate {
                         TakenBy { owner: &request.owner, place: Place::here(), at: request.caller };
                     return Some(Ok(again(gate.join(state, by, request.wanted.terms, now))));
                 }
+                if let Some(entry) = gate.take_back(state, effects, request, now) {
+                    return Some(Ok(again(entry)));
+                }
                 Some(otherwise(&gate, state, now))
             });
             if let Some(entered) = entered {
@@ -365,7 +369,7 @@ impl Gate {
     /// Returns why those are in vain who wait for the answer to an ask that began after number `seen`, if there is one.
     pub(crate) fn in_vain_since(&self, seen: u64, request: &Request) -> Option<Error> {
         let state = self.state.lock();
-        if state.current_hold().is_some() {
+        if state.lease().is_some() {
             return None;
         }
         if let Some(refused) = state.refusal.as_ref().filter(|_| state.refused_ask > seen) {
@@ -402,7 +406,11 @@ impl Gate {
     pub(crate) fn shut(self: &Arc<Self>) {
         // First the waits: whatever is granted or handed on from here on finds nobody to take it.
         let closed = || Error::closed(&self.engine.clock);
-        self.update(|state, effects| state.fail_waiters(effects, |_| true, closed));
+        let now = self.engine.clock.now();
+        self.update(|state, effects| {
+            state.fail_waiters(effects, |_| true, closed);
+            state.send_unsent(effects, now);
+        });
         if let Some(hold) = self.current_hold() {
             hold.lease.lose(LossReason::Shutdown);
         }

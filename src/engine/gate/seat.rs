@@ -18,6 +18,7 @@ use super::Gate;
 use super::effects::Effects;
 use super::hold::{Entry, Hold};
 use super::state::State;
+use super::unsent::Unsent;
 use super::wait_list::{Offer, Waiter};
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
@@ -33,6 +34,8 @@ pub(super) enum Seat {
     #[default]
     Free,
     Held(Seated),
+    /// Nobody uses it any more, and its release is still to be sent.
+    Unsent(Unsent),
 }
 
 /// A lease in use.
@@ -119,12 +122,26 @@ impl State {
                 depth += 1;
             }
         }
-        hold.lease.used_by(&hold.owner, hold.token);
         hold.set_depth(depth);
+        self.sit(hold, window);
+    }
+
+    /// Seats a hold alone.
+    pub(super) fn sit(&mut self, hold: Arc<Hold>, window: Duration) {
         let lease = hold.lease.clone();
+        lease.used_by(&hold.owner, hold.token);
         let open_until = lease.acquired_at.plus(window);
         let (holds, seen_in) = (SmallVec::from_buf([hold]), self.asks);
         self.seat = Seat::Held(Seated { lease, holds, open_until, seen_in });
+    }
+
+    /// Returns the lease that this process has, whether it is in use or not.
+    pub(super) fn lease(&self) -> Option<&Arc<Lease>> {
+        match &self.seat {
+            Seat::Free => None,
+            Seat::Held(seated) => Some(&seated.lease),
+            Seat::Unsent(unsent) => Some(unsent.lease()),
+        }
     }
 
     /// Takes in that a lease was seen on the servers during that ask.
@@ -196,9 +213,17 @@ impl State {
         self.holds().first()
     }
 
+    /// Returns the one who uses the lease, or who was the last to.
+    pub(super) fn last_user(&self) -> Option<&Arc<Hold>> {
+        match &self.seat {
+            Seat::Unsent(unsent) => Some(unsent.hold()),
+            Seat::Free | Seat::Held(_) => self.current_hold(),
+        }
+    }
+
     pub(super) fn holds(&self) -> &[Arc<Hold>] {
         match &self.seat {
-            Seat::Free => &[],
+            Seat::Free | Seat::Unsent(_) => &[],
             Seat::Held(seated) => &seated.holds,
         }
     }

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use super::effects::{Effects, Evicted};
 use super::hold::{Hold, PendingRelease};
 use super::seat::Seat;
+use super::unsent::Answer;
 use super::wait_list::{Seeker, WaitList, Waiter};
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
@@ -13,7 +16,7 @@ use crate::engine::kind::{Refusal, Wanted};
 use crate::engine::lease::{Lease, Standing};
 use crate::engine::quorum::Attempt;
 use crate::error::{Error, Fault, LossReason};
-use crate::key::Holder;
+use crate::key::{Holder, LeaseId};
 use crate::owner::Owner;
 
 #[derive(Default)]
@@ -48,6 +51,10 @@ pub(super) struct State {
     pub(super) tokens_used: u64,
     /// Until when clients of another library are assumed to want the lock, too.
     pub(super) mixed_until: Timestamp,
+    /// The lease whose release is sent at the end of the window, whatever becomes of its unlock.
+    pub(super) overseen: Option<LeaseId>,
+    /// What unlocks will be told whose releases others had sent, by their numbers.
+    pub(super) told: Vec<(u64, oneshot::Receiver<Answer>)>,
     /// Taken out of the client's list: it must not be used any more.
     pub(super) retired: bool,
 }
@@ -133,12 +140,13 @@ impl Last {
 impl State {
     /// Moves a lost hold out of the way, and sends its release: a lost hold keeps nobody out (invariant 8).
     pub(super) fn evict_lost(&mut self, now: Timestamp, effects: &mut Effects) {
-        let Seat::Held(seated) = &self.seat else { return };
-        let newly_lost = match seated.lease.expire(now) {
-            Standing::Ours => return,
-            Standing::Lost { newly, .. } => newly,
-        };
-        let lease = seated.lease.clone();
+        let Some(lease) = self.lease() else { return };
+        let Standing::Lost { newly: newly_lost, .. } = lease.expire(now) else { return };
+        let lease = lease.clone();
+        if matches!(self.seat, Seat::Unsent(_)) {
+            // It was ours until its last user left.
+            return self.send_unsent(effects, now);
+        }
         self.tokens_used = 0;
         let lost = self.holds().iter().filter(|hold| hold.depth() > 0).cloned();
         self.lost.extend(lost.collect::<Vec<_>>());
@@ -149,9 +157,8 @@ impl State {
     /// Sends the release of a lease, and frees the seat behind it, unless that has another lease.
     pub(super) fn release(&mut self, lease: &Arc<Lease>, now: Timestamp) -> PendingRelease {
         let release = lease.release();
-        let is_seated =
-            matches!(&self.seat, Seat::Held(seated) if Arc::ptr_eq(&seated.lease, lease));
-        let owner = self.current_hold().filter(|_| is_seated).map(|hold| hold.owner.clone());
+        let is_seated = self.lease().is_some_and(|seated| Arc::ptr_eq(seated, lease));
+        let owner = self.last_user().filter(|_| is_seated).map(|hold| hold.owner.clone());
         self.given_back(lease, owner, now);
         self.arrivals += 1;
         self.last_release = LastRelease::Pending { number: self.arrivals, since: now };
@@ -221,6 +228,7 @@ impl State {
         let held = match &self.seat {
             Seat::Free => false,
             Seat::Held(seated) => !seated.lease.is_over(),
+            Seat::Unsent(_) => true,
         };
         held || self.driven
             || self.asking.is_some()
@@ -249,9 +257,15 @@ impl State {
         self.refused(Refusal { queue, ..holder }, now);
     }
 
+    /// Returns true if tasks of this process take turns: one asks while the other's release is on its way, or the last lease
+    /// had several holds.
+    fn takes_turns(&self) -> bool {
+        self.last_release.is_pending() || self.tokens_used > 1
+    }
+
     /// Returns how many tokens an acquire takes with `others` waiting behind it: as many as the hand-offs it may serve.
     pub(super) fn block(&self, terms: Terms, others: usize, window: Duration) -> u64 {
-        let others = others as u64;
+        let others = others.max(self.takes_turns().into()) as u64;
         if others == 0 || terms.fair || matches!(terms.lease, LeaseTerms::Fixed(_)) {
             return 1;
         }
@@ -310,7 +324,11 @@ mod tests {
         let block = |tokens_used, terms, others, window| {
             State { tokens_used, ..State::default() }.block(terms, others, window)
         };
-        assert_eq!(block(9, watched, 0, 20 * MS), 1, "nobody is behind it");
+        assert_eq!(block(1, watched, 0, 20 * MS), 1, "nobody is behind it");
+        assert_eq!(block(9, watched, 0, 20 * MS), 18, "the last one passed from one to the next");
+        let last_release = LastRelease::Pending { number: 1, since: at(MS) };
+        let behind = State { last_release, ..State::default() };
+        assert_eq!(behind.block(watched, 0, 20 * MS), 2, "another has just given it back");
         assert_eq!(block(9, fixed, 3, 20 * MS), 1, "it is not handed on");
         assert_eq!(block(0, watched, 3, 20 * MS), 4, "those who wait");
         assert_eq!(block(9, watched, 3, 20 * MS), 18, "twice what the last one used");

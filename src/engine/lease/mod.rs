@@ -320,15 +320,17 @@ impl Lease {
     /// for no longer lease than its own, and would outlast a crash of this process by what the last one asked for.
     pub(crate) fn hand_off(&self, now: Timestamp, terms: Terms, window: Duration) -> Option<u64> {
         let mut state = self.state.lock();
-        let fits = state.watched
-            && terms.lease == LeaseTerms::Watched(state.ttl)
-            && now.since(self.acquired_at) < window
-            && state.phase == Phase::Held
-            && state.deadline.since(now) > state.lasts / 2
-            && state.ends_by.since(now) <= state.ttl
-            && state.keep_until <= now
-            && terms.min_hold.is_zero();
-        if fits { state.take_token() } else { None }
+        let fits = terms.lease == LeaseTerms::Watched(state.ttl) && terms.min_hold.is_zero();
+        if fits && state.may_pass(now) && now.since(self.acquired_at) < window {
+            return state.take_token();
+        }
+        None
+    }
+
+    /// Returns true if a next hold could use it as it is, on the terms that suit it.
+    pub(crate) fn may_pass(&self, now: Timestamp, window: Duration) -> bool {
+        let state = self.state.lock();
+        now.since(self.acquired_at) < window && state.may_pass(now) && state.has_token()
     }
 
     /// Returns true if it is ours for long enough that one more may begin to use it.

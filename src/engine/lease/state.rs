@@ -163,6 +163,20 @@ impl State {
         self.ends_by = self.ends_by.max(at.plus(ttl));
     }
 
+    /// Returns true if a next hold may use it as it is, as far as that depends on the lease.
+    pub(super) fn may_pass(&self, now: Timestamp) -> bool {
+        self.watched
+            && self.phase == Phase::Held
+            && self.deadline.since(now) > self.lasts / 2
+            && self.ends_by.since(now) <= self.ttl
+            && self.keep_until <= now
+    }
+
+    /// Returns true if its block has a token for one more hold.
+    pub(super) fn has_token(&self) -> bool {
+        self.next_token <= self.block_end
+    }
+
     pub(super) fn take_token(&mut self) -> Option<u64> {
         // An acquire for a shared lease takes no tokens: all who use it have the last one that was taken before.
         if self.block == 0 {

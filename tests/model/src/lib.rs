@@ -1,7 +1,8 @@
 //! Models of leasehold's protocol, whose states are gone through to the last one: here that over several servers; in
 //! [`queue`] the queue on one; in [`failover`] one deployment whose master changes; in [`permits`] a semaphore; in
 //! [`items`] a queue of items; in [`rw`] a read-write lock; in [`rw_masters`] one over several servers; in [`moving`] a slot of
-//! a cluster that moves; in [`lists`] clients that name different servers; in [`together`] leases that are renewed in one call.
+//! a cluster that moves; in [`lists`] clients that name different servers; in [`together`] leases that are renewed in one call;
+//! in [`passing`] tasks of one process that pass a lease among themselves.
 //!
 //! `scripts/model` runs it, `README.md` has what came out. [`state`] says what there is and what may happen, [`rules`]
 //! what servers and clients do, [`model`] what must hold, [`case`] how far it goes and which rule is broken on purpose,
@@ -49,6 +50,7 @@ pub mod items;
 pub mod lists;
 pub mod model;
 pub mod moving;
+pub mod passing;
 pub mod permits;
 pub mod queue;
 pub mod report;
