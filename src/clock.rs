@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use uuid::Uuid;
 
 /// A moment on the client's clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
     /// The time since an arbitrary origin. The largest number means never.
     nanos: u64,
@@ -30,7 +30,7 @@ impl Timestamp {
     pub(crate) const NEVER: Self = Self { nanos: u64::MAX };
 
     /// Returns the time from `earlier` to this moment, or zero if `earlier` is later.
-    pub(crate) fn since(self, earlier: Self) -> Duration {
+    pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.nanos.saturating_sub(earlier.nanos))
     }
 
@@ -42,7 +42,8 @@ impl Timestamp {
         Self { nanos }
     }
 
-    pub(crate) fn plus(self, duration: Duration) -> Self {
+    /// Returns the moment that much later.
+    pub fn plus(self, duration: Duration) -> Self {
         Self { nanos: self.nanos.saturating_add(saturating_nanos(duration)) }
     }
 

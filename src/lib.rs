@@ -308,13 +308,14 @@ pub use waiter::Waiter;
 #[doc = include_str!("../README.md")]
 pub struct Readme;
 
-/// The parts that tests replace: the network, the time and the randomness. This is not part of the interface, and changes
+/// The parts that tests replace: the network, the time and the randomness; and the part that a model steps. This is not part of the interface, and changes
 /// without notice.
 #[cfg(feature = "__test-seam")]
 #[doc(hidden)]
 pub mod seam {
     pub use crate::client::Seams;
     pub use crate::clock::{Entropy, TimeSource, Timestamp};
+    pub use crate::engine::gate::machine;
     pub use crate::forcing::{forced_unlock, permits_key};
     pub use crate::node::{Connecting, Connector, Network, command_config};
     pub use crate::script::all as scripts;

@@ -16,7 +16,8 @@ pub use deployment::PubSub;
 pub(crate) use deployment::{Deployment, overlap};
 pub(crate) use masters::{Conflict, Masters};
 pub(crate) use place::{AddressMap, Named, Place, Watched};
-pub(crate) use terms::{LeaseTerms, Terms, drift};
+pub use terms::LeaseTerms;
+pub(crate) use terms::{Terms, drift};
 
 use crate::error::Error;
 use crate::key;

@@ -14,8 +14,9 @@ pub(crate) struct Terms {
     pub(crate) fair: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LeaseTerms {
+/// For how long a lease lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LeaseTerms {
     /// Renewed by the watchdog for as long as it is held.
     Watched(Duration),
     /// Ends when its time is over.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::clock::Timestamp;
 
 /// What a client knows of its place in the queue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {
     ask_at: Timestamp,
     watches_channel: bool,
@@ -21,11 +21,11 @@ pub(crate) struct Place {
 
 /// The lock's holder, as the first in the queue sees it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HeldBy {
+pub struct HeldBy {
     /// `None`: without an end.
-    pub(crate) remaining: Option<Duration>,
+    pub remaining: Option<Duration>,
     /// It is a client of another library, which knows no queue: its release is heard on the lock's channel only.
-    pub(crate) foreign: bool,
+    pub foreign: bool,
 }
 
 impl Place {

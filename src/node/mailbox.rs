@@ -41,12 +41,13 @@ struct State {
 }
 
 /// One subscription of the mailbox, from its confirmation to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Epoch(u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(u64);
 
-#[cfg(test)]
+#[cfg(any(test, feature = "__test-seam"))]
 impl Epoch {
-    pub(crate) fn numbered(number: u64) -> Self {
+    /// The subscription of this number.
+    pub fn numbered(number: u64) -> Self {
         Self(number)
     }
 }

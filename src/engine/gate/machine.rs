@@ -12,19 +12,27 @@
 //! Any number of requests ask at once. A letter that arrives while its own request asks is read right after the answer, and
 //! no letter waits for the answer to another request.
 
+mod events;
+#[cfg(feature = "__test-seam")]
+mod naming;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::wait_list::Seeker;
+pub use super::wait_list::Seeker;
 use crate::clock::Timestamp;
-use crate::config::LeaseTerms;
-use crate::engine::kind::Refusal;
-use crate::engine::place::{HeldBy, Place};
-use crate::node::{Epoch, Letter, MailedGrant};
+pub use crate::config::LeaseTerms;
+pub use crate::engine::place::HeldBy;
+use crate::engine::place::Place;
+pub use crate::node::Epoch;
+pub use events::{Action, Allowed, Answer, Form, Mail, News, Now};
 
-#[derive(Default)]
-pub(super) struct Machine {
-    requests: BTreeMap<Seeker, Standing>,
+/// The requests of a gate. Machines are equal if they do the same from here on: a model tells its states apart by that.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Machine<L> {
+    requests: BTreeMap<Seeker, Standing<L>>,
     /// Those that wait, by when they ask.
     due: BTreeSet<(Timestamp, Seeker)>,
     /// How many have to hear of the releases of another library's client.
@@ -37,7 +45,8 @@ pub(super) struct Machine {
 }
 
 /// A request that stands in the queue, or is about to.
-struct Standing {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Standing<L> {
     /// Tells it from those that stood in its place before.
     number: u64,
     form: Form,
@@ -48,65 +57,28 @@ struct Standing {
     /// The mailbox's subscription at the last ask.
     asked_in: Option<Epoch>,
     /// What arrived while it asked.
-    letter: Option<Letter>,
+    letter: Option<L>,
     /// Somebody released the lock while it asked.
     heard: bool,
 }
 
-/// What a request asks the servers for; see [`Wanted::form`](crate::engine::kind::Wanted::form).
-pub(super) type Form = (u32, LeaseTerms);
-
-/// Who may ask now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Allowed {
-    Nobody,
-    /// The next ordinary waiter may get the lock without the servers.
-    Fair,
-    All,
+impl<L> Default for Machine<L> {
+    fn default() -> Self {
+        Self {
+            requests: BTreeMap::new(),
+            due: BTreeSet::new(),
+            watching: 0,
+            pause_until: Timestamp::default(),
+            failures: 0,
+            numbers: 0,
+        }
+    }
 }
 
-/// What is to be done.
-#[derive(Debug, PartialEq)]
-pub(super) enum Action {
-    /// A request that nobody wants leaves the queue.
-    Drop { number: u64 },
-    /// Somebody is granted the lock by message: [`Machine::taken_up`] or [`Machine::confirm`] follows.
-    TakeUp { seeker: Seeker, number: u64, grant: MailedGrant },
-    /// The lock has another holder.
-    Succeeded { by: Refusal },
-}
-
-/// What came of an ask.
-pub(super) enum Answer {
-    Granted,
-    Refused {
-        /// How many are ahead of it; `None`: it is not queued.
-        ahead: Option<u32>,
-        held_by: HeldBy,
-        asked_in: Option<Epoch>,
-    },
-    /// There was none that says whether it is granted.
-    Failed {
-        pause: Duration,
-    },
-}
-
-/// What the times of an event are computed from.
-#[derive(Clone, Copy)]
-pub(super) struct Now {
-    pub(super) at: Timestamp,
-    /// A random time after which one who hears nothing asks.
-    pub(super) poll: Duration,
-    /// For how long a lock stays free for those who are in no queue.
-    pub(super) moment: Duration,
-    /// The mailbox's subscription.
-    pub(super) epoch: Option<Epoch>,
-}
-
-impl Machine {
+impl<L: Mail> Machine<L> {
     /// Learns what is wanted for a seeker. A request on other terms, or for another side, serves it no more: one begins anew,
     /// at the end of the queue.
-    pub(super) fn want(&mut self, seeker: Seeker, form: Option<Form>) -> Option<Action> {
+    pub fn want(&mut self, seeker: Seeker, form: Option<Form>) -> Option<Action<L>> {
         let standing = self.requests.get(&seeker);
         if standing.map(|standing| standing.form) == form {
             return None;
@@ -120,13 +92,13 @@ impl Machine {
 
     /// Takes over a request that has asked once, and was refused so, or had no answer. Returns its number, or `None` if one
     /// asks for that seeker now.
-    pub(super) fn begun(
+    pub fn begun(
         &mut self,
         seeker: Seeker,
         form: Form,
         answer: Answer,
         now: Now,
-    ) -> Option<(u64, Option<Action>)> {
+    ) -> Option<(u64, Option<Action<L>>)> {
         if self.requests.get(&seeker).is_some_and(|standing| standing.asking) {
             return None;
         }
@@ -136,6 +108,7 @@ impl Machine {
             Answer::Failed { pause } => standing.place.failed(now.at, pause),
             Answer::Refused { ahead, held_by, asked_in } => {
                 standing.refused(ahead, held_by, asked_in, now);
+                standing.catch_up(now);
             }
             Answer::Granted => {}
         });
@@ -143,7 +116,7 @@ impl Machine {
     }
 
     /// The queue is on another server: all begin anew there. Whatever kept the server before from granting is no reason.
-    pub(super) fn moved(&mut self) -> Vec<Action> {
+    pub fn moved(&mut self) -> Vec<Action<L>> {
         self.pause_until = Timestamp::default();
         let forms: Vec<_> =
             self.requests.iter().map(|(seeker, standing)| (*seeker, standing.form)).collect();
@@ -156,17 +129,17 @@ impl Machine {
     }
 
     /// Nobody waits any more.
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         *self = Self { numbers: self.numbers, ..Self::default() };
     }
 
     /// Another library's waiters learned of our release, and have a moment to ask.
-    pub(super) fn stand_back(&mut self, now: Now) {
+    pub fn stand_back(&mut self, now: Now) {
         self.pause_until = now.at.plus(now.moment);
     }
 
     /// Somebody wants an answer: the one that may get the lock first asks, if none does.
-    pub(super) fn hurry(&mut self) {
+    pub fn hurry(&mut self) {
         if let Some((seeker, standing)) = self.requests.first_key_value()
             && !standing.asking
         {
@@ -175,19 +148,19 @@ impl Machine {
     }
 
     /// Returns when the next request asks.
-    pub(super) fn asks_at(&self, allowed: Allowed) -> Timestamp {
+    pub fn asks_at(&self, allowed: Allowed) -> Timestamp {
         self.next(allowed).map_or(Timestamp::NEVER, |(at, _)| at.max(self.pause_until))
     }
 
     /// Returns the next request whose time to ask has come. It asks from here on, until it is [`answered`](Self::answered).
-    pub(super) fn ask(&mut self, allowed: Allowed, now: Timestamp) -> Option<(Seeker, u64)> {
+    pub fn ask(&mut self, allowed: Allowed, now: Timestamp) -> Option<(Seeker, u64)> {
         let (_, seeker) = self.next(allowed).filter(|_| self.asks_at(allowed) <= now)?;
         self.set(seeker, |standing| standing.asking = true);
         Some((seeker, self.requests[&seeker].number))
     }
 
     /// A request could not be sent after all.
-    pub(super) fn not_asked(&mut self, seeker: Seeker, at: Timestamp) {
+    pub fn not_asked(&mut self, seeker: Seeker, at: Timestamp) {
         self.set(seeker, |standing| {
             standing.asking = false;
             standing.place.failed(at, Duration::ZERO);
@@ -195,22 +168,22 @@ impl Machine {
     }
 
     /// Returns how many asks in a row had no usable answer.
-    pub(super) fn failures(&self) -> u32 {
+    pub fn failures(&self) -> u32 {
         self.failures
     }
 
     /// Returns true if the number is that of a request that stands for this seeker still.
-    pub(super) fn is_wanted(&self, seeker: Seeker, number: u64) -> bool {
+    pub fn is_wanted(&self, seeker: Seeker, number: u64) -> bool {
         self.requests.get(&seeker).is_some_and(|standing| standing.number == number)
     }
 
     /// Returns true if the request asks in order to confirm a grant by message.
-    pub(super) fn is_confirming(&self, seeker: Seeker) -> bool {
+    pub fn is_confirming(&self, seeker: Seeker) -> bool {
         self.requests.get(&seeker).is_some_and(|standing| standing.confirming)
     }
 
     /// Takes in what came of the ask of a request that is [wanted](Self::is_wanted).
-    pub(super) fn answered(&mut self, seeker: Seeker, answer: Answer, now: Now) -> Option<Action> {
+    pub fn answered(&mut self, seeker: Seeker, answer: Answer, now: Now) -> Option<Action<L>> {
         match answer {
             Answer::Granted => {
                 self.failures = 0;
@@ -228,39 +201,39 @@ impl Machine {
                 self.set(seeker, |standing| standing.asking = false);
             }
         }
-        let letter = self.requests.get_mut(&seeker)?.letter.take()?;
-        self.letter(seeker, letter, now)
+        let letter = self.requests.get_mut(&seeker)?.letter.take();
+        let action = letter.and_then(|letter| self.letter(seeker, letter, now));
+        // Behind the letter, which may be older than what was missed.
+        self.set(seeker, |standing| standing.catch_up(now));
+        action
     }
 
     /// Reads a letter about the request of this seeker.
-    pub(super) fn letter(&mut self, seeker: Seeker, letter: Letter, now: Now) -> Option<Action> {
+    pub fn letter(&mut self, seeker: Seeker, letter: L, now: Now) -> Option<Action<L>> {
         let standing = self.requests.get_mut(&seeker)?;
         if standing.asking {
             standing.letter = Some(letter);
             return None;
         }
-        match letter {
-            Letter::Grant(grant) => {
+        match letter.read() {
+            News::Granted(grant) => {
                 return Some(Action::TakeUp { seeker, number: standing.number, grant });
             }
-            Letter::Next { remaining, holder, .. } => {
-                let by = Refusal::of(holder, remaining);
-                let held_by = HeldBy { remaining, foreign: by.is_foreign() };
+            News::Next { held_by, holder } => {
                 self.set(seeker, |standing| standing.place.first(held_by, now.at, now.poll));
-                return Some(Action::Succeeded { by });
+                return Some(Action::Succeeded { by: holder });
             }
-            Letter::Free { .. } => {
-                self.set(seeker, |standing| standing.place.free(now.at, now.moment));
-            }
-            Letter::Subscribed => self.subscribed(now),
+            News::Free => self.set(seeker, |standing| standing.place.free(now.at, now.moment)),
+            News::Subscribed => self.subscribed(now),
         }
         None
     }
 
     /// The mailbox was subscribed: what was written to it before may be lost, and a request passed over.
-    pub(super) fn subscribed(&mut self, now: Now) {
-        let missed =
-            |(seeker, standing): (&Seeker, &Standing)| standing.has_missed(now).then_some(*seeker);
+    pub fn subscribed(&mut self, now: Now) {
+        let missed = |(seeker, standing): (&Seeker, &Standing<L>)| {
+            standing.has_missed(now).then_some(*seeker)
+        };
         let missed: Vec<Seeker> = self.requests.iter().filter_map(missed).collect();
         for seeker in missed {
             self.set(seeker, |standing| standing.place.ask_now());
@@ -268,8 +241,8 @@ impl Machine {
     }
 
     /// Somebody released the lock, as told on its channel.
-    pub(super) fn released(&mut self) {
-        let watches = |(seeker, standing): (&Seeker, &Standing)| {
+    pub fn released(&mut self) {
+        let watches = |(seeker, standing): (&Seeker, &Standing<L>)| {
             standing.place.watches_channel().then_some(*seeker)
         };
         let watching: Vec<Seeker> = self.requests.iter().filter_map(watches).collect();
@@ -282,12 +255,12 @@ impl Machine {
     }
 
     /// What a message granted is in use, or was given back.
-    pub(super) fn taken_up(&mut self, seeker: Seeker) {
+    pub fn taken_up(&mut self, seeker: Seeker) {
         self.remove(seeker);
     }
 
     /// What a message granted has to be confirmed by an ask.
-    pub(super) fn confirm(&mut self, seeker: Seeker) {
+    pub fn confirm(&mut self, seeker: Seeker) {
         self.set(seeker, |standing| {
             standing.place.ask_now();
             standing.confirming = true;
@@ -295,7 +268,7 @@ impl Machine {
     }
 
     /// Returns true if the releases of another library's client have to be heard.
-    pub(super) fn watches_channel(&self) -> bool {
+    pub fn watches_channel(&self) -> bool {
         self.watching > 0
     }
 
@@ -327,7 +300,7 @@ impl Machine {
         number
     }
 
-    fn remove(&mut self, seeker: Seeker) -> Option<Standing> {
+    fn remove(&mut self, seeker: Seeker) -> Option<Standing<L>> {
         let standing = self.requests.remove(&seeker)?;
         self.due.remove(&(standing.place.ask_at(), seeker));
         self.watching -= usize::from(standing.place.watches_channel());
@@ -335,7 +308,7 @@ impl Machine {
     }
 
     /// Changes a request, and with it when it asks.
-    fn set(&mut self, seeker: Seeker, change: impl FnOnce(&mut Standing)) {
+    fn set(&mut self, seeker: Seeker, change: impl FnOnce(&mut Standing<L>)) {
         let Some(standing) = self.requests.get_mut(&seeker) else { return };
         self.due.remove(&(standing.place.ask_at(), seeker));
         self.watching -= usize::from(standing.place.watches_channel());
@@ -347,7 +320,7 @@ impl Machine {
     }
 }
 
-impl Standing {
+impl<L> Standing<L> {
     fn refused(&mut self, ahead: Option<u32>, held_by: HeldBy, asked_in: Option<Epoch>, now: Now) {
         self.asking = false;
         self.confirming = false;
@@ -357,6 +330,10 @@ impl Standing {
             // A full server may have no place for it: then nothing but its own timer wakes it.
             Some(0) | None => self.place.first(held_by, now.at, now.poll),
         }
+    }
+
+    /// Asks again if the lock may have become free during the ask without a letter that says so.
+    fn catch_up(&mut self, now: Now) {
         if std::mem::take(&mut self.heard) || self.has_missed(now) {
             self.place.ask_now();
         }
@@ -367,6 +344,3 @@ impl Standing {
         now.epoch.is_some() && now.epoch != self.asked_in
     }
 }
-
-#[cfg(test)]
-mod tests;

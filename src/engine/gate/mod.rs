@@ -23,7 +23,7 @@ mod hold;
 mod holding;
 mod leaving;
 mod long_holds;
-mod machine;
+pub mod machine;
 mod noting;
 mod process;
 mod queueing;

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::Gate;
 use super::driver::{Asked, Asks, Heard, Request, Situation};
-use super::machine::{Action, Answer, Machine, Now};
+use super::machine::{Action, Answer, Machine, Mail, News, Now};
 use super::state::Begun;
 use super::wait_list::Seeker;
 use crate::clock::Timestamp;
@@ -24,7 +24,7 @@ use crate::node::{Inbox, Letter, MailedGrant};
 
 pub(super) struct Queueing {
     gate: Arc<Gate>,
-    machine: Machine,
+    machine: Machine<Letter>,
     /// The requests that wait, by their numbers. The others ask.
     requests: BTreeMap<u64, Request>,
     /// For whom a request stands, and its number.
@@ -229,7 +229,7 @@ impl Queueing {
         }
     }
 
-    fn perform(&mut self, actions: impl IntoIterator<Item = Action>) {
+    fn perform(&mut self, actions: impl IntoIterator<Item = Action<Letter>>) {
         for action in actions {
             match action {
                 Action::Drop { number } => {
@@ -275,6 +275,23 @@ impl Queueing {
             poll: self.gate.poll_pause(),
             moment: backoff::unit(quorum.round_trip()),
             epoch: quorum.queue().and_then(|node| node.mailbox().epoch()),
+        }
+    }
+}
+
+impl Mail for Letter {
+    type Grant = MailedGrant;
+    type Holder = Refusal;
+
+    fn read(self) -> News<MailedGrant, Refusal> {
+        match self {
+            Letter::Grant(grant) => News::Granted(grant),
+            Letter::Next { remaining, holder, .. } => {
+                let holder = Refusal::of(holder, remaining);
+                News::Next { held_by: HeldBy { remaining, foreign: holder.is_foreign() }, holder }
+            }
+            Letter::Free { .. } => News::Free,
+            Letter::Subscribed => News::Subscribed,
         }
     }
 }

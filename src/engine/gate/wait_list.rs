@@ -72,8 +72,8 @@ fn next_slow_at(joined_at: Timestamp, now: Timestamp) -> Timestamp {
 }
 
 /// For whom a request asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Seeker {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Seeker {
     /// For the ordinary waiters of this process, of whom the first gets the lock.
     Ordinary,
     /// For one waiter of a fair handle, by its arrival.

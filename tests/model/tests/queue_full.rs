@@ -24,6 +24,8 @@ checks! {
     two_subscriptions_that_break: holds(Case { asks: 4, resets: 2, half_open: true, cancels: 1, ..TWO }, SOUND);
     two_connections_that_cannot_be_killed: holds(Case { asks: 4, breaks: 2, kills: false, cancels: 1, ..TWO }, SOUND);
     a_shared_subscription_that_breaks: holds(Case { homes: &[0, 0, 1], resets: 1, breaks: 1, late: 1, ..THREE }, SOUND);
+    grants_to_four_waits_that_are_late: holds(Case { asks: 4, late: 2, polls: 1, cancels: 1, ..TWO }, SOUND);
+    tokens_of_four_waits_that_are_late: holds(Case { asks: 4, late: 2, polls: 1, ..TWO }, [TOKEN_ORDER]);
     three_beside_java: holds(Case { homes: &[0, 1, 2], asks: 4, polls: 1, cancels: 1, ..JAVA }, SOUND);
     two_of_java: holds(Case { javas: 2, java_asks: 2, cancels: 1, ..JAVA }, SOUND);
     three_take_turns_with_java:

@@ -1,9 +1,15 @@
 use super::*;
+use crate::engine::kind::Refusal;
 use crate::key::{Holder, LeaseId};
+use crate::node::{Letter, MailedGrant};
+
+type Machine = super::Machine<Letter>;
+type Action = super::Action<Letter>;
 
 const FIRST: Seeker = Seeker::Fair(1);
 const SECOND: Seeker = Seeker::Fair(2);
 const OURS: &str = "b:0b7c1f0a-4f0e-4f5d-9b57-0d7c6a1e2f30";
+const JAVA: &str = "0b7c1f0a-4f0e-4f5d-9b57-0d7c6a1e2f30:17";
 const FORM: Form = (0, LeaseTerms::Watched(Duration::from_secs(30)));
 const OTHER: Form = (0, LeaseTerms::Watched(Duration::from_secs(9)));
 
@@ -179,7 +185,7 @@ fn the_next_learns_of_its_holder_and_of_a_free_lock() {
     let free = Letter::Free { id: LeaseId("a:1".into()) };
     assert_eq!(machine.letter(SECOND, free, now(6)), None);
     assert_eq!(machine.asks_at(Allowed::Fair), at(8));
-    machine.letter(SECOND, next("0b7c1f0a-4f0e-4f5d-9b57-0d7c6a1e2f30:17"), now(7));
+    machine.letter(SECOND, next(JAVA), now(7));
     assert!(machine.watches_channel(), "it is a client of another library");
     machine.released();
     assert_eq!(ask_all(&mut machine, Allowed::All, 8), [SECOND]);
@@ -255,4 +261,29 @@ fn one_who_does_not_wait_hurries_the_first() {
     assert_eq!(machine.asks_at(Allowed::All), at(2), "it could not be sent");
     machine.stand_back(now(2));
     assert_eq!(machine.asks_at(Allowed::All), at(4), "others come first");
+}
+
+#[test]
+fn what_was_missed_during_an_ask_counts_though_an_older_letter_is_read_behind_it() {
+    let next = |holder| Letter::Next {
+        id: LeaseId("a:1".into()),
+        remaining: Some(Duration::from_millis(500)),
+        holder: Holder::new(holder),
+    };
+    let mut machine = waiting(&[FIRST]);
+    machine.ask(Allowed::All, at(501));
+    machine.letter(FIRST, next(OURS), now(502));
+    machine.subscribed(now_in(503, 2));
+    machine.answered(FIRST, refused(Some(0), false), now_in(504, 2));
+    assert_eq!(ask_all(&mut machine, Allowed::All, 504), [FIRST], "its holder may be gone");
+
+    let mut machine = Machine::default();
+    machine.begun(FIRST, FORM, refused(Some(0), true), now(0));
+    for answer in [refused(Some(0), true), Answer::Failed { pause: Duration::ZERO }] {
+        machine.ask(Allowed::All, at(501));
+        machine.letter(FIRST, next(JAVA), now(502));
+        machine.released();
+        machine.answered(FIRST, answer, now(503));
+        assert!(machine.asks_at(Allowed::All) <= at(503), "the holder has released the lock");
+    }
 }

@@ -31,6 +31,8 @@ pub enum Action {
     Subscribe(u8),
     /// The process hears the next message.
     Receive(u8),
+    /// Its pause behind a failure is over.
+    Resume(u8),
     /// The command connection breaks and is made again.
     Break(u8),
     /// The subscriptions' connection breaks; whether the server notices at once.

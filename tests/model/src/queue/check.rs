@@ -1,11 +1,11 @@
 //! What must hold, and what is kept for that of what has happened.
 
 use super::case::{Bug, Case};
-use super::client::must_wait;
+use super::requests::WaitsFor;
 use super::server::{Keep, Rules};
-use super::state::{Holder, Hub, Id, JavaPhase, Lock, Phase, State, Timer};
-use super::time::may_expire;
-use super::wire::{Message, Reply, Request};
+use super::state::{Holder, Hub, Id, JavaPhase, Lock, Phase, State};
+use super::time::{each_grant, may_expire};
+use super::wire::{Asker, Reply, Request};
 
 /// So many tokens and more count as the same.
 const MANY: u8 = 15;
@@ -18,11 +18,7 @@ impl Rules<'_> {
         }
         let older = |token: &mut u8| *token = (*token + 1).min(MANY);
         for process in &mut self.state.processes {
-            for message in &mut process.inbox {
-                if let Message::Grant { token, .. } = message {
-                    older(token);
-                }
-            }
+            each_grant(process, |grant| older(&mut grant.token));
             for reply in &mut process.replies {
                 if let Reply::Granted { token, .. } = reply {
                     older(token);
@@ -30,7 +26,7 @@ impl Rules<'_> {
             }
         }
         for waiter in &mut self.state.waiters {
-            if waiter.by_grant && !waiter.holds() && waiter.phase != Phase::Idle {
+            if waiter.told {
                 older(&mut waiter.token);
             }
         }
@@ -99,6 +95,7 @@ pub fn nothing_left_over(case: &Case, state: &State) -> bool {
         state.wants(id)
             || !process.is_live()
             || process.sent.iter().chain(&process.stray).any(released)
+            || process.asks().any(|ask| ask.id == id && ask.asker != Asker::Itself)
     };
     let held = match state.lock.map(|lock| lock.holder) {
         Some(Holder::Ours(id)) => Some(id),
@@ -126,7 +123,7 @@ pub fn is_quiet(case: &Case, state: &State) -> bool {
             || process.ghost_mailbox
             || process.ghost_channel
     };
-    let timers = state.waiters.iter().any(|waiter| waiter.timer == Timer::Now);
+    let timers = (0..state.waiters.len()).any(|waiter| state.asks_soon(case, waiter));
     // Its next renewal tells it.
     let undeceived = (0..state.waiters.len())
         .any(|waiter| state.waiters[waiter].holds() && !state.has(state.id(waiter)));
@@ -171,7 +168,7 @@ pub fn lives(case: &Case, state: &State) -> bool {
 fn poll_helps(case: &Case, state: &State, waiter: usize) -> bool {
     let mut state = state.clone();
     let mut rules = Rules { case, keep: Keep::default(), state: &mut state, passed: 0 };
-    rules.ask_again(waiter);
+    rules.wake(waiter);
     rules.settle();
     let Some(lock) = state.lock else {
         return false;
@@ -180,9 +177,8 @@ fn poll_helps(case: &Case, state: &State, waiter: usize) -> bool {
         return true;
     };
     let process = &state.processes[case.home(id.waiter.into())];
-    let watched = state.waiters.iter().any(|waiter| {
-        waiter.head && matches!(waiter.timer, Timer::End(holder) if holder == lock.holder)
-    });
+    let watched = (0..state.waiters.len())
+        .any(|waiter| state.waits_for(case, waiter) == Some(WaitsFor::End(lock.holder)));
     process.is_live() || process.is_reached() && watched
 }
 
@@ -195,7 +191,8 @@ pub fn head_knows(case: &Case, state: &State) -> bool {
     let knows = state.queue.first().is_none_or(|first| {
         let waiter = &state.waiters[usize::from(first.waiter)];
         state.wants(*first)
-            && (waiter.phase != Phase::Waiting || waiter.head && waiter.timer != Timer::None)
+            && (waiter.phase != Phase::Waiting
+                || state.waits_for(case, first.waiter.into()) != Some(WaitsFor::Poll))
     });
     let queued = |waiter: usize| {
         state.waiters[waiter].phase != Phase::Waiting || state.queue.contains(&state.id(waiter))
@@ -219,7 +216,7 @@ pub fn hears_java(case: &Case, state: &State) -> bool {
         }
         let mut state = state.clone();
         let mut rules = Rules { case, keep: Keep::default(), state: &mut state, passed: 0 };
-        rules.ask_again(waiter);
+        rules.wake(waiter);
         rules.settle();
         let Some(first) = state.queue.first() else {
             return false;
@@ -247,9 +244,7 @@ impl Rules<'_> {
                     self.hear(process);
                     moved = true;
                 }
-                if !self.state.processes[process].inbox.is_empty()
-                    && !must_wait(self.case, self.state, process)
-                {
+                if self.state.next_message(process).is_some() {
                     self.receive(process);
                     moved = true;
                 }

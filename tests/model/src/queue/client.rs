@@ -1,78 +1,149 @@
-//! What a waiter does.
+//! What a client does around the [machine](Requests) that the library runs: it sends what that asks, tells it what is answered
+//! and heard, and believes in deadlines.
 
-use super::case::{Bug, Case};
+use std::sync::Arc;
+
+use leasehold::seam::machine::{Action, Allowed, Answer, LeaseTerms, Seeker};
+
+use super::case::Bug;
+use super::requests::{self, Requests, SOON};
 use super::server::Rules;
-use super::state::{Holder, Hub, Id, Lock, Phase, State, Timer};
-use super::wire::{Ask, HubRequest, Message, Reply, Request};
+use super::state::{Hub, Id, Lock, Phase};
+use super::wire::{Ask, Asker, Grant, HubRequest, Message, Reply, Request};
 
 impl Rules<'_> {
-    /// A wait begins, or an attempt without waiting.
+    /// A wait begins, or an attempt without waiting. Who comes first asks by itself, and others have their requests ask.
     pub fn begin(&mut self, waiter: usize, phase: Phase) {
-        let process = &mut self.state.processes[self.case.home(waiter)];
+        let home = self.case.home(waiter);
+        let alone = self.waiters_of(home).all(|w| self.state.waiters[w].phase == Phase::Idle)
+            && self.state.processes[home].machine.standings().next().is_none();
+        let process = &mut self.state.processes[home];
         process.rests &= process.sent.iter().any(|sent| matches!(sent, Request::Release(..)));
+        process.arrivals += 1;
+        let arrival = process.arrivals;
         let own = &mut self.state.waiters[waiter];
-        own.number += 1;
-        own.phase = phase;
-        self.ask(waiter);
-    }
-
-    /// Sends an ask for the waiter's newest lease.
-    fn ask(&mut self, waiter: usize) {
-        let id = self.state.id(waiter);
-        let phase = self.state.waiters[waiter].phase;
-        let process = &mut self.state.processes[self.case.home(waiter)];
-        let enqueue = phase != Phase::Trying;
-        let fresh = process.hub == Hub::On;
-        process.sent.push(Request::Ask(Ask { id, enqueue, age: 0, fresh }));
-    }
-
-    /// A waiter asks again, at once or when the quarantine is over.
-    pub fn ask_again(&mut self, waiter: usize) {
-        let quarantined = self.state.processes[self.case.home(waiter)].quarantine > 0;
-        let spent = &mut self.state.spent;
-        let own = &mut self.state.waiters[waiter];
-        own.again = false;
-        if self.case.timed && spent.repeats == self.case.repeats {
-            (own.phase, own.timer) = (Phase::Waiting, Timer::None);
-        } else if quarantined {
-            (own.phase, own.timer) = (Phase::Waiting, Timer::Now);
-        } else {
-            spent.repeats += u8::from(self.case.timed);
-            (own.phase, own.timer) = (Phase::Asking, Timer::None);
-            self.ask(waiter);
+        (own.number, own.arrival) = (own.number + 1, arrival);
+        if phase == Phase::Waiting && !alone {
+            return self.want(waiter);
         }
+        own.phase = if phase == Phase::Waiting { Phase::First } else { phase };
+        self.ask_by_itself(waiter);
     }
 
-    /// What was on its way is lost with the connection: a waiter that still wants it asks again.
-    pub fn resend(&mut self, waiter: usize) {
-        match self.state.waiters[waiter].phase {
-            Phase::Asking => self.ask_again(waiter),
-            Phase::Trying => self.ask(waiter),
-            Phase::Renewing => self.state.waiters[waiter].phase = Phase::Held,
-            Phase::Idle | Phase::Waiting | Phase::Held => {}
+    /// A request of the waiter asks without the machine. It queues only if the mailbox is open.
+    pub fn ask_by_itself(&mut self, waiter: usize) {
+        let id = self.state.id(waiter);
+        let first = self.state.waiters[waiter].phase == Phase::First;
+        let process = &mut self.state.processes[self.case.home(waiter)];
+        let (enqueue, epoch) = (first && process.epoch > 0, process.epoch);
+        process.sent.push(Request::Ask(Ask { id, enqueue, age: 0, epoch, asker: Asker::Itself }));
+    }
+
+    /// The waiter waits from here on. Each wait is on terms of its own, so no request serves two.
+    fn want(&mut self, waiter: usize) {
+        self.state.waiters[waiter].phase = Phase::Waiting;
+        self.wants(waiter, Some((self.state.waiters[waiter].number.into(), TERMS)));
+    }
+
+    fn wants(&mut self, waiter: usize, form: Option<(u32, LeaseTerms)>) {
+        let (home, seeker) = (self.case.home(waiter), self.seeker(waiter));
+        let dropped = self.machine(home).want(seeker, form);
+        self.perform(home, dropped);
+        self.drive(home);
+    }
+
+    /// The waiter's request asks now, whatever its time was: its timer has ended, or it polls.
+    pub fn wake(&mut self, waiter: usize) {
+        let (home, seeker) = (self.case.home(waiter), self.seeker(waiter));
+        requests::due(self.machine(home), seeker);
+        self.drive(home);
+    }
+
+    /// The pause behind a failure is over.
+    pub fn resume(&mut self, process: usize) {
+        requests::unpause(self.machine(process));
+        self.drive(process);
+    }
+
+    /// Has all ask whose time has come, and listens to the lock's channel if the machine has to hear it.
+    fn drive(&mut self, process: usize) {
+        while let Some((seeker, number)) = self.machine(process).ask(Allowed::All, requests::NOW) {
+            let Some(waiter) = self.waiter_of(process, seeker) else {
+                unreachable!("a request for nobody asks");
+            };
+            if self.state.processes[process].quarantine > 0 {
+                // No server is asked whose grants do not count.
+                let now = self.now(process);
+                let action = self.machine(process).answered(seeker, failed(), now);
+                self.machine(process).forget_failures();
+                self.perform(process, action);
+                continue;
+            }
+            let spent = &mut self.state.spent;
+            let own = &mut self.state.waiters[waiter];
+            if self.case.timed && u64::from(own.request) == number {
+                if spent.repeats == self.case.repeats {
+                    self.machine(process).not_asked(seeker, requests::LATER);
+                    continue;
+                }
+                spent.repeats += 1;
+            }
+            own.request = number as u8;
+            let (asker, id) = (Asker::Machine(own.arrival, own.request), self.state.id(waiter));
+            let process = &mut self.state.processes[process];
+            let epoch = process.epoch;
+            process.sent.push(Request::Ask(Ask { id, enqueue: true, age: 0, epoch, asker }));
+        }
+        self.listen(process);
+    }
+
+    /// Does what the machine decided.
+    fn perform(&mut self, process: usize, action: Option<Action<Message>>) {
+        match action {
+            Some(Action::Drop { number }) => {
+                let mut waiters = self.waiters_of(process);
+                let of = waiters.find(|&w| u64::from(self.state.waiters[w].request) == number);
+                let own = &self.state.processes[process];
+                // One that asks leaves behind its answer.
+                if let Some(waiter) = of
+                    && !own.asks().any(|ask| ask.asker.number() == number)
+                {
+                    let id = self.state.id(waiter);
+                    self.give_back(process, id, false);
+                }
+            }
+            Some(Action::TakeUp { seeker, grant, .. }) => self.take_up(process, seeker, grant),
+            Some(Action::Succeeded { .. }) | None => {}
         }
     }
 
     /// The waiter is through with its lease: given up, unlocked or lost. The release goes behind what is on its way.
     pub fn release(&mut self, waiter: usize) {
-        let id = self.state.id(waiter);
-        let own = &mut self.state.waiters[waiter];
-        let unneeded = self.case.is(Bug::GrantForNobodyKept) && !own.holds();
-        let granted = own.by_grant;
-        *own = own.idle();
-        let home = self.case.home(waiter);
-        if !unneeded {
-            self.state.processes[home].sent.push(Request::Release(id, granted));
+        let (home, id) = (self.case.home(waiter), self.state.id(waiter));
+        if self.state.waiters[waiter].phase == Phase::Waiting {
+            self.wants(waiter, None);
+        } else {
+            let by_message = self.state.waiters[waiter].by_message;
+            let unneeded =
+                self.case.is(Bug::GrantForNobodyKept) && !self.state.waiters[waiter].holds();
+            if !unneeded {
+                self.state.processes[home].sent.push(Request::Release(id, by_message));
+            }
         }
-        self.listen(home);
+        self.state.waiters[waiter] = self.state.waiters[waiter].idle();
     }
 
-    /// Subscribes to the lock's channel, or unsubscribes, as the waiters need it.
+    /// A request that nobody wants leaves the queue, or gives back what it was granted.
+    fn give_back(&mut self, process: usize, id: Id, by_message: bool) {
+        if !self.case.is(Bug::GrantForNobodyKept) {
+            self.state.processes[process].sent.push(Request::Release(id, by_message));
+        }
+    }
+
+    /// Subscribes to the lock's channel, or unsubscribes, as the machine needs it.
     fn listen(&mut self, process: usize) {
-        let wanted = !self.case.is(Bug::HeadDoesNotListen)
-            && (0..self.state.waiters.len())
-                .any(|w| self.case.home(w) == process && self.state.waiters[w].listens);
         let process = &mut self.state.processes[process];
+        let wanted = process.machine.watches_channel() && !self.case.is(Bug::HeadDoesNotListen);
         if wanted != process.listening {
             process.listening = wanted;
             if matches!(process.hub, Hub::Subscribing | Hub::On) {
@@ -86,212 +157,229 @@ impl Rules<'_> {
     pub fn hear(&mut self, process: usize) {
         let reply = self.state.processes[process].replies.remove(0);
         let waiter = usize::from(reply.id().waiter);
-        if let Reply::Granted { ask, offset, .. } | Reply::Refused { ask, offset, .. } = reply {
-            self.sample(process, ask, offset);
-        }
-        if !self.state.wants(reply.id()) {
-            return;
-        }
-        let own = self.state.waiters[waiter];
         match reply {
-            Reply::Granted { ask, token, .. } => self.hear_grant(waiter, ask, token),
-            Reply::Refused { first, lock, .. } => match own.phase {
-                Phase::Trying => self.state.waiters[waiter] = own.idle(),
-                Phase::Asking => self.hear_refusal(waiter, first, lock),
-                _ => {}
-            },
-            Reply::Renewed(_, age) if own.phase == Phase::Renewing => {
+            Reply::Granted { ask, .. } | Reply::Refused { ask, .. } => {
+                if let Reply::Refused { offset, .. } = reply {
+                    self.sample(process, ask, offset);
+                }
+                match ask.asker {
+                    Asker::Itself if self.state.wants(ask.id) => self.hear_first(waiter, reply),
+                    Asker::Itself => {}
+                    Asker::Machine(..) => self.hear_answer(process, ask, reply),
+                }
+            }
+            Reply::Renewed(id, age)
+                if self.state.wants(id) && self.state.waiters[waiter].phase == Phase::Renewing =>
+            {
                 let left = self.case.ttl - self.case.drift - age;
                 let own = &mut self.state.waiters[waiter];
                 own.phase = Phase::Held;
                 own.left = own.left.max(left);
                 self.state.seen.happened.renewed |= self.keep.happened;
             }
-            Reply::Gone(_) if own.phase == Phase::Renewing => self.release(waiter),
+            Reply::Gone(id)
+                if self.state.wants(id) && self.state.waiters[waiter].phase == Phase::Renewing =>
+            {
+                self.release(waiter);
+            }
             Reply::Renewed(..) | Reply::Gone(_) => {}
         }
     }
 
-    fn sample(&mut self, process: usize, ask: Ask, offset: i8) {
-        let process = &mut self.state.processes[process];
-        if ask.fresh || self.case.is(Bug::StaleSample) {
-            process.sample = (offset < self.case.stale()).then_some(offset);
-            process.sample_is_new = self.case.slack == 0 || (ask.age, offset) == (0, 0);
-        }
-    }
-
-    fn hear_grant(&mut self, waiter: usize, ask: Ask, token: u8) {
-        let left = self.case.ttl - self.case.drift - ask.age;
-        let quarantined = self.state.processes[self.case.home(waiter)].quarantine > 0;
-        let own = &mut self.state.waiters[waiter];
-        if own.holds() {
-            own.left = own.left.max(left);
-        } else if left <= 0 || quarantined {
-            self.release(waiter);
-        } else {
-            let of_message = own.by_grant && self.case.is(Bug::TokenOfMessage);
-            let token = if of_message { own.token } else { token };
-            let confirmed = own.by_grant;
-            self.state.seen.happened.confirmed |= confirmed && self.keep.happened;
-            self.hold(waiter, left, token);
-        }
-    }
-
-    fn hear_refusal(&mut self, waiter: usize, first: bool, lock: Option<Lock>) {
+    /// The answer to one who asked by itself.
+    fn hear_first(&mut self, waiter: usize, reply: Reply) {
         let home = self.case.home(waiter);
-        let process = &mut self.state.processes[home];
+        match reply {
+            Reply::Granted { ask, token, .. } => match self.asked_for(home, ask) {
+                Some(left) => self.hold(waiter, left, token),
+                None if ask.enqueue => self.begun(waiter, failed()),
+                None => self.fail_first(waiter),
+            },
+            Reply::Refused { .. } if self.state.waiters[waiter].phase == Phase::Trying => {
+                self.state.waiters[waiter] = self.state.waiters[waiter].idle();
+            }
+            Reply::Refused { ask, first, lock, .. } if ask.enqueue => {
+                self.open_mailbox(home);
+                self.begun(waiter, refused(ask, first, lock));
+            }
+            _ => self.want(waiter),
+        }
+    }
+
+    /// The machine takes over the request of one who asked by itself.
+    fn begun(&mut self, waiter: usize, answer: Answer) {
+        let (home, seeker, now) =
+            (self.case.home(waiter), self.seeker(waiter), self.now(self.case.home(waiter)));
+        let form = (self.state.waiters[waiter].number.into(), TERMS);
+        let begun = self.machine(home).begun(seeker, form, answer, now);
+        let Some((number, dropped)) = begun else {
+            return self.fail_first(waiter);
+        };
+        let own = &mut self.state.waiters[waiter];
+        (own.phase, own.request) = (Phase::Waiting, number as u8);
+        self.perform(home, dropped);
+        self.drive(home);
+    }
+
+    /// The request of one who asked by itself is given back, and another one waits for it; or nothing waits.
+    fn fail_first(&mut self, waiter: usize) {
+        let (home, id) = (self.case.home(waiter), self.state.id(waiter));
+        self.give_back(home, id, false);
+        let own = &mut self.state.waiters[waiter];
+        if own.phase == Phase::Trying {
+            *own = own.idle();
+            return;
+        }
+        own.number += 1;
+        self.want(waiter);
+    }
+
+    /// The answer to a request that the machine had ask.
+    fn hear_answer(&mut self, process: usize, ask: Ask, reply: Reply) {
+        let answer = match reply {
+            Reply::Refused { first, lock, .. } => {
+                self.open_mailbox(process);
+                refused(ask, first, lock)
+            }
+            _ if self.asked_for(process, ask).is_some() => Answer::Granted,
+            _ => failed(),
+        };
+        let held = match reply {
+            Reply::Granted { token, .. } => self.asked_for(process, ask).map(|left| (left, token)),
+            _ => None,
+        };
+        self.answered(process, ask, answer, held);
+    }
+
+    fn answered(&mut self, process: usize, ask: Ask, answer: Answer, held: Option<(i8, u8)>) {
+        let (seeker, number) = (self.asker(process, ask), ask.asker.number());
+        if !self.state.processes[process].machine.is_wanted(seeker, number) {
+            return self.give_back(process, ask.id, false);
+        }
+        let now = self.now(process);
+        let action = self.machine(process).answered(seeker, answer, now);
+        self.machine(process).forget_failures();
+        if let Some((left, token)) = held {
+            let waiter = usize::from(ask.id.waiter);
+            let own = self.state.waiters[waiter];
+            let of_message = own.told && self.case.is(Bug::TokenOfMessage);
+            self.state.seen.happened.confirmed |= own.told && self.keep.happened;
+            self.hold(waiter, left, if of_message { own.token } else { token });
+        }
+        self.perform(process, action);
+        self.drive(process);
+    }
+
+    /// What was on its way is lost with the connection.
+    pub fn fail(&mut self, process: usize, asks: &[Ask]) {
+        for ask in asks {
+            let waiter = usize::from(ask.id.waiter);
+            match ask.asker {
+                Asker::Machine(..) => self.answered(process, *ask, failed(), None),
+                Asker::Itself if !self.state.wants(ask.id) => {}
+                Asker::Itself if self.state.waiters[waiter].phase == Phase::Trying => {
+                    self.ask_by_itself(waiter);
+                }
+                Asker::Itself if ask.enqueue => self.begun(waiter, failed()),
+                Asker::Itself => self.fail_first(waiter),
+            }
+        }
+        for waiter in self.waiters_of(process) {
+            let own = &mut self.state.waiters[waiter];
+            if own.phase == Phase::Renewing {
+                own.phase = Phase::Held;
+            }
+        }
+    }
+
+    fn open_mailbox(&mut self, process: usize) {
+        let process = &mut self.state.processes[process];
         if process.hub == Hub::Off {
             process.hub = Hub::Subscribing;
             process.hub_sent.push(HubRequest::Mailbox);
         }
-        let own = &mut self.state.waiters[waiter];
-        if own.again {
-            // In a moment: if the message was `free`, Java has its chance first.
-            (own.phase, own.head, own.timer, own.again) =
-                (Phase::Waiting, first, Timer::Now, false);
-            return;
-        }
-        own.by_grant = false;
-        own.phase = Phase::Waiting;
-        own.head = first;
-        own.timer = Timer::None;
-        own.listens = false;
-        if first {
-            self.watch(waiter, lock);
-        }
-        self.listen(home);
-    }
-
-    /// The head waits for the end of the holder's lease, and for a message if the holder is not one of ours.
-    fn watch(&mut self, waiter: usize, lock: Option<Lock>) {
-        let own = &mut self.state.waiters[waiter];
-        own.head = true;
-        own.timer = match lock {
-            Some(_) if self.case.timed => Timer::None,
-            Some(Lock { holder, left: 1.. }) => Timer::End(holder),
-            _ => Timer::Now,
-        };
-        own.listens = lock.is_some_and(|lock| matches!(lock.holder, Holder::Java(_)));
-        self.listen(self.case.home(waiter));
     }
 
     /// The process hears a message.
     pub fn receive(&mut self, process: usize) {
-        let message = self.state.processes[process].inbox.remove(0);
+        let Some(next) = self.state.next_message(process) else { return };
+        let message = self.state.processes[process].inbox.remove(next);
         match message {
             Message::MailboxOn => {
-                let hub = &mut self.state.processes[process].hub;
-                if *hub == Hub::Subscribing {
-                    *hub = Hub::On;
+                let own = &mut self.state.processes[process];
+                if own.hub == Hub::Subscribing {
+                    own.hub = Hub::On;
+                    own.subscriptions += 1;
+                    own.epoch = own.subscriptions;
                 }
                 if !self.case.is(Bug::ResetNotAsked) {
-                    self.wake(process, false);
+                    let now = self.now(process);
+                    self.machine(process).subscribed(now);
                 }
             }
-            Message::ChannelOn | Message::Released => self.wake(process, true),
-            Message::Next(id, lock) if self.state.wants(id) => {
-                self.hear_place(id.waiter.into(), Some(lock));
-            }
-            Message::Free(id) if self.state.wants(id) => self.hear_place(id.waiter.into(), None),
-            Message::Grant { id, age, token, .. } => {
-                if self.state.wants(id) || self.is_taken_for_the_present_wait(id) {
-                    self.hear_message(id.waiter.into(), age, token);
-                }
-            }
-            Message::Next(..) | Message::Free(_) => {}
+            Message::ChannelOn | Message::Released => self.machine(process).released(),
+            Message::Next(id, _) | Message::Free(id) => self.deliver(process, id, message),
+            Message::Grant(Grant { id, .. }) => self.deliver(process, id, message),
+        }
+        self.drive(process);
+    }
+
+    /// Gives the machine a letter about a request of this id, if there is one.
+    fn deliver(&mut self, process: usize, id: Id, message: Message) {
+        let waiter = usize::from(id.waiter);
+        let own = self.state.waiters[waiter];
+        let about = own.phase == Phase::Waiting
+            && (own.number == id.number || self.case.is(Bug::OldIdAccepted));
+        let (seeker, number) = (self.seeker(waiter), own.request.into());
+        if about && self.state.processes[process].machine.is_wanted(seeker, number) {
+            let now = self.now(process);
+            let action = self.machine(process).letter(seeker, message, now);
+            self.perform(process, action);
         }
     }
 
-    fn is_taken_for_the_present_wait(&self, id: Id) -> bool {
-        let phase = self.state.waiters[usize::from(id.waiter)].phase;
-        self.case.is(Bug::OldIdAccepted) && matches!(phase, Phase::Asking | Phase::Waiting)
+    /// The machine of a process.
+    pub fn machine(&mut self, process: usize) -> &mut Requests {
+        Arc::make_mut(&mut self.state.processes[process].machine)
     }
 
-    /// The process's waiters ask again: all of them, or those that listen to the lock's channel.
-    fn wake(&mut self, process: usize, listeners: bool) {
-        for waiter in 0..self.state.waiters.len() {
-            let own = &mut self.state.waiters[waiter];
-            if self.case.home(waiter) != process || listeners && !own.listens {
-                continue;
-            }
-            match own.phase {
-                Phase::Waiting => self.ask_again(waiter),
-                Phase::Asking => own.again = true,
-                _ => {}
-            }
-        }
+    /// For whom the machine has a request of this waiter. In a process of one waiter that is an ordinary one.
+    fn seeker(&self, waiter: usize) -> Seeker {
+        self.seeker_at(self.case.home(waiter), self.state.waiters[waiter].arrival)
     }
 
-    fn hear_place(&mut self, waiter: usize, lock: Option<Lock>) {
-        match self.state.waiters[waiter].phase {
-            Phase::Waiting => self.watch(waiter, lock),
-            Phase::Asking => self.state.waiters[waiter].again = true,
-            _ => {}
+    /// For whom a request of the machine asks, or asked.
+    fn asker(&self, process: usize, ask: Ask) -> Seeker {
+        match ask.asker {
+            Asker::Machine(arrival, _) => self.seeker_at(process, arrival),
+            Asker::Itself => unreachable!("it asks by itself"),
         }
     }
 
-    /// A grant by message: held if its deadline can be told and is far enough, else confirmed first.
-    fn hear_message(&mut self, waiter: usize, age: i8, token: u8) {
-        let home = self.case.home(waiter);
-        let quarantined = self.state.processes[home].quarantine > 0;
-        let own = &mut self.state.waiters[waiter];
-        if own.holds() {
-            own.by_grant = true;
-            return;
-        }
-        if !matches!(own.phase, Phase::Waiting | Phase::Asking) {
-            return;
-        }
-        (own.by_grant, own.token) = (true, token);
-        if quarantined {
-            self.state.seen.happened.given_back |= self.keep.happened;
-            return self.release(waiter);
-        }
-        match self.deadline(home, age) {
-            Some(left) => {
-                self.state.seen.happened.granted |= self.keep.happened;
-                self.hold(waiter, left, token);
-            }
-            // The answer to an ask under way may confirm it, if that ran behind the grant.
-            None if self.state.waiters[waiter].phase == Phase::Asking => {
-                self.state.waiters[waiter].again = true;
-            }
-            None => self.ask_again(waiter),
+    fn seeker_at(&self, process: usize, arrival: u8) -> Seeker {
+        match self.waiters_of(process).count() {
+            1 => Seeker::Ordinary,
+            _ => Seeker::Fair(arrival.into()),
         }
     }
 
-    /// How long a grant by message is good, by the newest sample; `None` if it has to be confirmed.
-    fn deadline(&self, process: usize, age: i8) -> Option<i8> {
-        let process = &self.state.processes[process];
-        let granted =
-            if self.case.is(Bug::FullLengthBelieved) { self.case.ttl } else { self.case.short };
-        if self.case.is(Bug::DeadlineFromReceipt) {
-            return Some(granted - self.case.drift);
-        }
-        let slack = if process.sample_is_new { 0 } else { self.case.slack };
-        // How long ago the grant was at most, by the client's clock.
-        let ago = process.sample? + age + slack;
-        let left = granted - self.case.drift - ago.max(0);
-        let stepped = process.sample? + age < 0 && !self.case.is(Bug::StepNotSeen);
-        (!stepped && 2 * left >= self.case.short).then_some(left)
-    }
-
-    fn hold(&mut self, waiter: usize, left: i8, token: u8) {
-        let own = &mut self.state.waiters[waiter];
-        (own.phase, own.left, own.token) = (Phase::Held, left, 0);
-        (own.head, own.timer, own.again, own.listens) = (false, Timer::None, false, false);
-        self.listen(self.case.home(waiter));
-        self.note_hold(token);
+    /// For which waiter the machine has a request of this seeker.
+    pub fn waiter_of(&self, process: usize, seeker: Seeker) -> Option<usize> {
+        let waits = |waiter: &usize| self.state.waiters[*waiter].phase == Phase::Waiting;
+        self.waiters_of(process).filter(waits).find(|&waiter| self.seeker(waiter) == seeker)
     }
 }
 
-/// Whether the next message is for a waiter that has an ask under way: it is read behind the answer.
-pub fn must_wait(case: &Case, state: &State, process: usize) -> bool {
-    if case.eager {
-        return false;
+fn refused(ask: Ask, first: bool, lock: Option<Lock>) -> Answer {
+    Answer::Refused {
+        ahead: Some(u32::from(!first)),
+        held_by: requests::held_by(lock),
+        asked_in: requests::epoch(ask.epoch),
     }
-    let message = state.processes[process].inbox.first();
-    message.and_then(Message::id).is_some_and(|id| {
-        state.wants(id) && state.waiters[usize::from(id.waiter)].phase == Phase::Asking
-    })
 }
+
+fn failed() -> Answer {
+    Answer::Failed { pause: SOON }
+}
+
+const TERMS: LeaseTerms = LeaseTerms::Watched(std::time::Duration::ZERO);

@@ -1,6 +1,7 @@
 //! The queue on one server: a release grants the lock to the next waiter, by a message.
 //!
-//! [`state`] says what there is, [`wire`] what is on its way, [`action`] what may happen; [`server`] what the scripts do, [`client`] what a waiter does,
+//! [`state`] says what there is, [`wire`] what is on its way, [`action`] what may happen; [`server`] what the scripts do, [`client`] what a client does around the library's machine, [`requests`] the times of that machine, [`belief`] until when a client believes in
+//! a lease,
 //! [`network`] what connections do, [`java`] what Redisson's `RLock` does, [`time`] what clocks do, [`protocol`] which
 //! actions there are, [`check`] what must hold, [`case`] how far it goes and which rule is broken on purpose.
 //!
@@ -16,6 +17,11 @@
 //! * Waiters that ask once, wait, poll, give up, hold, renew and release. Processes that end with their connections, and
 //!   processes that stop with their mailbox still open.
 //! * Redisson's lock: it takes the lock whenever it is free, waits for messages in the lock's channel, releases, ends.
+//! * The requests of a process are in the [machine](leasehold::seam::machine) that the library runs: it says who asks and when, and
+//!   what becomes of answers and messages. The model sends, delivers, breaks, and decides which timer ends first. The machine's
+//!   clock stands still: a time in it stands for what is waited for.
+//! * Who waits first asks by itself, before the machine has a request for it, and queues only if the mailbox is open. In a process
+//!   with one waiter that is an ordinary one, and in others all are fair.
 //! * A forced unlock, a queue that the server loses (it expired, or was evicted), a server that restarts empty.
 //!
 //! Time is modelled in one of two ways. *Without ticks* a lease ends at any moment at which nobody believes to hold it,
@@ -25,18 +31,22 @@
 //!
 //! # What is not
 //!
-//! * The gate inside a process, hand-off and re-entry: a turn of a client is one hold.
+//! * The gate inside a process, hand-off and re-entry: a turn of a client is one hold, and each wait is on terms of its own, so that
+//!   what is granted to a request that was given up serves nobody else.
+//! * In the machine: a queue that moves to another server, and the moment that others have behind our own release.
 //! * What a step of the server's wall clock does to the TTLs of its keys: a lease that a step ends early is lost in any
 //!   case. Only its effect on deadlines is modelled, which is what the queue adds.
 //! * Java beside clocks that go wrong: Redisson has no deadlines.
 
 pub mod action;
+pub mod belief;
 pub mod case;
 pub mod check;
 pub mod client;
 pub mod java;
 pub mod network;
 pub mod protocol;
+pub mod requests;
 pub mod server;
 pub mod state;
 pub mod symmetry;

@@ -1,14 +1,16 @@
 //! What happens to connections and processes.
 
-use super::case::Bug;
+use arrayvec::ArrayVec;
+
 use super::server::Rules;
 use super::state::{Hub, Life, Phase, Process};
-use super::wire::{HubRequest, Reply, Request};
+use super::wire::{Ask, HubRequest, Reply, Request};
 
 impl Rules<'_> {
     /// The command connection breaks and is made again. What has not run is killed with it, or cannot be killed.
     pub fn reconnect(&mut self, process: usize, killed: bool) {
         let own = &mut self.state.processes[process];
+        let asks: ArrayVec<Ask, 16> = own.asks().collect();
         let sent = std::mem::take(&mut own.sent);
         own.replies.clear();
         own.sent =
@@ -17,16 +19,12 @@ impl Rules<'_> {
             own.stray.extend(sent);
         }
         self.forget_sample(process);
-        for waiter in self.waiters_of(process) {
-            self.resend(waiter);
-        }
+        self.fail(process, &asks);
     }
 
     fn forget_sample(&mut self, process: usize) {
-        if !self.case.is(Bug::StaleSample) {
-            let own = &mut self.state.processes[process];
-            (own.sample, own.sample_is_new) = (None, false);
-        }
+        let own = &mut self.state.processes[process];
+        (own.sample, own.sample_is_new) = (None, false);
     }
 
     /// The subscriptions' connection breaks. Messages that have arrived may still be heard.
@@ -51,6 +49,7 @@ impl Rules<'_> {
     pub fn process_notices(&mut self, process: usize) {
         let own = &mut self.state.processes[process];
         own.hub = Hub::Subscribing;
+        own.epoch = 0;
         own.inbox.clear();
         own.hub_sent.push(HubRequest::Mailbox);
         if own.listening {
@@ -114,24 +113,18 @@ impl Rules<'_> {
         let homes = self.case.homes;
         (0..homes.len()).filter(move |&waiter| usize::from(homes[waiter]) == process)
     }
-
-    /// Whether a waiter may send anything that the server would take the lock for.
-    pub fn may_ask(&self, waiter: usize) -> bool {
-        self.state.processes[self.case.home(waiter)].quarantine == 0
-            && self.state.waiters[waiter].phase == Phase::Waiting
-    }
 }
 
 /// Asks that were sent before a reset give no samples for what is heard after it.
 fn age_samples(process: &mut Process) {
     for request in &mut process.sent {
         if let Request::Ask(ask) = request {
-            ask.fresh = false;
+            ask.epoch = 0;
         }
     }
     for reply in &mut process.replies {
         if let Reply::Granted { ask, .. } | Reply::Refused { ask, .. } = reply {
-            ask.fresh = false;
+            ask.epoch = 0;
         }
     }
 }

@@ -5,9 +5,9 @@ use stateright::{Model, Property};
 use super::action::Action;
 use super::case::{Bug, Case};
 use super::check;
-use super::client::must_wait;
+use super::requests::{self, WaitsFor};
 use super::server::{Keep, Rules};
-use super::state::{Hub, JavaPhase, Life, Phase, State, Timer};
+use super::state::{Hub, JavaPhase, Life, Phase, State};
 use super::symmetry::{Names, canonical, renamings, tidy};
 use super::time::{is_due, may_expire};
 use super::wire::Request;
@@ -38,8 +38,8 @@ pub const CONFIRMED: &str = "a confirmation";
 pub const RENEWED: &str = "a renewal";
 /// We hold the lock, then Java, then we.
 pub const ALTERNATED: &str = "turns of both";
-/// A grant that came in a quarantine is given back.
-pub const GIVEN_BACK: &str = "a grant given back";
+/// A grant comes in a quarantine.
+pub const DOUBTED: &str = "a grant in a quarantine";
 
 /// How many turns of ours a client of Redisson may wait for.
 const PASSED: u8 = 2;
@@ -61,7 +61,7 @@ impl Protocol {
             tokens: among(&[TOKEN_ORDER]),
             order: among(&[ARRIVAL_ORDER]),
             turns: among(&[JAVA_TURN]),
-            happened: among(&[GRANTED, CONFIRMED, RENEWED, ALTERNATED, GIVEN_BACK]),
+            happened: among(&[GRANTED, CONFIRMED, RENEWED, ALTERNATED, DOUBTED]),
         };
         Protocol { case, properties: properties.to_vec(), keep, renamings: renamings(&case) }
     }
@@ -94,11 +94,16 @@ impl Protocol {
                     actions.push(Action::Renew(w));
                 }
             }
-            Phase::Waiting if !quarantined && !java_first => {
-                if own.timer == Timer::Now {
-                    actions.push(Action::Timer(w));
-                } else if spent.polls < polls && !self.case.is(Bug::NoPoll) {
-                    actions.push(Action::Poll(w));
+            Phase::Waiting
+                if !quarantined && !java_first && !requests::is_paused(&process.machine) =>
+            {
+                match state.waits_for(&self.case, waiter) {
+                    None => {}
+                    Some(WaitsFor::Moment) => actions.push(Action::Timer(w)),
+                    Some(_) if spent.polls < polls && !self.case.is(Bug::NoPoll) => {
+                        actions.push(Action::Poll(w));
+                    }
+                    Some(_) => {}
                 }
             }
             _ => {}
@@ -146,8 +151,11 @@ impl Protocol {
         if !process.hub_sent.is_empty() {
             actions.push(Action::Subscribe(p));
         }
-        if !process.inbox.is_empty() && !must_wait(&self.case, state, p.into()) {
+        if state.next_message(p.into()).is_some() {
             actions.push(Action::Receive(p));
+        }
+        if process.quarantine == 0 && requests::is_paused(&process.machine) {
+            actions.push(Action::Resume(p));
         }
         if process.hub == Hub::Broken {
             actions.push(Action::ProcessNotices(p));
@@ -232,7 +240,7 @@ impl Protocol {
         match action {
             Action::Begin(w) => {
                 rules.state.spent.asks += 1;
-                rules.begin(w.into(), Phase::Asking);
+                rules.begin(w.into(), Phase::Waiting);
             }
             Action::Try(w) => {
                 rules.state.spent.tries += 1;
@@ -253,9 +261,9 @@ impl Protocol {
             }
             Action::Poll(w) => {
                 rules.state.spent.polls += 1;
-                rules.ask_again(w.into());
+                rules.wake(w.into());
             }
-            Action::Timer(w) => rules.ask_again(w.into()),
+            Action::Timer(w) => rules.wake(w.into()),
             Action::Force => {
                 rules.state.spent.forces += 1;
                 rules.force();
@@ -310,6 +318,7 @@ impl Protocol {
                 rules.subscribe(p.into(), request);
             }
             Action::Receive(p) => rules.receive(p.into()),
+            Action::Resume(p) => rules.resume(p.into()),
             Action::Break(p) => {
                 rules.state.spent.breaks += 1;
                 rules.reconnect(p.into(), self.case.kills);
@@ -398,9 +407,7 @@ impl Model for Protocol {
             Property::sometimes(GRANTED, |_: &Self, state: &State| state.seen.happened.granted),
             Property::sometimes(CONFIRMED, |_: &Self, state: &State| state.seen.happened.confirmed),
             Property::sometimes(RENEWED, |_: &Self, state: &State| state.seen.happened.renewed),
-            Property::sometimes(GIVEN_BACK, |_: &Self, state: &State| {
-                state.seen.happened.given_back
-            }),
+            Property::sometimes(DOUBTED, |_: &Self, state: &State| state.seen.happened.doubted),
             Property::sometimes(ALTERNATED, |_: &Self, state: &State| {
                 state.seen.happened.alternated == 3
             }),

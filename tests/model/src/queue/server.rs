@@ -2,7 +2,7 @@
 
 use super::case::{Bug, Case};
 use super::state::{Holder, Id, Life, Lock, State};
-use super::wire::{Ask, HubRequest, Message, Reply, Request};
+use super::wire::{Ask, Grant, HubRequest, Message, Reply, Request};
 
 /// The rules, applied to one state.
 pub struct Rules<'a> {
@@ -99,7 +99,7 @@ impl Rules<'_> {
                 self.is_left_to_another(id);
             }
         }
-        let offset = if ask.fresh { ask.age } else { self.case.stale() };
+        let offset = if ask.epoch > 0 { ask.age } else { self.case.stale() };
         if self.state.has(id) {
             return Reply::Granted { ask, offset, token: 0 };
         }
@@ -175,7 +175,7 @@ impl Rules<'_> {
                 self.take(id, self.case.short, false);
                 self.tell_head();
                 let home = self.case.home(id.waiter.into());
-                self.deliver(home, Message::Grant { id, age: 0, late: 0, token: 0 });
+                self.write(home, Message::Grant(Grant { id, age: 0, late: 0, kept: 0, token: 0 }));
                 Pumped::Another
             }
         }
@@ -191,7 +191,7 @@ impl Rules<'_> {
                 Some(lock) => Message::Next(id, lock),
                 None => Message::Free(id),
             };
-            self.deliver(self.case.home(id.waiter.into()), message);
+            self.write(self.case.home(id.waiter.into()), message);
         }
     }
 
@@ -285,7 +285,7 @@ impl Rules<'_> {
     pub fn publish(&mut self) {
         for process in 0..self.state.processes.len() {
             if self.state.processes[process].channel {
-                self.deliver(process, Message::Released);
+                self.write(process, Message::Released);
             }
         }
         for java in &mut self.state.javas {
@@ -294,7 +294,7 @@ impl Rules<'_> {
     }
 
     /// A message on a connection that is broken, or to a process that stopped, is lost.
-    fn deliver(&mut self, process: usize, message: Message) {
+    fn write(&mut self, process: usize, message: Message) {
         let process = &mut self.state.processes[process];
         let connected = process.mailbox || process.channel && message == Message::Released;
         if process.life == Life::Live && connected {

@@ -2,10 +2,14 @@
 //!
 //! Times are relative: what is left until an end, or the age of something, up to the age at which nothing of it counts.
 
+use std::sync::Arc;
+
 use arrayvec::ArrayVec;
+use leasehold::seam::machine::Seeker;
 
 use super::case::Case;
-use super::wire::{HubRequest, Message, Reply, Request};
+use super::requests::{self, Requests, WaitsFor};
+use super::wire::{Ask, HubRequest, Message, Reply, Request};
 
 /// The model's state.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,22 +60,20 @@ pub struct Lock {
 }
 
 /// One waiter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Waiter {
     /// What it does.
     pub phase: Phase,
     /// Waits so far: the number of its newest lease.
     pub number: u8,
-    /// It knows that it is the first in the queue.
-    pub head: bool,
-    /// When it asks again, besides the poll.
-    pub timer: Timer,
-    /// A message came during an ask: it asks again if it is refused.
-    pub again: bool,
-    /// It wants to hear the lock's channel.
-    pub listens: bool,
-    /// A message of a grant came for its present lease. If that could not be believed, the waiter asks.
-    pub by_grant: bool,
+    /// The place of its newest wait among those of its process.
+    pub arrival: u8,
+    /// The number of the machine's request for it, once that has asked; or 0.
+    pub request: u8,
+    /// A message of a grant came for its present request, and has to be confirmed.
+    pub told: bool,
+    /// It holds the lock by a message.
+    pub by_message: bool,
     /// Its ticks until the deadline of what it holds.
     pub left: i8,
     /// The token in the message of its grant, as the number of tokens given since.
@@ -86,9 +88,9 @@ pub enum Phase {
     Idle,
     /// It asks without waiting.
     Trying,
-    /// It asks, and waits if it is refused.
-    Asking,
-    /// It was refused.
+    /// It asks by itself, and waits if it is refused.
+    First,
+    /// The machine has a request for it.
     Waiting,
     /// It holds the lock.
     Held,
@@ -96,23 +98,15 @@ pub enum Phase {
     Renewing,
 }
 
-/// When a waiter asks, besides its poll.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Timer {
-    /// Never.
-    #[default]
-    None,
-    /// At the end of this holder's lease (without ticks; with ticks a poll stands for it).
-    End(Holder),
-    /// In a moment.
-    Now,
-}
-
 /// One process of ours.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Process {
     /// Whether it goes on.
     pub life: Life,
+    /// The requests of those who wait.
+    pub machine: Arc<Requests>,
+    /// Waits and attempts so far.
+    pub arrivals: u8,
     /// Commands that were sent and have not run: they run in this order, at any later time.
     pub sent: ArrayVec<Request, 8>,
     /// What an earlier connection may still run.
@@ -123,6 +117,10 @@ pub struct Process {
     pub cut: bool,
     /// The connection for subscriptions, as the process knows it.
     pub hub: Hub,
+    /// The number of the mailbox's subscription that delivers letters, as the process knows it; or 0.
+    pub epoch: u8,
+    /// Subscriptions of the mailbox so far.
+    pub subscriptions: u8,
     /// Subscriptions that were sent and have not run.
     pub hub_sent: ArrayVec<HubRequest, 6>,
     /// Messages on their way.
@@ -266,26 +264,22 @@ pub struct Happened {
     pub renewed: bool,
     /// A client of Redisson held the lock after a waiter had, and a waiter again after it.
     pub alternated: u8,
-    /// A grant that came in a quarantine was given back.
-    pub given_back: bool,
+    /// A grant came in a quarantine.
+    pub doubted: bool,
 }
 
 impl State {
     /// Nobody holds anything and nothing is on its way.
     pub fn start(case: &Case) -> Self {
-        let waiter = Waiter {
-            phase: Phase::Idle,
-            number: 0,
-            head: false,
-            timer: Timer::None,
-            again: false,
-            listens: false,
-            by_grant: false,
-            left: 0,
-            token: 0,
-        };
+        let waiter = Waiter::default();
         let hub = if case.subscribed { Hub::On } else { Hub::Off };
-        let process = Process { hub, mailbox: case.subscribed, ..Process::default() };
+        let process = Process {
+            hub,
+            mailbox: case.subscribed,
+            subscriptions: case.subscribed.into(),
+            epoch: case.subscribed.into(),
+            ..Process::default()
+        };
         State {
             lock: None,
             queue: ArrayVec::new(),
@@ -315,6 +309,34 @@ impl State {
     }
 }
 
+impl State {
+    /// What the machine's request for a waiter waits for; `None` if it asks, or there is none.
+    pub fn waits_for(&self, case: &Case, waiter: usize) -> Option<WaitsFor> {
+        let own = &self.waiters[waiter];
+        let alone = case.homes.iter().filter(|home| **home == case.homes[waiter]).count() == 1;
+        let seeker = if alone { Seeker::Ordinary } else { Seeker::Fair(own.arrival.into()) };
+        let waits = own.phase == Phase::Waiting;
+        waits.then(|| requests::waits(&self.processes[case.home(waiter)].machine, seeker))?
+    }
+
+    /// The message that the process reads next. One about a request that asks without the machine waits for the answer.
+    pub fn next_message(&self, process: usize) -> Option<usize> {
+        let waits = |message: &Message| {
+            message.id().is_some_and(|id| {
+                self.wants(id) && self.waiters[usize::from(id.waiter)].phase == Phase::First
+            })
+        };
+        self.processes[process].inbox.iter().position(|message| !waits(message))
+    }
+
+    /// Whether the machine will have the waiter's request ask soon, with no poll.
+    pub fn asks_soon(&self, case: &Case, waiter: usize) -> bool {
+        let paused = requests::is_paused(&self.processes[case.home(waiter)].machine);
+        let waits = self.waits_for(case, waiter);
+        waits == Some(WaitsFor::Moment) || paused && waits.is_some()
+    }
+}
+
 impl Waiter {
     /// Whether its guard says `is_held()`.
     pub fn holds(&self) -> bool {
@@ -323,21 +345,17 @@ impl Waiter {
 
     /// A waiter that does nothing, after this one's lease.
     pub fn idle(&self) -> Waiter {
-        Waiter {
-            phase: Phase::Idle,
-            number: self.number,
-            head: false,
-            timer: Timer::None,
-            again: false,
-            listens: false,
-            by_grant: false,
-            left: 0,
-            token: 0,
-        }
+        Waiter { number: self.number, arrival: self.arrival, ..Waiter::default() }
     }
 }
 
 impl Process {
+    /// The asks that were sent and are not answered.
+    pub fn asks(&self) -> impl Iterator<Item = Ask> {
+        let sent = self.sent.iter().filter_map(Request::ask);
+        self.replies.iter().filter_map(Reply::ask).chain(sent)
+    }
+
     /// Whether the server finds a subscriber of its mailbox.
     pub fn is_reached(&self) -> bool {
         self.mailbox || self.ghost_mailbox

@@ -1,11 +1,14 @@
 //! What makes the model small: what can have no effect is dropped, and states that differ only in the names of waiters
 //! and processes count as one.
 
+use std::sync::Arc;
+
 use arrayvec::ArrayVec;
 
 use super::case::{Bug, Case};
-use super::state::{Holder, Id, Lock, Process, State, Timer};
-use super::wire::{Ask, Message, Reply, Request};
+use super::requests::{self, UNKNOWN};
+use super::state::{Holder, Id, Lock, Process, State};
+use super::wire::{Ask, Asker, Grant, Message, Reply, Request};
 
 /// New names: those of the waiters and of the processes, each at its old name.
 #[derive(Clone, Debug)]
@@ -64,11 +67,7 @@ impl Names {
     fn apply(&self, state: &State) -> State {
         let mut new = state.clone();
         for (old, waiter) in state.waiters.iter().enumerate() {
-            let mut waiter = *waiter;
-            if let Timer::End(holder) = &mut waiter.timer {
-                self.holder(holder);
-            }
-            new.waiters[usize::from(self.waiters[old])] = waiter;
+            new.waiters[usize::from(self.waiters[old])] = *waiter;
         }
         for (old, process) in state.processes.iter().enumerate() {
             let renamed = &mut new.processes[usize::from(self.processes[old])];
@@ -80,6 +79,11 @@ impl Names {
                 .for_each(|request| self.request(request));
             renamed.replies.iter_mut().for_each(|reply| self.reply(reply));
             renamed.inbox.iter_mut().for_each(|message| self.message(message));
+            if process.machine.standings().next().is_some() {
+                let machine = Arc::make_mut(&mut renamed.machine);
+                let letter = |letter: &mut Message| self.message(letter);
+                requests::renamed(machine, |holder| self.holder(holder), letter);
+            }
         }
         self.lock(&mut new.lock);
         new.queue.iter_mut().for_each(|id| self.id(id));
@@ -132,7 +136,7 @@ impl Names {
                 self.id(id);
                 self.holder(&mut lock.holder);
             }
-            Message::Grant { id, .. } | Message::Free(id) => self.id(id),
+            Message::Grant(Grant { id, .. }) | Message::Free(id) => self.id(id),
             Message::Released | Message::MailboxOn | Message::ChannelOn => {}
         }
     }
@@ -149,7 +153,8 @@ pub fn tidy(case: &Case, state: &mut State) {
         own.replies.retain(|reply| {
             let samples = matches!(reply, Reply::Granted { offset, .. } | Reply::Refused { offset, .. }
                 if *offset < case.stale());
-            state.wants(reply.id()) || case.timed && samples
+            let machines = reply.ask().is_some_and(|ask| ask.asker != Asker::Itself);
+            machines || state.wants(reply.id()) || case.timed && samples
         });
         let all: ArrayVec<Request, 16> = own.stray.iter().chain(&own.sent).copied().collect();
         let works = |request: &Request| {
@@ -171,12 +176,12 @@ pub fn tidy(case: &Case, state: &mut State) {
 fn forget_ends(process: &mut Process) {
     for reply in &mut process.replies {
         if let Reply::Refused { lock: Some(lock), .. } = reply {
-            lock.left = 0;
+            lock.left = UNKNOWN;
         }
     }
     for message in &mut process.inbox {
         if let Message::Next(_, lock) = message {
-            lock.left = 0;
+            lock.left = UNKNOWN;
         }
     }
 }

@@ -1,9 +1,12 @@
 //! What clocks do, and the ends of leases.
 
+use std::sync::Arc;
+
 use super::case::Case;
+use super::requests;
 use super::server::Rules;
-use super::state::{Holder, JavaPhase, Process, State, Timer};
-use super::wire::{Ask, Message, Reply, Request};
+use super::state::{Holder, JavaPhase, Process, State};
+use super::wire::{Ask, Grant, Message, Reply, Request};
 
 impl Rules<'_> {
     /// A tick for all clocks, but for that of a process that is slow.
@@ -16,8 +19,8 @@ impl Rules<'_> {
         if self.case.delay.is_some() {
             for process in &mut self.state.processes {
                 for message in &mut process.inbox {
-                    if let Message::Grant { late, .. } = message {
-                        *late += 1;
+                    if let Message::Grant(grant) = message {
+                        grant.late += 1;
                     }
                 }
             }
@@ -67,11 +70,12 @@ impl Rules<'_> {
                     *offset -= by;
                 }
             });
-            for message in &mut process.inbox {
-                if let Message::Grant { age, .. } = message {
-                    *age = (*age + by).min(stale);
+            each_grant(process, |grant| {
+                grant.age = (grant.age + by).min(stale);
+                if grant.age == stale {
+                    grant.kept = 0;
                 }
-            }
+            });
         }
     }
 
@@ -84,6 +88,14 @@ impl Rules<'_> {
         own.sample_is_new &= self.case.slack == 0;
         each_offset(own, |offset| *offset = (*offset + 1).min(stale));
         each_age(own, |age| *age = (*age + 1).min(old));
+        // It matters only where a clock steps, and the grant may still count.
+        let steps = self.case.step != 0 || self.case.restart_step != 0;
+        let kept = |grant: &mut Grant| grant.kept += i8::from(steps && grant.age < stale);
+        each_letter(own, |letter| {
+            if let Message::Grant(grant) = letter {
+                kept(grant);
+            }
+        });
         for waiter in self.waiters_of(process) {
             let own = &mut self.state.waiters[waiter];
             if own.holds() {
@@ -101,25 +113,19 @@ impl Rules<'_> {
         let Some(lock) = self.state.lock.take() else {
             return;
         };
-        for waiter in &mut self.state.waiters {
-            if matches!(waiter.timer, Timer::End(holder) if holder == lock.holder) {
-                waiter.timer = Timer::Now;
-            }
-        }
         for java in &mut self.state.javas {
             java.woken |= java.watches == Some(lock.holder);
         }
-        self.end_timers_to_come(lock.holder);
+        self.end_timers(lock.holder);
         let Holder::Ours(id) = lock.holder else {
             return;
         };
         let process = &mut self.state.processes[self.case.home(id.waiter.into())];
-        for message in &mut process.inbox {
-            match message {
-                Message::Grant { id: granted, age, .. } if *granted == id => *age = stale,
-                _ => {}
+        each_grant(process, |grant| {
+            if grant.id == id {
+                grant.age = stale;
             }
-        }
+        });
         for reply in &mut process.replies {
             match reply {
                 Reply::Granted { ask, .. } if ask.id == id => ask.age = old,
@@ -127,11 +133,13 @@ impl Rules<'_> {
             }
         }
     }
-}
 
-impl Rules<'_> {
-    /// What is on its way and tells of this holder's lease leads to a timer that has ended.
-    fn end_timers_to_come(&mut self, holder: Holder) {
+    /// What waits for the end of this holder's lease, or will, since it is told of it by what is on its way, asks soon.
+    fn end_timers(&mut self, holder: Holder) {
+        let over = |message: &mut Message| match message {
+            Message::Next(_, lock) if lock.holder == holder => lock.left = 0,
+            _ => {}
+        };
         for process in &mut self.state.processes {
             for reply in &mut process.replies {
                 if let Reply::Refused { lock: Some(lock), .. } = reply
@@ -140,12 +148,9 @@ impl Rules<'_> {
                     lock.left = 0;
                 }
             }
-            for message in &mut process.inbox {
-                if let Message::Next(_, lock) = message
-                    && lock.holder == holder
-                {
-                    lock.left = 0;
-                }
+            process.inbox.iter_mut().for_each(over);
+            if process.machine.standings().next().is_some() {
+                requests::ended(Arc::make_mut(&mut process.machine), holder, over);
             }
         }
     }
@@ -167,8 +172,7 @@ pub fn may_expire(case: &Case, state: &State) -> Option<bool> {
             if state.wants(id) && state.waiters[usize::from(id.waiter)].holds() {
                 return None;
             }
-            let asks_soon =
-                state.wants(id) && state.waiters[usize::from(id.waiter)].timer == Timer::Now;
+            let asks_soon = state.wants(id) && state.asks_soon(case, id.waiter.into());
             let on_its_way = asks_soon
                 || process.sent.iter().any(|request| request.id() == id)
                 || process.stray.iter().any(|request| request.id() == id)
@@ -189,7 +193,7 @@ pub fn is_due(case: &Case, state: &State) -> bool {
             || process
                 .inbox
                 .iter()
-                .any(|message| matches!(message, Message::Grant { late, .. } if *late >= delay))
+                .any(|message| matches!(message, Message::Grant(grant) if grant.late >= delay))
     })
 }
 
@@ -217,4 +221,22 @@ fn each_age(process: &mut Process, change: impl Fn(&mut i8)) {
             Reply::Gone(_) => {}
         }
     }
+}
+
+/// The letters that the machine keeps until an answer comes.
+fn each_letter(process: &mut Process, change: impl Fn(&mut Message)) {
+    if process.machine.letters().next().is_some() {
+        Arc::make_mut(&mut process.machine).rename(|_, at| at, change);
+    }
+}
+
+/// The grants by message that are on their way, or not read yet.
+pub fn each_grant(process: &mut Process, change: impl Fn(&mut Grant)) {
+    let change = |message: &mut Message| {
+        if let Message::Grant(grant) = message {
+            change(grant);
+        }
+    };
+    process.inbox.iter_mut().for_each(change);
+    each_letter(process, change);
 }

@@ -22,8 +22,44 @@ pub struct Ask {
     pub enqueue: bool,
     /// The client's ticks since it was sent.
     pub age: i8,
-    /// Whether the present subscription of the mailbox was confirmed when it was sent.
-    pub fresh: bool,
+    /// The number of the mailbox's subscription when it was sent, if that still is the present one; or 0.
+    pub epoch: u8,
+    /// Who asks.
+    pub asker: Asker,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Asker {
+    /// A caller, who was the first.
+    Itself,
+    /// A request of the machine: its waiter's arrival, and its number.
+    Machine(u8, u8),
+}
+
+impl Asker {
+    /// The number of the machine's request; 0 if it is none.
+    pub fn number(self) -> u64 {
+        match self {
+            Asker::Itself => 0,
+            Asker::Machine(_, number) => number.into(),
+        }
+    }
+}
+
+/// A grant by message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Grant {
+    /// The lease.
+    pub id: Id,
+    /// The time since the grant, by the server's wall clock.
+    pub age: i8,
+    /// The ticks since it was sent (only where they are bounded).
+    pub late: i8,
+    /// The client's ticks since it was received.
+    pub kept: i8,
+    /// The token, as the number of tokens given since.
+    pub token: u8,
 }
 
 /// Answers.
@@ -70,16 +106,7 @@ pub enum HubRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Message {
     /// This lease holds the lock.
-    Grant {
-        /// The lease.
-        id: Id,
-        /// The time since the grant, by the server's wall clock.
-        age: i8,
-        /// The ticks since it was sent (only where they are bounded).
-        late: i8,
-        /// The token, as the number of tokens given since.
-        token: u8,
-    },
+    Grant(Grant),
     /// This entry is the first; who holds the lock.
     Next(Id, Lock),
     /// This entry is the first; the lock is free.
@@ -100,6 +127,14 @@ impl Request {
         }
     }
 
+    /// The ask, if it is one.
+    pub fn ask(&self) -> Option<Ask> {
+        match *self {
+            Request::Ask(ask) => Some(ask),
+            _ => None,
+        }
+    }
+
     /// Whether it can take the lock or a place in the queue for this lease.
     pub fn creates(&self, id: Id) -> bool {
         matches!(self, Request::Ask(ask) if ask.id == id)
@@ -107,6 +142,14 @@ impl Request {
 }
 
 impl Reply {
+    /// The ask that it answers, if it was one.
+    pub fn ask(&self) -> Option<Ask> {
+        match *self {
+            Reply::Granted { ask, .. } | Reply::Refused { ask, .. } => Some(ask),
+            Reply::Renewed(..) | Reply::Gone(_) => None,
+        }
+    }
+
     /// The lease that it is about.
     pub fn id(&self) -> Id {
         match *self {
@@ -120,7 +163,7 @@ impl Message {
     /// The lease that it is about.
     pub fn id(&self) -> Option<Id> {
         match *self {
-            Message::Grant { id, .. } | Message::Next(id, _) | Message::Free(id) => Some(id),
+            Message::Grant(Grant { id, .. }) | Message::Next(id, _) | Message::Free(id) => Some(id),
             _ => None,
         }
     }
