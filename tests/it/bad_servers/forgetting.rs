@@ -16,6 +16,7 @@ use crate::checks::{LIMIT, exists, nothing_left, setup, soon};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_flushed_under_load_are_not_noticed() {
     let (server, clients) = setup::<2>().await;
+    let ttl = 300 * MS * server.slowness().await;
     let done = Arc::new(AtomicBool::new(false));
     let flushes = tokio::spawn({
         let done = done.clone();
@@ -37,13 +38,13 @@ async fn scripts_flushed_under_load_are_not_noticed() {
             let inside = inside.clone();
             tokio::spawn(async move {
                 let place = n % 3;
-                let lock = client.mutex(format!("n{place}")).with_ttl(300 * MS);
+                let lock = client.mutex(format!("n{place}")).with_ttl(ttl);
                 for turn in 0..40 {
                     let guard = lock.lock().await?;
                     assert_eq!(inside[place].fetch_add(1, Ordering::SeqCst), 0, "not alone");
                     if turn == 0 {
                         // Two renewals and more.
-                        tokio::time::sleep(250 * MS).await;
+                        tokio::time::sleep(ttl * 5 / 6).await;
                     }
                     assert!(guard.is_held());
                     inside[place].fetch_sub(1, Ordering::SeqCst);

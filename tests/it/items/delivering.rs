@@ -117,10 +117,11 @@ async fn without_a_limit_an_item_comes_as_often_as_it_is_given_back() {
 #[tokio::test]
 async fn a_delivery_is_renewed_for_as_long_as_it_exists() {
     let (server, [client]) = setup().await;
-    let queue = jobs(&client).with_ttl(300 * MS);
+    let ttl = 300 * MS * server.slowness().await;
+    let queue = jobs(&client).with_ttl(ttl);
     queue.push("1").await.expect("pushed");
     let delivery = soon("an item", queue.pop()).await.expect("there is one");
-    tokio::time::sleep(900 * MS).await;
+    tokio::time::sleep(3 * ttl).await;
     assert!(delivery.is_held());
     assert!(queue.try_pop().await.expect("an answer").is_none());
     delivery.ack().await.expect("held");
