@@ -1,0 +1,53 @@
+use super::*;
+
+#[test]
+fn a_timeout_names_the_holder_and_its_time() {
+    let error = Error::Timeout {
+        lock: "orders:42".into(),
+        holder: Holder::new("billing-7:0123"),
+        owner: None,
+        remaining: Some(Duration::from_secs(12)),
+        waited: Duration::from_nanos(5_012_345_678),
+        waiting: [Waiter::new("web-1", 0, 4_000_000)].into(),
+    };
+    assert_eq!(
+        error.to_string(),
+        "timed out after 5.01s waiting for \"orders:42\": held by billing-7:0123; it expires in 12s unless renewed; \
+         waiting: web-1 for 4s"
+    );
+}
+
+/// Futures, waiters and results have room for an error.
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn an_error_is_small() {
+    assert!(size_of::<Error>() <= 104, "{} bytes", size_of::<Error>());
+}
+
+#[test]
+fn a_deadlock_shows_its_whole_circle() {
+    let part = |owner: &str, holds: &str, waits_for: &str| Blocked {
+        owner: Owner::named(owner),
+        client: "web-1".into(),
+        holds: holds.into(),
+        token: 7,
+        waits_for: waits_for.into(),
+    };
+    let cycle: Vec<Blocked> = vec![part("x", "a", "b"), part("y", "b", "c"), part("z", "c", "a")];
+    let error = Error::Deadlock { lock: "b".into(), cycle: cycle.clone().into() };
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "deadlock: lock \"b\" is held by {} of web-1, which waits for lock \"c\", which is held by {} of web-1, \
+             which waits for lock \"a\", which is held by the caller: release \"a\", and begin again",
+            cycle[1].owner, cycle[2].owner
+        )
+    );
+    assert!(!error.is_retryable(), "it would end like this one");
+}
+
+#[test]
+fn what_a_server_wrote_is_escaped() {
+    let error = Error::Denied { what: "get\n".into(), message: "\u{1b}[31m".into() };
+    assert_eq!(error.to_string(), r"the server denies get\n: \u{1b}[31m");
+}

@@ -1,0 +1,98 @@
+use super::*;
+use crate::clock::{SystemEntropy, SystemTimeSource};
+use crate::error::{Cause, Redirect, State};
+use crate::script::LOCK_RELEASE;
+
+fn release(until: Timestamp) -> PendingRelease {
+    let call = Call { script: &LOCK_RELEASE, keys: Vec::new(), args: Vec::new() };
+    let ttl = Duration::from_secs(1);
+    let detour = Detour::default();
+    PendingRelease {
+        call,
+        acquired_on: None,
+        ttl,
+        until,
+        repeats: 7,
+        first: None,
+        queued: false,
+        detour,
+    }
+}
+
+fn clock() -> Clock {
+    let runtime = tokio::runtime::Handle::current();
+    Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime)
+}
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_origin(Duration::from_secs(seconds))
+}
+
+#[test]
+fn a_release_is_repeated_until_nothing_can_run_after_it() {
+    let refused = || Err(Fault::Refused(Cause::new("busy", None)));
+    let denied = || Err(Fault::Denied { what: "evalsha".into(), message: "no".into() });
+    let silent = || Err(Fault::NoAnswer(Duration::ZERO));
+    let release = release(at(10));
+    for (answer, is_last_word, now, next) in [
+        (Ok(Reply::Nil), true, at(1), Next::Done),
+        (Ok(Reply::Nil), false, at(10), Next::Repeat),
+        (Ok(Reply::Nil), false, at(11), Next::Done),
+        (refused(), true, at(10), Next::Repeat),
+        (refused(), false, at(11), Next::Done),
+        (silent(), true, at(71), Next::Repeat),
+        (denied(), true, at(1), Next::Done),
+        (Err(Fault::NoScript), true, at(11), Next::Send(Form::WHOLE)),
+    ] {
+        let is = release.next(&answer, Form::PLAIN, is_last_word, now);
+        assert_eq!(is, next, "{answer:?} {is_last_word} {now:?}");
+    }
+}
+
+#[test]
+fn a_place_in_a_queue_that_may_not_be_left_is_left_when_the_right_is_back() {
+    let denied = || Err(Fault::Denied { what: "evalsha".into(), message: "no".into() });
+    let release = PendingRelease { queued: true, ..release(at(10)) };
+    for (now, next) in [(1, Next::Repeat), (70, Next::Repeat), (71, Next::Done)] {
+        assert_eq!(release.next(&denied(), Form::PLAIN, true, at(now)), next, "{now}");
+    }
+}
+
+#[tokio::test]
+async fn a_release_is_redirected_a_few_times_and_then_pauses() {
+    let moved = || Err(Fault::Moved(Redirect { slot: 0, to: "a:1".into() }));
+    let mut release = release(at(10));
+    assert_eq!(release.next(&moved(), Form::PLAIN, true, at(1)), Next::Redirect);
+    release.detour.hops = MOST_HOPS;
+    assert_eq!(release.next(&moved(), Form::PLAIN, true, at(1)), Next::Repeat);
+    assert_eq!(release.next(&moved(), Form::PLAIN, true, at(11)), Next::Done, "for ever");
+    // A slot that moves for the second time.
+    release.pause(&clock(), at(1), false);
+    assert_eq!(release.next(&moved(), Form::PLAIN, true, at(1)), Next::Redirect);
+}
+
+#[test]
+fn a_release_that_lacks_a_key_frees_the_lock_with_one_and_is_repeated_unless_it_held_it() {
+    let text = "TRYAGAIN Multiple keys request during rehashing of slot";
+    let state = State::of(Some("TRYAGAIN"), text);
+    let try_again = || Err(Fault::Refused(Cause::new(text, state)));
+    let replied = |held| Ok(Reply::List(vec![Reply::Number(held), Reply::Number(0)]));
+    let release = release(at(10));
+    let one_key = Form { one_key: true, ..Form::PLAIN };
+    let next = |answer, form, is_last_word| release.next(&answer, form, is_last_word, at(1));
+    assert_eq!(next(try_again(), Form::PLAIN, true), Next::Send(one_key));
+    assert_eq!(next(try_again(), one_key, true), Next::Repeat);
+    assert_eq!(next(replied(1), one_key, true), Next::Done);
+    assert_eq!(next(replied(1), one_key, false), Next::Repeat);
+    assert_eq!(next(replied(0), one_key, true), Next::Repeat, "it may stand in the queue");
+    assert_eq!(next(replied(0), Form::PLAIN, true), Next::Done);
+}
+
+#[test]
+fn a_new_connection_gives_the_acquire_another_ttl() {
+    for (until, now, renewed) in [(10, 1, 10), (10, 9, 10), (10, 10, 11), (10, 20, 21)] {
+        let mut release = release(at(until));
+        release.renew(at(now));
+        assert_eq!((release.until, release.repeats), (at(renewed), 0), "{until} {now}");
+    }
+}
