@@ -27,13 +27,13 @@ async fn a_waiter_waits_for_the_last_level(version: Version) {
             assert_eq!(holder.lock("a", name).value().await, 1);
         }
         stands_at(DEPTH).await;
-        assert_eq!(own_count(&table, holder.name(), name).await, DEPTH.into());
+        assert_eq!(own_count(&table, holder.name(), name).await, i64::from(DEPTH));
         let wait = waiter.lock("b", name);
         table.somebody_waits(name).await;
         for left in (1..DEPTH).rev() {
             assert_eq!(holder.unlock("a", name).value().await, 1);
             stands_at(left).await;
-            assert_eq!(own_count(&table, holder.name(), name).await, left.into());
+            assert_eq!(own_count(&table, holder.name(), name).await, i64::from(left));
             // What is shown is that nothing happens, for as long as a wake-up would take.
             tokio::time::sleep(Duration::from_millis(200)).await;
             assert!(!wait.is_finished(), "{} has it at level {left}", waiter.name());

@@ -16,7 +16,7 @@ use tracing_subscriber::{
 
 use crate::{
     checks::{LIMIT, connect, nothing_left, setup, setup_with_proxy, soon},
-    support::{MASTER, Outage, Pretender, Proxy, Server, Spy, eventually, traced_to},
+    support::{MASTER, Outage, Pretender, Proxy, Server, Spy, Worker, eventually, traced_to},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -458,8 +458,11 @@ async fn a_new_master_and_the_silence_of_all_sentinels_are_logged_once() {
     assert_eq!(line.fields["master"], MASTER);
     let port = sentinel.port();
     drop(sentinel);
+    let silent_at = Instant::now();
     let silence = "no Sentinel answers: a failover would go unnoticed";
     assert_eq!(traced.comes(silence).await.level, Level::WARN);
+    // It is told after 3 s without an answer, and asked each second.
+    assert!(silent_at.elapsed() > 1900 * MS, "{:?}", silent_at.elapsed());
     let _again = Pretender::at(port, new.port(), Some(4)).await;
     eventually(LIMIT, "it is noticed that one answers", async || {
         traced.with("a Sentinel answers again").iter().any(|line| line.level == Level::INFO)
@@ -468,6 +471,29 @@ async fn a_new_master_and_the_silence_of_all_sentinels_are_logged_once() {
     for message in [silence, "another server is the master"] {
         assert_eq!(traced.with(message).len(), 1, "{message}");
     }
+}
+
+#[tokio::test]
+async fn a_deadlock_over_processes_is_logged_once_however_long_it_stands() {
+    let (traced, _listening) = Traced::listen();
+    let server = Server::start().await;
+    let client = connect(&server).await;
+    let mut elder = Worker::start();
+    elder.tell(&format!("nest nodes:{} warned a b", server.url()));
+    assert_eq!(elder.answer(), ["held"]);
+    let owner = client.owner();
+    let guard = client.mutex("b").owned_by(&owner).lock().await.expect("free");
+    let waiting = tokio::spawn(client.mutex("a").owned_by(&owner).lock());
+    let message = "owners in several processes wait for each other: they may wait forever";
+    assert_eq!(traced.comes(message).await.level, Level::WARN);
+    // The notes of both are made again each second.
+    tokio::time::sleep(3000 * MS).await;
+    let begins = |line: &&Line| line.message.starts_with("owners in several processes");
+    assert_eq!(traced.lines().iter().filter(begins).count(), 1);
+    guard.unlock().await.expect("held");
+    assert_eq!(elder.answer(), ["got"]);
+    let guard = soon("its turn", waiting).await.expect("no panic").expect("free");
+    guard.unlock().await.expect("held");
 }
 
 #[tokio::test]

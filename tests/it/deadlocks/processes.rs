@@ -1,13 +1,13 @@
 //! Real processes that wait for each other: the one whose hold is the youngest is told, and no other.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::{Client, FindingKind};
 use redis::Value;
 
 use crate::{
-    checks::LIMIT,
-    support::{Cluster, Deployment, Server, Worker, eventually, slot_of},
+    checks::{LIMIT, setup},
+    support::{Cluster, Deployment, Server, Worker, eventually, slot_of, waiting},
 };
 
 /// Processes that each hold the first of some names, and wait for the last.
@@ -144,6 +144,28 @@ async fn a_circle_is_told_once_a_slot_that_moves_has_arrived() {
 }
 
 /// Nobody is told of a circle that one of them will leave, or has left.
+/// What is over within a second costs the servers nothing, and permits are in no circle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_is_noted_after_a_second_and_not_beside_permits() {
+    let (server, [client, other]) = setup().await;
+    let theirs = other.mutex("theirs").lock().await.expect("free");
+    let nested = tokio::spawn(async move {
+        let _permit = client.semaphore("pool").with_permits(1).acquire().await?;
+        let _guard = client.mutex("ours").lock().await?;
+        client.mutex("theirs").lock().await.map(drop)
+    });
+    let began_at = Instant::now();
+    eventually(LIMIT, "it waits", async || waiting(&server, "theirs").await == 1).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let notes_by_now = notes(&server, "ours").await;
+    assert!(notes_by_now == 0 || began_at.elapsed() > Duration::from_millis(900));
+    noted(&server, &["ours"], 1).await;
+    assert_eq!(notes(&server, "pool").await, 0);
+    theirs.unlock().await.expect("held");
+    nested.await.expect("no panic").expect("its turn");
+    nothing_is_noted(&server).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_with_a_limit_is_no_deadlock() {
     let server = Server::start().await;
