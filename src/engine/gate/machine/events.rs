@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Epoch, HeldBy, LeaseTerms, Seeker};
 use crate::clock::Timestamp;
 
-/// What a request asks the servers for; see [`Wanted::form`](crate::engine::kind::Wanted::form).
+/// What a request asks the servers for: which side of the lock, and for how long.
 pub type Form = (u32, LeaseTerms);
 
 /// Who may ask now.
