@@ -28,8 +28,6 @@ pub(super) struct BackingOff {
     failures: u32,
     /// An ask is on its way. What is heard meanwhile is taken in behind the answer, which it may be newer than.
     asks: bool,
-    /// Somebody wants the answer to a later ask than the one on its way.
-    asks_again: bool,
     /// The refused request that reserves the lock.
     reserving: Option<Begun>,
 }
@@ -44,7 +42,6 @@ impl BackingOff {
             delay: Duration::ZERO,
             failures: 0,
             asks: false,
-            asks_again: false,
             reserving: None,
         }
     }
@@ -75,7 +72,6 @@ impl BackingOff {
         self.serve(situation.ordinary.as_ref());
         if situation.hurried {
             self.ask_at = Timestamp::default();
-            self.asks_again = self.asks;
         }
     }
 
@@ -83,7 +79,7 @@ impl BackingOff {
     pub(super) fn clear(&mut self) {
         self.hold_off();
         self.reserving = None;
-        (self.asks, self.asks_again) = (false, false);
+        self.asks = false;
     }
 
     /// What is known of the servers is out of date, but somebody waits still.
@@ -128,7 +124,6 @@ impl BackingOff {
 
     pub(super) fn answered(&mut self, asked: Asked) {
         self.asks = false;
-        let asks_again = std::mem::take(&mut self.asks_again);
         let Asked { request, claim, answer, .. } = asked;
         match answer {
             Ok(Outcome::Granted(grant)) => {
@@ -141,9 +136,6 @@ impl BackingOff {
                 self.failures = 0;
                 self.reserve(request.attempt, request.wanted);
                 self.refused(&refusal, Some(&count));
-                if asks_again {
-                    self.ask_at = Timestamp::default();
-                }
                 claim.refused(refusal);
             }
             Err(fault) if fault.may_pass() => {
