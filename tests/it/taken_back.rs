@@ -6,6 +6,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Error, Guard, Mutex};
+use tokio::runtime::Runtime;
 
 use crate::{
     checks::{LIMIT, connect, exists, nothing_left, soon},
@@ -209,8 +210,8 @@ async fn a_shutdown_sends_what_was_not_sent() {
     unlock.await.expect("its hold was over before");
 }
 
-#[test]
-fn the_end_of_the_runtime_sends_what_was_not_sent() {
+/// The test's runtime and server, and a guard whose client lives on the other runtime.
+fn held_on_another_runtime() -> (Runtime, Server, Runtime, Guard) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     let test = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -220,6 +221,12 @@ fn the_end_of_the_runtime_sends_what_was_not_sent() {
         let client = with_window(&server, WINDOW).await;
         take_after_a_wait(&client, &client.mutex("n")).await
     });
+    (test, server, runtime, guard)
+}
+
+#[test]
+fn the_end_of_the_runtime_sends_what_was_not_sent() {
+    let (test, server, runtime, guard) = held_on_another_runtime();
     let unlock = begun(guard);
     drop(runtime);
     let free = async || !exists(&server, "n").await;
@@ -229,15 +236,7 @@ fn the_end_of_the_runtime_sends_what_was_not_sent() {
 
 #[test]
 fn an_unlock_behind_the_end_of_the_runtime_sends_its_release_at_once() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime");
-    let test = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let test = test.expect("a runtime");
-    let server = test.block_on(Server::start());
-    let guard = runtime.block_on(async {
-        let client = with_window(&server, WINDOW).await;
-        take_after_a_wait(&client, &client.mutex("n")).await
-    });
+    let (test, server, runtime, guard) = held_on_another_runtime();
     drop(runtime);
     let mut unlock: Unlock = Box::pin(guard.unlock());
     let _ = unlock.as_mut().poll(&mut Context::from_waker(Waker::noop()));
