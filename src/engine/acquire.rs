@@ -222,7 +222,7 @@ async fn attempt(engine: &Arc<Engine>, request: &Request) -> Result<Entry, Error
     tokio::task::coop::consume_budget().await;
     let mut met: Option<(Arc<Gate>, u64)> = None;
     loop {
-        let (gate, ask) = match Gate::try_enter(engine, request)? {
+        let (gate, ask) = match Gate::try_enter(engine, request, met.as_ref())? {
             Attempted::Again(entry) => return Ok(entry),
             Attempted::Claim(claim) => match ask_once(claim, request).await? {
                 Some(entry) => return Ok(entry),

@@ -114,10 +114,8 @@ impl PendingRelease {
             Ok(reply) if form.one_key && !held(reply) => Next::Repeat,
             Err(Fault::WrongType | Fault::Closed) => Next::Done,
             Ok(_) if is_last_word || is_over => Next::Done,
-            // The right may come back.
-            Err(Fault::Denied { .. }) if self.queued && now <= self.until.plus(QUEUE_LIFE) => {
-                Next::Repeat
-            }
+            // The right may come back, or the slot arrive.
+            Err(_) if self.queued && now <= self.until.plus(QUEUE_LIFE) => Next::Repeat,
             Err(Fault::Denied { .. }) => Next::Done,
             // The lease is over, and a server that still refuses may refuse for ever.
             Err(fault) if is_over && fault.is_answer() => Next::Done,

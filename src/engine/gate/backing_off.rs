@@ -28,6 +28,8 @@ pub(super) struct BackingOff {
     failures: u32,
     /// An ask is on its way. What is heard meanwhile is taken in behind the answer, which it may be newer than.
     asks: bool,
+    /// Somebody wants the answer to a later ask than the one on its way.
+    asks_again: bool,
     /// The refused request that reserves the lock.
     reserving: Option<Begun>,
 }
@@ -42,6 +44,7 @@ impl BackingOff {
             delay: Duration::ZERO,
             failures: 0,
             asks: false,
+            asks_again: false,
             reserving: None,
         }
     }
@@ -72,6 +75,7 @@ impl BackingOff {
         self.serve(situation.ordinary.as_ref());
         if situation.hurried {
             self.ask_at = Timestamp::default();
+            self.asks_again = self.asks;
         }
     }
 
@@ -79,7 +83,7 @@ impl BackingOff {
     pub(super) fn clear(&mut self) {
         self.hold_off();
         self.reserving = None;
-        self.asks = false;
+        (self.asks, self.asks_again) = (false, false);
     }
 
     /// What is known of the servers is out of date, but somebody waits still.
@@ -124,6 +128,7 @@ impl BackingOff {
 
     pub(super) fn answered(&mut self, asked: Asked) {
         self.asks = false;
+        let asks_again = std::mem::take(&mut self.asks_again);
         let Asked { request, claim, answer, .. } = asked;
         match answer {
             Ok(Outcome::Granted(grant)) => {
@@ -136,6 +141,9 @@ impl BackingOff {
                 self.failures = 0;
                 self.reserve(request.attempt, request.wanted);
                 self.refused(&refusal, Some(&count));
+                if asks_again {
+                    self.ask_at = Timestamp::default();
+                }
                 claim.refused(refusal);
             }
             Err(fault) if fault.may_pass() => {

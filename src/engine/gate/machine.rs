@@ -58,7 +58,7 @@ struct Standing<L> {
     asked_in: Option<Epoch>,
     /// What arrived while it asked.
     letter: Option<L>,
-    /// Somebody released the lock while it asked.
+    /// While it asked, somebody released the lock, or wanted a later answer.
     heard: bool,
 }
 
@@ -138,12 +138,14 @@ impl<L: Mail> Machine<L> {
         self.pause_until = now.at.plus(now.moment);
     }
 
-    /// Somebody wants an answer: the one that may get the lock first asks, if none does.
+    /// Somebody wants the answer to an ask that begins from now on: the one that may get the lock first asks, and asks again if
+    /// it does so already.
     pub fn hurry(&mut self) {
-        if let Some((seeker, standing)) = self.requests.first_key_value()
-            && !standing.asking
-        {
-            self.set(*seeker, |standing| standing.place.ask_now());
+        if let Some(seeker) = self.requests.keys().next().copied() {
+            self.set(seeker, |standing| {
+                standing.heard |= standing.asking;
+                standing.place.ask_now();
+            });
         }
     }
 
@@ -332,7 +334,7 @@ impl<L> Standing<L> {
         }
     }
 
-    /// Asks again if the lock may have become free during the ask without a letter that says so.
+    /// Asks again if the lock may have become free during the ask without a letter that says so, or if somebody wants that.
     fn catch_up(&mut self, now: Now) {
         if std::mem::take(&mut self.heard) || self.has_missed(now) {
             self.place.ask_now();

@@ -160,15 +160,25 @@ impl Gate {
     }
 
     /// Makes one attempt at the gate of a lock.
-    pub(crate) fn try_enter(engine: &Arc<Engine>, request: &Request) -> Result<Attempted, Error> {
+    ///
+    /// `met` is the gate that was found busy first, and the last ask that it had made by then.
+    pub(crate) fn try_enter(
+        engine: &Arc<Engine>,
+        request: &Request,
+        met: Option<&(Arc<Self>, u64)>,
+    ) -> Result<Attempted, Error> {
         Self::enter(engine, request, Attempted::Again, |gate, state, now| {
             Ok(match state.current_hold() {
                 Some(hold) if !hold.lease.kind.is_shared_with(&*request.wanted.side) => {
                     Attempted::HeldHere(hold.as_refusal(now))
                 }
                 _ if state.asking.is_some() || !state.waiters.is_empty() => {
-                    // Whoever waits here comes first, and asks for both.
-                    state.hurried |= !state.waiters.is_empty();
+                    // Whoever waits here comes first, and asks for both, unless it does so already.
+                    let is_asked_for =
+                        state.asking.zip(met).is_some_and(|(asking, (first, seen))| {
+                            Arc::ptr_eq(first, gate) && asking.number > *seen
+                        });
+                    state.hurried |= !state.waiters.is_empty() && !is_asked_for;
                     Attempted::Busy { gate: gate.clone(), ask: state.asks }
                 }
                 _ => Attempted::Claim(gate.claim(state, request.wanted.clone(), 0)),

@@ -50,11 +50,18 @@ fn a_release_is_repeated_until_nothing_can_run_after_it() {
 }
 
 #[test]
-fn a_place_in_a_queue_that_may_not_be_left_is_left_when_the_right_is_back() {
-    let denied = || Err(Fault::Denied { what: "evalsha".into(), message: "no".into() });
+fn a_place_in_a_queue_that_cannot_be_left_is_left_when_the_server_lets_it() {
+    let denied = || Fault::Denied { what: "evalsha".into(), message: "no".into() };
+    let try_again = || Fault::Refused(Cause::new("TRYAGAIN", State::of(Some("TRYAGAIN"), "")));
     let release = PendingRelease { queued: true, ..release(at(10)) };
     for (now, next) in [(1, Next::Repeat), (70, Next::Repeat), (71, Next::Done)] {
-        assert_eq!(release.next(&denied(), Form::PLAIN, true, at(now)), next, "{now}");
+        for fault in [denied(), try_again()] {
+            assert_eq!(
+                release.next(&Err(fault), Form { one_key: true, ..Form::PLAIN }, true, at(now)),
+                next,
+                "{now}"
+            );
+        }
     }
 }
 

@@ -40,6 +40,12 @@ struct Term {
     ttl_ms: u64,
 }
 
+impl Term {
+    fn end(self) -> u64 {
+        self.at + self.ttl_ms
+    }
+}
+
 struct Cleared {
     at: u64,
     /// Whoever was told that the node has the lease must take this for the work of a person until then.
@@ -87,7 +93,7 @@ impl Audit {
             // They change nothing where nothing is, and are sent again if they were redirected.
             "lock_renew" | "fence_raise" | "read_renew" | "permit_renew" | "item_renew"
                 if self.one_keyspace => {}
-            "lock_release" | "rw_release" | "permit_release" | "item_settle" => {
+            name if is_release(name) => {
                 self.releasing.insert(key);
             }
             "lock_acquire" | "lock_renew" | "lock_reclaim" | "fence_raise" | "rw_acquire"
@@ -159,7 +165,7 @@ impl Audit {
             history.violated(Rule::Unexpected, format!("n{node} runs {name}: {text}"));
         }
         let key = (self.keyspace_of(node), lease.clone());
-        if name.ends_with("_release") || name == "item_settle" {
+        if is_release(name) {
             // Whatever it found: nothing is there now.
             self.granted.remove(&key);
         }
@@ -342,11 +348,21 @@ impl Audit {
         self.cleared.insert(key, Cleared { at, until });
     }
 
+    /// A node refused a command that moves with its slot. A release is not sent again if its lease is over then.
+    pub fn refused(&mut self, node: usize, now: u64, command: &Command) {
+        for (name, lease) in self.about(command) {
+            let key = (self.keyspace_of(node), lease);
+            let is_over = self.granted.get(&key).is_some_and(|term| term.end() < now);
+            if is_over && is_release(&name) {
+                self.granted.remove(&key);
+            }
+        }
+    }
+
     /// Leases of which a node granted something behind their last release, or that never had one.
     /// With the moment at which each ends by itself.
     pub fn unreleased(&self) -> impl Iterator<Item = (usize, &str, u64)> {
-        let ends = |term: &Term| term.at + term.ttl_ms;
-        self.granted.iter().map(move |((node, lease), term)| (*node, &**lease, ends(term)))
+        self.granted.iter().map(move |((node, lease), term)| (*node, &**lease, term.end()))
     }
 
     /// Nothing is on its way any more.
@@ -358,6 +374,10 @@ impl Audit {
         self.granted.clear();
         self.cleared.clear();
     }
+}
+
+fn is_release(name: &str) -> bool {
+    name.ends_with("_release") || name == "item_settle"
 }
 
 /// What a script answered, or the first of it.

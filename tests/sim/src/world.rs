@@ -373,6 +373,7 @@ impl World {
             self.saw(id, node, ran, sent.sent_local, now_us);
         }
         if done.redirected {
+            self.audit.refused(node, self.now, &sent.command);
             self.history.count("redirects");
         }
         let mut pushes = done.pushes;

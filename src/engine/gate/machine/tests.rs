@@ -257,6 +257,12 @@ fn one_who_does_not_wait_hurries_the_first() {
     assert_eq!(ask_all(&mut machine, Allowed::All, 1), [FIRST]);
     machine.hurry();
     assert_eq!(ask_all(&mut machine, Allowed::All, 1), [], "it asks already");
+    machine.answered(FIRST, refused(Some(0), false), now(1));
+    assert_eq!(ask_all(&mut machine, Allowed::All, 1), [FIRST], "that answer may be too old");
+    machine.answered(FIRST, refused(Some(0), false), now(1));
+    assert_eq!(ask_all(&mut machine, Allowed::All, 1), [], "one answer is enough");
+    machine.hurry();
+    assert_eq!(ask_all(&mut machine, Allowed::All, 1), [FIRST]);
     machine.not_asked(FIRST, at(2));
     assert_eq!(machine.asks_at(Allowed::All), at(2), "it could not be sent");
     machine.stand_back(now(2));
