@@ -5,13 +5,15 @@
 use leasehold_model::checks;
 use leasehold_model::queue::case::{Bug, Case};
 use leasehold_model::queue::protocol::{
-    ALTERNATED, ARRIVAL_ORDER, CONFIRMED, DOUBTED, EXCLUSION, FREE_FOR_WHO_ASKS, GRANTED,
-    HEAD_KNOWS, HEARS_JAVA, JAVA_TURN, LIVENESS, NO_LEFTOVER, Protocol, RENEWED, TOKEN_ORDER,
+    ALTERNATED, ARRIVAL_ORDER, ATTEMPT_ANSWERED, CONFIRMED, DOUBTED, EXCLUSION, FREE_FOR_WHO_ASKS,
+    GRANTED, HEAD_KNOWS, HEARS_JAVA, JAVA_TURN, LIVENESS, NO_LEFTOVER, Protocol, RENEWED,
+    TOKEN_ORDER,
 };
 
 const SAFE: &[&str] = &[EXCLUSION, NO_LEFTOVER];
 const SOUND: &[&str] = &[EXCLUSION, NO_LEFTOVER, LIVENESS, HEAD_KNOWS];
 const ORDER: &[&str] = &[ARRIVAL_ORDER, TOKEN_ORDER];
+const ATTEMPTS: &[&str] = &[EXCLUSION, NO_LEFTOVER, LIVENESS, HEAD_KNOWS, ATTEMPT_ANSWERED];
 
 /// Three waiters, each in a process of its own.
 const THREE: Case = Case::PLAIN;
@@ -64,6 +66,8 @@ checks! {
     nobody_is_forgotten_of_two_waiters_in_one_process: holds(Case { cancels: 1, polls: 1, ..FAIR }, SOUND);
     grants_follow_the_order_of_arrival_in_one_process: holds(Case { asks: 4, polls: 1, ..FAIR }, ORDER);
     an_attempt_without_waiting_does_not_barge: holds(Case { tries: 1, polls: 1, ..THREE }, [EXCLUSION, NO_LEFTOVER, LIVENESS, HEAD_KNOWS, ARRIVAL_ORDER]);
+    an_attempt_beside_those_who_wait_is_answered: holds(Case { tries: 2, cancels: 1, ..FAIR }, ATTEMPTS);
+    an_attempt_is_answered_where_connections_break: holds(Case { asks: 2, tries: 1, breaks: 1, resets: 1, ..FAIR }, ATTEMPTS);
     a_forced_unlock_hands_on: holds(Case { forces: 1, cancels: 1, ..THREE }, SOUND);
 }
 
@@ -125,6 +129,7 @@ checks! {
 
 // The rules, each broken once.
 checks! {
+    an_attempt_forgotten: fails(Case { tries: 1, ..FAIR }.with(Bug::AttemptForgotten), [ATTEMPT_ANSWERED]);
     the_next_head_not_told: fails(THREE.with(Bug::NextLeftOut), [HEAD_KNOWS]);
     the_next_head_not_told_beside_java: fails(JAVA.with(Bug::NextLeftOut), [LIVENESS]);
     a_leaving_heads_successor_not_told: fails(Case { cancels: 1, ..THREE }.with(Bug::LeaveNotTold), [HEAD_KNOWS]);

@@ -125,6 +125,8 @@ pub enum Bug {
     HeadDoesNotListen,
     /// The token of a grant by message is used though the lease had to be confirmed.
     TokenOfMessage,
+    /// An attempt beside those who wait leaves it to their own time when they ask.
+    AttemptForgotten,
 }
 
 impl Case {

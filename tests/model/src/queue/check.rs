@@ -3,7 +3,7 @@
 use super::case::{Bug, Case};
 use super::requests::WaitsFor;
 use super::server::{Keep, Rules};
-use super::state::{Holder, Hub, Id, JavaPhase, Lock, Phase, State};
+use super::state::{Holder, Hub, Id, JavaPhase, Lock, Phase, Process, State};
 use super::time::{each_grant, may_expire};
 use super::wire::{Asker, Reply, Request};
 
@@ -198,6 +198,12 @@ pub fn head_knows(case: &Case, state: &State) -> bool {
         state.waiters[waiter].phase != Phase::Waiting || state.queue.contains(&state.id(waiter))
     };
     knows && (0..state.waiters.len()).all(queued)
+}
+
+/// In every quiet state an attempt that came beside those who wait has had one of them ask since.
+pub fn attempts_are_answered(case: &Case, state: &State) -> bool {
+    let waits = |process: &Process| process.is_live() && process.hurried;
+    !state.processes.iter().any(waits) || !is_quiet(case, state)
 }
 
 /// In every quiet state in which Java holds the lock: once somebody who waits in the queue has polled, the first in it is

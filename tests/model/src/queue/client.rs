@@ -17,6 +17,9 @@ impl Rules<'_> {
         let home = self.case.home(waiter);
         let alone = self.waiters_of(home).all(|w| self.state.waiters[w].phase == Phase::Idle)
             && self.state.processes[home].machine.standings().next().is_none();
+        if phase == Phase::Trying && !alone {
+            return self.hurry(home);
+        }
         let process = &mut self.state.processes[home];
         process.rests &= process.sent.iter().any(|sent| matches!(sent, Request::Release(..)));
         process.arrivals += 1;
@@ -37,6 +40,15 @@ impl Rules<'_> {
         let process = &mut self.state.processes[self.case.home(waiter)];
         let (enqueue, epoch) = (first && process.epoch > 0, process.epoch);
         process.sent.push(Request::Ask(Ask { id, enqueue, age: 0, epoch, asker: Asker::Itself }));
+    }
+
+    /// An attempt wants the answer to a request of those who wait, which come first.
+    fn hurry(&mut self, process: usize) {
+        self.state.processes[process].hurried = true;
+        if !self.case.is(Bug::AttemptForgotten) {
+            self.machine(process).hurry();
+        }
+        self.drive(process);
     }
 
     /// The waiter waits from here on. Each wait is on terms of its own, so no request serves two.
@@ -68,6 +80,7 @@ impl Rules<'_> {
     /// Has all ask whose time has come, and listens to the lock's channel if the machine has to hear it.
     fn drive(&mut self, process: usize) {
         while let Some((seeker, number)) = self.machine(process).ask(Allowed::All, requests::NOW) {
+            self.state.processes[process].hurried = false;
             let Some(waiter) = self.waiter_of(process, seeker) else {
                 unreachable!("a request for nobody asks");
             };
@@ -143,6 +156,7 @@ impl Rules<'_> {
     /// Subscribes to the lock's channel, or unsubscribes, as the machine needs it.
     fn listen(&mut self, process: usize) {
         let process = &mut self.state.processes[process];
+        process.hurried &= process.machine.standings().next().is_some();
         let wanted = process.machine.watches_channel() && !self.case.is(Bug::HeadDoesNotListen);
         if wanted != process.listening {
             process.listening = wanted;

@@ -30,6 +30,8 @@ pub const TOKEN_ORDER: &str = "tokens increase";
 pub const ARRIVAL_ORDER: &str = "order of arrival";
 /// A client of Redisson that waits is passed over twice at most.
 pub const JAVA_TURN: &str = "every second turn is open to Java";
+/// In a quiet state each attempt beside those who wait has had one of them ask.
+pub const ATTEMPT_ANSWERED: &str = "an attempt is answered";
 /// A waiter holds the lock by a message alone.
 pub const GRANTED: &str = "a grant by message";
 /// A grant is confirmed before it is a hold.
@@ -397,6 +399,9 @@ impl Model for Protocol {
             }),
             Property::always(HEARS_JAVA, |model: &Self, state| {
                 check::hears_java(&model.case, state)
+            }),
+            Property::always(ATTEMPT_ANSWERED, |model: &Self, state| {
+                check::attempts_are_answered(&model.case, state)
             }),
             Property::always(FREE_FOR_WHO_ASKS, |_: &Self, state: &State| {
                 !state.seen.refused_for_nobody

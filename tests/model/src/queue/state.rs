@@ -143,6 +143,8 @@ pub struct Process {
     pub rests: bool,
     /// Its ticks until it believes grants again.
     pub quarantine: i8,
+    /// An attempt came beside those who wait, and no request has asked since.
+    pub hurried: bool,
 }
 
 /// Whether a process goes on.
