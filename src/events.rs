@@ -413,6 +413,18 @@ pub(crate) fn deadlock_elsewhere(deadlock: &Error, lasting: bool) {
     }
 }
 
+/// Reports an order of locks that contradicts an earlier one: what a caller does `now`, and what was done `before`.
+pub(crate) fn other_order(lock: &str, owner: &Owner, now: &dyn Display, before: &str) {
+    tracing::warn!(
+        target: LOCK,
+        lock,
+        %owner,
+        %now,
+        before,
+        "locks are taken in another order than before: callers that do both at once may wait for each other"
+    );
+}
+
 /// Reports that this user may not note waits on the servers, unless that was so when it was tried before.
 pub(crate) fn notes_denied(fault: &Fault) {
     tracing::warn!(

@@ -269,7 +269,7 @@ pub mod blocking;
 pub mod docs;
 
 pub use client::{Client, ClientBuilder, Finding, FindingKind, HeldLock, Stats};
-pub use config::{Deadlocks, PubSub, SelfWait};
+pub use config::{Deadlocks, LockOrder, PubSub, SelfWait};
 pub use counts::Histogram;
 pub use error::{Blocked, ClosedReason, Error, LossReason, NodeFailure, testing};
 pub use guard::{Guard, Lost, ReadVersion};

@@ -4,7 +4,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use crate::client::{Client, ClientBuilder};
-use crate::config::{Deadlocks, PubSub, SelfWait};
+use crate::config::{Deadlocks, LockOrder, PubSub, SelfWait};
 use crate::serial::{Texts, Written};
 
 /// Each field has the name of a method of [`ClientBuilder`].
@@ -34,6 +34,7 @@ struct Settings {
     self_wait: Option<SelfWait>,
     warn_held_after: Option<Written>,
     deadlocks: Option<Deadlocks>,
+    lock_order: Option<LockOrder>,
     log_findings: Option<bool>,
 }
 
@@ -86,7 +87,7 @@ impl<'de> Deserialize<'de> for ClientBuilder {
         apply!(
             builder, settings:
             server_tls server_database name name_prefix masters_name redisson_fencing synced pubsub
-            self_wait deadlocks log_findings;
+            self_wait deadlocks lock_order log_findings;
             nodes cluster;
             ttl response_timeout connect_timeout unavailable_after handoff_window token_retention
             restart_quarantine min_validity warn_held_after

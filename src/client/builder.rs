@@ -11,7 +11,9 @@ use tokio_util::task::TaskTracker;
 
 use super::{Client, Finding};
 use crate::clock::{Clock, Entropy, SystemEntropy, SystemTimeSource, TimeSource};
-use crate::config::{AddressMap, Config, Deadlocks, Deployment, Named, Place, PubSub, SelfWait};
+use crate::config::{
+    AddressMap, Config, Deadlocks, Deployment, LockOrder, Named, Place, PubSub, SelfWait,
+};
 use crate::engine::gate::Engine;
 use crate::error::{Error, Fault};
 use crate::events::Events;
@@ -204,6 +206,13 @@ impl ClientBuilder {
     /// Sets how the client reacts to a wait that is part of a circle of owners, each of which waits for what the next one holds. Default: [`Deadlocks::Certain`]. The page [on deadlocks](crate::docs::cookbook#deadlocks) says what is found.
     pub fn deadlocks(mut self, reaction: Deadlocks) -> Self {
         self.config.deadlocks = reaction;
+        self
+    }
+
+    /// Sets whether the client warns of locks that are taken one under the other in an order that contradicts an earlier one, and so
+    /// may deadlock some day. Default: [`LockOrder::Warn`] in debug builds, else [`LockOrder::Off`].
+    pub fn lock_order(mut self, reaction: LockOrder) -> Self {
+        self.config.lock_order = reaction;
         self
     }
 

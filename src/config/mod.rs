@@ -71,6 +71,33 @@ pub enum Deadlocks {
     Fail,
 }
 
+/// What happens when a task, thread or owner asks for a lock under another one in an order that contradicts an earlier pair, whether
+/// or not anybody waits: two that do both at once would wait for each other.
+///
+/// All clients of the process are looked at together. Locks whose names are equal up to the last `:` are of one class, as `order:1` and
+/// `order:2`. Of two classes, the locks of one are always taken first; within a class, the names go up or down, as texts or with
+/// their digits as numbers. Single attempts, candidates of elections and semaphores count for nothing. A guard that another task drops
+/// counts for the one that took it.
+///
+/// Each contradiction is told once, with the line of code of each lock. Up to 4096 pairs of classes are remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[non_exhaustive]
+pub enum LockOrder {
+    /// Nobody looks. The default where the crate is built without `debug_assertions`.
+    #[cfg_attr(feature = "serde", serde(alias = "off"))]
+    Off,
+    /// A warning is logged, and the call goes on. The default where the crate is built with `debug_assertions`.
+    #[cfg_attr(feature = "serde", serde(alias = "warn"))]
+    Warn,
+}
+
+impl Default for LockOrder {
+    fn default() -> Self {
+        if cfg!(debug_assertions) { Self::Warn } else { Self::Off }
+    }
+}
+
 /// The settings of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
@@ -90,6 +117,7 @@ pub(crate) struct Config {
     /// `None`: long holds are not reported.
     pub(crate) warn_held_after: Option<Duration>,
     pub(crate) deadlocks: Deadlocks,
+    pub(crate) lock_order: LockOrder,
     /// A grant with less time left than this is released again.
     pub(crate) min_validity: Duration,
     /// `None` means the default for this deployment.
@@ -233,6 +261,7 @@ impl Default for Config {
             self_wait: SelfWait::Warn,
             warn_held_after: None,
             deadlocks: Deadlocks::Certain,
+            lock_order: LockOrder::default(),
             min_validity: Duration::ZERO,
             restart_quarantine: None,
             deployment: Deployment::Server,

@@ -20,6 +20,7 @@ pub(crate) struct Acquired {
 
 /// Takes a lock, or says by `request.until` why not.
 pub(crate) async fn acquire(engine: &Arc<Engine>, request: &Request) -> Result<Acquired, Error> {
+    engine.check_order(request);
     let counted = Counted { engine, request, over: false };
     let acquired = get(engine, request).await;
     counted.ended(&acquired);

@@ -18,14 +18,14 @@ pub(crate) struct Party {
 
 /// What a [`Party`] is known by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Actor {
+pub(crate) enum Actor {
     Owner(Owner),
     Place(Place),
 }
 
 impl Party {
     /// An owner that was not named is of no other acquisition: its task or thread is all that is known of it.
-    fn actors(&self) -> impl Iterator<Item = Actor> {
+    pub(crate) fn actors(&self) -> impl Iterator<Item = Actor> {
         let owner = self.owner.is_shared().then(|| Actor::Owner(self.owner.clone()));
         owner.into_iter().chain([Actor::Place(self.place)])
     }

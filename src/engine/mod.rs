@@ -19,6 +19,9 @@ pub(crate) mod place;
 pub(crate) mod watch;
 
 pub(crate) mod circles;
+
+pub(crate) mod order;
+
 pub(crate) mod notes;
 
 pub(crate) mod gate;

@@ -30,9 +30,9 @@ const LAYERS: [&str; 23] = [
 ];
 
 /// Inside the engine.
-const ENGINE: [&str; 13] = [
+const ENGINE: [&str; 14] = [
     "kind", "tally", "round", "backoff", "quorum", "lease", "watchdog", "place", "watch",
-    "circles", "notes", "gate", "acquire",
+    "circles", "order", "notes", "gate", "acquire",
 ];
 
 /// A file's path below `src/`, and its text.

@@ -28,6 +28,7 @@ mod latch;
 mod layers;
 mod lifetimes;
 mod listing;
+mod lock_order;
 mod locking;
 mod logging;
 mod long_waits;

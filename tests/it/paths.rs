@@ -416,6 +416,8 @@ async fn the_settings_hold_when_a_lease_was_put_back() {
 /// What they ask for in the test below: long enough for a master to come back meanwhile.
 const LONG_HOLD: Duration = Duration::from_secs(10);
 const SHORT_TTL: Duration = Duration::from_secs(3);
+/// Less than by default, and renewed several times while it is looked for.
+const HEALED_TTL: Duration = Duration::from_secs(12);
 
 /// One of three masters has lost them all, and renewals put them back there: for no longer than elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -449,7 +451,7 @@ async fn the_settings_hold_when_a_lease_was_healed() {
                 (Setting::MaxHold, handle) => {
                     on_handle!(handle, lock => lock.with_ttl(SHORT_TTL).with_max_hold(LONG_HOLD))
                 }
-                (_, handle) => handle.with(setting),
+                (_, handle) => on_handle!(handle, lock => lock.with_ttl(HEALED_TTL)),
             };
             let before = Instant::now();
             all.push((kind, setting, handle.take().await, before, name));
@@ -458,14 +460,14 @@ async fn the_settings_hold_when_a_lease_was_healed() {
     healed.kill();
     healed.restart().await;
     let checks = all.into_iter().map(async |(kind, setting, held, before, name)| {
-        // At the latest with the next renewal: on a busy machine, the answer that shows it missing may come too late.
+        // With some renewal: on a busy machine, the answer that shows it missing may come too late.
         let is_there = async || left_there(&name).await.is_some();
-        eventually(TTL / 3 + LIMIT, &name, is_there).await;
+        eventually(3 * LIMIT, &name, is_there).await;
         match setting {
             Setting::Ttl => {
                 let left = left_there(&name).await.expect("it is there");
-                assert!(left > TTL / 2 && left <= TTL, "{name}: {left:?}");
-                assert!(held.remaining() <= TTL, "{name}: {:?}", held.remaining());
+                assert!(left > HEALED_TTL / 2 && left <= HEALED_TTL, "{name}: {left:?}");
+                assert!(held.remaining() <= HEALED_TTL, "{name}: {:?}", held.remaining());
             }
             Setting::MaxHold => {
                 let last = LONG_HOLD + SHORT_TTL;

@@ -265,7 +265,7 @@ impl Found {
 }
 
 /// Who holds the permits of a semaphore, and how many there are, only the server knows.
-fn is_followed(kind: &dyn Kind) -> bool {
+pub(super) fn is_followed(kind: &dyn Kind) -> bool {
     !matches!(kind.sharing(), Sharing::Each { .. })
 }
 

@@ -92,6 +92,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
+        self.forget_order();
         self.gate.engine.process.holdings.take_out(self.counted);
     }
 }

@@ -25,6 +25,7 @@ mod leaving;
 mod long_holds;
 pub mod machine;
 mod noting;
+mod ordering;
 mod process;
 mod queueing;
 mod replacing;
@@ -332,7 +333,7 @@ impl Gate {
         token: u64,
         now: Timestamp,
     ) -> Arc<Hold> {
-        Arc::new(Hold {
+        let hold = Arc::new(Hold {
             gate: self.clone(),
             lease,
             owner: by.owner.clone(),
@@ -345,7 +346,9 @@ impl Gate {
             told: AtomicU32::new(0),
             depth: AtomicU32::new(1),
             over: AtomicBool::new(false),
-        })
+        });
+        hold.keep_order();
+        hold
     }
 
     /// Takes the gate out of the client's list if nobody needs it (invariant 7).
