@@ -20,10 +20,11 @@ if left > 1 then
     return written
   end
 else
-  left = 0
   redis.call('DEL', KEYS[1])
   if done == 1 then
     redis.pcall(ARGV[1], ARGV[2], '0')
   end
+  -- While its slot moves, a master refuses to look for what is gone.
+  return {done, 0, -2}
 end
 return state(done)

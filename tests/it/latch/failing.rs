@@ -232,3 +232,19 @@ async fn on_a_cluster_it_is_heard_on_each_shard_and_after_its_slot_has_moved() {
     let error = one.latch("{a}b").count().await.expect_err("its channel is elsewhere");
     assert!(matches!(error, Error::InvalidName { .. }), "{error:?}");
 }
+
+#[tokio::test]
+async fn what_opens_a_latch_while_its_slot_moves_is_confirmed() {
+    let cluster = Cluster::start().await;
+    let builder = Client::builder().cluster(cluster.urls()).restart_quarantine(Duration::ZERO);
+    let client = builder.connect().await.expect("the cluster accepts the client");
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    let names = ["counted", "deleted"].map(|name| cluster.name_on(0, name));
+    let [counted, deleted] = names.each_ref().map(|name| client.latch(name));
+    for (latch, name) in [&counted, &deleted].into_iter().zip(&names) {
+        assert!(latch.try_set_count(1, HOUR).await.expect("an answer"));
+        cluster.open(slot_of(name), source, target).await;
+    }
+    assert_eq!(counted.count_down().await.expect("it counts"), 0);
+    assert!(deleted.delete().await.expect("it is deleted"));
+}

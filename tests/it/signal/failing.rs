@@ -132,3 +132,26 @@ async fn on_a_cluster_signals_are_heard_on_each_shard_and_after_their_slot_has_m
         }
     }
 }
+
+/// A master that gives a slot away refuses to make anew what a script has just deleted there.
+#[tokio::test]
+async fn a_signal_that_is_given_while_its_slot_moves_is_not_lost() {
+    let cluster = Cluster::start().await;
+    let builder = Client::builder().cluster(cluster.urls()).restart_quarantine(Duration::ZERO);
+    let client = builder.connect().await.expect("the cluster accepts the client");
+    let name = cluster.name_on(0, "prices");
+    let signal = client.signal(&name);
+    signal.notify_all(b"x").await.expect("an answer");
+    let seen = signal.seen().await.expect("an answer");
+    let (slot, source, target) = (slot_of(&name), cluster.master(0), cluster.master(1));
+    cluster.open(slot, source, target).await;
+    // Nobody makes it anew there.
+    target.pause();
+    signal.notify_all(b"y").await.expect("the key is there still");
+    target.resume();
+    cluster.migrate_all(slot, source, target).await;
+    cluster.close(slot, source, target).await;
+    let notice = signal.changed_with_timeout(seen, LIMIT).await.expect("it is given");
+    assert!(notice.number > seen, "{} after {seen}", notice.number);
+    assert_eq!(*notice.data, *b"y");
+}

@@ -23,7 +23,7 @@ pub struct Audit {
     /// Leases that were deleted on a node by hand.
     cleared: BTreeMap<(usize, String), Cleared>,
     lines: Lines,
-    /// The queue's items, as each node had them after the last script.
+    /// The queue's items, as each keyspace had them after the last script.
     shelves: BTreeMap<usize, Shelf>,
     /// Every answer is heard: what was taken away from a node is known, and must not be put back.
     pub all_is_heard: bool,
@@ -299,7 +299,8 @@ impl Audit {
         let name = self.names.get(&ran.hash).map_or("?", |name| name);
         let (args, now_ms) = (&*ran.args, (now_us / 1000) as i64);
         let answer = first_number(&ran.reply).unwrap_or(0);
-        let before = self.shelves.entry(node).or_default();
+        let keyspace = self.keyspace_of(node);
+        let before = self.shelves.entry(keyspace).or_default();
         let wrong = before.compare(&after, &Step { name, args, answer, now_ms });
         let mut history = history.lock();
         history.checker.checked(Rule::Items);

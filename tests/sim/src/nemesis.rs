@@ -3,6 +3,7 @@
 use leasehold_test::emulator::{LinkId, Rng};
 
 use crate::causes::{Cause, What};
+use crate::coordination::latch_name;
 use crate::world::{Fate, World};
 
 /// A kind of fault.
@@ -177,7 +178,7 @@ pub struct Nemesis {
     /// The mean time from one to the next.
     pub every_ms: u64,
     pub rng: Rng,
-    /// The names whose slots move.
+    /// The names whose slots move. [`LATCHES`] is the latch that is used.
     names: Vec<String>,
     next_at: u64,
 }
@@ -290,8 +291,11 @@ impl Nemesis {
                 world.fail_over(node, 0, Fate::LivesOn { ms: 1 + rng.skewed(4000) });
             }
             Fault::MoveSlot => {
-                let name = &self.names[rng.below(self.names.len() as u64) as usize];
+                let mut name = self.names[rng.below(self.names.len() as u64) as usize].clone();
                 let pace = 1 + rng.skewed(500);
+                if name == LATCHES {
+                    name = latch_name(world.history.lock().books.latches.current?);
+                }
                 world.begin_move(name.as_bytes(), node, pace)?;
             }
             Fault::FlushScripts => world.nodes[node].server.flush_scripts(),
@@ -364,5 +368,7 @@ fn any_link(rng: &mut Rng, world: &World) -> Option<LinkId> {
     world.links.keys().nth(at).copied()
 }
 
+/// Stands for the name of whatever latch is used.
+pub const LATCHES: &str = "latches";
 /// How far a server's clock is set at once at most.
 const MOST_STEPPED_US: u64 = 3_000_000;

@@ -51,6 +51,7 @@ pub fn covered() -> Vec<Scenario> {
             every_ms: 300,
             ..coordination()
         },
+        coordination_in_a_cluster(),
         deadlocks(),
         Scenario { name: "deadlocks-in-quiet", faults: &[], ..deadlocks() },
         Scenario {
@@ -262,6 +263,20 @@ pub fn coordination() -> Scenario {
     }
 }
 
+/// The same while the slots of all of them move. A delivery, as a permit, ends by the clock of its master.
+fn coordination_in_a_cluster() -> Scenario {
+    Scenario {
+        name: "coordination-in-a-cluster",
+        nodes: 3,
+        cluster: true,
+        one_clock: true,
+        locks: 1,
+        faults: COORDINATION_MOVES,
+        every_ms: 300,
+        ..coordination()
+    }
+}
+
 fn long_quarantine() -> Scenario {
     Scenario {
         name: "long-quarantine",
@@ -317,6 +332,8 @@ const FORGETFUL: &[(Fault, u64)] = &[
 const FAILOVERS: &[(Fault, u64)] =
     faults![(Fault::Lag, 20), (Fault::FailOver, 10), (Fault::CrashEmpty, 2)];
 const RESHARDING: &[(Fault, u64)] = faults![(Fault::Crash, 3), (Fault::MoveSlot, 40)];
+const COORDINATION_MOVES: &[(Fault, u64)] =
+    faults![(Fault::Crash, 3), (Fault::EndClient, 5), (Fault::MoveSlot, 40)];
 const UNFENCED: &[(Fault, u64)] = faults![(Fault::Lag, 20), (Fault::FailOverUnfenced, 10)];
 const CLEARED: &[(Fault, u64)] =
     faults![(Fault::Crash, 5), (Fault::ClearOne, 20), (Fault::ClearAll, 10)];

@@ -13,7 +13,7 @@ use leasehold_test::emulator::{
 };
 
 use crate::audit::Audit;
-use crate::coordination::shelf::{self, Shelf};
+use crate::coordination::shelf::{self, Found, Shelf};
 use crate::history::History;
 use crate::host::Host;
 use crate::kinds::{PERMITS, is_holders};
@@ -411,10 +411,7 @@ impl World {
         let queue = ran.keys.get(2);
         let left = queue.map(|key| server.keys(now_us, |keys| keys.ranked(key)));
         self.audit.queued(&self.history, node, ran, left, &server.channels());
-        if shelf::is_about_items(&ran.keys) {
-            let after = server.keys(now_us, Shelf::read);
-            self.audit.items(&self.history, node, ran, after, now_us);
-        }
+        let items = shelf::is_about_items(&ran.keys).then(|| server.keys(now_us, Found::read));
         self.audit.signals(&self.history, ran);
         if let [name, holders, _] = &*ran.keys
             && is_holders(holders)
@@ -423,6 +420,18 @@ impl World {
                 server.keys(now_us, |keys| (keys.number(name), keys.scored(holders).len() as i64));
             self.audit.permits(&self.history, ran, left, out, PERMITS.into());
         }
+        if let Some(found) = items {
+            let is_member = self.audit.one_keyspace;
+            let after = if is_member { self.shelf() } else { found.into() };
+            self.audit.items(&self.history, node, ran, after, now_us);
+        }
+    }
+
+    /// The items of the queue, wherever its keys are.
+    pub fn shelf(&self) -> Shelf {
+        let nodes = self.nodes.iter().enumerate();
+        let found = nodes.map(|(at, node)| node.server.keys(self.node_us(at), Found::read));
+        found.fold(Found::default(), Found::and).into()
     }
 
     fn pump_down(&mut self, id: LinkId) {

@@ -28,6 +28,15 @@ struct Out {
     ends_ms: i64,
 }
 
+/// What a server has under the queue's keys. In a cluster some of them may be on another one, while their slot moves.
+#[derive(Default)]
+pub struct Found {
+    waiting: Vec<Vec<u8>>,
+    lent: Vec<(Vec<u8>, f64)>,
+    contents: Vec<(Vec<u8>, Vec<u8>)>,
+    dead: Vec<Vec<u8>>,
+}
+
 /// A script that ran.
 pub struct Step<'a> {
     pub name: &'a str,
@@ -55,9 +64,30 @@ pub fn is_about_items(script_keys: &[Vec<u8>]) -> bool {
     script_keys.iter().take(2).any(|key| key == lent.as_bytes())
 }
 
-impl Shelf {
+impl Found {
     pub fn read(keyspace: &mut Keyspace) -> Self {
         let [lent, contents, dead] = keys();
+        Self {
+            waiting: keyspace.listed(QUEUE_NAME.as_bytes()),
+            lent: keyspace.scored(lent.as_bytes()),
+            contents: keyspace.fields(contents.as_bytes()),
+            dead: keyspace.listed(dead.as_bytes()),
+        }
+    }
+
+    /// Together with what is on another server.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.waiting.extend(other.waiting);
+        self.lent.extend(other.lent);
+        self.contents.extend(other.contents);
+        self.dead.extend(other.dead);
+        self
+    }
+}
+
+impl From<Found> for Shelf {
+    fn from(found: Found) -> Self {
         let mut odd = Vec::new();
         let mut known = |payload: &[u8]| {
             item_of(payload).unwrap_or_else(|| {
@@ -65,14 +95,11 @@ impl Shelf {
                 0
             })
         };
-        let waiting = keyspace.listed(QUEUE_NAME.as_bytes());
-        let waiting = waiting.iter().map(|payload| known(payload)).collect();
-        let dead = keyspace.listed(dead.as_bytes());
-        let dead = dead.iter().map(|payload| known(payload)).collect();
-        let texts = keyspace.fields(contents.as_bytes()).into_iter();
-        let mut texts: BTreeMap<Vec<u8>, Vec<u8>> = texts.collect();
+        let waiting = found.waiting.iter().map(|payload| known(payload)).collect();
+        let dead = found.dead.iter().map(|payload| known(payload)).collect();
+        let mut texts: BTreeMap<Vec<u8>, Vec<u8>> = found.contents.into_iter().collect();
         let mut out = BTreeMap::new();
-        for (member, ends_ms) in keyspace.scored(lent.as_bytes()) {
+        for (member, ends_ms) in found.lent {
             let id = String::from_utf8_lossy(&member).into_owned();
             let text = texts.remove(&member).unwrap_or_default();
             let text = String::from_utf8_lossy(&text).into_owned();
@@ -90,7 +117,9 @@ impl Shelf {
         odd.extend(texts.keys().map(|id| format!("{} is not lent", String::from_utf8_lossy(id))));
         Self { waiting, out, dead, odd }
     }
+}
 
+impl Shelf {
     /// All items that are there.
     pub fn items(&self) -> BTreeSet<u64> {
         self.all().collect()

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{CONNECT_MS, Run, client_name};
 use crate::checker::Rule;
-use crate::coordination::shelf::{self, Shelf};
+use crate::coordination::shelf::{self, Found, Shelf};
 use crate::coordination::{GROUP_NAME, QUEUE_NAME, SIGNAL_NAMES, Subject, latch_name};
 use crate::history::Ask;
 use crate::keys::wrong_with;
@@ -211,17 +211,12 @@ impl Run<'_> {
         }
     }
 
-    fn shelf(&self, node: usize) -> Shelf {
-        self.world.nodes[node].server.keys(self.world.node_us(node), Shelf::read)
-    }
-
     /// S5: what was pushed and is not done is there, and what is done is not.
     fn no_item_is_lost(&self) -> bool {
         if self.scenario.coordination == 0 {
             return true;
         }
-        let nodes = 0..self.world.nodes.len();
-        let there = nodes.flat_map(|node| self.shelf(node).items()).collect();
+        let there = self.world.shelf().items();
         let mut history = self.world.history.lock();
         history.checker.checked(Rule::Items);
         history.books.latches.forget_earlier();
@@ -254,7 +249,7 @@ impl Run<'_> {
         let open = nodes.clone().filter(|node| {
             if name == QUEUE_NAME {
                 let now_ms = (self.world.node_us(*node) / 1000) as i64;
-                return self.shelf(*node).has_some(now_ms);
+                return self.world.shelf().has_some(now_ms);
             }
             if name == SEMAPHORE_NAME {
                 return self.permits_out(*node).len() + weight <= PERMITS as usize;
@@ -352,7 +347,10 @@ impl Run<'_> {
             let readers = self.readers_left(number);
             let leases = fields.filter(|field| field != "mode").chain(self.permits_out(number));
             let now_ms = (self.world.node_us(number) / 1000) as i64;
-            let shelf = self.shelf(number);
+            // No slot moves now, so all of it is on one of them.
+            let shelf =
+                self.world.nodes[number].server.keys(self.world.node_us(number), Found::read);
+            let shelf = Shelf::from(shelf);
             let lent = shelf.lent(now_ms).map(str::to_owned);
             let leases = leases.chain(readers).chain(lent);
             left.extend(self.wrong_keys(number));

@@ -16,10 +16,10 @@ use tokio::task::JoinHandle;
 use self::calm::Turns;
 use crate::causes::{Cause, Causes, What};
 use crate::checker::{Rule, Violation};
-use crate::coordination::{Memory, QUEUE, QUEUE_NAME};
+use crate::coordination::{GROUP_NAME, Memory, QUEUE, QUEUE_NAME, SIGNAL_NAMES};
 use crate::host::Process;
 use crate::kinds::{ELECTION, ELECTION_NAME, RW, RW_NAME, SEMAPHORE, SEMAPHORE_NAME};
-use crate::nemesis::{Fault, Nemesis};
+use crate::nemesis::{Fault, LATCHES, Nemesis};
 use crate::network::{Cables, address};
 use crate::outcome::Outcome;
 use crate::workload::{Worker, Workload, lock_name};
@@ -174,7 +174,11 @@ impl<'a> Run<'a> {
         history.causes.add(unknown);
         drop(history);
         let rng = world.rng.fork();
-        let names = scenario.names().into_iter().map(|(_, name)| name).collect();
+        let mut names: Vec<_> = scenario.names().into_iter().map(|(_, name)| name).collect();
+        if scenario.coordination > 0 {
+            let others = SIGNAL_NAMES.into_iter().chain([GROUP_NAME, LATCHES]);
+            names.extend(others.map(str::to_owned));
+        }
         let nemesis = Nemesis::new(scenario.faults, scenario.every_ms, names, rng);
         Self {
             scenario,

@@ -144,6 +144,18 @@ fn items_latches_and_signals_keep_theirs() {
     }
 }
 
+/// The slots of the queue, of latches and of signals move from master to master, key by key.
+#[test]
+fn items_latches_and_signals_keep_theirs_while_their_slots_move() {
+    let (mut moves, mut redirects) = (0, 0);
+    for outcome in runs("coordination-in-a-cluster", 3, 3) {
+        were_checked(&[Rule::Exclusion, Rule::Items, Rule::Latch, Rule::Signal], &outcome);
+        moves += outcome.counts["fault_move_slot"];
+        redirects += outcome.counts["redirects"];
+    }
+    assert!(moves > 100 && redirects > 500, "{moves} moves, {redirects} redirects");
+}
+
 /// Readers and writers need a majority each, and keep it while servers forget.
 #[test]
 fn readers_and_writers_of_several_servers_keep_theirs() {
