@@ -20,7 +20,6 @@ pub(crate) struct Acquired {
 
 /// Takes a lock, or says by `request.until` why not.
 pub(crate) async fn acquire(engine: &Arc<Engine>, request: &Request) -> Result<Acquired, Error> {
-    engine.check_order(request);
     let counted = Counted { engine, request, over: false };
     let acquired = get(engine, request).await;
     counted.ended(&acquired);
@@ -160,6 +159,7 @@ async fn wait(engine: &Arc<Engine>, request: &Request) -> Result<(Entry, bool), 
             // Boxed, as all that is rare here: the future of a hand-off stays small.
             Arrived::Claim(claim) => Err(Box::pin(ask_or_join(claim, request))),
         };
+        engine.check_order(request);
         let mut waiting = match arrived {
             Ok(waiting) => waiting,
             Err(ask) => match ask.await? {

@@ -7,8 +7,9 @@
 //! one of them fits all pairs that were seen.
 
 use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::hash::Hash;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -41,10 +42,32 @@ impl fmt::Display for Pair {
 #[derive(Default)]
 pub(crate) struct Order {
     under: HashMap<Arc<str>, HashMap<Arc<str>, Pair>>,
-    pairs: usize,
+    pairs: Recent<(Arc<str>, Arc<str>), ()>,
     /// The orders that fit each class, and the last pair that left none out.
-    within: HashMap<Arc<str>, (u8, Pair)>,
-    told: HashSet<(Arc<str>, Arc<str>)>,
+    within: Recent<Arc<str>, (u8, Pair)>,
+    told: Recent<(Arc<str>, Arc<str>), ()>,
+}
+
+/// The last that were put in.
+struct Recent<K, V> {
+    map: HashMap<K, V>,
+    order: VecDeque<K>,
+}
+
+impl<K, V> Default for Recent<K, V> {
+    fn default() -> Self {
+        Self { map: HashMap::new(), order: VecDeque::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V> Recent<K, V> {
+    /// Puts in what is not there. Returns what is taken out for it.
+    fn insert(&mut self, key: K, value: V) -> Option<K> {
+        self.map.insert(key.clone(), value);
+        self.order.push_back(key);
+        let first = if self.order.len() > MOST { self.order.pop_front() } else { None };
+        first.inspect(|first| drop(self.map.remove(first)))
+    }
 }
 
 impl Order {
@@ -68,11 +91,22 @@ impl Order {
         }
         let (above, below): (Arc<str>, Arc<str>) = (above.into(), below.into());
         let circle = self.way(&below, &above);
-        if self.pairs < MOST_PAIRS && circle.is_none() {
-            self.pairs += 1;
+        if circle.is_none() {
             self.under.entry(above.clone()).or_default().insert(below.clone(), pair(held, wanted));
+            if let Some((above, below)) = self.pairs.insert((above.clone(), below.clone()), ()) {
+                self.forget(&above, &below);
+            }
         }
         circle.filter(|_| self.tells(above, below))
+    }
+
+    fn forget(&mut self, above: &Arc<str>, below: &Arc<str>) {
+        if let Some(under) = self.under.get_mut(above) {
+            under.remove(below);
+            if under.is_empty() {
+                self.under.remove(above);
+            }
+        }
     }
 
     fn note_within(
@@ -82,10 +116,8 @@ impl Order {
         class: &str,
     ) -> Option<Vec<Pair>> {
         let fits = fitting(held.name, wanted.name);
-        let Some((left, last)) = self.within.get_mut(class) else {
-            if self.within.len() < MOST_PAIRS {
-                self.within.insert(class.into(), (fits, pair(held, wanted)));
-            }
+        let Some((left, last)) = self.within.map.get_mut(class) else {
+            self.within.insert(class.into(), (fits, pair(held, wanted)));
             return None;
         };
         if *left & fits != 0 {
@@ -100,7 +132,12 @@ impl Order {
 
     /// Returns true once for two classes.
     fn tells(&mut self, above: Arc<str>, below: Arc<str>) -> bool {
-        self.told.len() < MOST_PAIRS && self.told.insert((above, below))
+        let told = (above, below);
+        let is_news = !self.told.map.contains_key(&told);
+        if is_news {
+            self.told.insert(told, ());
+        }
+        is_news
     }
 
     /// Returns the pairs that lead from one class to another, the fewest.
@@ -129,9 +166,11 @@ impl Order {
     }
 }
 
-/// Returns the class of a name: all but its last part. Locks of one class are taken by the same lines of code.
+/// Returns the class of a name: all but its last part, or but the digits at its end. Locks of one class are taken by the same lines of
+/// code.
 fn class(name: &str) -> &str {
-    name.rsplit_once(':').map_or(name, |(class, _)| class)
+    let digits = || name.trim_end_matches(|it: char| it.is_ascii_digit());
+    name.rsplit_once(':').map_or_else(digits, |(class, _)| class)
 }
 
 fn pair(held: Taken<'_>, wanted: Taken<'_>) -> Pair {
@@ -181,8 +220,8 @@ fn head(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// So many pairs of classes are remembered, and so many classes, and told.
-const MOST_PAIRS: usize = 4096;
+/// So many pairs of classes are remembered, and so many classes, and so many that were told.
+const MOST: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -229,16 +268,27 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn the_oldest_is_forgotten_for_the_newest() {
         let mut order = Order::default();
-        for number in 0..2 * MOST_PAIRS {
+        for number in 0..2 * MOST {
             assert_eq!(note(&mut order, &format!("a{number}:1"), &format!("b{number}:1")), None);
             note(&mut order, &format!("c{number}:1"), &format!("c{number}:2"));
             note(&mut order, &format!("c{number}:2"), &format!("c{number}:1"));
         }
-        assert_eq!((order.pairs, order.within.len()), (MOST_PAIRS, MOST_PAIRS));
-        assert!(order.told.len() <= MOST_PAIRS);
-        assert_eq!(note(&mut order, "b1:1", "a1:1").as_deref(), None, "told enough");
+        let sizes = [order.under.len(), order.within.map.len(), order.told.map.len()];
+        assert_eq!(sizes, [MOST; 3]);
+        let last = 2 * MOST - 1;
+        assert!(note(&mut order, &format!("b{last}:1"), &format!("a{last}:1")).is_some());
+        assert_eq!(note(&mut order, "b0:1", "a0:1"), None, "nobody knows the other one");
+    }
+
+    #[test]
+    fn a_class_is_a_name_without_its_last_part_or_its_number() {
+        for (name, expected) in
+            [("a:b:c", "a:b"), ("a", "a"), ("a-7", "a-"), ("a7:x9", "a7"), ("77", ""), (":7", "")]
+        {
+            assert_eq!(class(name), expected, "{name}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::deadlock::is_followed;
 use super::hold::Hold;
-use super::{Engine, Request, Until};
+use super::{Engine, Request};
 use crate::config::LockOrder;
 use crate::engine::circles::{Actor, Party};
 use crate::engine::order::{Order, Pair, Taken};
@@ -38,23 +38,16 @@ impl Ordering {
     fn note(&self, party: &Party, wanted: Taken<'_>) -> Option<Vec<Pair>> {
         let mut kept = self.0.lock();
         let Kept { held, order } = &mut *kept;
-        let above: Vec<&Held> =
-            party.actors().filter_map(|actor| held.get(&actor)).flatten().collect();
-        // Whoever enters again waits for nobody.
-        if above.iter().any(|held| *held.name == *wanted.name) {
-            return None;
-        }
-        above.iter().find_map(|held| order.note(Taken { name: &held.name, at: held.at }, wanted))
+        let mut above = party.actors().filter_map(|actor| held.get(&actor)).flatten();
+        above.find_map(|held| order.note(Taken { name: &held.name, at: held.at }, wanted))
     }
 }
 
 impl Engine {
-    /// Warns if what is asked for is in another order than before with what the caller holds.
+    /// Warns if what is asked for, by one who may have to wait, is in another order than before with what the caller holds.
     pub(crate) fn check_order(&self, request: &Request) {
-        // A single attempt waits for nobody, and so cannot deadlock.
-        let waits = request.until != Until::Once && !request.patient;
-        if self.config.lock_order == LockOrder::Off || !waits || !is_followed(&*request.wanted.side)
-        {
+        let is_on = self.config.lock_order != LockOrder::Off;
+        if !is_on || request.patient || !is_followed(&*request.wanted.side) {
             return;
         }
         let party = Party { owner: request.owner.clone(), place: Place::here() };
