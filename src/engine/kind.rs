@@ -72,6 +72,12 @@ pub(crate) trait Kind: Send + Sync + 'static {
     fn read_renew(&self, reply: &Reply) -> Option<bool>;
 
     fn read_release(&self, reply: &Reply) -> Option<Released>;
+
+    /// Whether a lease that its server has forgotten counts as released if nobody could have had the lock since. False if the
+    /// release does more than to end the lease: then that was not done.
+    fn may_be_forgotten(&self) -> bool {
+        true
+    }
 }
 
 /// How the acquisitions of one client share a gate, and what the servers grant.

@@ -244,6 +244,10 @@ impl Kind for Item {
         Call { script: &script::ITEM_RENEW, keys: vec![lent.clone(), contents.clone()], args }
     }
 
+    fn may_be_forgotten(&self) -> bool {
+        false
+    }
+
     /// A server that has lost a delivery has its item still, or has lost that, too: there is nothing to put back.
     fn reclaim(&self, ticket: &Ticket, _: u32, ttl: Duration, _: RangeInclusive<u64>) -> Call {
         self.renew(&ticket.id, 1, ttl)

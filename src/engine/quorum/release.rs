@@ -186,11 +186,16 @@ impl Release {
                 let (id, kind) = (&id, &*kind);
                 settling.push(async move {
                     let had = match settled(site, first, id, until).await? {
-                        // Which one of several sendings freed the lock cannot be told: nothing speaks for a loss.
+                        // Which one of several sendings freed the lock cannot be told: nothing speaks for a loss. But if it had
+                        // to do more than that, it has done so only on the server that had the lease.
+                        None if !kind.may_be_forgotten() && !is_same(site, confirmed_by) => {
+                            return None;
+                        }
                         None => true,
                         Some(FirstWord { reply, on, run }) => {
                             read(&reply, |reply| kind.read_release(reply)).is_ok_and(|it| it.held)
-                                || is_forgotten(confirmed_by, quorum, on, run, until)
+                                || kind.may_be_forgotten()
+                                    && is_forgotten(confirmed_by, quorum, on, run, until)
                         }
                     };
                     Some(had || may_lack)
@@ -216,7 +221,7 @@ impl Release {
     }
 
     fn is_forgotten(&self, quorum: &Quorum, on: Generation, run: u64, until: Timestamp) -> bool {
-        is_forgotten(self.confirmed_by, quorum, on, run, until)
+        self.undo.kind.may_be_forgotten() && is_forgotten(self.confirmed_by, quorum, on, run, until)
     }
 
     /// Whether a majority has not, or no more, what some of it never had, and nothing speaks for a loss: then those
@@ -264,6 +269,11 @@ fn is_forgotten(
     let now = quorum.clock.now();
     let answered_by = Source { member: member_of(on), run };
     confirmed_by != answered_by && now < until && site.reclaims(on, run, now)
+}
+
+/// Whether the only server is the one that confirmed the lease last, in the same run and with the same history.
+fn is_same(site: &Site, confirmed_by: Option<Source>) -> bool {
+    site.node().is_some_and(|node| Some(node.source()) == confirmed_by)
 }
 
 /// Waits until the site owes the release of `id` no more. Returns its answer to the first sending, if there was only one;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold::Client;
+use leasehold::{Client, Error};
 
 use super::{MS, are_waiting, places};
-use crate::checks::soon;
-use crate::support::{Cluster, Deployment};
+use crate::checks::{LIMIT, soon};
+use crate::support::{Cluster, Deployment, MASTER, Pretender, Server, eventually};
 
 #[tokio::test]
 async fn items_on_every_shard_of_a_cluster_reach_who_waits() {
@@ -50,4 +50,38 @@ async fn deliveries_outlive_their_master() {
     next.ack().await.expect("held");
     kept.ack().await.expect("held");
     assert_eq!(places(&waiter.queue("jobs")).await, [0; 4]);
+}
+
+/// The next master lacks the delivery, and has its item still. Nobody else can have had that since, but it is not done.
+#[tokio::test]
+async fn an_item_whose_delivery_a_failover_has_lost_is_not_said_to_be_done() {
+    for is_sent in [true, false] {
+        let (old, new) = tokio::join!(Server::start(), Server::start());
+        let direct = async |server: &Server| {
+            Client::connect(&server.url()).await.expect("the server accepts the client")
+        };
+        for server in [&old, &new] {
+            direct(server).await.queue("jobs").push("1").await.expect("pushed");
+        }
+        let sentinel = Pretender::start(old.port(), Some(3)).await;
+        let builder = Client::builder().sentinel(MASTER, [sentinel.url()]).ttl(6000 * MS);
+        let builder = builder.response_timeout(4000 * MS).restart_quarantine(7000 * MS);
+        let client = builder.connect().await.expect("connected");
+        let delivery = soon("an item", client.queue("jobs").pop()).await.expect("there is one");
+        if is_sent {
+            old.pause();
+        } else {
+            old.kill();
+            eventually(LIMIT, "it is away", async || !client.is_ready()).await;
+        }
+        let mut done = Box::pin(delivery.ack());
+        assert!(futures_util::poll!(&mut done).is_pending(), "the old master does not answer");
+        if is_sent {
+            old.kill();
+        }
+        sentinel.reports(old.port(), new.port());
+        let error = soon("an outcome", done).await.expect_err("it is there");
+        assert!(matches!(error, Error::Lost { .. } | Error::Unavailable { .. }), "{error:?}");
+        assert_eq!(direct(&new).await.queue("jobs").len().await.expect("an answer"), 1);
+    }
 }

@@ -314,6 +314,12 @@ impl Audit {
         *before = after;
     }
 
+    /// A node has other items than before, since it has forgotten the last that it did. Returns what it had.
+    pub fn forgot_items(&mut self, node: usize, after: Shelf) -> Shelf {
+        let keyspace = self.keyspace_of(node);
+        self.shelves.insert(keyspace, after).unwrap_or_default()
+    }
+
     /// A script has given a signal, or said what number one has.
     pub fn signals(&self, history: &History, ran: &Ran) {
         let Some(name) = self.names.get(&ran.hash) else { return };

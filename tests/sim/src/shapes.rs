@@ -51,6 +51,7 @@ pub fn covered() -> Vec<Scenario> {
             every_ms: 300,
             ..coordination()
         },
+        coordination_over_failovers(),
         coordination_in_a_cluster(),
         deadlocks(),
         Scenario { name: "deadlocks-in-quiet", faults: &[], ..deadlocks() },
@@ -263,6 +264,17 @@ pub fn coordination() -> Scenario {
     }
 }
 
+/// The replica that takes over lacks the last pushes, acks, counts and signals.
+fn coordination_over_failovers() -> Scenario {
+    Scenario {
+        name: "coordination-over-failovers",
+        workers: 4,
+        coordination: 950,
+        faults: COORDINATION_FAILOVERS,
+        ..failovers()
+    }
+}
+
 /// The same while the slots of all of them move. A delivery, as a permit, ends by the clock of its master.
 fn coordination_in_a_cluster() -> Scenario {
     Scenario {
@@ -332,6 +344,8 @@ const FORGETFUL: &[(Fault, u64)] = &[
 const FAILOVERS: &[(Fault, u64)] =
     faults![(Fault::Lag, 20), (Fault::FailOver, 10), (Fault::CrashEmpty, 2)];
 const RESHARDING: &[(Fault, u64)] = faults![(Fault::Crash, 3), (Fault::MoveSlot, 40)];
+const COORDINATION_FAILOVERS: &[(Fault, u64)] =
+    faults![(Fault::Lag, 20), (Fault::FailOver, 10), (Fault::EndClient, 5)];
 const COORDINATION_MOVES: &[(Fault, u64)] =
     faults![(Fault::Crash, 3), (Fault::EndClient, 5), (Fault::MoveSlot, 40)];
 const UNFENCED: &[(Fault, u64)] = faults![(Fault::Lag, 20), (Fault::FailOverUnfenced, 10)];

@@ -14,6 +14,7 @@ use leasehold_test::emulator::{
 
 use crate::audit::Audit;
 use crate::coordination::shelf::{self, Found, Shelf};
+use crate::coordination::{GROUP_NAME, SIGNAL_NAMES, latch_name};
 use crate::history::History;
 use crate::host::Host;
 use crate::kinds::{PERMITS, is_holders};
@@ -511,6 +512,9 @@ impl World {
         let now_us = self.node_us(node);
         self.nodes[node].down = false;
         self.nodes[node].server.restart(now_us, keeps_data);
+        if !keeps_data {
+            self.forgot(node);
+        }
         self.history.lock().note(format_args!("n{node} is up, data kept: {keeps_data}"));
     }
 
@@ -565,6 +569,36 @@ impl World {
         (*old, *replica, *down) = (Some(was), Some(next), false);
         *epoch += 1;
         self.history.lock().note(format_args!("n{node}: the replica is the master"));
+        self.forgot(node);
+    }
+
+    /// A node has forgotten the last that it did. Of items, latches and signals that may undo what was confirmed.
+    fn forgot(&mut self, node: usize) {
+        let after = self.shelf();
+        let before = self.audit.forgot_items(node, after.clone());
+        let (now, now_us, server) = (self.now, self.node_us(node), &self.nodes[node].server);
+        let mut history = self.history.lock();
+        let books = &mut history.books;
+        books.items.forgot(&before, &after, now);
+        server.keys(now_us, |keys| {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let left = keys.names().into_iter().filter_map(|name| {
+                let latch = text(&name).strip_prefix(&latch_name(""))?.parse::<u64>().ok()?;
+                Some((latch, keys.number(&name)? as u64))
+            });
+            let left: BTreeMap<u64, u64> = left.collect();
+            books.latches.forgot(now, |latch| left.get(&latch).copied().unwrap_or(0));
+            for (which, name) in SIGNAL_NAMES.iter().enumerate() {
+                let fields = keys.fields(format!("leasehold_signal:{{{name}}}").as_bytes());
+                let number = fields.iter().find(|(field, _)| field == b"number");
+                let number = number.and_then(|(_, number)| text(number).parse().ok());
+                books.signals[which].forgot(number.unwrap_or(0), now);
+            }
+            let group = format!("leasehold_signal_group:{{{GROUP_NAME}}}");
+            let names = keys.scored(group.as_bytes()).into_iter();
+            let names = names.map(|(name, number)| (text(&name), number as u64));
+            books.group.forgot(names.collect(), now);
+        });
     }
 
     /// A master that has lived on accepts no more writes, and ends its connections.

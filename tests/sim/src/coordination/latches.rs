@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use super::Forgotten;
+
 /// The latches, by their numbers, each of which is set once.
 #[derive(Default)]
 pub struct Latches {
     latches: BTreeMap<u64, Latch>,
+    forgotten: Forgotten,
     /// The one that is used.
     pub current: Option<u64>,
 }
@@ -20,6 +23,8 @@ struct Latch {
     confirmed: u64,
     deleting: bool,
     deleted: bool,
+    /// The fewest that were left when its server forgot something.
+    least_forgotten: Option<u64>,
 }
 
 /// How many counts of a latch may be left.
@@ -34,8 +39,17 @@ impl Latches {
     pub fn set(&mut self, latch: u64, counts: u64, asked_at: u64, ttl_ms: Option<u64>) {
         // The servers' clocks are a little faster or slower.
         let ends_at = ttl_ms.map(|ttl_ms| asked_at + ttl_ms - ttl_ms / 100);
-        let new =
-            Latch { counts, ends_at, asked: 0, confirmed: 0, deleting: false, deleted: false };
+        // What sets it may be forgotten.
+        let deleting = self.forgotten.since(asked_at);
+        let new = Latch {
+            counts,
+            ends_at,
+            asked: 0,
+            confirmed: 0,
+            deleting,
+            deleted: false,
+            least_forgotten: None,
+        };
         self.latches.insert(latch, new);
         self.current = Some(latch);
     }
@@ -47,7 +61,10 @@ impl Latches {
         it.most_left().saturating_sub(1)
     }
 
-    pub fn counted(&mut self, latch: u64) {
+    pub fn counted(&mut self, latch: u64, asked_at: u64) {
+        if self.forgotten.since(asked_at) {
+            return;
+        }
         if let Some(it) = self.latches.get_mut(&latch) {
             it.confirmed += 1;
         }
@@ -59,7 +76,10 @@ impl Latches {
         }
     }
 
-    pub fn deleted(&mut self, latch: u64) {
+    pub fn deleted(&mut self, latch: u64, asked_at: u64) {
+        if self.forgotten.since(asked_at) {
+            return;
+        }
         if let Some(it) = self.latches.get_mut(&latch) {
             it.deleted = true;
         }
@@ -70,13 +90,29 @@ impl Latches {
         self.latches.get(&latch).map_or(0, Latch::most_left)
     }
 
-    /// How many counts may be left if somebody has looked who began with `most_left`.
-    pub fn bounds(&self, latch: u64, now: u64, most: u64) -> Bounds {
-        let least = self.latches.get(&latch).map_or(0, |it| match it.has_ended(now) {
-            true => 0,
-            false => it.counts.saturating_sub(it.asked),
-        });
+    /// How many counts may be left if somebody has looked who began at `asked_at`, with `most_left`.
+    pub fn bounds(&self, latch: u64, now: u64, most: u64, asked_at: u64) -> Bounds {
+        let Some(it) = self.latches.get(&latch) else { return Bounds { least: 0, most } };
+        let least = it.least_left(now);
+        if self.forgotten.since(asked_at) {
+            // It was asked before or after that.
+            let least = least.min(it.least_forgotten.unwrap_or(least));
+            return Bounds { least, most: most.max(it.counts) };
+        }
         Bounds { least, most }
+    }
+
+    /// Its server has forgotten the last that it did, and has so many counts left of each; none if it is open there. What was
+    /// asked for and not confirmed may be done still.
+    pub fn forgot(&mut self, now: u64, left: impl Fn(u64) -> u64) {
+        self.forgotten.at(now);
+        for (latch, it) in &mut self.latches {
+            let least = it.least_left(now);
+            it.least_forgotten = Some(least.min(it.least_forgotten.unwrap_or(least)));
+            it.counts = left(*latch);
+            it.asked -= it.confirmed.min(it.asked);
+            (it.confirmed, it.deleted) = (0, false);
+        }
     }
 
     /// Whether its end may have come by itself.
@@ -99,6 +135,10 @@ impl Latches {
 }
 
 impl Latch {
+    fn least_left(&self, now: u64) -> u64 {
+        if self.has_ended(now) { 0 } else { self.counts.saturating_sub(self.asked) }
+    }
+
     fn most_left(&self) -> u64 {
         if self.deleted { 0 } else { self.counts.saturating_sub(self.confirmed) }
     }
@@ -119,7 +159,7 @@ mod tests {
     }
 
     fn left(latches: &Latches, now: u64) -> (u64, u64) {
-        let Bounds { least, most } = latches.bounds(1, now, latches.most_left(1));
+        let Bounds { least, most } = latches.bounds(1, now, latches.most_left(1), now);
         (least, most)
     }
 
@@ -129,10 +169,10 @@ mod tests {
         assert_eq!(left(&latches, 2000), (2, 2));
         assert_eq!(latches.counting(1), 1);
         assert_eq!(left(&latches, 2000), (1, 2), "perhaps");
-        latches.counted(1);
+        latches.counted(1, 2000);
         assert_eq!(left(&latches, 2000), (1, 1));
         assert_eq!((latches.counting(1), left(&latches, 2000)), (0, (0, 1)));
-        latches.counted(1);
+        latches.counted(1, 2000);
         assert_eq!(left(&latches, 2000), (0, 0));
     }
 
@@ -142,7 +182,7 @@ mod tests {
         assert_eq!((left(&latches, 10_899), left(&latches, 10_900)), ((2, 2), (0, 2)));
         latches.deleting(1);
         assert_eq!(left(&latches, 2000), (0, 2));
-        latches.deleted(1);
+        latches.deleted(1, 2000);
         assert_eq!(left(&latches, 2000), (0, 0));
     }
 }

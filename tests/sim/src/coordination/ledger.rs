@@ -2,10 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Forgotten;
+use super::shelf::Shelf;
+
 /// All items, by their numbers.
 #[derive(Default)]
 pub struct Ledger {
     items: BTreeMap<u64, Item>,
+    forgotten: Forgotten,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -34,7 +38,11 @@ impl Ledger {
         }
     }
 
-    pub fn pushed(&mut self, items: &[u64]) {
+    /// What was asked for before the server forgot may be among that.
+    pub fn pushed(&mut self, items: &[u64], asked_at: u64) {
+        if self.forgotten.since(asked_at) {
+            return;
+        }
         for item in items {
             self.items.entry(*item).or_default().pushed = Said::Confirmed;
         }
@@ -45,10 +53,19 @@ impl Ledger {
         self.items.retain(|item, _| !items.contains(item));
     }
 
-    /// A worker has an item, for the `number`th time.
-    pub fn delivered(&mut self, item: u64, number: u32, most: u32) -> Result<(), String> {
+    /// A worker has an item, for the `number`th time. If the server has forgotten something meanwhile, it may count that again.
+    pub fn delivered(
+        &mut self,
+        item: u64,
+        number: u32,
+        most: u32,
+        asked_at: u64,
+    ) -> Result<(), String> {
         let known = self.items.get_mut(&item).ok_or("it was never pushed")?;
-        let before = std::mem::replace(&mut known.deliveries, number);
+        let before = match self.forgotten.since(asked_at) {
+            true => 0,
+            false => std::mem::replace(&mut known.deliveries, number),
+        };
         if known.done == Said::Confirmed {
             return Err("it was done".to_owned());
         }
@@ -67,9 +84,12 @@ impl Ledger {
         known.done = known.done.max(Said::Asked);
     }
 
-    /// Its worker was told that it is done.
-    pub fn acked(&mut self, item: u64) -> Result<(), String> {
+    /// Its worker was told that it is done. The server may have forgotten that since it was asked.
+    pub fn acked(&mut self, item: u64, asked_at: u64) -> Result<(), String> {
         let known = self.items.entry(item).or_default();
+        if self.forgotten.since(asked_at) {
+            return Ok(());
+        }
         match std::mem::replace(&mut known.done, Said::Confirmed) {
             Said::Confirmed => Err("it was done before".to_owned()),
             _ => Ok(()),
@@ -79,6 +99,22 @@ impl Ledger {
     /// It was dead, and counts as new.
     pub fn redriven(&mut self, item: u64) {
         self.items.entry(item).or_default().deliveries = 0;
+    }
+
+    /// A server had `before`, and has `after` instead, since it has forgotten the last that it did: pushes are undone, and so are
+    /// deliveries and acks.
+    pub fn forgot(&mut self, before: &Shelf, after: &Shelf, now: u64) {
+        self.forgotten.at(now);
+        let there = after.items();
+        for item in before.items().difference(&there) {
+            let known = self.items.entry(*item).or_default();
+            known.pushed = known.pushed.min(Said::Asked);
+        }
+        for item in there {
+            let known = self.items.entry(item).or_default();
+            known.done = known.done.min(Said::Asked);
+            known.deliveries = after.number(item);
+        }
     }
 
     /// What is wrong if the servers have these items, and nothing is on its way. What is done and gone is forgotten, but that it
@@ -109,7 +145,7 @@ mod tests {
     fn of(items: &[u64]) -> Ledger {
         let mut ledger = Ledger::default();
         ledger.pushing(items);
-        ledger.pushed(items);
+        ledger.pushed(items, 0);
         ledger
     }
 
@@ -128,7 +164,7 @@ mod tests {
         assert!(perhaps.compare(&there(&[])).is_empty());
         let mut ledger = of(&[1]);
         ledger.acking(1);
-        ledger.acked(1).expect("once");
+        ledger.acked(1, 0).expect("once");
         assert_eq!(ledger.compare(&there(&[1])), ["item 1 is there, and was done"]);
     }
 
@@ -146,17 +182,36 @@ mod tests {
     }
 
     #[test]
+    fn only_what_was_answered_before_a_server_forgot_may_be_undone() {
+        let mut ledger = of(&[1, 2]);
+        ledger.acking(1);
+        ledger.acked(1, 0).expect("once");
+        // The next master has got neither the ack nor the second push.
+        let before = Shelf::of_waiting(&[2]);
+        ledger.forgot(&before, &Shelf::of_waiting(&[1]), 50);
+        assert!(ledger.compare(&there(&[1])).is_empty(), "1 is back, and 2 is gone");
+        ledger.delivered(1, 1, 3, 60).expect("again");
+        ledger.acked(1, 40).expect("it was asked before");
+        assert!(ledger.compare(&there(&[1])).is_empty());
+        ledger.acked(1, 60).expect("it is done now");
+        assert_eq!(ledger.compare(&there(&[1])), ["item 1 is there, and was done"]);
+        ledger.pushing(&[3]);
+        ledger.pushed(&[3], 60);
+        assert_eq!(ledger.compare(&there(&[1])).len(), 2, "3 is lost, too");
+    }
+
+    #[test]
     fn deliveries_are_counted_up_and_end_when_it_is_done() {
         let mut ledger = of(&[1]);
-        assert!(ledger.delivered(2, 1, 3).is_err(), "unknown");
-        ledger.delivered(1, 1, 3).expect("the first");
-        ledger.delivered(1, 3, 3).expect("nobody saw the second");
-        assert!(ledger.delivered(1, 3, 3).is_err(), "the same again");
-        assert!(ledger.delivered(1, 4, 3).is_err(), "too often");
+        assert!(ledger.delivered(2, 1, 3, 0).is_err(), "unknown");
+        ledger.delivered(1, 1, 3, 0).expect("the first");
+        ledger.delivered(1, 3, 3, 0).expect("nobody saw the second");
+        assert!(ledger.delivered(1, 3, 3, 0).is_err(), "the same again");
+        assert!(ledger.delivered(1, 4, 3, 0).is_err(), "too often");
         ledger.redriven(1);
-        ledger.delivered(1, 1, 3).expect("as new");
-        ledger.acked(1).expect("once");
-        assert!(ledger.acked(1).is_err(), "twice");
-        assert!(ledger.delivered(1, 2, 3).is_err(), "it was done");
+        ledger.delivered(1, 1, 3, 0).expect("as new");
+        ledger.acked(1, 0).expect("once");
+        assert!(ledger.acked(1, 0).is_err(), "twice");
+        assert!(ledger.delivered(1, 2, 3, 0).is_err(), "it was done");
     }
 }

@@ -24,6 +24,23 @@ pub const GROUP_NAME: &str = "group";
 /// How often an item is delivered before it is dead.
 pub const MOST_DELIVERIES: u32 = 3;
 
+/// When a server last forgot what it had done: a replica took over that had not got everything.
+#[derive(Clone, Copy, Default)]
+pub struct Forgotten {
+    last: Option<u64>,
+}
+
+impl Forgotten {
+    pub fn at(&mut self, now: u64) {
+        self.last = Some(now);
+    }
+
+    /// Whether that was since `asked_at`: what was asked then may have been done before, and be forgotten.
+    pub fn since(self, asked_at: u64) -> bool {
+        self.last.is_some_and(|last| asked_at <= last)
+    }
+}
+
 /// What the processes and the servers have said.
 #[derive(Default)]
 pub struct Books {

@@ -36,11 +36,11 @@ impl Worker {
     async fn push(&mut self, queue: &Queue) {
         let queue = queue.with_capacity(CAPACITY);
         let count = if self.rng.chance(300) { self.rng.between(2, 3) } else { 1 };
-        let items: Vec<u64> = {
+        let (items, asked_at): (Vec<u64>, _) = {
             let mut history = self.process.history.lock();
             let items = (0..count).map(|_| history.fresh()).collect::<Vec<_>>();
             history.books.items.pushing(&items);
-            items
+            (items, history.now)
         };
         // Some are too long for a message: who is given one asks for it.
         let length = if self.rng.chance(200) { LONG } else { 0 };
@@ -52,7 +52,7 @@ impl Worker {
         match result {
             Ok(_) => {
                 history.count("pushes", 1);
-                history.books.items.pushed(&items);
+                history.books.items.pushed(&items, asked_at);
             }
             Err(Error::QueueFull { .. }) => {
                 history.count("full", 1);
@@ -90,7 +90,7 @@ impl Worker {
             let what = format!("{delivery:?} is of no item");
             return self.process.history.lock().violated(Rule::Items, what);
         };
-        self.check_delivery(item, &delivery);
+        self.check_delivery(item, &delivery, asked_at);
         let key = delivery.holder().as_str().to_owned();
         let part = Part { lock: ITEMS + item as usize, token: 0, key, share: Share::Lent };
         let held = Kept::new(&self.process, item, asked_at, delivery, vec![part]);
@@ -98,7 +98,7 @@ impl Worker {
     }
 
     /// Who is handed an item that was lost already may be late.
-    fn check_delivery(&self, item: u64, delivery: &Delivery) {
+    fn check_delivery(&self, item: u64, delivery: &Delivery, asked_at: u64) {
         let is_held = !delivery.remaining().is_zero();
         let mut history = self.process.history.lock();
         history.checker.checked(Rule::Items);
@@ -107,7 +107,8 @@ impl Worker {
         if !is_held {
             return;
         }
-        let known = history.books.items.delivered(item, delivery.deliveries(), MOST_DELIVERIES);
+        let number = delivery.deliveries();
+        let known = history.books.items.delivered(item, number, MOST_DELIVERIES, asked_at);
         if let Err(problem) = known {
             history.violated(Rule::Items, format!("{delivery:?} of item {item}: {problem}"));
         }
@@ -148,6 +149,7 @@ impl Worker {
         if what == "ack" && !was_lost {
             self.process.history.lock().books.items.acking(item);
         }
+        let settling_at = self.process.history.lock().now;
         let timing = Timing::start(&self.process, Some(Duration::ZERO));
         let result = if how % 5 == 0 { self.perhaps(settled).await } else { Some(settled.await) };
         timing.check(what, self.workload.response_timeout, false);
@@ -160,7 +162,7 @@ impl Worker {
             Some(Ok(())) if what == "ack" => {
                 let mut history = self.process.history.lock();
                 history.count("acks", 1);
-                if let Err(problem) = history.books.items.acked(item) {
+                if let Err(problem) = history.books.items.acked(item, settling_at) {
                     let what = format!("item {item} is reported as done: {problem}");
                     history.violated(Rule::Items, what);
                 }

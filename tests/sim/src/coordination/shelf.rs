@@ -125,9 +125,22 @@ impl Shelf {
         self.all().collect()
     }
 
+    #[cfg(test)]
+    pub fn of_waiting(items: &[u64]) -> Self {
+        Self { waiting: items.to_vec(), ..Self::default() }
+    }
+
     /// Whether one who asks could have one.
     pub fn has_some(&self, now_ms: i64) -> bool {
         !self.waiting.is_empty() || self.out.values().any(|out| out.ends_ms <= now_ms)
+    }
+
+    /// How often an item was delivered that is there. What is lent may not be seen, and not count.
+    pub fn number(&self, item: u64) -> u32 {
+        let out = self.out.iter().find(|(_, out)| out.item == item);
+        let out = out.map(|(id, out)| out.number.saturating_sub(u32::from(!is_due(id))));
+        let dead = self.dead.contains(&item).then_some(MOST_DELIVERIES);
+        out.or(dead).unwrap_or(0)
     }
 
     /// The deliveries that have not ended.

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::Forgotten;
+
 /// A signal.
 #[derive(Default)]
 pub struct Signals {
@@ -9,6 +11,9 @@ pub struct Signals {
     asked: BTreeSet<Vec<u8>>,
     /// What a server did: the numbers, and the data of each.
     given: BTreeMap<u64, Vec<u8>>,
+    /// What a server did and has forgotten.
+    gone: BTreeMap<u64, Vec<u8>>,
+    forgotten: Forgotten,
 }
 
 impl Signals {
@@ -31,7 +36,7 @@ impl Signals {
 
     /// Its process was told that it was done.
     pub fn notified(&self, data: &[u8]) -> Result<(), String> {
-        match self.given.values().any(|given| given == data) {
+        match self.given.values().chain(self.gone.values()).any(|given| given == data) {
             true => Ok(()),
             false => Err(format!("{:?} was not signalled", String::from_utf8_lossy(data))),
         }
@@ -41,12 +46,32 @@ impl Signals {
         self.given.keys().next_back().copied().unwrap_or(0)
     }
 
-    /// Somebody who began to look when `since` was the newest number was shown this one, perhaps with data.
-    pub fn shown(&self, since: u64, number: u64, data: Option<&[u8]>) -> Result<(), String> {
-        if number < since {
+    /// A server has forgotten the last that it did, and has this number now; 0: none.
+    pub fn forgot(&mut self, number: u64, now: u64) {
+        self.forgotten.at(now);
+        self.gone.append(&mut self.given.split_off(&(number + 1)));
+        if let Some(data) = self.gone.remove(&number) {
+            self.given.insert(number, data);
+        }
+        if number == 0 {
+            self.gone.append(&mut self.given);
+        }
+    }
+
+    /// Somebody who began to look at `asked_at`, when `since` was the newest number, was shown this one, perhaps with data.
+    pub fn shown(
+        &self,
+        since: u64,
+        number: u64,
+        data: Option<&[u8]>,
+        asked_at: u64,
+    ) -> Result<(), String> {
+        let forgot = self.forgotten.since(asked_at);
+        if number < since && !forgot {
             return Err(format!("{number} is shown after {since}"));
         }
-        let given = self.given.get(&number);
+        let gone = self.gone.get(&number).filter(|_| forgot);
+        let given = self.given.get(&number).or(gone);
         if given.is_none() && number > 0 {
             return Err(format!("nobody has signalled {number}"));
         }
@@ -63,6 +88,9 @@ impl Signals {
         while self.given.len() > most {
             self.given.pop_first();
         }
+        while self.gone.len() > most {
+            self.gone.pop_first();
+        }
     }
 }
 
@@ -72,6 +100,9 @@ pub struct Groups {
     /// The last number of each name.
     last: BTreeMap<String, u64>,
     newest: u64,
+    /// Names up to this number may be missing.
+    floor: u64,
+    forgotten: Forgotten,
 }
 
 impl Groups {
@@ -79,6 +110,9 @@ impl Groups {
     pub fn given(&mut self, number: u64, names: &[String]) -> Result<(), String> {
         let before = self.newest;
         self.newest = number;
+        if before == 0 {
+            self.floor = number - 1;
+        }
         self.last.extend(names.iter().map(|name| (name.clone(), number)));
         match number > before {
             true => Ok(()),
@@ -90,6 +124,9 @@ impl Groups {
     pub fn read(&mut self, number: u64) -> Result<(), String> {
         let before = self.newest;
         self.newest = number;
+        if before == 0 {
+            self.floor = number;
+        }
         match number >= before {
             true => Ok(()),
             false => Err(format!("the number is {number}, and was {before}")),
@@ -98,6 +135,24 @@ impl Groups {
 
     pub fn newest(&self) -> u64 {
         self.newest
+    }
+
+    /// A server has forgotten the last that it did, and has these names now, with an empty one for the floor; or none.
+    pub fn forgot(&mut self, mut names: BTreeMap<String, u64>, now: u64) {
+        self.forgotten.at(now);
+        self.newest = names.values().max().copied().unwrap_or(0);
+        self.floor = names.remove("").unwrap_or(0);
+        self.last = names;
+    }
+
+    /// Whether an answer to what was asked at `asked_at` may come from before the server forgot something.
+    pub fn forgot_since(&self, asked_at: u64) -> bool {
+        self.forgotten.since(asked_at)
+    }
+
+    /// Whether somebody who knew `seen` and was shown `number` may have missed something.
+    pub fn may_be_missed(&self, seen: u64, number: u64) -> bool {
+        seen > number || seen < self.floor
     }
 
     /// The names that were signalled after `seen`.
@@ -148,11 +203,11 @@ mod tests {
         assert!(signals.given(9, b"b").is_err(), "it ran twice");
         signals.notifying(b"c");
         assert!(signals.given(8, b"c").is_err(), "a lower number");
-        signals.shown(5, 7, Some(b"b")).expect("the newest");
-        assert!(signals.shown(5, 7, Some(b"a")).is_err(), "the data of another");
-        assert!(signals.shown(7, 5, None).is_err(), "an older one");
-        assert!(signals.shown(5, 6, None).is_err(), "nobody gave it");
-        assert!(signals.shown(0, 0, None).is_ok(), "at first there is none");
+        signals.shown(5, 7, Some(b"b"), 0).expect("the newest");
+        assert!(signals.shown(5, 7, Some(b"a"), 0).is_err(), "the data of another");
+        assert!(signals.shown(7, 5, None, 0).is_err(), "an older one");
+        assert!(signals.shown(5, 6, None, 0).is_err(), "nobody gave it");
+        assert!(signals.shown(0, 0, None, 0).is_ok(), "at first there is none");
     }
 
     #[test]

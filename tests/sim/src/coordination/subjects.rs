@@ -20,6 +20,13 @@ pub struct Memory {
     group: Option<u64>,
 }
 
+/// The newest number of a signal at a time.
+#[derive(Clone, Copy)]
+struct Newest {
+    number: u64,
+    at: u64,
+}
+
 impl Worker {
     pub(super) async fn use_latch(&mut self) {
         let (is_used_up, current, now) = {
@@ -44,13 +51,13 @@ impl Worker {
             14..20 => {
                 let most = self.process.history.lock().books.latches.most_left(latch);
                 let left = self.perhaps(Box::pin(async move { handle.count().await })).await;
-                self.check_left("count", latch, since, most, left);
+                self.check_left("count", latch, (since, now), most, left);
             }
             20 => {
                 self.process.history.lock().books.latches.deleting(latch);
                 let result = self.perhaps(Box::pin(async move { handle.delete().await })).await;
                 match result {
-                    Some(Ok(_)) => self.process.history.lock().books.latches.deleted(latch),
+                    Some(Ok(_)) => self.process.history.lock().books.latches.deleted(latch, now),
                     Some(Err(error)) => self.expect("delete", Err(error), is_lost_or_away),
                     None => {}
                 }
@@ -86,12 +93,15 @@ impl Worker {
     }
 
     async fn count_down(&mut self, latch: u64, since: u64, handle: Latch) {
-        let most = self.process.history.lock().books.latches.counting(latch);
+        let (most, now) = {
+            let mut history = self.process.history.lock();
+            (history.books.latches.counting(latch), history.now)
+        };
         let left = self.perhaps(Box::pin(async move { handle.count_down().await })).await;
         if let Some(Ok(_)) = left {
-            self.process.history.lock().books.latches.counted(latch);
+            self.process.history.lock().books.latches.counted(latch, now);
         }
-        self.check_left("count_down", latch, since, most, left);
+        self.check_left("count_down", latch, (since, now), most, left);
     }
 
     /// So many counts are left, as somebody was told who began to look when there were `most` at most.
@@ -99,7 +109,7 @@ impl Worker {
         &self,
         what: &'static str,
         latch: u64,
-        since: u64,
+        (since, asked_at): (u64, u64),
         most: u64,
         left: Option<Result<u64, Error>>,
     ) {
@@ -107,7 +117,7 @@ impl Worker {
             Some(Ok(left)) => {
                 let mut history = self.process.history.lock();
                 history.checker.checked(Rule::Latch);
-                let bounds = history.books.latches.bounds(latch, history.now, most);
+                let bounds = history.books.latches.bounds(latch, history.now, most, asked_at);
                 if !(bounds.least..=bounds.most).contains(&left) {
                     let what = format!("{what} says that latch {latch} has {left}, of {bounds:?}");
                     history.violated(Rule::Latch, what);
@@ -137,14 +147,17 @@ impl Worker {
     }
 
     async fn wait_for_latch(&mut self, latch: u64, since: u64, handle: Latch) {
-        let most = self.process.history.lock().books.latches.most_left(latch);
+        let (most, now) = {
+            let history = self.process.history.lock();
+            (history.books.latches.most_left(latch), history.now)
+        };
         let (limit, patience) = self.limit();
         let waiting: Attempt<()> = match patience {
             None => Box::pin(within(limit, handle.wait())),
             Some(limit) => Box::pin(some(handle.wait_with_timeout(limit))),
         };
         let left = self.wait_for("wait", Subject::Latch(latch), patience, waiting).await;
-        self.check_left("wait", latch, since, most, left.map(|end| end.map(|()| 0)));
+        self.check_left("wait", latch, (since, now), most, left.map(|end| end.map(|()| 0)));
     }
 
     pub(super) async fn use_signal(&mut self) {
@@ -154,7 +167,7 @@ impl Worker {
             return self.notify(which, signal).await;
         }
         let Some(seen) = self.memory.signals[which].filter(|_| !self.rng.chance(100)) else {
-            let newest = self.process.history.lock().books.signals[which].newest();
+            let newest = self.newest(which);
             match self.perhaps(Box::pin(async move { signal.seen().await })).await {
                 Some(Ok(number)) => {
                     self.memory.signals[which] = Some(number);
@@ -170,7 +183,7 @@ impl Worker {
             let both = [(which, seen), (other, seen_of_other)];
             return self.wait_for_any(both).await;
         }
-        let newest = self.process.history.lock().books.signals[which].newest();
+        let newest = self.newest(which);
         let (limit, patience) = self.limit();
         let waiting: Attempt<Notice> = match patience {
             None => Box::pin(within(limit, signal.changed(seen))),
@@ -207,10 +220,7 @@ impl Worker {
 
     async fn wait_for_any(&mut self, both: [(usize, u64); 2]) {
         let signals = both.map(|(which, seen)| (self.client.signal(SIGNAL_NAMES[which]), seen));
-        let newest = {
-            let history = self.process.history.lock();
-            both.map(|(which, _)| history.books.signals[which].newest())
-        };
+        let newest = both.map(|(which, _)| self.newest(which));
         let (limit, _) = self.limit();
         let waiting = Signal::any_changed(&signals, limit);
         match self.perhaps(Box::pin(waiting)).await {
@@ -220,16 +230,23 @@ impl Worker {
         }
     }
 
-    fn noticed(&mut self, which: usize, newest: u64, notice: &Notice) {
+    fn noticed(&mut self, which: usize, newest: Newest, notice: &Notice) {
         self.process.history.lock().count("notices", 1);
         self.memory.signals[which] = Some(notice.number);
         self.check_signal(which, newest, notice.number, Some(&notice.data));
     }
 
-    fn check_signal(&self, which: usize, newest: u64, number: u64, data: Option<&[u8]>) {
+    fn newest(&self, which: usize) -> Newest {
+        let history = self.process.history.lock();
+        Newest { number: history.books.signals[which].newest(), at: history.now }
+    }
+
+    fn check_signal(&self, which: usize, newest: Newest, number: u64, data: Option<&[u8]>) {
         let mut history = self.process.history.lock();
         history.checker.checked(Rule::Signal);
-        if let Err(problem) = history.books.signals[which].shown(newest, number, data) {
+        if let Err(problem) =
+            history.books.signals[which].shown(newest.number, number, data, newest.at)
+        {
             history.violated(Rule::Signal, format!("signal {which}: {problem}"));
         }
     }
@@ -248,13 +265,16 @@ impl Worker {
             return;
         }
         let Some(seen) = self.memory.group.filter(|_| !self.rng.chance(100)) else {
-            let newest = self.process.history.lock().books.group.newest();
+            let (newest, asked_at) = {
+                let history = self.process.history.lock();
+                (history.books.group.newest(), history.now)
+            };
             match self.perhaps(Box::pin(async move { group.seen().await })).await {
                 Some(Ok(number)) => {
                     self.memory.group = Some(number);
                     let mut history = self.process.history.lock();
                     history.checker.checked(Rule::Signal);
-                    if number < newest {
+                    if number < newest && !history.books.group.forgot_since(asked_at) {
                         let what = format!("the group has seen {number} after {newest}");
                         history.violated(Rule::Signal, what);
                     }
@@ -264,28 +284,40 @@ impl Worker {
             }
             return;
         };
-        let names = self.process.history.lock().books.group.after(seen);
+        let (names, asked_at) = {
+            let history = self.process.history.lock();
+            (history.books.group.after(seen), history.now)
+        };
         let (limit, patience) = self.limit();
         let waiting: Attempt<Changes> = match patience {
             None => Box::pin(within(limit, group.changed(seen))),
             Some(limit) => Box::pin(some(group.changed_with_timeout(seen, limit))),
         };
         match self.wait_for("changed", Subject::Group(seen), patience, waiting).await {
-            Some(Ok(changes)) => self.check_changes(seen, &names, &changes),
+            Some(Ok(changes)) => self.check_changes(seen, &names, &changes, asked_at),
             Some(Err(error)) => self.expect("changed", Err(error), is_lost_or_away),
             None => {}
         }
     }
 
-    fn check_changes(&mut self, seen: u64, names: &BTreeSet<String>, changes: &Changes) {
+    fn check_changes(
+        &mut self,
+        seen: u64,
+        names: &BTreeSet<String>,
+        changes: &Changes,
+        asked_at: u64,
+    ) {
         self.memory.group = Some(changes.number);
         let mut history = self.process.history.lock();
         history.count("changes", 1);
         history.checker.checked(Rule::Signal);
+        if history.books.group.forgot_since(asked_at) {
+            return;
+        }
         let known = history.books.group.shown(seen, names, changes.number, &changes.names);
         if let Err(problem) = known {
             history.violated(Rule::Signal, format!("{changes:?}: {problem}"));
-        } else if changes.missed {
+        } else if changes.missed && !history.books.group.may_be_missed(seen, changes.number) {
             history
                 .violated(Rule::Signal, format!("something is missed since {seen}: {changes:?}"));
         }

@@ -156,6 +156,17 @@ fn items_latches_and_signals_keep_theirs_while_their_slots_move() {
     assert!(moves > 100 && redirects > 500, "{moves} moves, {redirects} redirects");
 }
 
+/// The next master lacks the last pushes, acks, counts and signals. Only what was answered before it took over may be undone.
+#[test]
+fn items_latches_and_signals_keep_what_a_failover_does_not_lose() {
+    let mut failovers = 0;
+    for outcome in runs("coordination-over-failovers", 3, 3) {
+        were_checked(&[Rule::Exclusion, Rule::Items, Rule::Latch, Rule::Signal], &outcome);
+        failovers += outcome.counts["fault_fail_over"];
+    }
+    assert!(failovers > 30, "{failovers} failovers");
+}
+
 /// Readers and writers need a majority each, and keep it while servers forget.
 #[test]
 fn readers_and_writers_of_several_servers_keep_theirs() {
