@@ -25,7 +25,9 @@ use crate::owner::{LockKey, Owner};
 /// not block while the client's runtime lives. Afterwards, the drop sends the release itself; see
 /// [Ending a process](crate::Client#ending-a-process).
 ///
-/// The lock is held until the last guard of its owner is gone. Guards may be dropped in any order.
+/// The lock is held until the last guard of its owner is gone. Guards may be dropped in any order. A panic releases the lock like any
+/// other end of a scope: there is no poisoning. A guard that is leaked, as by [`std::mem::forget`], keeps the lock as long as the client
+/// lives, unless [`with_max_hold`](crate::Mutex::with_max_hold) limits that.
 ///
 /// Bind it to a name such as `_guard`. `let _ = lock.lock().await?;` drops it at once, and releases the lock.
 ///

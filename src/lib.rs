@@ -177,8 +177,8 @@
 //! * A lock is as durable as its key. A failover to a replica that missed the write, a restart without the data,
 //!   eviction, `FLUSHALL` or a jump of the server's clock can give the lock to a second holder; the first one learns
 //!   of it at its next renewal. [`Client::check`] reports such risks as far as the servers' settings show them.
-//! * A [semaphore](Client::semaphore), a [latch](Client::latch), a [signal](Client::signal) and a [queue](Client::queue) are
-//!   on one server. Over several, their calls fail with [`Error::SingleServerOnly`].
+//! * A [fair mutex](Client::fair_mutex), a [semaphore](Client::semaphore), a [latch](Client::latch), a [signal](Client::signal) and a
+//!   [queue](Client::queue) are on one server. Over several, their calls fail with [`Error::SingleServerOnly`].
 //! * On one server, clients get a lock in the order in which they asked for it. The tasks of a client share one place, and
 //!   pass the lock among themselves for up to the [`handoff_window`](ClientBuilder::handoff_window); with
 //!   [`Client::fair_mutex`] each task has its own. Over several servers, and between this library and Redisson, no order is

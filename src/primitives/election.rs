@@ -20,13 +20,13 @@ use crate::owner::Owner;
 /// A handle to an election: of all candidates in all processes, one leads at a time. The handle itself is no candidate, and
 /// making one costs no I/O.
 ///
-/// An election is the lock of its name, with a place where the leader says who it is. So
+/// An election is the lock of its name; beside it, the leader publishes a value that says who it is. So
 /// [`Client::mutex`](crate::Client::mutex) of that name shows by [`status`](crate::Mutex::status) who leads and which clients are
 /// candidates, and can end a leadership by [`force_unlock_if`](crate::Mutex::force_unlock_if); a process that takes that lock, even a Redisson
 /// client, keeps all candidates from leading.
 ///
-/// At most one [`Leadership`] [`is_held`](Leadership::is_held) at a time, under the same conditions as for a lock. What a former
-/// leader does that was paused, and does not know yet that it leads no more, is stopped by the [term](Leadership::term) only.
+/// At most one [`Leadership`] [`is_held`](Leadership::is_held) at a time, under the same conditions as for a lock. A leader that was
+/// paused may not know yet that it leads no more. Only the [term](Leadership::term) stops what it does then.
 ///
 /// A candidate that goes away leaves nothing on the servers. The leadership of a process that is killed ends with its TTL.
 ///

@@ -38,7 +38,7 @@ impl Leadership {
     /// of the election's lock.
     ///
     /// Send it along with everything that only the leader may do, and let the receiver refuse a term lower than the highest
-    /// that it has seen. Only that stops a former leader that was paused, and does not know yet that it leads no more.
+    /// that it has seen. Only that stops a former leader that was paused and does not know yet that another one leads.
     #[doc(alias = "token")]
     pub fn term(&self) -> u64 {
         self.guard.token()

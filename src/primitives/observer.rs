@@ -8,7 +8,7 @@ use crate::clock::Timestamp;
 use crate::engine::watch::Watch;
 use crate::error::Error;
 
-/// Tells who leads, and each time that this changes; see [`Election::observe`](crate::Election::observe).
+/// Reports who leads now, and then every change; see [`Election::observe`](crate::Election::observe).
 ///
 /// It reports the latest state, and may skip short-lived ones. That nobody leads is a state, too. It never goes back to an
 /// earlier term, nor to an earlier value of a leader.

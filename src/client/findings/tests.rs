@@ -1,0 +1,126 @@
+use super::*;
+use crate::node::WatchFacts;
+
+fn fence(min_replicas: Option<u64>) -> Fence {
+    Fence { min_replicas, max_lag: Some(Duration::from_secs(1)) }
+}
+
+fn safe() -> FailoverFacts {
+    FailoverFacts {
+        tells_role: true,
+        may_kill: true,
+        fence: fence(Some(1)),
+        watch: Some(WatchFacts {
+            down_after: Some(Duration::from_millis(1001)),
+            priorities: vec![100, 100],
+        }),
+        disagreement: None,
+    }
+}
+
+#[test]
+fn what_keeps_the_locks_of_a_cluster_waiting_is_found() {
+    let good = || ClusterFacts {
+        needs_full_coverage: Some(false),
+        node_timeout: Some(Duration::from_secs(15)),
+        ..ClusterFacts::default()
+    };
+    let of_cluster = |facts: &ClusterFacts, pubsub| {
+        let config = Config { deployment: Deployment::Cluster, pubsub, ..Config::default() };
+        super::of_cluster(facts, Some(1), &config)
+    };
+    assert_eq!(of_cluster(&good(), PubSub::Auto), []);
+    let needs = |needs_full_coverage| ClusterFacts { needs_full_coverage, ..good() };
+    assert_eq!(of_cluster(&needs(Some(true)), PubSub::Auto), [FindingKind::FullCoverage]);
+    let unknown = FindingKind::unknown("cluster-require-full-coverage");
+    assert_eq!(of_cluster(&needs(None), PubSub::Auto), [unknown]);
+    for is_sharded in [false, true] {
+        let other_channel = Some("redisson_lock__channel:{n}".to_owned());
+        let found = ClusterFacts { is_sharded, other_channel, ..good() };
+        let found = of_cluster(&found, PubSub::Auto);
+        assert!(
+            matches!(&found[..], [FindingKind::OtherChannels { channel, sharded }]
+                if channel == "redisson_lock__channel:{n}" && *sharded != is_sharded),
+            "{found:?}"
+        );
+    }
+    let hidden = ClusterFacts { hides_sharded: true, ..good() };
+    let unknown = FindingKind::unknown("whether there are sharded channels");
+    assert_eq!(of_cluster(&hidden, PubSub::Auto), [unknown]);
+    assert_eq!(of_cluster(&hidden, PubSub::Plain), []);
+}
+
+#[test]
+fn a_grace_too_short_for_the_clusters_timeout_is_found() {
+    let found = |seconds, timeout_ms, replicas, min_replicas| {
+        let config = Config {
+            deployment: Deployment::Cluster,
+            restart_quarantine: Some(Duration::from_secs(seconds)),
+            ..Config::default()
+        };
+        let facts = ClusterFacts {
+            needs_full_coverage: Some(false),
+            node_timeout: Some(Duration::from_millis(timeout_ms)),
+            fence: fence(Some(min_replicas)),
+            ..ClusterFacts::default()
+        };
+        !of_cluster(&facts, Some(replicas), &config).is_empty()
+    };
+    for (seconds, longest) in [(33, 4000), (36, 10_000), (40, 18_000)] {
+        assert!(!found(seconds, longest, 1, 0) && found(seconds, longest + 2, 1, 0));
+    }
+    assert!(!found(0, 100_000, 1, 0), "the user wants none");
+    for (replicas, min_replicas, is_found) in [(1, 1, false), (2, 1, false), (3, 1, true)] {
+        assert_eq!(found(31, 15_000, replicas, min_replicas), is_found, "{replicas}");
+    }
+    assert!(found(30, 2000, 1, 1), "it stops three seconds later");
+    let hidden = ClusterFacts { needs_full_coverage: Some(false), ..ClusterFacts::default() };
+    let config = Config { deployment: Deployment::Cluster, ..Config::default() };
+    let unknown = FindingKind::unknown("cluster-node-timeout");
+    assert_eq!(of_cluster(&hidden, None, &config), [unknown]);
+}
+
+#[test]
+fn a_fence_of_too_few_replicas_is_found() {
+    for (min_replicas, most) in [(1, 2), (2, 4), (3, 6)] {
+        let of = |connected, watched| {
+            let mut facts = FailoverFacts { fence: fence(Some(min_replicas)), ..safe() };
+            facts.watch.as_mut().expect("it is there").priorities = vec![100; watched as usize];
+            of_failover(&facts, Some(connected), Duration::from_secs(3))
+        };
+        assert_eq!((of(most, 0), of(0, most)), (vec![], vec![]));
+        let replicas = most + 1;
+        let found = vec![FindingKind::FencedByFew { min_replicas, replicas }];
+        assert_eq!((of(replicas, 0), of(0, replicas)), (found.clone(), found));
+    }
+}
+
+#[test]
+fn what_lets_two_masters_grant_is_found() {
+    let usual = Duration::from_secs(3);
+    let of_failover = |facts: &FailoverFacts| of_failover(facts, Some(2), usual);
+    assert_eq!(of_failover(&safe()), []);
+    let unfenced = FailoverFacts { fence: fence(Some(0)), ..safe() };
+    assert_eq!(of_failover(&unfenced), [FindingKind::Unfenced]);
+    let late = |down_after_ms, spare| {
+        let down_after = Some(Duration::from_millis(down_after_ms));
+        let watch = Some(WatchFacts { down_after, priorities: Vec::new() });
+        super::of_failover(&FailoverFacts { watch, ..safe() }, None, spare)
+    };
+    let found = |down_after_ms| [FindingKind::FencedLate { max_lag: 1, down_after_ms }];
+    assert_eq!((late(1000, usual), late(1001, usual)), (found(1000).into(), vec![]));
+    assert_eq!(late(2999, Duration::ZERO), found(2999));
+    assert_eq!(late(3000, Duration::ZERO), []);
+    let watch = Some(WatchFacts { down_after: None, priorities: vec![100, 50] });
+    let unequal = of_failover(&FailoverFacts { watch, ..safe() });
+    assert_eq!(unequal, [FindingKind::ReplicaPriority { priorities: vec![100, 50] }]);
+    let blind = FailoverFacts { tells_role: false, may_kill: false, ..safe() };
+    assert_eq!(of_failover(&blind), [FindingKind::RoleUnknown, FindingKind::KillRefused]);
+    let named = vec![("s".into(), "a:1".to_owned()), ("t".into(), "b:1".to_owned())];
+    let disagreement = Some(named.clone());
+    let disagree = of_failover(&FailoverFacts { disagreement, ..safe() });
+    assert_eq!(disagree, [FindingKind::SentinelsDisagree { named }]);
+    let unknown = of_failover(&FailoverFacts { fence: fence(None), watch: None, ..safe() });
+    let setting = FindingKind::unknown("min-replicas-to-write");
+    assert_eq!(unknown, [setting, FindingKind::unknown("the Sentinels' settings")]);
+}
