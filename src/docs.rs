@@ -36,6 +36,7 @@ macro_rules! links {
 [known-failures]: crate::docs::known_failures
 [logs]: crate::docs::logs
 [operating]: crate::docs::operating
+[operating-passwords]: crate::docs::operating#passwords-and-tokens-that-change
 [over-several-masters]: crate::docs::redisson_compatibility#over-several-masters
 [protocol]: crate::docs::protocol
 [protocol-notes]: crate::docs::protocol#deadlocks-over-several-processes
