@@ -27,50 +27,6 @@ impl<O> Mutex<O> {
         self.mutex.name()
     }
 
-    /// Returns a handle whose holds end after `lease`; see [`leasehold::Mutex::with_lease`](crate::Mutex::with_lease).
-    #[must_use = "it returns another handle"]
-    pub fn with_lease(&self, lease: Duration) -> Self {
-        self.with(self.mutex.with_lease(lease))
-    }
-
-    /// Returns a handle with another TTL; see [`leasehold::Mutex::with_ttl`](crate::Mutex::with_ttl).
-    #[must_use = "it returns another handle"]
-    pub fn with_ttl(&self, ttl: Duration) -> Self {
-        self.with(self.mutex.with_ttl(ttl))
-    }
-
-    /// Returns a handle whose holds are renewed for a limited time; see
-    /// [`leasehold::Mutex::with_max_hold`](crate::Mutex::with_max_hold).
-    #[must_use = "it returns another handle"]
-    pub fn with_max_hold(&self, max_hold: Duration) -> Self {
-        self.with(self.mutex.with_max_hold(max_hold))
-    }
-
-    /// Returns a handle whose locks stay taken for at least `min_hold`; see
-    /// [`leasehold::Mutex::with_min_hold`](crate::Mutex::with_min_hold).
-    #[must_use = "it returns another handle"]
-    pub fn with_min_hold(&self, min_hold: Duration) -> Self {
-        self.with(self.mutex.with_min_hold(min_hold))
-    }
-
-    /// Returns a handle whose acquisitions wait for at most `wait`; see
-    /// [`leasehold::Mutex::with_wait`](crate::Mutex::with_wait).
-    #[must_use = "it returns another handle"]
-    pub fn with_wait(&self, wait: Duration) -> Self {
-        self.with(self.mutex.with_wait(wait))
-    }
-
-    /// Returns a handle whose acquisitions belong to `owner` instead of the thread, and whose guards may move to other
-    /// threads.
-    #[must_use = "it returns another handle"]
-    pub fn owned_by(&self, owner: &Owner) -> Mutex<NamedOwner> {
-        Mutex::new(self.mutex.clone(), self.caller.named(owner))
-    }
-
-    fn with(&self, mutex: crate::Mutex) -> Self {
-        Self::new(mutex, self.caller.clone())
-    }
-
     /// Takes the lock, and waits for as long as another holder has it; see [`leasehold::Mutex::lock`](crate::Mutex::lock).
     ///
     /// # Errors
@@ -162,6 +118,46 @@ impl<O> Mutex<O> {
         Ok(Outcome::new(output, guard.release()))
     }
 
+    /// Returns a handle whose holds end after `lease`; see [`leasehold::Mutex::with_lease`](crate::Mutex::with_lease).
+    #[must_use = "it returns another handle"]
+    pub fn with_lease(&self, lease: Duration) -> Self {
+        self.with(self.mutex.with_lease(lease))
+    }
+
+    /// Returns a handle with another TTL; see [`leasehold::Mutex::with_ttl`](crate::Mutex::with_ttl).
+    #[must_use = "it returns another handle"]
+    pub fn with_ttl(&self, ttl: Duration) -> Self {
+        self.with(self.mutex.with_ttl(ttl))
+    }
+
+    /// Returns a handle whose holds are renewed for a limited time; see
+    /// [`leasehold::Mutex::with_max_hold`](crate::Mutex::with_max_hold).
+    #[must_use = "it returns another handle"]
+    pub fn with_max_hold(&self, max_hold: Duration) -> Self {
+        self.with(self.mutex.with_max_hold(max_hold))
+    }
+
+    /// Returns a handle whose locks stay taken for at least `min_hold`; see
+    /// [`leasehold::Mutex::with_min_hold`](crate::Mutex::with_min_hold).
+    #[must_use = "it returns another handle"]
+    pub fn with_min_hold(&self, min_hold: Duration) -> Self {
+        self.with(self.mutex.with_min_hold(min_hold))
+    }
+
+    /// Returns a handle whose acquisitions wait for at most `wait`; see
+    /// [`leasehold::Mutex::with_wait`](crate::Mutex::with_wait).
+    #[must_use = "it returns another handle"]
+    pub fn with_wait(&self, wait: Duration) -> Self {
+        self.with(self.mutex.with_wait(wait))
+    }
+
+    /// Returns a handle whose acquisitions belong to `owner` instead of the thread, and whose guards may move to other
+    /// threads.
+    #[must_use = "it returns another handle"]
+    pub fn owned_by(&self, owner: &Owner) -> Mutex<NamedOwner> {
+        Mutex::new(self.mutex.clone(), self.caller.named(owner))
+    }
+
     /// Asks the servers for all that they know about the lock; see [`leasehold::Mutex::status`](crate::Mutex::status).
     ///
     /// # Errors
@@ -228,6 +224,10 @@ impl<O> Mutex<O> {
     /// Returns the handle whose acquisitions belong to the caller.
     pub(super) fn owned(&self) -> crate::Mutex {
         self.mutex.owned_by(&self.caller.owner())
+    }
+
+    fn with(&self, mutex: crate::Mutex) -> Self {
+        Self::new(mutex, self.caller.clone())
     }
 }
 

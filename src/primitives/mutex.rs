@@ -50,107 +50,6 @@ impl Mutex {
         self.handle.name()
     }
 
-    /// Returns a handle whose holds end after `lease`, 10 ms to 30 days. The watchdog does not renew them.
-    ///
-    /// ```no_run
-    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
-    /// use std::time::Duration;
-    ///
-    /// let guard = client.mutex("nightly").with_lease(Duration::from_secs(10)).lock().await?;
-    /// assert!(guard.remaining() <= Duration::from_secs(10));
-    /// # Ok(()) }
-    /// ```
-    #[doc(alias = "leaseTime")]
-    #[must_use = "it returns another handle"]
-    pub fn with_lease(&self, lease: Duration) -> Self {
-        self.on_terms(|terms| terms.lease = LeaseTerms::Fixed(lease))
-    }
-
-    /// Returns a handle whose holds the watchdog renews every third of `ttl`, 10 ms to 30 days. A crashed holder's lock
-    /// is free after at most `ttl`. The default is the client's TTL.
-    #[doc(alias = "lockWatchdogTimeout")]
-    #[must_use = "it returns another handle"]
-    pub fn with_ttl(&self, ttl: Duration) -> Self {
-        self.on_terms(|terms| terms.lease = LeaseTerms::Watched(ttl))
-    }
-
-    /// Returns a handle whose holds the watchdog stops renewing after `max_hold`: a safety net for a holder that
-    /// hangs. The hold is then lost within one TTL. A nested acquisition with a later end, or with none, postpones the
-    /// end of the whole hold.
-    #[must_use = "it returns another handle"]
-    pub fn with_max_hold(&self, max_hold: Duration) -> Self {
-        self.on_terms(|terms| terms.max_hold = Some(max_hold))
-    }
-
-    /// Returns a handle whose locks stay taken for `min_hold` after they were acquired, even if they are released
-    /// earlier: nobody gets the lock in that time, not even this process. The limit is 30 days; zero is the default.
-    ///
-    /// It is for jobs that several hosts start at about the same moment: if a job takes less time than their clocks
-    /// differ, a host that is late would run it again. An early release only shortens the key's TTL, so the process may
-    /// end after it. It also holds after a crash: the TTL is at least `min_hold`. A
-    /// [fixed lease](Self::with_lease) must be at least as long, or acquiring fails with [`Error::InvalidConfig`]. Nested
-    /// acquisitions work as usual. Until the time is over, [`status`](Self::status) shows the last holder.
-    /// [`force_unlock`](Self::force_unlock) frees the lock at once.
-    ///
-    /// ```no_run
-    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
-    /// use std::time::Duration;
-    ///
-    /// let report = client.mutex("report:2026-11-22").with_min_hold(Duration::from_secs(60));
-    /// if let Some(guard) = report.try_lock().await? {
-    ///     println!("this host writes the report");
-    ///     guard.unlock().await?; // free for others a minute after it was acquired
-    /// }
-    /// # Ok(()) }
-    /// ```
-    #[must_use = "it returns another handle"]
-    pub fn with_min_hold(&self, min_hold: Duration) -> Self {
-        self.on_terms(|terms| terms.min_hold = min_hold)
-    }
-
-    /// Returns a handle whose acquisitions wait for at most `wait`, and then fail with [`Error::Timeout`]: those by
-    /// [`lock`](Self::lock), [`run`](Self::run), and the other methods that begin with `run`. Zero means one attempt, and
-    /// [`Duration::MAX`], the default, no limit.
-    ///
-    /// It limits the wait alone; a body that runs under the lock may take any time. The methods that are given a time, and
-    /// those whose names begin with `try_`, wait as they say.
-    ///
-    /// ```no_run
-    /// # async fn bill() {}
-    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
-    /// use std::time::Duration;
-    ///
-    /// let order = client.mutex("orders:42").with_wait(Duration::from_secs(5));
-    /// match order.run(async |_| bill().await).await {
-    ///     Ok(()) => println!("billed"),
-    ///     Err(error) if error.is_timeout() => println!("not billed: {error}"), // it names the holder
-    ///     Err(error) => return Err(error),
-    /// }
-    /// # Ok(()) }
-    /// ```
-    #[doc(alias = "run_with_timeout")]
-    #[doc(alias = "waitTime")]
-    #[must_use = "it returns another handle"]
-    pub fn with_wait(&self, wait: Duration) -> Self {
-        Self { handle: self.handle.waiting(wait) }
-    }
-
-    /// Returns a handle whose acquisitions belong to `owner`, so that they nest.
-    ///
-    /// ```no_run
-    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
-    /// let me = client.owner();
-    /// let account = client.mutex("account:7").owned_by(&me);
-    /// let outer = account.lock().await?;
-    /// let inner = account.lock().await?; // the same hold, without a round trip
-    /// assert_eq!((inner.hold_count(), inner.token()), (2, outer.token()));
-    /// # Ok(()) }
-    /// ```
-    #[must_use = "it returns another handle"]
-    pub fn owned_by(&self, owner: &Owner) -> Self {
-        Self { handle: self.handle.owned_by(owner) }
-    }
-
     /// Returns true if both are handles of one client to the same lock.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.name() == other.name() && self.handle.client() == other.handle.client()
@@ -254,6 +153,107 @@ impl Mutex {
         timeout: Duration,
     ) -> impl Future<Output = Result<Option<Guard>, Error>> + Send + use<> {
         self.handle.try_acquire(timeout, Location::caller())
+    }
+
+    /// Returns a handle whose holds end after `lease`, 10 ms to 30 days. The watchdog does not renew them.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let guard = client.mutex("nightly").with_lease(Duration::from_secs(10)).lock().await?;
+    /// assert!(guard.remaining() <= Duration::from_secs(10));
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "leaseTime")]
+    #[must_use = "it returns another handle"]
+    pub fn with_lease(&self, lease: Duration) -> Self {
+        self.on_terms(|terms| terms.lease = LeaseTerms::Fixed(lease))
+    }
+
+    /// Returns a handle whose holds the watchdog renews every third of `ttl`, 10 ms to 30 days. A crashed holder's lock
+    /// is free after at most `ttl`. The default is the client's TTL.
+    #[doc(alias = "lockWatchdogTimeout")]
+    #[must_use = "it returns another handle"]
+    pub fn with_ttl(&self, ttl: Duration) -> Self {
+        self.on_terms(|terms| terms.lease = LeaseTerms::Watched(ttl))
+    }
+
+    /// Returns a handle whose holds the watchdog stops renewing after `max_hold`: a safety net for a holder that
+    /// hangs. The hold is then lost within one TTL. A nested acquisition with a later end, or with none, postpones the
+    /// end of the whole hold.
+    #[must_use = "it returns another handle"]
+    pub fn with_max_hold(&self, max_hold: Duration) -> Self {
+        self.on_terms(|terms| terms.max_hold = Some(max_hold))
+    }
+
+    /// Returns a handle whose locks stay taken for `min_hold` after they were acquired, even if they are released
+    /// earlier: nobody gets the lock in that time, not even this process. The limit is 30 days; zero is the default.
+    ///
+    /// It is for jobs that several hosts start at about the same moment: if a job takes less time than their clocks
+    /// differ, a host that is late would run it again. An early release only shortens the key's TTL, so the process may
+    /// end after it. It also holds after a crash: the TTL is at least `min_hold`. A
+    /// [fixed lease](Self::with_lease) must be at least as long, or acquiring fails with [`Error::InvalidConfig`]. Nested
+    /// acquisitions work as usual. Until the time is over, [`status`](Self::status) shows the last holder.
+    /// [`force_unlock`](Self::force_unlock) frees the lock at once.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let report = client.mutex("report:2026-11-22").with_min_hold(Duration::from_secs(60));
+    /// if let Some(guard) = report.try_lock().await? {
+    ///     println!("this host writes the report");
+    ///     guard.unlock().await?; // free for others a minute after it was acquired
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "it returns another handle"]
+    pub fn with_min_hold(&self, min_hold: Duration) -> Self {
+        self.on_terms(|terms| terms.min_hold = min_hold)
+    }
+
+    /// Returns a handle whose acquisitions wait for at most `wait`, and then fail with [`Error::Timeout`]: those by
+    /// [`lock`](Self::lock), [`run`](Self::run), and the other methods that begin with `run`. Zero means one attempt, and
+    /// [`Duration::MAX`], the default, no limit.
+    ///
+    /// It limits the wait alone; a body that runs under the lock may take any time. The methods that are given a time, and
+    /// those whose names begin with `try_`, wait as they say.
+    ///
+    /// ```no_run
+    /// # async fn bill() {}
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let order = client.mutex("orders:42").with_wait(Duration::from_secs(5));
+    /// match order.run(async |_| bill().await).await {
+    ///     Ok(()) => println!("billed"),
+    ///     Err(error) if error.is_timeout() => println!("not billed: {error}"), // it names the holder
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "run_with_timeout")]
+    #[doc(alias = "waitTime")]
+    #[must_use = "it returns another handle"]
+    pub fn with_wait(&self, wait: Duration) -> Self {
+        Self { handle: self.handle.waiting(wait) }
+    }
+
+    /// Returns a handle whose acquisitions belong to `owner`, so that they nest.
+    ///
+    /// ```no_run
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// let me = client.owner();
+    /// let account = client.mutex("account:7").owned_by(&me);
+    /// let outer = account.lock().await?;
+    /// let inner = account.lock().await?; // the same hold, without a round trip
+    /// assert_eq!((inner.hold_count(), inner.token()), (2, outer.token()));
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "it returns another handle"]
+    pub fn owned_by(&self, owner: &Owner) -> Self {
+        Self { handle: self.handle.owned_by(owner) }
     }
 
     /// Asks the servers whether anybody holds the lock.
