@@ -94,6 +94,7 @@ impl Guard {
     /// Send it along with every write, and let the resource refuse a token lower than the highest it has seen:
     /// only that protects a write against a process that was stopped between
     /// [`is_held`](Self::is_held) and the write. A token is below 2^53, so it fits a JSON number and a Redis integer.
+    #[doc(alias = "fencing_token")]
     #[doc(alias = "getToken")]
     #[doc(alias = "fencing")]
     pub fn token(&self) -> u64 {

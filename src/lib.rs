@@ -153,14 +153,15 @@
 //! * Call [`Client::shutdown`] at the end, or the next run may wait for locks that this one left behind.
 //!
 //! **With a real server, paused time does not work.** Under `#[tokio::test(start_paused = true)]` tokio advances its clock whenever
-//! all tasks wait, even while the client waits for the server: connecting fails with "no answer", and waits with a timeout end at
+//! all tasks wait, even while the client waits for the server: connecting may fail with "no answer", and waits with a timeout end at
 //! once. In tests that take no locks, paused time works as usual.
 //!
 //! # Observability
 //!
 //! The library logs through [`tracing`](https://docs.rs/tracing), to three targets:
 //!
-//! * **`leasehold::lock`** reports lost locks and failed renewals at `warn`, with the lock, its owner and its token. At
+//! * **`leasehold::lock`** reports lost locks and failed renewals at `warn`, with the lock, its owner and its token. A wait
+//!   that takes long is reported after 1 s at `info`, and from 10 s on at `warn`, with the holder and the line that asked. At
 //!   `debug` it has a span `lock` around each acquisition, and an event at the end of each hold.
 //! * **`leasehold::node`** reports the start of a server's outage at `warn` and its end at `info`, each with counts.
 //! * **`leasehold::check`** reports at `info`, once after connecting, what [`Client::check`] found.

@@ -115,6 +115,7 @@ impl Client {
     }
 
     /// Returns a handle to the read-write lock called `name`; see [`leasehold::Client::rw_lock`](crate::Client::rw_lock).
+    #[doc(alias = "rwlock")]
     #[doc(alias = "getReadWriteLock")]
     pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
         RwLock::new(self.client.rw_lock(name), Caller::this_thread(&self.runtime))

@@ -242,6 +242,7 @@ impl Leadership {
     }
 
     /// Returns true if this process certainly leads at this moment. It costs no I/O.
+    #[doc(alias = "is_leader")]
     pub fn is_held(&self) -> bool {
         self.leadership.is_held()
     }

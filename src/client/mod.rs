@@ -39,6 +39,10 @@ use crate::primitives::signal_group::SignalGroup;
 /// locks there are. Its tasks run on the runtime that connected it. When that runtime is gone, every call fails with
 /// [`Error::Closed`]; so do not keep a client in a `static` that the runtime of a test connects.
 ///
+/// A client of [`blocking`](crate::blocking) has a runtime of its own, and may be in a
+/// [`LazyLock`](std::sync::LazyLock), if a plain thread is the first to use it. For async code, connect at the start of
+/// `main`, and pass clones on.
+///
 /// Guards keep working after the client is dropped.
 ///
 /// # Ending a process
@@ -209,7 +213,7 @@ impl Client {
         Signal::new(&self.engine, self.engine.config.prefixed(name.as_ref()))
     }
 
-    /// Returns a handle to the group of signals called `name`, without I/O: who waits for it learns which names were signalled.
+    /// Returns a handle to the group of signals called `name`, without I/O: a waiter learns which names were signalled.
     ///
     /// Names are those of [`mutex`](Self::mutex), but a group of signals may have the same name as a lock.
     #[doc(alias = "getPatternTopic")]
@@ -233,6 +237,7 @@ impl Client {
     /// reading.unlock().await?;
     /// # Ok(()) }
     /// ```
+    #[doc(alias = "rwlock")]
     #[doc(alias = "getReadWriteLock")]
     pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
         RwLock::new(&self.engine, self.engine.config.prefixed(name.as_ref()))
@@ -312,7 +317,7 @@ impl Client {
     /// The names are those that [`ListedLock::name`](crate::ListedLock::name) and [`LockStatus::name`](crate::LockStatus::name)
     /// show, with the [`name_prefix`](ClientBuilder::name_prefix). The parts come in the order of what they hold.
     ///
-    /// * Who waits notes it on the servers once it has waited for a second, if it holds another lock and its client looks for
+    /// * A waiter notes it on the servers once it has waited for a second, if it holds another lock and its client looks for
     ///   [deadlocks](ClientBuilder::deadlocks). Redisson's clients note nothing, nor does one that holds permits of a
     ///   semaphore.
     /// * The notes are read one after the other, so a circle of them may be over, and parts of it may never have stood at once.

@@ -45,6 +45,7 @@ impl Leadership {
     }
 
     /// Returns true if this process certainly leads at this moment. It costs no I/O; see [`Guard::is_held`].
+    #[doc(alias = "is_leader")]
     pub fn is_held(&self) -> bool {
         self.guard.is_held()
     }
