@@ -163,7 +163,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how many replicas must have a grant or a renewal before it counts. The client waits for them with `WAIT` on a
+    /// Sets how many replicas must confirm a grant or a renewal before it counts. The client waits for them with `WAIT` on a
     /// second connection, for at most a third of the [`response_timeout`](Self::response_timeout). What too few of them
     /// have in that time is given back, and the call fails with [`Error::Unavailable`] or tries again; a lease that is
     /// not renewed in this way is lost at its end. Default: zero, which waits for none.

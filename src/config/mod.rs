@@ -65,7 +65,7 @@ pub enum Deadlocks {
     #[default]
     #[cfg_attr(feature = "serde", serde(alias = "certain"))]
     Certain,
-    /// The call fails with [`Error::Deadlock`] also if tasks or named owners are part of the circle. That can be wrong for a
+    /// The call fails with [`Error::Deadlock`] even if tasks or named owners are part of the circle. That can be wrong for a
     /// task that waits for something else at the same time, as in `select!`, and if another task drops its guards.
     #[cfg_attr(feature = "serde", serde(alias = "fail"))]
     Fail,

@@ -205,7 +205,7 @@ impl Latch {
         let answer = answer.await?;
         let seen =
             Seen::read(&answer.reply).ok_or_else(|| self.subject.unexpected(&answer.reply))?;
-        // Whoever deletes it wants it open, whether it was there or not.
+        // A deletion means that it is to be open, whether it was there or not.
         self.memory.lock().take_in(&answer, &Seen { done: true, ..seen });
         Ok(seen.done)
     }

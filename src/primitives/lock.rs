@@ -306,7 +306,7 @@ impl Inspect for Lock {
             age,
             Arg::Number(self.retention_ms),
         ];
-        // Whoever forces it need not know that its holder leads an election.
+        // A caller that forces it need not know that its holder leads an election.
         args.extend(self.leaders_place());
         Call { script: &script::FORCE_UNLOCK, keys: self.keys(), args }
     }

@@ -134,7 +134,7 @@ impl Queue {
     }
 
     /// Returns a handle whose deliveries are renewed for `max_hold` at most, and are lost at the end of the lease that they
-    /// have then: a worker that hangs does not keep its item for ever. It must not be zero.
+    /// have then: a worker that hangs does not keep its item forever. It must not be zero.
     #[must_use = "it returns another handle"]
     pub fn with_max_hold(&self, max_hold: Duration) -> Self {
         self.on_terms(|terms| terms.max_hold = Some(max_hold))

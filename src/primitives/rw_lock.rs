@@ -140,7 +140,7 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`], which names a holder, or the writer that is before this reader; otherwise the same as
+    /// [`Error::Timeout`], which names a holder, or the writer ahead of this reader; otherwise the same as
     /// [`read`](Self::read).
     ///
     /// # Cancel safety

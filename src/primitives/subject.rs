@@ -1,6 +1,6 @@
 //! What is asked about one name on one server, and waiting until the answer changes. Latches and signals are subjects.
 //!
-//! Whoever waits looks, and looks again when the channel speaks, when it was subscribed again, when what was seen ends by
+//! A waiter looks, and looks again when the channel speaks, when it was subscribed again, when what was seen ends by
 //! itself, and after 2 to 4 s in any case (`engine/watch.rs`). So a message only makes it faster, and nothing is undone when a
 //! waiter goes away.
 
