@@ -28,7 +28,10 @@ pub async fn force(force: &Force, servers: &Servers) -> Result<u8, Failure> {
     let Some(holder) = freed? else {
         return Err(Failure::new(
             exit::BUSY,
-            format!("lock {:?} has changed hands meanwhile, not freed", force.lock),
+            format!(
+                "lock {:?} may have changed hands meanwhile, not freed: if that holder is still shown, try again after 3 s",
+                force.lock
+            ),
         ));
     };
     if !servers.quiet {

@@ -318,9 +318,11 @@ impl Mutex {
     /// Frees the lock if `holder` (from [`status`](Self::status) or an [`Error::Timeout`]) still holds it, and returns
     /// whether it did.
     ///
-    /// It never frees the next hold instead. A lease that a client took for several waiters may pass from one to the
-    /// next in its first moments. So soon after a contended grant the call may return `false` although that holder still
-    /// holds the lock: get the [`status`](Self::status) again and retry.
+    /// It never frees the next hold instead. A lease that a client took while somebody waited may pass from one task to the next
+    /// in its first moments, which the server does not see. So for such a lease the call returns `false`, although that holder
+    /// still has the lock, unless the lease was older than 1.5 s and a response timeout, 2.5 s with the defaults, when the holder
+    /// was seen. Look at what it returns; on `false`, get the [`status`](Self::status) again after a moment, and call it with the
+    /// holder that is shown then.
     ///
     /// # Errors
     ///
