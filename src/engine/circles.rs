@@ -18,16 +18,50 @@ pub(crate) struct Party {
 
 /// What a [`Party`] is known by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Actor {
+enum Actor {
     Owner(Owner),
     Place(Place),
 }
 
 impl Party {
     /// An owner that was not named is of no other acquisition: its task or thread is all that is known of it.
-    pub(crate) fn actors(&self) -> impl Iterator<Item = Actor> {
+    fn actors(&self) -> impl Iterator<Item = Actor> {
         let owner = self.owner.is_shared().then(|| Actor::Owner(self.owner.clone()));
         owner.into_iter().chain([Actor::Place(self.place)])
+    }
+}
+
+/// What parties have, found by each of what they are known by.
+#[derive(Debug)]
+pub(crate) struct ByParty<T>(HashMap<Actor, SmallVec<[T; 1]>>);
+
+impl<T> Default for ByParty<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T: Clone> ByParty<T> {
+    pub(crate) fn put(&mut self, party: &Party, what: &T) {
+        for actor in party.actors() {
+            self.0.entry(actor).or_default().push(what.clone());
+        }
+    }
+
+    pub(crate) fn take_out(&mut self, party: &Party, is_it: impl Fn(&T) -> bool) {
+        for actor in party.actors() {
+            if let Some(all) = self.0.get_mut(&actor) {
+                all.retain(|it| !is_it(it));
+                if all.is_empty() {
+                    self.0.remove(&actor);
+                }
+            }
+        }
+    }
+
+    /// Returns what a party has; twice, if it was put there by one that is known by the same two things.
+    pub(crate) fn of(&self, party: &Party) -> impl Iterator<Item = &T> {
+        party.actors().filter_map(|actor| self.0.get(&actor)).flatten()
     }
 }
 
@@ -35,7 +69,7 @@ impl Party {
 pub(crate) struct Waits<W> {
     last: u64,
     waits: HashMap<u64, (Party, W)>,
-    by_actor: HashMap<Actor, SmallVec<[u64; 1]>>,
+    by_party: ByParty<u64>,
 }
 
 /// A wait, and the hold that is in its way.
@@ -47,7 +81,7 @@ pub(crate) struct Edge<H> {
 
 impl<W> Default for Waits<W> {
     fn default() -> Self {
-        Self { last: 0, waits: HashMap::new(), by_actor: HashMap::new() }
+        Self { last: 0, waits: HashMap::new(), by_party: ByParty::default() }
     }
 }
 
@@ -55,9 +89,7 @@ impl<W> Waits<W> {
     /// A wait begins. Returns its number.
     pub(crate) fn begin(&mut self, party: Party, wait: W) -> u64 {
         self.last += 1;
-        for actor in party.actors() {
-            self.by_actor.entry(actor).or_default().push(self.last);
-        }
+        self.by_party.put(&party, &self.last);
         self.waits.insert(self.last, (party, wait));
         self.last
     }
@@ -65,14 +97,7 @@ impl<W> Waits<W> {
     /// A wait has ended.
     pub(crate) fn end(&mut self, number: u64) -> Option<W> {
         let (party, wait) = self.waits.remove(&number)?;
-        for actor in party.actors() {
-            if let Some(numbers) = self.by_actor.get_mut(&actor) {
-                numbers.retain(|other| *other != number);
-                if numbers.is_empty() {
-                    self.by_actor.remove(&actor);
-                }
-            }
-        }
+        self.by_party.take_out(&party, |other| *other == number);
         Some(wait)
     }
 
@@ -94,16 +119,9 @@ impl<W> Waits<W> {
 
     /// Returns the one wait of a party, and none if it waits for several things at once.
     pub(crate) fn of(&self, party: &Party) -> Option<u64> {
-        let mut found = None;
-        for actor in party.actors() {
-            for number in self.by_actor.get(&actor).into_iter().flatten() {
-                if found.is_some_and(|found| found != *number) {
-                    return None;
-                }
-                found = Some(*number);
-            }
-        }
-        found
+        let mut all = self.by_party.of(party);
+        let first = all.next()?;
+        all.all(|number| number == first).then_some(*first)
     }
 
     /// Looks for a circle through the wait `start`, and returns it from there on: each hold belongs to whoever has the next

@@ -7,9 +7,8 @@
 //! one of them fits all pairs that were seen.
 
 use std::cmp::Ordering;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
-use std::hash::Hash;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -38,35 +37,40 @@ impl fmt::Display for Pair {
     }
 }
 
-/// All pairs of classes that were seen, each with the first pair of locks.
+/// Two classes: the locks of the first are taken before those of the second.
+type Classes = (Arc<str>, Arc<str>);
+
 #[derive(Default)]
 pub(crate) struct Order {
-    under: HashMap<Arc<str>, HashMap<Arc<str>, Pair>>,
-    pairs: Recent<(Arc<str>, Arc<str>), ()>,
+    /// All pairs of classes that were seen, each with the first pair of locks.
+    pairs: Recent<Classes, Pair>,
     /// The orders that fit each class, and the last pair that left none out.
     within: Recent<Arc<str>, (u8, Pair)>,
-    told: Recent<(Arc<str>, Arc<str>), ()>,
+    told: Recent<Classes, ()>,
 }
 
 /// The last that were put in.
 struct Recent<K, V> {
-    map: HashMap<K, V>,
+    map: BTreeMap<K, V>,
     order: VecDeque<K>,
 }
 
 impl<K, V> Default for Recent<K, V> {
     fn default() -> Self {
-        Self { map: HashMap::new(), order: VecDeque::new() }
+        Self { map: BTreeMap::new(), order: VecDeque::new() }
     }
 }
 
-impl<K: Clone + Eq + Hash, V> Recent<K, V> {
-    /// Puts in what is not there. Returns what is taken out for it.
-    fn insert(&mut self, key: K, value: V) -> Option<K> {
+impl<K: Clone + Ord, V> Recent<K, V> {
+    /// Puts in what is not there. If there are too many then, the oldest is taken out.
+    fn insert(&mut self, key: K, value: V) {
         self.map.insert(key.clone(), value);
         self.order.push_back(key);
-        let first = if self.order.len() > MOST { self.order.pop_front() } else { None };
-        first.inspect(|first| drop(self.map.remove(first)))
+        if self.order.len() > MOST
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.map.remove(&oldest);
+        }
     }
 }
 
@@ -86,27 +90,15 @@ impl Order {
         if above == below {
             return self.note_within(held, wanted, above);
         }
-        if self.under.get(above).is_some_and(|under| under.contains_key(below)) {
+        let classes: Classes = (above.into(), below.into());
+        if self.pairs.map.contains_key(&classes) {
             return None;
         }
-        let (above, below): (Arc<str>, Arc<str>) = (above.into(), below.into());
-        let circle = self.way(&below, &above);
+        let circle = self.way(&classes.1, &classes.0);
         if circle.is_none() {
-            self.under.entry(above.clone()).or_default().insert(below.clone(), pair(held, wanted));
-            if let Some((above, below)) = self.pairs.insert((above.clone(), below.clone()), ()) {
-                self.forget(&above, &below);
-            }
+            self.pairs.insert(classes.clone(), pair(held, wanted));
         }
-        circle.filter(|_| self.tells(above, below))
-    }
-
-    fn forget(&mut self, above: &Arc<str>, below: &Arc<str>) {
-        if let Some(under) = self.under.get_mut(above) {
-            under.remove(below);
-            if under.is_empty() {
-                self.under.remove(above);
-            }
-        }
+        circle.filter(|_| self.tells(classes))
     }
 
     fn note_within(
@@ -127,15 +119,14 @@ impl Order {
             return None;
         }
         let last = last.clone();
-        self.tells(class.into(), class.into()).then(|| vec![last])
+        self.tells((class.into(), class.into())).then(|| vec![last])
     }
 
     /// Returns true once for two classes.
-    fn tells(&mut self, above: Arc<str>, below: Arc<str>) -> bool {
-        let told = (above, below);
-        let is_news = !self.told.map.contains_key(&told);
+    fn tells(&mut self, classes: Classes) -> bool {
+        let is_news = !self.told.map.contains_key(&classes);
         if is_news {
-            self.told.insert(told, ());
+            self.told.insert(classes, ());
         }
         is_news
     }
@@ -155,7 +146,8 @@ impl Order {
                 way.reverse();
                 return Some(way);
             }
-            for (below, pair) in self.under.get(class).into_iter().flatten() {
+            let from_here = self.pairs.map.range((class.clone(), "".into())..);
+            for ((_, below), pair) in from_here.take_while(|((above, _), _)| above == class) {
                 if below != from && !came_by.contains_key(below) {
                     came_by.insert(below, (class, pair));
                     next.push_back(below);

@@ -149,5 +149,5 @@ async fn a_long_circle_is_given_up_and_waits_leave_nothing_behind() {
     for number in numbers {
         assert!(table.waits.end(number).is_some());
     }
-    assert!(table.waits.waits.is_empty() && table.waits.by_actor.is_empty());
+    assert!(table.waits.waits.is_empty() && table.waits.by_party.0.is_empty());
 }

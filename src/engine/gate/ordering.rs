@@ -1,7 +1,6 @@
 //! In which order the clients of this process take locks one under the other. What each owner, task or thread holds is kept, and
 //! whoever asks for another lock is compared with all pairs that were seen before. Nothing is kept where nobody wants that.
 
-use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -11,18 +10,19 @@ use super::deadlock::is_followed;
 use super::hold::Hold;
 use super::{Engine, Request};
 use crate::config::LockOrder;
-use crate::engine::circles::{Actor, Party};
+use crate::engine::circles::{ByParty, Party};
+use crate::engine::kind::Kind;
 use crate::engine::order::{Order, Pair, Taken};
 use crate::events;
 use crate::owner::Place;
 
 /// What is held, and in which order locks were asked for so far.
 #[derive(Default)]
-pub(super) struct Ordering(Mutex<Kept>);
+pub(super) struct Orders(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
-    held: HashMap<Actor, Vec<Held>>,
+    held: ByParty<Held>,
     order: Order,
 }
 
@@ -34,11 +34,11 @@ struct Held {
     at: &'static Location<'static>,
 }
 
-impl Ordering {
+impl Orders {
     fn note(&self, party: &Party, wanted: Taken<'_>) -> Option<Vec<Pair>> {
         let mut kept = self.0.lock();
         let Kept { held, order } = &mut *kept;
-        let mut above = party.actors().filter_map(|actor| held.get(&actor)).flatten();
+        let mut above = held.of(party);
         above.find_map(|held| order.note(Taken { name: &held.name, at: held.at }, wanted))
     }
 }
@@ -46,8 +46,7 @@ impl Ordering {
 impl Engine {
     /// Warns if what is asked for, by one who may have to wait, is in another order than before with what the caller holds.
     pub(crate) fn check_order(&self, request: &Request) {
-        let is_on = self.config.lock_order != LockOrder::Off;
-        if !is_on || request.patient || !is_followed(&*request.wanted.side) {
+        if request.patient || !self.orders(&*request.wanted.side) {
             return;
         }
         let party = Party { owner: request.owner.clone(), place: Place::here() };
@@ -55,43 +54,34 @@ impl Engine {
             return;
         }
         let wanted = Taken { name: request.name(), at: request.caller };
-        let circle = self.process.ordering.note(&party, wanted).unwrap_or_default();
+        let circle = self.process.orders.note(&party, wanted).unwrap_or_default();
         if let Some((now, before)) = circle.split_first() {
             let before: Vec<String> = before.iter().map(Pair::to_string).collect();
             events::other_order(request.name(), &party.owner, now, &before.join(", "));
         }
     }
+
+    fn orders(&self, kind: &dyn Kind) -> bool {
+        self.config.lock_order != LockOrder::Off && is_followed(kind)
+    }
 }
 
 impl Hold {
     pub(super) fn keep_order(&self) {
-        if !self.is_ordered() {
-            return;
-        }
-        let held = Held { hold: self.address(), name: self.gate.name.clone(), at: self.taken_at };
-        let mut kept = self.gate.engine.process.ordering.0.lock();
-        for actor in self.party().actors() {
-            kept.held.entry(actor).or_default().push(held.clone());
+        let engine = &self.gate.engine;
+        if engine.orders(&*self.lease.kind) {
+            let name = self.gate.name.clone();
+            let held = Held { hold: self.address(), name, at: self.taken_at };
+            engine.process.orders.0.lock().held.put(&self.party(), &held);
         }
     }
 
     pub(super) fn forget_order(&self) {
-        if !self.is_ordered() {
-            return;
+        let engine = &self.gate.engine;
+        if engine.orders(&*self.lease.kind) {
+            let is_it = |held: &Held| held.hold == self.address();
+            engine.process.orders.0.lock().held.take_out(&self.party(), is_it);
         }
-        let mut kept = self.gate.engine.process.ordering.0.lock();
-        for actor in self.party().actors() {
-            if let Some(held) = kept.held.get_mut(&actor) {
-                held.retain(|held| held.hold != self.address());
-                if held.is_empty() {
-                    kept.held.remove(&actor);
-                }
-            }
-        }
-    }
-
-    fn is_ordered(&self) -> bool {
-        self.gate.engine.config.lock_order != LockOrder::Off && is_followed(&*self.lease.kind)
     }
 
     fn address(&self) -> usize {

@@ -1,12 +1,12 @@
 //! What the clients of one process have in common: who holds something, and who waits.
 
-use std::sync::atomic::{self, AtomicU64};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
 use super::holding::Holdings;
-use super::ordering::Ordering;
+use super::ordering::Orders;
 use super::{Engine, Gate};
 use crate::clock::{Clock, Timestamp};
 use crate::engine::circles::Waits;
@@ -17,7 +17,7 @@ static PROCESSES: Mutex<Vec<(usize, Weak<Process>)>> = Mutex::new(Vec::new());
 #[derive(Default)]
 pub(crate) struct Process {
     pub(super) holdings: Holdings,
-    pub(super) ordering: Ordering,
+    pub(super) orders: Orders,
     pub(super) waits: Mutex<WaitGraph>,
     /// What all its notes begin with.
     id: OnceLock<Arc<str>>,
@@ -69,7 +69,7 @@ impl Process {
 
     /// Returns the id of a new note.
     pub(super) fn note_id(&self, clock: &Clock) -> Arc<str> {
-        let number = self.notes.fetch_add(1, atomic::Ordering::Relaxed);
+        let number = self.notes.fetch_add(1, Ordering::Relaxed);
         format!("{}{number}", self.id(clock)).into()
     }
 }

@@ -48,7 +48,7 @@ fn the_oldest_is_forgotten_for_the_newest() {
         note(&mut order, &format!("c{number}:1"), &format!("c{number}:2"));
         note(&mut order, &format!("c{number}:2"), &format!("c{number}:1"));
     }
-    let sizes = [order.under.len(), order.within.map.len(), order.told.map.len()];
+    let sizes = [order.pairs.map.len(), order.within.map.len(), order.told.map.len()];
     assert_eq!(sizes, [MOST; 3]);
     let last = 2 * MOST - 1;
     assert!(note(&mut order, &format!("b{last}:1"), &format!("a{last}:1")).is_some());

@@ -155,7 +155,9 @@ impl Release {
             Verdict::No => {
                 let vote = self.round.votes.first();
                 let answered = vote.and_then(|vote| Some((vote.sent_on()?, vote.run)));
-                answered.is_some_and(|(on, run)| self.is_forgotten(&quorum, on, run, until))
+                let is_forgotten =
+                    |(on, run)| is_forgotten(&*kind, self.confirmed_by, &quorum, (on, run), until);
+                answered.is_some_and(is_forgotten)
             }
             Verdict::Unknown => {
                 let fault = quorum.no_majority(self.round.faults(&quorum.silence(within)));
@@ -194,8 +196,7 @@ impl Release {
                         None => true,
                         Some(FirstWord { reply, on, run }) => {
                             read(&reply, |reply| kind.read_release(reply)).is_ok_and(|it| it.held)
-                                || kind.may_be_forgotten()
-                                    && is_forgotten(confirmed_by, quorum, on, run, until)
+                                || is_forgotten(kind, confirmed_by, quorum, (on, run), until)
                         }
                     };
                     Some(had || may_lack)
@@ -218,10 +219,6 @@ impl Release {
             } += 1;
             tally.pending -= 1;
         }
-    }
-
-    fn is_forgotten(&self, quorum: &Quorum, on: Generation, run: u64, until: Timestamp) -> bool {
-        self.undo.kind.may_be_forgotten() && is_forgotten(self.confirmed_by, quorum, on, run, until)
     }
 
     /// Whether a majority has not, or no more, what some of it never had, and nothing speaks for a loss: then those
@@ -256,19 +253,22 @@ fn grace(round_trip: Duration) -> Duration {
 }
 
 /// Whether the only server, which answered on connection `on` in its run `run` that it does not have the lease, has
-/// forgotten it: another server, or another history, confirmed it last, and no grant to others counts here yet. Then nobody
-/// has had the lock since, and it was ours until its release. `until` is not after its deadline.
+/// forgotten it, and that counts as a release: another server, or another history, confirmed it last, and no grant to others
+/// counts here yet. Then nobody has had the lock since, and it was ours until its release. `until` is not after its deadline.
 fn is_forgotten(
+    kind: &dyn Kind,
     confirmed_by: Option<Source>,
     quorum: &Quorum,
-    on: Generation,
-    run: u64,
+    (on, run): (Generation, u64),
     until: Timestamp,
 ) -> bool {
     let ([site], Some(confirmed_by)) = (&*quorum.sites, confirmed_by) else { return false };
     let now = quorum.clock.now();
     let answered_by = Source { member: member_of(on), run };
-    confirmed_by != answered_by && now < until && site.reclaims(on, run, now)
+    kind.may_be_forgotten()
+        && confirmed_by != answered_by
+        && now < until
+        && site.reclaims(on, run, now)
 }
 
 /// Whether the only server is the one that confirmed the lease last, in the same run and with the same history.
