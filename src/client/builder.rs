@@ -87,7 +87,7 @@ impl ClientBuilder {
     }
 
     /// Sets how long a call waits for a server's answer, 1 ms to a day, but at most a third of the lease.
-    /// Default: 1 s.
+    /// Default: 1 s. Answers that came while the process was paused count, even if it was paused for longer.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.config.response_timeout = timeout;
         self

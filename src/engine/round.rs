@@ -6,6 +6,7 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -264,6 +265,7 @@ impl<T> Round<T> {
         R: Fn(&Reply) -> Option<T>,
         A: Fn(&Site, &Call, &Path) -> Result<Sent, Fault>,
     {
+        let mut until = rules.until;
         loop {
             let due_at = self.due_at();
             let decided = poll_fn(|cx| {
@@ -275,9 +277,13 @@ impl<T> Round<T> {
                     None => Poll::Pending,
                 }
             });
-            match rules.clock.until(due_at.min(rules.until), decided).await {
+            match rules.clock.until(due_at.min(until), decided).await {
                 Some(Some(verdict)) => return Some(verdict),
-                None if rules.clock.now() >= rules.until || rules.clock.is_stopped() => break,
+                None if rules.clock.is_stopped() => break,
+                None if rules.clock.now() >= until => match until_read(until, &rules) {
+                    Some(later) => until = later,
+                    None => break,
+                },
                 _ => {}
             }
         }
@@ -360,6 +366,16 @@ impl<T> Round<T> {
         self.settle(rules, decide).await.unwrap_or(Verdict::Unknown)
     }
 }
+
+/// Returns how much longer answers are waited for, if their time was over while this process stood still: those that came
+/// meanwhile have not been read yet.
+fn until_read<R, A>(until: Timestamp, rules: &Rules<'_, R, A>) -> Option<Timestamp> {
+    let now = rules.clock.now();
+    (until == rules.until && now.since(until) >= STOOD_STILL).then(|| now.plus(STOOD_STILL))
+}
+
+/// A timer is late by so much only if the process stood still, or did nothing else.
+const STOOD_STILL: Duration = Duration::from_millis(50);
 
 pub(crate) fn read<T>(reply: &Reply, reader: impl Fn(&Reply) -> Option<T>) -> Result<T, Fault> {
     reader(reply).ok_or_else(|| Fault::Unexpected(format!("{reply:?}").into()))

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use crate::{
     checks::{LIMIT, nothing_left, setup_with_proxy, soon},
-    support::{Outage, Proxy, Server, eventually},
+    support::{Outage, Proxy, Server, eventually, resume},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -102,4 +102,31 @@ async fn who_comes_in_an_outage_bears_with_it_for_as_long_as_others() {
         nothing_left(&server, &client).await;
     };
     Outage::cut_off([&proxy]).twice(test).await;
+}
+
+/// The process does nothing for longer than a response may take, while its calls are answered. Their answers are read before
+/// their time is looked at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_process_that_stood_still_reads_the_answers_that_came_meanwhile() {
+    let server = Server::start().await;
+    let builder = Client::builder().nodes([server.url()]).response_timeout(RESPONSE);
+    let client = builder.connect().await.expect("connected");
+    let held = client.mutex("held").lock().await.expect("free");
+    server.pause();
+    let asking = tokio::spawn({
+        let (status, lock) = (client.mutex("held"), client.mutex("free"));
+        async move { tokio::join!(status.status(), lock.lock(), held.unlock()) }
+    });
+    // They are on their way by then, and would be answered.
+    tokio::time::sleep(RESPONSE / 4).await;
+    let pid = server.pid();
+    let standing = tokio::spawn(async move {
+        resume(pid);
+        std::thread::sleep(3 * RESPONSE);
+    });
+    standing.await.expect("no panic");
+    let (status, locked, unlocked) = soon("they are answered", asking).await.expect("no panic");
+    status.expect("it was answered");
+    locked.expect("it was free");
+    unlocked.expect("it was held");
 }
