@@ -459,6 +459,22 @@ async fn a_lease_that_was_removed_is_not_put_back() {
     assert_eq!(holder.stats().reclaimed, 1);
 }
 
+/// A new master has forgotten what it never confirmed. What it confirmed in the grace, and lacks afterwards, was removed.
+#[tokio::test]
+async fn an_unlock_of_what_was_removed_after_it_was_put_back_is_a_loss() {
+    let pair = Pair::start().await;
+    let holder = pair.client().await;
+    pair.cut_replication().await;
+    let guard = holder.mutex("n").lock().await.expect("free");
+    pair.promote().await;
+    pair.switch();
+    keeps(&guard, &holder, &pair.replica, 1).await;
+    pair.replica.command(&["DEL", "n"]).await;
+    let error = soon("it is answered", guard.unlock()).await.expect_err("it was removed");
+    assert!(matches!(error, Error::Lost { reason: LossReason::Gone, .. }), "{error:?}");
+    assert!(!holder.is_ready(), "the grace is not over");
+}
+
 /// Connections and subscriptions stay open on the old master, which is a replica from then on.
 #[tokio::test]
 async fn a_coordinated_failover_is_noticed_by_no_holder() {

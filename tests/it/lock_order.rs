@@ -94,9 +94,9 @@ async fn what_cannot_deadlock_is_not_told() {
     // Nor do those who are together in any order.
     let both = client.multi_lock(["quiet-b", "quiet-a"]).lock().await.expect("free");
     both.unlock().await.expect("held");
-    // A task that holds nothing any more, another owner in another task, and a client that does not look.
+    // A task that holds it no more, another owner in another task, and a client that does not look.
     client.mutex("quiet-b").lock().await.expect("free").unlock().await.expect("held");
-    client.mutex("quiet-a").lock().await.expect("free").unlock().await.expect("held");
+    nest(&client, "quiet-c", "quiet-a").await;
     let b = client.mutex("quiet-b").owned_by(&Owner::named("x")).lock().await.expect("free");
     let another = client.mutex("quiet-a");
     tokio::spawn(async move { another.lock().await.map(drop) })

@@ -127,6 +127,6 @@ async fn a_process_that_stood_still_reads_the_answers_that_came_meanwhile() {
     standing.await.expect("no panic");
     let (status, locked, unlocked) = soon("they are answered", asking).await.expect("no panic");
     status.expect("it was answered");
-    locked.expect("it was free");
     unlocked.expect("it was held");
+    locked.expect("it was free").unlock().await.expect("it is held");
 }
