@@ -9,12 +9,14 @@ if left > 1 then
   local written = redis.pcall('SET', KEYS[1], number, 'KEEPTTL')
   if written.err and string.find(written.err, 'OOM', 1, true) then
     -- A full server refuses a SET, but not behind another write of the same script. It was allowed, or the error were another.
+    -- That write must leave the key there: while its slot moves, a master refuses to make anew in a script what it has just
+    -- deleted. A latch without an end gets one, which the SET removes.
     local pttl = redis.call('PTTL', KEYS[1])
-    redis.call('DEL', KEYS[1])
+    redis.call('PEXPIRE', KEYS[1], pttl < 0 and 31536000000 or math.max(pttl, 1))
     if pttl < 0 then
       redis.call('SET', KEYS[1], number)
     else
-      redis.call('SET', KEYS[1], number, 'PX', math.max(pttl, 1))
+      redis.call('SET', KEYS[1], number, 'KEEPTTL')
     end
   elseif written.err then
     return written

@@ -248,3 +248,28 @@ async fn what_opens_a_latch_while_its_slot_moves_is_confirmed() {
     assert_eq!(counted.count_down().await.expect("it counts"), 0);
     assert!(deleted.delete().await.expect("it is deleted"));
 }
+
+/// A full master writes only behind another write of the same script. While it gives the slot away, it refuses to make anew what
+/// that script has deleted.
+#[tokio::test]
+async fn a_full_server_still_counts_while_the_slot_moves() {
+    let cluster = Cluster::start().await;
+    let builder = Client::builder().cluster(cluster.urls()).restart_quarantine(Duration::ZERO);
+    let client = builder.connect().await.expect("the cluster accepts the client");
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    let kinds = [("ends", HOUR), ("endless", Duration::MAX)];
+    let kinds = kinds.map(|(stem, ttl)| (cluster.name_on(0, stem), ttl));
+    for (name, ttl) in &kinds {
+        let latch = client.latch(name);
+        assert!(latch.try_set_count(2, *ttl).await.expect("an answer"));
+        cluster.open(slot_of(name), source, target).await;
+    }
+    source.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    for (name, ttl) in &kinds {
+        assert_eq!(client.latch(name).count_down().await.expect("it counts"), 1, "{name}");
+        let ends = source.command(&["PTTL", name]).await;
+        let ends: i64 = redis::from_redis_value(ends).expect("a number");
+        assert_eq!(ends > 0, *ttl == HOUR, "{name}: {ends}");
+        assert_eq!(client.latch(name).count_down().await.expect("it counts"), 0, "{name}");
+    }
+}
