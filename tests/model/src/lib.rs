@@ -2,7 +2,7 @@
 //! [`queue`] the queue on one; in [`failover`] one deployment whose master changes; in [`permits`] a semaphore; in
 //! [`items`] a queue of items; in [`rw`] a read-write lock; in [`rw_masters`] one over several servers; in [`moving`] a slot of
 //! a cluster that moves; in [`lists`] clients that name different servers; in [`together`] leases that are renewed in one call;
-//! in [`passing`] tasks of one process that pass a lease among themselves.
+//! in [`passing`] tasks of one process that pass a lease among themselves; in [`notices`] a latch or a signal.
 //!
 //! `scripts/model` runs it, `README.md` has what came out. [`state`] says what there is and what may happen, [`rules`]
 //! what servers and clients do, [`model`] what must hold, [`case`] how far it goes and which rule is broken on purpose,
@@ -50,6 +50,7 @@ pub mod items;
 pub mod lists;
 pub mod model;
 pub mod moving;
+pub mod notices;
 pub mod passing;
 pub mod permits;
 pub mod queue;
