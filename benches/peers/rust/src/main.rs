@@ -20,6 +20,8 @@ mod machine;
 mod mixed;
 mod peer;
 mod promises;
+mod queueing;
+mod queues;
 mod run;
 #[path = "../../../rows/server.rs"]
 #[allow(dead_code)]

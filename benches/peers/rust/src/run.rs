@@ -9,32 +9,36 @@ use crate::machine::machine;
 use crate::mixed::{self, Together};
 use crate::peer::{Peer, Program};
 use crate::promises;
+use crate::queues;
 use crate::server::Server;
 use crate::table::Table;
 use crate::workers::{Programs, Workers};
 
 pub(crate) struct Settings {
     quick: bool,
+    queues: bool,
     programs: Programs,
 }
 
 impl Settings {
     pub(crate) fn parse(args: &[String]) -> Outcome<Self> {
-        let mut quick = false;
+        let (mut quick, mut queues) = (false, false);
         let (mut class_path, mut go) = (None, None);
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--quick" => quick = true,
+                "--queues" => queues = true,
                 "--class-path" => class_path = args.next().cloned(),
                 "--go" => go = args.next().cloned(),
                 _ => {
-                    return Err(format!("usage: scripts/bench-peers [--quick], not {arg:?}").into());
+                    let usage = "scripts/bench-peers [--queues] [--quick]";
+                    return Err(format!("usage: {usage}, not {arg:?}").into());
                 }
             }
         }
         let (class_path, go) = class_path.zip(go).ok_or("scripts/bench-peers runs this program")?;
-        Ok(Self { quick, programs: Programs { class_path, go } })
+        Ok(Self { quick, queues, programs: Programs { class_path, go } })
     }
 
     fn rounds(&self) -> u32 {
@@ -51,6 +55,9 @@ pub(crate) async fn bench(settings: &Settings) -> Outcome<()> {
     let server = Server::start().await?;
     let workers = Workers::new(server.url(), settings.programs.clone(), settings.warm_up());
     let mut bench = Bench { server, workers, quick: settings.quick };
+    if settings.queues {
+        return queues::bench(&mut bench, settings.rounds()).await;
+    }
     let mut table = Table::default();
     let mut together = Together::default();
     let mut kinds = Kinds::default();

@@ -11,10 +11,15 @@ use tokio::sync::mpsc;
 use crate::clock::{self, Window};
 use crate::locks::{Clients, Lock, Rlock, Rslock};
 use crate::peer::Peer;
+use crate::queueing::{self, Push};
 use crate::{Outcome, sharing, work};
 
 /// Our lock by a fair handle, which has no column of its own.
 pub(crate) const FAIR: &str = "leasehold-fair";
+/// A queue that is no lock's.
+pub(crate) const APALIS: &str = "apalis";
+/// How many tasks push items, and how many do them.
+pub(crate) const TASKS: usize = 16;
 /// The first argument of a worker.
 pub(crate) const COMMAND: &str = "worker";
 
@@ -89,6 +94,11 @@ impl Worker {
                 let semaphore = ours.semaphore(name).with_permits(tasks.try_into()?);
                 return sharing::permits(&semaphore, window).await;
             }
+            "open" => return queueing::open(ours, name, window).await,
+            "wait" => return queueing::wait(ours, name, window).await,
+            "offer" | "take" | "fill" | "empty" => {
+                return self.queued(row, peer, name, tasks, window).await;
+            }
             _ => {}
         }
         if is(Peer::Leasehold) {
@@ -104,6 +114,40 @@ impl Worker {
         } else {
             Err(format!("not a lock: {peer}").into())
         }
+    }
+
+    /// The number is how many items each task pushes or does.
+    async fn queued(
+        &self,
+        row: &str,
+        peer: &str,
+        name: &str,
+        each: usize,
+        window: Window,
+    ) -> Outcome<Vec<String>> {
+        if peer == APALIS {
+            return match row {
+                "take" => queueing::take_by_apalis(&self.url, name).await,
+                "empty" => queueing::empty_by_apalis(&self.url, name, TASKS * each).await,
+                _ => {
+                    let storage = queueing::storage(&self.url, name).await?;
+                    pushed(row, storage, each, window).await
+                }
+            };
+        }
+        let queue = self.clients.as_ref().ok_or("not connected")?.leasehold.queue(name);
+        match row {
+            "take" => queueing::take(&queue).await,
+            "empty" => queueing::empty(queue, TASKS, each).await,
+            _ => pushed(row, queue, each, window).await,
+        }
+    }
+}
+
+async fn pushed(row: &str, queue: impl Push, each: usize, window: Window) -> Outcome<Vec<String>> {
+    match row {
+        "offer" => queueing::offer(queue, window).await,
+        _ => queueing::fill(queue, TASKS, each, window).await,
     }
 }
 

@@ -9,10 +9,12 @@ import java.util.concurrent.Executors;
 import java.util.stream.Collectors;
 
 import org.redisson.Redisson;
+import org.redisson.api.RBlockingQueue;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RedissonClient;
+import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 
 /**
@@ -22,6 +24,9 @@ import org.redisson.config.Config;
  * numbers, or {@code error} and what happened. It ends when its input does, whatever it is doing.
  */
 public final class Worker {
+    /** How many threads push items, and how many take them. */
+    private static final int TASKS = 16;
+
     private RedissonClient redisson;
 
     public static void main(String[] args) throws Exception {
@@ -71,6 +76,18 @@ public final class Worker {
                 semaphore.trySetPermits(tasks);
                 return Work.permits(semaphore, window);
             }
+            case "offer":
+                return Queues.offer(queue(name), window);
+            case "take":
+                return Queues.take(queue(name));
+            case "fill":
+                return Queues.fill(queue(name), TASKS, tasks, window);
+            case "empty":
+                return Queues.empty(queue(name), TASKS, tasks);
+            case "open":
+                return Queues.open(redisson, name, window);
+            case "wait":
+                return Queues.await(redisson, name, window);
             default:
                 return locked(order[0], order[1], name, tasks, window);
         }
@@ -99,6 +116,10 @@ public final class Worker {
             default:
                 throw new IllegalArgumentException("not a row: " + row);
         }
+    }
+
+    private RBlockingQueue<String> queue(String name) {
+        return redisson.getBlockingQueue(name, StringCodec.INSTANCE);
     }
 
     private Lock lock(String kind, String name) {
