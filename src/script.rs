@@ -39,7 +39,7 @@ scripts! {
     FENCE_RAISE = "fence_raise";
     FORCE_UNLOCK = "force_unlock" after "take", "queue";
     GRACE_MARK = "grace_mark";
-    ITEM_POP = "item_pop" after "queue", "items";
+    ITEM_POP = "item_pop" after "item_take", "queue", "items";
     ITEM_PUSH = "item_push" before "queue", "items", "item_lend";
     ITEM_REDRIVE = "item_redrive" before "queue", "items", "item_lend";
     ITEM_RENEW = "item_renew";
@@ -228,6 +228,7 @@ mod tests {
                 "items",
                 "item_ack",
                 "item_lend",
+                "item_take",
                 "queue",
                 "permits",
                 "rw",

@@ -8,6 +8,7 @@ mod acquire;
 mod bench;
 mod fence;
 mod group;
+mod items;
 mod last_millisecond;
 mod latch;
 mod leader;

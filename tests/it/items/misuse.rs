@@ -106,8 +106,16 @@ async fn who_may_not_remove_an_item_gets_none() {
         .command(&["ACL", "SETUSER", "some", "on", ">secret", "~*", "&*", "+@all", "-lpop"])
         .await;
     let denied = Client::connect(&server.url_as("some", "secret")).await.expect("connected");
-    let error = jobs(&denied).try_pop().await.expect_err("it is denied");
-    assert!(matches!(error, Error::Denied { .. }), "{error:?}");
+    // Nobody waits, and then somebody did who is gone.
+    for waited in [false, true] {
+        let queue = "leasehold_item_queue:{jobs}";
+        if waited {
+            server.command(&["ZADD", queue, "1", "30000 21 ab12 gone:1"]).await;
+        }
+        let error = jobs(&denied).try_pop().await.expect_err("it is denied");
+        assert!(matches!(error, Error::Denied { .. }), "{error:?}");
+        assert_eq!(server.command(&["EXISTS", queue]).await, redis::Value::Int(0), "{waited}");
+    }
     let delivery = jobs(&client).pop().await.expect("an item");
     assert_eq!(delivery.deliveries(), 1);
     delivery.ack().await.expect("held");

@@ -39,6 +39,19 @@ async fn workers_get_items_in_the_order_of_their_arrival_each_by_one_message() {
     all_are_done(&server, &one).await;
 }
 
+/// What another library pushes is announced to nobody. The next request for an item lends it.
+#[tokio::test]
+async fn who_comes_later_takes_no_item_that_another_one_waits_for() {
+    let (server, [one, two]) = setup().await;
+    let waiting = tokio::spawn(jobs(&one).pop());
+    are_waiting(&jobs(&two), 1).await;
+    server.command(&["RPUSH", "jobs", "1"]).await;
+    assert!(jobs(&two).try_pop().await.expect("an answer").is_none(), "it is the other one's");
+    let delivery = soon("the item", waiting).await.expect("no panic").expect("an item");
+    delivery.ack().await.expect("held");
+    all_are_done(&server, &one).await;
+}
+
 /// How often the server has run a command.
 async fn calls(server: &Server, command: &str) -> u64 {
     let stats = server.command(&["INFO", "commandstats"]).await;
