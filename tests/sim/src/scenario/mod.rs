@@ -39,8 +39,10 @@ pub struct Scenario {
     pub replicated: bool,
     /// The servers are the masters of a cluster.
     pub cluster: bool,
-    /// The servers' clocks agree.
+    /// The servers' clocks stray from the true time alike.
     pub one_clock: bool,
+    /// By how much each server's clock is ahead of that of the one before it.
+    pub apart_ms: u64,
     /// The servers say that they write everything to disk at once.
     pub durable: bool,
     pub faults: &'static [(Fault, u64)],
@@ -127,6 +129,7 @@ impl<'a> Run<'a> {
             if scenario.one_clock {
                 world.nodes[node].drift_ppm = world.nodes[0].drift_ppm;
             }
+            world.nodes[node].step_us = node as i64 * scenario.apart_ms as i64 * 1000;
             world.nodes[node].server.durable = scenario.durable;
             if scenario.replicated {
                 world.add_replica(node);
