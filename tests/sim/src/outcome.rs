@@ -78,11 +78,47 @@ pub struct Summary {
     /// How often each invariant had something to say.
     pub checked: BTreeMap<&'static str, u64>,
     pub faults: BTreeMap<String, u64>,
+    pub deadlocks: Deadlocks,
     /// How often two held one lock at once, where that was brought about and is said to happen.
     pub not_survived: BTreeMap<&'static str, u64>,
     pub violations: u64,
     /// Runs that broke a promise.
     pub failures: u64,
+}
+
+/// What came of deadlocks, in the scenarios in which locks are taken one under the other.
+#[derive(Default, Serialize)]
+pub struct Deadlocks {
+    pub runs: u64,
+    /// Circles of waits that have no end of their own, and that stood for a moment.
+    pub came_about: u64,
+    /// How many were told to one who waited, and how many of these were inside one process.
+    pub told: u64,
+    pub told_inside: u64,
+    /// How many were told that were none.
+    pub never_real: u64,
+    /// How many stood for too long in a calm.
+    pub missed: u64,
+    /// For how long one stood in a calm at most.
+    pub longest_ms: u64,
+}
+
+impl Deadlocks {
+    fn add(&mut self, outcome: &Outcome) {
+        let counted = |what: &str| outcome.counts.get(what).copied().unwrap_or(0);
+        let broken = |rule: Rule| {
+            let found = outcome.violations.iter().filter(|found| found.rule == rule);
+            found.count() as u64
+        };
+        let (inside, elsewhere) = (counted("deadlocks_inside"), counted("deadlocks_elsewhere"));
+        self.runs += 1;
+        self.came_about += counted("deadlocks");
+        self.told += inside + elsewhere;
+        self.told_inside += inside;
+        self.never_real += broken(Rule::FalseDeadlock);
+        self.missed += broken(Rule::MissedDeadlock);
+        self.longest_ms = self.longest_ms.max(counted("longest_deadlock_ms"));
+    }
 }
 
 impl Summary {
@@ -109,6 +145,9 @@ impl Summary {
         for (what, times) in &outcome.counts {
             let Some(kind) = what.strip_prefix("fault_") else { continue };
             *self.faults.entry(kind.replace('_', "-")).or_default() += times;
+        }
+        if outcome.scenario.starts_with("deadlocks") {
+            self.deadlocks.add(outcome);
         }
         let forced = counted("force_unlocks");
         if forced > 0 {

@@ -3,7 +3,7 @@
 //! A task keeps what it holds while it waits for the next lock, so a wait stands for its holds, too. What is known here is the
 //! truth: nothing of it comes from the servers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use leasehold::{Blocked, Error, Guard, Owner};
@@ -20,6 +20,8 @@ pub struct Tangles {
     waits: BTreeMap<u64, Wait>,
     /// Since when a circle stands, which is known by its waits.
     circles: BTreeMap<Vec<u64>, u64>,
+    /// All circles that were seen or told.
+    seen: BTreeSet<Vec<u64>>,
 }
 
 struct Wait {
@@ -35,7 +37,17 @@ struct Wait {
 struct Kept {
     lock: usize,
     token: u64,
+    lease: String,
     proof: Weak<dyn Proof>,
+}
+
+impl Wait {
+    fn is_of(&self, part: &Blocked) -> bool {
+        let holds = |kept: &Kept| *lock_name(kept.lock) == *part.holds && kept.token == part.token;
+        *self.client == *part.client
+            && *lock_name(self.wants) == *part.waits_for
+            && self.holds.iter().any(holds)
+    }
 }
 
 impl Kept {
@@ -53,8 +65,10 @@ struct Waiting {
 impl Waiting {
     fn begin(process: &Arc<Process>, held: &[Held], wants: usize, is_limited: bool) -> Self {
         let holds = held.iter().map(|held| {
-            let guard: Arc<dyn Proof> = held.shared();
-            Kept { lock: held.lock, token: held.token, proof: Arc::downgrade(&guard) }
+            let guard = held.shared();
+            let lease = guard.holder().as_str().to_owned();
+            let guard: Arc<dyn Proof> = guard;
+            Kept { lock: held.lock, token: held.token, lease, proof: Arc::downgrade(&guard) }
         });
         let (holds, client) = (holds.collect(), client_name(process.host, process.generation));
         let mut history = process.history.lock();
@@ -82,47 +96,72 @@ impl Tangles {
     pub fn was_real(&self, circle: &[Blocked]) -> bool {
         let after = circle.iter().cycle().skip(1);
         let is_closed = circle.iter().zip(after).all(|(part, next)| part.waits_for == next.holds);
-        let is_of = |wait: &Wait, part: &Blocked| {
-            let holds =
-                |kept: &Kept| *lock_name(kept.lock) == *part.holds && kept.token == part.token;
-            *wait.client == *part.client
-                && *lock_name(wait.wants) == *part.waits_for
-                && wait.holds.iter().any(holds)
-        };
         let stood = |part: &Blocked, at: u64| {
             let at = |wait: &&Wait| wait.from <= at && wait.to.is_none_or(|to| at <= to);
-            self.waits.values().filter(at).any(|wait| is_of(wait, part))
+            self.waits.values().filter(at).any(|wait| wait.is_of(part))
         };
         let all_stood = |at: u64| circle.iter().all(|part| stood(part, at));
         is_closed && self.waits.values().any(|wait| all_stood(wait.from))
     }
 
+    fn going_on(&self) -> impl Iterator<Item = (&u64, &Wait)> {
+        self.waits.iter().filter(|(_, wait)| wait.to.is_none() && !wait.is_limited)
+    }
+
+    /// Returns the circle that stands now and that a wait is in, by its waits.
+    fn circle(&self, start: u64, is_held: impl Fn(&Kept) -> bool) -> Option<Vec<u64>> {
+        let mut holder_of: BTreeMap<usize, u64> = BTreeMap::new();
+        for (number, wait) in self.going_on() {
+            let held = wait.holds.iter().filter(|kept| is_held(kept));
+            holder_of.extend(held.map(|kept| (kept.lock, *number)));
+        }
+        let mut path = vec![start];
+        loop {
+            let wants = self.waits.get(path.last()?)?.wants;
+            let after = *holder_of.get(&wants)?;
+            if after == start {
+                path.sort_unstable();
+                return Some(path);
+            }
+            if path.contains(&after) {
+                return None;
+            }
+            path.push(after);
+        }
+    }
+
+    /// Takes in the circles that stand now, as the servers say who holds what: lock and lease.
+    pub fn look(&mut self, has: impl Fn(usize, &str) -> bool) {
+        let is_held = |kept: &Kept| kept.proof.strong_count() > 0 && has(kept.lock, &kept.lease);
+        let starts: Vec<u64> = self.going_on().map(|(number, _)| *number).collect();
+        let found = starts.iter().filter_map(|start| self.circle(*start, is_held));
+        let found: Vec<Vec<u64>> = found.collect();
+        self.seen.extend(found);
+    }
+
+    /// How many circles there were that stood for a moment, or were told.
+    pub fn came_about(&self) -> u64 {
+        self.seen.len() as u64
+    }
+
+    /// Takes in a circle that is told and was one.
+    fn told(&mut self, circle: &[Blocked]) {
+        let newest = |part: &Blocked| {
+            let mut waits = self.waits.iter().rev();
+            waits.find(|(_, wait)| wait.is_of(part)).map(|(number, _)| *number)
+        };
+        let numbers: Option<BTreeSet<u64>> = circle.iter().map(newest).collect();
+        self.seen.extend(numbers.map(|numbers| numbers.into_iter().collect()));
+    }
+
     /// Returns the circles that stand now, each with the time since when it was seen to stand. Waits with a limit end by
     /// themselves.
     pub fn standing(&mut self, now: u64) -> Vec<(String, u64)> {
-        let going_on =
-            || self.waits.iter().filter(|(_, wait)| wait.to.is_none() && !wait.is_limited);
-        let mut holder_of: BTreeMap<usize, u64> = BTreeMap::new();
-        for (number, wait) in going_on() {
-            let held = wait.holds.iter().filter(|kept| kept.is_held());
-            holder_of.extend(held.map(|kept| (kept.lock, *number)));
-        }
-        let next = |number: &u64| holder_of.get(&self.waits.get(number)?.wants).copied();
         let mut standing = BTreeMap::new();
-        for (start, _) in going_on() {
-            let mut path = vec![*start];
-            while let Some(after) = path.last().and_then(next) {
-                if after == *start {
-                    let mut circle = path.clone();
-                    circle.sort_unstable();
-                    let since = self.circles.get(&circle).copied().unwrap_or(now);
-                    standing.insert(circle, since);
-                    break;
-                }
-                if path.contains(&after) {
-                    break;
-                }
-                path.push(after);
+        for (start, _) in self.going_on() {
+            if let Some(circle) = self.circle(*start, Kept::is_held) {
+                let since = self.circles.get(&circle).copied().unwrap_or(now);
+                standing.insert(circle, since);
             }
         }
         self.circles = standing;
@@ -181,7 +220,9 @@ impl Worker {
         let own = client_name(self.process.host, self.process.generation);
         let elsewhere = cycle.iter().any(|part| *part.client != *own);
         history.count(if elsewhere { "deadlocks_elsewhere" } else { "deadlocks_inside" }, 1);
-        if !history.tangles.was_real(cycle) {
+        if history.tangles.was_real(cycle) {
+            history.tangles.told(cycle);
+        } else {
             history.violated(Rule::FalseDeadlock, error.to_string());
         }
     }

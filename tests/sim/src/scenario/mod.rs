@@ -13,7 +13,7 @@ use leasehold::{Client, ClientBuilder, Deadlocks, Error};
 use leasehold_test::emulator::Rng;
 use tokio::task::JoinHandle;
 
-use self::calm::Turns;
+use self::calm::{LOOK_MS, Turns};
 use crate::causes::{Cause, Causes, What};
 use crate::checker::{Rule, Violation};
 use crate::coordination::{GROUP_NAME, Memory, QUEUE, QUEUE_NAME, SIGNAL_NAMES};
@@ -208,6 +208,9 @@ impl<'a> Run<'a> {
 
     fn step(&mut self) {
         self.world.step();
+        if self.scenario.tangles > 0 && self.world.now.is_multiple_of(LOOK_MS) {
+            self.look_for_circles();
+        }
         if self.tail.is_none()
             && let [first, ..] = &*self.surprises()
         {
@@ -215,6 +218,18 @@ impl<'a> Run<'a> {
             history.note(format_args!("{first}"));
             self.tail = Some(history.trace.tail());
         }
+    }
+
+    /// Who waits for each other.
+    fn look_for_circles(&self) {
+        let nodes = self.world.nodes.len();
+        let enough = if self.scenario.cluster { 1 } else { nodes / 2 + 1 };
+        let has = |lock: usize, lease: &str| {
+            let name = lock_name(lock);
+            let at = |node: &usize| self.world.lease_at(*node, name.as_bytes());
+            (0..nodes).filter_map(|node| at(&node)).filter(|there| there == lease).count() >= enough
+        };
+        self.world.history.lock().tangles.look(has);
     }
 
     /// The violations that nobody expects.
@@ -285,6 +300,10 @@ impl<'a> Run<'a> {
         }
         let violations = self.surprises();
         let mut history = self.world.history.lock();
+        if self.scenario.tangles > 0 {
+            let came_about = history.tangles.came_about();
+            history.count("deadlocks", came_about);
+        }
         Outcome {
             scenario: self.scenario.name,
             seed,
