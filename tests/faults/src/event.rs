@@ -40,6 +40,11 @@ pub enum What {
         why: Why,
         holder: Option<String>,
     },
+    /// It is told that its wait is part of a deadlock: from that wait on, each part waits for what the next one holds.
+    Deadlocked {
+        op: u64,
+        circle: Vec<Part>,
+    },
     /// A renewal was confirmed: the guard's end has moved on.
     Renewed {
         op: u64,
@@ -227,6 +232,16 @@ pub enum What {
     },
 }
 
+/// A part of a deadlock, as it was told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The process.
+    pub client: String,
+    pub holds: String,
+    pub token: u64,
+    pub waits_for: String,
+}
+
 /// With whom something is held.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -294,6 +309,8 @@ pub enum Why {
     Lost,
     /// This kind of lock works on one server only.
     OneServerOnly,
+    /// The wait is part of a deadlock.
+    Deadlock,
     /// The future was dropped.
     Dropped,
     /// An error that no call may give here.

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use crate::event::{self, Event, How, Outcome, Share, What, Why};
+use crate::event::{self, Event, How, Outcome, Part, Share, What, Why};
 
 /// The events of each process, in its order.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +28,8 @@ pub struct Call {
     /// `None`: it was still waiting at the end of its journal.
     pub ended_at: Option<u64>,
     pub refused: Option<(Why, Option<String>)>,
+    /// The deadlock that it is told to be part of.
+    pub deadlock: Option<Vec<Part>>,
     pub granted: Option<Grant>,
 }
 
@@ -272,6 +274,7 @@ fn add(calls: &mut Vec<Call>, by_op: &mut HashMap<u64, usize>, process: &str, ev
             asked_at: at,
             ended_at: None,
             refused: None,
+            deadlock: None,
             granted: None,
         });
         return;
@@ -279,6 +282,9 @@ fn add(calls: &mut Vec<Call>, by_op: &mut HashMap<u64, usize>, process: &str, ev
     let Some(call) = event.what.op().and_then(|op| by_op.get(&op)).map(|at| &mut calls[*at]) else {
         return;
     };
+    if let What::Deadlocked { circle, .. } = &event.what {
+        call.deadlock = Some(circle.clone());
+    }
     if let What::Refused { why, holder, .. } = &event.what {
         call.ended_at = Some(at);
         call.refused = Some((*why, holder.clone()));
@@ -326,6 +332,7 @@ impl What {
             Self::Asked { op, .. }
             | Self::Granted { op, .. }
             | Self::Refused { op, .. }
+            | Self::Deadlocked { op, .. }
             | Self::Renewed { op, .. }
             | Self::Releasing { op, .. }
             | Self::Released { op, .. }

@@ -2,6 +2,9 @@
 
 /// The mutexes. The first is taken most; several locks at once are some of the others.
 pub const MUTEXES: [&str; 4] = ["n0", "n1", "n2", "n3"];
+/// Mutexes of which some of one group are taken one under the other, in any order.
+pub const TANGLED: [[&str; 3]; 4] =
+    [["n0", "n1", "n2"], ["n3", "n4", "n5"], ["n6", "n7", "n8"], ["n9", "n10", "n11"]];
 pub const RW_LOCK: &str = "rw";
 pub const SEMAPHORE: &str = "permits";
 /// A semaphore that has more and fewer permits in the course of time.

@@ -1,11 +1,11 @@
-//! `run [--minutes N] [--seed S] [--nodes N,N.. | --deployment D] [--only FAULT]`: the driver. `D` is `sentinel`, `unfenced`,
+//! `run [--minutes N] [--seed S] [--nodes N,N.. | --deployment D] [--workload deadlocks] [--only FAULT]`: the driver. `D` is `sentinel`, `unfenced`,
 //! `cluster`, or with a `cluster-node-timeout` in seconds `cluster-15s` and `short-grace-15s`.
 //! `show <name>`: one arrangement of what locks do not survive. `contend <orders>`: one of the driver's contenders.
 
 use std::process::ExitCode;
 
 use leasehold_faults::{
-    contender,
+    contender::{self, Workload},
     deployment::Layout,
     excluded::show,
     run::{Plan, run},
@@ -33,7 +33,12 @@ fn main() -> ExitCode {
 fn drive(options: &[&str]) -> ExitCode {
     let program = std::env::current_exe().expect("this program's path");
     let layouts = NODES.map(Layout::Independent).to_vec();
-    let mut plan = Plan { program, seed: 1, minutes: 0.0, layouts, only: None };
+    let workload = Workload::Mixed;
+    let mut plan = Plan { program, seed: 1, minutes: 0.0, layouts, workload, only: None };
+    if options.chunks(2).any(|option| option == ["--workload", "deadlocks"]) {
+        plan.workload = Workload::Deadlocks;
+        plan.layouts = NODES_OF_DEADLOCKS.map(Layout::Independent).to_vec();
+    }
     for option in options.chunks(2) {
         let parsed = match *option {
             ["--minutes", minutes] => minutes.parse().map(|minutes| plan.minutes = minutes).is_ok(),
@@ -46,6 +51,7 @@ fn drive(options: &[&str]) -> ExitCode {
             ["--deployment", name] => {
                 name.parse().map(|layout| plan.layouts = vec![layout]).is_ok()
             }
+            ["--workload", "deadlocks"] => true,
             ["--only", name] => {
                 plan.only = Some(name.to_owned());
                 true
@@ -67,10 +73,11 @@ fn runtime() -> tokio::runtime::Runtime {
 
 fn usage(problem: &str) -> ExitCode {
     eprintln!(
-        "{problem}\nusage: leasehold-faults run [--minutes N] [--seed S] [--nodes N,N.. | --deployment D] [--only F]"
+        "{problem}\nusage: leasehold-faults run [--minutes N] [--seed S] [--nodes N,N.. | --deployment D] [--workload deadlocks] [--only F]"
     );
     ExitCode::from(2)
 }
 
 /// Alone, and as a quorum.
 const NODES: [usize; 3] = [1, 3, 5];
+const NODES_OF_DEADLOCKS: [usize; 2] = [1, 3];

@@ -88,6 +88,18 @@ impl Kind {
     pub(crate) const BESIDE_OTHERS: [Self; 4] =
         [Self::RepliesDelayed, Self::ConnectionsCut, Self::ContenderStopped, Self::ContenderKilled];
 
+    /// What happens to those who wait for each other: a process stands still, or is gone, or is not heard.
+    pub(crate) const OF_DEADLOCKS: [Self; 8] = [
+        Self::ContenderStopped,
+        Self::ContenderStopped,
+        Self::ContenderStopped,
+        Self::ConnectionsCut,
+        Self::ConnectionsCut,
+        Self::RequestsLost,
+        Self::RequestsLost,
+        Self::ContenderKilled,
+    ];
+
     /// Whether the two would end each other.
     pub(crate) fn uses_the_same(self, other: Self) -> bool {
         self.is_of_the_network() && other.is_of_the_network()

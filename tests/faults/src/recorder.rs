@@ -7,12 +7,12 @@ use std::sync::{
 };
 use std::time::Duration;
 
-use leasehold::Error;
+use leasehold::{Blocked, Error};
 use tokio::task::AbortHandle;
 
 use crate::{
     clock::{nanos, now},
-    event::{Deed, How, Outcome, Share, What, Why},
+    event::{Deed, How, Outcome, Part, Share, What, Why},
     journal::Journal,
     proof::Proof,
     register::Register,
@@ -94,6 +94,11 @@ impl Recorder {
             Error::Denied { .. } => (Why::Denied, None),
             Error::Lost { .. } => (Why::Lost, None),
             Error::SingleServerOnly { .. } => (Why::OneServerOnly, None),
+            Error::Deadlock { cycle, .. } => {
+                let circle = cycle.iter().map(Part::of).collect();
+                self.journal.write(What::Deadlocked { op: op.number, circle });
+                (Why::Deadlock, None)
+            }
             other => (Why::Unexpected, Some(other.to_string())),
         };
         self.journal.write(What::Refused { op: op.number, why, holder });
@@ -123,6 +128,14 @@ impl Recorder {
     /// An election's observer is told who leads.
     pub fn shown(&self, op: Op, term: u64) {
         self.journal.write(What::Shown { op: op.number, term });
+    }
+}
+
+impl Part {
+    fn of(part: &Blocked) -> Self {
+        let [client, holds, waits_for] =
+            [&part.client, &part.holds, &part.waits_for].map(|name| name.to_string());
+        Self { client, holds, token: part.token, waits_for }
     }
 }
 
@@ -215,4 +228,4 @@ fn deadline(guard: &impl Proof) -> Option<(u64, u64)> {
 }
 
 /// A renewal moves a deadline by more than this, in nanoseconds; readings of one deadline differ by less.
-const NOTABLE: u64 = 5_000_000;
+pub(crate) const NOTABLE: u64 = 5_000_000;

@@ -11,8 +11,9 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use crate::{
-    checker::{INVARIANTS, Report, Setting, Violation, check},
+    checker::{Deadlocks, INVARIANTS, OF_DEADLOCKS, Report, Setting, Violation, check},
     clock::{Chance, now},
+    contender::Workload,
     deployment::Layout,
     excluded,
     history::History,
@@ -32,6 +33,7 @@ pub struct Plan {
     pub minutes: f64,
     /// A round for each, over and over.
     pub layouts: Vec<Layout>,
+    pub workload: Workload,
     /// The only fault, some times over; otherwise each of them once.
     pub only: Option<String>,
 }
@@ -55,6 +57,9 @@ pub struct Summary {
     pub checked: BTreeMap<String, u64>,
     /// How often each kind of fault was there, that locks must survive.
     pub faults: BTreeMap<String, u64>,
+    /// Of a run of those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadlocks: Option<Deadlocks>,
     /// How often each kind was shown to break a lock, of those that they do not survive.
     pub not_survived: BTreeMap<String, u64>,
     /// For how long the machine kept something waiting: the more, the less the limits in time say.
@@ -79,6 +84,7 @@ pub async fn run(plan: &Plan) -> Summary {
         seed: plan.seed,
         server: version().await,
         nodes: plan.layouts.iter().map(Layout::to_string).collect(),
+        deadlocks: (plan.workload == Workload::Deadlocks).then(Deadlocks::default),
         ..Summary::default()
     };
     for pass in 0.. {
@@ -92,7 +98,7 @@ pub async fn run(plan: &Plan) -> Summary {
             }
             match layout {
                 Layout::Independent(_) => {
-                    if plan.only.is_none() {
+                    if plan.only.is_none() && plan.workload == Workload::Mixed {
                         show_what_is_not_survived(&mut summary).await;
                     }
                     round(plan, *layout, &[], seed, &mut summary).await;
@@ -100,21 +106,28 @@ pub async fn run(plan: &Plan) -> Summary {
                 Layout::Unfenced | Layout::ShortGrace(_) => {
                     show_overlaps(plan, *layout, seed, &mut summary).await;
                 }
-                _ => round(plan, *layout, replicated::names(*layout), seed, &mut summary).await,
+                _ => {
+                    let names = match plan.workload {
+                        Workload::Mixed => replicated::names(*layout),
+                        Workload::Deadlocks => &[],
+                    };
+                    round(plan, *layout, names, seed, &mut summary).await;
+                }
             }
         }
         if Instant::now() > ends_at {
             break;
         }
     }
-    for invariant in INVARIANTS {
-        // A single round may miss one, and where a failover is part of each fault, what is checked between them is little.
-        let all = plan.layouts.iter().all(|layout| !layout.is_replicated());
-        if all
-            && plan.only.is_none()
-            && summary.histories >= 3
-            && summary.checked.get(invariant).is_none_or(|times| *times == 0)
-        {
+    // A single round may miss one, and where a failover is part of each fault, what is checked between them is little.
+    let all = plan.layouts.iter().all(|layout| !layout.is_replicated());
+    let must_be_tested: &[&str] = match plan.workload {
+        Workload::Deadlocks => &OF_DEADLOCKS,
+        Workload::Mixed if all && plan.only.is_none() && summary.histories >= 3 => &INVARIANTS,
+        Workload::Mixed => &[],
+    };
+    for invariant in must_be_tested {
+        if summary.checked.get(*invariant).is_none_or(|times| *times == 0) {
             println!("{invariant} was never put to the test");
             summary.failures += 1;
         }
@@ -205,7 +218,8 @@ async fn round(
     let mut names: Vec<&str> = names.iter().filter(is_asked_for).copied().collect();
     if let Some(only) = &plan.only {
         let is_kind = Kind::ALL.iter().any(|kind| kind.name() == *only);
-        let is_there = !names.is_empty() || is_kind && !layout.is_replicated();
+        let is_of_all = !layout.is_replicated() || plan.workload == Workload::Deadlocks;
+        let is_there = !names.is_empty() || is_kind && is_of_all;
         assert!(is_there, "{layout}: there is no fault {only}");
         names = names.repeat(TIMES);
     }
@@ -217,7 +231,8 @@ async fn round(
         println!("  {name} took {:.1} s", began_at.elapsed().as_secs_f64());
         sleep(if step % 4 == 3 { SETTLING + ttl } else { chance.ms(100, 700) }).await;
     }
-    let kinds = if layout.is_replicated() { Vec::new() } else { kinds(plan, layout, &mut chance) };
+    let kinds = kinds(plan, layout, &mut chance);
+    let calm = plan.calm(ttl);
     for (step, kind) in kinds.iter().copied().enumerate() {
         strike(&scene, kind, &mut chance, &mut faults).await;
         scene.note_servers();
@@ -227,9 +242,9 @@ async fn round(
         }
         // Now and then all is quiet for so long that what waits must have its turn.
         let quiet = step % 4 == 3 || kind == Kind::ContenderKilled;
-        sleep(if quiet { SETTLING + ttl } else { chance.ms(100, 700) }).await;
+        sleep(if quiet { calm } else { chance.ms(100, 700) }).await;
     }
-    sleep(SETTLING + ttl * 2).await;
+    sleep(calm + ttl).await;
     let (history, report, failed) = end(scene, &dir, layout, ttl).await;
     let found = report.violations.len() + failed.len();
     println!(
@@ -243,20 +258,39 @@ async fn round(
     } else {
         tell(&report.violations, &failed, &history, &dir);
         let option = if layout.is_replicated() { "deployment" } else { "nodes" };
-        println!("to repeat: scripts/faults --seed {seed} --{option} {layout}");
+        let workload = match plan.workload {
+            Workload::Mixed => "",
+            Workload::Deadlocks => " --workload deadlocks",
+        };
+        println!("to repeat: scripts/faults --seed {seed} --{option} {layout}{workload}");
     }
     summary.violations += found as u64;
     add(summary, &history, &report, faults);
 }
 
-/// What happens to independent servers, in some order. In a long run, what needs several servers happens twice where there are
+impl Plan {
+    /// For how long all is quiet now and then.
+    fn calm(&self, ttl: Duration) -> Duration {
+        match self.workload {
+            Workload::Mixed => SETTLING + ttl,
+            Workload::Deadlocks => TOLD,
+        }
+    }
+}
+
+/// What happens to independent servers and their clients, in some order. In a long run, what needs several servers happens twice where there are
 /// some, so that it happens as often as all else.
 fn kinds(plan: &Plan, layout: Layout, chance: &mut Chance) -> Vec<Kind> {
     let again = Kind::ALL.into_iter().filter(|kind| plan.minutes > 0.0 && kind.needs_several());
-    let mut kinds: Vec<Kind> = Kind::ALL.into_iter().chain(again).collect();
+    let mut kinds: Vec<Kind> = match plan.workload {
+        Workload::Mixed if layout.is_replicated() => return Vec::new(),
+        Workload::Mixed => Kind::ALL.into_iter().chain(again).collect(),
+        Workload::Deadlocks => Kind::OF_DEADLOCKS.to_vec(),
+    };
     kinds.retain(|kind| layout.votes() > 1 || !kind.needs_several());
     if let Some(only) = &plan.only {
         kinds.retain(|kind| kind.name() == *only);
+        kinds.dedup();
         kinds = kinds.repeat(TIMES);
     }
     chance.shuffle(&mut kinds);
@@ -273,7 +307,8 @@ async fn begin(plan: &Plan, layout: Layout, seed: u64) -> (PathBuf, Scene, Chanc
     std::fs::create_dir_all(&dir).expect("a directory for the journals");
     let votes = layout.votes() as u64;
     let chance = Chance::new(seed ^ votes << 40);
-    let scene = Scene::set(plan.program.clone(), dir.clone(), layout, seed).await;
+    let (program, workload) = (plan.program.clone(), plan.workload);
+    let scene = Scene::set(program, dir.clone(), layout, workload, seed).await;
     sleep(SETTLING).await;
     (dir, scene, chance)
 }
@@ -310,6 +345,9 @@ fn add(summary: &mut Summary, history: &History, report: &Report, faults: BTreeM
     summary.stalled_seconds += report.stalled as f64 / 1e9;
     for (kind, count) in faults {
         *summary.faults.entry(kind).or_default() += count;
+    }
+    if let Some(deadlocks) = &mut summary.deadlocks {
+        deadlocks.add(&report.deadlocks);
     }
     for (invariant, count) in &report.checked {
         *summary.checked.entry((*invariant).to_owned()).or_default() += count;
@@ -358,6 +396,8 @@ fn tell(violations: &[Violation], failed: &[String], history: &History, dir: &Pa
 const SETTLING: Duration = Duration::from_millis(1500);
 /// What a limit in time allows besides, as in the library's own tests.
 const SLACK: Duration = Duration::from_millis(50);
+/// So long that a deadlock that is there must be told.
+const TOLD: Duration = Duration::from_secs(14);
 const SHOWN: usize = 40;
 const LONGEST_ROUND: Duration = Duration::from_secs(1800);
 /// How often a master is cut off whose shard has too short a grace.

@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     checker::DRIVER,
-    contender::{Face, Orders},
+    contender::{Face, Orders, Workload},
     deployment::{Deployment, Layout, Node},
     event::What,
     journal::Journal,
@@ -34,6 +34,7 @@ pub(crate) struct Scene {
     dir: PathBuf,
     program: PathBuf,
     seed: u64,
+    workload: Workload,
     /// The process ids of the servers that run.
     servers: Arc<Mutex<Vec<u32>>>,
     over: Arc<AtomicBool>,
@@ -49,17 +50,24 @@ struct Slot {
 
 impl Scene {
     /// Starts the servers and the contenders.
-    pub(crate) async fn set(program: PathBuf, dir: PathBuf, layout: Layout, seed: u64) -> Self {
+    pub(crate) async fn set(
+        program: PathBuf,
+        dir: PathBuf,
+        layout: Layout,
+        workload: Workload,
+        seed: u64,
+    ) -> Self {
         let journal = Journal::create(&dir.join(format!("{DRIVER}.log"))).expect("a journal");
         let scene = Self {
             deployment: Deployment::start(layout, CONTENDERS).await,
             journal,
-            ttl: ttl(layout),
+            ttl: ttl(layout, workload),
             quarantine: quarantine(layout),
             slots: (0..CONTENDERS).map(|_| Mutex::new(Slot::empty())).collect(),
             dir,
             program,
             seed,
+            workload,
             servers: Arc::default(),
             over: Arc::default(),
             faults: AtomicU64::new(0),
@@ -118,6 +126,11 @@ impl Scene {
 
     fn orders(&self, number: usize, name: String, generation: u64, first: Option<&str>) -> Orders {
         let layout = self.deployment.layout;
+        let keepers = if layout.is_cluster() { KEEPERS } else { 0 };
+        let [crowd, keepers, hands, tanglers] = match self.workload {
+            Workload::Mixed => [CROWD, keepers, HANDS, 0],
+            Workload::Deadlocks => [0, 0, 0, TANGLERS],
+        };
         Orders {
             name,
             dir: self.dir.clone(),
@@ -130,9 +143,10 @@ impl Scene {
             quarantine: self.quarantine,
             is_by_default: layout.is_by_default(),
             first: first.map(str::to_owned),
-            crowd: CROWD,
-            keepers: if layout.is_cluster() { KEEPERS } else { 0 },
-            hands: HANDS,
+            crowd,
+            keepers,
+            hands,
+            tanglers,
         }
     }
 
@@ -328,8 +342,9 @@ impl Node {
     }
 }
 
-fn ttl(layout: Layout) -> Duration {
+fn ttl(layout: Layout, workload: Workload) -> Duration {
     match layout {
+        Layout::Independent(_) if workload == Workload::Deadlocks => TTL_OF_DEADLOCKS,
         Layout::Independent(_) => TTL,
         Layout::Sentinel | Layout::Unfenced | Layout::Cluster => LONG_TTL,
         Layout::Patient(_) => USUAL_TTL,
@@ -349,6 +364,8 @@ fn quarantine(layout: Layout) -> Duration {
 
 /// Short, so that a fault can outlast it; long enough for a busy machine to renew it.
 pub(crate) const TTL: Duration = Duration::from_millis(900);
+/// A process that is stopped for a while keeps its part of a deadlock, or loses it.
+const TTL_OF_DEADLOCKS: Duration = Duration::from_millis(2400);
 /// Longer than any lease. The time that tokens are is rounded to half of it at most, so that they rise where a
 /// server has lost its counter.
 const QUARANTINE: Duration = Duration::from_secs(3);
@@ -373,5 +390,7 @@ const CROWD: usize = 4;
 const KEEPERS: usize = 6;
 /// Those besides that push items and work on them, of contenders with tasks.
 const HANDS: usize = 2;
+/// Those of each contender that take locks one under the other, where there are no others.
+const TANGLERS: usize = 6;
 const TICK: Duration = Duration::from_millis(10);
 const END_LIMIT: Duration = Duration::from_secs(15);

@@ -30,9 +30,10 @@ fn after_a_kill(view: &mut View<'_>) {
             _ => None,
         })
         .collect();
-    for (at, process, number) in kills {
+    for (at, process, number) in &kills {
+        let (at, number) = (*at, *number);
         let orphans: Vec<Hold> =
-            view.holds.iter().filter(|hold| is_orphan(hold, &process, at)).cloned().collect();
+            view.holds.iter().filter(|hold| is_orphan(hold, process, at)).cloned().collect();
         for hold in orphans {
             let ttl = hold.ttl_ms * 1_000_000;
             let drift = ttl / 100 + 2_000_000;
@@ -40,6 +41,7 @@ fn after_a_kill(view: &mut View<'_>) {
             let limit = free_at + A_KEYS_END + view.allowed(at, free_at + A_KEYS_END, None);
             if view.is_calm(at, limit, Some(number))
                 && waits(view, &hold.lock, at + ttl / 2, at, limit)
+                && !is_first_dead(view, &kills, &hold.lock, process, at)
             {
                 view.checked("L1");
                 if !is_taken(view, &hold.lock, at, limit) {
@@ -49,6 +51,42 @@ fn after_a_kill(view: &mut View<'_>) {
             }
         }
     }
+}
+
+/// Whether a process that was killed, too, was in the queue before all others that wait. Whoever is first asks when a lease
+/// ends; nobody else does so before its next poll.
+fn is_first_dead(
+    view: &View<'_>,
+    kills: &[(u64, String, u64)],
+    lock: &str,
+    holder: &str,
+    at: u64,
+) -> bool {
+    let is_killed = |call: &Call| kills.iter().any(|(_, process, _)| *process == call.process);
+    let there = || view.calls.iter().filter(|call| call.is_for(lock) && is_wait(call));
+    let waits = |call: &&Call| call.asked_at <= at && call.ended_at.is_none_or(|ends| ends > at);
+    let living = there().filter(waits).filter(|call| !is_killed(call));
+    let Some(first) = living.map(|call| call.asked_at).min() else { return false };
+    kills.iter().filter(|(killed_at, process, _)| *killed_at <= at && process != holder).any(
+        |(killed_at, process, _)| {
+            let dead = there().filter(|call| call.process == *process && call.ended_at.is_none());
+            let mut dead = dead.filter(|call| call.asked_at < first);
+            dead.any(|dead| !is_passed_over(view, lock, dead, *killed_at, at))
+        },
+    )
+}
+
+/// Whether a lease was granted after the end of a process that waited, to one that had come later.
+fn is_passed_over(view: &View<'_>, lock: &str, dead: &Call, killed_at: u64, at: u64) -> bool {
+    let granted = || {
+        let calls = view.calls.iter().filter(|call| call.is_for(lock));
+        calls.filter_map(|call| Some((call.asked_at, call.granted.as_ref()?)))
+    };
+    granted().any(|(asked_at, grant)| {
+        let is_new = || granted().all(|(_, it)| it.id != grant.id || it.granted_at >= killed_at);
+        let later = asked_at > dead.asked_at && (killed_at..at).contains(&grant.granted_at);
+        later && is_new()
+    })
 }
 
 /// Others may read beside a reader, or have permits beside others: only what nobody shares is free when its holder is gone.

@@ -12,9 +12,11 @@
 //! | W2 | a hold that has ended is reported as lost by its deadline, and is never released as if it were held | `leases`, `deeds` |
 //! | W3 | nothing is lost, and no server is said to be away, without a cause | `causes` |
 //! | R1 | nothing is left at the end, in a process or on a server, and all permits have come back | `leases` |
-//! | L1 | a killed holder's lock is free after its time to live | `liveness` |
+//! | L1 | a killed holder's lock is free after its time to live, and taken, unless the first in the queue was killed, too | `liveness` |
 //! | L2 | nobody waits for what is free: a lock, a part of a read-write lock, or permits | `liveness`, `free` |
 //! | H | when all faults have ended, and while there are none, every waiter gets the lock | `liveness` |
+//! | D1 | a deadlock that is told was one: there was a moment, shortly before, in which each part of it waited for a lock that the next one held | `deadlocks` |
+//! | D2 | a deadlock that stands for 10 s while there is no fault is told to somebody in it | `deadlocks` |
 //! | T1 | a wait with a timeout ends neither early nor late | `answers` |
 //! | O1 | no caller gets a result that the client cannot know | `answers` |
 //! | Q1 | each item is in one place, waiting, lent, dead or done; none is lost, delivered after it was done, or done twice | `work` |
@@ -29,6 +31,7 @@
 mod answers;
 mod causes;
 mod counts;
+mod deadlocks;
 mod deeds;
 mod free;
 mod leases;
@@ -44,6 +47,8 @@ use crate::{
     event::What,
     history::{Call, Deed, History, Hold},
 };
+
+pub use self::deadlocks::Deadlocks;
 
 /// What the checker must know of the run.
 #[derive(Clone, Debug)]
@@ -83,6 +88,7 @@ pub struct Report {
     pub violations: Vec<Violation>,
     /// How often each invariant had something to say.
     pub checked: BTreeMap<&'static str, u64>,
+    pub deadlocks: Deadlocks,
     pub calls: usize,
     pub holds: usize,
     /// For how long something stood still that should not have, in nanoseconds: the more, the less the limits in
@@ -110,6 +116,7 @@ pub fn check(history: &History, setting: &Setting) -> Report {
         leases::check,
         deeds::check,
         liveness::check,
+        deadlocks::check,
         answers::check,
         causes::check,
         work::check,
@@ -288,11 +295,13 @@ impl fmt::Display for Call {
     }
 }
 
-/// What each run of some length has put to the test.
+/// What each run of some length has put to the test, and one of deadlocks.
 pub const INVARIANTS: [&str; 18] = [
     "S1", "S2", "S3", "S4", "S5", "S6", "W1", "W2", "W3", "R1", "L1", "L2", "H", "T1", "O1", "Q1",
     "Q2", "Q3",
 ];
+
+pub const OF_DEADLOCKS: [&str; 2] = ["D1", "D2"];
 
 /// The journal of the process that starts the others and injects the faults.
 pub const DRIVER: &str = "driver";

@@ -1,6 +1,7 @@
 //! The turns of a blocking client.
 
 mod kinds;
+mod tangles;
 
 use std::{
     thread::{self, sleep},
@@ -12,7 +13,7 @@ use leasehold::{
     blocking::{Client, Guard, Mutex},
 };
 
-use super::{FIRST_ASKS, Shared};
+use super::{Duty, FIRST_ASKS, Shared};
 use crate::{
     clock::Chance,
     event::{How, Share},
@@ -32,18 +33,22 @@ pub(super) fn contend(shared: &Shared) {
             sleep(TICK * 2);
         }
     }
-    let threads: Vec<_> = (0..shared.orders.crowd + shared.orders.keepers)
+    let watched = client.clone();
+    shared.watch_kept(move || watched.holds());
+    let threads: Vec<_> = (0..shared.orders.members())
+        .filter(|member| shared.orders.duty(*member) != Duty::Works)
         .map(|member| {
-            let keeps = member >= shared.orders.crowd;
+            let duty = shared.orders.duty(member);
             let shared = shared.clone();
             let mut chance = shared.chance(member);
             let client = client.clone();
             thread::spawn(move || {
                 let thread = Thread { owner: shared.recorder.number(), shared, client };
                 while !thread.shared.is_over() {
-                    match keeps {
-                        true => thread.keep(&mut chance),
-                        false => thread.turn(&mut chance),
+                    match duty {
+                        Duty::Turns | Duty::Works => thread.turn(&mut chance),
+                        Duty::Keeps => thread.keep(&mut chance),
+                        Duty::Tangles => thread.tangle(&mut chance),
                     }
                     sleep(chance.ms(0, 25));
                 }

@@ -1,6 +1,7 @@
 //! A process that contends for locks in all the ways there are, and writes down what it is told.
 
 mod blocking;
+mod kept;
 mod tasks;
 
 use std::{
@@ -14,15 +15,16 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Client, ClientBuilder, Stats};
+use leasehold::{Client, ClientBuilder, Deadlocks, Stats};
 use serde::{Deserialize, Serialize};
 
+use self::kept::Kept;
 use crate::{
     clock::Chance,
     deployment::{Layout, Place, PlaceKind},
     event::{How, What},
     journal::Journal,
-    locks::{self, KEPT, MUTEXES},
+    locks::{self, KEPT, MUTEXES, TANGLED},
     recorder::Recorder,
     register::Register,
     stalls::{self, TICK},
@@ -51,6 +53,17 @@ pub struct Orders {
     pub keepers: usize,
     /// How many tasks push items, work on them, and wait for latches and a signal.
     pub hands: usize,
+    /// How many tasks or threads take locks one under the other, in any order.
+    pub tanglers: usize,
+}
+
+/// What the contenders of a round do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// They take locks of all kinds.
+    Mixed,
+    /// They take locks one under the other, in any order, and wait for each other.
+    Deadlocks,
 }
 
 /// Which of the two clients it uses.
@@ -75,6 +88,7 @@ struct Shared {
     orders: Orders,
     recorder: Recorder,
     register: Register,
+    kept: Kept,
     ends: Arc<AtomicBool>,
 }
 
@@ -85,6 +99,7 @@ pub fn contend(orders: Orders) {
     let shared = Shared {
         register: Register::new(&orders.dir),
         recorder: Recorder::new(journal.clone()),
+        kept: Kept::default(),
         ends: Arc::default(),
         orders,
     };
@@ -126,6 +141,11 @@ impl Orders {
         let builder = match self.is_by_default {
             true => builder,
             false => builder.ttl(self.ttl).restart_quarantine(self.quarantine),
+        };
+        // Threads are told by default.
+        let builder = match (self.tanglers, self.face) {
+            (1.., Face::Tasks) => builder.deadlocks(Deadlocks::Fail),
+            _ => builder,
         };
         builder
             .name(self.name.clone())
@@ -211,6 +231,22 @@ impl Shared {
         place.kind == PlaceKind::Nodes && place.urls.len() > 1
     }
 
+    /// Two or three of the mutexes that are taken one under the other.
+    fn tangled_names(&self, chance: &mut Chance) -> Vec<&'static str> {
+        let mut names = chance.pick(&TANGLED).to_vec();
+        chance.shuffle(&mut names);
+        names.truncate(chance.between(2, 4) as usize);
+        names
+    }
+
+    /// How one of those is asked for: mostly for as long as it takes.
+    fn way_under_another(&self, chance: &mut Chance) -> (How, Option<Duration>) {
+        match chance.one_in(7) {
+            true => (How::LockWithTimeout, Some(chance.ms(500, 6000))),
+            false => (How::Lock, None),
+        }
+    }
+
     /// How something is asked for, and for how long.
     fn way(&self, chance: &mut Chance) -> (How, Option<Duration>) {
         let wait = chance.ms(30, 700);
@@ -258,6 +294,33 @@ impl Shared {
         }
         self.recorder.journal.write(ended().1);
     }
+}
+
+impl Orders {
+    /// How many tasks or threads there are.
+    fn members(&self) -> usize {
+        self.crowd + self.keepers + self.hands + self.tanglers
+    }
+
+    /// What one of them does.
+    fn duty(&self, member: usize) -> Duty {
+        let Self { crowd, keepers, hands, .. } = self;
+        match member {
+            _ if member < *crowd => Duty::Turns,
+            _ if member < crowd + keepers => Duty::Keeps,
+            _ if member < crowd + keepers + hands => Duty::Works,
+            _ => Duty::Tangles,
+        }
+    }
+}
+
+/// What a task or thread does, over and over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Duty {
+    Turns,
+    Keeps,
+    Works,
+    Tangles,
 }
 
 /// How often it asks for its first lock.

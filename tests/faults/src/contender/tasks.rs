@@ -2,6 +2,7 @@
 
 mod deeds;
 mod kinds;
+mod tangles;
 mod work;
 
 use std::time::Duration;
@@ -12,7 +13,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{FIRST_ASKS, Orders, Shared};
+use super::{Duty, FIRST_ASKS, Shared};
 use crate::{
     clock::{Chance, now},
     event::{How, Share, What},
@@ -41,18 +42,20 @@ pub(super) fn contend(shared: &Shared) {
                 sleep(TICK * 2).await;
             }
         }
-        let Orders { crowd, keepers, hands, .. } = shared.orders;
-        let tasks: Vec<_> = (0..crowd + keepers + hands)
+        let watched = client.clone();
+        shared.watch_kept(move || watched.holds());
+        let tasks: Vec<_> = (0..shared.orders.members())
             .map(|member| {
                 let task = Task { shared: shared.clone(), client: client.clone() };
                 let mut chance = shared.chance(member);
-                let (keeps, works) = (member >= crowd, member >= crowd + keepers);
+                let duty = shared.orders.duty(member);
                 tokio::spawn(async move {
                     while !task.shared.is_over() {
-                        match (keeps, works) {
-                            (_, true) => task.work(&mut chance).await,
-                            (true, _) => task.keep(&mut chance).await,
-                            _ => task.turn(&mut chance).await,
+                        match duty {
+                            Duty::Turns => task.turn(&mut chance).await,
+                            Duty::Keeps => task.keep(&mut chance).await,
+                            Duty::Works => task.work(&mut chance).await,
+                            Duty::Tangles => task.tangle(&mut chance).await,
                         }
                         sleep(chance.ms(0, 25)).await;
                     }

@@ -1,5 +1,6 @@
 //! The checker itself: histories made by hand, good ones that pass and one bad one for each invariant.
 
+mod deadlocks;
 mod deeds;
 mod kinds;
 mod little;
@@ -193,6 +194,16 @@ fn l1_a_killed_holders_lock_that_nobody_gets() {
     killed().granted("b", 1050, 1, 9).passes(&["L1"]);
     // Late, but within the two times to live of H.
     killed().granted("b", 1300, 1, 9).breaks("L1");
+}
+
+#[test]
+fn l1_who_waits_behind_one_that_was_killed_too_hears_of_nothing() {
+    let behind = |asked_at| {
+        let dead = killed().asked("c", asked_at, 1, How::Lock, None);
+        dead.add(DRIVER, 8, What::Killed { process: "c".into(), number: 1 })
+    };
+    behind(4).granted("b", 1300, 1, 9).passes(&[]);
+    behind(6).granted("b", 1300, 1, 9).breaks("L1");
 }
 
 #[test]
