@@ -3,6 +3,7 @@
 //!
 //! It counts nothing itself: each part ends with its sum as a line of JSON, or says line by line what it did.
 
+mod deadlocks;
 mod deployments;
 mod page;
 mod part;
@@ -39,9 +40,10 @@ fn main() -> ExitCode {
 }
 
 const SHORT: [&str; 6] = ["faults", "model", "sim", "fuzz", "endings", "planted"];
-const LONG: [&str; 23] = [
+const LONG: [&str; 24] = [
     "faults",
     "faults-valkey",
+    "deadlocks",
     "unfenced",
     "sentinel",
     "sentinel-redis-6.2",

@@ -133,7 +133,11 @@ impl Page {
     }
 
     fn checked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        statements(f, &self.on_both("checked"), CHECKER, "//! Says whether a history")
+        let mut checked = self.on_both("checked");
+        for (what, times) in counts(&self.sum("deadlocks"), "checked") {
+            *checked.entry(what).or_default() += times;
+        }
+        statements(f, &checked, CHECKER, "//! Says whether a history")
     }
 
     fn checked_in_simulation(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -206,6 +210,7 @@ impl fmt::Display for Page {
         writeln!(f, "\n## What locks survive\n\n{SURVIVED}\n")?;
         self.survived(f)?;
         self.deployments(f)?;
+        self.deadlocks(f)?;
         writeln!(f, "\n## What locks survive in the simulation\n\n{IN_SIMULATION}\n")?;
         self.simulated(f)?;
         writeln!(f, "\n## What was checked\n\n{CHECKED}\n")?;
@@ -277,7 +282,7 @@ fn amount(part: &Part) -> String {
 }
 
 fn is_faults(name: &str) -> bool {
-    ["faults", "unfenced", "sentinel", "cluster", "short"]
+    ["faults", "deadlocks", "unfenced", "sentinel", "cluster", "short"]
         .contains(&name.split('-').next().unwrap_or(name))
 }
 
