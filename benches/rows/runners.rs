@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::by_hand::{ByHand, Keys, TTL_MS, channel, open};
 use crate::clock::{self, Window};
-use crate::{Outcome, worker};
+use crate::{Outcome, watched, worker};
 
 pub(crate) const RELAY: &str = "relay";
 pub(crate) const BY_HAND: &str = "relay-by-hand";
@@ -28,11 +28,9 @@ pub(crate) async fn runner(
 ) -> Outcome<()> {
     let mut connected = Vec::new();
     for number in 0..clients {
-        let client = Client::builder()
-            .nodes([url])
-            .name(format!("runner-{}-{number}", std::process::id()))
-            .connect()
-            .await?;
+        let builder = Client::builder().nodes([url]);
+        let builder = builder.name(format!("runner-{}-{number}", std::process::id()));
+        let client = watched::as_ordered(builder).connect().await?;
         connected.push(client);
     }
     let window = worker::ready().await?;

@@ -7,10 +7,10 @@ use crate::figures::{Unit, median};
 
 /// One figure of one round.
 pub(crate) struct Figure {
-    what: String,
-    unit: Unit,
+    pub(crate) what: String,
+    pub(crate) unit: Unit,
     floor: Option<f64>,
-    ours: f64,
+    pub(crate) ours: f64,
     aim: Option<Aim>,
 }
 
@@ -31,8 +31,9 @@ impl Figure {
 }
 
 /// The figures of a run, in the order in which they came first.
-#[derive(Default)]
 pub(crate) struct Table {
+    /// What the figures of each line are.
+    heads: [&'static str; 2],
     lines: Vec<Line>,
 }
 
@@ -47,6 +48,10 @@ struct Line {
 }
 
 impl Table {
+    pub(crate) fn new(heads: [&'static str; 2]) -> Self {
+        Self { heads, lines: Vec::new() }
+    }
+
     pub(crate) fn add(&mut self, row: u8, figures: Vec<Figure>) {
         for figure in figures {
             let line = self.line(row, &figure);
@@ -78,7 +83,8 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "| row | what | floor | ours | ratio | aim |")?;
+        let [first, second] = self.heads;
+        writeln!(f, "| row | what | {first} | {second} | ratio | aim |")?;
         writeln!(f, "|----:|------|------:|-----:|------:|-----|")?;
         for line in &self.lines {
             writeln!(f, "{line}")?;

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::clock::Window;
-use crate::{Outcome, elections, held, permits, processes, runners, together};
+use crate::{Outcome, elections, held, permits, processes, runners, together, watched};
 
 /// The first argument of a worker.
 pub(crate) const COMMAND: &str = "worker";
@@ -29,6 +29,7 @@ impl Worker {
         let mut process = Command::new(std::env::current_exe()?)
             .arg(COMMAND)
             .args(args)
+            .env(watched::VARIABLE, watched::order())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
