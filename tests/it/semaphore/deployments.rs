@@ -130,13 +130,19 @@ async fn permits_that_end_while_their_slot_moves_are_not_lost() {
     let name = cluster.name_on(0, "ending");
     let slot = slot_of(&name);
     let [here, there] = [&one, &two].map(|client| client.semaphore(&name).with_permits(2));
-    let lease = Duration::from_secs(1);
+    let lease = Duration::from_secs(60);
     soon("two", here.with_lease(lease).acquire_many(2)).await.expect("there are two").spend();
     let waiting = tokio::spawn(there.acquire());
     are_waiting(&here, 1).await;
     cluster.open(slot, source, target).await;
-    // The waiter asks when they end. From then on the key of those that are out is gone, and the server looks elsewhere.
+    // They end now, and not before that. The waiter asks at its next poll. From then on the key of those that are out is gone,
+    // and the server looks elsewhere.
     let holders = format!("{{{name}}}:timeout");
+    let members = source.command(&["ZRANGE", &holders, "0", "-1"]).await;
+    let members: Vec<String> = redis::from_redis_value(members).expect("a list");
+    for member in members {
+        source.command(&["ZADD", &holders, "XX", "1", &member]).await;
+    }
     let gone = async || source.try_command(&["EXISTS", &holders]).await.is_err();
     eventually(LIMIT, "they are taken back", gone).await;
     cluster.migrate_all(slot, source, target).await;
