@@ -53,6 +53,7 @@ pub mod moving;
 pub mod notices;
 pub mod passing;
 pub mod permits;
+pub mod protocol;
 pub mod queue;
 pub mod report;
 pub mod rules;

@@ -16,17 +16,9 @@ pub const REFUSED: &str = "a client is refused";
 pub const THROUGH: &str = "the last step is used";
 
 /// The protocol in one case.
-pub struct Protocol {
-    case: Case,
-    properties: Vec<&'static str>,
-}
+pub type Protocol = crate::protocol::Protocol<Case>;
 
 impl Protocol {
-    /// The protocol with these properties to check.
-    pub fn new(case: Case, properties: &[&'static str]) -> Self {
-        Protocol { case, properties: properties.to_vec() }
-    }
-
     fn client_actions(&self, state: &State, client: usize, actions: &mut Vec<Action>) {
         let (case, own, c) = (&self.case, &state.clients[client], client as u8);
         let servers = (0..SERVERS as u8).filter(|it| case.list_of(client) & (1 << it) != 0);

@@ -18,17 +18,9 @@ pub const IN_A_MOVE: &str = "an end in a move";
 pub const LET_IN: &str = "one is let in";
 
 /// The protocol in one case.
-pub struct Protocol {
-    case: Case,
-    properties: Vec<&'static str>,
-}
+pub type Protocol = crate::protocol::Protocol<Case>;
 
 impl Protocol {
-    /// The protocol with these properties to check.
-    pub fn new(case: Case, properties: &[&'static str]) -> Self {
-        Protocol { case, properties: properties.to_vec() }
-    }
-
     fn start(end: End, other: bool, waits: bool) -> State {
         let mut at = [None; KEYS];
         let mut make = |key: Key, is_there: bool| {

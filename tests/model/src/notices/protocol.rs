@@ -26,17 +26,9 @@ pub const TOLD_LOST: &str = "a loss is told";
 pub const ELSEWHERE: &str = "a change where the slot has gone";
 
 /// The protocol in one case.
-pub struct Protocol {
-    case: Case,
-    properties: Vec<&'static str>,
-}
+pub type Protocol = crate::protocol::Protocol<Case>;
 
 impl Protocol {
-    /// The protocol with these properties to check.
-    pub fn new(case: Case, properties: &[&'static str]) -> Self {
-        Protocol { case, properties: properties.to_vec() }
-    }
-
     /// Whether nothing more happens soon: only changes, faults and timers can come.
     fn is_quiet(&self, state: &State) -> bool {
         let mut actions = Vec::new();

@@ -26,17 +26,9 @@ pub const TAKEN_BACK: &str = "a lease is taken back";
 pub const SENT_FOR: &str = "a release is sent for another";
 
 /// The protocol in one case.
-pub struct Protocol {
-    case: Case,
-    properties: Vec<&'static str>,
-}
+pub type Protocol = crate::protocol::Protocol<Case>;
 
 impl Protocol {
-    /// The protocol with these properties to check.
-    pub fn new(case: Case, properties: &[&'static str]) -> Self {
-        Protocol { case, properties: properties.to_vec() }
-    }
-
     fn task_actions(&self, state: &State, task: u8, actions: &mut Vec<Action>) {
         match state.tasks[usize::from(task)] {
             Task::Idle if state.spent.turns < self.case.turns => {

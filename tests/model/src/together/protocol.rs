@@ -22,17 +22,7 @@ pub const OUTLIVED: &str = "a renewal beside a loss";
 pub const ALONE: &str = "a renewal by itself";
 
 /// The protocol in one case.
-pub struct Protocol {
-    case: Case,
-    properties: Vec<&'static str>,
-}
-
-impl Protocol {
-    /// The protocol with these properties to check.
-    pub fn new(case: Case, properties: &[&'static str]) -> Self {
-        Protocol { case, properties: properties.to_vec() }
-    }
-}
+pub type Protocol = crate::protocol::Protocol<Case>;
 
 impl Model for Protocol {
     type State = State;
