@@ -439,6 +439,17 @@ async fn an_unlock_on_a_new_master_that_lacks_the_lease_is_no_loss_in_the_grace(
     }
 }
 
+/// A promotion has lost the lease, its holder has put it back, and then somebody removes it.
+async fn removed_after_it_was_put_back(pair: &Pair, holder: &Client) -> Guard {
+    pair.cut_replication().await;
+    let guard = holder.mutex("n").lock().await.expect("free");
+    pair.promote().await;
+    pair.switch();
+    keeps(&guard, holder, &pair.replica, 1).await;
+    pair.replica.command(&["DEL", "n"]).await;
+    guard
+}
+
 /// What somebody removed stays removed, before a promotion and in the grace after it.
 #[tokio::test]
 async fn a_lease_that_was_removed_is_not_put_back() {
@@ -449,12 +460,7 @@ async fn a_lease_that_was_removed_is_not_put_back() {
     assert_eq!(soon("it is told", guard.lost()).await, LossReason::Gone);
     drop(guard);
 
-    pair.cut_replication().await;
-    let guard = holder.mutex("n").lock().await.expect("free");
-    pair.promote().await;
-    pair.switch();
-    keeps(&guard, &holder, &pair.replica, 1).await;
-    pair.replica.command(&["DEL", "n"]).await;
+    let guard = removed_after_it_was_put_back(&pair, &holder).await;
     assert_eq!(soon("it is told", guard.lost()).await, LossReason::Gone);
     assert_eq!(holder.stats().reclaimed, 1);
 }
@@ -464,12 +470,7 @@ async fn a_lease_that_was_removed_is_not_put_back() {
 async fn an_unlock_of_what_was_removed_after_it_was_put_back_is_a_loss() {
     let pair = Pair::start().await;
     let holder = pair.client().await;
-    pair.cut_replication().await;
-    let guard = holder.mutex("n").lock().await.expect("free");
-    pair.promote().await;
-    pair.switch();
-    keeps(&guard, &holder, &pair.replica, 1).await;
-    pair.replica.command(&["DEL", "n"]).await;
+    let guard = removed_after_it_was_put_back(&pair, &holder).await;
     let error = soon("it is answered", guard.unlock()).await.expect_err("it was removed");
     assert!(matches!(error, Error::Lost { reason: LossReason::Gone, .. }), "{error:?}");
     assert!(!holder.is_ready(), "the grace is not over");
