@@ -12,6 +12,8 @@ pub(crate) mod quorum;
 
 pub(crate) mod lease;
 
+mod inbox;
+
 pub(crate) mod watchdog;
 
 pub(crate) mod place;

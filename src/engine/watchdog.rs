@@ -12,9 +12,10 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
+use super::inbox;
 use super::lease::{Company, Due, Lease, SOON, Together};
 use super::quorum::{Part, Renewal};
 use crate::clock::{Clock, Timestamp};
@@ -33,7 +34,7 @@ pub(crate) type LookAtHolds = Box<dyn FnMut(Timestamp) -> Timestamp + Send>;
 /// The handle on the task. Dropped, the task ends once all its errands are done.
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
-    work: mpsc::UnboundedSender<Work>,
+    work: inbox::Sender<Work>,
 }
 
 enum Work {
@@ -126,7 +127,7 @@ impl Watchdog {
         farewell: Arc<Farewell>,
         long_holds: Option<LookAtHolds>,
     ) -> Self {
-        let (work, received) = mpsc::unbounded_channel();
+        let (work, received) = inbox::inbox();
         let shared = Arc::new(Shared {
             errands: AtomicUsize::new(0),
             idle: Notify::new(),
@@ -166,7 +167,7 @@ impl Watchdog {
     pub(crate) fn adopt(&self, errand: Errand) {
         self.shared.errands.fetch_add(1, Ordering::AcqRel);
         // Without its task the runtime is gone: dropping the errand is all that can be done.
-        let _ = self.work.send(Work::Errand(errand));
+        self.work.send(Work::Errand(errand));
     }
 
     /// Waits until all errands are done.
@@ -183,7 +184,7 @@ impl Watchdog {
 
     /// Sees an update of a hold count through.
     pub(crate) fn adopt_count(&self, lease: &Arc<Lease>, update: Renewal) {
-        let _ = self.work.send(Work::Count(lease.clone(), Box::new(update)));
+        self.work.send(Work::Count(lease.clone(), Box::new(update)));
     }
 }
 
@@ -193,7 +194,7 @@ struct Round {
     clock: Clock,
     events: Arc<Events>,
     fleet: Fleet,
-    work: mpsc::UnboundedReceiver<Work>,
+    work: inbox::Receiver<Work>,
     errands: FuturesUnordered<Errand>,
     renewals: FuturesUnordered<Pin<Box<dyn Future<Output = Answered> + Send>>>,
     closing: bool,
@@ -232,7 +233,7 @@ impl Round {
                         self.answered(another);
                     }
                 }
-                work = self.work.recv(), if !self.closing => match work {
+                work = self.work.receive(), if !self.closing => match work {
                     Some(Work::Errand(errand)) => self.errands.push(errand),
                     Some(Work::Count(lease, update)) => self.await_renewal(lease, *update, true),
                     None => self.closing = true,

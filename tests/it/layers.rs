@@ -30,8 +30,8 @@ const LAYERS: [&str; 23] = [
 ];
 
 /// Inside the engine.
-const ENGINE: [&str; 14] = [
-    "kind", "tally", "round", "backoff", "quorum", "lease", "watchdog", "place", "watch",
+const ENGINE: [&str; 15] = [
+    "kind", "tally", "round", "backoff", "quorum", "lease", "inbox", "watchdog", "place", "watch",
     "circles", "order", "notes", "gate", "acquire",
 ];
 

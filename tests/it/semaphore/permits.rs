@@ -196,16 +196,23 @@ async fn a_shutdown_gives_everything_back_and_ends_the_waits() {
 #[tokio::test]
 async fn a_grant_whose_answer_is_lost_is_given_back() {
     let (server, proxy) = setup_with_proxy().await;
-    let builder = Client::builder().nodes([proxy.url()]).response_timeout(100 * MS);
-    let client = builder.connect().await.expect("connected");
+    let client = Client::connect(&proxy.url()).await.expect("connected");
     let other = connect(&server).await;
     // The server knows the scripts from here on.
     api(&client, 2).acquire().await.expect("there are two").release().await.expect("held");
-    proxy.drop_replies(true);
-    let error = api(&client, 2).try_acquire_many(2).await.expect_err("no answer comes");
+    proxy.hold_replies();
+    let attempt = api(&client, 2).try_acquire_many(2);
+    let cut = async {
+        eventually(LIMIT, "it is granted", async || {
+            other.semaphore("api").available_permits().await.expect("an answer") == 0
+        })
+        .await;
+        proxy.cut();
+        proxy.release_replies();
+    };
+    let (attempted, ()) = tokio::join!(attempt, cut);
+    let error = attempted.expect_err("no answer comes");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    assert_eq!(other.semaphore("api").available_permits().await.expect("an answer"), 0);
-    proxy.drop_replies(false);
     eventually(LIMIT, "it was granted and given back", async || {
         let status = other.semaphore("api").status().await.expect("an answer");
         status.available == 2
