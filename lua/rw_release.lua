@@ -1,7 +1,8 @@
 -- Ends a reader or the writer of a read-write lock if this lease is one, and lets in those whose turn it is, or tells
--- those who wait. A lease that waits in the queue leaves it; over several servers, its reservation ends.
+-- those who wait. A lease that waits in the queue leaves it; over several servers, its reservation ends. With keep_ms the
+-- lease keeps its part for that long at most, and ends by itself.
 -- KEYS: 1 name (hash), 2 token (fencing counter), 3 queue (optional)
--- ARGV: 1 id, 2 publish verb, 3 channel of the lock, 4 side (read or write), 5 retention_ms of the counter (0: for ever), 6 entry (empty: it has not queued, or keeps its reservation), 7 granted (1: this lease was granted by message)
+-- ARGV: 1 id, 2 publish verb, 3 channel of the lock, 4 side (read or write), 5 retention_ms of the counter (0: for ever), 6 entry (empty: it has not queued, or keeps its reservation), 7 granted (1: this lease was granted by message), 8 keep_ms (optional; 0: none; never lengthens what the lease has)
 -- Returns {1, receivers of the message on the channel}, or {0, 0} when the lease does not hold the lock. A third number says how many in the queue were gone and passed over, if any were.
 channel, numsub = ARGV[3], ARGV[2] == 'SPUBLISH' and 'SHARDNUMSUB' or 'NUMSUB'
 local reads = ARGV[4] == 'read'
@@ -11,10 +12,19 @@ local function reply(held, receivers)
   return {held, receivers, passed > 0 and passed or nil}
 end
 
-if reads then
-  redis.pcall('DEL', end_key(ARGV[1], 1))
+local field, own_end = field_of(ARGV[1], reads), reads and end_key(ARGV[1], 1) or KEYS[1]
+local keeps = ARGV[8] and ARGV[8] ~= '0' and redis.pcall('HEXISTS', KEYS[1], field) == 1
+if keeps and redis.call('PTTL', own_end) == -2 then
+  must_be_gone(own_end)
+  keeps = false
 end
-local held = redis.pcall('HDEL', KEYS[1], field_of(ARGV[1], reads))
+local held = 1
+if not keeps then
+  if reads then
+    redis.pcall('DEL', own_end)
+  end
+  held = redis.pcall('HDEL', KEYS[1], field)
+end
 local is_reserved = not KEYS[3] and ARGV[6] ~= '' and redis.pcall('GET', next_key()) == ARGV[1]
 if is_reserved then
   redis.call('DEL', next_key())
@@ -28,6 +38,25 @@ if held ~= 1 then
     redis.pcall(ARGV[2], channel, '1')
   end
   return held == 0 and reply(0, 0) or held
+end
+
+if keeps then
+  local function shorten(key)
+    if redis.call('PTTL', key) > tonumber(ARGV[8]) then
+      redis.call('PEXPIRE', key, ARGV[8])
+    end
+  end
+  if reads then
+    shorten(own_end)
+  end
+  -- That of the hash is the writer's, and what Redisson goes by. With two fields nobody else has a part in it.
+  if redis.call('HLEN', KEYS[1]) == 2 then
+    shorten(KEYS[1])
+  end
+  if KEYS[3] then
+    pump(nil, true)
+  end
+  return reply(1, 0)
 end
 
 -- While a cluster moves the slot, it refuses to look for what is gone: then somebody may read still, until the hash ends.

@@ -47,6 +47,13 @@ impl<O> RwLock<O> {
         self.with(self.lock.with_max_hold(max_hold))
     }
 
+    /// Returns a handle whose readers and writers keep their part for at least `min_hold`; see
+    /// [`leasehold::RwLock::with_min_hold`](crate::RwLock::with_min_hold).
+    #[must_use = "it returns another handle"]
+    pub fn with_min_hold(&self, min_hold: Duration) -> Self {
+        self.with(self.lock.with_min_hold(min_hold))
+    }
+
     /// Returns a handle whose acquisitions wait for at most `wait`; see
     /// [`leasehold::RwLock::with_wait`](crate::RwLock::with_wait).
     #[must_use = "it returns another handle"]

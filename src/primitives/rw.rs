@@ -173,9 +173,8 @@ impl Kind for Side {
         Call { script: &script::RW_RECLAIM, keys: self.keys(), args }
     }
 
-    /// Nothing keeps a read-write lock beyond its last guard.
-    fn release(&self, ticket: &Ticket, _keep: Duration) -> Call {
-        let args = vec![
+    fn release(&self, ticket: &Ticket, keep: Duration) -> Call {
+        let mut args = vec![
             Arg::Text(ticket.id.0.clone()),
             Arg::Word(self.publish()),
             Arg::Text(self.channel.clone()),
@@ -184,6 +183,9 @@ impl Kind for Side {
             entry(ticket),
             Arg::Number(ticket.by_message.into()),
         ];
+        if !keep.is_zero() {
+            args.push(Arg::Number(ttl_ms(keep)));
+        }
         Call { script: &script::RW_RELEASE, keys: self.keys(), args }
     }
 

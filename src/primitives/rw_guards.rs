@@ -158,6 +158,7 @@ impl Downgrade {
     pub(crate) async fn of(self, guard: Guard) -> Result<ReadGuard, Error> {
         let Self { side, terms } = self;
         let asks = Arc::new(side.instead_of(guard.lease_id()));
+        let terms = terms.outlasting_min_hold();
         let wanted = Wanted { side: Arc::new(side.for_reading()), terms };
         let entry = Gate::replace(guard.into_entry(), asks, wanted).await?;
         Ok(ReadGuard::new(Guard::new(entry)))

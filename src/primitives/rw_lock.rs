@@ -90,6 +90,15 @@ impl RwLock {
         self.on_terms(|terms| terms.max_hold = Some(max_hold))
     }
 
+    /// Returns a handle whose readers and writers keep their part for `min_hold` after they got it, even if they give it back
+    /// earlier. A writer keeps everybody out in that time, this process, too; a reader keeps writers out. A downgraded
+    /// writer keeps writers out for the rest of it. The limit is 30 days; zero is the default. See
+    /// [`Mutex::with_min_hold`](crate::Mutex::with_min_hold), which has an example.
+    #[must_use = "it returns another handle"]
+    pub fn with_min_hold(&self, min_hold: Duration) -> Self {
+        self.on_terms(|terms| terms.min_hold = min_hold)
+    }
+
     /// Returns a handle whose acquisitions by [`read`](Self::read), [`write`](Self::write) and the `run` methods wait for at most
     /// `wait`, and then fail with [`Error::Timeout`]; see [`Mutex::with_wait`](crate::Mutex::with_wait).
     #[must_use = "it returns another handle"]

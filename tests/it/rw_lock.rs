@@ -2,6 +2,7 @@
 
 mod deployments;
 mod failovers;
+mod min_hold;
 mod moving;
 mod nesting;
 mod removed;

@@ -53,6 +53,7 @@ impl Gate {
             Ok(Outcome::Granted(grant)) => {
                 let entry = claim.granted(grant, &request);
                 let entry = entry.ok_or_else(|| lost(hold.lease.why_missing()))?;
+                entry.hold().lease.keep_until(hold.lease.kept_until());
                 entry.hold().begin();
                 Ok(entry)
             }

@@ -345,6 +345,11 @@ impl Lease {
         state.keep_until = state.keep_until.max(at);
     }
 
+    /// Until when the lock stays taken, whatever becomes of its users.
+    pub(crate) fn kept_until(&self) -> Timestamp {
+        self.state.lock().keep_until
+    }
+
     /// Adds one that uses it, on `terms` from `from` on. Returns its number, and when the watchdog has to look, if that has
     /// changed.
     pub(crate) fn enter(&self, terms: Terms, from: Timestamp) -> (u32, Option<Timestamp>) {

@@ -4,7 +4,7 @@ use std::sync::{
     Arc,
     atomic::{AtomicI64, AtomicU64, Ordering::SeqCst},
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use leasehold::{
@@ -53,6 +53,27 @@ async fn readers_hold_a_majority_together_and_a_writer_alone() {
         readers_share_and_a_writer_is_alone(&clients).await;
         masters.nothing_left(&clients.each_ref()).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_majority_keeps_a_part_until_its_min_hold_is_over() {
+    const MIN_HOLD: Duration = Duration::from_millis(600);
+    let masters = Masters::start(3).await;
+    let clients = [masters.client().await, masters.client().await];
+    let [here, elsewhere] = clients.each_ref();
+    let job = here.rw_lock("n").with_min_hold(MIN_HOLD);
+    for writes in [true, false] {
+        let began_at = Instant::now();
+        match writes {
+            true => job.write().await.expect("free").unlock().await.expect("held"),
+            false => job.read().await.expect("free").unlock().await.expect("held"),
+        }
+        let next = soon("a writer", elsewhere.rw_lock("n").write()).await.expect("in the end");
+        let after = began_at.elapsed();
+        assert!(after >= MIN_HOLD, "writes: {writes}; free after {after:?}");
+        next.unlock().await.expect("held");
+    }
+    masters.nothing_left(&clients.each_ref()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

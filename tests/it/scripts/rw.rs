@@ -59,6 +59,11 @@ pub(super) fn leave_as(id: &str, side: &str, granted: &str) -> Call {
     call(lua::RW_RELEASE, &args)
 }
 
+fn leave_later(id: &str, side: &str, keep_ms: &str) -> Call {
+    let args = [&*ours(id), "PUBLISH", CHANNEL, side, "0", &entry(id, side), "0", keep_ms];
+    call(lua::RW_RELEASE, &args)
+}
+
 fn leave(id: &str, side: &str) -> Call {
     leave_as(id, side, "0")
 }
@@ -225,6 +230,38 @@ async fn readers_come_in_when_the_writer_before_them_leaves_the_queue() {
     bench.expect_twice(&leave("b:1", WRITE), ["[0, 0]"; 2], both).await;
     assert_eq!(told(&mut bench, &mut c).await, ["grant c:1 token 2s token"]);
     drop(b);
+}
+
+#[tokio::test]
+async fn a_release_that_keeps_a_part_shortens_its_time_and_never_lengthens_it() {
+    let mut bench = Bench::start().await;
+    bench.run(&try_once("a:1", WRITE)).await.expect("the script runs");
+    let [mut b] = line(&mut bench, [("b:1", READ)]).await;
+    let writing = |time| format!("[mode, write, a:1:write, 1] {time}");
+    bench.expect_twice(&leave_later("a:2", WRITE, "1000"), ["[0, 0]"; 2], &writing("30s")).await;
+    bench.expect_twice(&leave_later("a:1", WRITE, "40000"), ["[1, 0]"; 2], &writing("30s")).await;
+    assert_eq!(told(&mut bench, &mut b).await.last().expect("told"), "next b:1 30s a:1");
+    bench.expect_twice(&leave_later("a:1", WRITE, "5000"), ["[1, 0]"; 2], &writing("5s")).await;
+    assert_eq!(told(&mut bench, &mut b).await.last().expect("told"), "next b:1 5s a:1");
+    bench.expect_twice(&leave_later("a:1", WRITE, "20000"), ["[1, 0]"; 2], &writing("5s")).await;
+    let reading = "[mode, read, b:1, 1] 2s";
+    bench.expect(&leave_later("a:1", WRITE, "0"), "[1, 0]", reading).await;
+
+    // The hash lasts for as long as the last of several readers.
+    bench.run(&try_once("c:1", READ)).await.expect("the script runs");
+    let both = "[mode, read, b:1, 1, c:1, 1] 30s";
+    bench.expect_twice(&leave_later("c:1", READ, "5000"), ["[1, 0]"; 2], both).await;
+    assert_eq!(bench.ask(&format!("PTTL {}", end_key("c:1"))).await, "5s");
+    bench.expect_twice(&leave_later("c:1", READ, "9000"), ["[1, 0]"; 2], both).await;
+    assert_eq!(bench.ask(&format!("PTTL {}", end_key("c:1"))).await, "5s");
+    let alone = "[mode, read, c:1, 1] 30s";
+    bench.expect(&leave("b:1", READ), "[1, 0]", alone).await;
+    let kept = "[mode, read, c:1, 1] 2s";
+    bench.expect_twice(&leave_later("c:1", READ, "2000"), ["[1, 0]"; 2], kept).await;
+
+    // Whose time is over keeps nothing.
+    bench.command(&format!("DEL {}", end_key("c:1"))).await;
+    bench.expect_twice(&leave_later("c:1", READ, "4000"), ["[1, 0]", "[0, 0]"], "none").await;
 }
 
 #[tokio::test]

@@ -25,6 +25,8 @@ const FORCED: Case<2> =
 const CRASH: Case<3> = Case { crashes: 1, ..MIXED };
 /// A writer becomes a reader.
 const DOWNGRADE: Case<2> = Case { downgrades: 1, ..PAIR };
+/// What is given back may stay for a while.
+const KEEPS: Case<3> = Case { keeps: 1, ..MIXED };
 /// Redisson's client comes between ours.
 const JAVA: Case<2> = Case { java_asks: 2, asks: 2, ..PAIR };
 /// One of a version that does not renew the ends of its readers.
@@ -47,6 +49,13 @@ checks! {
     readers_and_writers_keep_the_rules_with_renewals: holds(Case { renewals: 2, ..PAIR }, SAFE);
     readers_and_writers_keep_the_rules_when_others_join: holds(JOINS, SAFE);
     readers_and_writers_keep_the_rules_with_a_downgrade: holds(DOWNGRADE, SAFE);
+    readers_and_writers_keep_the_rules_with_a_shortest_hold: holds(KEEPS, SAFE);
+    readers_and_writers_keep_the_rules_with_a_shortest_hold_beside_others_who_join:
+        holds(Case { keeps: 2, ..JOINS }, SAFE);
+    readers_and_writers_keep_the_rules_with_a_shortest_hold_and_when_a_request_runs_twice:
+        holds(Case { keeps: 1, doubles: 1, ..PAIR }, SAFE);
+    readers_and_writers_keep_the_rules_with_a_shortest_hold_beside_java:
+        holds(Case { keeps: 1, ..JAVA }, SAFE);
     readers_and_writers_keep_the_rules_when_a_request_runs_twice: holds(Case { doubles: 1, ..PAIR }, SAFE);
     readers_and_writers_keep_the_rules_when_a_letter_is_lost: holds(Case { lost_letters: 1, polls: 1, ..MIXED }, SAFE);
     readers_and_writers_keep_the_rules_when_a_client_ends: holds(CRASH, SAFE);
@@ -80,6 +89,7 @@ checks! {
     a_renewal_that_leaves_the_readers_end:
         fails(Case { renewals: 1, ..PAIR.with(Wrong::RenewalLeavesOwnEnd) }, [EXCLUSION]);
     a_reader_that_leaves_the_hash: fails(MIXED.with(Wrong::JoinLeavesHash), [EXCLUSION]);
+    a_kept_part_that_ends_the_hash: fails(KEEPS.with(Wrong::KeptPartEndsHash), [EXCLUSION]);
     a_downgrade_without_an_end: fails(DOWNGRADE.with(Wrong::DowngradeWithoutEnd), [EXCLUSION]);
     a_downgrade_of_nobody: fails(DOWNGRADE.with(Wrong::DowngradeOfNobody), [EXCLUSION]);
     readers_let_in_one_by_one: fails(MIXED.with(Wrong::PumpsOne), [TAKEN]);

@@ -285,7 +285,8 @@ fn kind_call(rng: &mut Rng) -> Vec<Vec<u8>> {
             .concat(),
         ),
         (false, 3 | 4) => {
-            ("rw_release", &locks, vec![id, verb, "channel:rw", side, retention, &entry, granted])
+            let args = [id, verb, "channel:rw", side, retention, &entry, granted];
+            ("rw_release", &locks, behind(&args, &[keep], rng.below(2) as usize))
         }
         (false, 5) if rng.chance(500) => ("read_renew", &locks[..1], vec![id, ttl]),
         (false, 5) => {

@@ -18,6 +18,8 @@ pub struct Case<const C: usize> {
     pub joins: u8,
     /// Writers that become readers.
     pub downgrades: u8,
+    /// Times that the last user of a lease gives it back before its shortest hold is over.
+    pub keeps: u8,
     /// Renewals, over all clients.
     pub renewals: u8,
     /// Times that Redisson's client takes the lock.
@@ -96,6 +98,8 @@ pub enum Wrong {
     JoinsByLetter,
     /// A letter of a grant is believed though a newer answer says that the request waits.
     BelievesOlderLetters,
+    /// A reader that keeps its part for a while shortens the hash, though others read.
+    KeptPartEndsHash,
     /// What a letter that came too late told of the tokens before goes for a later grant, too.
     KeepsWhatItWasTold,
 }
@@ -111,6 +115,7 @@ impl<const C: usize> Case<C> {
             repeats: 2,
             joins: 0,
             downgrades: 0,
+            keeps: 0,
             renewals: 0,
             java_asks: 0,
             java_leaves_ends: false,

@@ -53,6 +53,13 @@ impl<const C: usize> Rules<'_, C> {
         }
     }
 
+    /// The last one who uses the lease is through before its shortest hold is over.
+    pub fn leave_part(&mut self, client: usize) {
+        let own = &mut self.state.clients[client];
+        let held = own.held.take().expect("it is held");
+        own.requests.push(Request::Keep(held.lease));
+    }
+
     /// Gives up waiting.
     pub fn give_up(&mut self, client: usize) {
         let silent = self.case.is(Wrong::SilentLeaver);

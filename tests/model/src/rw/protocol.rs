@@ -82,6 +82,9 @@ impl<const C: usize> Protocol<C> {
         }
         if let Some(held) = own.held {
             actions.push(Action::Leave(c));
+            if held.users == 1 && spent.keeps < case.keeps {
+                actions.push(Action::Keep(c));
+            }
             if held.renewal.is_none() && spent.renewals < case.renewals {
                 actions.push(Action::Renew(c));
             }
@@ -174,6 +177,10 @@ impl<const C: usize> Protocol<C> {
                 held.as_mut().expect("it is held").users += 1;
             }
             Action::Leave(c) => rules.leave_seat(c.into()),
+            Action::Keep(c) => {
+                spent.keeps += 1;
+                rules.leave_part(c.into());
+            }
             Action::GiveUp(c) => rules.give_up(c.into()),
             Action::Downgrade(c) => {
                 spent.downgrades += 1;
@@ -265,6 +272,8 @@ impl<const C: usize> State<C> {
             || client.held.is_some_and(|held| held.lease == lease)
             || client.want.is_some_and(|want| want.lease == lease || want.replaced() == Some(lease))
             || client.requests.contains(&Request::Release(lease))
+            || client.requests.contains(&Request::Keep(lease))
+            || self.seen.kept.contains(&lease)
     }
 
     /// Whether nothing is on its way.

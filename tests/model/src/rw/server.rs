@@ -45,6 +45,7 @@ impl<const C: usize> Rules<'_, C> {
                 }
             }
             Request::Release(lease) => self.release(lease),
+            Request::Keep(lease) => self.keep(lease),
         }
     }
 
@@ -64,8 +65,12 @@ impl<const C: usize> Rules<'_, C> {
         server.ended &= server.queue.first().is_some_and(|first| *first != lease);
         // It is told when the reservation ends, and asks then.
         server.ended |= server.reserved;
-        let letters = &mut self.state.clients[usize::from(lease.client)].letters;
+        let client = &mut self.state.clients[usize::from(lease.client)];
+        let is_heard = client.want.is_some_and(|want| want.lease == lease && want.asked.is_some());
+        let letters = &mut client.letters;
         match reply {
+            // It ran twice, and the first answer was heard already.
+            _ if !is_heard => {}
             // The answer is newer than a letter that says the same, or that tells of a grant which was ended by force.
             Reply::Queued(is_first, _) => letters.retain(|letter| match letter {
                 Letter::First(..) => !is_first,
@@ -169,6 +174,24 @@ impl<const C: usize> Rules<'_, C> {
             }
             None => drop(self.pump(None, true)),
         }
+    }
+
+    /// `rw_release` with a shortest hold, of which one tick is left.
+    fn keep(&mut self, lease: Lease) {
+        let is_over =
+            |place: usize| lease.side == Side::Read && self.state.server.fields[place].1 == 0;
+        let Some(place) = self.place(lease).filter(|place| !is_over(*place)) else {
+            return self.release(lease);
+        };
+        let server = &mut self.state.server;
+        server.fields[place].1 = server.fields[place].1.min(1);
+        if server.fields.len() == 1 || self.case.is(Wrong::KeptPartEndsHash) {
+            server.left = server.left.min(1);
+        }
+        if !self.state.seen.kept.contains(&lease) {
+            self.state.seen.kept.push(lease);
+        }
+        self.pump(None, true);
     }
 
     /// Nobody listens on the lock's channel any more, or it is time for readers to join again. The first in the queue asks

@@ -74,6 +74,8 @@ pub enum Request {
     Inquire(Lease, u8),
     /// `rw_release`.
     Release(Lease),
+    /// The same, with a shortest hold that is not over.
+    Keep(Lease),
 }
 
 /// What the server answers to an ask.
@@ -170,6 +172,7 @@ pub struct Spent {
     pub repeats: u8,
     pub joins: u8,
     pub downgrades: u8,
+    pub keeps: u8,
     pub renewals: u8,
     pub java_asks: u8,
     pub shuts: u8,
@@ -184,6 +187,8 @@ pub struct Spent {
 pub struct Seen {
     /// What was ended by force, and for how many ticks its client may believe that it holds the lock.
     pub forced: ArrayVec<(Lease, u8), 8>,
+    /// What was given back and stays for its shortest hold.
+    pub kept: ArrayVec<Lease, 4>,
     /// One was let in while another, who lives, was before it.
     pub passed: bool,
     /// A reader joined readers of ours while the window was shut.
@@ -223,6 +228,8 @@ pub enum Action {
     Join(u8),
     /// One who uses its lease is through.
     Leave(u8),
+    /// The last one who uses it is through before its shortest hold is over.
+    Keep(u8),
     /// It gives up waiting.
     GiveUp(u8),
     /// Its writer becomes a reader.
