@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::runtime::{PATIENCE, Runtime};
+use super::watch::{End, LossWatch};
 use crate::error::{Error, LossReason};
 use crate::key::Holder;
 
@@ -16,13 +17,14 @@ use crate::key::Holder;
 pub struct Delivery {
     // This is dropped before the runtime, which completes its release.
     pub(super) delivery: crate::Delivery,
+    end: End,
     runtime: Runtime,
 }
 
 impl Delivery {
     pub(super) fn new(delivery: crate::Delivery, runtime: &Runtime) -> Self {
         runtime.answered(true);
-        Self { delivery, runtime: runtime.clone() }
+        Self { delivery, end: End::default(), runtime: runtime.clone() }
     }
 
     /// Returns the queue's name.
@@ -53,6 +55,11 @@ impl Delivery {
     /// Returns how long the item is certainly not delivered to anybody else if nothing renews it; zero if it is lost.
     pub fn remaining(&self) -> Duration {
         self.delivery.remaining()
+    }
+
+    /// Returns a watcher of the loss, which can be sent to other threads; see [`Guard::watch`](super::Guard::watch).
+    pub fn watch(&self) -> LossWatch {
+        self.end.watch(self.delivery.lost(), &self.runtime)
     }
 
     /// Waits until the delivery is lost, for at most `timeout`. Returns `None` if it was not lost.

@@ -4,7 +4,7 @@ use std::{sync::mpsc, thread, time::Duration};
 
 use leasehold::{Error, LossReason, blocking::LossWatch};
 
-use super::{LIMIT, MS, connect, connect_with_ttl, eventually, server};
+use super::{LIMIT, MS, connect, connect_with_ttl, eventually, server, wait_for};
 
 /// Waits on a thread of its own.
 fn wait(watch: LossWatch) -> mpsc::Receiver<Option<Error>> {
@@ -57,7 +57,10 @@ fn what_each_kind_holds_is_watched() {
     let permit = client.semaphore("s").with_permits(1).acquire().expect("free");
     let (reads, writes) =
         (client.rw_lock("r").read().expect("free"), client.rw_lock("w").write().expect("free"));
-    let watches = [both.watch(), leads.watch(), permit.watch(), reads.watch(), writes.watch()];
+    client.queue("q").push("1").expect("pushed");
+    let item = client.queue("q").with_ttl(300 * MS).pop().expect("an item");
+    let watches =
+        [both.watch(), leads.watch(), permit.watch(), reads.watch(), writes.watch(), item.watch()];
     assert!(watches.iter().all(LossWatch::is_held));
     for name in ["b", "e"] {
         assert!(other.mutex(name).force_unlock().expect("an answer"));
@@ -68,6 +71,7 @@ fn what_each_kind_holds_is_watched() {
     let semaphore = other.semaphore("s");
     let holders = semaphore.status().expect("an answer").holders;
     assert!(semaphore.force_release(&holders[0]).expect("an answer"));
+    wait_for(server.command(&["DEL", "leasehold_lent:{q}", "leasehold_items:{q}"]));
     for watch in &watches {
         let lost = wait(watch.clone()).recv_timeout(LIMIT).expect("it is told");
         assert!(lost.is_some_and(|lost| lost.is_lost()), "{watch:?}");
