@@ -94,6 +94,8 @@ impl RwLock {
     /// earlier. A writer keeps everybody out in that time, this process, too; a reader keeps writers out. A downgraded
     /// writer keeps writers out for the rest of it. The limit is 30 days; zero is the default. See
     /// [`Mutex::with_min_hold`](crate::Mutex::with_min_hold), which has an example.
+    ///
+    /// A writer of Redisson goes by the end of the whole lock. If several read, it may wait for up to a TTL longer.
     #[must_use = "it returns another handle"]
     pub fn with_min_hold(&self, min_hold: Duration) -> Self {
         self.on_terms(|terms| terms.min_hold = min_hold)

@@ -391,15 +391,32 @@ async fn without_a_grace_a_lost_lock_is_told_at_once() {
     assert_eq!(pair.replica.command(&["GET", "leasehold_mark"]).await, mark, "it leaves none");
 }
 
+/// Cuts the client off, and begins an unlock that no server hears of before the way is open again.
+async fn owed_unlock(
+    pair: &Pair,
+    holder: &Client,
+    guard: Guard,
+) -> tokio::task::JoinHandle<Result<(), Error>> {
+    pair.address.refuse(true);
+    pair.address.cut();
+    let down = async || holder.nodes()[0].state == NodeState::Down;
+    eventually(LIMIT, "the connection is lost", down).await;
+    let unlocking = tokio::spawn(guard.unlock());
+    let owed = async || holder.stats().releases_pending == 1;
+    eventually(LIMIT, "the release is owed", owed).await;
+    unlocking
+}
+
 #[tokio::test]
 async fn an_unlock_that_finds_nothing_on_the_new_master_says_why() {
     let pair = Pair::start().await;
     let holder = connected(pair.builder().restart_quarantine(Duration::ZERO)).await;
     pair.cut_replication().await;
     let guard = holder.mutex("n").lock().await.expect("free");
+    let unlocking = owed_unlock(&pair, &holder, guard).await;
     pair.promote().await;
-    let unlocking = tokio::spawn(guard.unlock());
     pair.switch();
+    pair.address.refuse(false);
     let error = soon("it is answered", unlocking).await.expect("no panic").expect_err("lost");
     assert!(matches!(error, Error::Lost { reason: LossReason::Failover, .. }), "{error:?}");
 }
@@ -412,13 +429,7 @@ async fn an_unlock_on_a_new_master_that_lacks_the_lease_is_no_loss_in_the_grace(
     pair.cut_replication().await;
     for name in ["n", "m"] {
         let guard = holder.mutex(name).with_lease(TTL).lock().await.expect("free");
-        pair.address.refuse(true);
-        pair.address.cut();
-        let down = async || holder.nodes()[0].state == NodeState::Down;
-        eventually(LIMIT, "the connection is lost", down).await;
-        let unlocking = tokio::spawn(guard.unlock());
-        let owed = async || holder.stats().releases_pending == 1;
-        eventually(LIMIT, "the release is owed", owed).await;
+        let unlocking = owed_unlock(&pair, &holder, guard).await;
         let removed = name == "m";
         if removed {
             // On the server that granted it last: then somebody did that on purpose.

@@ -26,6 +26,7 @@ import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
+import org.redisson.client.RedisConnectionException;
 import org.redisson.client.codec.ByteArrayCodec;
 import org.redisson.client.codec.Codec;
 import org.redisson.client.codec.StringCodec;
@@ -45,6 +46,7 @@ import org.redisson.config.SubscriptionMode;
 public final class Helper {
     /** How often it asks where the masters are: its default for Sentinels; for a cluster that is 5 s. */
     private static final int SCAN_INTERVAL_MS = 1_000;
+    private static final int ATTEMPTS_TO_CONNECT = 5;
 
     private final Map<String, ExecutorService> threads = new ConcurrentHashMap<>();
     /** Of the only server, or of the first. */
@@ -249,7 +251,16 @@ public final class Helper {
         if (!prefix.isEmpty()) {
             setPrefix(server, prefix);
         }
-        return Redisson.create(config);
+        for (int attempt = 1; ; attempt++) {
+            try {
+                return Redisson.create(config);
+            } catch (RedisConnectionException e) {
+                // The server is there. A busy machine may keep this process waiting for longer than that time-out.
+                if (!oneOfSeveral || attempt == ATTEMPTS_TO_CONNECT) {
+                    throw e;
+                }
+            }
+        }
     }
 
     /** Whether a thread sleeps until a message comes: what Redisson's waiters do in the end. */
