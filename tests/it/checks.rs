@@ -53,6 +53,14 @@ pub(crate) async fn exists(server: &Server, name: &str) -> bool {
     server.command(&["EXISTS", name]).await == redis::Value::Int(1)
 }
 
+/// For how many milliseconds a key lasts still: -1 without an end, and -2 if there is none.
+pub(crate) async fn pttl(server: &Server, key: &str) -> i64 {
+    match server.command(&["PTTL", key]).await {
+        redis::Value::Int(left) => left,
+        other => panic!("not a number: {other:?}"),
+    }
+}
+
 /// Waits until neither the server nor the client has anything left of a lock.
 pub(crate) async fn nothing_left(server: &Server, client: &Client) {
     eventually(LIMIT, "the server has no lock left", async || lock_keys(server).await.is_empty())

@@ -13,7 +13,7 @@ use redis::Value;
 use tokio::runtime::Runtime;
 
 use crate::{
-    checks::{LIMIT, connect, lock_keys, nothing_left, setup_with_proxy, soon},
+    checks::{LIMIT, connect, lock_keys, nothing_left, pttl, setup_with_proxy, soon},
     support::{Proxy, Server, eventually},
 };
 
@@ -181,11 +181,6 @@ async fn a_longer_lease_is_not_handed_on() {
         drop(next);
         nothing_left(&server, &client).await;
     }
-}
-
-async fn pttl(server: &Server, name: &str) -> i64 {
-    let Value::Int(left) = server.command(&["PTTL", name]).await else { panic!("a number") };
-    left
 }
 
 /// The server is away for longer than the first lease, and the client is dropped meanwhile: the lock that was made to

@@ -5,15 +5,11 @@ use std::time::{Duration, Instant};
 use leasehold::{Client, Error, Guard, Mutex};
 
 use crate::{
-    checks::{LIMIT, client_is_idle, connect, exists, nothing_left, setup},
+    checks::{LIMIT, client_is_idle, connect, exists, nothing_left, pttl, setup},
     support::{Server, eventually},
 };
 
 const MS: Duration = Duration::from_millis(1);
-
-async fn pttl(server: &Server, name: &str) -> i64 {
-    redis::from_redis_value(server.command(&["PTTL", name]).await).expect("a number")
-}
 
 async fn taken(lock: &Mutex) -> Guard {
     lock.lock().await.expect("free")

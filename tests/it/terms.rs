@@ -3,21 +3,13 @@
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Error, LossReason};
-use redis::Value;
 
 use crate::{
-    checks::{LIMIT, exists, nothing_left, setup, setup_with_proxy, soon},
-    support::{Server, eventually},
+    checks::{LIMIT, exists, nothing_left, pttl, setup, setup_with_proxy, soon},
+    support::eventually,
 };
 
 const MS: Duration = Duration::from_millis(1);
-
-async fn pttl(server: &Server, name: &str) -> i64 {
-    match server.command(&["PTTL", name]).await {
-        Value::Int(pttl) => pttl,
-        other => panic!("not a number: {other:?}"),
-    }
-}
 
 #[tokio::test]
 async fn a_watched_lock_never_falls_below_half_its_ttl() {

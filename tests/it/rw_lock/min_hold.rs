@@ -6,7 +6,7 @@ use leasehold::{Client, blocking};
 
 use super::MS;
 use crate::{
-    checks::{LIMIT, connect, exists, nothing_left, setup, soon},
+    checks::{LIMIT, connect, exists, nothing_left, pttl, setup, soon},
     support::Server,
 };
 
@@ -19,10 +19,6 @@ async fn reads_for(server: &Server, name: &str) -> i64 {
     let keys: Vec<String> = redis::from_redis_value(keys).expect("keys");
     let [key] = &keys[..] else { panic!("not one reader: {keys:?}") };
     pttl(server, key).await
-}
-
-async fn pttl(server: &Server, key: &str) -> i64 {
-    redis::from_redis_value(server.command(&["PTTL", key]).await).expect("a number")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -79,17 +75,14 @@ async fn a_part_that_lasted_for_longer_than_its_min_hold_is_free_at_once() {
     let (server, [client]) = setup().await;
     let job = client.rw_lock("job").with_min_hold(20 * MS);
     for writes in [false, true] {
-        let (mut reader, mut writer) = (None, None);
-        match writes {
-            true => writer = Some(job.write().await.expect("free")),
-            false => reader = Some(job.read().await.expect("free")),
-        }
-        tokio::time::sleep(21 * MS).await;
-        if let Some(reader) = reader {
-            reader.unlock().await.expect("held");
-        }
-        if let Some(writer) = writer {
+        if writes {
+            let writer = job.write().await.expect("free");
+            tokio::time::sleep(21 * MS).await;
             writer.unlock().await.expect("held");
+        } else {
+            let reader = job.read().await.expect("free");
+            tokio::time::sleep(21 * MS).await;
+            reader.unlock().await.expect("held");
         }
         assert!(!exists(&server, "job").await, "writes: {writes}");
     }
