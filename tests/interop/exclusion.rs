@@ -91,7 +91,7 @@ async fn a_wait_for_the_other_ends_at_its_time(version: Version) {
             let ended = wait.done().await;
             let took = ended.took();
             assert_eq!(ended.value(), 0);
-            let limit = watch.widened(WAIT + Duration::from_millis(150));
+            let limit = watch.widened(WAIT + waiter.lateness());
             assert!(took >= WAIT - MS && took <= limit, "{} waited for {took:?}", waiter.name());
         }
         assert_eq!(holder.unlock("a", &name).value().await, 1);

@@ -157,6 +157,15 @@ impl Side {
         }
     }
 
+    /// How much later than its time a wait may end. How long Java computes on a busy machine is not ours to promise, only
+    /// that its wait does end.
+    pub(crate) fn lateness(&self) -> Duration {
+        match self {
+            Self::Java(_) => Duration::from_secs(3),
+            Self::Rust(_) => Duration::from_millis(150),
+        }
+    }
+
     /// `who` takes the lock, however long that takes.
     pub(crate) fn lock(&self, who: &str, name: &str) -> Call {
         self.acquire(Of::Mutex, who, name, None, None)

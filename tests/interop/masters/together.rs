@@ -60,8 +60,8 @@ async fn a_wait_for_the_other_ends_at_its_time(version: Version) {
             let ended = wait.done().await;
             let took = ended.took();
             assert_eq!(ended.value(), 0);
-            let limit = watch.widened(WAIT + Duration::from_millis(150));
             // Java waits for its servers one after the other, a third of the time each.
+            let limit = watch.widened(WAIT + waiter.lateness());
             assert!(took >= WAIT - 3 * MS && took <= limit, "{} took {took:?}", waiter.name());
         }
         if matches!(holder, Side::Java(_)) {
