@@ -5,8 +5,8 @@
 //! its server where that was must not find one of another process's tests.
 
 use std::{
-    env,
     fs::{self, File},
+    path::Path,
     sync::{Mutex, PoisonError},
 };
 
@@ -16,6 +16,8 @@ pub(crate) fn next() -> u16 {
 }
 
 static OURS: Mutex<Ours> = Mutex::new(Ours { ports: Vec::new(), at: 0, locks: Vec::new() });
+/// One place for all processes of this host, whatever temporary directory each of them was given.
+const LOCKS: &str = "/tmp/leasehold-test-ports";
 const FIRST: u16 = 12_000;
 const BLOCKS: u16 = 180;
 const BLOCK: u16 = 100;
@@ -39,8 +41,8 @@ impl Ours {
 
     /// Returns false if all blocks are taken, and some of them are ours.
     fn lock_a_block(&mut self) -> bool {
-        let dir = env::temp_dir().join("leasehold-test-ports");
-        fs::create_dir_all(&dir).expect("a directory for locks can be made");
+        let dir = Path::new(LOCKS);
+        fs::create_dir_all(dir).expect("a directory for locks can be made");
         for block in 0..BLOCKS {
             let first = FIRST + block * BLOCK;
             if self.ports.contains(&first) {
