@@ -3,6 +3,8 @@
 -- ARGV: 1 most (how many at most)
 -- Returns how many.
 local count = 0
+-- Fails if this user may not run it: the item would be in two places.
+redis.call('LPOP', KEYS[5], 0)
 while count < tonumber(ARGV[1]) do
   local payload = redis.call('LINDEX', KEYS[5], 0)
   if not payload then

@@ -16,8 +16,7 @@ if number then
     -- A request that ran late has lent it: its worker had another item under this id, which has ended.
     outcome = 'undo'
   end
-  -- A full server refuses what follows, but not behind another write of the same script.
-  redis.call('ZREM', KEYS[2], '')
+  may_move()
   if outcome == 'ack' then
     remove(id)
   elseif outcome == 'reject' then

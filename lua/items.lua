@@ -14,8 +14,8 @@
 -- number). A grant that brings the item along is another message, whose last part may be any bytes:
 --   item id server_us ttl_ms how number at_us:payload
 --
--- Nothing is rolled back. An item is written to its new place before it is removed from the old one, so a script that ends
--- half-way may deliver an item twice, but loses none.
+-- Nothing is rolled back. An item is written to its new place before it is removed from the old one, so that none is lost. What this
+-- user may not run is found before anything is written (`may_move`), so that none is in two places.
 
 redis.call('LLEN', KEYS[1])
 local time = redis.call('TIME')
@@ -37,6 +37,14 @@ local function content(member)
     local number, at = string.match(string.sub(text, 1, colon - 1), '^(%d+) (%d+)$')
     return tonumber(number), string.sub(text, colon + 1), text, at
   end
+end
+
+-- Fails if this user may not run what moves an item. The HSET, which is not tried, comes first of all. A full server refuses a
+-- ZADD, but not behind another write of the same script.
+local function may_move()
+  redis.call('ZREM', KEYS[2], '')
+  redis.call('HDEL', KEYS[4], '')
+  redis.call('ZADD', KEYS[2], 'XX', 0, '')
 end
 
 -- Writes an item under that name. Returns its content.
@@ -73,6 +81,7 @@ local function lend(id, ttl_ms, how)
   local newest, most_often = how % 2 == 0, math.floor((how - 1) / 2)
   for _ = 1, 100 do
     local due, ended_ms = soonest()
+    may_move()
     if not due or ended_ms > now_ms then
       local payload = redis.call('LINDEX', KEYS[1], newest and -1 or 0)
       if not payload then
@@ -108,6 +117,7 @@ end
 
 -- Has an item fall due at that time, and be delivered again.
 local function fall_due(id, number, payload, due_ms)
+  may_move()
   write(string.format('due:%s', id), number, payload, due_ms)
   remove(id)
 end

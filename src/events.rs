@@ -532,7 +532,7 @@ pub(crate) fn cannot_subscribe(
     now: Timestamp,
 ) {
     if let Some(more) = burst.summary(now) {
-        tracing::warn!(target: NODE, node, more, "more channels refused");
+        tracing::warn!(target: NODE, node, more, "more subscriptions refused");
     }
     let loud = burst.admits(now, 1);
     warn_if!(loud, target: NODE, node, channel, %fault, "cannot subscribe: waiters poll");

@@ -329,8 +329,10 @@ impl<L> Standing<L> {
         self.asked_in = asked_in;
         match ahead {
             Some(1..) => self.place.behind(now.at, now.poll),
-            // A full server may have no place for it: then nothing but its own timer wakes it.
-            Some(0) | None => self.place.first(held_by, now.at, now.poll),
+            Some(0) => self.place.first(held_by, now.at, now.poll),
+            // A full server may have no place for it, or the right is missing: then nothing but its own timer wakes it, and those who are
+            // queued come first. It asks for its place more often.
+            None => self.place.first(held_by, now.at, now.poll / 4),
         }
     }
 

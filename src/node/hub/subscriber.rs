@@ -25,7 +25,7 @@ enum Answer {
     Subscribed(Arc<str>),
     /// The server answered what needs no reaction: it unsubscribed, or answered a ping.
     Done,
-    /// The server refuses this channel, for a reason that does not pass.
+    /// The server refuses this channel, as long as nobody changes that: a right is missing, for example.
     Refused(Arc<str>, Fault),
     /// The server cannot subscribe this channel now: nobody owns its slot, for example.
     NotNow(Arc<str>),
@@ -120,8 +120,11 @@ impl Subscriber {
                 Some(answer) = self.pending.next() => match answer {
                     Answer::Subscribed(channel) => self.shared.subscribed(&channel, moves.before),
                     Answer::Done => {}
-                    Answer::Refused(channel, fault) => self.refused(&channel, &fault),
-                    Answer::NotNow(channel) => self.put_off(channel),
+                    Answer::Refused(channel, fault) => {
+                        self.refused(&channel, &fault);
+                        self.put_off(channel, REFUSED);
+                    }
+                    Answer::NotNow(channel) => self.put_off(channel, NOT_NOW),
                     Answer::Again(channel)
                         if self.shared.channels.lock().contains_key(&channel) =>
                     {
@@ -186,8 +189,8 @@ impl Subscriber {
     }
 
     /// Has a channel subscribed again after a pause. The connection stays: others hear on it.
-    fn put_off(&self, channel: Arc<str>) {
-        let pause = self.shared.endpoint.clock.sleep(NOT_NOW);
+    fn put_off(&self, channel: Arc<str>, pause: Duration) {
+        let pause = self.shared.endpoint.clock.sleep(pause);
         self.pending.push(Box::pin(async move {
             pause.await;
             Answer::Again(channel)
@@ -235,5 +238,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE_AFTER_CONNECTION: Duration = Duration::from_millis(250);
 /// After the server could not subscribe a channel.
 const NOT_NOW: Duration = Duration::from_millis(250);
+/// After the server refused a channel. Somebody may have given this user the right meanwhile.
+const REFUSED: Duration = Duration::from_secs(1);
 const PING_EVERY: Duration = Duration::from_secs(5);
 pub(super) const IDLE: Duration = Duration::from_secs(30);

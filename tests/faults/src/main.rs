@@ -1,14 +1,15 @@
 //! `run [--minutes N] [--seed S] [--nodes N,N.. | --deployment D] [--workload deadlocks] [--only FAULT]`: the driver. `D` is `sentinel`, `unfenced`,
 //! `cluster`, or with a `cluster-node-timeout` in seconds `cluster-15s` and `short-grace-15s`.
+//! `judge <layout> <dir>`: checks the journals of an earlier run again; the layout is a number of nodes or a `D`.
 //! `show <name>`: one arrangement of what locks do not survive. `contend <orders>`: one of the driver's contenders.
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 use leasehold_faults::{
     contender::{self, Workload},
     deployment::Layout,
     excluded::show,
-    run::{Plan, run},
+    run::{Plan, judge, run},
 };
 
 fn main() -> ExitCode {
@@ -19,6 +20,16 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         ["run", ref options @ ..] => drive(options),
+        ["judge", layout, dir] => {
+            let nodes = layout.parse().map(Layout::Independent).ok();
+            let Some(layout) = nodes.or_else(|| layout.parse().ok()) else {
+                return usage(&format!("not understood: {layout}"));
+            };
+            match judge(layout, Workload::Mixed, Path::new(dir)) {
+                0 => ExitCode::SUCCESS,
+                _ => ExitCode::FAILURE,
+            }
+        }
         ["show", name] => match runtime().block_on(show(name)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(problem) => {

@@ -19,7 +19,7 @@ use crate::{
     history::History,
     nemesis::Kind,
     replicated,
-    scene::Scene,
+    scene::{self, Scene},
     support::{Server, Watch},
 };
 
@@ -324,16 +324,29 @@ async fn end(
     scene.note_what_is_left().await;
     drop(scene);
     let history = History::read(dir).expect("journals that were written whole");
-    let setting = Setting {
+    let report = check(&history, &setting(layout, ttl, quarantine));
+    (history, report, failed)
+}
+
+fn setting(layout: Layout, ttl: Duration, quarantine: Duration) -> Setting {
+    Setting {
         nodes: layout.votes(),
         fails_over: layout.is_replicated(),
         slack: SLACK,
         ttl,
         response_timeout: ttl / 3,
         quarantine,
-    };
-    let report = check(&history, &setting);
-    (history, report, failed)
+    }
+}
+
+/// Checks the journals of an earlier run again, and tells what it finds. Returns how much that is.
+pub fn judge(layout: Layout, workload: Workload, dir: &Path) -> usize {
+    let history = History::read(dir).expect("journals that were written whole");
+    let (ttl, quarantine) = (scene::ttl(layout, workload), scene::quarantine(layout));
+    let report = check(&history, &setting(layout, ttl, quarantine));
+    println!("{layout}: {} violations", report.violations.len());
+    tell(&report.violations, &[], &history, dir);
+    report.violations.len()
 }
 
 fn add(summary: &mut Summary, history: &History, report: &Report, faults: BTreeMap<String, u64>) {

@@ -342,7 +342,7 @@ impl Node {
     }
 }
 
-fn ttl(layout: Layout, workload: Workload) -> Duration {
+pub(crate) fn ttl(layout: Layout, workload: Workload) -> Duration {
     match layout {
         Layout::Independent(_) if workload == Workload::Deadlocks => TTL_OF_DEADLOCKS,
         Layout::Independent(_) => TTL,
@@ -352,7 +352,7 @@ fn ttl(layout: Layout, workload: Workload) -> Duration {
     }
 }
 
-fn quarantine(layout: Layout) -> Duration {
+pub(crate) fn quarantine(layout: Layout) -> Duration {
     match layout {
         Layout::Independent(1) | Layout::Unfenced => Duration::ZERO,
         Layout::Independent(_) => QUARANTINE,

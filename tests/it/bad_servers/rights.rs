@@ -257,3 +257,31 @@ async fn without_the_channel_a_release_is_found_by_polling() {
     guard.expect("free").unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }
+
+/// Rights come and go while somebody mends them. Whoever waits hears again soon after.
+#[tokio::test]
+async fn a_right_to_the_channels_that_comes_back_is_used_soon() {
+    let server = Server::start().await;
+    let url = user(&server, "u", &["~*", "&*", "+@all"]).await;
+    let (holder, client) = (connect(&server).await, Client::connect(&url).await.expect("rights"));
+    let held = holder.mutex("n").lock().await.expect("free");
+    let waiter = tokio::spawn(client.mutex("n").lock());
+    let mailboxes = async || {
+        let pattern = format!("leasehold_mailbox:{}:*", client.name());
+        let channels = server.command(&["PUBSUB", "CHANNELS", &pattern]).await;
+        redis::from_redis_value::<Vec<String>>(channels).expect("names").len()
+    };
+    eventually(LIMIT, "it listens", async || mailboxes().await == 1).await;
+    // Ends the connection, too.
+    server.command(&["ACL", "SETUSER", "u", "resetchannels"]).await;
+    eventually(LIMIT, "it is deaf", async || mailboxes().await == 0).await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    server.command(&["ACL", "SETUSER", "u", "&*"]).await;
+    let given_at = Instant::now();
+    eventually(LIMIT, "it listens again", async || mailboxes().await == 1).await;
+    let deaf = given_at.elapsed();
+    assert!(deaf < server.widened(Duration::from_millis(1500)), "deaf for {deaf:?} more");
+    held.unlock().await.expect("held");
+    soon("no hang", waiter).await.expect("no panic").expect("free").unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}

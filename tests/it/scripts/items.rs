@@ -19,3 +19,98 @@ async fn a_pop_that_runs_again_confirms_its_delivery_and_takes_nothing_more() {
     assert_eq!(bench.ask("LRANGE n 0 -1").await, "[two]");
     assert_eq!(bench.ask("ZRANGE lent 0 -1").await, "[a:1]");
 }
+
+const KEYS: [&str; 5] = ["n", "lent", "queue", "contents", "dead"];
+/// What the scripts run.
+const COMMANDS: [&str; 16] = [
+    "hdel", "hget", "hset", "lindex", "llen", "lpop", "pexpire", "publish", "pubsub", "rpop",
+    "rpush", "time", "zadd", "zrange", "zrank", "zrem",
+];
+
+/// In how many places the item is: among the new ones, lent or due, dead.
+async fn places(bench: &mut Bench) -> usize {
+    let mut found = Vec::new();
+    for all in ["LRANGE n 0 -1", "HVALS contents", "LRANGE dead 0 -1"] {
+        let all = bench.command(all).await;
+        found.extend(redis::from_redis_value::<Vec<String>>(all).expect("texts"));
+    }
+    found.iter().filter(|text| text.rsplit(':').next() == Some("p")).count()
+}
+
+/// Nothing that a script has written is taken back by itself when a command behind it is refused.
+#[tokio::test]
+async fn whatever_right_is_taken_an_item_is_in_one_place() {
+    let settle =
+        |outcome: &'static str| Call::new(lua::ITEM_SETTLE, &KEYS, &["a:1", outcome, "0", "", "5"]);
+    let lent = "HSET contents a:1 1\u{a0}5:p";
+    let ready: [(&str, &[&str], Call); 11] = [
+        ("a pop", &["RPUSH n p"], pop("a:1")),
+        (
+            "a pop of what is due",
+            &["HSET contents due:x 1\u{a0}5:p", "ZADD lent 1 due:x"],
+            pop("a:1"),
+        ),
+        (
+            "a pop of what nobody wants",
+            &["HSET contents due:x 10\u{a0}5:p", "ZADD lent 1 due:x"],
+            pop("a:1"),
+        ),
+        (
+            "a pop behind another",
+            &["RPUSH n p", "ZADD queue 1 60000\u{a0}21\u{a0}1\u{a0}b:2"],
+            pop("a:1"),
+        ),
+        (
+            "a push",
+            &["ZADD queue 1 60000\u{a0}21\u{a0}1\u{a0}b:2"],
+            Call::new(lua::ITEM_PUSH, &KEYS, &["0", "p"]),
+        ),
+        ("an ack", &[lent, "ZADD lent 99999999999999 a:1"], settle("ack")),
+        ("a retry", &[lent, "ZADD lent 99999999999999 a:1"], settle("retry")),
+        (
+            "an undo",
+            &[lent, "ZADD lent 99999999999999 a:1", "ZADD queue 1 60000\u{a0}21\u{a0}1\u{a0}b:2"],
+            settle("undo"),
+        ),
+        ("a rejection", &[lent, "ZADD lent 99999999999999 a:1"], settle("reject")),
+        (
+            "an ack before another",
+            &[lent, "ZADD lent 99999999999999 a:1", "ZADD queue 1 60000\u{a0}21\u{a0}1\u{a0}b:2"],
+            settle("ack"),
+        ),
+        ("a redrive", &["RPUSH dead p"], Call::new(lua::ITEM_REDRIVE, &KEYS, &["9"])),
+    ];
+    let mut bench = Bench::start().await;
+    bench.server.keeps("");
+    let _waiter = bench.subscriber_of("leasehold_mailbox:b:1").await;
+    for (what, state, call) in &ready {
+        for command in COMMANDS {
+            bench.command("FLUSHALL").await;
+            for line in *state {
+                let words: Vec<String> =
+                    line.split(' ').map(|word| word.replace('\u{a0}', " ")).collect();
+                bench.server.command(&words.iter().map(String::as_str).collect::<Vec<_>>()).await;
+            }
+            let right = format!("-{command}");
+            let without = bench.run_as(&["~*", "&*", "+@all", &right], call).await;
+            let (added, ends) = (*what == "a push", what.starts_with("an ack"));
+            let may_be = |places: usize, done: bool| match (added, ends) {
+                (true, false) => places == usize::from(done),
+                (false, true) => places == usize::from(!done),
+                _ => places == 1,
+            };
+            let left = places(&mut bench).await;
+            assert!(
+                may_be(left, without.is_ok()) || (ends && left == 0),
+                "{what} without {command}: it is in {left} places after {without:?}"
+            );
+            let with = bench.run(call).await;
+            let left = places(&mut bench).await;
+            let pushed_twice = added && without.is_ok();
+            assert!(
+                may_be(left, true) || pushed_twice,
+                "{what} again, with {command}: it is in {left} places after {with:?}"
+            );
+        }
+    }
+}

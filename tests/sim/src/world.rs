@@ -81,6 +81,8 @@ pub struct Link {
     down: VecDeque<(u64, Down)>,
     /// What the client sends is lost from now on, and nobody says so.
     pub swallowed: bool,
+    /// Its server has crashed, and nobody has told the client: it learns that when it sends something.
+    is_dead: bool,
     /// Nothing that the client sends on it arrives before that, whatever becomes of the client's end.
     pub late_until: u64,
     client_gone: bool,
@@ -244,6 +246,7 @@ impl World {
                 down: VecDeque::new(),
                 swallowed: false,
                 late_until: 0,
+                is_dead: false,
                 client_gone: false,
             };
             self.links.insert(id, link);
@@ -499,10 +502,16 @@ impl World {
             self.nodes[node].forget(id);
             let link = self.links.get_mut(&id).expect("it was there");
             link.up.retain(|(_, packet)| !matches!(packet, Up::Run(_)));
+            link.is_dead = !tells;
             if tells {
                 self.send_down(id, Down::Reset);
             }
         }
+    }
+
+    /// Returns true if a process on that host has a connection whose server is gone, and has not noticed.
+    pub fn listens_in_vain(&self, host: usize) -> bool {
+        self.links.values().any(|link| link.host == host && link.is_dead && !link.client_gone)
     }
 
     fn restarted(&mut self, node: usize, keeps_data: bool) {

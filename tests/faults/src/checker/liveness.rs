@@ -145,9 +145,14 @@ fn while_free(view: &mut View<'_>) {
 /// has been free since `free_from`.
 fn looked_at(view: &View<'_>, free_from: u64, mut begins: u64, ends: u64) -> Option<(u64, u64)> {
     loop {
-        begins = felt_until(view, free_from, begins);
         if begins >= ends {
             return None;
+        }
+        // Another fault may have come and gone by then, which may be felt for longer.
+        let felt = felt_until(view, free_from, begins);
+        if felt > begins {
+            begins = felt;
+            continue;
         }
         let limit = limit_after(view, begins.saturating_sub(SETTLED), begins);
         let until = limit.min(ends);
@@ -259,6 +264,7 @@ fn between_the_faults(view: &mut View<'_>) {
     let end = view.history.events().map(|(_, event)| event.at).max().unwrap_or(0);
     let heals = view.faults.iter().map(|fault| fault.to).filter(|to| *to < end);
     let heals: Vec<u64> = std::iter::once(0).chain(heals).collect();
+    let untrusted = without_a_majority(view);
     for healed_at in heals {
         let next = view.faults.iter().filter(|fault| fault.to > healed_at).map(|fault| fault.from);
         // Another fault that is still there has a beginning in the past: then it is not over.
@@ -267,12 +273,46 @@ fn between_the_faults(view: &mut View<'_>) {
             continue;
         }
         for index in 0..view.calls.len() {
-            in_the_calm(view, index, healed_at, calm_until);
+            in_the_calm(view, index, healed_at, calm_until, &untrusted);
         }
     }
 }
 
-fn in_the_calm(view: &mut View<'_>, index: usize, healed_at: u64, calm_until: u64) {
+/// When so many servers had forgotten something, and were in quarantine, that the others were no majority: nobody can get
+/// anything then.
+fn without_a_majority(view: &View<'_>) -> Vec<(u64, u64)> {
+    let quarantine = nanos(view.setting.quarantine);
+    if quarantine == 0 || view.setting.fails_over {
+        return Vec::new();
+    }
+    let servers = |fault: &Fault<'_>| {
+        let went_down = view.history.events().filter_map(|(_, event)| match event.what {
+            What::Down { node } if event.at >= fault.from && event.at <= fault.to => Some(node),
+            _ => None,
+        });
+        went_down.collect::<BTreeSet<_>>().len().max(1)
+    };
+    let forgetful = view.faults.iter().filter(|fault| FORGETFUL.contains(&fault.kind));
+    let spans: Vec<(u64, u64, usize)> = forgetful
+        .map(|fault| (fault.from, fault.to.saturating_add(quarantine + A_WHILE), servers(fault)))
+        .collect();
+    let mut times: Vec<u64> = spans.iter().flat_map(|(from, to, _)| [*from, *to]).collect();
+    times.sort_unstable();
+    let too_few = |(from, to): &(u64, u64)| {
+        let there = spans.iter().filter(|span| span.0 <= *from && span.1 >= *to);
+        let distrusted: usize = there.map(|(_, _, servers)| servers).sum();
+        distrusted > (view.setting.nodes - 1) / 2
+    };
+    times.windows(2).map(|pair| (pair[0], pair[1])).filter(too_few).collect()
+}
+
+fn in_the_calm(
+    view: &mut View<'_>,
+    index: usize,
+    healed_at: u64,
+    calm_until: u64,
+    untrusted: &[(u64, u64)],
+) {
     let call = view.calls[index].clone();
     let ended_at = call.ended_at.unwrap_or(u64::MAX);
     let waits = is_wait(&call) && call.share != Share::Lent;
@@ -286,7 +326,11 @@ fn in_the_calm(view: &mut View<'_>, index: usize, healed_at: u64, calm_until: u6
     let held = held.map(|hold| (hold.granted_at, hold.ends_at));
     let in_part = view.calls.iter().filter(|other| is_in_part(other) && call.is_for_one_of(other));
     let in_part = in_part.map(|other| (other.asked_at, other.ended_at.unwrap_or(u64::MAX)));
-    let spans = held.chain(in_part).map(|(from, until)| (from.max(healed_at), until.min(to)));
+    let untrusted = untrusted.iter().copied();
+    let spans = held
+        .chain(in_part)
+        .chain(untrusted)
+        .map(|(from, until)| (from.max(healed_at), until.min(to)));
     let held = covered(spans.filter(|(from, to)| from < to).collect());
     let waited = to.saturating_sub(healed_at).saturating_sub(held);
     // Over several servers, a writer that waits keeps new readers out, also for a while after its process was killed.

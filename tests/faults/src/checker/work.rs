@@ -220,6 +220,8 @@ fn signals(view: &mut View<'_>) {
         let shown = by.as_ref().map(|by| given.get(by));
         let wrong = match shown {
             None if newest > *seen_at && !may_be_lost() => "is not told of what was given",
+            // A server that has forgotten the signal knows of none.
+            Some(None) if *number == 0 && may_be_lost() => "",
             Some(None) => "is shown what nobody has given",
             Some(Some((begun, _))) if *begun > event.at => "is shown what was not given yet",
             Some(Some((_, Some(ended)))) if *ended < newest && !may_be_lost() => {

@@ -46,6 +46,16 @@ fn l2_a_waiter_behind_a_free_lock() {
 }
 
 #[test]
+fn l2_a_fault_that_comes_and_goes_while_another_one_is_felt() {
+    let waits = |at| {
+        let one = Made::default().waits("b", 5, 1, Share::Alone).fault(1, "cut", 10, 20);
+        one.fault(2, "cut", 900, 1900).granted("b", at, 1, 9)
+    };
+    waits(3900).passes(&["S1"]);
+    waits(4100).breaks_at_least("L2");
+}
+
+#[test]
 fn l2_a_lock_whose_lease_ended_that_nobody_gets() {
     let ended = || {
         let fixed = Made::default().takes("a", 0, 1, 5).waits("b", 5, 1, Share::Alone);
@@ -176,6 +186,25 @@ fn w3_an_unlock_that_is_lost_without_a_cause() {
     unlocked(Outcome::Lost, true, VALID + 10).passes(&["W3"]);
     unlocked(Outcome::Lost, false, 100).fault(1, "server-emptied", 50, 60).passes(&["W3"]);
     unlocked(Outcome::Unavailable, false, 100).fault(1, "cut", 90, 95).passes(&["W3"]);
+}
+
+#[test]
+fn h_nobody_gets_anything_while_too_few_servers_are_trusted() {
+    let quarantine = std::time::Duration::from_secs(3);
+    let three = Setting { nodes: 3, quarantine, ..setting() };
+    let waits = |second: &str, until: u64| {
+        let faults = Made::default().fault(1, "disk-lost", 100, 200).fault(2, second, 300, 400);
+        faults.waits("b", 500, 1, Share::Alone).granted("b", until, 1, 9)
+    };
+    let breaks = |made: Made| check(&made.0, &three).violated().contains(&"H");
+    assert!(!breaks(waits("server-read-only", 5_900)));
+    assert!(breaks(waits("server-read-only", 6_400)), "they are trusted again, and it waits on");
+    assert!(breaks(waits("cut", 4_000)), "the other two are a majority");
+    // One fault may happen to several servers.
+    let both = |node| What::Down { node };
+    let waits = waits("cut", 4_000);
+    let down = waits.add(DRIVER, 150, both(0)).add(DRIVER, 160, both(1));
+    assert!(!breaks(down));
 }
 
 #[test]

@@ -117,7 +117,8 @@ impl Run<'_> {
                 history.checker.checked(Rule::Stuck);
                 // The first in the queue of a replica that took over may have left it on the master before: nobody hears then
                 // that what it was granted has ended.
-                let is_heard_of = late.is_heard_of && !self.scenario.replicated;
+                let could_hear = !self.scenario.replicated && !self.world.listens_in_vain(ask.host);
+                let is_heard_of = late.is_heard_of && could_hear;
                 let needs_poll = is_heard_of && late.ms > WAKE_MS + self.reserved_ms(ask);
                 if needs_poll {
                     history.count("turns_by_poll", 1);
@@ -144,7 +145,8 @@ impl Run<'_> {
             }
             let changed_at = *self.turns.changed_at.entry(number).or_insert(now);
             let since = wait.since.max(changed_at).max(settled_at);
-            let is_heard_of = wait.since.max(changed_at) > settled_at;
+            let could_hear = !self.world.listens_in_vain(wait.host);
+            let is_heard_of = could_hear && wait.since.max(changed_at) > settled_at;
             let late_ms = now.saturating_sub(since);
             let answer_ms = self.workload.response_timeout.as_millis() as u64;
             let most_ms = if is_heard_of { WAKE_MS } else { POLL_MS + 2 * answer_ms };
