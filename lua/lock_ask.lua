@@ -73,5 +73,14 @@ if KEYS[3] then
   refusal[5] = entry and redis.call('ZRANK', KEYS[3], entry) or -1
   refusal[6] = now
   refusal[7] = waiters(tonumber(ARGV[7] or entry and 0 or 8))
+  if refusal[5] == 0 then
+    -- The first in the queue tells the holder that it waits. The holder's id ends with the number of its mailbox. Nobody need
+    -- hear it, and nothing is decided by it.
+    local client, high, low = string.match(holder, '^(.*):%x+%-%x+%-%x+%-([89ab]%x%x%x)%-(%x+)$')
+    if client then
+      local mailbox = string.format('leasehold_mailbox:%s:%s%s', client, high, low)
+      redis.pcall('PUBLISH', mailbox, string.format('wanted %s', holder))
+    end
+  end
 end
 return refusal

@@ -10,6 +10,7 @@
 --   grant id server_us ttl_ms block_end   the lease holds the lock, from that time of the server on for that long
 --   next id pttl_ms holder                it is the first in the queue now; the holder has the lock for so long still
 --   free id                               it is the first, and the lock is free, but others may take it before
+--   wanted id                             the lease holds the lock, and the first in the queue has asked for it
 -- Who is told nothing has timers. So a message may be lost, but none is sent about what was not written before.
 
 -- How many entries were taken out of the queue because their clients are gone, and how many a run takes out at most: it

@@ -177,6 +177,67 @@ impl Guard {
         Lost::of(self.hold().clone())
     }
 
+    /// Returns true if somebody else is known to want the lock: a task of this process that waits for it, or another client. It
+    /// is a hint, and nothing happens by itself: keep the lock over a batch, and give it back when somebody wants it.
+    ///
+    /// ```no_run
+    /// # async fn step(_: u32) {}
+    /// # async fn example(lock: leasehold::Mutex) -> Result<(), leasehold::Error> {
+    /// let mut guard = lock.lock().await?;
+    /// for number in 0..1000 {
+    ///     if guard.is_wanted() {
+    ///         guard.unlock().await?;
+    ///         guard = lock.lock().await?; // behind those who wait
+    ///     }
+    ///     step(number).await;
+    /// }
+    /// guard.unlock().await
+    /// # }
+    /// ```
+    ///
+    /// The call itself costs no I/O. The first one has the client look in the background, so it knows of this process only, and
+    /// later ones tell what was found:
+    ///
+    /// | who waits | is known |
+    /// |---|---|
+    /// | a task or thread with this client | at once |
+    /// | another client of this library, on one server, Sentinel or a cluster | by a message of the server, within 4 s if that is lost |
+    /// | the same, while the client's first guard that was asked lasts | within 0.4 s |
+    /// | a client of Redisson; a writer, if other clients read, too | within 4 s |
+    /// | anybody, over several masters | within 0.4 s |
+    ///
+    /// Once another client was found, it stays true for this guard, even if that client gives up. Any subscriber of the lock's
+    /// channel counts, so a tool that listens there wants every lock. If the servers do not answer, nobody is known to wait.
+    pub fn is_wanted(&self) -> bool {
+        self.hold().is_wanted()
+    }
+
+    /// Waits until somebody else wants the lock; see [`is_wanted`](Self::is_wanted). It never ends if nobody does, or if the lock is lost
+    /// before: await it together with the work, or with [`lost`](Self::lost).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: leasehold::Guard) -> Result<(), leasehold::Error> {
+    /// // Keeps the lock until somebody wants it, but for 5 s at most.
+    /// let _ = tokio::time::timeout(std::time::Duration::from_secs(5), guard.wanted()).await;
+    /// guard.unlock().await
+    /// # }
+    /// ```
+    pub async fn wanted(&self) {
+        self.hold().wanted().await;
+    }
+
+    /// Waits until somebody else wants the lock, for at most `timeout`. Returns true if somebody does.
+    pub(crate) async fn wanted_within(&self, timeout: Duration) -> bool {
+        let clock = &self.hold().gate.engine.clock;
+        clock.until(clock.now().plus(timeout), self.wanted()).await.is_some()
+    }
+
     /// Releases the lock, and waits for the confirmation, for at most `limit`. Returns true if the release ended in time.
     pub(crate) async fn give_back_within(&mut self, limit: Duration) -> bool {
         let clock = self.hold().gate.engine.clock.clone();

@@ -66,7 +66,8 @@
 //!
 //! A lock is renewed for as long as its guard lives. [`Mutex::with_lease`] gives it a fixed length instead, and
 //! [`Mutex::with_max_hold`] limits how long it is renewed. [`Mutex::with_min_hold`] keeps the lock taken for a minimum
-//! time even if it is released earlier, for jobs that several hosts start at the same time.
+//! time even if it is released earlier, for jobs that several hosts start at the same time. [`Guard::is_wanted`] tells a
+//! batch whether anybody waits for the lock that it keeps.
 //!
 //! An election is a lock whose holder publishes a value, such as its address; its fencing token is the leader's term.
 //!

@@ -66,6 +66,7 @@ scripts! {
     WAIT_NOTE = "wait_note";
     WAIT_READ = "wait_read";
     WAITED_CHANNELS = "waited_channels";
+    WAITING_LOOK = "waiting_look";
     RW_ACQUIRE = "rw_acquire" after "rw";
     READ_RENEW = "read_renew";
     RW_RELEASE = "rw_release" after "rw";

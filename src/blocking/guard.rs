@@ -104,6 +104,20 @@ impl<O> Guard<O> {
         self.runtime.wait(self.inner().lost_within(timeout))
     }
 
+    /// Returns true if somebody else is known to want the lock; see [`leasehold::Guard::is_wanted`](crate::Guard::is_wanted).
+    pub fn is_wanted(&self) -> bool {
+        self.inner().is_wanted()
+    }
+
+    /// Waits until somebody else wants the lock, for at most `timeout`. Returns true if somebody does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InAsyncContext`].
+    pub fn wait_wanted(&self, timeout: Duration) -> Result<bool, Error> {
+        self.runtime.wait(self.inner().wanted_within(timeout))
+    }
+
     /// Returns a watcher of the loss, which can be sent to other threads, and which they can wait with.
     ///
     /// It watches this guard: when the guard is released, or dropped, the watcher's wait ends.

@@ -134,6 +134,21 @@ macro_rules! lock_guard {
                 self.guard.wait_lost(timeout)
             }
 
+            /// Returns true if somebody else is known to want the lock; see
+            /// [`leasehold::Guard::is_wanted`](crate::Guard::is_wanted).
+            pub fn is_wanted(&self) -> bool {
+                self.guard.is_wanted()
+            }
+
+            /// Waits until somebody else wants the lock, for at most `timeout`. Returns true if somebody does.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::InAsyncContext`].
+            pub fn wait_wanted(&self, timeout: Duration) -> Result<bool, Error> {
+                self.guard.wait_wanted(timeout)
+            }
+
             /// Returns a watcher of the loss, which can be sent to other threads; see [`Guard::watch`].
             pub fn watch(&self) -> LossWatch {
                 self.guard.watch()

@@ -63,6 +63,11 @@ pub(crate) trait Kind: Send + Sync + 'static {
     /// Lifts the fencing counter to `end`, where the lease holds the lock.
     fn raise(&self, id: &LeaseId, end: u64) -> Call;
 
+    /// Asks whether anybody waits, if a holder can learn that. Changes nothing; the reply is a number, 0 if nobody does.
+    fn look_for_waiting(&self) -> Option<Call> {
+        None
+    }
+
     fn read_acquire(&self, reply: &Reply) -> Option<Answer>;
 
     /// Takes in what the message of a grant brought along for the lease, if anything, before anybody uses it.

@@ -15,9 +15,12 @@ pub(crate) struct LeaseId(pub(crate) Arc<str>);
 
 impl LeaseId {
     /// `block` is the number of holds that may use the lease, one after the other. The version of the UUID shows everybody
-    /// whether there may be several.
-    pub(crate) fn new(client: &str, uuid: Uuid, block: u64) -> Self {
+    /// whether there may be several. `mailbox` is the number of the client's mailbox, if the first who waits shall tell the holder: the UUID ends with it.
+    pub(crate) fn new(client: &str, uuid: Uuid, block: u64, mailbox: Option<u64>) -> Self {
         let mut bytes = uuid.into_bytes();
+        if let Some(number) = mailbox {
+            bytes[8..].copy_from_slice(&number.to_be_bytes());
+        }
         if block > 1 {
             bytes[6] = bytes[6] & 0x0f | (PASSED_ON as u8) << 4;
         }
@@ -154,11 +157,16 @@ mod tests {
     #[test]
     fn the_version_of_a_lease_says_whether_it_may_pass_from_one_hold_to_the_next() {
         let uuid = Uuid::from_u128(0x0123_4567_89ab_4def_8123_4567_89ab_cdef);
-        let one = LeaseId::new("a", uuid, 1).0;
+        let one = LeaseId::new("a", uuid, 1, None).0;
         assert_eq!(&*one, "a:01234567-89ab-4def-8123-456789abcdef");
         assert_eq!(Holder::new(one).certain_age(Duration::ZERO), None);
-        let several = LeaseId::new("a", uuid, 2).0;
+        let several = LeaseId::new("a", uuid, 2, None).0;
         assert_eq!(&*several, "a:01234567-89ab-8def-8123-456789abcdef");
+        let mailed = LeaseId::new("a", uuid, 1, Some(0xa123_0000_0000_4567)).0;
+        assert_eq!(
+            &*mailed, "a:01234567-89ab-4def-a123-000000004567",
+            "it ends with the mailbox's number"
+        );
         let late = Duration::from_secs(9);
         let seen_at_boot = Holder { text: several, seen_at: Timestamp::default() };
         let age = |since: Duration| since + since / 50 + late + LONGEST_WINDOW;
@@ -191,12 +199,12 @@ mod tests {
     #[test]
     fn a_holder_is_shown_without_its_secret_end() {
         let uuid = Uuid::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
-        let id = LeaseId::new("billing-7", uuid, 1);
+        let id = LeaseId::new("billing-7", uuid, 1, None);
         let holder = Holder::new(id.0.clone());
         assert_eq!(holder.to_string(), "billing-7:01234567");
         assert_eq!(holder.client(), Some("billing-7"));
         assert_eq!(Holder::new("0123:77").client(), None);
-        let passed_on = LeaseId::new("billing-7", uuid, 2);
+        let passed_on = LeaseId::new("billing-7", uuid, 2, None);
         assert_eq!(Holder::new(passed_on.0).to_string(), "billing-7:01234567");
         let shown = format!("{holder:?} {id:?}");
         assert_eq!(shown, "Holder(billing-7:01234567) LeaseId(billing-7:01234567)");

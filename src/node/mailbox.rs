@@ -5,8 +5,10 @@
 //! letter may be missed while the subscription is down, so everybody who waits for one also has a timer, and asks the
 //! server again when the mailbox has been subscribed again ([`Letter::Subscribed`]).
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -23,6 +25,7 @@ pub(crate) struct Mailbox {
 }
 
 struct Shared {
+    number: u64,
     nonce: Arc<str>,
     channel: Arc<str>,
     state: Mutex<State>,
@@ -38,6 +41,8 @@ struct State {
     epoch: Option<Epoch>,
     /// Who waits for letters about a request.
     inboxes: BTreeMap<LeaseId, Arc<Letters>>,
+    /// Who wants to know whether others want what a lease holds. Holds may have one lease one after the other, or share it.
+    demands: BTreeMap<LeaseId, Vec<Arc<Said>>>,
 }
 
 /// One subscription of the mailbox, from its confirmation to its end.
@@ -90,24 +95,29 @@ pub(crate) struct MailedGrant {
 }
 
 impl Mailbox {
-    /// `nonce` distinguishes clients of one name.
+    /// `nonce` distinguishes clients of one name. Of its 64 bits two are fixed, so that a UUID can end with it.
     pub(super) fn new(client: &str, nonce: u64) -> Self {
-        let nonce: Arc<str> = format!("{nonce:016x}").into();
+        let number = nonce & (u64::MAX >> 2) | 1 << 63;
+        let nonce: Arc<str> = format!("{number:016x}").into();
         let channel = key::mailbox(client, &nonce);
-        Self { shared: Arc::new(Shared { nonce, channel, state: Mutex::default() }) }
+        Self { shared: Arc::new(Shared { number, nonce, channel, state: Mutex::default() }) }
     }
 
     /// Returns a mailbox that nobody opens.
     pub(super) fn unused(&self) -> Self {
-        let Shared { nonce, channel, .. } = &*self.shared;
-        let shared =
-            Shared { nonce: nonce.clone(), channel: channel.clone(), state: Mutex::default() };
-        Self { shared: Arc::new(shared) }
+        let Shared { number, nonce, channel, .. } = &*self.shared;
+        let (number, nonce, channel) = (*number, nonce.clone(), channel.clone());
+        Self { shared: Arc::new(Shared { number, nonce, channel, state: Mutex::default() }) }
     }
 
     /// Returns the part of the mailbox's name that no other client has: 16 hex digits.
     pub(crate) fn nonce(&self) -> &Arc<str> {
         &self.shared.nonce
+    }
+
+    /// Returns the same as a number.
+    pub(crate) fn number(&self) -> u64 {
+        self.shared.number
     }
 
     pub(super) fn channel(&self) -> &Arc<str> {
@@ -149,6 +159,7 @@ impl Mailbox {
             letters.queue.lock().subscribed = true;
             letters.arrived.notify_one();
         }
+        state.demands.values().flatten().for_each(|said| said.tell(false));
     }
 
     /// The subscription's connection is gone.
@@ -160,12 +171,76 @@ impl Mailbox {
     pub(super) fn deliver(&self, payload: &[u8], now: Timestamp) -> Result<(), NotUnderstood> {
         // Without a subscription it comes from a server that the node has left.
         let Some(epoch) = self.epoch() else { return Ok(()) };
+        if let Some(id) = payload.strip_prefix(b"wanted ").filter(|id| !id.is_empty()) {
+            let id = LeaseId(String::from_utf8_lossy(id).into());
+            let state = self.shared.state.lock();
+            state.demands.get(&id).into_iter().flatten().for_each(|said| said.tell(true));
+            return Ok(());
+        }
         let letter = parse(payload, epoch, now).ok_or(NotUnderstood)?;
         let state = self.shared.state.lock();
         if let Some(letters) = letter.id().and_then(|id| state.inboxes.get(id)) {
             letters.put(letter);
         }
         Ok(())
+    }
+}
+
+/// Hears whether others want what a lease holds, until it is dropped.
+pub(crate) struct Demand {
+    id: LeaseId,
+    mailbox: Mailbox,
+    said: Arc<Said>,
+}
+
+#[derive(Default)]
+struct Said {
+    is_wanted: AtomicBool,
+    arrived: Notify,
+}
+
+impl Said {
+    fn tell(&self, is_wanted: bool) {
+        self.is_wanted.fetch_or(is_wanted, Ordering::AcqRel);
+        self.arrived.notify_one();
+    }
+}
+
+impl Mailbox {
+    /// Hears from now on when others ask for what a lease holds. `None` if its id does not name this mailbox: nobody can tell.
+    pub(crate) fn demand(&self, id: &LeaseId) -> Option<Demand> {
+        let (high, low) = self.shared.nonce.split_at(4);
+        let is_named =
+            id.0.strip_suffix(low).is_some_and(|rest| rest.ends_with(&format!("-{high}-")));
+        is_named.then(|| {
+            let said = Arc::<Said>::default();
+            let mut state = self.shared.state.lock();
+            state.demands.entry(id.clone()).or_default().push(said.clone());
+            Demand { id: id.clone(), mailbox: self.clone(), said }
+        })
+    }
+}
+
+impl Demand {
+    /// Waits for the next word: true if others have asked, and false if that may have been missed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub(crate) async fn said(&self) -> bool {
+        self.said.arrived.notified().await;
+        self.said.is_wanted.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Demand {
+    fn drop(&mut self) {
+        let mut state = self.mailbox.shared.state.lock();
+        let Entry::Occupied(mut all) = state.demands.entry(self.id.clone()) else { return };
+        all.get_mut().retain(|said| !Arc::ptr_eq(said, &self.said));
+        if all.get().is_empty() {
+            all.remove();
+        }
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) use farewell::Farewell;
 pub(crate) use hub::{Signal, Subscription};
 pub(crate) use link::{Effect, Form, Generation, Sent};
 pub use mailbox::Epoch;
-pub(crate) use mailbox::{Inbox, Letter, Mailbox, MailedGrant, Registration};
+pub(crate) use mailbox::{Demand, Inbox, Letter, Mailbox, MailedGrant, Registration};
 pub(crate) use membership::{Membership, Reports, member_of};
 pub(crate) use quarantine::Source;
 pub(crate) use releases::{Detour, FirstWord, PendingRelease};

@@ -162,6 +162,11 @@ impl Kind for Lock {
         }
     }
 
+    fn look_for_waiting(&self) -> Option<Call> {
+        let queue = self.has_queue.then(|| key::queue_key(&self.name));
+        Some(look_for_waiting(queue, &self.channel, self.is_sharded))
+    }
+
     fn read_acquire(&self, reply: &Reply) -> Option<Answer> {
         read_lock_acquire(reply)
     }
@@ -183,6 +188,24 @@ fn say<const N: usize>(args: &mut Vec<Arg>, optional: [(Arg, bool); N]) {
 
 fn optional_text(text: Option<&Arc<str>>) -> Arg {
     text.cloned().map_or(Arg::Word(""), Arg::Text)
+}
+
+/// Asks whether anybody waits for a lock: in its queue, if it has one, or on its channel.
+pub(super) fn look_for_waiting(
+    queue: Option<Arc<str>>,
+    channel: &Arc<str>,
+    is_sharded: bool,
+) -> Call {
+    Call {
+        script: &script::WAITING_LOOK,
+        keys: queue.into_iter().collect(),
+        args: vec![Arg::Text(channel.clone()), Arg::Word(count_of(is_sharded))],
+    }
+}
+
+/// Returns the part of `PUBSUB` that counts the subscribers of a channel.
+pub(super) fn count_of(is_sharded: bool) -> &'static str {
+    if is_sharded { SHARDED_COUNT } else { "NUMSUB" }
 }
 
 /// Reads the reply to an acquire: the end of a token block, or a list.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lock::{LISTED, mailboxes, read_ttl, read_waiters};
+use super::lock::{LISTED, count_of, mailboxes, read_ttl, read_waiters};
 use super::semaphore_status::{PermitHolder, SemaphoreStatus};
 use crate::engine::kind::Ticket;
 use crate::key::{self, Holder};
@@ -48,7 +48,7 @@ impl Pool {
 
     /// Returns the part of `PUBSUB` that counts the subscribers of the channel.
     pub(super) fn count(&self) -> Arg {
-        Arg::Word(if self.is_sharded { "SHARDNUMSUB" } else { "NUMSUB" })
+        Arg::Word(count_of(self.is_sharded))
     }
 
     pub(super) fn initial(&self) -> Arg {

@@ -80,7 +80,7 @@ impl Side {
     }
 
     fn count(&self) -> &'static str {
-        if self.is_sharded { "SHARDNUMSUB" } else { "NUMSUB" }
+        lock::count_of(self.is_sharded)
     }
 
     /// Returns the keys of a script. Their number tells the script whether there is a queue. It finds the keys that are the
@@ -194,6 +194,11 @@ impl Kind for Side {
             vec![Arg::Text(self.field(id)), Arg::Number(end), Arg::Number(self.retention_ms)];
         let keys = vec![self.name.clone(), key::token_key(&self.name, false)];
         Call { script: &script::FENCE_RAISE, keys, args }
+    }
+
+    fn look_for_waiting(&self) -> Option<Call> {
+        let queue = self.has_queue.then(|| key::rw_queue_key(&self.name));
+        Some(lock::look_for_waiting(queue, &self.channel, self.is_sharded))
     }
 
     fn read_acquire(&self, reply: &Reply) -> Option<Answer> {

@@ -214,6 +214,20 @@ macro_rules! lock_guard {
                 self.guard.lost()
             }
 
+            /// Returns true if somebody else is known to want the lock, and has to wait; see [`Guard::is_wanted`].
+            pub fn is_wanted(&self) -> bool {
+                self.guard.is_wanted()
+            }
+
+            /// Waits until somebody else wants the lock; see [`Guard::wanted`].
+            ///
+            /// # Cancel safety
+            ///
+            /// Dropping the future has no effect.
+            pub async fn wanted(&self) {
+                self.guard.wanted().await;
+            }
+
             /// Runs a future, and cancels it if the lock is lost before the future ends.
             ///
             /// # Errors

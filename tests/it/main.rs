@@ -70,4 +70,5 @@ mod terms;
 mod turns;
 mod waits;
 mod wake_ups;
+mod wanted;
 mod wrong_addresses;

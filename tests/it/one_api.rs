@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::layers::sources;
 
 /// What only the async API has: the type (or `*`), the method, and why.
-const ASYNC_ONLY: [(&str, &str, &str); 7] = [
+const ASYNC_ONLY: [(&str, &str, &str); 8] = [
+    ("*", "wanted", "a future; threads have `wait_wanted`"),
     ("*", "lost", "a future; threads have `wait_lost`"),
     ("*", "run_until_lost", "a thread cannot be stopped"),
     ("Listing", "next", "for threads it is an iterator"),
@@ -17,7 +18,8 @@ const ASYNC_ONLY: [(&str, &str, &str); 7] = [
 ];
 
 /// What only the blocking API has.
-const BLOCKING_ONLY: [(&str, &str, &str); 4] = [
+const BLOCKING_ONLY: [(&str, &str, &str); 5] = [
+    ("*", "wait_wanted", "takes the place of `wanted`"),
     ("*", "wait_lost", "takes the place of `lost`"),
     ("*", "watch", "`lost` can be sent elsewhere itself"),
     ("LossWatch", "is_held", "a task has the guard, or `lost`"),

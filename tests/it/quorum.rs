@@ -21,3 +21,4 @@ mod rw_turns;
 mod stragglers;
 mod tokens;
 mod waiting;
+mod wanted;

@@ -206,7 +206,10 @@ impl Claim {
             Sharing::Alone => block,
             Sharing::Together | Sharing::Each { .. } => 1,
         };
-        let id = LeaseId::new(&config.name, clock.uuid(), holds);
+        let is_told = self.gate.engine.asks_whether_wanted.load(Ordering::Relaxed);
+        let queue = is_told.then(|| self.gate.quorum.queue()).flatten();
+        let mailbox = queue.map(|node| node.mailbox().number());
+        let id = LeaseId::new(&config.name, clock.uuid(), holds, mailbox);
         self.gate.quorum.attempt(side, id, terms.ttl(), block, queues)
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -40,6 +40,8 @@ pub(crate) struct Engine {
     pub(super) process: Arc<Process>,
     /// Notes waits on the servers.
     pub(super) noting: Arc<Noting>,
+    /// A guard was asked whether others want its lock: who waits for those to come tells the holder.
+    pub(super) asks_whether_wanted: AtomicBool,
     /// Wakes those who wait until nothing is held, or until the client is closed.
     pub(crate) left: Arc<Notify>,
 }
@@ -109,6 +111,7 @@ impl Engine {
             phase: AtomicU8::new(Service::Open as u8),
             process,
             noting: Arc::default(),
+            asks_whether_wanted: AtomicBool::new(false),
             left: Arc::default(),
         });
         engine.process.waits.lock().note_client(&engine);

@@ -1,12 +1,13 @@
 //! A lease in use: the hold, its levels, and its end.
 
 use std::panic::Location;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::Gate;
 use super::holding::Slots;
 use super::unsent::Parting;
+use super::wanted::Wanting;
 use crate::clock::Timestamp;
 use crate::config::Terms;
 use crate::engine::kind::{Refusal, Sharing};
@@ -38,6 +39,8 @@ pub(crate) struct Hold {
     pub(super) depth: AtomicU32,
     /// It ended with its last guard. A loss after that is not its own.
     pub(super) over: AtomicBool,
+    /// Made when a guard is first asked whether others want the lock.
+    pub(super) wanting: OnceLock<Wanting>,
 }
 
 impl Hold {

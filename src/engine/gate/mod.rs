@@ -34,10 +34,11 @@ mod state;
 mod unsent;
 mod wait_list;
 mod waiting;
+mod wanted;
 
 use std::panic::Location;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -346,6 +347,7 @@ impl Gate {
             told: AtomicU32::new(0),
             depth: AtomicU32::new(1),
             over: AtomicBool::new(false),
+            wanting: OnceLock::new(),
         });
         hold.keep_order();
         hold

@@ -8,9 +8,10 @@ mod leaving;
 mod ordering;
 mod sharing;
 mod troubles;
+mod wanting;
 
 use super::bench::{
-    Bench, Call, Subscriber, acquire, force_unlock, force_unlock_if, number_text, release,
+    Bench, CHANNEL, Call, Subscriber, acquire, force_unlock, force_unlock_if, number_text, release,
     release_later, status,
 };
 

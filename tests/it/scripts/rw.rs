@@ -798,3 +798,33 @@ async fn over_several_servers_a_writer_that_gets_the_lock_ends_the_reservation()
     bench.expect(&downgrade, "[1, token]", "[mode, read, d:2, 1] 30s").await;
     assert_eq!(bench.ask(&format!("GET {NEXT}")).await, "b:3");
 }
+
+/// With several readers it is one of them.
+#[tokio::test]
+async fn the_first_in_the_queue_tells_a_holder_that_it_waits() {
+    const HOLDER: &str = "h:01234567-89ab-4def-8123-456789abcdef";
+    let holder = |side: &str| {
+        let block = if side == WRITE { "1" } else { "0" };
+        let args =
+            [HOLDER, "1", "30000", block, "0", "1", CHANNEL, "", "0", "NUMSUB", side, "PUBLISH"];
+        call(lua::RW_ACQUIRE, &args)
+    };
+    for (held, wants) in [(WRITE, READ), (WRITE, WRITE), (READ, WRITE)] {
+        let mut bench = Bench::start().await;
+        let mut mailbox = bench.subscriber_of("leasehold_mailbox:h:8123456789abcdef").await;
+        let _waiters = [listen(&bench, "b").await, listen(&bench, "c").await];
+        bench.run(&holder(held)).await.expect("the script runs");
+        let calls = [
+            (try_once("b:1", wants), false),
+            (ask("b:1", wants), true),
+            (ask("c:1", WRITE), false),
+            (ask("b:1", wants), true),
+        ];
+        for (call, tells) in calls {
+            bench.run(&call).await.expect("the script runs");
+            let told = bench.messages(&mut mailbox).await;
+            let wanted = [format!("wanted {HOLDER}")];
+            assert_eq!(told, wanted[..usize::from(tells)], "{call:?} while it is held to {held}");
+        }
+    }
+}

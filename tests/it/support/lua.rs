@@ -48,6 +48,7 @@ pub(crate) const WAIT_FORGET: &str = script!("wait_forget");
 pub(crate) const WAIT_NOTE: &str = script!("wait_note");
 pub(crate) const WAIT_READ: &str = script!("wait_read");
 pub(crate) const WAITED_CHANNELS: &str = script!("waited_channels");
+pub(crate) const WAITING_LOOK: &str = script!("waiting_look");
 pub(crate) const PERMIT_ACQUIRE: &str = script!("queue", "permits", "permit_acquire");
 pub(crate) const PERMIT_RENEW: &str = script!("permit_renew");
 pub(crate) const PERMIT_RELEASE: &str = script!("queue", "permits", "permit_release");
@@ -75,12 +76,13 @@ pub(crate) const TOGETHER: [(&str, &str); 4] = [
 ];
 
 /// All others by name.
-pub(crate) const ALL: [(&str, &str); 42] = [
+pub(crate) const ALL: [(&str, &str); 43] = [
     ("list_page", LIST_PAGE),
     ("wait_forget", WAIT_FORGET),
     ("wait_note", WAIT_NOTE),
     ("wait_read", WAIT_READ),
     ("waited_channels", WAITED_CHANNELS),
+    ("waiting_look", WAITING_LOOK),
     ("lock_acquire", LOCK_ACQUIRE),
     ("lock_renew", LOCK_RENEW),
     ("lock_release", LOCK_RELEASE),
