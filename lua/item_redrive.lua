@@ -3,15 +3,18 @@
 -- ARGV: 1 most (how many at most)
 -- Returns how many.
 local count = 0
--- Fails if this user may not run it: the item would be in two places.
-redis.call('LPOP', KEYS[5], 0)
 while count < tonumber(ARGV[1]) do
   local payload = redis.call('LINDEX', KEYS[5], 0)
   if not payload then
     break
   end
   redis.call('RPUSH', KEYS[1], payload)
-  redis.call('LPOP', KEYS[5])
+  local popped = redis.pcall('LPOP', KEYS[5])
+  if type(popped) == 'table' then
+    -- This user may not remove it: it stays where it is.
+    redis.call('RPOP', KEYS[1])
+    return popped
+  end
   count = count + 1
 end
 local answer = count

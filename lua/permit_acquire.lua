@@ -8,7 +8,7 @@ local initial, entry = tonumber(ARGV[6]), ARGV[7] ~= '' and ARGV[7]
 
 local own = members(id, weight)
 local had = there(own)
-if had == weight then
+if #had == weight then
   local written = write(own, ttl_ms)
   if type(written) == 'table' then
     return written
@@ -18,9 +18,9 @@ if had == weight then
   end
   return {1, weight}
 end
-if had > 0 then
+if #had > 0 then
   -- Redisson takes ended permits back one by one. A part of a lease is none.
-  take_back(own)
+  take_back(had)
 end
 
 local ended = sweep()

@@ -8,7 +8,7 @@ if ARGV[5] ~= '' then
   redis.call('ZREM', KEYS[3], ARGV[5])
 end
 local own = members(ARGV[1], weight)
-local missing = weight - there(own)
+local missing = weight - #there(own)
 if not left and initial then
   left = initial - out()
 end

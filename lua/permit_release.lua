@@ -5,6 +5,9 @@
 -- Returns {1, receivers of the message on the channel}, or {0, receivers} when the lease does not have all its permits. A third number says how many in the queue were gone and passed over, if any were.
 local weight = tonumber(ARGV[2])
 local own = members(ARGV[1], tonumber(ARGV[10] or weight))
+if ARGV[10] then
+  own = there(own)
+end
 local place = ARGV[7] ~= '' and redis.call('ZRANK', KEYS[3], ARGV[7])
 if place then
   redis.call('ZREM', KEYS[3], ARGV[7])
@@ -12,7 +15,7 @@ end
 local keeps = ARGV[3] ~= '0'
 local had, back = 0, 0
 if keeps then
-  had = there(own)
+  had = #there(own)
   for _, member in ipairs(own) do
     redis.call('ZADD', KEYS[2], 'XX', 'GT', next_ms + tonumber(ARGV[3]), member)
   end

@@ -9,7 +9,8 @@
 -- `ttl_ms weight nonce id`. The messages are those of queue.lua; in the place of a token block, a grant says the weight.
 --
 -- What is left and what is out are all permits there are. Nothing is rolled back, so what is left is lowered before a
--- permit is written, and raised after one was removed: a script that ends half-way may lose permits, but makes none.
+-- permit is written, and raised after one was removed: a script that ends half-way makes none, and loses none, unless Redisson has
+-- taken back some of those that it gives back.
 
 local text = redis.call('GET', KEYS[1])
 -- nil: the semaphore does not exist.
@@ -51,15 +52,15 @@ local function members(id, weight)
   return own
 end
 
--- Returns how many of these are out.
+-- Returns those of these that are out.
 local function there(own)
-  local count = 0
+  local found = {}
   for _, member in ipairs(own) do
     if redis.call('ZRANK', KEYS[2], member) then
-      count = count + 1
+      found[#found + 1] = member
     end
   end
-  return count
+  return found
 end
 
 -- Has permits end `ttl_ms` from now; no end that is there comes sooner. Returns an error, or a number.
@@ -97,9 +98,17 @@ end
 -- Takes back those of these permits that are out, and returns how many there were. A semaphore that does not exist is not
 -- made by that: who makes it sees what is out.
 local function take_back(own)
-  local count = redis.call('ZREM', KEYS[2], unpack(own))
+  local count = #own > 0 and redis.call('ZREM', KEYS[2], unpack(own)) or 0
   if count > 0 and left then
-    put(left + count)
+    local raised = left + count
+    if redis.pcall('SET', KEYS[1], raised, 'KEEPTTL').err then
+      -- This user may not do that now. They stay out, and end at once, so that somebody takes them back later.
+      if count == #own then
+        write(own, 0)
+      end
+      put(raised) -- fails
+    end
+    left = raised
   end
   return count
 end

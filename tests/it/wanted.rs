@@ -7,7 +7,7 @@ use leasehold::{Client, Guard, Mutex, blocking};
 
 use crate::{
     checks::{LIMIT, client_is_idle, connect, nothing_left, setup, soon},
-    support::{Server, eventually},
+    support::{Cluster, Deployment, Server, eventually},
 };
 
 /// What is told by a message is known long before anybody looks again, which is after 2 s at the earliest.
@@ -252,6 +252,45 @@ async fn what_looks_ends_with_the_hold_and_with_the_client() {
     assert!(!guard.is_held() && !guard.is_wanted());
     drop(guard);
     nothing_left(&server, &client).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holders_on_every_shard_of_a_cluster_are_told() {
+    let cluster = Cluster::start().await;
+    let builder = || Client::builder().cluster(cluster.urls()).restart_quarantine(Duration::ZERO);
+    let here = builder().connect().await.expect("the cluster accepts the client");
+    let elsewhere = builder().connect().await.expect("the cluster accepts the client");
+    ask_once(&here).await;
+    for shard in 0..3 {
+        let name = cluster.name_on(shard, "n");
+        let guard = here.mutex(&name).lock().await.expect("free");
+        looked(&guard).await;
+        let waits = wants(elsewhere.mutex(&name));
+        let took = until_wanted(&guard).await;
+        let limit = cluster.master(shard).widened(TOLD);
+        assert!(took < limit, "known after {took:?} on shard {shard}");
+        guard.unlock().await.expect("held");
+        waits.await.expect("no panic");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_learns_of_who_waits_at_the_next_master() {
+    let deployment = Deployment::start().await;
+    let connect = async || {
+        let builder = deployment.builder().ttl(Duration::from_secs(20));
+        builder.restart_quarantine(Duration::ZERO).connect().await.expect("connected")
+    };
+    let (here, elsewhere) = (connect().await, connect().await);
+    ask_once(&here).await;
+    let guard = here.mutex("n").lock().await.expect("free");
+    looked(&guard).await;
+    deployment.is_synced().await;
+    deployment.master().kill();
+    let waits = wants(elsewhere.mutex("n"));
+    until_wanted(&guard).await;
+    guard.unlock().await.expect("held");
+    waits.await.expect("no panic");
 }
 
 #[test]

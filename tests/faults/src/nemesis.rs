@@ -465,7 +465,7 @@ async fn again_and_again(node: &Node, span: Duration, words: &[&str]) {
 
 const WRITTEN_THROUGH: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 /// What a user may lose, and how it is given back.
-const RIGHTS: [(&str, &str); 15] = [
+const RIGHTS: [(&str, &str); 24] = [
     ("-evalsha", "+evalsha"),
     ("-pexpire", "+pexpire"),
     ("-hset", "+hset"),
@@ -479,6 +479,15 @@ const RIGHTS: [(&str, &str); 15] = [
     ("-hget", "+hget"),
     ("-zadd", "+zadd"),
     ("-zrem", "+zrem"),
+    ("-zrange", "+zrange"),
+    ("-zrank", "+zrank"),
+    ("-del", "+del"),
+    ("-incr", "+incr"),
+    ("-hrandfield", "+hrandfield"),
+    ("-lindex", "+lindex"),
+    ("-lpop", "+lpop"),
+    ("-rpush", "+rpush"),
+    ("-pubsub", "+pubsub"),
     ("resetkeys", "~*"),
     ("resetchannels", "&*"),
 ];

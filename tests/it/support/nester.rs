@@ -1,17 +1,23 @@
 //! What a worker does that takes locks, and then waits for one that another process holds.
 
-use std::{thread, time::Duration};
+use std::{process, thread, time::Duration};
 
 use leasehold::{Client, ClientBuilder, Deadlocks, Error, Holder, blocking};
 
 use super::MASTER;
 
 /// Takes all names but the last, in order, and says `@held`. Once another has the last, it waits for that. It says `@deadlock`
-/// with `holds>waits_for` of each part, and gives its locks back; or `@got`, and does so a moment later; or `@late`.
+/// with `holds>waits_for` of each part, and gives its locks back; or `@got`, and does so a moment later; or `@late`; or `@stuck`, if
+/// nothing comes of it.
 ///
 /// `servers` are `nodes:url,..`, `cluster:url,..` or `sentinel:url,..`; `how` is `thread`, `task`, `warned` or `limited`. A name that
 /// begins with `r/` or `w/` is that of a read-write lock.
 pub(super) fn nest(runtime: &tokio::runtime::Runtime, servers: &str, how: &str, names: &[&str]) {
+    thread::spawn(|| {
+        thread::sleep(LONGEST);
+        println!("@stuck");
+        process::exit(1);
+    });
     let builder = builder(servers);
     match how {
         "thread" => in_a_thread(builder, names),
@@ -102,3 +108,5 @@ fn tell(taken: Result<(), Error>) {
         Err(error) => println!("@failed {error:?}"),
     }
 }
+
+const LONGEST: Duration = Duration::from_secs(60);

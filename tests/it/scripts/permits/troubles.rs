@@ -49,19 +49,19 @@ async fn a_full_server_queues_nobody_and_says_so() {
     pool.expect_twice(&lease("b", 1).ask(), [refused; 2], "0+1").await;
 }
 
-/// Half-way: what is left is lowered before a permit is written, and raised after one was removed.
+/// Half-way: what is left is lowered before a permit is written, and raised after one was removed, which is undone if it fails.
 #[tokio::test]
-async fn a_script_that_ends_half_way_makes_no_permit() {
+async fn a_script_that_ends_half_way_makes_no_permit_and_loses_none() {
     let a = lease("a", 2);
     let without = |right: &str| ["~*", "&*", "+@all", right].map(str::to_owned);
-    for (call, right, state) in [
+    for (call, right, with_it) in [
         (a.ask(), "-set", "3+2"),
         (a.ask(), "-zadd", "3+2"),
-        (a.release(), "-zrem", "3+2"),
-        (a.release(), "-set", "3+0"),
-        (lease("b", 1).ask(), "-zadd", "3+2"),
-        (lease("b", 1).reclaim(), "-zadd", "3+2"),
-        (lease("b", 1).reclaim(), "-set", "3+2"),
+        (a.release(), "-zrem", "5+0"),
+        (a.release(), "-set", "5+0"),
+        (lease("b", 1).ask(), "-zadd", "2+3"),
+        (lease("b", 1).reclaim(), "-zadd", "2+3"),
+        (lease("b", 1).reclaim(), "-set", "2+3"),
     ] {
         let mut pool = Pool::of(5).await;
         pool.run(&a.ask()).await;
@@ -70,7 +70,9 @@ async fn a_script_that_ends_half_way_makes_no_permit() {
         let reply = answer(pool.bench.run_as(&rules, &call).await);
         let confirms = reply == "[1, 2]";
         assert!(reply == "NOPERM" || confirms, "{call:?} {right}: {reply}");
-        assert_eq!(pool.state().await, state, "{call:?} {right}");
+        assert_eq!(pool.state().await, "3+2", "{call:?} {right}");
+        pool.run(&call).await;
+        assert_eq!(pool.state().await, with_it, "{call:?} again, with {right}");
     }
 }
 
@@ -108,4 +110,60 @@ async fn a_key_that_is_no_semaphore_is_left_as_it_is() {
         assert_eq!(pool.bench.ask(&format!("TYPE {key}")).await, before);
         assert_eq!(pool.bench.ask("DBSIZE").await, "1", "{make}");
     }
+}
+
+/// What the scripts run.
+const COMMANDS: [&str; 11] = [
+    "get", "pexpire", "pttl", "publish", "pubsub", "set", "time", "zadd", "zrange", "zrank", "zrem",
+];
+
+/// Nothing that a script has written is taken back by itself when a command behind it is refused.
+#[tokio::test]
+async fn whatever_right_is_taken_no_permit_is_made_or_lost() {
+    let (a, b, c) = (lease("a", 2), lease("b", 1), lease("c", 4));
+    let calls = [
+        a.ask(),
+        b.ask(),
+        b.try_once(),
+        c.ask(),
+        a.renew(60_000),
+        a.release(),
+        a.release_granted(),
+        a.release().and_arg("9"),
+        a.release_with(1000, "", ""),
+        b.release(),
+        b.reclaim(),
+        resize("add", 0),
+    ];
+    let mut pool = Pool::unmade().await;
+    let _mailbox = pool.listen("c").await;
+    for ended in [false, true] {
+        for waits in [false, true] {
+            for call in &calls {
+                for command in COMMANDS {
+                    pool.bench.command("FLUSHALL").await;
+                    pool.run(&resize("set", 5)).await;
+                    pool.run(&a.ask()).await;
+                    if waits {
+                        pool.run(&c.ask()).await;
+                    }
+                    if ended {
+                        pool.end(&a).await;
+                    }
+                    let right = format!("-{command}");
+                    let without = pool.bench.run_as(&["~*", "&*", "+@all", &right], call).await;
+                    let told = format!("{call:?} without {command}, {ended} {waits}: {without:?}");
+                    assert_eq!(permits(&mut pool).await, 5, "{told}");
+                    pool.run(call).await;
+                    assert_eq!(permits(&mut pool).await, 5, "again, after {told}");
+                }
+            }
+        }
+    }
+}
+
+/// Those that are left, and those that are out.
+async fn permits(pool: &mut Pool) -> i64 {
+    pool.bench.number(&format!("GET {NAME}")).await
+        + pool.bench.number(&format!("ZCARD {HOLDERS}")).await
 }
