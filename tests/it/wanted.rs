@@ -89,6 +89,10 @@ async fn a_client_that_never_asked_is_told_nothing() {
     let redis = redis::Client::open(server.url()).expect("a URL");
     let mut listener = redis.get_async_pubsub().await.expect("connected");
     listener.psubscribe("leasehold_mailbox:*").await.expect("allowed");
+    // From its first wait on it has a mailbox.
+    let held = elsewhere.mutex("n").lock().await.expect("free");
+    here.mutex("n").lock_with_timeout(SLACK).await.expect_err("it is held");
+    held.unlock().await.expect("held");
     for asks in [false, true] {
         if asks {
             ask_once(&here).await;
