@@ -7,6 +7,8 @@ local queued = ARGV[2] == 'ack' and redis.pcall('ZRANGE', KEYS[3], 0, 0)
 if queued and not queued.err and not queued[1] then
   local text = redis.call('HGET', KEYS[4], ARGV[1])
   if text and string.match(text, '^%d+ (%d+):') == ARGV[5] then
+    -- Who may not do the second half does not do the first one.
+    redis.call('HDEL', KEYS[4], '')
     redis.call('ZREM', KEYS[2], ARGV[1])
     redis.call('HDEL', KEYS[4], ARGV[1])
     return {1}

@@ -2,6 +2,8 @@
 -- KEYS: 1 name, 2 lent, 3 queue, 4 contents, 5 dead
 -- ARGV: 1 most (how many at most)
 -- Returns how many.
+-- What follows needs it. Who may not run it moves nothing.
+redis.call('TIME')
 local count = 0
 while count < tonumber(ARGV[1]) do
   local payload = redis.call('LINDEX', KEYS[5], 0)

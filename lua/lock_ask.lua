@@ -76,7 +76,7 @@ if KEYS[3] then
   if refusal[5] == 0 then
     -- The first in the queue tells the holder that it waits. The holder's id ends with the number of its mailbox. Nobody need
     -- hear it, and nothing is decided by it.
-    local client, high, low = string.match(holder, '^(.*):%x+%-%x+%-%x+%-([89ab]%x%x%x)%-(%x+)$')
+    local client, high, low = string.match(holder, '^(.*):%x+%-%x+%-%x+%-([c-f]%x%x%x)%-(%x+)$')
     if client then
       local mailbox = string.format('leasehold_mailbox:%s:%s%s', client, high, low)
       redis.pcall('PUBLISH', mailbox, string.format('wanted %s', holder))

@@ -139,7 +139,7 @@ if KEYS[3] then
   refusal[7] = waiters(tonumber(ARGV[9]))
   if refusal[5] == 0 then
     -- The first in the queue tells the holder that it waits, as in lock_ask.lua: the writer, or one of the readers.
-    local client, high, low = string.match(by, '^(.*):%x+%-%x+%-%x+%-([89ab]%x%x%x)%-(%x+)$')
+    local client, high, low = string.match(by, '^(.*):%x+%-%x+%-%x+%-([c-f]%x%x%x)%-(%x+)$')
     if client then
       local mailbox = string.format('leasehold_mailbox:%s:%s%s', client, high, low)
       redis.pcall('PUBLISH', mailbox, string.format('wanted %s', by))

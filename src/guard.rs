@@ -202,12 +202,12 @@ impl Guard {
     /// |---|---|
     /// | a task or thread with this client | at once |
     /// | another client of this library, on one server, Sentinel or a cluster | by a message of the server, within 4 s if that is lost |
-    /// | the same, while the client's first guard that was asked lasts | within 0.4 s |
+    /// | the same, if this lock was taken before the client's first question | within 0.4 s |
     /// | a client of Redisson; a writer, if other clients read, too | within 4 s |
     /// | anybody, over several masters | within 0.4 s |
     ///
-    /// Once another client was found, it stays true for this guard, even if that client gives up. Any subscriber of the lock's
-    /// channel counts, so a tool that listens there wants every lock. If the servers do not answer, nobody is known to wait.
+    /// Once somebody was found, it stays true for this guard, even if that one gives up. Any subscriber of the lock's
+    /// channel counts, so a tool that listens there wants every lock, and so does this client if it may not unsubscribe. If the servers do not answer, nobody is known to wait.
     pub fn is_wanted(&self) -> bool {
         self.hold().is_wanted()
     }

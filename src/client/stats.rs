@@ -24,7 +24,8 @@ pub struct Stats {
     /// in the queue behind a holder of another library.
     pub subscriptions: usize,
     /// The running tasks: one for an idle client, another for a cluster or for Sentinels, two for each node
-    /// (three in a cluster with sharded channels), and one for each lock that is being waited for.
+    /// (three in a cluster with sharded channels), one for each lock that is being waited for, and one for each hold whose
+    /// guard was asked whether it [is wanted](crate::Guard::is_wanted).
     pub tasks: usize,
     /// The releases that no server has confirmed yet. Each is sent again until one does, or until its lease has ended anyway.
     pub releases_pending: usize,

@@ -162,9 +162,9 @@ mod tests {
         assert_eq!(Holder::new(one).certain_age(Duration::ZERO), None);
         let several = LeaseId::new("a", uuid, 2, None).0;
         assert_eq!(&*several, "a:01234567-89ab-8def-8123-456789abcdef");
-        let mailed = LeaseId::new("a", uuid, 1, Some(0xa123_0000_0000_4567)).0;
+        let mailed = LeaseId::new("a", uuid, 1, Some(0xc123_0000_0000_4567)).0;
         assert_eq!(
-            &*mailed, "a:01234567-89ab-4def-a123-000000004567",
+            &*mailed, "a:01234567-89ab-4def-c123-000000004567",
             "it ends with the mailbox's number"
         );
         let late = Duration::from_secs(9);

@@ -95,9 +95,10 @@ pub(crate) struct MailedGrant {
 }
 
 impl Mailbox {
-    /// `nonce` distinguishes clients of one name. Of its 64 bits two are fixed, so that a UUID can end with it.
+    /// `nonce` distinguishes clients of one name. Its first two bits are set, so that a UUID that ends with it is none that ends at
+    /// random.
     pub(super) fn new(client: &str, nonce: u64) -> Self {
-        let number = nonce & (u64::MAX >> 2) | 1 << 63;
+        let number = nonce | 3 << 62;
         let nonce: Arc<str> = format!("{number:016x}").into();
         let channel = key::mailbox(client, &nonce);
         Self { shared: Arc::new(Shared { number, nonce, channel, state: Mutex::default() }) }

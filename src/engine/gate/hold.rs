@@ -66,6 +66,9 @@ impl Hold {
     pub(super) fn end(&self) {
         self.depth.store(0, Ordering::Relaxed);
         self.over.store(true, Ordering::Release);
+        if let Some(wanting) = self.wanting.get() {
+            wanting.end();
+        }
     }
 
     /// Adds a level, on `terms` from `now` on.

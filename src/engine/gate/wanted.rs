@@ -65,9 +65,16 @@ impl Hold {
     }
 }
 
+impl Wanting {
+    /// Ends with the hold, whoever keeps what is left of that.
+    pub(super) fn end(&self) {
+        self.task.abort();
+    }
+}
+
 impl Drop for Wanting {
     fn drop(&mut self) {
-        self.task.abort();
+        self.end();
     }
 }
 
@@ -110,8 +117,9 @@ impl Gate {
                 () = self.quorum.queue_moved_from(member) => {}
                 () = self.engine.clock.sleep(pause) => {}
             }
-            if self.do_others_wait(lease).await {
-                return;
+            tokio::select! {
+                wait = self.do_others_wait(lease) => if wait { return },
+                () = self.has_waiters() => return,
             }
             let longest = if demand.is_some() { TOLD } else { UNTOLD };
             pause = self.engine.clock.jitter(longest / 2, longest);
@@ -143,7 +151,7 @@ impl Gate {
     }
 }
 
-const SETTLING: Duration = Duration::from_millis(2);
+const SETTLING: Duration = Duration::from_millis(30);
 /// How long it is at most from look to look, if those who wait tell the holder; half of that at least.
 const TOLD: Duration = Duration::from_secs(4);
 /// The same, if they do not.

@@ -1,5 +1,6 @@
 //! The task that keeps the connection for subscriptions.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,8 @@ pub(super) struct Subscriber {
     orders: mpsc::UnboundedReceiver<Order>,
     /// What was sent and not answered yet.
     pending: FuturesUnordered<Pin<Box<dyn Future<Output = Answer> + Send>>>,
+    /// The channels that are subscribed again after a pause: each by one timer, however many ask for it.
+    put_off: BTreeSet<Arc<str>>,
     refused: Burst,
 }
 
@@ -44,7 +47,8 @@ struct Moves {
 
 impl Subscriber {
     pub(super) fn new(shared: Arc<Shared>, orders: mpsc::UnboundedReceiver<Order>) -> Self {
-        Self { shared, orders, pending: FuturesUnordered::new(), refused: Burst::default() }
+        let (pending, put_off) = (FuturesUnordered::new(), BTreeSet::new());
+        Self { shared, orders, pending, put_off, refused: Burst::default() }
     }
 
     pub(super) async fn run(mut self) {
@@ -81,6 +85,7 @@ impl Subscriber {
                     self.use_connection(mouth, ear, moves).await;
                     self.shared.disconnected();
                     self.pending.clear();
+                    self.put_off.clear();
                     // A connection that breaks at once was no success: a server may go on like that for ever.
                     if clock.now().since(began_at) >= LASTING {
                         attempt = 0;
@@ -125,12 +130,12 @@ impl Subscriber {
                         self.put_off(channel, REFUSED);
                     }
                     Answer::NotNow(channel) => self.put_off(channel, NOT_NOW),
-                    Answer::Again(channel)
-                        if self.shared.channels.lock().contains_key(&channel) =>
-                    {
-                        self.subscribe(&mouth, channel);
+                    Answer::Again(channel) => {
+                        self.put_off.remove(&channel);
+                        if self.shared.channels.lock().contains_key(&channel) {
+                            self.subscribe(&mouth, channel);
+                        }
                     }
-                    Answer::Again(_) => {}
                     Answer::Broken => return,
                 },
                 heard = ear.next() => match heard {
@@ -189,7 +194,10 @@ impl Subscriber {
     }
 
     /// Has a channel subscribed again after a pause. The connection stays: others hear on it.
-    fn put_off(&self, channel: Arc<str>, pause: Duration) {
+    fn put_off(&mut self, channel: Arc<str>, pause: Duration) {
+        if !self.put_off.insert(channel.clone()) {
+            return;
+        }
         let pause = self.shared.endpoint.clock.sleep(pause);
         self.pending.push(Box::pin(async move {
             pause.await;

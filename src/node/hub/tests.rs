@@ -131,7 +131,7 @@ struct World {
     _registration: Registration,
 }
 
-const MAILBOX: &str = "leasehold_mailbox:client:8000000000000007";
+const MAILBOX: &str = "leasehold_mailbox:client:c000000000000007";
 
 impl World {
     fn start() -> Self {

@@ -36,8 +36,8 @@ fn free(text: &str) -> Letter {
 #[test]
 fn a_mailbox_is_named_after_the_client_and_a_number_of_16_digits() {
     let mailbox = Mailbox::new("billing-7", 0x1f);
-    assert_eq!(&**mailbox.channel(), "leasehold_mailbox:billing-7:800000000000001f");
-    assert_eq!(&**mailbox.nonce(), "800000000000001f");
+    assert_eq!(&**mailbox.channel(), "leasehold_mailbox:billing-7:c00000000000001f");
+    assert_eq!(&**mailbox.nonce(), "c00000000000001f");
 }
 
 #[test]
@@ -248,16 +248,16 @@ fn nothing_counts_that_an_older_server_still_sends() {
     assert_eq!(next(&inbox), Some(Letter::Subscribed));
 }
 
-const MAILED: &str = "client:01234567-89ab-4def-8000-00000000001f";
+const MAILED: &str = "client:01234567-89ab-4def-c000-00000000001f";
 
 #[test]
 fn who_asks_for_a_lease_whose_id_names_the_mailbox_is_heard() {
     let mailbox = subscribed();
-    assert!(mailbox.demand(&id("client:01234567-89ab-4def-8000-00000000001e")).is_none());
-    assert!(mailbox.demand(&id("client:01234567-89ab-4def-9000-00000000001f")).is_none());
+    assert!(mailbox.demand(&id("client:01234567-89ab-4def-c000-00000000001e")).is_none());
+    assert!(mailbox.demand(&id("client:01234567-89ab-4def-d000-00000000001f")).is_none());
     assert!(mailbox.demand(&id("client:7")).is_none());
     let [one, other] = [(); 2].map(|()| mailbox.demand(&id(MAILED)).expect("it names it"));
-    deliver(&mailbox, "wanted client:11234567-89ab-4def-8000-00000000001f");
+    deliver(&mailbox, "wanted client:11234567-89ab-4def-c000-00000000001f");
     deliver(&mailbox, "wanted  ");
     assert_eq!(one.said().now_or_never(), None, "that is another one");
     deliver(&mailbox, &format!("wanted {MAILED}"));

@@ -802,7 +802,7 @@ async fn over_several_servers_a_writer_that_gets_the_lock_ends_the_reservation()
 /// With several readers it is one of them.
 #[tokio::test]
 async fn the_first_in_the_queue_tells_a_holder_that_it_waits() {
-    const HOLDER: &str = "h:01234567-89ab-4def-8123-456789abcdef";
+    const HOLDER: &str = "h:01234567-89ab-4def-c123-456789abcdef";
     let holder = |side: &str| {
         let block = if side == WRITE { "1" } else { "0" };
         let args =
@@ -811,7 +811,7 @@ async fn the_first_in_the_queue_tells_a_holder_that_it_waits() {
     };
     for (held, wants) in [(WRITE, READ), (WRITE, WRITE), (READ, WRITE)] {
         let mut bench = Bench::start().await;
-        let mut mailbox = bench.subscriber_of("leasehold_mailbox:h:8123456789abcdef").await;
+        let mut mailbox = bench.subscriber_of("leasehold_mailbox:h:c123456789abcdef").await;
         let _waiters = [listen(&bench, "b").await, listen(&bench, "c").await];
         bench.run(&holder(held)).await.expect("the script runs");
         let calls = [

@@ -285,23 +285,25 @@ fn without_a_majority(view: &View<'_>) -> Vec<(u64, u64)> {
     if quarantine == 0 || view.setting.fails_over {
         return Vec::new();
     }
+    // Those that are known to have been down; others are one each.
     let servers = |fault: &Fault<'_>| {
         let went_down = view.history.events().filter_map(|(_, event)| match event.what {
             What::Down { node } if event.at >= fault.from && event.at <= fault.to => Some(node),
             _ => None,
         });
-        went_down.collect::<BTreeSet<_>>().len().max(1)
+        went_down.collect::<BTreeSet<_>>()
     };
     let forgetful = view.faults.iter().filter(|fault| FORGETFUL.contains(&fault.kind));
-    let spans: Vec<(u64, u64, usize)> = forgetful
+    let spans: Vec<(u64, u64, BTreeSet<usize>)> = forgetful
         .map(|fault| (fault.from, fault.to.saturating_add(quarantine + A_WHILE), servers(fault)))
         .collect();
     let mut times: Vec<u64> = spans.iter().flat_map(|(from, to, _)| [*from, *to]).collect();
     times.sort_unstable();
     let too_few = |(from, to): &(u64, u64)| {
-        let there = spans.iter().filter(|span| span.0 <= *from && span.1 >= *to);
-        let distrusted: usize = there.map(|(_, _, servers)| servers).sum();
-        distrusted > (view.setting.nodes - 1) / 2
+        let there = || spans.iter().filter(|span| span.0 <= *from && span.1 >= *to);
+        let known = there().flat_map(|(.., servers)| servers).collect::<BTreeSet<_>>().len();
+        let unknown = there().filter(|(.., servers)| servers.is_empty()).count();
+        known + unknown > (view.setting.nodes - 1) / 2
     };
     times.windows(2).map(|pair| (pair[0], pair[1])).filter(too_few).collect()
 }

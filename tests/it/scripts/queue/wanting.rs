@@ -4,8 +4,8 @@ use super::*;
 use crate::support::lua;
 
 /// A holder whose id ends with the number of its mailbox.
-const HOLDER: &str = "h:01234567-89ab-4def-8123-456789abcdef";
-const MAILBOX: &str = "leasehold_mailbox:h:8123456789abcdef";
+const HOLDER: &str = "h:01234567-89ab-4def-c123-456789abcdef";
+const MAILBOX: &str = "leasehold_mailbox:h:c123456789abcdef";
 
 #[tokio::test]
 async fn only_the_first_in_the_queue_tells_the_holder_each_time_that_it_asks() {
@@ -38,9 +38,9 @@ async fn a_holder_whose_id_names_no_mailbox_is_told_nothing() {
     let mut holder = bench.subscriber_of(MAILBOX).await;
     let _waiter = listen(&bench, "b").await;
     for id in [
-        "h:01234567-89ab-4def-c123-456789abcdef",
-        "h:01234567-89ab-4def-8123-456789abcdef:7",
-        "01234567-89ab-4def-8123-456789abcdef:7",
+        "h:01234567-89ab-4def-8123-456789abcdef",
+        "h:01234567-89ab-4def-c123-456789abcdef:7",
+        "01234567-89ab-4def-c123-456789abcdef:7",
         "h:1",
     ] {
         bench.acquired(&ask(id)).await;

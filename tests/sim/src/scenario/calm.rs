@@ -480,7 +480,7 @@ const STALE_MS: u64 = 6000;
 /// In so long a deadlock is told.
 const TOLD_MS: u64 = 10_000;
 pub(super) const LOOK_MS: u64 = 50;
-/// How long a waiter may wait that hears of everything. The shortest poll is twice as long.
+/// How long a waiter may wait that hears of everything. The shortest poll of one that is queued is twice as long.
 const WAKE_MS: u64 = 1000;
 /// How long a reservation lasts.
 const RESERVED_MS: u64 = 5000;
