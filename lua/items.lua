@@ -117,7 +117,6 @@ end
 
 -- Has an item fall due at that time, and be delivered again.
 local function fall_due(id, number, payload, due_ms)
-  may_move()
   write(string.format('due:%s', id), number, payload, due_ms)
   remove(id)
 end
