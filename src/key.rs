@@ -197,37 +197,48 @@ fn joined(parts: &[&str]) -> Arc<str> {
     str::from_utf8(&text).expect("BUG: texts make a text").into()
 }
 
+/// What the keys begin with that a name makes, before a colon, and what such a key is. No lock may be called so.
+const OF_OTHERS: [(&str, &str); 17] = [
+    (TOKEN_PREFIX, "it is the key of another lock's fencing counter"),
+    (REDISSON_TOKEN_PREFIX, "it is the key of another lock's fencing counter"),
+    (QUEUE_PREFIX, "it is the key of another lock's queue"),
+    (PERMIT_QUEUE_PREFIX, "it is the key of another lock's queue"),
+    (RW_QUEUE_PREFIX, "it is the key of another lock's queue"),
+    (NEXT_PREFIX, "it is the key of who gets another lock next"),
+    (NOTES_PREFIX, "it is the key of what the holder of another lock waits for"),
+    (LEADER_PREFIX, "it is the key of what a leader says"),
+    (LENT_PREFIX, "it is a key of another queue of items"),
+    (ITEMS_PREFIX, "it is a key of another queue of items"),
+    (DEAD_PREFIX, "it is a key of another queue of items"),
+    (ITEM_QUEUE_PREFIX, "it is a key of another queue of items"),
+    (SIGNAL_PREFIX, "it is the key of a signal"),
+    (GROUP_PREFIX, "it is the key of a signal"),
+    (WITNESS_PREFIX, "it is a key that the client overwrites"),
+    (MARK, "it is the key of a server's mark"),
+    (MASTERS, "it is the key of the list of the masters"),
+];
+
+/// Returns what the names begin with that no lock may have.
+#[cfg(feature = "__test-seam")]
+pub fn prefixes() -> impl Iterator<Item = &'static str> {
+    OF_OTHERS.iter().map(|(prefix, _)| *prefix)
+}
+
 /// Returns the reason why `name` cannot name a lock.
 pub(crate) fn lock_name_problem(name: &str) -> Option<&'static str> {
-    let begins_with =
-        |prefix: &&str| name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(':'));
-    if name.is_empty() {
-        Some("it is empty")
-    } else if name.len() > 4096 {
-        Some("it is longer than 4096 bytes")
-    } else if [TOKEN_PREFIX, REDISSON_TOKEN_PREFIX].iter().any(begins_with) {
-        Some("it is the key of another lock's fencing counter")
-    } else if [QUEUE_PREFIX, PERMIT_QUEUE_PREFIX, RW_QUEUE_PREFIX].iter().any(begins_with) {
-        Some("it is the key of another lock's queue")
-    } else if begins_with(&NEXT_PREFIX) {
-        Some("it is the key of who gets another lock next")
-    } else if begins_with(&NOTES_PREFIX) {
-        Some("it is the key of what the holder of another lock waits for")
-    } else if begins_with(&LEADER_PREFIX) {
-        Some("it is the key of what a leader says")
-    } else if [LENT_PREFIX, ITEMS_PREFIX, DEAD_PREFIX, ITEM_QUEUE_PREFIX].iter().any(begins_with) {
-        Some("it is a key of another queue of items")
-    } else if [SIGNAL_PREFIX, GROUP_PREFIX].iter().any(begins_with) {
-        Some("it is the key of a signal")
-    } else if begins_with(&WITNESS_PREFIX) {
-        Some("it is a key that the client overwrites")
-    } else if name == MARK || begins_with(&MARK) {
-        Some("it is the key of a server's mark")
-    } else if name == MASTERS || begins_with(&MASTERS) {
-        Some("it is the key of the list of the masters")
-    } else {
-        None
+    match name.len() {
+        0 => return Some("it is empty"),
+        1..=4096 => {}
+        _ => return Some("it is longer than 4096 bytes"),
     }
+    // These two are keys without a name, too.
+    let bare = [MARK, MASTERS].contains(&name);
+    let prefix = match name.split_once(':') {
+        Some((prefix, _)) => prefix,
+        None if bare => name,
+        None => return None,
+    };
+    OF_OTHERS.iter().find(|(of_others, _)| *of_others == prefix).map(|(_, what)| *what)
 }
 
 /// Returns the reason why `prefix` cannot be a client's `name_prefix`.

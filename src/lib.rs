@@ -319,6 +319,7 @@ pub mod seam {
     pub use crate::clock::{Entropy, TimeSource, Timestamp};
     pub use crate::engine::gate::machine;
     pub use crate::forcing::{forced_unlock, permits_key};
+    pub use crate::key::prefixes;
     pub use crate::node::{Connecting, Connector, Network, command_config};
     pub use crate::script::all as scripts;
 }

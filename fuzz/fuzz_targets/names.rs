@@ -31,7 +31,10 @@ impl<'a> Arbitrary<'a> for Name {
                 0 => name.push('{'),
                 1 => name.push('}'),
                 2 => name.push(':'),
-                3 => name.push_str(input.choose(&PREFIXES)?),
+                3 => {
+                    let prefixes: Vec<_> = leasehold::seam::prefixes().chain(CHANNELS).collect();
+                    name.push_str(input.choose(&prefixes)?);
+                }
                 4 => name.push_str(input.choose(&[
                     "\0",
                     "\r\n",
@@ -51,8 +54,7 @@ impl<'a> Arbitrary<'a> for Name {
     }
 }
 
-const PREFIXES: [&str; 4] =
-    ["leasehold_token", "redisson_lock_token", "redisson_lock__channel", "leasehold_queue"];
+const CHANNELS: [&str; 1] = ["redisson_lock__channel"];
 
 #[derive(Arbitrary, Debug)]
 struct Plan {
@@ -102,13 +104,23 @@ struct Touched {
     channels: BTreeSet<Vec<u8>>,
 }
 
-/// As the documentation has it: 1 to 4096 bytes, and no counter's, queue's or server's key.
+/// As the documentation has it: 1 to 4096 bytes, and no key that belongs to another lock, a queue, a signal or a server.
 fn is_lock_name(name: &str) -> bool {
     let derived = [
         "leasehold_token:",
         "redisson_lock_token:",
         "leasehold_queue:",
+        "leasehold_permit_queue:",
         "leasehold_rw_queue:",
+        "leasehold_next:",
+        "leasehold_wait:",
+        "leasehold_leader:",
+        "leasehold_lent:",
+        "leasehold_items:",
+        "leasehold_dead:",
+        "leasehold_item_queue:",
+        "leasehold_signal:",
+        "leasehold_signal_group:",
         "leasehold_synced:",
         "leasehold_mark:",
         "leasehold_masters:",

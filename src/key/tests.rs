@@ -58,6 +58,7 @@ fn names_that_cannot_be_locks_are_refused() {
         "leasehold_item_queue:{n}",
         "leasehold_signal:{n}",
         "leasehold_signal_group::a{n}",
+        "leasehold_synced:{n}",
     ];
     for name in ["", &too_long].into_iter().chain(derived) {
         assert!(lock_name_problem(name).is_some(), "{name:?} was accepted");
