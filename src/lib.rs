@@ -58,16 +58,17 @@
 //! | tell all processes that something has changed, and lose no change | [`Client::signal`], [`Client::signal_group`] |
 //! | see who holds a lock and who waits for it | [`Mutex::status`] |
 //! | see all locks, or those that somebody waits for | [`Client::list`], [`Client::contended`] |
+//! | see what the holders of a lock wait for, and who holds that | [`Client::blocked`] |
+//! | keep a lock over many steps, until somebody else wants it | [`Guard::is_wanted`], [`Guard::wanted`] |
 //!
 //! `lock_with_timeout` and `lock` return a [`Guard`], and the two `try_` methods an `Option` of one. The lock is held until
 //! you call [`Guard::unlock`], which reports whether it was held until then, or drop the guard, which releases the lock in
-//! the background. The other kinds have methods like these: [`RwLock::read`] and [`RwLock::write`], [`Semaphore::acquire`],
-//! [`Election::campaign`], [`Queue::pop`], each with its forms. Latches and signals are no locks.
+//! the background. The other kinds have methods like these: [`RwLock::read`] and [`RwLock::write`], [`MultiLock::lock`],
+//! [`Semaphore::acquire`], [`Election::campaign`], [`Queue::pop`], each with its forms. Latches and signals are no locks.
 //!
 //! A lock is renewed for as long as its guard lives. [`Mutex::with_lease`] gives it a fixed length instead, and
 //! [`Mutex::with_max_hold`] limits how long it is renewed. [`Mutex::with_min_hold`] keeps the lock taken for a minimum
-//! time even if it is released earlier, for jobs that several hosts start at the same time. [`Guard::is_wanted`] tells a
-//! batch whether anybody waits for the lock that it keeps.
+//! time even if it is released earlier, for jobs that several hosts start at the same time.
 //!
 //! An election is a lock whose holder publishes a value, such as its address; its fencing token is the leader's term.
 //!
@@ -118,7 +119,9 @@
 //! | [`Closed`](Error::Closed) | the client was drained or shut down, or its runtime has ended | the process is ending: refuse the request | 503 |
 //! | [`InvalidName`](Error::InvalidName) | the lock's name cannot be used | fix the input | 400 |
 //! | [`InvalidConfig`](Error::InvalidConfig), [`Denied`](Error::Denied), [`WrongType`](Error::WrongType) | the settings, the user's rights or the key are wrong | fix the deployment | 500 |
-//! | [`SingleServerOnly`](Error::SingleServerOnly) | this kind of lock needs a client of one server | fix the program | 500 |
+//! | [`SingleServerOnly`](Error::SingleServerOnly) | this does not work over several independent masters | use a client of one server, Sentinel or Cluster | 500 |
+//! | [`QueueFull`](Error::QueueFull) | the queue has as many items as its handle allows | push again later, or allow more | 503 |
+//! | [`InvalidPayload`](Error::InvalidPayload) | a value cannot be an item of a queue, or an item is no such value | reject the item, or fix the program | 500 |
 //! | [`Deadlock`](Error::Deadlock) | owners wait for each other | release what is held, and begin again | 503 |
 //! | [`InAsyncContext`](Error::InAsyncContext), [`SelfWait`](Error::SelfWait) | misuse | fix the program | 500 |
 //!
@@ -162,8 +165,9 @@
 //! The library logs through [`tracing`](https://docs.rs/tracing), to three targets:
 //!
 //! * **`leasehold::lock`** reports lost locks and failed renewals at `warn`, with the lock, its owner and its token. A wait
-//!   that takes long is reported after 1 s at `info`, and from 10 s on at `warn`, with the holder and the line that asked. At
-//!   `debug` it has a span `lock` around each acquisition, and an event at the end of each hold.
+//!   that takes long is reported after 1 s at `info`, and from 10 s on at `warn`, with the holder and the line that asked. Owners
+//!   that wait for each other in a circle are reported at `warn`, unless [`Deadlocks`] makes that an error. At `debug` it has a
+//!   span `lock` around each acquisition, and an event at the end of each hold.
 //! * **`leasehold::node`** reports the start of a server's outage at `warn` and its end at `info`, each with counts.
 //! * **`leasehold::check`** reports at `info`, once after connecting, what [`Client::check`] found.
 //!
@@ -172,15 +176,17 @@
 //!
 //! [`Client::holds`], [`Client::stats`] and [`Client::nodes`] return what a health endpoint needs, and
 //! [`Client::is_ready`] answers a readiness probe; none of them does I/O. [`Mutex::status`] asks the servers who holds a
-//! lock, since when, and which clients wait.
+//! lock, since when, and which clients wait. For metrics, give the client a [`monitor`](ClientBuilder::monitor), which is told what
+//! happens; the [operating page](docs::operating) lists the metrics.
 //!
 //! # Limits
 //!
 //! * A lock is as durable as its key. A failover to a replica that missed the write, a restart without the data,
 //!   eviction, `FLUSHALL` or a jump of the server's clock can give the lock to a second holder; the first one learns
 //!   of it at its next renewal. [`Client::check`] reports such risks as far as the servers' settings show them.
-//! * A [fair mutex](Client::fair_mutex), a [semaphore](Client::semaphore), a [latch](Client::latch), a [signal](Client::signal) and a
-//!   [queue](Client::queue) are on one server. Over several, their calls fail with [`Error::SingleServerOnly`].
+//! * A [fair mutex](Client::fair_mutex), a [semaphore](Client::semaphore), a [latch](Client::latch), a [signal](Client::signal), a
+//!   [group of signals](Client::signal_group) and a [queue](Client::queue) need one server, Sentinel or Cluster. Over several
+//!   independent masters they fail with [`Error::SingleServerOnly`].
 //! * On one server, clients get a lock in the order in which they asked for it. The tasks of a client share one place, and
 //!   pass the lock among themselves for up to the [`handoff_window`](ClientBuilder::handoff_window); with
 //!   [`Client::fair_mutex`] each task has its own. Over several servers, and between this library and Redisson, no order is
@@ -204,9 +210,10 @@
 //! * `tls` accepts `rediss://` URLs, through rustls with the operating system's certificates. It is off by default. To use
 //!   your own certificates, call [`root_certificates`](ClientBuilder::root_certificates) and
 //!   [`client_certificate`](ClientBuilder::client_certificate).
-//! * `serde` serializes what [`Mutex::status`], [`Client::holds`], [`Client::nodes`], [`Client::stats`] and
-//!   [`Client::check`] return, with durations and times in seconds, and reads a [`ClientBuilder`] from a
-//!   [configuration](docs::settings), with durations such as `"30s"`. It is off by default.
+//! * `serde` serializes what [`Mutex::status`] and the `status` of other kinds, [`Election::state`], [`Client::list`],
+//!   [`Client::blocked`], [`Client::holds`], [`Client::nodes`], [`Client::stats`] and [`Client::check`] return, with durations and
+//!   times in seconds, and reads a [`ClientBuilder`] from a [configuration](docs::settings), with durations such as `"30s"`. It
+//!   is off by default.
 //! * `json` adds values to a [`Queue`] as JSON, by [`push_json`](Queue::push_json), and reads them, by
 //!   [`Delivery::json`]. It is off by default.
 //! * `metrics` gives what clients do to the crate `metrics`, by [`Metrics`]. It is off by default. Without it, a

@@ -1,12 +1,17 @@
 //! What a client does and how it is, as metrics of the crate `metrics` (feature `metrics`).
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
 use metrics::{
-    Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+    Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    histogram,
 };
+use parking_lot::RwLock;
 
 use crate::client::Stats;
 use crate::error::LossReason;
-use crate::monitor::{Event, Monitor};
+use crate::monitor::{Event, HoldEnd, Monitor, Outcome, Path};
 use crate::node::{NodeState, NodeStatus};
 
 /// Gives what clients do to the recorder of the crate [`metrics`](https://docs.rs/metrics) 0.24 (feature `metrics`).
@@ -37,25 +42,74 @@ use crate::node::{NodeState, NodeStatus};
 /// }
 /// # }
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Metrics {
     class: fn(&str) -> &str,
+    /// The classes of the locks that did something since the last report.
+    classes: Arc<RwLock<BTreeMap<Box<str>, Arc<Class>>>>,
+}
+
+/// The metrics of the locks of one class that change with every acquisition. To ask the recorder for one takes several times as
+/// long as to add to it, so each is asked for once.
+#[derive(Debug)]
+struct Class {
+    name: Arc<str>,
+    waiting: Gauge,
+    held: Gauge,
+    asked: [[OnceLock<Histogram>; PATHS]; OUTCOMES],
+    hold_times: [OnceLock<Histogram>; ENDS],
+}
+
+const OUTCOMES: usize = Outcome::Failed as usize + 1;
+const PATHS: usize = Path::Reentry as usize + 1;
+const ENDS: usize = HoldEnd::Lost as usize + 1;
+
+impl Class {
+    fn new(name: &str) -> Self {
+        let name: Arc<str> = name.into();
+        Self {
+            waiting: gauge!("leasehold.waiting", "class" => name.clone()),
+            held: gauge!("leasehold.held", "class" => name.clone()),
+            asked: Default::default(),
+            hold_times: Default::default(),
+            name,
+        }
+    }
+
+    fn asked(&self, outcome: Outcome, path: Path) -> &Histogram {
+        self.asked[outcome as usize][path as usize].get_or_init(|| {
+            histogram!(
+                "leasehold.acquire.duration",
+                "class" => self.name.clone(), "outcome" => outcome.as_str(), "path" => path.as_str()
+            )
+        })
+    }
+
+    fn hold_times(&self, end: HoldEnd) -> &Histogram {
+        self.hold_times[end as usize].get_or_init(|| {
+            let class = self.name.clone();
+            histogram!("leasehold.hold.duration", "class" => class, "end" => end.as_str())
+        })
+    }
 }
 
 impl Metrics {
     /// Makes one, and describes its metrics to the recorder that is installed by now.
     pub fn new() -> Self {
         describe();
-        Self { class }
+        Self { class, classes: Arc::default() }
     }
 
     /// Sets how a lock's class follows from its name, which has the client's prefix.
     pub fn with_class(self, class: fn(&str) -> &str) -> Self {
-        Self { class }
+        Self { class, classes: Arc::default() }
     }
 
     /// Reports the state of a client and of its servers, without I/O.
     pub fn report(&self, stats: &Stats, nodes: &[NodeStatus]) {
+        // An exporter may forget a metric that nobody has used for long, and does not learn of what is added to it later: it
+        // is asked for each of them again.
+        self.classes.write().clear();
         gauge!("leasehold.releases_pending").set(stats.releases_pending as f64);
         // With nothing to renew, nothing is near its end.
         let ratio = stats.least_remaining.unwrap_or(1.0);
@@ -69,6 +123,15 @@ impl Metrics {
             gauge!("leasehold.node.round_trip", &labels).set(node.round_trip.as_secs_f64());
         }
     }
+
+    fn of(&self, lock: &str) -> Arc<Class> {
+        let name = (self.class)(lock);
+        if let Some(class) = self.classes.read().get(name) {
+            return class.clone();
+        }
+        let class = Arc::new(Class::new(name));
+        self.classes.write().entry(name.into()).or_insert(class).clone()
+    }
 }
 
 impl Default for Metrics {
@@ -81,27 +144,16 @@ impl Monitor for Metrics {
     fn on(&self, event: &Event<'_>) {
         let class = |lock| (self.class)(lock).to_owned();
         match *event {
-            Event::WaitBegan { lock } => {
-                gauge!("leasehold.waiting", "class" => class(lock)).increment(1.0);
-            }
-            Event::WaitEnded { lock } => {
-                gauge!("leasehold.waiting", "class" => class(lock)).decrement(1.0);
-            }
+            Event::WaitBegan { lock } => self.of(lock).waiting.increment(1.0),
+            Event::WaitEnded { lock } => self.of(lock).waiting.decrement(1.0),
             Event::Asked { lock, outcome, path, took } => {
-                let (outcome, path) = (outcome.as_str(), path.as_str());
-                histogram!(
-                    "leasehold.acquire.duration",
-                    "class" => class(lock), "outcome" => outcome, "path" => path
-                )
-                .record(took);
+                self.of(lock).asked(outcome, path).record(took);
             }
-            Event::HoldBegan { lock } => {
-                gauge!("leasehold.held", "class" => class(lock)).increment(1.0);
-            }
+            Event::HoldBegan { lock } => self.of(lock).held.increment(1.0),
             Event::HoldEnded { lock, end, held } => {
-                gauge!("leasehold.held", "class" => class(lock)).decrement(1.0);
-                histogram!("leasehold.hold.duration", "class" => class(lock), "end" => end.as_str())
-                    .record(held);
+                let class = self.of(lock);
+                class.held.decrement(1.0);
+                class.hold_times(end).record(held);
             }
             Event::Lost { lock, reason } => {
                 let reason = name_of(reason);

@@ -189,12 +189,11 @@ fn by_numbers(one: &str, other: &str) -> Ordering {
     let (mut one, mut other) = (one, other);
     loop {
         let ((first, rest), (second, left)) = (head(one), head(other));
-        let number = |text: &str| text.trim_start_matches('0').to_owned();
         let both = [first, second].iter().all(|it| it.starts_with(|it: char| it.is_ascii_digit()));
         let order = match both {
             true => {
-                let (first, second) = (number(first), number(second));
-                first.len().cmp(&second.len()).then_with(|| first.cmp(&second))
+                let [first, second] = [first, second].map(|it| it.trim_start_matches('0'));
+                first.len().cmp(&second.len()).then_with(|| first.cmp(second))
             }
             false => first.cmp(second),
         };

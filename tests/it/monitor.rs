@@ -247,6 +247,25 @@ async fn the_metrics_have_classes_and_no_names() {
     nothing_left(&server, &client).await;
 }
 
+#[tokio::test]
+async fn a_metric_that_the_exporter_forgot_is_there_again_after_a_report() {
+    let recorder = Recorder::default();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let (server, meters) = (Server::start().await, Arc::new(Metrics::new()));
+    let client = monitored(&server, meters.clone()).await;
+    let mutex = client.mutex("orders:42");
+    for _ in 0..2 {
+        mutex.lock().await.expect("free").unlock().await.expect("held");
+    }
+    let held = "leasehold.hold.duration class=orders end=released";
+    assert_eq!(recorder.read(held), Some(2));
+    recorder.0.lock().clear();
+    meters.report(&client.stats(), &client.nodes());
+    mutex.lock().await.expect("free").unlock().await.expect("held");
+    assert_eq!(recorder.read(held), Some(1));
+    nothing_left(&server, &client).await;
+}
+
 /// The words of a text that begin with `leasehold_` or `leasehold.`, as the code writes them.
 fn named(text: &str, separator: char) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_lowercase() || c == '_' || c == separator;
