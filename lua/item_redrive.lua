@@ -6,8 +6,11 @@
 redis.call('TIME')
 local count = 0
 while count < tonumber(ARGV[1]) do
-  local payload = redis.call('LINDEX', KEYS[5], 0)
-  if not payload then
+  local payload = redis.pcall('LINDEX', KEYS[5], 0)
+  if type(payload) == 'table' and count == 0 then
+    return payload
+  elseif type(payload) ~= 'string' then
+    -- While a cluster moves the slot, it refuses to look for what is gone, as a list is without its last item.
     break
   end
   redis.call('RPUSH', KEYS[1], payload)

@@ -5,7 +5,7 @@
 -- Returns an error if the name holds no list, else nothing.
 --
 -- The first key is that of Redisson's RQueue. A delivery is the lease's id while somebody has the item, and `due:` with that
--- id after it was given back: then its end is the time from which on it is delivered again. A delivery whose end has passed
+-- id after it was given back (or `due:` several times, if that name is taken): then its end is the time from which on it is delivered again. A delivery whose end has passed
 -- is due, too. The number says how often the item was delivered. `at_us` is the server's time when it was lent: it tells what a
 -- delivery is from what the same delivery was before, if a request for it runs late.
 --
@@ -117,7 +117,12 @@ end
 
 -- Has an item fall due at that time, and be delivered again.
 local function fall_due(id, number, payload, due_ms)
-  write(string.format('due:%s', id), number, payload, due_ms)
+  local due = string.format('due:%s', id)
+  -- A request that ran late may have been lent another item under the same id.
+  while content(due) do
+    due = string.format('due:%s', due)
+  end
+  write(due, number, payload, due_ms)
   remove(id)
 end
 

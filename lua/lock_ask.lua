@@ -6,12 +6,14 @@
 local pump, tell_head, leave, waiters, _, head, is_foreign = queue()
 local entry = KEYS[3] and ARGV[4] and ARGV[4] ~= '' and ARGV[4]
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
+  -- It may run late, when the lease was made longer: it makes it no shorter.
+  local ttl_ms = math.max(tonumber(ARGV[2]), redis.call('PTTL', KEYS[1]))
   local last = redis.call('GET', KEYS[2])
   if last then
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
+    redis.call('PEXPIRE', KEYS[1], ttl_ms)
     redis.pcall('HSET', KEYS[1], ARGV[1], '1')
   else
-    last = take(ARGV[1], ARGV[2], ARGV[3] or 1, ARGV[6])
+    last = take(ARGV[1], ttl_ms, ARGV[3] or 1, ARGV[6])
   end
   if entry then
     leave(entry)
@@ -36,8 +38,9 @@ if entry then
 end
 local pttl = redis.call('PTTL', KEYS[1])
 local holder = redis.call('HRANDFIELD', KEYS[1])
-local channel =
-  string.format(string.find(KEYS[1], '{', 1, true) and 'redisson_lock__channel:%s' or 'redisson_lock__channel:{%s}', KEYS[1])
+local has_braces = string.find(KEYS[1], '{', 1, true)
+-- Not by `%s`, which ends at a zero byte.
+local channel = table.concat({'redisson_lock__channel:', has_braces and '' or '{', KEYS[1], has_braces and '' or '}'})
 local subscribers = redis.call('PUBSUB', ARGV[8] or 'NUMSUB', channel)[2]
 if pttl == -2 then
   -- It is free for a moment, so that Redisson's waiters on the channel can take it. A newcomer must not end that moment,

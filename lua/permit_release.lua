@@ -1,5 +1,6 @@
 -- Gives a lease's permits back, serves the queue, and tells the others. A lease that waits in the queue leaves it. With
--- keep_ms the permits stay out for that long at least, and come back by themselves at their ends. Forgotten, they never come back.
+-- keep_ms the permits stay out for that long at least, and come back by themselves at their ends. Forgotten, they never come back, if the
+-- lease has all of them still.
 -- KEYS: 1 name, 2 holders, 3 queue
 -- ARGV: 1 id, 2 weight, 3 keep_ms (0: none; no end comes sooner), 4 publish verb, 5 channel of the semaphore, 6 forget (1, or empty), 7 entry (empty: it has not queued), 8 granted (1: this lease was granted by message), 9 initial (how many permits there are if the semaphore does not exist; empty: unknown), 10 most (optional: it may have so many permits, and all of them are given back)
 -- Returns {1, receivers of the message on the channel}, or {0, receivers} when the lease does not have all its permits. A third number says how many in the queue were gone and passed over, if any were.
@@ -16,10 +17,12 @@ local keeps = ARGV[3] ~= '0'
 local had, back = 0, 0
 if keeps then
   had = #there(own)
+  -- A full server refuses a ZADD, but not behind another write of the same script.
+  redis.call('ZREM', KEYS[2], '')
   for _, member in ipairs(own) do
     redis.call('ZADD', KEYS[2], 'XX', 'GT', next_ms + tonumber(ARGV[3]), member)
   end
-elseif ARGV[6] == '1' then
+elseif ARGV[6] == '1' and #there(own) == weight then
   had = redis.call('ZREM', KEYS[2], unpack(own))
 else
   had = take_back(own)

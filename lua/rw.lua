@@ -22,8 +22,8 @@ end
 -- The key of the reservation: the id of the writer that was refused last. It asks again before this ends. On one server it is
 -- the name of the lock's channel: one who listens there may take the lock.
 local function next_key()
-  local prefix = string.find(KEYS[1], '{', 1, true) and 'leasehold_next::%s' or 'leasehold_next:{%s}'
-  return string.format(prefix, KEYS[1])
+  -- Not by `%s`, which ends at a zero byte.
+  return table.concat(string.find(KEYS[1], '{', 1, true) and {'leasehold_next::', KEYS[1]} or {'leasehold_next:{', KEYS[1], '}'})
 end
 
 -- The field of the hash that a lease has.

@@ -25,7 +25,9 @@ if mode and redis.call('HEXISTS', KEYS[1], field) == 1 then
       redis.call('PEXPIRE', KEYS[1], ARGV[3])
     end
   else
-    last = take(ARGV[1], reads, ARGV[2], ARGV[3], ARGV[4], ARGV[6])
+    -- A reader's end comes no sooner by that.
+    local ttl_ms = math.max(tonumber(ARGV[3]), reads and redis.call('PTTL', end_key(ARGV[1], 1)) or 0)
+    last = take(ARGV[1], reads, ARGV[2], ttl_ms, ARGV[4], ARGV[6])
   end
   if entry then
     leave(entry)

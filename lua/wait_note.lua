@@ -21,7 +21,8 @@ for i = 1, #notes, 2 do
     redis.call('HDEL', KEYS[2], notes[i])
   end
 end
-local note = string.format('%.0f %s %s %s', now_ms + ARGV[4], ARGV[3], ARGV[1], ARGV[5])
+-- Not by `%s`, which ends at a zero byte.
+local note = table.concat({string.format('%.0f', now_ms + ARGV[4]), ARGV[3], ARGV[1], ARGV[5]}, ' ')
 redis.call('HSET', KEYS[2], ARGV[2], note)
 local expiry = redis.pcall('PEXPIRE', KEYS[2], ARGV[4])
 if type(expiry) == 'table' then

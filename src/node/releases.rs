@@ -111,7 +111,7 @@ impl PendingRelease {
                 Next::Send(Form { one_key: true, ..form })
             }
             // A lease that held the lock was in no queue.
-            Ok(reply) if form.one_key && !held(reply) => Next::Repeat,
+            Ok(reply) if form.one_key && !reply.is_yes() => Next::Repeat,
             Err(Fault::WrongType | Fault::Closed) => Next::Done,
             Ok(_) if is_last_word || is_over => Next::Done,
             // The right may come back, or the slot arrive.
@@ -292,11 +292,6 @@ impl Releases {
             Waited::Pause { id }
         }));
     }
-}
-
-/// Returns true if a release's reply says that the lease held the lock.
-fn held(reply: &Reply) -> bool {
-    reply.list().and_then(<[Reply]>::first).and_then(Reply::number) == Some(1)
 }
 
 /// How often a release is redirected before it pauses.

@@ -117,6 +117,10 @@ impl Kind for Permits {
         self.pool.release(ticket.id.0.clone(), self.weight, keep, forgets, Some(ticket))
     }
 
+    fn may_be_forgotten(&self) -> bool {
+        !self.forgotten.load(Ordering::Acquire)
+    }
+
     /// Permits have no tokens, and are on one server: there is nothing to raise. This asks whether they are held.
     fn raise(&self, id: &LeaseId, _: u64) -> Call {
         self.renew(id, 1, Duration::ZERO)
@@ -148,8 +152,13 @@ impl Kind for Permits {
             [held, _receivers, passed_over] => (held, passed_over.number()?),
             _ => return None,
         };
+        let held = held.number()? == 1;
+        if held {
+            // It may be sent again, in case that an acquisition still comes late. What that gets is nobody's, and goes back.
+            self.forgotten.store(false, Ordering::Release);
+        }
         Some(Released {
-            held: held.number()? == 1,
+            held,
             // The next acquisition has a gate of its own, and waits for nobody who heard of this.
             receivers: 0,
             passed_over: passed_over.try_into().ok()?,
@@ -181,6 +190,25 @@ mod tests {
         let granted = Reply::List(vec![number(1), number(2)]);
         assert_eq!(permits(2).read_acquire(&granted), Some(Answer::granted(2)));
         assert_eq!(permits(3).read_acquire(&granted), None);
+    }
+
+    /// The release may be sent once more behind an acquisition that came late.
+    #[test]
+    fn what_was_forgotten_once_is_not_forgotten_again() {
+        let permits = permits(1);
+        let ticket = Ticket { id: LeaseId(ID.into()), entry: None, by_message: false };
+        let forgets = || format!("{:?}", permits.release(&ticket, Duration::ZERO).args[5]);
+        assert!(permits.may_be_forgotten());
+        permits.forget();
+        assert!(
+            !permits.may_be_forgotten(),
+            "a server that has lost the lease has forgotten nothing"
+        );
+        let asked = forgets();
+        permits.read_release(&Reply::List(vec![number(0), number(0)])).expect("an answer");
+        assert_eq!(forgets(), asked);
+        permits.read_release(&Reply::List(vec![number(1), number(0)])).expect("an answer");
+        assert_ne!(forgets(), asked);
     }
 
     #[test]

@@ -83,13 +83,16 @@ fn a_release_that_lacks_a_key_frees_the_lock_with_one_and_is_repeated_unless_it_
     let text = "TRYAGAIN Multiple keys request during rehashing of slot";
     let state = State::of(Some("TRYAGAIN"), text);
     let try_again = || Err(Fault::Refused(Cause::new(text, state)));
-    let replied = |held| Ok(Reply::List(vec![Reply::Number(held), Reply::Number(0)]));
+    let replied = |held| Ok(Reply::Number(held));
+    let listed = |held| Ok(Reply::List(vec![Reply::Number(held), Reply::Number(0)]));
     let release = release(at(10));
     let one_key = Form { one_key: true, ..Form::PLAIN };
     let next = |answer, form, is_last_word| release.next(&answer, form, is_last_word, at(1));
     assert_eq!(next(try_again(), Form::PLAIN, true), Next::Send(one_key));
     assert_eq!(next(try_again(), one_key, true), Next::Repeat);
-    assert_eq!(next(replied(1), one_key, true), Next::Done);
+    for held in [replied(1), replied(3), listed(1), listed(3)] {
+        assert_eq!(next(held, one_key, true), Next::Done);
+    }
     assert_eq!(next(replied(1), one_key, false), Next::Repeat);
     assert_eq!(next(replied(0), one_key, true), Next::Repeat, "it may stand in the queue");
     assert_eq!(next(replied(0), Form::PLAIN, true), Next::Done);

@@ -62,6 +62,27 @@ async fn a_repeated_acquire_lengthens_the_lease_and_takes_no_token() {
     assert_eq!(bench.state().await, "[a, 1] 300s");
 }
 
+/// A request that was held up may run when the lease was made longer, and nobody reads its answer.
+#[tokio::test]
+async fn a_repeated_acquire_makes_no_lease_shorter() {
+    let mut bench = Bench::start().await;
+    bench.acquired(&acquire("a")).await;
+    bench.expect(&renew("a", 1, 300_000), "1", "[a, 1] 300s").await;
+    bench.expect(&acquire("a"), "token", "[a, 1] 300s").await;
+    bench.command(&format!("DEL {TOKEN}")).await;
+    bench.expect(&acquire("a"), "token", "[a, 1] 300s").await;
+}
+
+#[tokio::test]
+async fn a_zero_byte_does_not_end_the_name_of_a_channel() {
+    let mut bench = Bench::start().await;
+    let ask = |id| Call::new(lua::LOCK_ACQUIRE, &["a\0b", TOKEN], &[id, "30000"]);
+    bench.acquired(&ask("x")).await;
+    let _listens_elsewhere = bench.subscriber_of("redisson_lock__channel:{a").await;
+    let _listens = bench.subscriber_of("redisson_lock__channel:{a\0b}").await;
+    assert_eq!(answer(bench.run(&ask("y")).await), "[0, 30s, x, 1]");
+}
+
 #[tokio::test]
 async fn tokens_strictly_increase() {
     let mut bench = Bench::start().await;

@@ -1,6 +1,6 @@
 //! `item_take.lua`, and `item_pop.lua` behind it.
 
-use super::bench::{Bench, Call};
+use super::bench::{Bench, Call, answer};
 use crate::support::lua;
 
 fn pop(id: &str) -> Call {
@@ -118,4 +118,26 @@ async fn whatever_right_is_taken_an_item_is_in_one_place() {
             );
         }
     }
+}
+
+/// A request that was held up is lent another item under the id of one that was given back.
+#[tokio::test]
+async fn an_item_that_is_due_stays_though_another_is_given_back_under_its_name() {
+    let mut bench = Bench::start().await;
+    bench.command("RPUSH n one two").await;
+    bench.run(&pop("a:1")).await.expect("it runs");
+    let content = bench.ask("HGET contents a:1").await;
+    let at = content.split([' ', ':']).nth(1).expect("a time").to_owned();
+    let retry = Call::new(lua::ITEM_SETTLE, &KEYS, &["a:1", "retry", "60000", "", &at]);
+    assert_eq!(answer(bench.run(&retry).await), "[1]");
+    bench.run(&pop("a:1")).await.expect("it runs late");
+    assert_eq!(answer(bench.run(&retry).await), "[0]");
+    let all = bench.command("HVALS contents").await;
+    let all: Vec<String> = redis::from_redis_value(all).expect("texts");
+    let mut payloads: Vec<_> = all.iter().filter_map(|text| text.rsplit(':').next()).collect();
+    payloads.sort_unstable();
+    assert_eq!(payloads, ["one", "two"]);
+    let next = bench.run(&pop("b:1")).await.expect("the second is due at once");
+    assert!(answer(Ok(next)).contains("two"));
+    assert_eq!(bench.ask("ZCARD lent").await, "2");
 }

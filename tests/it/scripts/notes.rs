@@ -97,7 +97,11 @@ fn pairs(found: Vec<String>) -> Vec<String> {
 async fn a_note_is_written_read_made_again_and_forgotten() {
     let mut notes = Notes::beside(&["a"]).await;
     assert_eq!(notes.read().await, [""; 0]);
-    for (beat, says) in [("1", "2 2 7 0 0 3 x#7next"), ("2", "says something else, {ä}")] {
+    for (beat, says) in [
+        ("1", "2 2 7 0 0 3 x#7next"),
+        ("2", "says something else, {ä}"),
+        ("3", "2 2 7 0 0 1 oa\0b"),
+    ] {
         let before = notes.time_ms().await;
         assert_eq!(notes.run(&note("a", "p1", beat, says)).await, "1");
         let after = notes.time_ms().await;

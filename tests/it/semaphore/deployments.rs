@@ -181,3 +181,32 @@ async fn permits_given_back_before_they_move_are_no_loss() {
         soon("the release", permit.release()).await.expect("held");
     }
 }
+
+/// The script adds the permits, gives the only waiter one, and then looks for the queue, which is gone. It must not fail by that:
+/// it would be sent again.
+#[tokio::test]
+async fn permits_are_added_once_while_their_slot_moves() {
+    let cluster = Cluster::start().await;
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    let builder = || Client::builder().cluster(cluster.urls()).restart_quarantine(Duration::ZERO);
+    let connect = async || builder().connect().await.expect("the cluster accepts the client");
+    let [one, two] = [connect().await, connect().await];
+    let name = cluster.name_on(0, "added");
+    let slot = slot_of(&name);
+    let [here, there] = [&one, &two].map(|client| client.semaphore(&name).with_permits(1));
+    let held = soon("one", here.acquire()).await.expect("there is one");
+    let waiting = tokio::spawn(there.acquire());
+    are_waiting(&here, 1).await;
+    cluster.open(slot, source, target).await;
+    let adding = tokio::spawn({
+        let here = here.clone();
+        async move { here.add_permits(1).await }
+    });
+    let permit = soon("its turn", waiting).await.expect("no panic").expect("one was added");
+    cluster.migrate_all(slot, source, target).await;
+    cluster.close(slot, source, target).await;
+    soon("the answer", adding).await.expect("no panic").expect("they were added");
+    drop((held, permit));
+    let back = async || there.status().await.is_ok_and(|it| (it.available, it.held) == (2, 0));
+    eventually(LIMIT, "there are two", back).await;
+}

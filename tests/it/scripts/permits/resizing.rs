@@ -1,6 +1,6 @@
 //! How many permits there are.
 
-use super::{NAME, Pool, lease, resize};
+use super::{HOLDERS, NAME, Pool, lease, resize, resize_of};
 
 #[tokio::test]
 async fn permits_are_set_absolutely_and_added_relatively() {
@@ -51,4 +51,13 @@ async fn setting_the_permits_repairs_a_count_that_was_lost() {
     // Two that a plain semaphore of Redisson took, and whose holder is gone.
     pool.bench.command(&format!("DECRBY {NAME} 2")).await;
     pool.expect(&resize("set", 5), "[2, 3]", "2+3").await;
+}
+
+/// Of a semaphore whose number is gone, one permit has ended.
+#[tokio::test]
+async fn permits_are_added_to_all_there_were_though_some_have_ended() {
+    let mut pool = Pool::unmade().await;
+    let a = lease("a", 1);
+    pool.bench.command(&format!("ZADD {HOLDERS} 1 {}:1", a.id)).await;
+    pool.expect(&resize_of("add", 2, 5), "[7, 0]", "7+0").await;
 }

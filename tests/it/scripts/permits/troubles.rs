@@ -32,6 +32,26 @@ async fn a_full_server_renews_gives_back_confirms_and_serves_the_queue() {
 }
 
 #[tokio::test]
+async fn a_full_server_keeps_out_what_is_spent() {
+    let (mut pool, a) = (Pool::of(1).await, lease("a", 1));
+    pool.run(&a.ask()).await;
+    pool.fill().await;
+    let before = pool.ends(&a).await[0];
+    pool.expect(&a.release_with(60_000, "", ""), "[1, 0]", "0+1").await;
+    assert!(pool.ends(&a).await[0] > before);
+}
+
+/// Another client has taken one of them back, since it had ended: the lease is lost, and nothing of it is forgotten.
+#[tokio::test]
+async fn a_part_of_a_lease_is_not_forgotten_but_given_back() {
+    let (mut pool, a) = (Pool::of(2).await, lease("a", 2));
+    pool.run(&a.ask()).await;
+    pool.bench.command(&format!("ZREM {HOLDERS} {}:1", a.id)).await;
+    pool.bench.command(&format!("INCR {NAME}")).await;
+    pool.expect_twice(&a.release_with(0, "1", ""), ["[0, 0]"; 2], "2+0").await;
+}
+
+#[tokio::test]
 async fn a_full_server_has_ended_permits_come_back_to_the_first_in_the_queue() {
     let (mut pool, [(b, mut mailbox)]) = Pool::line(1, [("b", 1)]).await;
     pool.end(&lease("a", 1)).await;
