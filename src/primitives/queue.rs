@@ -322,7 +322,8 @@ impl Queue {
 
     /// Has dead items be delivered again as if they were new, the oldest first, at most `limit`. Returns how many.
     ///
-    /// It is sent once. Without an answer it may have been done or not.
+    /// The server moves a thousand at a time, and serves others in between. Each request is sent once: without an answer, its items
+    /// may have been moved or not, and those of the requests before it have been.
     ///
     /// # Errors
     ///
@@ -330,10 +331,18 @@ impl Queue {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the server may do it or not.
+    /// If the future is dropped, the server may have moved some of them, or all.
     pub async fn redrive(&self, limit: u32) -> Result<u64, Error> {
-        let read = |reply: &Reply| u64::try_from(reply.number()?).ok();
-        self.ask(self.items.redrive(limit), read).await
+        let read = |reply: &Reply| reply.number()?.try_into().ok();
+        let mut moved = 0;
+        loop {
+            let most = REDRIVEN_AT_ONCE.min(limit - moved);
+            let now: u32 = self.ask(self.items.redrive(most), read).await?;
+            moved = limit.min(moved.saturating_add(now));
+            if now < most || moved == limit {
+                return Ok(moved.into());
+            }
+        }
     }
 
     fn now(&self) -> Timestamp {
@@ -450,6 +459,7 @@ impl Queue {
 const MOST_ITEMS: usize = 10_000;
 const MOST_BYTES: usize = 16 << 20;
 const MOST_DELIVERIES: u32 = 1_000_000;
+const REDRIVEN_AT_ONCE: u32 = 1_000;
 
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::Queue;
 
-use super::{MS, all_are_done, jobs, places};
+use super::{MS, all_are_done, jobs, places, waiting::calls};
 use crate::checks::{LIMIT, setup, soon};
 use crate::support::eventually;
 
@@ -97,6 +97,28 @@ async fn what_is_delivered_too_often_or_rejected_is_dead_until_it_is_redriven() 
         assert_eq!((delivery.payload(), delivery.deliveries()), (payload, 1));
         delivery.ack().await.expect("held");
     }
+    all_are_done(&server, &client).await;
+}
+
+/// However many the dead are, no script keeps the server from others for long.
+#[tokio::test]
+async fn many_dead_items_are_redriven_by_several_scripts() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client);
+    queue.push("first").await.expect("pushed");
+    soon("it", queue.pop()).await.expect("there is one").reject().await.expect("held");
+    for _ in 0..25 {
+        let items = vec!["x"; 100];
+        server.command(&[&["RPUSH", "leasehold_dead:{jobs}"], &items[..]].concat()).await;
+    }
+    let scripts = async || calls(&server, "evalsha").await + calls(&server, "eval").await;
+    let before = scripts().await;
+    assert_eq!(queue.redrive(2_200).await.expect("done"), 2_200);
+    assert!(scripts().await - before >= 3);
+    assert_eq!(places(&queue).await, [2_200, 0, 0, 301]);
+    assert_eq!(queue.redrive(u32::MAX).await.expect("done"), 301);
+    assert_eq!(places(&queue).await, [2_501, 0, 0, 0]);
+    server.command(&["FLUSHALL"]).await;
     all_are_done(&server, &client).await;
 }
 

@@ -53,7 +53,7 @@ async fn who_comes_later_takes_no_item_that_another_one_waits_for() {
 }
 
 /// How often the server has run a command.
-async fn calls(server: &Server, command: &str) -> u64 {
+pub(super) async fn calls(server: &Server, command: &str) -> u64 {
     let stats = server.command(&["INFO", "commandstats"]).await;
     let redis::Value::BulkString(stats) = stats else { panic!("{stats:?}") };
     let stats = String::from_utf8(stats).expect("text");
