@@ -16,9 +16,9 @@ pub async fn dev_server(dev_server: &DevServer, servers: &Servers) -> Result<u8,
         Failure::new(exit::CONFIG, format!("cannot listen on port {}: {error}", dev_server.port))
     })?;
     if !servers.quiet {
-        eprintln!("leasehold: a server in memory: for development, never for a service");
+        tell!("leasehold: a server in memory: for development, never for a service");
     }
-    println!("{}", server.url());
+    show!("{}", server.url());
     let _ = std::io::stdout().flush();
     let signal = tokio::select! {
         _ = interrupt.recv() => nix::sys::signal::Signal::SIGINT,

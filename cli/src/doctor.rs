@@ -28,7 +28,7 @@ pub async fn doctor(doctor: &Doctor, servers: &Servers) -> Result<u8, Failure> {
         Err(failure) => Report { broken: vec![failure.message], ..Report::default() },
     };
     match servers.json {
-        true => println!("{}", report.json()),
+        true => show!("{}", report.json()),
         false => report.print(servers.quiet),
     }
     Ok(report.code())
@@ -125,27 +125,27 @@ impl Report {
     fn print(&self, quiet: bool) {
         if !quiet {
             for node in &self.nodes {
-                println!("node     {node}");
+                show!("node     {node}");
             }
             if let Some([median, worst]) = self.pair {
-                println!(
+                show!(
                     "pair     {median:.0?} (p50), {worst:.0?} (p99): take and release a free lock"
                 );
             }
             if let Some(time) = self.hand_over {
-                println!(
+                show!(
                     "message  {time:.0?} from a release until another client that waited had the lock"
                 );
             }
         }
         for finding in &self.findings {
-            println!("finding  {finding}");
+            show!("finding  {finding}");
         }
         for broken in &self.broken {
-            println!("broken   {broken}");
+            show!("broken   {broken}");
         }
         if self.code() == 0 && !quiet {
-            println!("in order");
+            show!("in order");
         }
     }
 

@@ -1,6 +1,6 @@
 //! `force`: frees a lock that somebody else holds.
 
-use leasehold::Holder;
+use leasehold::{Error, Holder};
 
 use crate::args::{Force, Servers};
 use crate::exit::{self, Failure};
@@ -8,7 +8,11 @@ use crate::exit::{self, Failure};
 pub async fn force(force: &Force, servers: &Servers) -> Result<u8, Failure> {
     let client = servers.connect(None).await?;
     let lock = client.mutex(&force.lock);
-    let status = lock.status().await?;
+    let rw_lock = client.rw_lock(&force.lock);
+    let (status, is_rw) = match lock.status().await {
+        Err(Error::WrongType { .. }) => (rw_lock.status().await?, true),
+        status => (status?, false),
+    };
     let freed = match &status.holder {
         None => Err(Failure::new(1, format!("lock {:?} is free", force.lock))),
         Some(holder) if force.holder.as_ref().is_some_and(|given| !names(given, holder)) => {
@@ -17,9 +21,11 @@ pub async fn force(force: &Force, servers: &Servers) -> Result<u8, Failure> {
                 format!("lock {:?} is held by {holder} by now, not freed", force.lock),
             ))
         }
-        Some(holder) => match force.any {
-            true => lock.force_unlock().await,
-            false => lock.force_unlock_if(holder).await,
+        Some(holder) => match (force.any, is_rw) {
+            (true, false) => lock.force_unlock().await,
+            (true, true) => rw_lock.force_unlock().await,
+            (false, false) => lock.force_unlock_if(holder).await,
+            (false, true) => rw_lock.force_unlock_if(holder).await,
         }
         .map(|freed| freed.then(|| holder.clone()))
         .map_err(Failure::from),
@@ -39,7 +45,7 @@ pub async fn force(force: &Force, servers: &Servers) -> Result<u8, Failure> {
             Some(token) => format!("; its token {token} is stale: let the resource refuse it"),
             None => String::new(),
         };
-        println!(
+        show!(
             "freed {:?}, which {holder} held: it is told at its next renewal, and may be at work until then{token}",
             force.lock
         );

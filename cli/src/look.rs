@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
-use leasehold::{Blocked, Client, LockStatus};
-use tokio::time::{Instant, interval, sleep};
+use leasehold::{Blocked, Client, Error, LockStatus};
+use nix::sys::signal::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::args::{Names, Servers, WaitFor};
 use crate::exit::{self, Failure};
@@ -22,7 +24,7 @@ pub async fn try_all(names: &Names, servers: &Servers) -> Result<u8, Failure> {
 }
 
 pub async fn wait(wait: &WaitFor, servers: &Servers) -> Result<u8, Failure> {
-    let until = wait.wait.map(|wait| Instant::now() + wait);
+    let until = wait.wait.and_then(|wait| Instant::now().checked_add(wait));
     let client = servers.connect(None).await?;
     let code = loop {
         let locks = statuses(&client, &wait.names.names).await?;
@@ -48,11 +50,11 @@ pub async fn inspect(names: &Names, servers: &Servers) -> Result<u8, Failure> {
     if let Err(error) = &blocked
         && !servers.quiet
     {
-        eprintln!("leasehold: what the holders wait for is not known: {error}");
+        tell!("leasehold: what the holders wait for is not known: {error}");
     }
     let blocked = blocked.unwrap_or_default();
     match servers.json {
-        true => text::json(&locks, &blocked),
+        true => _ = text::json(&locks, &blocked),
         false => text::all_details(&locks, &blocked),
     }
     Ok(0)
@@ -62,33 +64,46 @@ pub async fn watch(names: &Names, servers: &Servers) -> Result<u8, Failure> {
     let client = servers.connect(None).await?;
     let mut seen: HashMap<String, (LockStatus, Vec<Blocked>)> = HashMap::new();
     let mut looks = interval(PERIOD);
-    loop {
-        tokio::select! {
-            _ = looks.tick() => {}
-            _ = tokio::signal::ctrl_c() => break,
-        }
-        for lock in statuses(&client, &names.names).await? {
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut interrupts = signal(SignalKind::interrupt())
+        .map_err(|error| Failure::new(exit::SOFTWARE, format!("no signals: {error}")))?;
+    let code = 'watching: loop {
+        let look = async {
+            looks.tick().await;
+            statuses(&client, &names.names).await
+        };
+        let locks = tokio::select! {
+            locks = look => locks?,
+            _ = interrupts.recv() => break exit::of_signal(Signal::SIGINT as i32),
+        };
+        for lock in locks {
             // Without the right to that, the rest is shown.
             let mut blocked = client.blocked([&*lock.name]).await.unwrap_or_default();
             blocked.retain(|part| part.holds == lock.name);
             let now = (lock, blocked);
             if seen.get(&*now.0.name).is_none_or(|before| changed(before, &now)) {
-                match servers.json {
+                let is_read = match servers.json {
                     true => text::json(std::slice::from_ref(&now.0), &now.1),
-                    false => println!("{}", line(&now.0, &now.1)),
+                    false => text::write(format_args!("{}", line(&now.0, &now.1))),
+                };
+                if !is_read {
+                    break 'watching exit::of_signal(Signal::SIGPIPE as i32);
                 }
             }
             seen.insert(now.0.name.to_string(), now);
         }
-    }
+    };
     client.shutdown().await;
-    Ok(exit::of_signal(nix::sys::signal::Signal::SIGINT as i32))
+    Ok(code)
 }
 
 async fn statuses(client: &Client, names: &[String]) -> Result<Vec<LockStatus>, Failure> {
     let mut locks = Vec::new();
     for name in names {
-        locks.push(client.mutex(name).status().await?);
+        locks.push(match client.mutex(name).status().await {
+            Err(Error::WrongType { .. }) => client.rw_lock(name).status().await?,
+            status => status?,
+        });
     }
     Ok(locks)
 }
@@ -99,14 +114,15 @@ fn is_free(lock: &LockStatus) -> bool {
 
 fn show_busy(locks: &[LockStatus], servers: &Servers) {
     if servers.json {
-        return text::json(locks, &[]);
+        text::json(locks, &[]);
+        return;
     }
     if servers.quiet {
         return;
     }
     for lock in locks {
         if let Some(holders) = text::holders(lock) {
-            eprintln!("leasehold: lock {:?} is held by {holders}", lock.name);
+            tell!("leasehold: lock {:?} is held by {holders}", lock.name);
         }
     }
 }

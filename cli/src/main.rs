@@ -1,5 +1,21 @@
 //! The command line of leasehold.
 
+/// Writes a line to standard output. Other than `println!` it does not panic if nobody reads it, in the middle of what this
+/// program has to do.
+macro_rules! show {
+    ($($line:tt)*) => {{
+        let _ = crate::text::write(format_args!($($line)*));
+    }};
+}
+
+/// As `show!`, to standard error, which nobody needs to read.
+macro_rules! tell {
+    ($($line:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr(), $($line)*);
+    }};
+}
+
 mod args;
 mod dev_server;
 mod doctor;
@@ -79,7 +95,7 @@ fn ended(result: Result<u8, Failure>) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             if !failure.message.is_empty() {
-                eprintln!("leasehold: {failure}");
+                tell!("leasehold: {failure}");
             }
             ExitCode::from(failure.code)
         }

@@ -58,6 +58,11 @@ impl Servers {
         Ok(builder.connect().await?)
     }
 
+    /// Returns a lock's name as the servers know it.
+    pub fn whole_name(&self, name: &str) -> String {
+        format!("{}{name}", self.name_prefix.as_deref().unwrap_or_default())
+    }
+
     /// Returns the servers' addresses without logins, in order: two `run`s with the same ones mean the same locks.
     pub fn addresses(&self) -> Result<String, Failure> {
         let mut addresses: Vec<_> = self.urls()?.iter().map(|url| without_login(url)).collect();
@@ -68,7 +73,8 @@ impl Servers {
 
 fn urls_in(text: &str, separator: char) -> Vec<String> {
     // A URL of Sentinels or of a cluster has commas of its own.
-    let separator = if text.starts_with("redis+") { '\n' } else { separator };
+    let is_whole = ["redis+", "rediss+"].iter().any(|scheme| text.trim_start().starts_with(scheme));
+    let separator = if is_whole { '\n' } else { separator };
     let lines = text.split(separator).map(str::trim);
     lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
@@ -80,7 +86,13 @@ fn without_login(url: &str) -> String {
         None => (rest, ""),
     };
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    format!("{scheme}://{host}{path}")
+    // That of a socket is in the query.
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let is_login = |part: &&str| ["user=", "pass="].iter().any(|key| part.starts_with(key));
+    let rest: Vec<_> =
+        query.split('&').filter(|part| !part.is_empty() && !is_login(part)).collect();
+    let mark = if rest.is_empty() { "" } else { "?" };
+    format!("{scheme}://{host}{path}{mark}{}", rest.join("&"))
 }
 
 #[cfg(test)]
@@ -94,7 +106,9 @@ mod tests {
             urls_in("# masters\nredis://a\n\nredis://b\n", '\n'),
             ["redis://a", "redis://b"]
         );
-        assert_eq!(urls_in("redis+cluster://a,b", ','), ["redis+cluster://a,b"]);
+        for url in ["redis+cluster://a,b", "rediss+sentinel://a,b/main"] {
+            assert_eq!(urls_in(url, ','), [url]);
+        }
     }
 
     #[test]
@@ -102,5 +116,8 @@ mod tests {
         assert_eq!(without_login("redis://user:se@cret@host:1/2"), "redis://host:1/2");
         assert_eq!(without_login("unix:///run/redis.sock"), "unix:///run/redis.sock");
         assert_eq!(without_login("host"), "host");
+        let socket = "redis+unix:///run/redis.sock?user=u&pass=s&db=2";
+        assert_eq!(without_login(socket), "redis+unix:///run/redis.sock?db=2");
+        assert_eq!(without_login("unix:///a?pass=s"), "unix:///a");
     }
 }

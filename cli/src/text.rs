@@ -1,7 +1,8 @@
 //! What is written to standard output: tables for people, JSON for programs.
 
 use std::env;
-use std::io::IsTerminal;
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, SystemTime};
 
 use leasehold::{Blocked, LockStatus};
@@ -23,6 +24,11 @@ pub fn has_colours(output: &impl IsTerminal) -> bool {
     output.is_terminal() && !is_set("NO_COLOR") && env::var_os("TERM") != Some("dumb".into())
 }
 
+/// Writes a line to standard output. Returns whether somebody reads it.
+pub fn write(line: fmt::Arguments<'_>) -> bool {
+    writeln!(io::stdout(), "{line}").is_ok()
+}
+
 /// Returns who holds the lock: the writer or the only holder, or the first of several readers and how many others.
 pub fn holders(lock: &LockStatus) -> Option<String> {
     let holder = lock.holder.as_ref()?;
@@ -41,54 +47,54 @@ pub fn all_details(locks: &[LockStatus], blocked: &[Blocked]) {
     let is_shown = |name: &str| locks.iter().any(|lock| *lock.name == *name);
     for part in blocked.iter().filter(|part| !is_shown(&part.holds)) {
         for edge in graph.from(&part.holds).filter(|edge| *edge.waits_for == *part.waits_for) {
-            println!("{} is held by {}", printable(&edge.holds), graph::who(edge));
-            println!("  waits for   {}", printable(&edge.waits_for));
+            show!("{} is held by {}", printable(&edge.holds), graph::who(edge));
+            show!("  waits for   {}", printable(&edge.waits_for));
         }
     }
     for circle in graph.circles() {
-        println!("{}", graph::told(&circle));
+        show!("{}", graph::told(&circle));
     }
 }
 
 /// Prints everything that is known about a lock.
 fn details(lock: &LockStatus, graph: &Graph) {
-    println!("{}", printable(&lock.name));
+    show!("{}", printable(&lock.name));
     let Some(holder) = holders(lock) else {
-        println!("  free");
+        show!("  free");
         waiting(lock);
         return;
     };
-    println!("  held by     {holder}");
+    show!("  held by     {holder}");
     if let Some(since) = lock.since {
         let at = humantime::format_rfc3339_millis(since);
-        println!("  since       {at} ({} ago)", ago(since, SystemTime::now()));
+        show!("  since       {at} ({} ago)", ago(since, SystemTime::now()));
     }
     match lock.remaining {
-        Some(remaining) => println!("  expires in  {} unless renewed", short(remaining)),
-        None => println!("  expires     never"),
+        Some(remaining) => show!("  expires in  {} unless renewed", short(remaining)),
+        None => show!("  expires     never"),
     }
-    println!("  count       {}", lock.hold_count);
+    show!("  count       {}", lock.hold_count);
     if let Some(token) = lock.last_token {
-        println!("  token       {token}");
+        show!("  token       {token}");
     }
     for reader in &lock.readers {
-        println!("  reader      {reader}");
+        show!("  reader      {reader}");
     }
     for edge in graph.from(&lock.name) {
-        println!("  waits for   {} ({})", printable(&edge.waits_for), graph::who(edge));
+        show!("  waits for   {} ({})", printable(&edge.waits_for), graph::who(edge));
     }
     waiting(lock);
 }
 
 fn waiting(lock: &LockStatus) {
-    println!("  waiting     {}", lock.waiting_clients);
+    show!("  waiting     {}", lock.waiting_clients);
     for waiter in &lock.waiting {
-        println!("    {waiter}");
+        show!("    {waiter}");
     }
 }
 
-/// Prints locks as JSON, and what their holders wait for.
-pub fn json(locks: &[LockStatus], blocked: &[Blocked]) {
+/// Prints locks as JSON, and what their holders wait for. Returns whether somebody reads it.
+pub fn json(locks: &[LockStatus], blocked: &[Blocked]) -> bool {
     let circles = Graph::of(&[], blocked).circles();
     let shown = json!({
         "schema": SCHEMA,
@@ -96,7 +102,7 @@ pub fn json(locks: &[LockStatus], blocked: &[Blocked]) {
         "blocked": blocked,
         "suspected_deadlocks": circles,
     });
-    println!("{shown}");
+    write(format_args!("{shown}"))
 }
 
 /// Returns a time as people say it: "3.2s", "4m 10s".

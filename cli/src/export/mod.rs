@@ -33,9 +33,9 @@ pub async fn export(export: &Export, servers: &Servers) -> Result<u8, Failure> {
     let client = servers.connect(None).await?;
     let address = listener.local_addr().unwrap_or(export.listen);
     if !servers.quiet {
-        eprintln!("leasehold: http://{address}/");
+        tell!("leasehold: http://{address}/");
         if !address.ip().is_loopback() {
-            eprintln!("leasehold: everybody who reaches this address sees the names of all locks");
+            tell!("leasehold: everybody who reaches this address sees the names of all locks");
         }
     }
     let hosts = Hosts::new(&export.host);

@@ -11,10 +11,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgrp, getppid, tcgetpgrp, tcsetpgrp};
+use rustix::io::Errno;
+use rustix::process::WaitOptions;
 
 use super::say::{Event, Say};
 use crate::args::{Exec, Run};
@@ -94,22 +94,20 @@ impl Child {
     pub fn look(&mut self, say: &Say) -> Option<Ended> {
         loop {
             // Any child: as the first process of a container we get those that others have left behind.
-            let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
-            let status = match waitpid(None, Some(flags)) {
-                Ok(status) => status,
-                Err(Errno::EINTR) => continue,
-                Err(_) => return None,
+            // Its signal may be one of the real-time ones, which have no names.
+            let status = match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((pid, status))) if pid.as_raw_pid() == self.pid.as_raw() => status,
+                Ok(Some(_)) | Err(Errno::INTR) => continue,
+                Ok(None) | Err(_) => return None,
             };
-            match status {
-                WaitStatus::StillAlive => return None,
-                WaitStatus::Exited(pid, code) if pid == self.pid => {
-                    return Some(self.ended(Ended::Exited(code)));
-                }
-                WaitStatus::Signaled(pid, signal, _) if pid == self.pid => {
-                    return Some(self.ended(Ended::Signalled(signal as i32)));
-                }
-                WaitStatus::Stopped(pid, signal) if pid == self.pid => self.stopped(signal, say),
-                _ => (),
+            if let Some(code) = status.exit_status() {
+                return Some(self.ended(Ended::Exited(code)));
+            }
+            if let Some(signal) = status.terminating_signal() {
+                return Some(self.ended(Ended::Signalled(signal)));
+            }
+            if let Some(Ok(signal)) = status.stopping_signal().map(Signal::try_from) {
+                self.stopped(signal, say);
             }
         }
     }

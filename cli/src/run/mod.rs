@@ -31,7 +31,9 @@ pub async fn run(run: Run, servers: &Servers) -> Result<u8, Failure> {
     let say = Say::new(servers);
     let held = Held::inherited();
     let on = servers.addresses()?;
-    let mut names: Vec<_> = run.names.iter().filter(|name| !held.has(&on, name)).cloned().collect();
+    let whole = |name: &String| servers.whole_name(name);
+    let is_held = |name: &String| held.has(&on, &whole(name));
+    let mut names: Vec<_> = run.names.iter().filter(|name| !is_held(name)).cloned().collect();
     names.sort_unstable();
     names.dedup();
 
@@ -45,13 +47,14 @@ pub async fn run(run: Run, servers: &Servers) -> Result<u8, Failure> {
         true => (None, Vec::new()),
         false => tokio::select! {
             taken = taking => taken.map(|(client, guards)| (Some(client), guards))?,
-            signal = signals.next() => return Ok(exit::of_signal(signal as i32)),
+            signal = signals.next_that_ends() => return Ok(exit::of_signal(signal as i32)),
         },
     };
     say.event(&Event::Taken { locks: &guards, waited: asked.elapsed() });
 
     let ttl = run.ttl.unwrap_or(DEFAULT_TTL);
-    let environment = held.with(&on, &names).environment(client.as_ref(), &guards, ttl);
+    let whole_names: Vec<_> = names.iter().map(whole).collect();
+    let environment = held.with(&on, &whole_names).environment(client.as_ref(), &guards, ttl);
     let child = Child::start(&program, &run, environment)?;
     let watched = Watched { run: &run, say: &say, guards: &guards, grace: run.grace.min(ttl / 3) };
     let ended = watched.until_the_end(child, &mut signals).await;
@@ -77,7 +80,7 @@ async fn take(
     run: &Run,
     say: &Say,
 ) -> Result<Vec<Guard>, Failure> {
-    let until = run.wait.map(|wait| Instant::now() + wait);
+    let until = run.wait.and_then(|wait| Instant::now().checked_add(wait));
     let mut guards = Vec::new();
     for name in names {
         let mut mutex = if run.fair { client.fair_mutex(name) } else { client.mutex(name) };
@@ -164,6 +167,7 @@ impl Watched<'_> {
         let mut longest = Duration::ZERO;
         let mut kill_at: Option<Instant> = None;
         let mut told_to_end: Option<Instant> = None;
+        let over_at = self.run.max_hold.and_then(|longest| Instant::now().checked_add(longest));
         loop {
             let looking = !is_lost && !self.guards.is_empty();
             // What a release hands to the next in the queue is short until its first renewal, which follows at once.
@@ -199,6 +203,11 @@ impl Watched<'_> {
                         is_lost = true;
                         kill_at = self.on_loss(&child, name, "it expires soon, and no renewal is confirmed", deadline);
                     }
+                }
+                () = until(over_at), if looking && over_at.is_some() => {
+                    let name = self.soonest().map_or("", Guard::name);
+                    is_lost = true;
+                    kill_at = self.on_loss(&child, name, "its longest hold is over", Instant::now() + grace);
                 }
                 () = until(kill_at), if kill_at.is_some() => {
                     kill_at = None;

@@ -100,9 +100,9 @@ impl Say {
 
     pub fn event(&self, event: &Event<'_>) {
         if self.json {
-            eprintln!("{}", event.json());
+            tell!("{}", event.json());
         } else if if event.is_detail() { self.verbose } else { !self.quiet } {
-            eprintln!("leasehold: {event}");
+            tell!("leasehold: {event}");
         }
     }
 }

@@ -26,6 +26,16 @@ impl Signals {
         all.into_iter().map(listen).collect::<io::Result<_>>().map(Self)
     }
 
+    /// Waits for the next signal that ends a process which does nothing about it. It is cancel safe.
+    pub async fn next_that_ends(&mut self) -> Number {
+        loop {
+            let signal = self.next().await;
+            if !matches!(signal, Number::SIGCHLD | Number::SIGCONT) {
+                return signal;
+            }
+        }
+    }
+
     /// Waits for the next signal. It is cancel safe.
     pub async fn next(&mut self) -> Number {
         poll_fn(|context| {

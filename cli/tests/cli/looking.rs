@@ -180,6 +180,43 @@ fn watch_prints_each_change() {
 }
 
 #[test]
+fn watch_ends_while_the_server_does_not_answer_and_when_nobody_reads() {
+    let server = Server::start();
+    let mut watch = server.spawn(&["watch", "a"]);
+    let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
+    assert!(lines.next().expect("a line").expect("text").ends_with(" a free"));
+    server.signal(Signal::STOP);
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    kill(watch.id(), Signal::INT);
+    assert_eq!(code_of(&mut watch), 130);
+    server.signal(Signal::CONT);
+
+    let mut unread = server.spawn(&["watch", "a"]);
+    let mut lines = BufReader::new(unread.stdout.take().expect("a pipe")).lines();
+    assert!(lines.next().expect("a line").expect("text").ends_with(" a free"));
+    drop(lines);
+    server.hold("a");
+    assert_eq!(code_of(&mut unread), 141);
+}
+
+#[test]
+fn a_read_write_lock_is_looked_at_and_freed_too() {
+    let server = Server::start();
+    let holder = "other:01234567-89ab-cdef-0123-456789abcdef";
+    let writer = format!("{holder}:write");
+    let () = server.command("HSET", &["rw", "mode", "write", &writer, "1"]);
+    let () = server.command("PEXPIRE", &["rw", "60000"]);
+    let shown = server.output(&["inspect", "rw"]);
+    assert_eq!(shown.status.code(), Some(0), "{shown:?}");
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("other:01234567"));
+    assert_eq!(server.code(&["try", "rw"]), 75);
+    assert_eq!(server.code(&["wait", "-w", "0.1", "rw"]), 75);
+    assert_eq!(server.code(&["force", "rw", "--holder", "other:99999999"]), 75);
+    assert_eq!(server.code(&["force", "rw", "--holder", "other:01234567"]), 0);
+    assert_eq!(server.code(&["try", "rw"]), 0);
+}
+
+#[test]
 fn force_wants_the_holder_that_it_showed() {
     let server = Server::start();
     assert_eq!(server.code(&["force", "a", "--any", "--yes"]), 1, "it is free");

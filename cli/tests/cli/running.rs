@@ -338,7 +338,11 @@ fn a_short_job_keeps_the_others_out_for_the_shortest_hold() {
 #[test]
 fn a_command_that_takes_too_long_loses_the_lock() {
     let server = Server::start();
-    assert_eq!(server.code(&["run", "--max-hold", "1s", "a", "--", "sleep", "60"]), 79);
+    let began = Instant::now();
+    let output = server.output(&["run", "--max-hold", "1s", "a", "--", "sleep", "60"]);
+    assert_eq!(output.status.code(), Some(79));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("its longest hold is over"));
+    assert!(began.elapsed() < Duration::from_secs(15), "a lease lasts for 30 s");
 }
 
 #[test]
@@ -407,4 +411,51 @@ fn help_begins_with_what_a_loss_does() {
     let loss = text.find("If a lock is lost").expect("it is told");
     assert!(loss < text.find("Usage:").expect("usage"), "{text}");
     assert_eq!(output.status.code(), Some(0));
+}
+
+/// A real-time signal has no name.
+#[test]
+fn a_command_may_die_by_any_signal() {
+    let server = Server::start();
+    assert_eq!(server.code(&["run", "a", "--", "sh", "-c", "kill -35 $$"]), 128 + 35);
+    assert!(!server.is_locked("a"));
+}
+
+#[test]
+fn the_lock_of_an_outer_run_is_another_one_with_another_prefix() {
+    let server = Server::start();
+    server.hold("us:a");
+    let inner = ["--name-prefix", "us:", "run", "-n", "a", "--", "true"];
+    let leasehold = env!("CARGO_BIN_EXE_leasehold");
+    let outer = ["--name-prefix", "eu:", "run", "a", "--", leasehold];
+    assert_eq!(server.code(&[&outer[..], &inner].concat()), 75);
+    let same = ["run", "-n", "eu:a", "--", "true"];
+    assert_eq!(server.code(&[&outer[..], &same].concat()), 0, "it is held by the outer one");
+}
+
+/// The reader of standard error may be gone, as when a connection to a terminal far away breaks.
+#[test]
+fn a_loss_ends_the_command_though_nobody_reads_what_is_said() {
+    let server = Server::start();
+    let script = "sleep 60 & echo $! > grandchild; wait";
+    let mut run = server.spawn(&["-v", "run", "--ttl", "3", "a", "--", "sh", "-c", script]);
+    drop((run.stderr.take(), run.stdout.take()));
+    let grandchild = server.wait_for_text("grandchild");
+    server.release("a");
+    assert_eq!(code_of(&mut run), 79);
+    eventually("the group has ended", || !is_alive(grandchild.trim()));
+}
+
+/// They arrive when a stopped job is continued, and when children of the program that became this one end.
+#[test]
+fn signals_that_end_nobody_do_not_end_the_wait() {
+    let server = Server::start();
+    server.hold("a");
+    let mut run = server.spawn(&["run", "a", "--", "true"]);
+    eventually("it waits", || server.command::<i64>("ZCARD", &["leasehold_queue:{a}"]) == 1);
+    kill(run.id(), Signal::CONT);
+    kill(run.id(), Signal::CHILD);
+    std::thread::sleep(Duration::from_millis(300));
+    server.release("a");
+    assert_eq!(code_of(&mut run), 0);
 }
