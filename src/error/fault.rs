@@ -285,7 +285,8 @@ fn denied(message: &str) -> Option<&str> {
 }
 
 const LOGIN: &str = "the login";
-const KEY: &str = "the key";
+/// What is denied if it is a key.
+pub(crate) const KEY: &str = "the key";
 /// Without the right to one of these, nothing of a script runs.
 const BEFORE_THE_SCRIPT: [&str; 4] = [LOGIN, KEY, "evalsha", "eval"];
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub use blocked::Blocked;
 pub(crate) use cause::{Cause, State};
 pub use fault::NodeFailure;
-pub(crate) use fault::{Fault, Redirect};
+pub(crate) use fault::{Fault, KEY, Redirect};
 
 use crate::clock::Clock;
 use crate::key::Holder;

@@ -21,7 +21,7 @@ use super::walk::{Candidate, KeyType, Step, Walk};
 use crate::clock::Timestamp;
 use crate::engine::gate::{Engine, Service};
 use crate::engine::quorum::{Answers, Quorum};
-use crate::error::{Error, Fault};
+use crate::error::{Error, Fault, KEY};
 use crate::fleet::{Fleet, Site};
 use crate::key::{self, LockKind};
 use crate::node::Node;
@@ -282,6 +282,8 @@ impl Lead {
                 Ok(lock)
             }
             Err(Error::WrongType { .. } | Error::InvalidName { .. }) => Ok(None),
+            // It is not for this user.
+            Err(Error::Denied { what, .. }) if *what == *KEY => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -228,6 +228,24 @@ async fn a_right_that_is_missing_is_named() {
     assert_eq!(names(&all(client.list("")).await), ["n"], "without the progress");
 }
 
+/// Other programs have locks on the same server.
+#[tokio::test]
+async fn what_this_user_may_not_read_is_left_out() {
+    let server = Server::start().await;
+    let other = Client::connect(&server.url()).await.expect("connected");
+    let _permit = other.semaphore("stock").with_permits(1).acquire().await.expect("there is one");
+    let _cfg = other.rw_lock("orders:cfg").write().await.expect("free");
+    let _mutex = other.mutex("orders:1").lock().await.expect("free");
+    let rules = "~orders:* ~leasehold_token:{orders:* ~leasehold_queue:{orders:* ~leasehold_probe \
+                 ~leasehold_wait:{orders:* &redisson_lock__channel:{orders:* &leasehold_mailbox:* +@all";
+    let rules: Vec<_> = rules.split_whitespace().collect();
+    server.command(&[&["ACL", "SETUSER", "u", "on", ">p"], &rules[..]].concat()).await;
+    let client = Client::connect(&server.url_as("u", "p")).await.expect("connected");
+    for _ in 0..2 {
+        assert_eq!(names(&all(client.list("")).await), ["orders:1"]);
+    }
+}
+
 #[test]
 fn threads_iterate_over_a_list() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
