@@ -103,8 +103,8 @@ impl WriteGuard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the lock was lost; [`Error::Unavailable`] if the servers did not answer. The lock is not held any
-    /// more in either case.
+    /// [`Error::Lost`] if the lock was lost; [`Error::Unavailable`] if the servers did not answer; [`Error::Closed`] if the
+    /// client was shut down meanwhile. The lock is not held any more in any case.
     ///
     /// # Cancel safety
     ///

@@ -243,7 +243,7 @@ impl Claim {
         Ok(entry)
     }
 
-    pub(super) fn granted(mut self, grant: Grant, request: &Request) -> Option<Entry> {
+    fn granted(mut self, grant: Grant, request: &Request) -> Option<Entry> {
         let gate = self.gate.clone();
         let now = gate.engine.clock.now();
         if !self.is_late(&gate.state.lock()) {

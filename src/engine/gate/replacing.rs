@@ -51,7 +51,8 @@ impl Gate {
         let mut attempt = claim.attempt();
         match claim.ask(&mut attempt, Timestamp::NEVER).await {
             Ok(Outcome::Granted(grant)) => {
-                let entry = claim.granted(grant, &request);
+                // After a shutdown this fails: what was granted is released, and then what it took the place of.
+                let entry = claim.granted_in_service(grant, &request)?;
                 let entry = entry.ok_or_else(|| lost(hold.lease.why_missing()))?;
                 entry.hold().lease.keep_until(hold.lease.kept_until());
                 entry.hold().begin();

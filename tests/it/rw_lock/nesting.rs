@@ -1,11 +1,13 @@
 //! One owner on both sides: nested acquisitions, downgrades, and waiting for oneself.
 
-use leasehold::{Error, Owner, blocking};
+use leasehold::{Client, Error, Owner, blocking};
+use redis::Value;
 
 use super::{MS, queued};
 use crate::{
-    checks::{nothing_left, setup, soon},
+    checks::{LIMIT, lock_keys, nothing_left, setup, setup_with_proxy, soon},
     fair::make_heard,
+    support::eventually,
 };
 
 #[tokio::test]
@@ -151,4 +153,30 @@ fn threads_read_together_and_write_alone() {
     let nested = lock.run_write(|writing| lock.read().expect("nested").token() == writing.token());
     assert!(nested.expect("held"));
     assert!(lock.run_read(|guard| guard.is_held()).expect("free"));
+}
+
+/// What was asked for before the shutdown is granted behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_downgrade_during_a_shutdown_leaves_nothing() {
+    let (server, proxy) = setup_with_proxy().await;
+    let builder = Client::builder().nodes([proxy.url()]).response_timeout(LIMIT);
+    let client = builder.connect().await.expect("connected");
+    let writing = client.rw_lock("n").write().await.expect("free");
+    proxy.hold_replies();
+    let downgrading = tokio::spawn(writing.downgrade());
+    let reads = async || {
+        server.command(&["HGET", "n", "mode"]).await == Value::BulkString(b"read".to_vec())
+    };
+    eventually(LIMIT, "the server has granted it", reads).await;
+    let closing = tokio::spawn({
+        let client = client.clone();
+        async move { client.shutdown().await }
+    });
+    eventually(LIMIT, "the shutdown has begun", async || !client.is_ready()).await;
+    proxy.release_replies();
+    let error = soon("its end", downgrading).await.expect("no panic").expect_err("closed");
+    assert!(matches!(error, Error::Closed { .. }), "{error:?}");
+    soon("the shutdown", closing).await.expect("no panic");
+    assert!(lock_keys(&server).await.is_empty());
+    assert!(client.holds().is_empty());
 }
