@@ -384,7 +384,9 @@ impl Gate {
     /// Returns why those are in vain who wait for the answer to an ask that began after number `seen`, if there is one.
     pub(crate) fn in_vain_since(&self, seen: u64, request: &Request) -> Option<Error> {
         let state = self.state.lock();
-        if state.lease().is_some() {
+        // Beside a lease that it could share it is kept out by those who wait, and has their answer.
+        let is_shared = |lease: &Arc<Lease>| lease.kind.is_shared_with(&*request.wanted.side);
+        if state.lease().is_some_and(|lease| !is_shared(lease)) {
             return None;
         }
         if let Some(refused) = state.refusal.as_ref().filter(|_| state.refused_ask > seen) {

@@ -11,10 +11,10 @@ use std::{
 use leasehold::{Client, Error, ReadGuard};
 use redis::Value;
 
-use super::{MS, without_window};
+use super::{MS, queued, without_window};
 use crate::{
     checks::{LIMIT, client_is_idle, connect, nothing_left, setup, setup_with_proxy, soon},
-    support::{Proxy, Server, eventually, subscribers},
+    support::{Proxy, Server, Spy, eventually, subscribers},
 };
 
 #[tokio::test]
@@ -327,4 +327,32 @@ async fn scripts_run(server: &Server) -> u64 {
     calls
         .filter_map(|line| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok())
         .sum()
+}
+
+/// A reader that does not wait has its answer from the ask of the writer that is before it, although others of its process
+/// read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_to_read_behind_a_writer_of_its_process_is_refused_at_once() {
+    let server = Server::start().await;
+    let client = without_window(&server).await;
+    let lock = client.rw_lock("n");
+    let reading = lock.read().await.expect("free");
+    let writer = tokio::spawn({
+        let lock = client.rw_lock("n");
+        async move { lock.write().await }
+    });
+    queued(&lock, 1).await;
+    eventually(LIMIT, "it waits", async || client.stats().waiters == 1).await;
+    let spy = Spy::on(&server).await;
+    let began_at = Instant::now();
+    let tried = soon("the answer", lock.try_read()).await.expect("an answer");
+    let took = began_at.elapsed();
+    assert!(tried.is_none(), "the writer comes first");
+    assert!(took < server.widened(200 * MS), "{took:?}");
+    let asked = spy.count("rw_acquire");
+    assert!((1..=3).contains(&asked), "{asked} asks");
+    drop(reading);
+    let writing = soon("the writer", writer).await.expect("no panic").expect("its turn");
+    writing.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
 }

@@ -21,6 +21,7 @@ macro_rules! together {
 pub(crate) const TAKE: &str = script!("take");
 /// The functions of a queue.
 pub(crate) const QUEUE: &str = script!("queue");
+pub(crate) const RW: &str = script!("rw");
 pub(crate) const LOCK_ACQUIRE: &str = script!("take", "lock_acquire", "queue", "lock_ask");
 pub(crate) const LOCK_RENEW: &str = script!("lock_renew");
 pub(crate) const LOCK_RELEASE: &str = script!("lock_release", "take", "queue", "lock_pass");

@@ -195,10 +195,10 @@ fn hashes() -> &'static HashMap<String, (&'static str, bool)> {
 
 fn first_line(name: &str) -> &'static str {
     let (_, body) = lua::ALL.iter().find(|(known, _)| *known == name).expect("a script of ours");
-    let own =
-        body.strip_prefix(lua::QUEUE).or_else(|| body.strip_prefix(lua::TAKE)).unwrap_or(body);
+    let shared = [lua::QUEUE, lua::TAKE, lua::RW];
+    let own = shared.iter().find_map(|shared| body.strip_prefix(shared)).unwrap_or(body);
     own.lines().next().expect("a first line")
 }
 
-const ABOUT_A_LEASE: [&str; 5] =
-    ["lock_acquire", "lock_renew", "lock_reclaim", "lock_release", "fence_raise"];
+const ABOUT_A_LEASE: [&str; 6] =
+    ["lock_acquire", "rw_acquire", "lock_renew", "lock_reclaim", "lock_release", "fence_raise"];
