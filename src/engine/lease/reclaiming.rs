@@ -2,6 +2,7 @@
 //!
 //! | the server that does not have it                          | what becomes of the lease                    |
 //! |-----------------------------------------------------------|----------------------------------------------|
+//! | was asked before it confirmed the lease last              | nothing: that is over                        |
 //! | is the run, with the history, that confirmed it last      | lost: somebody removed it                    |
 //! | is another one, and grants to others do not count yet     | put back, unless another holds the lock      |
 //! | is another one, and they may                              | lost                                         |
@@ -20,7 +21,7 @@ use crate::error::{Fault, LossReason};
 pub(super) enum Missing {
     /// It is being put back; the answer is still to come.
     Reclaiming(Box<Renewal>),
-    /// It could not be sent, so nothing is known.
+    /// It could not be sent, or the answer is of a time that is over: nothing is known.
     Unknown(Fault),
     Lost(LossReason),
 }
@@ -31,6 +32,9 @@ impl Lease {
         let [foothold] = &*state.footholds else { return Missing::Lost(LossReason::Gone) };
         if answered.reclaims {
             return Missing::Lost(LossReason::Failover);
+        }
+        if foothold.was_confirmed_since(answered) {
+            return Missing::Unknown(Fault::NoAnswer(now.since(answered.sent_at())));
         }
         if foothold.source() == answered.source() {
             return Missing::Lost(LossReason::Gone);

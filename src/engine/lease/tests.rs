@@ -426,3 +426,30 @@ async fn an_answer_that_a_widening_did_not_wait_for_is_looked_at() {
     assert!(next_at.is_ok_and(|next_at| next_at < at(30_000)), "{next_at:?}");
     assert!(lease.state.lock().look_at < at(30_000));
 }
+
+/// The request was sent before the lease was put back, and only its answer comes later.
+#[tokio::test]
+async fn an_answer_from_before_it_was_put_back_says_nothing() {
+    let from = |ms| Renewal::answered_by(at(ms), TTL, [None]);
+    let put_back = || {
+        let (lease, _) = begun_on(1, Terms::of(WATCHED));
+        let reclaim = Renewal { reclaims: true, ..from(2500) };
+        let mut state = lease.state.lock();
+        state.footholds[0].reclaimed(&reclaim);
+        lease.noted(&mut state, &reclaim);
+        drop(state);
+        lease
+    };
+    let lease = put_back();
+    for ms in [2400, 2500] {
+        assert!(matches!(lease.not_widened(&from(ms), at(3000)), Missing::Unknown(_)), "{ms}");
+        assert_eq!(lease.loss(), None);
+    }
+    let due = lease.renewed(&mut from(2400), Ok(false), at(3000));
+    assert!(due.next_at.is_some_and(|next_at| next_at <= at(4000)), "it is asked again");
+    assert!(matches!(lease.not_widened(&from(2501), at(3000)), Missing::Lost(LossReason::Gone)));
+    // Nor is where it was before what an earlier answer says.
+    let lease = put_back();
+    lease.noted(&mut lease.state.lock(), &Renewal::answered_by(at(2400), TTL, [Some(true)]));
+    assert_eq!(lease.state.lock().footholds[0].source(), from(2500).source());
+}

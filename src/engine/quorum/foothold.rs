@@ -20,8 +20,9 @@ use crate::node::{Generation, Sent, Source};
 #[derive(Default)]
 pub(crate) struct Foothold {
     acquires: Acquires,
-    /// The server that confirmed it last. Of use where there is only one for the lock.
+    /// The server that confirmed it last, and when it was asked that. Of use where there is only one for the lock.
     source: Source,
+    confirmed_at: Timestamp,
     /// `None` until there is something to remember, and always where there is one node only.
     memory: Option<Box<Memory>>,
 }
@@ -85,7 +86,7 @@ pub(crate) struct Heal<'a> {
 impl Foothold {
     /// What is known of a single node, where nothing need be remembered.
     pub(super) fn asked(acquires: Acquires, source: Source) -> Self {
-        Self { acquires, source, memory: None }
+        Self { acquires, source, confirmed_at: Timestamp::default(), memory: None }
     }
 
     /// What an acquire left on a node.
@@ -119,9 +120,17 @@ impl Foothold {
         self.acquires
     }
 
-    /// Takes in the only node's answer to a renewal: it has the lease.
+    /// Takes in the only node's answer to a renewal: it has the lease. Answers may be looked at in another order than they came.
     pub(crate) fn confirmed(&mut self, renewal: &Renewal) {
-        self.source = renewal.source();
+        if renewal.sent_at() >= self.confirmed_at {
+            self.source = renewal.source();
+            self.confirmed_at = renewal.sent_at();
+        }
+    }
+
+    /// Returns true if the only node has confirmed the lease since it was sent `renewal`, or by the answer to that.
+    pub(crate) fn was_confirmed_since(&self, renewal: &Renewal) -> bool {
+        renewal.sent_at() <= self.confirmed_at
     }
 
     /// Returns the only server, in the run and with the history in which it confirmed the lease last.
