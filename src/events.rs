@@ -6,9 +6,9 @@
 //! The targets, levels and fields are public: `docs/logs.md` lists them.
 
 use std::fmt::{Debug, Display};
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -42,6 +42,7 @@ pub(crate) struct Events {
     holds: AtomicUsize,
     pub(crate) counts: Counts,
     monitor: Option<Arc<dyn Monitor>>,
+    monitor_panicked: AtomicBool,
     pub(crate) locks_reclaimed: AtomicU64,
     pub(crate) locks_lost_in_failovers: AtomicU64,
     renewals: Mutex<Burst>,
@@ -98,8 +99,14 @@ impl Events {
     }
 
     fn tell(&self, event: &Event<'_>) {
-        if let Some(monitor) = &self.monitor {
-            monitor.on(event);
+        let Some(monitor) = &self.monitor else { return };
+        // It runs in the client's own tasks, too, which must not end by it.
+        if catch_unwind(AssertUnwindSafe(|| monitor.on(event))).is_err() {
+            if self.monitor_panicked.swap(true, Ordering::Relaxed) {
+                tracing::debug!(target: LOCK, ?event, "the monitor panicked");
+            } else {
+                tracing::error!(target: LOCK, ?event, "the monitor panicked");
+            }
         }
     }
 

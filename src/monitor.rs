@@ -8,7 +8,8 @@ use crate::error::{Error, LossReason};
 /// Is told what a client does, as it happens; see [`ClientBuilder::monitor`](crate::ClientBuilder::monitor).
 ///
 /// It is called by the task or thread in which the event happens, which goes on when it returns: it must not block. The client
-/// holds no mutex meanwhile, so it may be asked, for its [`stats`](crate::Client::stats) for example.
+/// holds no mutex meanwhile, so it may be asked, for its [`stats`](crate::Client::stats) for example. If it panics, the client logs
+/// an error, once, and goes on; it is told of the next event as before.
 ///
 /// A lock's name is no label for a metric: there may be any number of them. Use a part of it that says what kind of thing it
 /// protects.

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use crate::{
     checks::{LIMIT, nothing_left},
     layers::sources,
+    logging::Log,
     support::{Server, eventually},
 };
 
@@ -299,4 +300,34 @@ fn every_metric_of_the_dashboard_the_alerts_and_the_page_exists() {
     serde_json::from_str::<serde_json::Value>(&read("docs/grafana.json")).expect("JSON");
     let told = named(&read("docs/operating.md"), '.');
     assert_eq!(told, exist, "docs/operating.md lists them all, and no others");
+}
+
+/// Panics at the first two renewals that it is told of.
+#[derive(Default)]
+struct Fragile(AtomicU64);
+
+impl Monitor for Fragile {
+    fn on(&self, event: &Event<'_>) {
+        if matches!(event, Event::Renewed { .. }) && self.0.fetch_add(1, Relaxed) < 2 {
+            panic!("the monitor of a test");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_monitor_that_panics_ends_nothing() {
+    let (log, _listening) = Log::listen();
+    let (server, fragile) = (Server::start().await, Arc::new(Fragile::default()));
+    let client = monitored(&server, fragile.clone()).await;
+    let guard = client.mutex("n").lock().await.expect("free");
+    eventually(LIMIT, "it is renewed again", async || fragile.0.load(Relaxed) >= 3).await;
+    assert!(guard.is_held());
+    client.mutex("m").lock().await.expect("free").unlock().await.expect("held");
+    guard.unlock().await.expect("held");
+    let text = log.text();
+    let told: Vec<&str> = text.lines().filter(|line| line.contains("monitor panicked")).collect();
+    let [first, second] = &told[..] else { panic!("two lines: {text}") };
+    assert!(first.contains("ERROR") && first.contains("Renewed"), "{first}");
+    assert!(second.contains("DEBUG"), "{second}");
+    nothing_left(&server, &client).await;
 }
