@@ -4,7 +4,7 @@
 use leasehold::{Client, LockOrder, Owner, blocking};
 
 use crate::{
-    checks::{nothing_left, setup},
+    checks::{nothing_left, setup, soon},
     logging::Log,
     support::Server,
 };
@@ -137,4 +137,29 @@ async fn threads_and_named_owners_are_told() {
         outer.unlock().await.expect("held");
     }
     assert_eq!(told(&log).len(), 1, "{}", log.text());
+}
+
+#[tokio::test]
+async fn what_was_given_back_is_held_no_more_although_somebody_would_learn_of_its_loss() {
+    let (log, _listening) = Log::listen();
+    let server = Server::start().await;
+    let client = connect(&server, LockOrder::Warn).await;
+    nest(&client, "watched-a", "watched-b").await;
+    let b = client.mutex("watched-b").lock().await.expect("free");
+    let lost = b.lost();
+    b.unlock().await.expect("held");
+    let a = client.mutex("watched-a").lock().await.expect("free");
+    a.unlock().await.expect("held");
+    // Nor is one that was lost, once its guard is gone.
+    let gone = client.mutex("watched-b").lock().await.expect("free");
+    server.command(&["DEL", "watched-b"]).await;
+    let loss = gone.lost();
+    soon("it is lost", gone.lost()).await;
+    drop(gone);
+    let a = client.mutex("watched-a").lock().await.expect("free");
+    a.unlock().await.expect("held");
+    assert_eq!(told(&log), [""; 0], "{}", log.text());
+    drop((lost, loss));
+    nest(&client, "watched-b", "watched-a").await;
+    assert_eq!(told(&log).len(), 1, "but this is");
 }

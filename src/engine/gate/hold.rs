@@ -33,8 +33,9 @@ pub(crate) struct Hold {
     pub(super) begun: AtomicBool,
     /// How often it was reported as long.
     pub(super) told: AtomicU32,
-    /// Where it counts as something that its owner holds.
+    /// Where it counts as something that its owner holds, and whether it does so no more.
     pub(super) counted: Slots,
+    pub(super) uncounted: AtomicBool,
     /// How many guards there are. Changed under the gate's mutex.
     pub(super) depth: AtomicU32,
     /// It ended with its last guard. A loss after that is not its own.
@@ -69,6 +70,15 @@ impl Hold {
         if let Some(wanting) = self.wanting.get() {
             wanting.end();
         }
+        self.uncount();
+    }
+
+    /// Its owner does not have it any more, although somebody may still look at it.
+    pub(super) fn uncount(&self) {
+        if !self.uncounted.swap(true, Ordering::Relaxed) {
+            self.forget_order();
+            self.gate.engine.process.holdings.take_out(self.counted);
+        }
     }
 
     /// Adds a level, on `terms` from `now` on.
@@ -98,8 +108,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.forget_order();
-        self.gate.engine.process.holdings.take_out(self.counted);
+        self.uncount();
     }
 }
 

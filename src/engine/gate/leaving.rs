@@ -46,6 +46,7 @@ impl Gate {
             hold.set_depth(depth);
             if depth == 0 {
                 state.lost.retain(|lost| !Arc::ptr_eq(lost, hold));
+                hold.uncount();
             }
             return Departure::Lost(hold.lease.loss().unwrap_or(LossReason::NotRenewed));
         }

@@ -339,6 +339,7 @@ impl Gate {
             lease,
             owner: by.owner.clone(),
             counted: self.engine.process.holdings.count(by.owner, by.place),
+            uncounted: AtomicBool::new(false),
             token,
             since: now,
             place: by.place,
