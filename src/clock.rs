@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 /// A moment on the client's clock.
@@ -134,6 +135,8 @@ struct Shared {
     stopped: AtomicBool,
     /// True once the program has shut the client down.
     shut_down: AtomicBool,
+    /// Cancelled by either, once whoever is woken can see it.
+    ended: CancellationToken,
 }
 
 impl Clock {
@@ -142,8 +145,8 @@ impl Clock {
         entropy: Arc<dyn Entropy>,
         runtime: Handle,
     ) -> Self {
-        let (stopped, shut_down) = Default::default();
-        Self { shared: Arc::new(Shared { source, entropy, runtime, stopped, shut_down }) }
+        let (stopped, shut_down, ended) = Default::default();
+        Self { shared: Arc::new(Shared { source, entropy, runtime, stopped, shut_down, ended }) }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -162,6 +165,7 @@ impl Clock {
     /// The runtime is gone, so nothing will ever wake a waiter again.
     pub(crate) fn stop(&self) {
         self.shared.stopped.store(true, Ordering::Release);
+        self.end();
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -171,6 +175,16 @@ impl Clock {
     /// The program has shut the client down, so whatever ends from now on ends for that reason.
     pub(crate) fn shut_down(&self) {
         self.shared.shut_down.store(true, Ordering::Release);
+    }
+
+    /// Wakes those who wait for the end.
+    pub(crate) fn end(&self) {
+        self.shared.ended.cancel();
+    }
+
+    /// Waits until the client is closed, or its runtime is gone.
+    pub(crate) async fn ended(&self) {
+        self.shared.ended.cancelled().await;
     }
 
     pub(crate) fn is_shut_down(&self) -> bool {

@@ -42,7 +42,7 @@ pub(crate) struct Engine {
     pub(super) noting: Arc<Noting>,
     /// A guard was asked whether others want its lock: who waits for those to come tells the holder.
     pub(super) asks_whether_wanted: AtomicBool,
-    /// Wakes those who wait until nothing is held, or until the client is closed.
+    /// Wakes those who wait until nothing is held.
     pub(crate) left: Arc<Notify>,
 }
 
@@ -128,19 +128,15 @@ impl Engine {
             self.clock.shut_down();
         }
         self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+        if phase == Service::Closed {
+            self.clock.end();
+        }
         self.left.notify_waiters();
     }
 
-    /// Waits until the client is closed.
+    /// Waits until the client is closed. No change of a lock wakes who waits.
     pub(crate) async fn closed(&self) {
-        loop {
-            let mut left = std::pin::pin!(self.left.notified());
-            left.as_mut().enable();
-            if self.check_service(Service::Draining).is_err() {
-                return;
-            }
-            left.await;
-        }
+        self.clock.ended().await;
     }
 
     pub(crate) fn check_service(&self, most: Service) -> Result<(), Error> {

@@ -1,5 +1,6 @@
 //! Giving signals, and waiting for one, for any and for all.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -172,4 +173,31 @@ async fn a_wait_that_is_dropped_at_any_await_leaves_nothing_and_loses_nothing() 
         }
     }
     panic!("it does not end");
+}
+
+/// It waits for the end of its client, too, which is not what every change of a lock is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_signal_is_not_woken_by_locks_of_its_client() {
+    let (server, [client]) = setup().await;
+    let polls = Arc::new(AtomicU32::new(0));
+    let mut waiting = Box::pin(client.signal("prices").changed(0));
+    let wait = tokio::spawn({
+        let polls = polls.clone();
+        std::future::poll_fn(move |cx| {
+            polls.fetch_add(1, SeqCst);
+            waiting.as_mut().poll(cx)
+        })
+    });
+    somebody_listens(&server, CHANNEL, 1).await;
+    let (before, began_at) = (polls.load(SeqCst), Instant::now());
+    for _ in 0..100 {
+        client.mutex("other").lock().await.expect("free").unlock().await.expect("held");
+    }
+    // It asks every few seconds, which is a handful of polls.
+    let most = 10 + 10 * u32::try_from(began_at.elapsed().as_secs()).expect("a short test");
+    let polled = polls.load(SeqCst) - before;
+    assert!(polled <= most, "{polled} polls");
+    client.shutdown().await;
+    let error = soon("its end", wait).await.expect("no panic").expect_err("the client is closed");
+    assert!(matches!(error, Error::Closed { .. }), "{error:?}");
 }
