@@ -134,10 +134,10 @@ impl Gate {
         if let Some(sent) = effects.sent {
             let (release, tell) = *sent;
             self.engine.watchdog.forget(&release.lease);
-            let gate = self.clone();
+            let answer = self.finish_release(release);
             self.engine.watchdog.adopt(Box::pin(async move {
                 // The unlock may be gone.
-                let _ = tell.send(gate.finish_release(release).await);
+                let _ = tell.send(answer.await);
             }));
         }
         for (turn, result) in effects.turns {

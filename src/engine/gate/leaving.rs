@@ -1,5 +1,6 @@
 //! The end of a hold: the lease passes to the next waiter of this process, or is released.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use super::state::State;
 use crate::clock::Timestamp;
 use crate::engine::kind::{Released, Sharing, Wanted};
 use crate::engine::lease::Lease;
+use crate::engine::quorum::Release;
 use crate::error::{Fault, LossReason};
 
 impl Gate {
@@ -100,29 +102,20 @@ impl Gate {
     }
 
     /// Waits for a release's answer. Without one the release stays pending.
-    pub(crate) async fn finish_release(
+    pub(crate) fn finish_release(
         self: &Arc<Self>,
         PendingRelease { lease, release, number }: PendingRelease,
-    ) -> Result<Released, Fault> {
-        // After the deadline another may have had the lock: the answer would say nothing any more.
-        let now = self.engine.clock.now();
-        let within = lease.patience(now).min(lease.time_left(now));
-        // Reported to the gate also when this future is dropped half-way.
-        let mut outcome = ReleaseOutcome { gate: self, number, released: None };
-        let answer = release.answer(within).await;
-        outcome.released = answer.as_ref().ok().copied();
-        if let Ok(released) = &answer {
-            let passed = &self.engine.events.queue.dead_waiters_passed;
-            passed.fetch_add(released.passed_over.into(), Relaxed);
-        }
-        answer
+    ) -> impl Future<Output = Result<Released, Fault>> + Send + use<> {
+        // Reported to the gate also when the future is dropped half-way, or before it begins.
+        let outcome = ReleaseOutcome { gate: self.clone(), number, released: None };
+        outcome.of(lease, release)
     }
 
     /// Has the watchdog wait for a release's answer.
     pub(super) fn finish_in_background(self: &Arc<Self>, release: PendingRelease) {
-        let gate = self.clone();
+        let answer = self.finish_release(release);
         self.engine.watchdog.adopt(Box::pin(async move {
-            let _ = gate.finish_release(release).await;
+            let _ = answer.await;
         }));
     }
 
@@ -134,23 +127,60 @@ impl Gate {
         if !self.update(|state, _| state.released(number, others, until)) {
             return;
         }
-        let gate = self.clone();
-        self.engine.watchdog.adopt(Box::pin(async move {
-            // A little longer: timers and the clock need not agree to the last.
-            gate.engine.clock.sleep(window + Duration::from_millis(1)).await;
-            gate.retire_if_idle();
-        }));
+        let rest = Rest { gate: self.clone(), over: false };
+        self.engine.watchdog.adopt(Box::pin(rest.pass(window)));
+    }
+}
+
+/// The time in which others come first. At its end the gate is retired, if nobody needs it.
+struct Rest {
+    gate: Arc<Gate>,
+    over: bool,
+}
+
+impl Rest {
+    async fn pass(mut self, window: Duration) {
+        // A little longer: timers and the clock need not agree to the last.
+        self.gate.engine.clock.sleep(window + Duration::from_millis(1)).await;
+        self.over = true;
+    }
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        if !self.over {
+            // The runtime has ended: nobody will ask again.
+            self.gate.update(|state, _| state.forget_release());
+        }
+        self.gate.retire_if_idle();
     }
 }
 
 /// Reports to the gate what became of a release, whatever becomes of the future that waits for it.
-struct ReleaseOutcome<'a> {
-    gate: &'a Arc<Gate>,
+struct ReleaseOutcome {
+    gate: Arc<Gate>,
     number: u64,
     released: Option<Released>,
 }
 
-impl Drop for ReleaseOutcome<'_> {
+impl ReleaseOutcome {
+    /// Waits for the answer to the release of `lease`.
+    async fn of(mut self, lease: Arc<Lease>, release: Release) -> Result<Released, Fault> {
+        let engine = &self.gate.engine;
+        // After the deadline another may have had the lock: the answer would say nothing any more.
+        let now = engine.clock.now();
+        let within = lease.patience(now).min(lease.time_left(now));
+        let answer = release.answer(within).await;
+        if let Ok(released) = &answer {
+            let passed = &engine.events.queue.dead_waiters_passed;
+            passed.fetch_add(released.passed_over.into(), Relaxed);
+        }
+        self.released = answer.as_ref().ok().copied();
+        answer
+    }
+}
+
+impl Drop for ReleaseOutcome {
     fn drop(&mut self) {
         self.gate.released(self.number, self.released);
     }

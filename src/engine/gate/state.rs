@@ -195,6 +195,13 @@ impl State {
         }
     }
 
+    /// The time in which others come first is over.
+    pub(super) fn forget_release(&mut self) {
+        if matches!(self.last_release, LastRelease::Received { .. }) {
+            self.last_release = LastRelease::Over;
+        }
+    }
+
     /// Returns true if the servers may be asked behind the last release: its answer is there, or is not waited for
     /// because nobody received the message of the one before. A newcomer is passed over once at most.
     pub(super) fn may_ask(&self) -> bool {

@@ -1,12 +1,13 @@
 //! The runtime of a client ends.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
+use leasehold::monitor::{Event, Monitor};
 use leasehold::{Client, ClosedReason, Error};
 
 use super::{MS, at_once, gone_in_the_end, is_closed, runtime};
 use crate::{
-    checks::{LIMIT, connect, no_connection_left, nothing_left, setup},
+    checks::{LIMIT, connect, exists, no_connection_left, nothing_left, setup},
     support::{Server, eventually},
 };
 
@@ -130,4 +131,46 @@ fn a_client_on_a_named_runtime_outlives_the_one_that_connected() {
         drop(client);
         eventually(LIMIT, "its tasks end", async || tasks.metrics().num_alive_tasks() == 0).await;
     });
+}
+
+/// What somebody gives to his client, and looks for afterwards.
+struct Owned;
+
+impl Monitor for Owned {
+    fn on(&self, _: &Event<'_>) {}
+}
+
+/// Nobody sends the release, or waits for its answer: what it would tell keeps nothing.
+#[test]
+fn a_client_whose_runtime_ended_before_its_guards_is_dropped_whole() {
+    let servers = runtime();
+    let server = servers.block_on(Server::start());
+    for listened in [false, true] {
+        let first = runtime();
+        let owned = Arc::new(Owned);
+        let watched = Arc::downgrade(&owned);
+        let (client, guard, listening) = first.block_on(async {
+            let builder = Client::builder().nodes([server.url()]).monitor(owned);
+            let client = builder.handoff_window(1000 * MS).connect().await.expect("connected");
+            // What is given back while others listen is remembered for a while.
+            let other = redis::Client::open(server.url()).expect("a valid URL");
+            let mut listening = other.get_async_pubsub().await.expect("connected");
+            if listened {
+                listening.subscribe("redisson_lock__channel:{m}").await.expect("subscribed");
+                drop(client.mutex("m").lock().await.expect("free"));
+                let released = async || !exists(&server, "m").await;
+                eventually(LIMIT, "it is released", released).await;
+                let answered = async || client.stats().releases_pending == 0;
+                eventually(LIMIT, "its answer is there", answered).await;
+            }
+            let guard = client.mutex("n").lock().await.expect("free");
+            (client, guard, listening)
+        });
+        drop(listening);
+        drop(first);
+        drop(guard);
+        drop(client);
+        assert_eq!(watched.strong_count(), 0, "a client is left, listened={listened}");
+    }
+    servers.block_on(async { drop(server) });
 }
