@@ -329,7 +329,8 @@ impl Claim {
         self.gate.update(|state, effects| {
             self.gate.engine.check_service(Service::Draining)?;
             state.send_unsent(effects, now);
-            std::mem::swap(&mut state.begun, &mut begun);
+            // What it takes the place of is dropped once the mutex is free.
+            begun = state.take_over(begun.take());
             Ok(self.gate.queue(state, self.arrival, request))
         })
     }

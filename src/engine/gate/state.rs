@@ -202,6 +202,11 @@ impl State {
         }
     }
 
+    /// Has the driver take over a request that stands in a server's queue. Returns the one whose place it takes.
+    pub(super) fn take_over(&mut self, begun: Option<Box<Begun>>) -> Option<Box<Begun>> {
+        begun.and_then(|begun| self.begun.replace(begun))
+    }
+
     /// Returns true if the servers may be asked behind the last release: its answer is there, or is not waited for
     /// because nobody received the message of the one before. A newcomer is passed over once at most.
     pub(super) fn may_ask(&self) -> bool {

@@ -32,10 +32,7 @@ fn begun(terms: Terms) -> (Lease, Arc<Events>) {
 
 /// The same on so many servers.
 pub(super) fn begun_on(nodes: usize, terms: Terms) -> (Lease, Arc<Events>) {
-    let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), Handle::current());
-    let events = Arc::<Events>::default();
-    let sites = (0..nodes).map(|_| Site::Node(Node::unconnected(&clock))).collect();
-    let quorum = Quorum::new(sites, clock.clone(), Arc::new(Config::default()), events.clone());
+    let (quorum, clock, events) = servers(nodes);
     let grant = Grant {
         ticket: Ticket { id: LeaseId("a:1".into()), entry: None, by_message: false },
         ttl: TTL,
@@ -49,7 +46,16 @@ pub(super) fn begun_on(nodes: usize, terms: Terms) -> (Lease, Arc<Events>) {
         footholds: PerNode::from_iter((0..nodes).map(|_| Foothold::default())),
     };
     let kind = Arc::new(Plain::new(Sharing::Alone, 0));
-    (Lease::new(grant, terms, kind, Arc::new(quorum), clock, Arc::default()), events)
+    (Lease::new(grant, terms, kind, quorum, clock, Arc::default()), events)
+}
+
+/// So many servers that nothing reaches.
+pub(crate) fn servers(nodes: usize) -> (Arc<Quorum>, Clock, Arc<Events>) {
+    let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), Handle::current());
+    let events = Arc::<Events>::default();
+    let sites = (0..nodes).map(|_| Site::Node(Node::unconnected(&clock))).collect();
+    let quorum = Quorum::new(sites, clock.clone(), Arc::new(Config::default()), events.clone());
+    (Arc::new(quorum), clock, events)
 }
 
 pub(crate) fn watched() -> Lease {

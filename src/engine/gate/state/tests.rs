@@ -1,6 +1,7 @@
 use super::*;
-use crate::engine::kind::InQueue;
-use crate::engine::lease::tests::watched;
+use crate::engine::kind::plain::Plain;
+use crate::engine::kind::{InQueue, Kind, Sharing};
+use crate::engine::lease::tests::{servers, watched};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -118,4 +119,23 @@ async fn each_release_has_a_number_of_its_own_and_its_lease_is_remembered() {
     }
     let last = state.last.expect("it was given back");
     assert_eq!((last.as_refusal().holder, last.at), (Holder::new("a:1"), at(MS)));
+}
+
+#[tokio::test]
+async fn who_stands_in_no_queue_leaves_the_driver_the_request_that_does() {
+    let (quorum, _, _) = servers(1);
+    let side: Arc<dyn Kind> = Arc::new(Plain::new(Sharing::Alone, 0));
+    let terms = Terms::of(LeaseTerms::Watched(Duration::from_secs(30)));
+    let begun = |id: &str| {
+        let attempt = quorum.attempt(&side, LeaseId(id.into()), 30_000 * MS, 1, true);
+        let wanted = Wanted { side: side.clone(), terms };
+        Some(Box::new(Begun { attempt, seeker: Seeker::Ordinary, wanted }))
+    };
+    let id = |begun: &Option<Box<Begun>>| begun.as_ref().map(|begun| begun.attempt.id().clone());
+    let mut state = State::default();
+    assert!(state.take_over(begun("a:1")).is_none());
+    assert!(state.take_over(None).is_none());
+    assert_eq!(id(&state.begun), Some(LeaseId("a:1".into())));
+    assert_eq!(id(&state.take_over(begun("a:2"))), Some(LeaseId("a:1".into())));
+    assert_eq!(id(&state.begun), Some(LeaseId("a:2".into())));
 }
