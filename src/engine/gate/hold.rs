@@ -88,7 +88,7 @@ impl Hold {
     }
 
     /// Adds a level like another one.
-    fn enter_beside(self: &Arc<Self>, level: u32) -> Entry {
+    fn enter_beside(self: &Arc<Self>, level: u64) -> Entry {
         self.set_depth(self.depth() + 1);
         Entry { hold: Some(self.clone()), joined: true, level: self.lease.enter_beside(level) }
     }
@@ -118,7 +118,7 @@ pub(crate) struct Entry {
     hold: Option<Arc<Hold>>,
     joined: bool,
     /// What its lease knows it by.
-    level: u32,
+    level: u64,
 }
 
 impl Entry {
@@ -239,7 +239,7 @@ pub(crate) struct PendingRelease {
 
 impl Hold {
     /// Leaves one level of it.
-    fn leave(self: &Arc<Self>, level: u32, awaited: bool) -> Departure {
+    fn leave(self: &Arc<Self>, level: u64, awaited: bool) -> Departure {
         let (departure, now) = self.gate.leave(self, level, awaited);
         match departure {
             Departure::HandedOff => self.tell_released(HoldEnd::HandedOff, now),

@@ -20,7 +20,7 @@ impl Gate {
     pub(super) fn leave(
         self: &Arc<Self>,
         hold: &Arc<Hold>,
-        level: u32,
+        level: u64,
         awaited: bool,
     ) -> (Departure, Timestamp) {
         let now = self.engine.clock.now();

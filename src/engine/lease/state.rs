@@ -26,7 +26,7 @@ pub(super) struct State {
     /// Nothing is renewed after it: the latest of what those want who use it.
     pub(super) renew_until: Timestamp,
     pub(super) levels: SmallVec<[Level; 1]>,
-    pub(super) next_level: u32,
+    pub(super) next_level: u64,
     /// It stays locked until then, also when its last user leaves before.
     pub(super) keep_until: Timestamp,
     pub(super) renew_at: Timestamp,
@@ -54,7 +54,7 @@ pub(super) struct State {
 /// One guard that uses a lease. Several do if they are nested, or share the lease.
 #[derive(Clone, Copy)]
 pub(super) struct Level {
-    number: u32,
+    number: u64,
     /// Until when it wants the lease renewed.
     until: Timestamp,
 }
@@ -95,14 +95,14 @@ impl State {
     }
 
     /// Adds one that uses it, and wants it renewed until then. Returns its number.
-    pub(super) fn enter(&mut self, until: Timestamp) -> u32 {
+    pub(super) fn enter(&mut self, until: Timestamp) -> u64 {
         self.next_level += 1;
         self.levels.push(Level { number: self.next_level, until });
         self.next_level
     }
 
     /// Changes until when one wants it renewed.
-    pub(super) fn limit(&mut self, number: u32, until: Timestamp) {
+    pub(super) fn limit(&mut self, number: u64, until: Timestamp) {
         let own = self.levels.iter_mut().filter(|level| level.number == number);
         own.for_each(|level| level.until = until);
     }
@@ -113,13 +113,13 @@ impl State {
     }
 
     /// Takes out one that uses it no more. What it wanted ends with it.
-    pub(super) fn leave(&mut self, number: u32) {
+    pub(super) fn leave(&mut self, number: u64) {
         self.levels.retain(|level| level.number != number);
         self.settle();
     }
 
     /// Until when one wants it renewed.
-    pub(super) fn until(&self, number: u32) -> Option<Timestamp> {
+    pub(super) fn until(&self, number: u64) -> Option<Timestamp> {
         self.levels.iter().find(|level| level.number == number).map(|level| level.until)
     }
 

@@ -459,3 +459,12 @@ async fn an_answer_from_before_it_was_put_back_says_nothing() {
     lease.noted(&mut lease.state.lock(), &Renewal::answered_by(at(2400), TTL, [Some(true)]));
     assert_eq!(lease.state.lock().footholds[0].source(), from(2500).source());
 }
+
+#[tokio::test]
+async fn its_levels_are_never_out_of_numbers() {
+    let lease = watched();
+    lease.state.lock().next_level = u32::MAX.into();
+    let (first, _) = lease.enter(Terms::of(WATCHED), at(2000));
+    let (second, _) = lease.enter(Terms::of(WATCHED), at(2000));
+    assert!(first < second);
+}

@@ -81,7 +81,7 @@ impl Lease {
     /// Sends what makes the lease last as `terms` of a level ask, if it would not do so anyway.
     pub(crate) fn widen(
         &self,
-        level: u32,
+        level: u64,
         terms: Terms,
         now: Timestamp,
     ) -> Option<Result<Renewal, Fault>> {
