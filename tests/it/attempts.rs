@@ -169,3 +169,29 @@ async fn the_round_trip_of_a_node_grows_with_a_slow_answer() {
     guard.unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }
+
+/// It asked in an outage, and nobody looked at it until others had the lock from a server that answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_fails_late_ends_no_wait_for_a_lock_that_is_held_here() {
+    let (server, proxy) = setup_with_proxy().await;
+    let (response, patience) = (Duration::from_millis(300), Duration::from_millis(500));
+    let builder = Client::builder().nodes([proxy.url()]).unavailable_after(patience);
+    let client = builder.response_timeout(response).connect().await.expect("connected");
+    let lock = client.mutex("n");
+    proxy.drop_requests(true);
+    let late = begun(lock.try_lock());
+    tokio::time::sleep(response + Duration::from_millis(50)).await;
+    proxy.drop_requests(false);
+    let first = soon("the first", lock.lock_with_timeout(LIMIT)).await.expect("free");
+    let second = tokio::spawn(lock.lock());
+    eventually(LIMIT, "the second waits", async || client.stats().waiters == 1).await;
+    let error = soon("its end", late).await.expect_err("it had no answer");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    // A wait is looked at after a second.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert!(!second.is_finished(), "{:?}", second.await);
+    first.unlock().await.expect("held");
+    let second = soon("the second", second).await.expect("no panic").expect("its turn");
+    second.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}

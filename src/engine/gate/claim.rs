@@ -304,9 +304,13 @@ impl Claim {
         }
         let gate = self.gate.clone();
         gate.update(|state, effects| {
-            self.close(state);
+            let current = self.close(state);
             state.failed_ask = state.failed_ask.max(self.ask);
             effects.answered = true;
+            // Others have asked since: they know more.
+            if !current {
+                return;
+            }
             let since = match fault.quarantine() {
                 // The server answers. A failure counts from the end on.
                 Some(left) => gate.engine.clock.now().plus(left),

@@ -60,6 +60,10 @@ impl Gate {
         let now = self.engine.clock.now();
         let patience = self.engine.config.unavailable_after;
         self.update(|state, effects| {
+            // Who waits for a holder of this process needs no answer.
+            if state.passes_on() {
+                return;
+            }
             let Some(trouble) = state.trouble.clone() else { return };
             let began = |joined_at| trouble.since.max(joined_at);
             state.fail_waiters(
