@@ -5,10 +5,11 @@
 //! a server's writes in the order in which it made them, so a write on the second connection that follows an answer on
 //! the first is behind everything that the answer tells of. One `WAIT` serves all answers that came before it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
 
 use super::link::Commands;
 use crate::error::Fault;
@@ -19,10 +20,7 @@ use crate::script::Reply;
 pub(super) struct Witness {
     commands: Commands,
     synced: Synced,
-    /// How many answers were to be confirmed so far.
-    asked: AtomicU64,
-    /// Held by the caller that waits on behalf of all. It is dropped with that caller, and another one takes its place.
-    latest: Mutex<Latest>,
+    waits: Mutex<Waits>,
 }
 
 /// How many replicas must have a grant, and how long the server waits for them.
@@ -32,17 +30,26 @@ pub(super) struct Synced {
     pub(super) within: Duration,
 }
 
-/// The latest answer to `WAIT`.
+/// What was asked of the replicas so far.
 #[derive(Default)]
-struct Latest {
+struct Waits {
+    /// How many answers were to be confirmed.
+    asked: u64,
+    latest: Option<Wait>,
+}
+
+/// One `WAIT`, on behalf of all whose answers came before it. Any of them drives it, so that nobody depends on a future that its
+/// user does not poll.
+#[derive(Clone)]
+struct Wait {
     /// It speaks for so many of the answers that were to be confirmed.
     covers: u64,
-    replicas: u32,
+    replicas: Shared<BoxFuture<'static, Result<u32, Fault>>>,
 }
 
 impl Witness {
     pub(super) fn new(commands: Commands, synced: Synced) -> Self {
-        Self { commands, synced, asked: AtomicU64::new(0), latest: Mutex::default() }
+        Self { commands, synced, waits: Mutex::default() }
     }
 
     /// Returns a reply once enough replicas have what it says was written.
@@ -59,23 +66,41 @@ impl Witness {
     ///
     /// Nothing is lost if the future is dropped.
     async fn confirm(&self, name: &str) -> Result<(), Fault> {
-        let mine = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
-        let mut latest = self.latest.lock().await;
-        if latest.covers < mine {
+        let mine = {
+            let mut waits = self.waits.lock();
+            waits.asked += 1;
+            waits.asked
+        };
+        loop {
+            let wait = self.latest_for(mine, name);
+            let replicas = wait.replicas.await;
+            if wait.covers >= mine {
+                return self.judge(replicas?);
+            }
+        }
+    }
+
+    /// Returns the `WAIT` that speaks for the answer `mine`, or the one that must end first. There is one at a time.
+    fn latest_for(&self, mine: u64, name: &str) -> Wait {
+        let mut waits = self.waits.lock();
+        let latest = waits.latest.clone();
+        let of_use = |wait: &Wait| wait.covers >= mine || wait.replicas.peek().is_none();
+        latest.filter(of_use).unwrap_or_else(|| {
             // Those that are counted here had their answers, so this write is behind theirs.
-            let covers = self.asked.load(Ordering::SeqCst);
-            let replicas = self.wait(name).await?;
-            *latest = Latest { covers, replicas };
-        }
+            let covers = waits.asked;
+            let wait = Wait { covers, replicas: self.wait(name).boxed().shared() };
+            waits.latest = Some(wait.clone());
+            wait
+        })
+    }
+
+    fn judge(&self, acked: u32) -> Result<(), Fault> {
         let Synced { replicas: wanted, within } = self.synced;
-        if latest.replicas >= wanted {
-            return Ok(());
-        }
-        Err(Fault::NotSynced { acked: latest.replicas, wanted, within })
+        if acked >= wanted { Ok(()) } else { Err(Fault::NotSynced { acked, wanted, within }) }
     }
 
     /// Writes something, and returns the number of replicas that have it in time.
-    async fn wait(&self, name: &str) -> Result<u32, Fault> {
+    fn wait(&self, name: &str) -> impl Future<Output = Result<u32, Fault>> + Send + use<> {
         // `WAIT` counts only what its own connection wrote. The key is in the lock's slot, and gone at once.
         let mut write = redis::cmd("SET");
         write.arg(&*key::witness_key(name)).arg(1).arg("PX").arg(1);
@@ -83,14 +108,15 @@ impl Witness {
         let mut wait = redis::cmd("WAIT");
         wait.arg(self.synced.replicas).arg(self.synced.within.as_millis().max(1) as u64);
         let wait = self.commands.send(wait);
-        let reply = match write.await {
-            Ok(_) => wait.await?,
-            // The lock's slot has just moved, and with it what the call wrote. It did run, so this must not look as if it
-            // had not.
-            Err(fault) if fault.is_elsewhere() => return Ok(0),
-            Err(fault) => return Err(fault),
-        };
-        let replicas = reply.number().and_then(|replicas| u32::try_from(replicas).ok());
-        replicas.ok_or_else(|| Fault::Unexpected(format!("{reply:?}").into()))
+        async move {
+            let reply = match write.await {
+                Ok(_) => wait.await?,
+                // The lock's slot has just moved, and with it what the call wrote.
+                Err(fault) if fault.is_elsewhere() => return Ok(0),
+                Err(fault) => return Err(fault),
+            };
+            let replicas = reply.number().and_then(|replicas| u32::try_from(replicas).ok());
+            replicas.ok_or_else(|| Fault::Unexpected(format!("{reply:?}").into()))
+        }
     }
 }

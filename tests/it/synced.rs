@@ -1,6 +1,6 @@
 //! `synced(n)`: a grant or a renewal counts once n replicas have it.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use leasehold::{Client, ClientBuilder, Error};
 use redis::Value;
@@ -206,6 +206,42 @@ async fn a_wait_does_not_speak_for_a_grant_that_came_while_it_ran() {
         let guard = soon("a turn", taking).await.expect("no panic").expect("free");
         guard.unlock().await.expect("held");
     }
+}
+
+/// A future that asks for a lock is polled until the replica is waited for, and then not at all, as in a `select!` whose other
+/// branch takes its time.
+#[tokio::test]
+async fn an_acquisition_that_nobody_polls_keeps_no_renewal_from_its_replica() {
+    let master = Server::with(&["--repl-diskless-sync-delay", "0"]).await;
+    let link = Proxy::start(master.port()).await;
+    let _replica = Server::with(&["--replicaof", &format!("127.0.0.1 {}", link.port())]).await;
+    let info = async || {
+        let info = master.command(&["INFO"]).await;
+        redis::from_redis_value::<String>(info).expect("a text")
+    };
+    eventually(LIMIT, "the replica follows", async || info().await.contains("state=online")).await;
+    let ttl = 900 * MS * master.slowness().await;
+    let client = connect(synced(&master).ttl(ttl)).await;
+    let held = client.mutex("held").lock().await.expect("free");
+    link.delay_replies(200 * MS);
+    let other = client.mutex("other");
+    let mut asking = pin!(other.lock());
+    let waits = eventually(LIMIT, "the replica is waited for", async || {
+        info().await.contains("blocked_clients:1") && exists(&master, "other").await
+    });
+    tokio::select! {
+        biased;
+        _ = &mut asking => panic!("the replica has it already"),
+        () = waits => {}
+    }
+    link.delay_replies(Duration::ZERO);
+    let three = std::time::Instant::now() + 3 * ttl;
+    let over = async || std::time::Instant::now() > three || !held.is_held();
+    eventually(LIMIT, "three leases would be over", over).await;
+    assert!(held.is_held(), "its renewals waited for a future that nobody polls");
+    let guard = soon("it is polled again", asking).await;
+    drop((guard, held));
+    nothing_left(&master, &client).await;
 }
 
 /// The address leads to another server between the two connections of one attempt: that one's replicas say nothing about
