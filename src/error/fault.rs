@@ -98,6 +98,9 @@ pub(crate) enum Fault {
         "only {acked} of the {wanted} replicas that `synced` asks for have it after {within:?}"
     )]
     NotSynced { acked: u32, wanted: u32, within: Duration },
+    /// The call ran, and what was asked behind it, to see whether it counts, failed in a way in which nothing runs.
+    #[error("it ran, but nothing says that it counts: {0}")]
+    Unconfirmed(#[source] Arc<Fault>),
     /// No majority of the nodes gave a usable answer. Each failure has its own cause.
     #[error("no majority: {}", listed(.failures))]
     NoMajority {
@@ -128,6 +131,7 @@ impl Fault {
             | Self::Replaced
             | Self::OtherMasters(_)
             | Self::NotSynced { .. }
+            | Self::Unconfirmed(_)
             | Self::Closed => true,
             Self::Refused(cause) => cause.state == Some(State::NonLocalKey),
             // A script that lacks a right ends in the middle, and what it wrote before stays.
@@ -136,6 +140,19 @@ impl Fault {
                 failures.iter().any(|node| node.fault.may_have_run())
             }
             _ => false,
+        }
+    }
+
+    /// Turns the fault of what was asked behind a call that ran into the fault of that call.
+    pub(crate) fn behind_a_call(self) -> Self {
+        if self.may_have_run() { self } else { Self::Unconfirmed(Arc::new(self)) }
+    }
+
+    /// Returns what the server answered, to whatever command.
+    pub(crate) fn plain(&self) -> &Self {
+        match self {
+            Self::Unconfirmed(fault) => fault,
+            fault => fault,
         }
     }
 
@@ -152,7 +169,7 @@ impl Fault {
 
     /// Returns true if the server answered, so that no part of the call is still in flight.
     pub(crate) fn is_answer(&self) -> bool {
-        !matches!(self, Self::Down(_) | Self::NoAnswer(_) | Self::Broken(_) | Self::Closed)
+        !matches!(self.plain(), Self::Down(_) | Self::NoAnswer(_) | Self::Broken(_) | Self::Closed)
     }
 
     /// Returns the time for which the grants of the server, or of a majority, do not count yet, if that is the only reason.
@@ -166,7 +183,7 @@ impl Fault {
 
     /// Returns true if the same call could succeed soon, or at a known time.
     pub(crate) fn may_pass(&self) -> bool {
-        match self {
+        match self.plain() {
             Self::Denied { .. } | Self::WrongType | Self::OtherMasters(_) | Self::Closed => false,
             Self::NoMajority { lasting, .. } => !lasting,
             _ => true,

@@ -287,6 +287,11 @@ impl Error {
         fault: Fault,
         clock: &Clock,
     ) -> Self {
+        let fault = match fault.plain() {
+            // Whatever needed the right, the user needs it.
+            denied @ Fault::Denied { .. } => denied.clone(),
+            _ => fault,
+        };
         match (fault, lock) {
             (Fault::Closed, _) => Self::closed(clock),
             (Fault::Denied { what, message }, _) => Self::Denied { what, message },

@@ -162,14 +162,17 @@ impl Connection {
             let reply = granting.await?;
             silence.heard();
             let goes_on = match asking {
-                Some((past, asking)) => past.goes_on_in(&Past::read(&fields(&asking.await?))),
+                Some((past, asking)) => {
+                    let info = asking.await.map_err(Fault::behind_a_call)?;
+                    past.goes_on_in(&Past::read(&fields(&info)))
+                }
                 None => true,
             };
             if !goes_on {
                 return Err(Fault::Replaced);
             }
             if let Some(asked) = listing {
-                asked.check().await?;
+                asked.check().await.map_err(Fault::behind_a_call)?;
             }
             let reply = match witness {
                 Some(witness) => witness.confirmed(reply, &name).await?,

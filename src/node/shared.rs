@@ -123,6 +123,7 @@ impl Shared {
 
     /// Abandons the connection if the answer shows that it is of no use.
     pub(super) fn note_answer(&self, generation: Generation, answer: &Result<Reply, Fault>) {
+        let answer = answer.as_ref().map_err(Fault::plain);
         match answer {
             Err(Fault::Broken(_)) => self.abandon(generation, "the connection broke"),
             Err(Fault::Refused(cause)) if cause.takes_no_writes() => {

@@ -55,7 +55,7 @@ impl Witness {
     /// Returns a reply once enough replicas have what it says was written.
     pub(super) async fn confirmed(&self, reply: Reply, name: &str) -> Result<Reply, Fault> {
         if reply.is_yes() {
-            self.confirm(name).await?;
+            self.confirm(name).await.map_err(Fault::behind_a_call)?;
         }
         Ok(reply)
     }

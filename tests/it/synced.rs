@@ -244,6 +244,24 @@ async fn an_acquisition_that_nobody_polls_keeps_no_renewal_from_its_replica() {
     nothing_left(&master, &client).await;
 }
 
+/// The server grants, and refuses what is written to see whether a replica has it.
+#[tokio::test]
+async fn a_grant_that_cannot_be_confirmed_for_lack_of_a_right_is_given_back() {
+    let (master, _replica) = replicated().await;
+    let rights = ["ACL", "SETUSER", "u", "on", ">p", "~n*", "~leasehold_[^s]*", "&*", "+@all"];
+    assert_eq!(master.command(&rights).await, Value::Okay);
+    let ttl = Duration::from_secs(20);
+    let builder = Client::builder().nodes([master.url_as("u", "p")]).synced(1).ttl(ttl);
+    let client = connect(builder).await;
+    let error = client.mutex("n").try_lock().await.expect_err("it cannot be confirmed");
+    assert!(matches!(error, Error::Denied { .. }), "{error:?}");
+    let began_at = std::time::Instant::now();
+    let is_free = async || !exists(&master, "n").await && client.stats().releases_pending == 0;
+    eventually(LIMIT, "it is given back", is_free).await;
+    let took = began_at.elapsed();
+    assert!(took < ttl / 2, "only its lease has ended: {took:?}");
+}
+
 /// The address leads to another server between the two connections of one attempt: that one's replicas say nothing about
 /// what the first one grants.
 #[tokio::test]

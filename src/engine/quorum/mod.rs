@@ -106,7 +106,7 @@ impl Quorum {
         let spare = self.sites.len() - self.majority();
         let finally = |fault: &Fault| {
             matches!(
-                fault,
+                fault.plain(),
                 Fault::Denied { .. } | Fault::WrongType | Fault::OtherMasters(_) | Fault::Closed
             )
         };
