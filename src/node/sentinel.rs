@@ -314,9 +314,16 @@ impl Sentinels {
         if !state.settled && !all_have_said {
             return;
         }
-        if let Some(at) = state.views.choose() {
-            state.settled = true;
+        let is_none_known = matches!(&*self.known.borrow(), Some(Err(_)));
+        // If what they named last could not be used, and they have come back to the one before, that one is used again.
+        let before = || state.views.chosen().filter(|_| is_none_known);
+        if let Some(at) = state.views.better().or_else(before) {
             let target = self.servers.target(at);
+            // Otherwise the next answer of a Sentinel finds it better again, and it is tried again.
+            if target.is_ok() {
+                state.views.choose();
+            }
+            state.settled = true;
             self.known.send_replace(Some(target.map(Arc::new)));
         } else if state.views.chosen().is_none() {
             self.known.send_replace(Some(Err(self.summary(state))));

@@ -186,6 +186,11 @@ impl Views {
         known.filter(move |(_, view)| now.since(view.heard_at) < LASTS)
     }
 
+    /// Returns the master that [`choose`](Self::choose) would choose.
+    pub(super) fn better(&self) -> Option<&Announced> {
+        self.best().map(|best| &best.at)
+    }
+
     /// Draws the conclusion. Returns the master if it is another one than before.
     pub(super) fn choose(&mut self) -> Option<&Announced> {
         let best = self.best()?;

@@ -1,7 +1,10 @@
 //! Which Sentinel is believed, and how soon. The Sentinels of these tests say what they are told to, and the servers are
 //! masters that do not replicate, so it shows which of them a client uses.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    time::{Duration, Instant},
+};
 
 use leasehold::{Client, ClientBuilder, Guard, LossReason};
 use tokio::net::TcpListener;
@@ -55,6 +58,25 @@ async fn the_first_report_is_followed_although_the_old_master_still_answers() {
     // Commands and messages come from the new one alone.
     no_connection_left(&old).await;
     assert_eq!(*client.nodes()[0].address, *new.url());
+}
+
+/// The user's function is asked again at the next answer of a Sentinel, and then the client follows.
+#[tokio::test]
+async fn a_panic_of_the_function_that_translates_addresses_only_delays_a_failover() {
+    let [old, new] = servers().await;
+    for epoch in [Some(3), None] {
+        let sentinel = Pretender::start(old.port(), epoch).await;
+        let (to, panicked) = (new.port(), AtomicBool::new(false));
+        let map = move |host: &str, port: u16| {
+            assert!(port != to || panicked.swap(true, SeqCst), "as a user's code may do");
+            (host.to_owned(), port)
+        };
+        let client = builder([&sentinel]).address_map(map).connect().await.expect("connected");
+        hold(&client, "n").await.unlock().await.expect("held");
+        sentinel.reports(old.port(), new.port());
+        goes_to(&client, &new).await;
+        hold(&client, "n").await.unlock().await.expect("held");
+    }
 }
 
 #[tokio::test]
