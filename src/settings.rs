@@ -38,20 +38,27 @@ struct Settings {
     log_findings: Option<bool>,
 }
 
-/// The arguments of [`ClientBuilder::sentinel`].
+/// The arguments of [`ClientBuilder::sentinel`]. It is untagged so that an error repeats nothing of what was written, which may
+/// be a password.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a master's name and the URLs of its Sentinels")]
-struct Sentinel {
-    master: String,
-    urls: Texts,
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "`sentinel` needs a master's name and the URLs of its Sentinels: a map with `master` and `urls`"
+)]
+enum Sentinel {
+    Of { master: String, urls: Texts },
 }
 
-/// The arguments of [`ClientBuilder::server_login`].
+/// The arguments of [`ClientBuilder::server_login`], untagged for the same reason.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a user and a password")]
-struct Login {
-    user: String,
-    password: String,
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "`server_login` needs a user and a password: a map with the texts `user` and `password`"
+)]
+enum Login {
+    Of { user: String, password: String },
 }
 
 /// Calls the methods for the settings that are present.
@@ -78,10 +85,10 @@ impl<'de> Deserialize<'de> for ClientBuilder {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let settings = Settings::deserialize(from)?;
         let mut builder = Client::builder();
-        if let Some(Sentinel { master, urls: Texts(urls) }) = settings.sentinel {
+        if let Some(Sentinel::Of { master, urls: Texts(urls) }) = settings.sentinel {
             builder = builder.sentinel(master, urls);
         }
-        if let Some(Login { user, password }) = settings.server_login {
+        if let Some(Login::Of { user, password }) = settings.server_login {
             builder = builder.server_login(user, password);
         }
         apply!(

@@ -199,3 +199,27 @@ async fn a_configuration_that_cannot_work_is_refused() {
     assert!(matches!(short.connect().await, Err(Error::InvalidConfig { .. })));
     assert!(Client::builder().connect().await.is_err());
 }
+
+/// Whoever writes a login in a form that is none finds no part of it in a log.
+#[test]
+fn an_error_of_the_configuration_repeats_no_login() {
+    for (setting, value) in [
+        ("server_login", r#""locks:s3cret""#),
+        ("server_login", r#"{"user": "locks", "s3cret": "password"}"#),
+        ("server_login", r#"{"user": "locks", "password": ["s3cret"]}"#),
+        ("server_login", r#"{"user": "locks", "password": 47110815}"#),
+        ("sentinel", r#""redis://:s3cret@h/m""#),
+        ("sentinel", r#"{"master": "m", "urls": {"redis://:s3cret@h": 1}}"#),
+        ("nodes", r#"{"redis://:s3cret@h": 1}"#),
+    ] {
+        let text = format!(r#"{{"{setting}": {value}}}"#);
+        let in_json = serde_json::from_str::<ClientBuilder>(&text).err().expect("refused");
+        // What is JSON is YAML, too.
+        let in_yaml = serde_yaml_ng::from_str::<ClientBuilder>(&text).err().expect("refused");
+        for error in [in_json.to_string(), in_yaml.to_string()] {
+            assert!(!["s3cret", "47110815"].iter().any(|it| error.contains(it)), "{error}");
+            let says_what = ["user and a password", "name and the URLs", "a URL"];
+            assert!(says_what.iter().any(|it| error.contains(it)), "{error}");
+        }
+    }
+}
