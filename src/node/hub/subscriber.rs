@@ -1,6 +1,6 @@
 //! The task that keeps the connection for subscriptions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +21,8 @@ pub(super) struct Subscriber {
     pending: FuturesUnordered<Pin<Box<dyn Future<Output = Answer> + Send>>>,
     /// The channels that are subscribed again after a pause: each by one timer, however many ask for it.
     put_off: BTreeSet<Arc<str>>,
+    /// How many of our own requests to end the subscription of a sharded channel are not answered yet.
+    leaving: BTreeMap<Arc<str>, u32>,
     refused: Burst,
 }
 
@@ -28,6 +30,8 @@ enum Answer {
     Subscribed(Arc<str>),
     /// The server answered what needs no reaction: it unsubscribed, or answered a ping.
     Done,
+    /// The server did not unsubscribe this channel, and says no more of it.
+    Stayed(Arc<str>),
     /// The server refuses this channel, as long as nobody changes that: a right is missing, for example.
     Refused(Arc<str>, Fault),
     /// The server cannot subscribe this channel now: nobody owns its slot, for example.
@@ -48,7 +52,8 @@ struct Moves {
 impl Subscriber {
     pub(super) fn new(shared: Arc<Shared>, orders: mpsc::UnboundedReceiver<Order>) -> Self {
         let (pending, put_off) = (FuturesUnordered::new(), BTreeSet::new());
-        Self { shared, orders, pending, put_off, refused: Burst::default() }
+        let leaving = BTreeMap::new();
+        Self { shared, orders, pending, put_off, leaving, refused: Burst::default() }
     }
 
     pub(super) async fn run(mut self) {
@@ -86,6 +91,7 @@ impl Subscriber {
                     self.shared.disconnected();
                     self.pending.clear();
                     self.put_off.clear();
+                    self.leaving.clear();
                     // A connection that breaks at once was no success: a server may go on like that for ever.
                     if clock.now().since(began_at) >= LASTING {
                         attempt = 0;
@@ -125,6 +131,9 @@ impl Subscriber {
                 Some(answer) = self.pending.next() => match answer {
                     Answer::Subscribed(channel) => self.shared.subscribed(&channel, moves.before),
                     Answer::Done => {}
+                    Answer::Stayed(channel) => {
+                        self.has_left(&channel);
+                    }
                     Answer::Refused(channel, fault) => {
                         self.refused(&channel, &fault);
                         self.put_off(channel, REFUSED);
@@ -142,6 +151,8 @@ impl Subscriber {
                     Some(Heard::Message { channel, payload }) => {
                         self.shared.message(&channel, &payload);
                     }
+                    // It may be the answer to a request of ours, from before somebody listened again.
+                    Some(Heard::Unsubscribed { channel }) if self.has_left(&channel) => {}
                     // The slot has another owner. The answers to come may be those to other requests.
                     Some(Heard::Unsubscribed { channel })
                         if self.shared.channels.lock().contains_key(&*channel) => return,
@@ -205,14 +216,28 @@ impl Subscriber {
         }));
     }
 
-    fn unsubscribe(&self, mouth: &Mouth, channel: Arc<str>) {
+    /// One of our requests to end the subscription of a channel is answered. Returns false if there was none.
+    fn has_left(&mut self, channel: &str) -> bool {
+        let Some(unanswered) = self.leaving.get_mut(channel) else { return false };
+        *unanswered -= 1;
+        if *unanswered == 0 {
+            self.leaving.remove(channel);
+        }
+        true
+    }
+
+    fn unsubscribe(&mut self, mouth: &Mouth, channel: Arc<str>) {
+        if self.shared.is_sharded {
+            *self.leaving.entry(channel.clone()).or_default() += 1;
+        }
         let mut mouth = mouth.clone();
         let secrets = self.shared.endpoint.greeting.secrets.clone();
         self.await_answer(async move {
             let fault = |error| Fault::from_redis(&error, &secrets);
             match mouth.unsubscribe(&channel).await.map_err(fault) {
                 // If it is refused, messages still arrive, and nobody listens to them.
-                Ok(()) | Err(Fault::Denied { .. } | Fault::Refused(_)) => Answer::Done,
+                Err(Fault::Denied { .. } | Fault::Refused(_)) => Answer::Stayed(channel),
+                Ok(()) => Answer::Done,
                 Err(_) => Answer::Broken,
             }
         });

@@ -288,3 +288,29 @@ async fn a_cluster_without_the_sharded_channels_that_are_wanted_is_refused() {
         soon("a lock", lock.lock()).await.expect("free").unlock().await.expect("held");
     }
 }
+
+/// Whoever listens in a loop leaves the channel after each message, and is back before the server has answered that.
+#[tokio::test]
+async fn whoever_leaves_a_channel_and_comes_back_at_once_keeps_the_connection() {
+    let cluster = Cluster::start().await;
+    let client = builder(&cluster).connect().await.expect("the cluster accepts the client");
+    let signal = client.signal(cluster.name_on(0, "s"));
+    let (heard, made) = (signal.clone(), client.clone());
+    let listening = tokio::spawn(async move {
+        let mut notice = heard.changed(0).await.expect("a notice");
+        let before = made.stats().connections_made;
+        for _ in 0..200 {
+            notice = heard.changed(notice.number).await.expect("a notice");
+        }
+        made.stats().connections_made - before
+    });
+    let mut often = tokio::time::interval(Duration::from_millis(5));
+    let heard = async {
+        while !listening.is_finished() {
+            often.tick().await;
+            signal.notify_all(b"").await.expect("the cluster serves");
+        }
+    };
+    soon("200 notices", heard).await;
+    assert_eq!(listening.await.expect("no panic"), 0, "connections were made again");
+}
