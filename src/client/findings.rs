@@ -90,6 +90,15 @@ pub enum FindingKind {
         /// What the `restart_quarantine` must be at least with this client's TTL, in milliseconds.
         needed_ms: u64,
     },
+    /// A lease may end on a master of the cluster that is cut off before that master stops, while its holder renews it on the one
+    /// that has replaced it: whoever was cut off together with the old one may then have the lock, too.
+    #[non_exhaustive]
+    TtlTooShort {
+        /// The node's `cluster-node-timeout`, in milliseconds.
+        node_timeout_ms: u64,
+        /// What the TTL must be at least, in milliseconds.
+        needed_ms: u64,
+    },
     /// The server did not answer, so nothing is known of it.
     #[non_exhaustive]
     NoAnswer {
@@ -306,6 +315,12 @@ impl fmt::Display for Finding {
                  cluster-node-timeout, or set min-replicas-to-write",
                 overlap(Duration::from_millis(*node_timeout_ms)).as_millis()
             ),
+            FindingKind::TtlTooShort { node_timeout_ms, needed_ms } => write!(
+                f,
+                "cluster-node-timeout is {node_timeout_ms} ms, so a lease may end on a master that is cut off before that master \
+                 stops, while its holder has it on the one that has replaced it: set a TTL of {needed_ms} ms or more, or lower \
+                 cluster-node-timeout, or set min-replicas-to-write"
+            ),
             FindingKind::NoAnswer { why } => write!(f, "it could not be asked: {why}"),
             FindingKind::ReplicaPriority { priorities } => write!(
                 f,
@@ -410,6 +425,29 @@ fn is_fence(min_replicas: u64, replicas: u64) -> bool {
     2 * min_replicas >= replicas
 }
 
+/// A lease was last renewed on the old master up to a third of the TTL before that was cut off, so that two thirds are left there.
+/// With a very short TTL it is over everywhere before anybody replaces the master.
+fn short_ttl(
+    facts: &ClusterFacts,
+    node_timeout: Duration,
+    replicas: Option<u64>,
+    ttl: Duration,
+) -> Option<FindingKind> {
+    let stops = node_timeout + Duration::from_secs(1);
+    let stops = match (facts.fence.min_replicas, facts.fence.max_lag, replicas) {
+        (Some(least @ 1..), Some(max_lag), Some(replicas)) if is_fence(least, replicas) => {
+            stops.min(max_lag + LATE)
+        }
+        _ => stops,
+    };
+    let replaced = node_timeout / 2;
+    let is_short = ttl >= replaced && stops > replaced && 2 * ttl < 3 * stops;
+    is_short.then(|| FindingKind::TtlTooShort {
+        node_timeout_ms: node_timeout.as_millis() as u64,
+        needed_ms: (stops * 3 / 2).as_millis() as u64,
+    })
+}
+
 /// Returns what can break the promises of a cluster, or keep its locks, or those who wait for them, waiting.
 fn of_cluster(facts: &ClusterFacts, replicas: Option<u64>, config: &Config) -> Vec<FindingKind> {
     let mut kinds = Vec::new();
@@ -431,6 +469,7 @@ fn of_cluster(facts: &ClusterFacts, replicas: Option<u64>, config: &Config) -> V
                     needed_ms: needed.as_millis() as u64,
                 });
             }
+            kinds.extend(short_ttl(facts, node_timeout, replicas, config.ttl));
         }
         None => kinds.push(FindingKind::unknown("cluster-node-timeout")),
     }

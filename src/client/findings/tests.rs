@@ -81,6 +81,36 @@ fn a_grace_too_short_for_the_clusters_timeout_is_found() {
 }
 
 #[test]
+fn a_lease_that_ends_before_the_old_master_stops_is_found() {
+    let found = |ttl_ms, timeout_ms, min_replicas| {
+        let ttl = Duration::from_millis(ttl_ms);
+        let restart_quarantine = Some(ttl + Duration::from_millis(timeout_ms));
+        let deployment = Deployment::Cluster;
+        let config = Config { deployment, restart_quarantine, ttl, ..Config::default() };
+        let facts = ClusterFacts {
+            needs_full_coverage: Some(false),
+            node_timeout: Some(Duration::from_millis(timeout_ms)),
+            fence: fence(Some(min_replicas)),
+            ..ClusterFacts::default()
+        };
+        of_cluster(&facts, Some(1), &config)
+    };
+    let short =
+        |node_timeout_ms, needed_ms| [FindingKind::TtlTooShort { node_timeout_ms, needed_ms }];
+    for (ttl_ms, is_found) in
+        [(7499, false), (7500, true), (12_000, true), (23_999, true), (24_000, false)]
+    {
+        let found = found(ttl_ms, 15_000, 0);
+        assert_eq!(found == short(15_000, 24_000), is_found, "{ttl_ms}: {found:?}");
+        assert_eq!(found.is_empty(), !is_found, "{ttl_ms}: {found:?}");
+    }
+    // With a fence it stops after three seconds: before it is replaced, or a little later.
+    assert_eq!(found(12_000, 15_000, 1), []);
+    assert_eq!(found(4500, 5000, 1), []);
+    assert_eq!(found(4499, 5000, 1), short(5000, 4500));
+}
+
+#[test]
 fn a_fence_of_too_few_replicas_is_found() {
     for (min_replicas, most) in [(1, 2), (2, 4), (3, 6)] {
         let of = |connected, watched| {
