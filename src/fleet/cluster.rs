@@ -242,6 +242,7 @@ impl Cluster {
             return;
         }
         let noting = async move {
+            // Otherwise those who wait for a slot that it does not have would ask again at once, and over and over.
             if node.note_slots().await {
                 cluster.tell_change();
                 cluster.forgot.notify_one();

@@ -118,11 +118,13 @@ impl Node {
         !self.shared.is_noting.swap(true, Ordering::AcqRel)
     }
 
-    /// Asks the server which slots it has, and since when. Returns true if it answered.
+    /// Asks the server which slots it has, and since when. Returns true if it is known to have other slots now than before.
     pub(crate) async fn note_slots(&self) -> bool {
+        let slots = || self.shared.quarantine.lock().tenure.ranges();
+        let before = slots();
         let noted = handshake::note_slots(&self.shared).await;
         self.shared.is_noting.store(false, Ordering::Release);
-        noted.is_ok()
+        noted.is_ok() && slots() != before
     }
 
     /// Returns the reason why there is no connection, if there is none.

@@ -236,3 +236,42 @@ async fn a_slot_that_leaves_a_new_master_has_a_grace_where_it_goes_and_later_cli
         guard.unlock().await.expect("held");
     }
 }
+
+/// The other nodes still say that it has the slot. Whoever waits asks it again and again, with pauses, and renews nothing by that.
+#[tokio::test]
+async fn a_wait_in_a_slot_that_its_node_does_not_have_asks_seldom() {
+    let cluster = Cluster::start().await;
+    for server in cluster.servers() {
+        server.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]).await;
+    }
+    let short = Duration::from_secs(2);
+    let builder = Client::builder().cluster(cluster.urls()).ttl(short).restart_quarantine(short);
+    let client = builder.connect().await.expect("the cluster accepts the client");
+    let owner = cluster.master(0);
+    let mut guards = Vec::new();
+    for number in 0..20 {
+        let name = cluster.name_on(0, &format!("held:{number}"));
+        guards.push(soon("a lock", client.mutex(name).lock()).await.expect("free"));
+    }
+    let name = cluster.name_on(0, "n");
+    owner.command(&["CLUSTER", "DELSLOTS", &slot_of(&name).to_string()]).await;
+    owner.command(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+    eventually(LIMIT, "it connects again", async || client.is_ready()).await;
+    let asked = async || {
+        let stats = owner.command(&["INFO", "commandstats"]).await;
+        let stats: String = redis::from_redis_value(stats).expect("a text");
+        ["cmdstat_cluster|slots:calls=", "cmdstat_evalsha:calls="].map(|start| {
+            let line = stats.lines().find_map(|line| line.strip_prefix(start));
+            let count = line.and_then(|line| line.split(',').next());
+            count.map_or(0, |count| count.parse::<u64>().expect("a number"))
+        })
+    };
+    let before = asked().await;
+    let wait = client.mutex(&name).lock_with_timeout(Duration::from_secs(1));
+    soon("an answer", wait).await.expect_err("nobody has the slot");
+    let after = asked().await;
+    let more = [after[0] - before[0], after[1] - before[1]];
+    // Each 50 ms it asks for the slots and for the marks, of which there are three.
+    assert!(more[0] <= 60 && more[1] <= 150, "{more:?}");
+    assert!(guards.iter().all(|guard| guard.is_held()));
+}
