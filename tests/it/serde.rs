@@ -213,9 +213,9 @@ fn an_error_of_the_configuration_repeats_no_login() {
         ("nodes", r#"{"redis://:s3cret@h": 1}"#),
     ] {
         let text = format!(r#"{{"{setting}": {value}}}"#);
-        let in_json = serde_json::from_str::<ClientBuilder>(&text).err().expect("refused");
+        let in_json = serde_json::from_str::<ClientBuilder>(&text).expect_err("refused");
         // What is JSON is YAML, too.
-        let in_yaml = serde_yaml_ng::from_str::<ClientBuilder>(&text).err().expect("refused");
+        let in_yaml = serde_yaml_ng::from_str::<ClientBuilder>(&text).expect_err("refused");
         for error in [in_json.to_string(), in_yaml.to_string()] {
             assert!(!["s3cret", "47110815"].iter().any(|it| error.contains(it)), "{error}");
             let says_what = ["user and a password", "name and the URLs", "a URL"];
