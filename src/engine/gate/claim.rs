@@ -304,11 +304,11 @@ impl Claim {
         }
         let gate = self.gate.clone();
         gate.update(|state, effects| {
-            let current = self.close(state);
+            self.close(state);
             state.failed_ask = state.failed_ask.max(self.ask);
             effects.answered = true;
-            // Others have asked since: they know more.
-            if !current {
+            // The servers have answered others since it began.
+            if state.answered_asks >= self.ask {
                 return;
             }
             let since = match fault.quarantine() {

@@ -34,6 +34,8 @@ pub(super) struct State {
     pub(super) asks: u64,
     pub(super) refused_ask: u64,
     pub(super) failed_ask: u64,
+    /// How many had begun when the servers last answered.
+    pub(super) answered_asks: u64,
     /// Somebody who does not wait wants to know whether the lock is free.
     pub(super) hurried: bool,
     /// The driver task runs.
@@ -287,6 +289,7 @@ impl State {
 
     /// The servers answered.
     pub(super) fn answered(&mut self) {
+        self.answered_asks = self.asks;
         self.trouble = None;
         self.refusal = None;
     }

@@ -260,16 +260,23 @@ impl Attempt {
 
     async fn granted(
         &mut self,
-        round: Round<Answer>,
+        mut round: Round<Answer>,
         quorum: &Quorum,
         until: Timestamp,
         beside: Option<Beside>,
     ) -> Result<Grant, Fault> {
-        let ends = round.votes.iter().map(counted_end).collect();
-        let tokens_from = tokens_from(&ends, quorum);
-        // Only what takes no tokens can be below that: others begin at the server's time.
-        let least = if self.block == 0 { tokens_from } else { 0 };
-        let block_end = self.fence(ends, least, round.sent_at, quorum, until).await?;
+        let (block_end, tokens_from) = loop {
+            let ends = round.votes.iter().map(counted_end).collect();
+            let tokens_from = tokens_from(&ends, quorum);
+            // Only what takes no tokens can be below that: others begin at the server's time.
+            let least = if self.block == 0 { tokens_from } else { 0 };
+            match self.fence(ends, least, round.sent_at, quorum, until).await {
+                Ok(block_end) => break (block_end, tokens_from),
+                // A node that could not be raised is not needed if one grants that has not answered yet.
+                Err(_) if self.another_grants(&mut round, quorum, until).await => {}
+                Err(fault) => return Err(fault),
+            }
+        };
         // Before anything is taken from the attempt: until then, dropping it gives back the lock.
         if let Some(beside) = beside {
             let silence = || Err(quorum.silence(until.since(round.sent_at)));
@@ -304,6 +311,26 @@ impl Attempt {
             before,
             footholds: round.votes.into_iter().zip(acquires).map(foothold).collect(),
         })
+    }
+
+    /// Waits for the answers that are still to come, until one of them grants. Returns false if none does.
+    async fn another_grants(
+        &mut self,
+        round: &mut Round<Answer>,
+        quorum: &Quorum,
+        until: Timestamp,
+    ) -> bool {
+        let granting = |votes: &[Vote<Answer>]| votes.iter().filter_map(counted_end).count();
+        let before = granting(&round.votes);
+        let kind = self.undo.kind.clone();
+        let rules = quorum.rules(until, |reply: &Reply| kind.read_acquire(reply));
+        let more = |votes: &[Vote<Answer>], over: bool| match granting(votes) > before {
+            true => Some(true),
+            false => over.then_some(false),
+        };
+        let grants = round.settle(rules, more).await.unwrap_or(false);
+        self.note_sent(self.undo.acquires.clone(), round);
+        grants
     }
 
     /// Returns the end of the token block, once a majority of the counters has reached it: `least`, or above.

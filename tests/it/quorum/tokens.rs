@@ -8,10 +8,10 @@ use leasehold::{
     NodeState::{Down, Up},
 };
 
-use super::deployment::{MS, Masters, connected, names_just, states_become};
+use super::deployment::{MS, Masters, connected, names_just, states_become, trusting};
 use crate::{
     checks::LIMIT,
-    support::{Spy, eventually},
+    support::{Proxy, Spy, Twister, eventually, lua},
 };
 
 const COUNTER: &str = "leasehold_token:{n}";
@@ -150,6 +150,32 @@ async fn a_counter_that_is_behind_is_lifted_once() {
     ways.close(&[0], true);
     states_become(&client, &[Down, Up, Up]).await;
     assert!(take(&client).await > ahead + 2);
+}
+
+/// The first two answers are a majority, whose tokens differ, and the node that is behind cannot be raised.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_node_with_the_highest_token_is_waited_for_if_another_cannot_be_raised() {
+    let masters = Masters::start(3).await;
+    let load = masters.0[0].command(&["SCRIPT", "LOAD", lua::FENCE_RAISE]).await;
+    let hash: String = redis::from_redis_value(load).expect("a text");
+    let refuses = Twister::start(masters.0[0].port(), move |words| {
+        let raises = words.get(1).is_some_and(|it| *it == hash || it == lua::FENCE_RAISE);
+        raises.then(|| "OOM command not allowed when used memory > 'maxmemory'.".to_owned())
+    })
+    .await;
+    let slow = Proxy::start(masters.0[2].port()).await;
+    let client = connected(trusting(&[refuses.url(), masters.0[1].url(), slow.url()])).await;
+    let ahead = take(&client).await + 100_000_000;
+    masters.nothing_left(&[&client]).await;
+    for master in &masters.0[1..] {
+        master.command(&["SET", COUNTER, &ahead.to_string(), "PX", "600000"]).await;
+    }
+    slow.delay_replies(200 * MS);
+    let guard = client.mutex("n").try_lock().await.expect("two of three").expect("it is free");
+    assert_eq!(guard.token(), ahead + 1);
+    guard.unlock().await.expect("held");
+    slow.delay_replies(Duration::ZERO);
+    masters.nothing_left(&[&client]).await;
 }
 
 /// A majority granted, but the highest token is on one node only when the other falls silent.
