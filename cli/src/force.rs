@@ -1,18 +1,16 @@
 //! `force`: frees a lock that somebody else holds.
 
-use leasehold::{Error, Holder};
+use leasehold::Holder;
 
 use crate::args::{Force, Servers};
 use crate::exit::{self, Failure};
+use crate::look;
 
 pub async fn force(force: &Force, servers: &Servers) -> Result<u8, Failure> {
     let client = servers.connect(None).await?;
     let lock = client.mutex(&force.lock);
     let rw_lock = client.rw_lock(&force.lock);
-    let (status, is_rw) = match lock.status().await {
-        Err(Error::WrongType { .. }) => (rw_lock.status().await?, true),
-        status => (status?, false),
-    };
+    let (status, is_rw) = look::status(&client, &force.lock).await?;
     let freed = match &status.holder {
         None => Err(Failure::new(1, format!("lock {:?} is free", force.lock))),
         Some(holder) if force.holder.as_ref().is_some_and(|given| !names(given, holder)) => {

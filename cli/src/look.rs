@@ -100,12 +100,17 @@ pub async fn watch(names: &Names, servers: &Servers) -> Result<u8, Failure> {
 async fn statuses(client: &Client, names: &[String]) -> Result<Vec<LockStatus>, Failure> {
     let mut locks = Vec::new();
     for name in names {
-        locks.push(match client.mutex(name).status().await {
-            Err(Error::WrongType { .. }) => client.rw_lock(name).status().await?,
-            status => status?,
-        });
+        locks.push(status(client, name).await?.0);
     }
     Ok(locks)
+}
+
+/// Returns the status of a lock, and whether it is a read-write lock.
+pub async fn status(client: &Client, name: &str) -> Result<(LockStatus, bool), Error> {
+    match client.mutex(name).status().await {
+        Err(Error::WrongType { .. }) => Ok((client.rw_lock(name).status().await?, true)),
+        status => Ok((status?, false)),
+    }
 }
 
 fn is_free(lock: &LockStatus) -> bool {
