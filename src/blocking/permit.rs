@@ -98,7 +98,7 @@ impl Permit {
     ///
     /// The same errors, and [`Error::InAsyncContext`]; the permits are then forgotten in the background.
     pub fn forget(mut self) -> Result<(), Error> {
-        self.permit.will_be_forgotten();
+        self.permit.will_be_forgotten()?;
         self.runtime.wait(self.permit.give_back())?
     }
 }

@@ -148,7 +148,7 @@ impl Permit {
     ///
     /// If the future is dropped, the permits are forgotten in the background.
     pub async fn forget(mut self) -> Result<(), Error> {
-        self.will_be_forgotten();
+        self.will_be_forgotten()?;
         self.give_back().await
     }
 
@@ -162,9 +162,11 @@ impl Permit {
         self.guard.keep_for(LONGER_THAN_ANY_LEASE);
     }
 
-    /// Has the release take the permits out of the semaphore.
-    pub(crate) fn will_be_forgotten(&self) {
+    /// Has the release take the permits out of the semaphore. Those that are lost already come back: their worker is told so.
+    pub(crate) fn will_be_forgotten(&self) -> Result<(), Error> {
+        self.guard.check()?;
         self.permits.forget();
+        Ok(())
     }
 
     /// Gives the permits back, and waits for the confirmation, for at most `limit`. Returns true if it came in time.

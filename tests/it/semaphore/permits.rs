@@ -179,6 +179,19 @@ async fn a_forgotten_permit_never_comes_back_and_one_that_was_not_forgotten_does
     assert_eq!(work.status().await.expect("an answer").permits(), 1);
 }
 
+/// The worker kept its thread for longer than its lease. So nothing has noticed the loss when it forgets the permit, and the
+/// server has taken back nothing yet.
+#[tokio::test]
+async fn a_permit_that_was_lost_unnoticed_is_not_forgotten() {
+    let (server, [client]) = setup().await;
+    let work = client.semaphore("api");
+    work.set_permits(1).await.expect("an answer");
+    let permit = work.with_lease(200 * MS).acquire().await.expect("some work");
+    std::thread::sleep(300 * MS);
+    assert!(permit.forget().await.expect_err("it was lost").is_lost());
+    all_are_back(&server, &client, 1).await;
+}
+
 #[tokio::test]
 async fn a_shutdown_gives_everything_back_and_ends_the_waits() {
     let (server, [client, other]) = setup().await;
