@@ -120,6 +120,17 @@ async fn whatever_right_is_taken_an_item_is_in_one_place() {
     }
 }
 
+/// What is lent without an item would count as one until its end.
+#[tokio::test]
+async fn who_may_not_write_down_what_it_is_lent_leaves_nothing() {
+    let mut bench = Bench::start().await;
+    bench.command("RPUSH n one").await;
+    let without = bench.run_as(&["~*", "&*", "+@all", "-hset"], &pop("a:1")).await;
+    assert_eq!(answer(without), "NOPERM");
+    assert_eq!(bench.ask("LRANGE n 0 -1").await, "[one]");
+    assert_eq!(bench.ask("ZCARD lent").await, "0");
+}
+
 /// A request that was held up is lent another item under the id of one that was given back.
 #[tokio::test]
 async fn an_item_that_is_due_stays_though_another_is_given_back_under_its_name() {
