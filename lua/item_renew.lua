@@ -1,5 +1,5 @@
 -- Lengthens a delivery that is still lent.
--- KEYS: 1 lent, 2 contents
+-- KEYS: 1 lent, 2 contents (only if the content is wanted)
 -- ARGV: 1 id, 2 ttl_ms (0: only asks; its end never comes sooner), 3 read (1: the content is wanted, or empty)
 -- Returns 1, or {1, content} if that is wanted; or 0 when it is lent no more.
 if not redis.call('ZRANK', KEYS[1], ARGV[1]) then

@@ -185,7 +185,9 @@ impl Item {
 
     /// Returns the call that reads the content of a delivery whose grant did not bring it along. It lengthens it, too.
     pub(super) fn read(&self, id: Arc<str>, ttl: Duration) -> Call {
+        let [_, _, _, contents, _] = &self.items.keys;
         let mut call = self.renew(&LeaseId(id), 1, ttl);
+        call.keys.push(contents.clone());
         call.args[2] = Arg::Word("1");
         call
     }
@@ -239,9 +241,9 @@ impl Kind for Item {
     }
 
     fn renew(&self, id: &LeaseId, _: u32, ttl: Duration) -> Call {
-        let [_, lent, _, contents, _] = &self.items.keys;
+        let [_, lent, ..] = &self.items.keys;
         let args = vec![Arg::Text(id.0.clone()), Arg::Number(ttl_ms(ttl)), Arg::Word("")];
-        Call { script: &script::ITEM_RENEW, keys: vec![lent.clone(), contents.clone()], args }
+        Call { script: &script::ITEM_RENEW, keys: vec![lent.clone()], args }
     }
 
     fn may_be_forgotten(&self) -> bool {

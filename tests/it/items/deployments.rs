@@ -6,7 +6,7 @@ use leasehold::{Client, Error};
 
 use super::{MS, are_waiting, places};
 use crate::checks::{LIMIT, soon};
-use crate::support::{Cluster, Deployment, MASTER, Pretender, Server, eventually};
+use crate::support::{Cluster, Deployment, MASTER, Pretender, Server, eventually, slot_of};
 
 #[tokio::test]
 async fn items_on_every_shard_of_a_cluster_reach_who_waits() {
@@ -25,6 +25,31 @@ async fn items_on_every_shard_of_a_cluster_reach_who_waits() {
         assert_eq!(delivery.deliveries(), 2);
         delivery.ack().await.expect("held");
         assert_eq!(places(&one.queue(&name)).await, [0; 4]);
+    }
+}
+
+/// Deliveries are renewed however far their keys have moved: they must not wait until the other keys have followed.
+#[tokio::test]
+async fn deliveries_are_renewed_while_their_slot_moves() {
+    const TTL: Duration = Duration::from_millis(1_500);
+    let cluster = Cluster::start().await;
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    let builder = Client::builder().cluster(cluster.urls()).restart_quarantine(Duration::ZERO);
+    let client = builder.ttl(TTL).connect().await.expect("the cluster accepts the client");
+    for key in ["leasehold_lent", "leasehold_items"] {
+        let name = cluster.name_on(0, &format!("jobs:{key}"));
+        let (slot, queue) = (slot_of(&name), client.queue(&name));
+        queue.push("1").await.expect("pushed");
+        let delivery = soon("an item", queue.pop()).await.expect("there is one");
+        cluster.open(slot, source, target).await;
+        cluster.migrate(&[&format!("{key}:{{{name}}}")], source, target).await;
+        // For longer than it would last without renewals.
+        let outlasted = tokio::time::timeout(TTL * 2, delivery.lost()).await;
+        assert!(outlasted.is_err() && delivery.is_held(), "lost without {key} here");
+        cluster.migrate_all(slot, source, target).await;
+        cluster.close(slot, source, target).await;
+        soon("the answer", delivery.ack()).await.expect("held");
+        assert_eq!(places(&queue).await, [0; 4]);
     }
 }
 
