@@ -1,6 +1,6 @@
 -- Gives some signals of a group: each of these names gets the same higher number.
 -- KEYS: 1 group (sorted set: name -> number of its last signal, and an empty name: the floor)
--- ARGV: 1 retention_ms, 2 publish verb, 3 channel, 4 most (how many names are kept), 5 name, then more names
+-- ARGV: 1 retention_ms, 2 publish verb, 3 channel, 4 most (how many names are kept), then the names
 -- Returns {number, how many listen}.
 --
 -- What was signalled up to the floor may be forgotten. The floor is at or below all other numbers.
@@ -10,8 +10,8 @@ local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
 -- A server that has lost the group goes on above its numbers.
 local number = math.max((tonumber(last[2]) or 0) + 1, now_us)
 local text = string.format('%.0f', number)
--- A full server refuses a ZADD, but not behind another write of the same script.
-redis.call('ZREM', KEYS[1], ARGV[5])
+-- A full server refuses a ZADD, but not behind another write of the same script. If it is refused all the same, no name is lost.
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
 local members = {}
 if not last[1] then
   members = {string.format('%.0f', number - 1), ''}

@@ -1,6 +1,6 @@
 //! `group_notify.lua` and `group_status.lua`
 
-use super::bench::{Bench, Call};
+use super::bench::{Bench, Call, answer};
 use crate::support::lua;
 
 /// The names that are kept are fewer here, which is an argument of the script.
@@ -31,4 +31,16 @@ async fn of_too_many_names_the_oldest_are_forgotten_and_that_is_told() {
         let reply: (u64, i64, Vec<String>) = redis::from_redis_value(reply).expect("a state");
         assert_eq!(reply, (numbers[3], missed, names.iter().map(ToString::to_string).collect()));
     }
+}
+
+/// A listener that was away gets the last signal of each name, also after one that was refused half-way.
+#[tokio::test]
+async fn a_signal_that_is_refused_leaves_the_one_before() {
+    let mut bench = Bench::start().await;
+    let notify = Call::new(lua::GROUP_NOTIFY, &["g"], &["60000", "PUBLISH", "c", "3", "a", "b"]);
+    bench.run(&notify).await.expect("it runs");
+    let before = bench.command("ZRANGE g 0 -1 WITHSCORES").await;
+    let refused = bench.run_as(&["~*", "&*", "+@all", "-zadd"], &notify).await;
+    assert_eq!(answer(refused), "NOPERM");
+    assert_eq!(bench.command("ZRANGE g 0 -1 WITHSCORES").await, before);
 }
