@@ -65,7 +65,8 @@ impl Listeners {
 
 /// What the subscriber has to send.
 enum Order {
-    Subscribe(Arc<str>),
+    /// For this listener. Those who listen already miss nothing by that, and are not woken. `None`: the mailbox.
+    Subscribe(Arc<str>, Option<Arc<Listener>>),
     Unsubscribe(Arc<str>),
 }
 
@@ -111,7 +112,7 @@ impl Hub {
             all.push(listener.clone());
         }
         // Under the mutex, so that the orders for a channel are in the order of their reasons.
-        let _ = self.locks.orders.send(Order::Subscribe(channel.clone()));
+        let _ = self.locks.orders.send(Order::Subscribe(channel.clone(), Some(listener.clone())));
         Subscription { hub: self.clone(), channel: channel.clone(), listener }
     }
 
@@ -137,7 +138,7 @@ impl Hub {
         let mut channels = self.shared.channels.lock();
         if !channels.contains_key(channel) {
             channels.insert(channel.clone(), Listeners::Mailbox);
-            let _ = self.shared.orders.send(Order::Subscribe(channel.clone()));
+            let _ = self.shared.orders.send(Order::Subscribe(channel.clone(), None));
         }
     }
 
@@ -212,10 +213,14 @@ impl Shared {
         }
     }
 
-    /// The server confirmed a channel, on a connection that was made when the mailbox had counted so many `moves`.
-    fn subscribed(&self, channel: &str, moves: u64) {
+    /// The server confirmed a channel, for one listener or for all of them, on a connection that was made when the mailbox had
+    /// counted so many `moves`.
+    fn subscribed(&self, channel: &str, listener: Option<&Listener>, moves: u64) {
         if channel == &**self.mailbox.channel() {
             return self.mailbox.subscribed(moves);
+        }
+        if let Some(listener) = listener {
+            return listener.subscribed();
         }
         for listener in self.channels.lock().get(channel).map_or(&[][..], Listeners::to_hints) {
             listener.subscribed();

@@ -9,7 +9,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, watch};
 
 use super::wires::{Ear, Heard, Mouth};
-use super::{Order, Shared};
+use super::{Listener, Order, Shared};
 use crate::clock::Timestamp;
 use crate::error::Fault;
 use crate::events::{self, Burst};
@@ -27,7 +27,8 @@ pub(super) struct Subscriber {
 }
 
 enum Answer {
-    Subscribed(Arc<str>),
+    /// For this listener, or for all of the channel.
+    Subscribed(Arc<str>, Option<Arc<Listener>>),
     /// The server answered what needs no reaction: it unsubscribed, or answered a ping.
     Done,
     /// The server did not unsubscribe this channel, and says no more of it.
@@ -113,7 +114,7 @@ impl Subscriber {
         while self.orders.try_recv().is_ok() {}
         let channels: Vec<Arc<str>> = self.shared.channels.lock().keys().cloned().collect();
         for channel in channels {
-            self.subscribe(&mouth, channel);
+            self.subscribe(&mouth, channel, None);
         }
         let mut check_at = clock.now().plus(PING_EVERY);
         let mut idle_since = None;
@@ -121,15 +122,17 @@ impl Subscriber {
             tokio::select! {
                 biased;
                 order = self.orders.recv() => match order {
-                    Some(Order::Subscribe(channel)) => {
+                    Some(Order::Subscribe(channel, listener)) => {
                         idle_since = None;
-                        self.subscribe(&mouth, channel);
+                        self.subscribe(&mouth, channel, listener);
                     }
                     Some(Order::Unsubscribe(channel)) => self.unsubscribe(&mouth, channel),
                     None => return,
                 },
                 Some(answer) = self.pending.next() => match answer {
-                    Answer::Subscribed(channel) => self.shared.subscribed(&channel, moves.before),
+                    Answer::Subscribed(channel, listener) => {
+                        self.shared.subscribed(&channel, listener.as_deref(), moves.before);
+                    }
                     Answer::Done => {}
                     Answer::Stayed(channel) => {
                         self.has_left(&channel);
@@ -142,7 +145,7 @@ impl Subscriber {
                     Answer::Again(channel) => {
                         self.put_off.remove(&channel);
                         if self.shared.channels.lock().contains_key(&channel) {
-                            self.subscribe(&mouth, channel);
+                            self.subscribe(&mouth, channel, None);
                         }
                     }
                     Answer::Broken => return,
@@ -186,13 +189,13 @@ impl Subscriber {
         now.since(*since.get_or_insert(now)) >= IDLE
     }
 
-    fn subscribe(&self, mouth: &Mouth, channel: Arc<str>) {
+    fn subscribe(&self, mouth: &Mouth, channel: Arc<str>, listener: Option<Arc<Listener>>) {
         let mut mouth = mouth.clone();
         let secrets = self.shared.endpoint.greeting.secrets.clone();
         self.await_answer(async move {
             let fault = |error| Fault::from_redis(&error, &secrets);
             match mouth.subscribe(&channel).await.map_err(fault) {
-                Ok(()) => Answer::Subscribed(channel),
+                Ok(()) => Answer::Subscribed(channel, listener),
                 Err(fault @ Fault::Refused(_)) if fault.may_pass_at_start() => {
                     Answer::NotNow(channel)
                 }

@@ -178,7 +178,7 @@ async fn orders_for_a_channel_come_in_the_order_of_what_they_follow() {
     while let Ok(order) = received.try_recv() {
         orders += 1;
         match order {
-            Order::Subscribe(_) => listens = true,
+            Order::Subscribe(..) => listens = true,
             Order::Unsubscribe(_) => {
                 assert!(listens, "order {orders}: it was left before, so somebody had come since");
                 listens = false;
@@ -246,6 +246,30 @@ async fn letters_and_hints_share_a_connection_and_garbage_does_no_harm() {
     assert_eq!(world.letter().await, free());
     assert_eq!(lock.next().now_or_never(), Some(Signal::Messages(3)));
     assert_eq!((world.server.connections(), world.hub.len()), (1, 1));
+}
+
+/// A process may have a thousand tasks that wait for one signal: each that comes must not have all others ask again.
+#[tokio::test(start_paused = true)]
+async fn who_listens_is_not_woken_by_one_who_comes_but_again_after_the_connection_broke() {
+    let world = World::start();
+    let listen = async || {
+        let listener = world.hub.subscribe(&"c".into());
+        assert_eq!(timeout(LIMIT, listener.next()).await.expect("in time"), Signal::Subscribed);
+        listener
+    };
+    let (one, other) = (listen().await, listen().await);
+    drop(listen().await);
+    world.settle().await;
+    assert_eq!([&one, &other].map(|it| it.next().now_or_never()), [None, None]);
+    world.server.publish(0, "c", b"0");
+    world.settle().await;
+    let heard = [&one, &other].map(|it| it.next().now_or_never());
+    assert_eq!(heard, [Some(Signal::Messages(1)); 2]);
+    world.server.write(0, None);
+    for listener in [&one, &other] {
+        assert_eq!(timeout(LIMIT, listener.next()).await.expect("in time"), Signal::Subscribed);
+    }
+    assert_eq!(world.server.connections(), 2);
 }
 
 #[tokio::test(start_paused = true)]

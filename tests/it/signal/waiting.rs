@@ -10,7 +10,8 @@ use redis::Value;
 
 use super::{CHANNEL, KEY, MS, somebody_listens};
 use crate::cancellation::drop_after;
-use crate::checks::{client_is_idle, connect, setup, setup_with_proxy, soon};
+use crate::checks::{LIMIT, client_is_idle, connect, setup, setup_with_proxy, soon};
+use crate::support::{Server, eventually};
 
 #[tokio::test]
 async fn all_who_wait_hear_of_a_signal_by_a_message_with_its_data() {
@@ -200,4 +201,34 @@ async fn who_waits_for_a_signal_is_not_woken_by_locks_of_its_client() {
     client.shutdown().await;
     let error = soon("its end", wait).await.expect("no panic").expect_err("the client is closed");
     assert!(matches!(error, Error::Closed { .. }), "{error:?}");
+}
+
+/// How often the server was asked to run a script that it knows.
+async fn scripts_run(server: &Server) -> u64 {
+    let stats = server.command(&["INFO", "commandstats"]).await;
+    let stats: String = redis::from_redis_value(stats).expect("a text");
+    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    let calls = calls.and_then(|line| line.split(',').next());
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+/// Each that comes asks twice, and wakes nobody of those who wait already.
+#[tokio::test]
+async fn who_comes_to_a_crowd_that_waits_has_nobody_ask_again() {
+    const CROWD: u64 = 100;
+    let (server, [client]) = setup().await;
+    let before = scripts_run(&server).await;
+    let mut crowd = Vec::new();
+    for waiting in 1..=CROWD {
+        crowd.push(tokio::spawn(client.signal("prices").changed(0)));
+        let asked = async || scripts_run(&server).await >= before + 2 * waiting;
+        eventually(LIMIT, "it listens and has asked", asked).await;
+    }
+    let asked = scripts_run(&server).await - before;
+    // Some may have looked again after 2 s.
+    assert!(asked < 10 * CROWD, "{asked} requests of {CROWD} waiters");
+    client.signal("prices").notify_all(b"").await.expect("an answer");
+    for wait in crowd {
+        soon("it comes", wait).await.expect("no panic").expect("a signal");
+    }
 }
