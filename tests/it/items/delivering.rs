@@ -122,6 +122,27 @@ async fn many_dead_items_are_redriven_by_several_scripts() {
     all_are_done(&server, &client).await;
 }
 
+/// A worker that takes what there is until there is nothing would stop before the items that are behind them.
+#[tokio::test]
+async fn an_attempt_gets_the_item_behind_many_that_were_delivered_too_often() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client);
+    for number in 0..250 {
+        let due = format!("due:{number}");
+        server.command(&["HSET", "leasehold_items:{jobs}", &due, "10 5:bad"]).await;
+        server.command(&["ZADD", "leasehold_lent:{jobs}", "1", &due]).await;
+    }
+    queue.push("good").await.expect("pushed");
+    let delivery = soon("an answer", queue.try_pop()).await.expect("an answer");
+    let delivery = delivery.expect("there is one");
+    assert_eq!((delivery.payload(), delivery.deliveries()), (&b"good"[..], 1));
+    assert_eq!(places(&queue).await, [0, 1, 0, 250]);
+    delivery.ack().await.expect("held");
+    assert!(soon("an answer", queue.try_pop()).await.expect("an answer").is_none());
+    server.command(&["FLUSHALL"]).await;
+    all_are_done(&server, &client).await;
+}
+
 #[tokio::test]
 async fn without_a_limit_an_item_comes_as_often_as_it_is_given_back() {
     let (server, [client]) = setup().await;
