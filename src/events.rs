@@ -376,14 +376,25 @@ pub(crate) fn lock_released(of: Use<'_>, held_for: impl FnOnce() -> Duration) {
     );
 }
 
-pub(crate) fn self_wait(lock: &str, owner: &Owner) {
-    tracing::warn!(
-        target: LOCK,
-        lock,
-        %owner,
-        "this task waits for a lock that it took itself under another owner: it may wait for ever; \
-         name the owner with `owned_by` or `Owner::scope` to nest"
-    );
+/// Reports a wait for a lock that the caller took itself. It is `lasting` unless it ends by itself, or the hold does.
+pub(crate) fn self_wait(lock: &str, owner: &Owner, lasting: bool) {
+    if lasting {
+        tracing::warn!(
+            target: LOCK,
+            lock,
+            %owner,
+            "this task waits for a lock that it took itself under another owner: it may wait forever; \
+             name the owner with `owned_by` or `Owner::scope` to nest"
+        );
+    } else {
+        tracing::warn!(
+            target: LOCK,
+            lock,
+            %owner,
+            "this task waits for a lock that it took itself under another owner, until the wait or the lease ends; \
+             name the owner with `owned_by` or `Owner::scope` to nest"
+        );
+    }
 }
 
 /// Reports a circle in which a wait goes on. It is `lasting` unless a part of it ends by itself.

@@ -190,6 +190,9 @@ async fn a_task_that_waits_for_itself_is_warned_of() {
     assert!(!log.has(&["owned_by"]), "{}", log.text());
     lock.lock_with_timeout(20 * MS).await.expect_err("it holds it itself");
     assert!(log.has(&["WARN", "lock=\"n\"", "owned_by", "scope"]), "{}", log.text());
+    assert!(!log.has(&["wait forever"]), "the wait has a time limit: {}", log.text());
+    tokio::time::timeout(20 * MS, lock.lock()).await.expect_err("it holds it itself");
+    assert!(log.has(&["it may wait forever", "owned_by"]), "{}", log.text());
     guard.unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }

@@ -155,8 +155,9 @@ impl Gate {
             suspect = gate.suspect(state, request);
             gate.arrive_as(state, request, suspect.is_some(), now)
         })?;
-        if let (Some(owner), Arrived::Wait(_)) = (suspect, &arrived) {
-            events::self_wait(request.name(), &owner);
+        if let (Some(hold), Arrived::Wait(_)) = (suspect, &arrived) {
+            let lasts = request.until == Until::Ever && hold.lease.lasts();
+            events::self_wait(request.name(), &hold.owner, lasts);
         }
         Ok(arrived)
     }
@@ -251,11 +252,11 @@ impl Gate {
         Ok(Arrived::Wait(self.queue(state, arrival, request)))
     }
 
-    /// Returns the owner under whom this task took the lock that `request` would wait for.
-    fn suspect(&self, state: &State, request: &Request) -> Option<Owner> {
+    /// Returns the hold under which this task took the lock that `request` would wait for.
+    fn suspect(&self, state: &State, request: &Request) -> Option<Arc<Hold>> {
         let here = Place::here();
         let is_own = |hold: &&Arc<Hold>| hold.owner != request.owner && hold.place == here;
-        state.holds().iter().find(is_own).map(|hold| hold.owner.clone())
+        state.holds().iter().find(is_own).cloned()
     }
 
     fn enter_again(
