@@ -318,8 +318,8 @@ impl Client {
     /// show, with the [`name_prefix`](ClientBuilder::name_prefix). The parts come in the order of what they hold.
     ///
     /// * A waiter notes it on the servers once it has waited for a second, if it holds another lock and its client looks for
-    ///   [deadlocks](ClientBuilder::deadlocks). Redisson's clients note nothing, nor does one that holds permits of a
-    ///   semaphore.
+    ///   [deadlocks](ClientBuilder::deadlocks). Redisson's clients note nothing, nor is anything noted of permits of a
+    ///   semaphore, whether they are held or waited for.
     /// * The notes are read one after the other, so a circle of them may be over, and parts of it may never have stood at once.
     ///   If it is there again some seconds later, it is a deadlock; [`Error::Deadlock`] is told only when that is proved.
     /// * At most 256 locks are looked at.

@@ -47,8 +47,12 @@ pub enum SelfWait {
 /// the one whose hold is the youngest is told. One that ends by itself, because a wait has a time limit or a lease is not
 /// renewed, is only logged.
 ///
-/// Only waits are looked at whose owner, task or thread held something when they began. Nothing is known of the permits of
-/// semaphores, of locks that Redisson holds, and of waits for anything else, such as a mutex of tokio.
+/// Circles through the permits of a semaphore are found inside this process, where the handle that waits says how many there are by
+/// [`with_permits`](crate::Semaphore::with_permits), and if enough of their holders are blocked. A permit may go to another task or
+/// thread, so they never count as certain.
+///
+/// Only waits are looked at whose owner, task or thread held something when they began. Nothing is known of locks that Redisson
+/// holds, and of waits for anything else, such as a mutex of tokio.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[non_exhaustive]
@@ -65,8 +69,8 @@ pub enum Deadlocks {
     #[default]
     #[cfg_attr(feature = "serde", serde(alias = "certain"))]
     Certain,
-    /// The call fails with [`Error::Deadlock`] even if tasks or named owners are part of the circle. That can be wrong for a
-    /// task that waits for something else at the same time, as in `select!`, and if another task drops its guards.
+    /// The call fails with [`Error::Deadlock`] even if tasks, named owners or permits are part of the circle. That can be wrong for
+    /// a task that waits for something else at the same time, as in `select!`, and if another task drops its guards or permits.
     #[cfg_attr(feature = "serde", serde(alias = "fail"))]
     Fail,
 }

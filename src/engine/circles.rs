@@ -2,6 +2,9 @@
 //!
 //! A wait is blocked by each hold that is in its way, and a hold by the wait of whoever has it. If that one waits for two things
 //! at once, nobody knows which of them it needs, so its holds count as free.
+//!
+//! Who waits for permits goes on as soon as enough of them are free, whoever gives them back. So holds have weights, and a wait is
+//! blocked if those that are blocked weigh more than it can spare.
 
 use std::collections::{HashMap, HashSet};
 
@@ -79,6 +82,20 @@ pub(crate) struct Edge<H> {
     pub(crate) hold: H,
 }
 
+/// The holds in the way of a wait, each with its weight. It goes on when those that are left weigh no more than `spare`.
+pub(crate) struct InTheWay<H> {
+    pub(crate) spare: u64,
+    pub(crate) holds: Vec<(Party, u64, H)>,
+}
+
+/// Waits that all stay blocked until one of them ends otherwise.
+pub(crate) struct Knot<H> {
+    /// A circle of them: each hold belongs to whoever has the next wait, and the last one to whoever has the first.
+    pub(crate) circle: Vec<Edge<H>>,
+    /// All that they are blocked by.
+    pub(crate) all: Vec<Edge<H>>,
+}
+
 impl<W> Default for Waits<W> {
     fn default() -> Self {
         Self { last: 0, waits: HashMap::new(), by_party: ByParty::default() }
@@ -124,48 +141,107 @@ impl<W> Waits<W> {
         all.all(|number| number == first).then_some(*first)
     }
 
-    /// Looks for a circle through the wait `start`, and returns it from there on: each hold belongs to whoever has the next
-    /// wait, and the last one to whoever has the first. `blockers` returns the holds that are in the way of a wait.
-    pub(crate) fn circle<H>(
+    /// Looks for a circle through the wait `start` whose waits all stay blocked: what has to end before one of them goes on is held
+    /// by others that are blocked like it.
+    pub(crate) fn knot<H: Clone>(
         &self,
         start: u64,
-        mut blockers: impl FnMut(u64, &W) -> Vec<(Party, H)>,
-    ) -> Option<Vec<Edge<H>>> {
-        let mut seen = HashSet::from([start]);
-        let mut ahead = |number| {
-            let (_, wait) = self.waits.get(&number)?;
-            Some(blockers(number, wait).into_iter())
-        };
-        let mut path: Vec<(u64, Option<H>)> = vec![(start, None)];
-        let mut branches = vec![ahead(start)?];
-        while let Some(branch) = branches.last_mut() {
-            let Some((party, hold)) = branch.next() else {
-                branches.pop();
-                path.pop();
-                continue;
-            };
-            let Some(next) = self.of(&party) else { continue };
-            if next != start && (seen.len() >= MOST_WAITS || !seen.insert(next)) {
-                continue;
+        mut in_the_way: impl FnMut(u64, &W) -> InTheWay<H>,
+    ) -> Option<Knot<H>> {
+        let (mut seen, mut found, mut most) = (HashSet::from([start]), vec![start], MOST_WAITS);
+        let mut blocked: HashMap<u64, Ahead<H>> = HashMap::new();
+        let mut at = 0;
+        while let Some(number) = found.get(at).copied() {
+            at += 1;
+            let Some((_, wait)) = self.waits.get(&number) else { continue };
+            let InTheWay { spare, holds } = in_the_way(number, wait);
+            if spare > 0 {
+                // It takes them all, and not one of them.
+                most = MOST_HOLDERS.min(most + holds.len());
             }
-            if let Some((_, taken)) = path.last_mut() {
-                *taken = Some(hold);
+            let mut ahead = Ahead { spare, edges: Vec::new() };
+            for (party, weight, hold) in holds {
+                let Some(next) = self.of(&party) else { continue };
+                if !seen.contains(&next) {
+                    if seen.len() >= most {
+                        continue;
+                    }
+                    seen.insert(next);
+                    found.push(next);
+                }
+                ahead.edges.push((next, weight, hold));
             }
-            if next == start {
-                let edge = |(wait, hold): (u64, Option<H>)| Some(Edge { wait, hold: hold? });
-                return path.into_iter().map(edge).collect();
+            blocked.insert(number, ahead);
+        }
+        // Whoever can go on may let others go on. Those that were found last are mostly the ends of chains.
+        loop {
+            let before = blocked.len();
+            for number in found.iter().rev() {
+                if blocked.get(number).is_some_and(|ahead| ahead.can_end(&blocked)) {
+                    blocked.remove(number);
+                }
             }
-            if let Some(branch) = ahead(next) {
-                path.push((next, None));
-                branches.push(branch);
+            if blocked.len() == before {
+                break;
             }
         }
-        None
+        let circle = circle(start, &blocked)?;
+        let all = blocked.iter().flat_map(|(wait, ahead)| {
+            ahead.blocked(&blocked).map(|(_, _, hold)| Edge { wait: *wait, hold: hold.clone() })
+        });
+        Some(Knot { circle, all: all.collect() })
     }
+}
+
+/// What a wait that was found is blocked by: each hold with its weight, and with the wait of whoever has it.
+struct Ahead<H> {
+    spare: u64,
+    edges: Vec<(u64, u64, H)>,
+}
+
+impl<H> Ahead<H> {
+    fn blocked(&self, blocked: &HashMap<u64, Self>) -> impl Iterator<Item = &(u64, u64, H)> {
+        self.edges.iter().filter(|(next, ..)| blocked.contains_key(next))
+    }
+
+    fn can_end(&self, blocked: &HashMap<u64, Self>) -> bool {
+        self.blocked(blocked).map(|(_, weight, _)| weight).sum::<u64>() <= self.spare
+    }
+}
+
+fn circle<H: Clone>(start: u64, blocked: &HashMap<u64, Ahead<H>>) -> Option<Vec<Edge<H>>> {
+    let ahead = |number: u64| blocked.get(&number).map(|ahead| ahead.blocked(blocked));
+    let mut visited = HashSet::from([start]);
+    let mut path: Vec<Edge<&H>> = Vec::new();
+    let mut branches = vec![(start, ahead(start)?)];
+    while let Some((wait, branch)) = branches.last_mut() {
+        let wait = *wait;
+        let Some((next, _, hold)) = branch.next() else {
+            branches.pop();
+            path.pop();
+            continue;
+        };
+        if *next == start {
+            path.push(Edge { wait, hold });
+            let edges = path.into_iter();
+            return Some(
+                edges.map(|Edge { wait, hold }| Edge { wait, hold: hold.clone() }).collect(),
+            );
+        }
+        if visited.insert(*next)
+            && let Some(branch) = ahead(*next)
+        {
+            path.push(Edge { wait, hold });
+            branches.push((*next, branch));
+        }
+    }
+    None
 }
 
 /// So many waits are looked at for each that begins, so that a thousand waiters do not slow each other down.
 const MOST_WAITS: usize = 64;
+/// So many at most, where all holders of something have to be looked at.
+const MOST_HOLDERS: usize = 1024;
 
 #[cfg(test)]
 mod tests;

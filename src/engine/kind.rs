@@ -4,6 +4,7 @@
 #[cfg(test)]
 pub(crate) mod plain;
 
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,11 +79,34 @@ pub(crate) trait Kind: Send + Sync + 'static {
 
     fn read_release(&self, reply: &Reply) -> Option<Released>;
 
+    /// Returns how many units there are of what several can have at once, as the caller has said, if all come back by those who have
+    /// them.
+    fn all_units(&self) -> Option<u64> {
+        None
+    }
+
+    /// Asks who has units of what several can have at once. Changes nothing.
+    fn look_for_holders(&self) -> Option<Call> {
+        None
+    }
+
+    fn read_holders(&self, _: &Reply) -> Option<Holders> {
+        None
+    }
+
     /// Whether a lease that its server has forgotten counts as released if nobody could have had the lock since. False if the
     /// release does more than to end the lease: then that was not done.
     fn may_be_forgotten(&self) -> bool {
         true
     }
+}
+
+/// Who has units of what several can have at once, as the servers say.
+pub(crate) struct Holders {
+    /// How many units there are, those included that nobody has.
+    pub(crate) all: u64,
+    /// The ids of the leases.
+    pub(crate) ids: HashSet<Arc<str>>,
 }
 
 /// How the acquisitions of one client share a gate, and what the servers grant.

@@ -19,7 +19,7 @@ pub struct Blocked {
     pub client: Arc<str>,
     /// The lock that it holds, and that the part before it waits for.
     pub holds: Arc<str>,
-    /// The fencing token of this hold.
+    /// The fencing token of this hold; 1 for permits, which have none.
     pub token: u64,
     /// The lock that it waits for.
     pub waits_for: Arc<str>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::lock::{SHOWN, read_refusal, read_renew};
 use super::pool::Pool;
 use crate::config::LeaseTerms;
-use crate::engine::kind::{Answer, Kind, Released, Sharing, Ticket};
+use crate::engine::kind::{Answer, Holders, Kind, Released, Sharing, Ticket};
 use crate::events;
 use crate::key::{self, LeaseId};
 use crate::script::{self, Arg, Call, Reply, ttl_ms};
@@ -115,6 +115,21 @@ impl Kind for Permits {
         let keep = if keep.is_zero() { keep } else { self.spent_for };
         let forgets = self.forgotten.load(Ordering::Acquire);
         self.pool.release(ticket.id.0.clone(), self.weight, keep, forgets, Some(ticket))
+    }
+
+    fn all_units(&self) -> Option<u64> {
+        self.pool.initial.map(u64::from)
+    }
+
+    fn look_for_holders(&self) -> Option<Call> {
+        Some(self.pool.status())
+    }
+
+    fn read_holders(&self, reply: &Reply) -> Option<Holders> {
+        let status = self.pool.read_status(reply)?;
+        let ids = status.holders.iter().map(|holder| holder.holder.text().clone());
+        // Less than none are left where somebody has lowered their number.
+        Some(Holders { all: status.permits().try_into().unwrap_or(0), ids: ids.collect() })
     }
 
     fn may_be_forgotten(&self) -> bool {

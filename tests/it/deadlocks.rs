@@ -1,5 +1,6 @@
 //! Owners of one process that wait for each other: the wait that closes the circle is told, and no other.
 
+mod permits;
 mod processes;
 
 use std::{sync::mpsc, thread, time::Duration};

@@ -5,6 +5,8 @@ use super::*;
 struct Table {
     waits: Waits<&'static str>,
     holds: Vec<(&'static str, Party)>,
+    /// How many permits there are of what is a semaphore, and how many each of its holders has.
+    permits: HashMap<&'static str, (u64, u64)>,
 }
 
 fn named(name: &'static str) -> Party {
@@ -23,11 +25,14 @@ impl Table {
     }
 
     fn circle(&self, number: u64) -> String {
-        let blockers = |_, lock: &&'static str| {
+        let in_the_way = |_, lock: &&'static str| {
+            let (all, weight) = self.permits.get(lock).copied().unwrap_or((1, 1));
             let blocks = self.holds.iter().filter(|(held, _)| held == lock);
-            blocks.map(|(lock, party)| (party.clone(), (*lock, party.clone()))).collect()
+            let holds = blocks.map(|(lock, party)| (party.clone(), weight, (*lock, party.clone())));
+            InTheWay { spare: all - 1, holds: holds.collect() }
         };
-        let circle = self.waits.circle(number, blockers).unwrap_or_default();
+        let knot = self.waits.knot(number, in_the_way);
+        let circle = knot.map(|knot| knot.circle).unwrap_or_default();
         let edges = circle.iter().map(|edge| {
             let (lock, party) = &edge.hold;
             let owner = party.owner.to_string();
@@ -150,4 +155,57 @@ async fn a_long_circle_is_given_up_and_waits_leave_nothing_behind() {
         assert!(table.waits.end(number).is_some());
     }
     assert!(table.waits.waits.is_empty() && table.waits.by_party.0.is_empty());
+}
+
+#[tokio::test]
+async fn who_waits_for_a_permit_is_blocked_if_all_are_who_have_one() {
+    let [x, y, z, w] = parties(["x", "y", "z", "w"]).await;
+    let mut table = Table::default();
+    table.permits.insert("s", (2, 1));
+    table.holds("s", &x);
+    table.holds("s", &y);
+    table.holds("m", &w);
+    table.holds("n", &z);
+    table.waits(&x, "m");
+    let (first, circle) = table.waits(&w, "s");
+    assert_eq!(circle, "", "y may give its permit back");
+    table.waits(&y, "n");
+    assert_eq!(table.circle(first), "", "y waits, and z may give n back");
+    let (last, circle) = table.waits(&z, "s");
+    assert_eq!(circle, "s of y, n of z");
+    assert_eq!(table.circle(first), "s of x, m of w");
+    table.waits.end(last);
+    assert_eq!(table.circle(first), "");
+}
+
+#[tokio::test]
+async fn who_waits_for_a_permit_is_blocked_if_too_few_are_left() {
+    let [x, y, w] = parties(["x", "y", "w"]).await;
+    for (weight, is_blocked) in [(1, false), (2, true)] {
+        let mut table = Table::default();
+        // Of all permits only those of x and y are known.
+        table.permits.insert("s", (4, weight));
+        table.holds("s", &x);
+        table.holds("s", &y);
+        table.holds("m", &w);
+        table.waits(&x, "m");
+        table.waits(&y, "m");
+        let (_, circle) = table.waits(&w, "s");
+        assert_eq!(!circle.is_empty(), is_blocked, "{weight}: {circle}");
+    }
+}
+
+#[tokio::test]
+async fn more_holders_are_looked_at_where_all_of_them_count() {
+    let mut table = Table::default();
+    let [w] = parties(["w"]).await;
+    let many = 2 * MOST_WAITS;
+    table.permits.insert("s", (many as u64, 1));
+    table.holds("m", &w);
+    for _ in 0..many {
+        let [party] = parties(["x"]).await;
+        table.holds("s", &party);
+        table.waits(&party, "m");
+    }
+    assert_eq!(table.waits(&w, "s").1, "s of x, m of w");
 }

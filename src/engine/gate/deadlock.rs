@@ -4,19 +4,24 @@
 //! only that one. Gates change meanwhile, so a circle is read twice: a wait and a hold are never the same again once they have
 //! ended, so what both readings show stood all at once in between.
 //!
+//! How many permits a semaphore has, and who has them, only its server knows. So a circle through permits is only suspected here,
+//! and the server is asked; see `confirming.rs`.
+//!
 //! What waits for other processes is noted on the servers; see `noting.rs`.
 //!
 //! The gates' mutexes are taken under this one, one at a time, and never the other way round.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use super::confirming::{Doubt, Permits};
 use super::engine::{Engine, GateKey};
 use super::hold::Hold;
 use super::process::{Process, Wait, WaitGraph};
 use super::waiting::Waiting;
 use super::{Gate, Request, Until};
 use crate::config::Deadlocks;
-use crate::engine::circles::{Edge, Party};
+use crate::engine::circles::{Edge, InTheWay, Knot, Party};
 use crate::engine::kind::{Kind, Sharing};
 use crate::engine::notes::Certainty;
 use crate::error::{Blocked, Error};
@@ -45,12 +50,29 @@ impl Drop for Noted {
 /// The holds of one circle: each is in the way of a wait.
 type Circle = Vec<Edge<Arc<Hold>>>;
 
+/// What is left of a look for a circle.
+#[derive(Default)]
+pub(super) struct Kept {
+    /// What has to be dropped outside the mutex.
+    holds: Vec<Arc<Hold>>,
+    /// Somebody waits for permits.
+    through_permits: bool,
+}
+
+/// What a look for a circle came to.
+enum Judged {
+    Nothing,
+    Found(Found),
+    /// It is one if the permits in it are held as it seems.
+    Doubtful(Doubt),
+}
+
 impl Waiting {
     /// Takes note of the wait of one who holds something, and fails or warns if it closes a circle.
     pub(crate) fn note(&mut self, request: &Request) -> Result<(), Error> {
         let gate = self.gate.clone();
         let reaction = gate.engine.config.deadlocks;
-        if reaction == Deadlocks::Off || !is_followed(&*request.wanted.side) {
+        if reaction == Deadlocks::Off {
             return Ok(());
         }
         let party = Party { owner: request.owner.clone(), place: Place::here() };
@@ -67,18 +89,26 @@ impl Waiting {
             is_on_servers: false,
             told: false,
         };
-        let mut kept = Vec::new();
+        let mut kept = Kept::default();
         let mut graph = engine.process.waits.lock();
         let number = graph.waits.begin(party, wait);
-        let found = graph.judge(number, reaction, &mut kept);
-        let begins = found.is_none() && engine.noting.begins(&graph);
+        let judged = graph.judge(number, reaction, &mut kept);
+        let is_noted = !matches!(judged, Judged::Found(_)) && !gate.is_of_one();
+        let begins = is_noted && engine.noting.begins(&graph);
         drop(graph);
         drop(kept);
         self.noted = Some(Noted { process: engine.process.clone(), number });
         if begins {
             engine.note_waits();
         }
-        found.map_or(Ok(()), |found| found.tell(reaction))
+        match judged {
+            Judged::Nothing => Ok(()),
+            Judged::Found(found) => found.tell(reaction),
+            Judged::Doubtful(doubt) => {
+                engine.confirm(doubt);
+                Ok(())
+            }
+        }
     }
 }
 
@@ -86,10 +116,10 @@ impl Gate {
     /// Looks for circles again: another client of this process may hold the lock by now.
     pub(super) fn look_for_circles(self: &Arc<Self>) {
         let reaction = self.engine.config.deadlocks;
-        if reaction == Deadlocks::Off {
+        if reaction == Deadlocks::Off || self.is_of_one() {
             return;
         }
-        let mut kept = Vec::new();
+        let mut kept = Kept::default();
         let mut graph = self.engine.process.waits.lock();
         if graph.waits.is_empty() || !graph.has_another_client(self) {
             return;
@@ -101,18 +131,32 @@ impl Gate {
             .filter(|(number, party, _)| graph.waits.of(party) == Some(*number))
             .map(|(number, _, wait)| (number, wait.arrival))
             .collect();
-        let mut circles = Vec::new();
-        for (number, arrival) in noted {
-            if let Some(found) = graph.judge(number, reaction, &mut kept) {
-                circles.push((arrival, found));
-            }
-        }
+        let judged = noted
+            .into_iter()
+            .map(|(number, arrival)| (arrival, graph.judge(number, reaction, &mut kept)));
+        let judged: Vec<(u64, Judged)> = judged.collect();
         drop(graph);
         drop(kept);
-        for (arrival, found) in circles {
-            let Err(error) = found.tell(reaction) else { continue };
-            self.fail(arrival, error);
+        for (arrival, judged) in judged {
+            match judged {
+                Judged::Nothing => {}
+                Judged::Found(found) => {
+                    let Err(error) = found.tell(reaction) else { continue };
+                    self.fail(arrival, error);
+                }
+                Judged::Doubtful(doubt) => self.engine.confirm(doubt),
+            }
         }
+    }
+
+    /// Returns what the first to wait waits for.
+    pub(super) fn side_of_any(&self) -> Option<Arc<dyn Kind>> {
+        self.state.lock().waiters.any_side()
+    }
+
+    /// Returns what somebody waits for; `None` if it does not wait any more.
+    fn side_of(&self, arrival: u64) -> Option<Arc<dyn Kind>> {
+        self.state.lock().waiters.side_of(arrival)
     }
 
     /// Returns the holds of this process that keep the waiter out; none if it does not wait any more.
@@ -158,46 +202,132 @@ impl WaitGraph {
         found
     }
 
-    /// Looks for a circle through a wait. If that is to fail, the wait is forgotten. What has to be dropped outside the mutex goes to `kept`.
-    fn judge(&mut self, number: u64, reaction: Deadlocks, kept: &mut Vec<Circle>) -> Option<Found> {
-        let any = self.circle(number, Certainty::Passing, kept)?;
-        let mut found = (any, Certainty::Passing);
+    /// Looks for a circle through a wait. If that is to fail, the wait is forgotten. `kept` is dropped outside the mutex.
+    fn judge(&mut self, number: u64, reaction: Deadlocks, kept: &mut Kept) -> Judged {
+        if let Some(found) = self.find(number, Permits::Free, kept) {
+            return match self.stands(&found.0) {
+                true => Judged::Found(self.take_in(number, found, reaction)),
+                false => Judged::Nothing,
+            };
+        }
+        if !kept.through_permits {
+            return Judged::Nothing;
+        }
+        let knot = self.knot(number, Certainty::Passing, Permits::AsTheySeem, kept);
+        knot.map_or(Judged::Nothing, |knot| Judged::Doubtful(Doubt::of(number, &knot)))
+    }
+
+    /// Looks again for a circle that was in doubt. Everything in it stood before the servers were asked, and stands still.
+    pub(super) fn confirmed(
+        &mut self,
+        number: u64,
+        permits: Permits<'_>,
+        reaction: Deadlocks,
+        kept: &mut Kept,
+    ) -> Option<Found> {
+        let found = self.find(number, permits, kept)?;
+        Some(self.take_in(number, found, reaction))
+    }
+
+    /// Returns the most certain circle through a wait.
+    fn find(
+        &self,
+        number: u64,
+        permits: Permits<'_>,
+        kept: &mut Kept,
+    ) -> Option<(Circle, Certainty)> {
+        let any = self.knot(number, Certainty::Passing, permits, kept)?;
+        let mut found = (any.circle, Certainty::Passing);
         for certainty in [Certainty::Likely, Certainty::Certain] {
-            if let Some(circle) = self.circle(number, certainty, kept) {
-                found = (circle, certainty);
+            if let Some(knot) = self.knot(number, certainty, permits, kept) {
+                found = (knot.circle, certainty);
             }
         }
-        let (circle, certainty) = found;
-        if !self.stands(&circle) {
-            kept.push(circle);
-            return None;
-        }
+        Some(found)
+    }
+
+    fn take_in(
+        &mut self,
+        number: u64,
+        (circle, certainty): (Circle, Certainty),
+        reaction: Deadlocks,
+    ) -> Found {
         let found = Found::of(self, &circle, certainty);
-        kept.push(circle);
         if found.fails(reaction) {
             self.waits.end(number);
         } else if let Some((_, wait)) = self.waits.get_mut(number) {
             wait.told = true;
         }
-        Some(found)
+        found
     }
 
     /// Looks for a circle all of whose parts are as certain as that.
-    fn circle(&self, start: u64, least: Certainty, kept: &mut Vec<Circle>) -> Option<Circle> {
-        self.waits.circle(start, |number, wait| {
-            let Some(gate) = wait.gate.upgrade() else { return Vec::new() };
-            let holds = gate.in_the_way(wait.arrival, &self.engines);
+    fn knot(
+        &self,
+        start: u64,
+        least: Certainty,
+        permits: Permits<'_>,
+        kept: &mut Kept,
+    ) -> Option<Knot<Arc<Hold>>> {
+        self.waits.knot(start, |number, wait| {
             // The gate of a wait is not dropped here, since its waiter has it, too; a hold may be.
-            kept.push(holds.iter().map(|hold| Edge { wait: number, hold: hold.clone() }).collect());
+            let gate = wait.gate.upgrade();
+            let Some((gate, side)) = gate.and_then(|gate| {
+                let side = gate.side_of(wait.arrival)?;
+                Some((gate, side))
+            }) else {
+                return InTheWay { spare: 0, holds: Vec::new() };
+            };
+            let (spare, holds) = match side.sharing() {
+                Sharing::Each { weight } => {
+                    self.permits_in_the_way(&gate, &*side, weight, permits, kept)
+                }
+                _ => (0, gate.in_the_way(wait.arrival, &self.engines)),
+            };
+            kept.holds.extend(holds.iter().cloned());
             let is_own = |hold: &Arc<Hold>| number == start && Arc::ptr_eq(&hold.gate, &gate);
-            holds
-                .into_iter()
-                .map(|hold| (hold.party(), hold))
+            let holds = holds.into_iter().map(|hold| (hold.party(), hold.weight(), hold));
+            let holds = holds
                 // A wait for its own hold is no circle: see `SelfWait`.
-                .filter(|(party, hold)| !(is_own(hold) && self.waits.of(party) == Some(start)))
-                .filter(|(party, hold)| self.certainty(wait, party, hold) >= least)
-                .collect()
+                .filter(|(party, _, hold)| !(is_own(hold) && self.waits.of(party) == Some(start)))
+                .filter(|(party, _, hold)| self.certainty(wait, party, hold) >= least)
+                .filter(|(.., hold)| permits.may_use(number, hold));
+            InTheWay { spare, holds: holds.collect() }
         })
+    }
+
+    /// Returns the permits of this process that keep the waiter out, and how many of them may be given back before it gets its own.
+    fn permits_in_the_way(
+        &self,
+        gate: &Arc<Gate>,
+        side: &dyn Kind,
+        weight: u64,
+        permits: Permits<'_>,
+        kept: &mut Kept,
+    ) -> (u64, Vec<Arc<Hold>>) {
+        kept.through_permits = true;
+        let spare = permits.all(gate, side).and_then(|all| all.checked_sub(weight));
+        let Some(spare) = spare else { return (0, Vec::new()) };
+        let out = &gate.engine.process.permits_out;
+        let mut holds = out.of(&gate.name);
+        kept.holds.extend(holds.iter().cloned());
+        let is_of_this =
+            |wait: &Wait| wait.gate.upgrade().is_some_and(|other| other.key.is_like(&gate.key));
+        holds.retain(|hold| {
+            let next = self.waits.of(&hold.party()).and_then(|next| self.waits.get(next));
+            next.is_some_and(|(_, wait)| !is_of_this(wait)) && hold.is_live()
+        });
+        if holds.iter().map(|hold| hold.weight()).sum::<u64>() <= spare {
+            // Mostly somebody is at work.
+            return (0, Vec::new());
+        }
+        // Whoever takes one permit after the other gives them to others to work with.
+        let mut taken: HashMap<Place, u32> = HashMap::new();
+        holds.iter().for_each(|hold| *taken.entry(hold.place).or_default() += 1);
+        holds.retain(|hold| {
+            taken[&hold.place] == 1 && !out.are_passed_on(hold.taken_at) && permits.has(gate, hold)
+        });
+        (spare, holds)
     }
 
     fn certainty(&self, wait: &Wait, party: &Party, hold: &Hold) -> Certainty {
@@ -219,7 +349,7 @@ impl WaitGraph {
 }
 
 /// A circle as it is told.
-struct Found {
+pub(super) struct Found {
     cycle: Arc<[Blocked]>,
     certainty: Certainty,
 }
@@ -249,7 +379,7 @@ impl Found {
         Certainty::that_fails(reaction).is_some_and(|from| from <= self.certainty)
     }
 
-    fn tell(self, reaction: Deadlocks) -> Result<(), Error> {
+    pub(super) fn tell(self, reaction: Deadlocks) -> Result<(), Error> {
         let fails = self.fails(reaction);
         let lasts = self.certainty >= Certainty::Likely;
         let Some(lock) = self.cycle.first().map(|first| first.waits_for.clone()) else {
@@ -264,14 +394,17 @@ impl Found {
     }
 }
 
-/// Who holds the permits of a semaphore, and how many there are, only the server knows.
-pub(super) fn is_followed(kind: &dyn Kind) -> bool {
-    !matches!(kind.sharing(), Sharing::Each { .. })
-}
-
 impl Hold {
     pub(super) fn party(&self) -> Party {
         Party { owner: self.owner.clone(), place: self.place }
+    }
+
+    /// How many units it has of what several can have at once.
+    fn weight(&self) -> u64 {
+        match self.lease.kind.sharing() {
+            Sharing::Each { weight } => weight,
+            Sharing::Alone | Sharing::Together => 1,
+        }
     }
 
     /// Returns how certain it is that a part of a circle lasts: a wait, which may be `limited`, and this hold, whose owner waits as

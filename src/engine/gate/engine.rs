@@ -71,6 +71,15 @@ impl GateKey {
     fn shared(kind: &dyn Kind) -> Self {
         Self { name: kind.name().clone(), family: kind.family(), number: 0 }
     }
+
+    pub(super) fn is_of_one(&self) -> bool {
+        self.number != 0
+    }
+
+    /// Returns true if both are of one name and kind.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.name == other.name && self.family == other.family
+    }
 }
 
 impl Engine {

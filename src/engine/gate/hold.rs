@@ -70,13 +70,26 @@ impl Hold {
         if let Some(wanting) = self.wanting.get() {
             wanting.end();
         }
+        // What its waiter did not take any more ends wherever it was to be given.
+        let was_used = self.begun.load(Ordering::Relaxed);
+        if was_used && self.is_of_permits() && self.place != Place::here() {
+            self.gate.engine.process.permits_out.pass_on(self.taken_at);
+        }
         self.uncount();
+    }
+
+    /// Returns true if it is of permits, and may be in the way of others.
+    pub(super) fn is_of_permits(&self) -> bool {
+        self.gate.is_of_one() && self.lease.kind.all_units().is_some()
     }
 
     /// Its owner does not have it any more, although somebody may still look at it.
     pub(super) fn uncount(&self) {
         if !self.uncounted.swap(true, Ordering::Relaxed) {
             self.forget_order();
+            if self.is_of_permits() {
+                self.gate.engine.process.permits_out.take_out(self);
+            }
             self.gate.engine.process.holdings.take_out(self.counted);
         }
     }

@@ -15,6 +15,7 @@
 
 mod backing_off;
 mod claim;
+mod confirming;
 mod deadlock;
 mod driver;
 mod effects;
@@ -352,6 +353,9 @@ impl Gate {
             wanting: OnceLock::new(),
         });
         hold.keep_order();
+        if hold.is_of_permits() {
+            self.engine.process.permits_out.put(&hold);
+        }
         hold
     }
 

@@ -166,7 +166,8 @@ impl Task {
         let mut are_any = false;
         for (number, party, wait) in graph.waits.iter() {
             // The gate is not dropped here, since its waiter has it, too.
-            let Some(gate) = is_own(wait) else { continue };
+            // Others do not follow those for permits.
+            let Some(gate) = is_own(wait).filter(|gate| !gate.is_of_one()) else { continue };
             are_any = true;
             let from = wait.began_at.plus(PERIOD);
             if now < from {

@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::deadlock::is_followed;
 use super::hold::Hold;
 use super::{Engine, Request};
 use crate::config::LockOrder;
 use crate::engine::circles::{ByParty, Party};
-use crate::engine::kind::Kind;
+use crate::engine::kind::{Kind, Sharing};
 use crate::engine::order::{Order, Pair, Taken};
 use crate::events;
 use crate::owner::Place;
@@ -62,7 +61,7 @@ impl Engine {
     }
 
     fn orders(&self, kind: &dyn Kind) -> bool {
-        self.config.lock_order != LockOrder::Off && is_followed(kind)
+        self.config.lock_order != LockOrder::Off && !matches!(kind.sharing(), Sharing::Each { .. })
     }
 }
 
@@ -84,7 +83,7 @@ impl Hold {
         }
     }
 
-    fn address(&self) -> usize {
+    pub(super) fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 }

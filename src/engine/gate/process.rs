@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
+use super::confirming::PermitsOut;
 use super::holding::Holdings;
 use super::ordering::Orders;
 use super::{Engine, Gate};
@@ -18,6 +19,7 @@ static PROCESSES: Mutex<Vec<(usize, Weak<Process>)>> = Mutex::new(Vec::new());
 pub(crate) struct Process {
     pub(super) holdings: Holdings,
     pub(super) orders: Orders,
+    pub(super) permits_out: PermitsOut,
     pub(super) waits: Mutex<WaitGraph>,
     /// What all its notes begin with.
     id: OnceLock<Arc<str>>,

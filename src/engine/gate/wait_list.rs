@@ -145,6 +145,12 @@ impl WaitList {
         Some(waiter.wanted.side.clone())
     }
 
+    /// Returns what one of them waits for.
+    pub(super) fn any_side(&self) -> Option<Arc<dyn Kind>> {
+        let waiter = self.ordinary.values().chain(self.fair.values()).next()?;
+        Some(waiter.wanted.side.clone())
+    }
+
     /// Returns the waiters of fair handles that came or left since this was asked last, with what those want who wait.
     pub(super) fn take_moved(&mut self) -> Vec<(Seeker, Option<Wanted>)> {
         let wanted = |arrival| self.fair.get(&arrival).map(|waiter| waiter.wanted.clone());

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use leasehold::{
@@ -358,7 +358,7 @@ impl Worker {
         }
     }
 
-    async fn give_back<P: Thing>(&mut self, mut held: Kept<P>) {
+    pub(crate) async fn give_back<P: Thing>(&mut self, mut held: Kept<P>) {
         let how = self.rng.below(10);
         let remaining = held.proof().remaining();
         let was_lost = remaining.is_zero();
@@ -516,6 +516,12 @@ impl<P: Thing> Kept<P> {
 
     pub(crate) fn proof(&self) -> &P {
         self.proof.as_ref().expect("it is there until it is let go")
+    }
+
+    /// Its proof, for those who look at it.
+    pub(crate) fn watched(&self) -> Weak<dyn Proof> {
+        let proof: Option<Arc<dyn Proof>> = self.proof.clone().map(|proof| proof as _);
+        proof.as_ref().map(Arc::downgrade).expect("it is there until it is let go")
     }
 
     /// Nothing is promised of it any more.

@@ -76,6 +76,8 @@ pub fn covered() -> Vec<Scenario> {
             keepers: 0,
             ..failovers()
         },
+        deadlocks_of_permits(),
+        Scenario { name: "deadlocks-of-permits-in-quiet", faults: &[], ..deadlocks_of_permits() },
         long_leases(),
         Scenario { name: "three-long-leases", nodes: 3, ..long_leases() },
         Scenario {
@@ -168,6 +170,7 @@ pub fn one_server() -> Scenario {
         kinds: 0,
         coordination: 0,
         tangles: 0,
+        tangled_permits: false,
         expected: &[],
     }
 }
@@ -175,6 +178,18 @@ pub fn one_server() -> Scenario {
 /// Locks that are taken one under the other, in any order.
 fn deadlocks() -> Scenario {
     Scenario { name: "deadlocks", locks: 5, tangles: 900, keepers: 0, ..one_server() }
+}
+
+/// With permits, too: those through permits are found in one process only.
+fn deadlocks_of_permits() -> Scenario {
+    Scenario {
+        name: "deadlocks-of-permits",
+        hosts: 1,
+        workers: 8,
+        locks: 3,
+        tangled_permits: true,
+        ..deadlocks()
+    }
 }
 
 /// Only who has lost its lock to that may hold it beside another. The leases are long: who waits behind one that was

@@ -5,12 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use leasehold::{Blocked, Error, Guard, Owner};
+use leasehold::{Blocked, Error, Guard, Owner, Permit};
 use tokio::time::sleep;
 
-use crate::checker::Rule;
+use crate::checker::{Rule, Share};
 use crate::host::{Process, Proof};
+use crate::kinds::{self, PERMITS, Part, SEMAPHORE, SEMAPHORE_NAME};
 use crate::scenario::client_name;
 use crate::workload::{Attempt, Held, Worker, lock_name, millis, some};
 
@@ -36,16 +38,48 @@ struct Wait {
 
 struct Kept {
     lock: usize,
-    token: u64,
+    /// `None` of permits.
+    token: Option<u64>,
     lease: String,
     proof: Weak<dyn Proof>,
 }
 
+/// What a task holds while it waits for more.
+enum Mine {
+    Lock(Held),
+    Permit(kinds::Kept<Permit>),
+}
+
+impl Mine {
+    fn known(&self) -> Kept {
+        match self {
+            Self::Lock(held) => {
+                let guard = held.shared();
+                let lease = guard.holder().as_str().to_owned();
+                let guard: Arc<dyn Proof> = guard;
+                let token = Some(held.token);
+                Kept { lock: held.lock, token, lease, proof: Arc::downgrade(&guard) }
+            }
+            Self::Permit(kept) => {
+                let lease = kept.proof().holder().as_str().to_owned();
+                Kept { lock: SEMAPHORE, token: None, lease, proof: kept.watched() }
+            }
+        }
+    }
+}
+
+fn name_of(lock: usize) -> String {
+    if lock == SEMAPHORE { SEMAPHORE_NAME.to_owned() } else { lock_name(lock) }
+}
+
 impl Wait {
     fn is_of(&self, part: &Blocked) -> bool {
-        let holds = |kept: &Kept| *lock_name(kept.lock) == *part.holds && kept.token == part.token;
+        let holds = |kept: &Kept| {
+            let is_the_one = kept.token.is_none_or(|token| token == part.token);
+            *name_of(kept.lock) == *part.holds && is_the_one
+        };
         *self.client == *part.client
-            && *lock_name(self.wants) == *part.waits_for
+            && *name_of(self.wants) == *part.waits_for
             && self.holds.iter().any(holds)
     }
 }
@@ -63,13 +97,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn begin(process: &Arc<Process>, held: &[Held], wants: usize, is_limited: bool) -> Self {
-        let holds = held.iter().map(|held| {
-            let guard = held.shared();
-            let lease = guard.holder().as_str().to_owned();
-            let guard: Arc<dyn Proof> = guard;
-            Kept { lock: held.lock, token: held.token, lease, proof: Arc::downgrade(&guard) }
-        });
+    fn begin(process: &Arc<Process>, held: &[Mine], wants: usize, is_limited: bool) -> Self {
+        let holds = held.iter().map(Mine::known);
         let (holds, client) = (holds.collect(), client_name(process.host, process.generation));
         let mut history = process.history.lock();
         let (number, from) = (history.fresh(), history.now);
@@ -100,7 +129,17 @@ impl Tangles {
             let at = |wait: &&Wait| wait.from <= at && wait.to.is_none_or(|to| at <= to);
             self.waits.values().filter(at).any(|wait| wait.is_of(part))
         };
-        let all_stood = |at: u64| circle.iter().all(|part| stood(part, at));
+        let through_permits = circle.iter().any(|part| *part.waits_for == *SEMAPHORE_NAME);
+        let all_blocked = |at: u64| {
+            let waits = |(_, wait): &(&u64, &Wait)| {
+                !wait.is_limited && wait.from <= at && wait.to.is_none_or(|to| at <= to)
+            };
+            let blocked = blocked(self.waits.iter().filter(waits), |_| true);
+            circle.iter().all(|part| blocked.values().any(|wait| wait.is_of(part)))
+        };
+        let all_stood = |at: u64| {
+            circle.iter().all(|part| stood(part, at)) && (!through_permits || all_blocked(at))
+        };
         is_closed && self.waits.values().any(|wait| all_stood(wait.from))
     }
 
@@ -110,10 +149,11 @@ impl Tangles {
 
     /// Returns the circle that stands now and that a wait is in, by its waits.
     fn circle(&self, start: u64, is_held: impl Fn(&Kept) -> bool) -> Option<Vec<u64>> {
+        // A task that waits for permits needs one of any holder, so all of them must be blocked. Of each lock one is enough.
         let mut holder_of: BTreeMap<usize, u64> = BTreeMap::new();
-        for (number, wait) in self.going_on() {
+        for (number, wait) in blocked(self.going_on(), &is_held) {
             let held = wait.holds.iter().filter(|kept| is_held(kept));
-            holder_of.extend(held.map(|kept| (kept.lock, *number)));
+            holder_of.extend(held.map(|kept| (kept.lock, number)));
         }
         let mut path = vec![start];
         loop {
@@ -175,41 +215,98 @@ impl Tangles {
     }
 }
 
+/// Returns those of the waits that stay blocked by each other.
+fn blocked<'a>(
+    waits: impl Iterator<Item = (&'a u64, &'a Wait)>,
+    is_held: impl Fn(&Kept) -> bool,
+) -> BTreeMap<u64, &'a Wait> {
+    let mut blocked: BTreeMap<u64, &Wait> = waits.map(|(number, wait)| (*number, wait)).collect();
+    loop {
+        let held = blocked.values().flat_map(|wait| &wait.holds).filter(|kept| is_held(kept));
+        let mut out: BTreeMap<usize, u32> = BTreeMap::new();
+        held.for_each(|kept| *out.entry(kept.lock).or_default() += 1);
+        let before = blocked.len();
+        blocked.retain(|_, wait| {
+            let all = if wait.wants == SEMAPHORE { PERMITS } else { 1 };
+            out.get(&wait.wants).is_some_and(|out| *out >= all)
+        });
+        if blocked.len() == before {
+            return blocked;
+        }
+    }
+}
+
 impl Worker {
     /// Takes two or three locks one under the other, in any order, and waits for each of them for as long as it takes, mostly.
     pub(crate) async fn tangle(&mut self) {
         let (owner, number) = (Owner::new(), self.process.history.lock().fresh());
         let mut left: Vec<usize> = (0..self.workload.locks as usize).collect();
-        let mut held: Vec<Held> = Vec::new();
+        if self.workload.tangled_permits {
+            left.push(SEMAPHORE);
+        }
+        let mut held: Vec<Mine> = Vec::new();
         for _ in 0..self.rng.between(2, 4) {
             let lock = left.swap_remove(self.rng.below(left.len() as u64) as usize);
-            let handle = self.client.mutex(lock_name(lock)).owned_by(&owner);
             let is_limited = self.rng.chance(150);
-            let limit = millis(self.rng.between(500, 6000));
+            let limit = is_limited.then(|| millis(self.rng.between(500, 6000)));
             let waiting =
                 (!held.is_empty()).then(|| Waiting::begin(&self.process, &held, lock, is_limited));
-            let (how, patience, future): (_, _, Attempt<Guard>) = match is_limited {
-                true => {
-                    let future = Box::pin(some(handle.lock_with_timeout(limit)));
-                    ("lock_with_timeout", Some(limit), future)
-                }
-                false => ("lock", None, Box::pin(some(handle.lock()))),
+            let taken = match lock {
+                SEMAPHORE => self.permit(number, limit).await.map(Mine::Permit),
+                lock => self.lock(lock, number, &owner, limit).await.map(Mine::Lock),
             };
-            let taken = self.attempt(lock, how, patience, future).await;
             drop(waiting);
-            let Some((asked_at, guard)) = taken else {
+            let Some(taken) = taken else {
                 // It works on with what it holds: it blocks others, and is not blocked itself.
                 if self.rng.chance(300) {
                     sleep(millis(self.rng.skewed(4000))).await;
                 }
                 break;
             };
-            held.push(Held::new(&self.process, lock, number, asked_at, guard));
+            held.push(taken);
             sleep(millis(self.rng.skewed(300))).await;
         }
         while let Some(next) = held.pop() {
-            self.let_go(next).await;
+            match next {
+                Mine::Lock(held) => self.let_go(held).await,
+                Mine::Permit(kept) => self.give_back(kept).await,
+            }
         }
+    }
+
+    async fn lock(
+        &mut self,
+        lock: usize,
+        number: u64,
+        owner: &Owner,
+        limit: Option<Duration>,
+    ) -> Option<Held> {
+        let handle = self.client.mutex(lock_name(lock)).owned_by(owner);
+        let (how, future): (_, Attempt<Guard>) = match limit {
+            Some(limit) => ("lock_with_timeout", Box::pin(some(handle.lock_with_timeout(limit)))),
+            None => ("lock", Box::pin(some(handle.lock()))),
+        };
+        let (asked_at, guard) = self.attempt(lock, how, limit, future).await?;
+        Some(Held::new(&self.process, lock, number, asked_at, guard))
+    }
+
+    async fn permit(
+        &mut self,
+        number: u64,
+        limit: Option<Duration>,
+    ) -> Option<kinds::Kept<Permit>> {
+        let semaphore = self.client.semaphore(SEMAPHORE_NAME).with_permits(PERMITS);
+        let (how, future): (_, Attempt<Permit>) = match limit {
+            Some(limit) => {
+                ("acquire_with_timeout", Box::pin(some(semaphore.acquire_with_timeout(limit))))
+            }
+            None => ("acquire", Box::pin(some(semaphore.acquire()))),
+        };
+        let (asked_at, permit) = self.attempt(SEMAPHORE, how, limit, future).await?;
+        let share = Share::Permits { weight: permit.weight(), all: PERMITS };
+        let key = permit.holder().as_str().to_owned();
+        let part = Part { lock: SEMAPHORE, token: 0, key, share };
+        Some(kinds::Kept::new(&self.process, number, asked_at, permit, vec![part]))
     }
 
     /// Takes in that a wait failed as part of a deadlock.

@@ -39,6 +39,7 @@ pub struct Workload {
     pub coordination: u64,
     /// Per mille of the turns that take several locks, one under the other.
     pub tangles: u64,
+    pub tangled_permits: bool,
     /// How many tasks are in the middle of something.
     pub busy: Arc<AtomicU64>,
 }

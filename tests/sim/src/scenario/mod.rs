@@ -59,6 +59,8 @@ pub struct Scenario {
     pub coordination: u64,
     /// Per mille of the turns that take several mutexes, one under the other, in any order.
     pub tangles: u64,
+    /// Permits are among what is tangled.
+    pub tangled_permits: bool,
     /// What these faults break.
     pub expected: &'static [Rule],
 }
@@ -105,6 +107,9 @@ impl Scenario {
         if self.kinds > 0 {
             let others = [(RW, RW_NAME), (SEMAPHORE, SEMAPHORE_NAME), (ELECTION, ELECTION_NAME)];
             names.extend(others.map(|(lock, name)| (lock, name.to_owned())));
+        }
+        if self.tangled_permits && self.kinds == 0 {
+            names.push((SEMAPHORE, SEMAPHORE_NAME.to_owned()));
         }
         if self.coordination > 0 {
             names.push((QUEUE, QUEUE_NAME.to_owned()));
@@ -160,6 +165,7 @@ impl<'a> Run<'a> {
             kinds: scenario.kinds,
             coordination: scenario.coordination,
             tangles: scenario.tangles,
+            tangled_permits: scenario.tangled_permits,
             resting: Arc::default(),
             busy: Arc::default(),
         };
@@ -225,6 +231,9 @@ impl<'a> Run<'a> {
         let nodes = self.world.nodes.len();
         let enough = if self.scenario.cluster { 1 } else { nodes / 2 + 1 };
         let has = |lock: usize, lease: &str| {
+            if lock == SEMAPHORE {
+                return true;
+            }
             let name = lock_name(lock);
             let at = |node: &usize| self.world.lease_at(*node, name.as_bytes());
             (0..nodes).filter_map(|node| at(&node)).filter(|there| there == lease).count() >= enough
