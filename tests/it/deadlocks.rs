@@ -182,3 +182,28 @@ async fn any_reader_that_waits_for_the_writer_closes_the_circle() {
     held.unlock().await.expect("held");
     soon("the reader goes on", reader).await.expect("no panic").expect("it gets the lock");
 }
+
+/// The writer before it waits for those who read.
+#[tokio::test]
+async fn a_reader_behind_a_writer_waits_for_those_who_read() {
+    let server = Server::start().await;
+    let client = connect_with(&server, Deadlocks::Fail).await;
+    let read = client.rw_lock("r").read().await.expect("free");
+    let writer = tokio::spawn(client.rw_lock("r").write());
+    waits(&client, 1).await;
+    let reader = tokio::spawn({
+        let (own, lock) = (client.mutex("a"), client.rw_lock("r"));
+        async move {
+            let _own = own.lock().await?;
+            lock.read().await.map(drop)
+        }
+    });
+    waits(&client, 2).await;
+    let error = soon("it is told", client.mutex("a").lock()).await;
+    let error = error.expect_err("it would last forever");
+    assert_eq!(circle(&error), parts(&[("r", "a"), ("a", "r")]));
+    read.unlock().await.expect("held");
+    drop(soon("the writer goes on", writer).await.expect("no panic").expect("freed"));
+    soon("the reader, too", reader).await.expect("no panic").expect("freed");
+    nothing_left(&server, &client).await;
+}

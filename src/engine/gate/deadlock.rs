@@ -163,6 +163,7 @@ impl Gate {
     fn in_the_way(&self, arrival: u64, engines: &[Weak<Engine>]) -> Vec<Arc<Hold>> {
         let state = self.state.lock();
         let Some(side) = state.waiters.side_of(arrival) else { return Vec::new() };
+        let is_behind_others = state.waiters.is_behind_others(arrival, &*side);
         let holds = state.holds().to_vec();
         let refused_by = match (holds.is_empty(), &state.refusal) {
             (true, Some(seen)) => Some(seen.refusal.holder.clone()),
@@ -180,8 +181,10 @@ impl Gate {
             }
             holds.retain(|hold| *holder.text() == hold.lease.id().0);
         }
-        // Readers do not keep a reader out: it waits for its turn behind others.
-        holds.retain(|hold| hold.is_live() && !hold.lease.kind.is_shared_with(&*side));
+        // Readers keep a reader out only if they do so with a writer before it.
+        holds.retain(|hold| {
+            hold.is_live() && (is_behind_others || !hold.lease.kind.is_shared_with(&*side))
+        });
         holds
     }
 }
@@ -290,7 +293,14 @@ impl WaitGraph {
             let holds = holds
                 // A wait for its own hold is no circle: see `SelfWait`.
                 .filter(|(party, _, hold)| !(is_own(hold) && self.waits.of(party) == Some(start)))
-                .filter(|(party, _, hold)| self.certainty(wait, party, hold) >= least)
+                .filter(|(party, _, hold)| {
+                    // Who waits before it may give up.
+                    let most = match hold.lease.kind.is_shared_with(&*side) {
+                        true => Certainty::Likely,
+                        false => Certainty::Certain,
+                    };
+                    self.certainty(wait, party, hold).min(most) >= least
+                })
                 .filter(|(.., hold)| permits.may_use(number, hold));
             InTheWay { spare, holds: holds.collect() }
         })

@@ -145,6 +145,14 @@ impl WaitList {
         Some(waiter.wanted.side.clone())
     }
 
+    /// Returns true if somebody has to get the lock first, and waits for as long as it takes, who does not share it with that one.
+    pub(super) fn is_behind_others(&self, arrival: u64, side: &dyn Kind) -> bool {
+        let first = self.first().filter(|_| self.ordinary.contains_key(&arrival));
+        first.is_some_and(|(before, waiter)| {
+            before < arrival && waiter.for_ever && !waiter.wanted.side.is_shared_with(side)
+        })
+    }
+
     /// Returns what one of them waits for.
     pub(super) fn any_side(&self) -> Option<Arc<dyn Kind>> {
         let waiter = self.ordinary.values().chain(self.fair.values()).next()?;
