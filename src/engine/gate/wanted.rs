@@ -95,7 +95,8 @@ impl Gate {
         self.quorum.open_mailbox();
         let mut heard: Option<(u32, Option<Demand>)> = None;
         let mut pause = Duration::ZERO;
-        loop {
+        // Behind the runtime's end all timers are over: whoever went on would never let it end.
+        while !self.engine.clock.is_stopped() {
             let queue = self.quorum.queue();
             let member = queue.as_ref().map_or(0, |node| node.number());
             if heard.as_ref().is_none_or(|(at, _)| *at != member) {
@@ -124,6 +125,7 @@ impl Gate {
             let longest = if demand.is_some() { TOLD } else { UNTOLD };
             pause = self.engine.clock.jitter(longest / 2, longest);
         }
+        std::future::pending().await
     }
 
     /// Asks the servers whether any client waits. If they cannot say, nobody is known to.
@@ -156,3 +158,36 @@ const SETTLING: Duration = Duration::from_millis(30);
 const TOLD: Duration = Duration::from_secs(4);
 /// The same, if they do not.
 const UNTOLD: Duration = Duration::from_millis(400);
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use futures_util::FutureExt;
+    use tokio::runtime::Handle;
+
+    use super::super::Engine;
+    use super::*;
+    use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
+    use crate::engine::kind::{Sharing, plain::Plain};
+    use crate::engine::lease::tests::watched;
+    use crate::fleet::Fleet;
+    use crate::node::Node;
+
+    #[tokio::test]
+    async fn nobody_looks_on_behind_the_end_of_the_runtime() {
+        let runtime = Handle::current();
+        let clock =
+            Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime.clone());
+        let fleet = Fleet::Nodes([Node::unconnected(&clock)].into());
+        let (config, tasks) = Default::default();
+        let engine =
+            Engine::new(config, clock.clone(), fleet, Arc::default(), tasks, Arc::default());
+        let (gate, lease) = (engine.gate(&Plain::new(Sharing::Alone, 0)), watched());
+        clock.stop();
+        let (done, is_done) = mpsc::channel();
+        // Elsewhere, since one who looks on never lets go of its thread.
+        thread::spawn(move || done.send(gate.until_wanted(&lease).now_or_never()));
+        assert_eq!(is_done.recv_timeout(Duration::from_secs(10)), Ok(None));
+    }
+}
