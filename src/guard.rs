@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::config::Terms;
 use crate::engine::acquire;
 use crate::engine::gate::{Departure, Entry, Hold};
@@ -74,10 +74,10 @@ impl Guard {
     }
 
     /// Makes the terms true of a lock that was taken without them, as one of several: all are held from now on. The
-    /// shortest hold is left to [`keep_for`](Self::keep_for).
-    pub(crate) async fn settle(&self, terms: Terms) -> Result<(), Error> {
+    /// shortest hold is left to [`keep_for`](Self::keep_for). The servers are waited for until `until`.
+    pub(crate) async fn settle(&self, terms: Terms, until: Timestamp) -> Result<(), Error> {
         if self.entry.joined() {
-            return Box::pin(acquire::widen(&self.entry, terms)).await;
+            return Box::pin(acquire::widen(&self.entry, terms, until)).await;
         }
         self.entry.limit(terms, self.hold().gate.engine.clock.now());
         Ok(())

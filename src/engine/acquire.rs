@@ -117,20 +117,18 @@ async fn settle(
     sent: Result<Renewal, Fault>,
     in_vain: &mut InVain,
 ) -> Result<Option<Entry>, Error> {
-    let terms = request.wanted.terms;
-    if entry.hold().depth() > 1 {
-        return confirm(&entry, sent, terms).await.map(|()| Some(entry));
-    }
     let until = match request.until {
         Until::At(at) => at,
-        Until::Once | Until::Ever => Timestamp::NEVER,
+        Until::Once => last_moment(engine, request),
+        Until::Ever => Timestamp::NEVER,
     };
-    let error = match engine.clock.until(until, confirm(&entry, sent, terms)).await {
-        Some(Ok(())) => return Ok(Some(entry)),
-        Some(Err(error)) => error,
-        None if engine.clock.is_stopped() => return Err(Error::closed(&engine.clock)),
-        None => return Err(entry.hold().gate.error(Fault::NoAnswer(waited(engine, request)))),
+    let is_nested = entry.hold().depth() > 1;
+    let Err(error) = confirm(&entry, sent, request.wanted.terms, until).await else {
+        return Ok(Some(entry));
     };
+    if is_nested {
+        return Err(error);
+    }
     let now = engine.clock.now();
     let since = *in_vain.since.get_or_insert(now);
     let goes_on = match request.until {
@@ -280,12 +278,12 @@ fn waited(engine: &Engine, request: &Request) -> Duration {
     engine.clock.now().since(request.began_at)
 }
 
-/// Makes a nested acquisition's terms true of the hold that it entered.
-pub(crate) async fn widen(entry: &Entry, terms: Terms) -> Result<(), Error> {
+/// Makes a nested acquisition's terms true of the hold that it entered, and waits for that until `until`.
+pub(crate) async fn widen(entry: &Entry, terms: Terms, until: Timestamp) -> Result<(), Error> {
     let hold = entry.hold();
     let engine = &hold.gate.engine;
     match entry.widen(terms, engine.clock.now()) {
-        Some(sent) => confirm(entry, sent, terms).await,
+        Some(sent) => confirm(entry, sent, terms, until).await,
         None => Ok(()),
     }
 }
@@ -294,10 +292,15 @@ pub(crate) async fn widen(entry: &Entry, terms: Terms) -> Result<(), Error> {
 pub(crate) async fn extend(entry: &Entry, lease: Duration) -> Result<(), Error> {
     let hold = entry.hold();
     let terms = Terms::of(LeaseTerms::Fixed(lease));
-    confirm(entry, hold.lease.lengthen(lease), terms).await
+    confirm(entry, hold.lease.lengthen(lease), terms, Timestamp::NEVER).await
 }
 
-async fn confirm(entry: &Entry, sent: Result<Renewal, Fault>, terms: Terms) -> Result<(), Error> {
+async fn confirm(
+    entry: &Entry,
+    sent: Result<Renewal, Fault>,
+    terms: Terms,
+    until: Timestamp,
+) -> Result<(), Error> {
     let hold = entry.hold();
     let (engine, quorum) = (&hold.gate.engine, &hold.gate.quorum);
     let lease = &hold.lease;
@@ -305,7 +308,7 @@ async fn confirm(entry: &Entry, sent: Result<Renewal, Fault>, terms: Terms) -> R
     let lost = |reason| Error::lost(lock, reason);
     lease.check(engine.clock.now()).map_err(lost)?;
     let sent = sent.map_err(|fault| quorum.error(Some(lock), fault))?;
-    match lease.confirmed(sent, terms).await {
+    match lease.confirmed(sent, terms, until).await {
         Ok(_) => {
             engine.watchdog.watch(lease);
             Ok(())

@@ -226,9 +226,9 @@ impl Handle {
         Request { owner: owner.clone(), wanted, until, began_at, widens: false, caller, patient }
     }
 
-    /// Makes the terms true of a lock that was taken as one of several.
-    pub(super) async fn settle(&self, guard: &Guard) -> Result<(), Error> {
-        guard.settle(self.terms.outlasting_min_hold()).await
+    /// Makes the terms true of a lock that was taken as one of several, and waits for that until `until`.
+    pub(super) async fn settle(&self, guard: &Guard, until: Timestamp) -> Result<(), Error> {
+        guard.settle(self.terms.outlasting_min_hold(), until).await
     }
 
     /// Keeps a lock that was taken as one of several for its shortest hold.

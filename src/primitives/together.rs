@@ -120,7 +120,8 @@ impl Together {
 
     /// Makes the terms of all locks true. Returns false if one of them was lost meanwhile.
     async fn settle(&mut self) -> Result<bool, Error> {
-        let settled = self.parts.iter().map(Part::settle);
+        let until = self.end();
+        let settled = self.parts.iter().map(|part| part.settle(until));
         for settled in join_all(settled).await {
             match settled {
                 Err(error) if !error.is_lost() => return Err(error),
@@ -191,9 +192,9 @@ impl Part {
         Ok(())
     }
 
-    async fn settle(&self) -> Result<(), Error> {
+    async fn settle(&self, until: Timestamp) -> Result<(), Error> {
         match &self.guard {
-            Some(guard) => self.handle.settle(guard).await,
+            Some(guard) => self.handle.settle(guard, until).await,
             None => Ok(()),
         }
     }

@@ -3,9 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Guard, LossReason, Mutex};
+use leasehold::{Client, Error, Guard, LossReason, MultiLock, Mutex};
 
-use crate::checks::{nothing_left, setup, soon};
+use crate::{
+    checks::{nothing_left, setup, soon},
+    support::Server,
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -128,5 +131,31 @@ async fn bodies_of_run_in_each_other_re_enter_each_of_their_locks() {
         assert_ne!(others.owner(), outer.owner());
     });
     answer.await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// The servers are asked to make the hold last as the inner acquisition wants, and do not answer.
+#[tokio::test]
+async fn an_inner_acquisition_waits_no_longer_than_its_caller_does() {
+    let server = Server::start().await;
+    let builder = Client::builder().nodes([server.url()]).response_timeout(4000 * MS);
+    let client = builder.connect().await.expect("connected");
+    let owner = client.owner();
+    let lock = client.mutex("n").owned_by(&owner);
+    let several = MultiLock::of([lock.with_ttl(20_000 * MS)]);
+    let outer = lock.with_lease(9000 * MS).lock().await.expect("free");
+    server.pause();
+    let began_at = Instant::now();
+    let one = lock.with_lease(20_000 * MS).lock_with_timeout(200 * MS).await.map(drop);
+    let took_one = began_at.elapsed();
+    let all = several.lock_with_timeout(200 * MS).await.map(drop);
+    let took_all = began_at.elapsed() - took_one;
+    server.resume();
+    for (answer, took) in [(one, took_one), (all, took_all)] {
+        assert!(matches!(answer, Err(Error::Unavailable { .. })), "{answer:?}");
+        assert!(took < server.widened(500 * MS), "{took:?}");
+    }
+    assert_eq!((outer.is_held(), outer.hold_count()), (true, 1));
+    outer.unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }

@@ -99,7 +99,7 @@ async fn is_there(
 ) -> Result<Timestamp, Unconfirmed> {
     let sent = sent?;
     let as_it_is = Terms::of(LeaseTerms::Fixed(sent.ttl));
-    lease.confirmed(sent, as_it_is).await
+    lease.confirmed(sent, as_it_is, Timestamp::NEVER).await
 }
 
 impl State {

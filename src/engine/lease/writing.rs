@@ -132,17 +132,19 @@ impl Lease {
         }
     }
 
-    /// Waits until the servers have confirmed a renewal, and puts the lease back if that can be. Returns when the watchdog has
-    /// to look.
+    /// Waits, until `until`, for the servers to confirm a renewal, and puts the lease back if that can be. Returns when the
+    /// watchdog has to look.
     pub(crate) async fn confirmed(
         &self,
         mut renewal: Renewal,
         terms: Terms,
+        until: Timestamp,
     ) -> Result<Timestamp, Unconfirmed> {
         // For as long as an answer about the new lease may take, and no longer than the old one lasts.
         let within = self.quorum.patience(renewal.ttl).max(self.patience(renewal.sent_at()));
         let within = within.min(self.time_left(renewal.sent_at()));
         loop {
+            let within = within.min(until.since(renewal.sent_at()));
             let answer = self.answer(&mut renewal, within).await;
             let now = self.clock.now();
             match answer {
