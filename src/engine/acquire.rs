@@ -50,6 +50,12 @@ async fn get(engine: &Arc<Engine>, request: &Request) -> Result<Acquired, Error>
     }
 }
 
+/// A loop that goes on after an error without a wait must let others run, and its runtime end.
+async fn let_others_run(error: Error) -> Error {
+    tokio::task::coop::consume_budget().await;
+    error
+}
+
 /// Counts an acquisition when it ends, in whatever way. Of one that is patient, only the hold counts.
 struct Counted<'a> {
     engine: &'a Engine,
@@ -151,11 +157,12 @@ async fn settle(
 async fn wait(engine: &Arc<Engine>, request: &Request) -> Result<(Entry, bool), Error> {
     loop {
         // Matched before the ask is awaited: what has arrived would take room in the future until then.
-        let arrived = match Gate::arrive(engine, request)? {
-            Arrived::Again(entry) => return Ok((entry, false)),
-            Arrived::Wait(waiting) => Ok(waiting),
+        let arrived = match Gate::arrive(engine, request) {
+            Err(error) => return Err(Box::pin(let_others_run(error)).await),
+            Ok(Arrived::Again(entry)) => return Ok((entry, false)),
+            Ok(Arrived::Wait(waiting)) => Ok(waiting),
             // Boxed, as all that is rare here: the future of a hand-off stays small.
-            Arrived::Claim(claim) => Err(Box::pin(ask_or_join(claim, request))),
+            Ok(Arrived::Claim(claim)) => Err(Box::pin(ask_or_join(claim, request))),
         };
         engine.check_order(request);
         let mut waiting = match arrived {

@@ -166,7 +166,7 @@ impl Handle {
     pub(super) async fn until_closed<F: Future>(&self, future: F) -> Result<F::Output, Error> {
         tokio::select! {
             biased;
-            () = self.engine.closed() => Err(Error::closed(self.clock())),
+            () = self.engine.closed() => Err(self.engine.ended().await),
             output = future => Ok(output),
         }
     }

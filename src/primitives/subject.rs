@@ -137,7 +137,7 @@ impl Subject {
             self.check()?;
             tokio::select! {
                 biased;
-                () = self.engine.closed() => Err(Error::closed(self.clock())),
+                () = self.engine.closed() => Err(self.engine.ended().await),
                 end = self.look_on(timeout, call, look) => end,
             }
         };

@@ -1,8 +1,14 @@
 //! A shutdown takes as long as the releases, and no longer.
 
-use std::time::{Duration, Instant};
+use std::{
+    pin::Pin,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
 
-use leasehold::{Client, Guard, blocking};
+use leasehold::{Client, Error, Guard, blocking};
+use tokio::runtime::Builder;
 
 use crate::{
     checks::{LIMIT, lock_keys},
@@ -16,6 +22,8 @@ const SOON: Duration = Duration::from_secs(3);
 fn builder(server: &Server) -> leasehold::ClientBuilder {
     Client::builder().nodes([server.url()]).response_timeout(RESPONSE)
 }
+
+type Call = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
 /// Somebody who hears of releases and never asks: what is left to do after them takes a hand-off window.
 async fn listener(server: &Server) -> redis::aio::PubSub {
@@ -96,4 +104,41 @@ async fn a_shutdown_of_threads_after_dropped_guards_ends_when_they_are_released(
     assert!(took < server.widened(SOON), "{took:?}");
     assert!(lock_keys(&server).await.is_empty());
     drop(listening);
+}
+
+/// Who goes on after errors has nothing to wait for any more.
+#[tokio::test]
+async fn tasks_that_ask_again_after_each_error_let_their_runtime_end() {
+    let server = Server::start().await;
+    let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build();
+    let runtime = runtime.expect("threads");
+    let connecting = builder(&server).runtime(runtime.handle().clone());
+    let client = connecting.connect().await.expect("connected");
+    client.shutdown().await;
+    let (asked, have_asked) = mpsc::channel();
+    let calls: [fn(Client) -> Call; 4] = [
+        |client| Box::pin(async move { client.mutex("n").lock().await.map(drop) }),
+        |client| Box::pin(async move { client.queue("q").pop().await.map(drop) }),
+        |client| Box::pin(async move { client.election("e").observe().changed().await.map(drop) }),
+        |client| Box::pin(async move { client.signal("s").changed(0).await.map(drop) }),
+    ];
+    for call in calls {
+        let (client, asked) = (client.clone(), asked.clone());
+        runtime.spawn(async move {
+            loop {
+                let answer = call(client.clone()).await;
+                let _ = asked.send(matches!(answer, Err(Error::Closed { .. })));
+            }
+        });
+    }
+    for _ in calls {
+        assert_eq!(have_asked.recv(), Ok(true));
+    }
+    drop(have_asked);
+    let (ended, has_ended) = mpsc::channel();
+    thread::spawn(move || {
+        drop(runtime);
+        ended.send(())
+    });
+    assert_eq!(has_ended.recv_timeout(SOON), Ok(()));
 }

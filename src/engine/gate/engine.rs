@@ -148,6 +148,13 @@ impl Engine {
         self.clock.ended().await;
     }
 
+    /// Returns what a call comes to that ends with the client. A loop that goes on after it must let others run, and its runtime
+    /// end.
+    pub(crate) async fn ended(&self) -> Error {
+        tokio::task::coop::consume_budget().await;
+        Error::closed(&self.clock)
+    }
+
     pub(crate) fn check_service(&self, most: Service) -> Result<(), Error> {
         let phase = self.phase.load(Ordering::Acquire);
         if self.clock.is_stopped() || phase > most.max(Service::Draining) as u8 {
