@@ -62,6 +62,7 @@ scripts! {
     PREFLIGHT = "preflight";
     SIGNAL_NOTIFY = "signal_notify";
     SIGNAL_STATUS = "signal_status";
+    SYNCED = "synced";
     WAIT_FORGET = "wait_forget";
     WAIT_NOTE = "wait_note";
     WAIT_READ = "wait_read";

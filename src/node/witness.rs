@@ -11,10 +11,10 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 
-use super::link::Commands;
+use super::link::{Commands, Form};
 use crate::error::Fault;
 use crate::key;
-use crate::script::Reply;
+use crate::script::{Call, Reply, SYNCED};
 
 /// The second connection, for as long as the command connection that it belongs to.
 pub(super) struct Witness {
@@ -102,9 +102,8 @@ impl Witness {
     /// Writes something, and returns the number of replicas that have it in time.
     fn wait(&self, name: &str) -> impl Future<Output = Result<u32, Fault>> + Send + use<> {
         // `WAIT` counts only what its own connection wrote. The key is in the lock's slot, and gone at once.
-        let mut write = redis::cmd("SET");
-        write.arg(&*key::witness_key(name)).arg(1).arg("PX").arg(1);
-        let write = self.commands.send(write);
+        let write = Call { script: &SYNCED, keys: vec![key::witness_key(name)], args: Vec::new() };
+        let write = self.commands.call(&write, Form::WHOLE);
         let mut wait = redis::cmd("WAIT");
         wait.arg(self.synced.replicas).arg(self.synced.within.as_millis().max(1) as u64);
         let wait = self.commands.send(wait);

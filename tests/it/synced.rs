@@ -244,6 +244,30 @@ async fn an_acquisition_that_nobody_polls_keeps_no_renewal_from_its_replica() {
     nothing_left(&master, &client).await;
 }
 
+/// A server that is full grants nothing, and lengthens what it has granted.
+#[tokio::test]
+async fn a_server_whose_memory_is_full_goes_on_renewing() {
+    let (master, replica) = replicated().await;
+    let ttl = 900 * MS * master.slowness().await;
+    let client = connect(synced(&master).ttl(ttl)).await;
+    let guard = client.mutex("n").lock().await.expect("free");
+    for server in [&master, &replica] {
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    }
+    let three = std::time::Instant::now() + 3 * ttl;
+    let over = async || std::time::Instant::now() > three || !guard.is_held();
+    eventually(LIMIT + 3 * ttl, "three leases would be over", over).await;
+    assert!(guard.is_held(), "no renewal counted");
+    let refused = client.mutex("m").try_lock().await.expect_err("there is no memory");
+    assert!(refused.to_string().contains("OOM"), "{refused}");
+    replica.pause();
+    soon("no replica has the renewals", guard.lost()).await;
+    replica.resume();
+    master.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    drop(guard);
+    nothing_left(&master, &client).await;
+}
+
 /// The server grants, and refuses what is written to see whether a replica has it.
 #[tokio::test]
 async fn a_grant_that_cannot_be_confirmed_for_lack_of_a_right_is_given_back() {

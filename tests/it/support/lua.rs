@@ -59,6 +59,7 @@ pub(crate) const PERMIT_STATUS: &str = script!("queue", "permits", "permit_statu
 pub(crate) const PREFLIGHT: &str = script!("preflight");
 pub(crate) const SIGNAL_NOTIFY: &str = script!("signal_notify");
 pub(crate) const SIGNAL_STATUS: &str = script!("signal_status");
+pub(crate) const SYNCED: &str = script!("synced");
 pub(crate) const RW_ACQUIRE: &str = script!("rw", "rw_acquire");
 pub(crate) const READ_RENEW: &str = script!("read_renew");
 pub(crate) const RW_RELEASE: &str = script!("rw", "rw_release");
@@ -77,7 +78,7 @@ pub(crate) const TOGETHER: [(&str, &str); 4] = [
 ];
 
 /// All others by name.
-pub(crate) const ALL: [(&str, &str); 43] = [
+pub(crate) const ALL: [(&str, &str); 44] = [
     ("list_page", LIST_PAGE),
     ("wait_forget", WAIT_FORGET),
     ("wait_note", WAIT_NOTE),
@@ -96,6 +97,7 @@ pub(crate) const ALL: [(&str, &str); 43] = [
     ("group_status", GROUP_STATUS),
     ("signal_notify", SIGNAL_NOTIFY),
     ("signal_status", SIGNAL_STATUS),
+    ("synced", SYNCED),
     ("item_pop", ITEM_POP),
     ("item_push", ITEM_PUSH),
     ("item_redrive", ITEM_REDRIVE),
