@@ -287,7 +287,7 @@ impl Supervisor {
             shared.hub.probe(until).await?;
             self.may_listen = true;
         }
-        let witness = witness(&shared, target, &run, until).await?;
+        let witness = witness(&shared, target, &run, &lost, until).await?;
         let (connection, is_another) = self.meet(commands, &run, witness, listed);
         self.predecessors.follow(identity);
         self.lost = lost;
@@ -361,20 +361,23 @@ impl Supervisor {
     }
 }
 
-/// Makes the second connection, on which the client waits for replicas, if it must. It must lead to the same server.
+/// Makes the second connection, on which the client waits for replicas, if it must. It must lead to the same server. It
+/// notifies `lost` as the command connection does, since neither is of use without the other.
 async fn witness(
     shared: &Shared,
     target: &Target,
     run: &Run,
+    lost: &Arc<Notify>,
     until: Timestamp,
 ) -> Result<Option<Arc<Witness>>, Fault> {
     let endpoint = &shared.endpoint;
     let Some(synced) = endpoint.synced else { return Ok(None) };
-    let made = endpoint.connect(target, &Arc::default(), until).await?;
+    let made = endpoint.connect(target, lost, until).await?;
     let commands = Commands::new(made, endpoint.greeting.secrets.clone());
     let limit = endpoint.connect_timeout;
     Handshake { shared, commands: &commands, limit, until }.check_witness(run).await?;
-    Ok(Some(Arc::new(Witness::new(commands, synced))))
+    let (clock, patience) = (endpoint.clock.clone(), endpoint.response_timeout);
+    Ok(Some(Arc::new(Witness::new(commands, clock, patience, synced))))
 }
 
 /// The supervisor ends when nothing is left to do, or is dropped with its runtime: then only a farewell can be sent.

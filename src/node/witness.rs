@@ -12,13 +12,17 @@ use futures_util::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 
 use super::link::{Commands, Form};
-use crate::error::Fault;
+use crate::clock::{Clock, Timestamp};
+use crate::error::{Cause, Fault};
 use crate::key;
 use crate::script::{Call, Reply, SYNCED};
 
 /// The second connection, for as long as the command connection that it belongs to.
 pub(super) struct Witness {
     commands: Commands,
+    clock: Clock,
+    /// For how long the server may be silent.
+    patience: Duration,
     synced: Synced,
     waits: Mutex<Waits>,
 }
@@ -44,12 +48,18 @@ struct Waits {
 struct Wait {
     /// It speaks for so many of the answers that were to be confirmed.
     covers: u64,
+    began_at: Timestamp,
     replicas: Shared<BoxFuture<'static, Result<u32, Fault>>>,
 }
 
 impl Witness {
-    pub(super) fn new(commands: Commands, synced: Synced) -> Self {
-        Self { commands, synced, waits: Mutex::default() }
+    pub(super) fn new(
+        commands: Commands,
+        clock: Clock,
+        patience: Duration,
+        synced: Synced,
+    ) -> Self {
+        Self { commands, clock, patience, synced, waits: Mutex::default() }
     }
 
     /// Returns a reply once enough replicas have what it says was written.
@@ -73,10 +83,30 @@ impl Witness {
         };
         loop {
             let wait = self.latest_for(mine, name);
-            let replicas = wait.replicas.await;
-            if wait.covers >= mine {
+            let replicas = self.answer(&wait).await;
+            if wait.covers >= mine || matches!(replicas, Err(Fault::Broken(_))) {
                 return self.judge(replicas?);
             }
+        }
+    }
+
+    /// Returns the answer to a `WAIT`. If the server is silent, the connection counts as broken, and with it the command
+    /// connection, which may well be answered.
+    async fn answer(&self, wait: &Wait) -> Result<u32, Fault> {
+        let grace = self.patience / 4;
+        // Nobody may have driven it lately: an answer that is there is read first.
+        let mut until = wait.began_at.plus(self.patience).max(self.clock.now().plus(grace));
+        loop {
+            if let Some(replicas) = self.clock.until(until, wait.replicas.clone()).await {
+                return replicas;
+            }
+            let now = self.clock.now();
+            if now.since(until) < grace {
+                let silence = "the connection that waits for replicas is silent";
+                return Err(Fault::Broken(Cause::new(silence, None)));
+            }
+            // This process had no time to look at the clock, and none to read answers either.
+            until = now.plus(grace);
         }
     }
 
@@ -88,7 +118,8 @@ impl Witness {
         latest.filter(of_use).unwrap_or_else(|| {
             // Those that are counted here had their answers, so this write is behind theirs.
             let covers = waits.asked;
-            let wait = Wait { covers, replicas: self.wait(name).boxed().shared() };
+            let (began_at, replicas) = (self.clock.now(), self.wait(name).boxed().shared());
+            let wait = Wait { covers, began_at, replicas };
             waits.latest = Some(wait.clone());
             wait
         })

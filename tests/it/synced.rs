@@ -268,6 +268,54 @@ async fn a_server_whose_memory_is_full_goes_on_renewing() {
     nothing_left(&master, &client).await;
 }
 
+/// The server closes neither of the connections, and answers on one of them.
+#[tokio::test]
+async fn a_connection_that_waits_for_replicas_and_is_silent_is_made_anew() {
+    let (master, replica) = replicated().await;
+    let way = Proxy::start(master.port()).await;
+    let ttl = 3000 * MS * master.slowness().await;
+    let builder = Client::builder().nodes([way.url()]).synced(1).ttl(ttl);
+    let client = connect(builder.response_timeout(600 * MS)).await;
+    let held = client.mutex("held").lock().await.expect("free");
+    // The answers on the first connection come so much later than the questions that the time is not over with both.
+    way.delay_replies(50 * MS);
+    let before = command_connections(&master).await;
+    way.silence_waits();
+    let guard = soon("it is made anew", client.mutex("n").lock()).await.expect("free");
+    assert!(exists(&replica, "n").await);
+    let after = command_connections(&master).await;
+    assert!(
+        after.len() == 2 && after.iter().all(|id| !before.contains(id)),
+        "{before:?} {after:?}"
+    );
+    // With no call but renewals.
+    let two = std::time::Instant::now() + 2 * ttl;
+    way.silence_waits();
+    let over = async || std::time::Instant::now() > two || !held.is_held();
+    eventually(LIMIT + 2 * ttl, "two leases would be over", over).await;
+    assert!(held.is_held() && guard.is_held(), "they were not renewed");
+    drop((held, guard));
+    nothing_left(&master, &client).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_waits_for_replicas_is_made_anew_at_once_when_it_is_closed() {
+    let (master, _replica) = replicated().await;
+    let client = connect(synced(&master)).await;
+    let before = command_connections(&master).await;
+    // The second one waits for replicas.
+    let id = before[1].strip_prefix("id=").expect("an id");
+    master.command(&["CLIENT", "KILL", "ID", id]).await;
+    eventually(LIMIT, "both are made anew", async || {
+        let now = command_connections(&master).await;
+        now.len() == 2 && now.iter().all(|id| !before.contains(id)) && client.is_ready()
+    })
+    .await;
+    let guard = client.mutex("n").try_lock().await.expect("no error is seen").expect("free");
+    guard.unlock().await.expect("held");
+    nothing_left(&master, &client).await;
+}
+
 /// The server grants, and refuses what is written to see whether a replica has it.
 #[tokio::test]
 async fn a_grant_that_cannot_be_confirmed_for_lack_of_a_right_is_given_back() {

@@ -59,6 +59,8 @@ struct Switches {
     cuts: u64,
     /// How often all connections were half-closed.
     half_closings: u64,
+    /// How often the connections were silenced on which replicas are waited for.
+    silences: u64,
 }
 
 /// Which of the server's answers are kept.
@@ -181,6 +183,11 @@ impl Proxy {
         self.switch(|switches| switches.half_closings += 1);
     }
 
+    /// Swallows from now on what the server answers on the live connections on which replicas are waited for (`WAIT`).
+    pub(crate) fn silence_waits(&self) {
+        self.switch(|switches| switches.silences += 1);
+    }
+
     /// Refuses new connections, or accepts them again. Live ones go on.
     pub(crate) fn refuse(&self, on: bool) {
         let mut listener = self.shared.listener();
@@ -292,18 +299,12 @@ async fn serve(live: Live, mut client: TcpStream) {
         let (client_reads, client_writes) = client.split();
         let (server_reads, server_writes) = server.split();
         let (arrived, kept) = mpsc::unbounded_channel();
-        let subscribes = AtomicBool::new(false);
+        let used = Use::default();
         let pumps = async {
             tokio::join!(
-                pass_requests(live, client_reads, server_writes, &subscribes, switches.clone()),
-                take_replies(server_reads, arrived, switches.clone()),
-                deliver_replies(
-                    kept,
-                    client_writes,
-                    &subscribes,
-                    &shared.messages,
-                    switches.clone()
-                ),
+                pass_requests(live, client_reads, server_writes, &used, switches.clone()),
+                take_replies(server_reads, arrived, &used, switches.clone()),
+                deliver_replies(kept, client_writes, &used, &shared.messages, switches.clone()),
             )
         };
         let mut switches = switches.clone();
@@ -318,11 +319,18 @@ async fn serve(live: Live, mut client: TcpStream) {
     }
 }
 
+/// What a client uses a connection for.
+#[derive(Default)]
+struct Use {
+    subscribes: AtomicBool,
+    waits: AtomicBool,
+}
+
 async fn pass_requests(
     live: Live,
     mut client: ReadHalf<'_>,
     mut server: WriteHalf<'_>,
-    subscribes: &AtomicBool,
+    used: &Use,
     switches: watch::Receiver<Switches>,
 ) {
     let mut bytes = vec![0; BUFFER];
@@ -347,8 +355,10 @@ async fn pass_requests(
             read = client.read(&mut bytes) => read,
         };
         let Ok(count @ 1..) = read else { break };
-        if bytes[..count].windows(SUBSCRIBE.len()).any(|word| word == SUBSCRIBE) {
-            subscribes.store(true, Ordering::SeqCst);
+        for (word, has_it) in [(SUBSCRIBE, &used.subscribes), (WAIT, &used.waits)] {
+            if bytes[..count].windows(word.len()).any(|part| part == word) {
+                has_it.store(true, Ordering::SeqCst);
+            }
         }
         let passes = {
             let switches = switches.borrow();
@@ -371,12 +381,15 @@ type Reply = (Instant, Vec<u8>);
 async fn take_replies(
     mut server: ReadHalf<'_>,
     arrived: mpsc::UnboundedSender<Reply>,
+    used: &Use,
     switches: watch::Receiver<Switches>,
 ) {
     let mut bytes = vec![0; BUFFER];
+    let at_first = switches.borrow().silences;
     while let Ok(count @ 1..) = server.read(&mut bytes).await {
-        let Switches { delay, drop_replies, .. } = *switches.borrow();
-        if !drop_replies {
+        let Switches { delay, drop_replies, silences, .. } = *switches.borrow();
+        let is_silenced = silences != at_first && used.waits.load(Ordering::SeqCst);
+        if !drop_replies && !is_silenced {
             // Once the client has gone, replies are read and thrown away: the server must not see an abort.
             let _ = arrived.send((Instant::now() + delay, bytes[..count].to_vec()));
         }
@@ -386,14 +399,14 @@ async fn take_replies(
 async fn deliver_replies(
     mut kept: mpsc::UnboundedReceiver<Reply>,
     mut client: WriteHalf<'_>,
-    subscribes: &AtomicBool,
+    used: &Use,
     messages: &AtomicUsize,
     mut switches: watch::Receiver<Switches>,
 ) {
     let half_closings = switches.borrow().half_closings;
     while let Some((due_at, bytes)) = kept.recv().await {
         tokio::time::sleep_until(due_at).await;
-        let subscribes = subscribes.load(Ordering::SeqCst);
+        let subscribes = used.subscribes.load(Ordering::SeqCst);
         let _ = switches.wait_for(|switches| !switches.holds(subscribes)).await;
         if client.write_all(&bytes).await.is_err() {
             return;
@@ -402,7 +415,7 @@ async fn deliver_replies(
     }
     // The server's end is kept back or lost just like its replies.
     let passes = |switches: &Switches| {
-        !switches.holds(subscribes.load(Ordering::SeqCst)) && !switches.drop_replies
+        !switches.holds(used.subscribes.load(Ordering::SeqCst)) && !switches.drop_replies
     };
     let _ = switches.wait_for(passes).await;
     if switches.borrow().half_closings == half_closings {
@@ -412,6 +425,7 @@ async fn deliver_replies(
 
 /// A client that sends it reads messages on that connection, and nothing else.
 const SUBSCRIBE: &[u8] = b"SUBSCRIBE";
+const WAIT: &[u8] = b"\r\nWAIT\r\n";
 const BUFFER: usize = 64 * 1024;
 const PORTS_TRIED: usize = 100;
 
