@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::clock::Timestamp;
 use crate::node::Owned;
 use crate::script::Reply;
 
@@ -223,13 +225,32 @@ pub(crate) struct View {
     pub(crate) epoch: u64,
 }
 
-/// Chooses the map to follow: one of a node that finds the cluster in order rather than another's, then the one with the
-/// most recent change, then the one that most have. A node that is cut off does not know of the changes since.
-pub(crate) fn best(views: &[View]) -> Option<&SlotMap> {
-    let agreeing = |view: &View| views.iter().filter(|other| other.map == view.map).count();
-    let best = views.iter().max_by_key(|view| (view.is_ok, view.epoch, agreeing(view)));
-    best.map(|view| &view.map)
+/// The latest change of the cluster that a node knew of which found it in order.
+#[derive(Debug, Default)]
+pub(crate) struct Latest {
+    epoch: u64,
+    heard_at: Timestamp,
 }
+
+impl Latest {
+    /// Chooses the view to follow of those that were heard at `now`: one of a node that finds the cluster in order rather than
+    /// another's, then the one with the most recent change, then the one that most have. A node that is cut off, or whose answer
+    /// comes late, does not know of the changes since, so none is followed that is behind an earlier one.
+    pub(crate) fn choose<'a>(&mut self, views: &'a [View], now: Timestamp) -> Option<&'a View> {
+        let agreeing = |view: &View| views.iter().filter(|other| other.map == view.map).count();
+        let lasts = now.since(self.heard_at) < LASTS;
+        let current = views.iter().filter(|view| view.epoch >= self.epoch || !lasts);
+        let best = current.max_by_key(|view| (view.is_ok, view.epoch, agreeing(view)))?;
+        if best.is_ok {
+            *self = Self { epoch: best.epoch, heard_at: now };
+        }
+        Some(best)
+    }
+}
+
+/// If nobody has named a change for this long, it is forgotten: a cluster that was made anew counts from the start. With the
+/// default `cluster-node-timeout`, a master that is cut off stops earlier.
+const LASTS: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 impl fmt::Debug for SlotMap {

@@ -13,7 +13,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 
 use super::cluster::Cluster;
-use super::slots::{Location, SlotMap, View, best};
+use super::slots::{Latest, Location, SlotMap, View};
 use crate::clock::Timestamp;
 use crate::config::Address;
 use crate::error::Fault;
@@ -24,6 +24,7 @@ pub(super) struct Surveyor {
     cluster: Arc<Cluster>,
     /// How many surveys there have been: each begins with other servers.
     surveys: usize,
+    latest: Latest,
     /// The last survey found the cluster in order.
     is_ok: bool,
     _farewell: Arc<Farewell>,
@@ -42,7 +43,8 @@ type Asked = Pin<Box<dyn Future<Output = (Location, Result<Chart, Fault>)> + Sen
 
 impl Surveyor {
     pub(super) fn new(cluster: Arc<Cluster>, farewell: Arc<Farewell>) -> Self {
-        Self { cluster, surveys: 0, is_ok: false, _farewell: farewell }
+        let (surveys, latest, is_ok) = Default::default();
+        Self { cluster, surveys, latest, is_ok, _farewell: farewell }
     }
 
     pub(super) async fn run(mut self, result: oneshot::Sender<Result<(), Fault>>) {
@@ -70,7 +72,8 @@ impl Surveyor {
         let mut attempt = 0;
         loop {
             let found = self.survey(true, until).await;
-            let fault = match best(&found.views) {
+            let now = self.now();
+            let fault = match self.latest.choose(&found.views, now).map(|view| &view.map) {
                 Some(map) if !map.masters().is_empty() => {
                     self.cluster.adopt(map);
                     match self.connect_one(map, &found.alive).await {
@@ -132,9 +135,11 @@ impl Surveyor {
             }
             let limit = self.now().plus(self.cluster.kit.config.response_timeout);
             let found = self.survey(in_doubt, limit).await;
-            self.is_ok = found.views.iter().any(|view| view.is_ok);
-            match (best(&found.views), &found.fault) {
-                (Some(map), _) => self.cluster.adopt(map),
+            let now = self.now();
+            let view = self.latest.choose(&found.views, now);
+            self.is_ok = view.is_some_and(|view| view.is_ok);
+            match (view, &found.fault) {
+                (Some(view), _) => self.cluster.adopt(&view.map),
                 (None, Some(fault)) => events::no_map(&self.cluster.seeds[0].shown, fault),
                 (None, None) => {}
             }

@@ -163,14 +163,21 @@ fn however_many_masters_are_named_no_more_are_kept_than_there_are_slots() {
     assert_eq!(map.masters().len(), 2);
 }
 
+/// A node says that all slots are at `host`.
+fn view(host: &str, is_ok: bool, epoch: u64) -> View {
+    let map = read(&format!("( ( 0 16383 ( {host} 1 ) ) )")).expect("well formed");
+    View { map, is_ok, epoch }
+}
+
+/// Returns the host that the view names which is chosen `seconds` after the start.
+fn chosen(latest: &mut Latest, views: &[View], seconds: u64) -> Option<String> {
+    let view = latest.choose(views, Timestamp::from_origin(Duration::from_secs(seconds)));
+    view.map(|view| view.map.owner(0).expect("covered").host.to_string())
+}
+
 #[test]
 fn the_map_of_a_node_that_is_cut_off_is_not_followed() {
-    let view = |host: &str, is_ok, epoch| {
-        let map = read(&format!("( ( 0 16383 ( {host} 1 ) ) )")).expect("well formed");
-        View { map, is_ok, epoch }
-    };
-    let best_of =
-        |views: &[View]| best(views).map(|map| map.owner(0).expect("covered").host.to_string());
+    let best_of = |views: &[View]| chosen(&mut Latest::default(), views, 0);
     assert_eq!(best_of(&[]), None);
     let [a, b] = ["a", "b"];
     for (views, expected) in [
@@ -181,5 +188,26 @@ fn the_map_of_a_node_that_is_cut_off_is_not_followed() {
         (vec![view(a, false, 1)], a),
     ] {
         assert_eq!(best_of(&views).as_deref(), Some(expected));
+    }
+}
+
+#[test]
+fn a_map_that_is_behind_an_earlier_one_is_not_followed() {
+    let mut latest = Latest::default();
+    let [a, b] = ["a", "b"];
+    for (seconds, view, expected) in [
+        (100, view(a, true, 7), Some(a)),
+        (105, view(b, true, 6), None),
+        (106, view(b, false, 6), None),
+        (110, view(b, true, 7), Some(b)),
+        // It may have asked in vain to take over.
+        (115, view(a, false, 9), Some(a)),
+        (116, view(b, true, 7), Some(b)),
+        (145, view(a, true, 6), None),
+        // Nobody has named that change for half a minute.
+        (146, view(a, true, 2), Some(a)),
+        (147, view(b, true, 1), None),
+    ] {
+        assert_eq!(chosen(&mut latest, &[view], seconds).as_deref(), expected, "{seconds}");
     }
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use leasehold::{Client, NodeState};
 
 use super::is_idle;
-use crate::checks::soon;
-use crate::support::{Cluster, eventually};
+use crate::checks::{exists, soon};
+use crate::support::{Cluster, Server, eventually};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -113,5 +113,41 @@ async fn paused(cluster: &Cluster, client: &Client) {
     }
     eventually(LIMIT, "no release is owed", async || client.stats().releases_pending == 0).await;
     let guard = soon("the lock", late.mutex(&name).lock()).await.expect("free");
+    soon("unlocking", guard.unlock()).await.expect("held");
+}
+
+/// Returns a cluster of one master, which has seen so many changes.
+async fn alone(epoch: &str) -> Server {
+    let server = Server::with(&["--cluster-enabled", "yes"]).await;
+    // Servers before 7.0 have no command for a range.
+    let slots: Vec<String> = (0..16384).map(|slot| slot.to_string()).collect();
+    let slots: Vec<&str> = slots.iter().map(String::as_str).collect();
+    server.command(&[&["CLUSTER", "ADDSLOTS"], &slots[..]].concat()).await;
+    server.command(&["CLUSTER", "SET-CONFIG-EPOCH", epoch]).await;
+    eventually(LIMIT, "it finds itself in order", async || {
+        let info = server.command(&["CLUSTER", "INFO"]).await;
+        redis::from_redis_value::<String>(info).expect("a text").contains("cluster_state:ok")
+    })
+    .await;
+    server
+}
+
+/// The second node that the client was given is cut off: it takes itself for the master, and knows of no change since. For a while
+/// it alone answers.
+#[tokio::test]
+async fn a_node_that_is_behind_does_not_turn_the_client_back() {
+    let (current, behind) = (alone("5").await, alone("2").await);
+    let builder = Client::builder().cluster([current.url(), behind.url()]);
+    let builder = builder.restart_quarantine(Duration::ZERO).ttl(Duration::from_secs(60));
+    let client = builder.response_timeout(Duration::from_millis(500)).connect().await;
+    let client = client.expect("the cluster accepts the client");
+    let guard = soon("the lock", client.mutex("n").lock()).await.expect("free");
+    current.pause();
+    let asking = client.mutex("m").lock_with_timeout(Duration::from_secs(4)).await;
+    asking.expect_err("the master does not answer");
+    assert!(!exists(&behind, "m").await);
+    let addresses: Vec<_> = client.nodes().iter().map(|node| node.address.to_string()).collect();
+    assert_eq!(addresses, [current.url()]);
+    current.resume();
     soon("unlocking", guard.unlock()).await.expect("held");
 }
