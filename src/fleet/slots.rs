@@ -115,7 +115,10 @@ impl SlotMap {
     /// master and then the replicas. A server is a list that begins with its host and its port.
     pub(crate) fn read(reply: &Reply, from: &Location) -> Option<Self> {
         let mut map = Self::default();
-        for range in reply.list()? {
+        // Before Redis 7, each node has an order of its own. In that of the slots, maps of several nodes can be compared.
+        let mut ranges: Vec<&Reply> = reply.list()?.iter().collect();
+        ranges.sort_by_key(|range| range.list().and_then(|range| range.first()?.number()));
+        for range in ranges {
             let [first, last, master, ..] = range.list()? else { return None };
             let [host, port, ..] = master.list()? else { return None };
             let slots =

@@ -192,6 +192,18 @@ fn the_map_of_a_node_that_is_cut_off_is_not_followed() {
 }
 
 #[test]
+fn nodes_agree_in_whatever_order_they_name_the_slots() {
+    let [ab, ba] =
+        ["( ( 0 7 ( a 1 ) ) ( 8 16383 ( b 1 ) ) )", "( ( 8 16383 ( b 1 ) ) ( 0 7 ( a 1 ) ) )"];
+    let view = |wire| View { map: read(wire).expect("well formed"), is_ok: true, epoch: 0 };
+    assert!(view(ab).map == view(ba).map);
+    let views = [view(ab), view(ba), view("( ( 0 16383 ( a 1 ) ) )")];
+    let best = Latest::default().choose(&views, Timestamp::default());
+    let best = best.map(|best| best.map.owner(8));
+    assert_eq!(best, Some(Some(&at("b", 1))), "two of three say so");
+}
+
+#[test]
 fn a_map_that_is_behind_an_earlier_one_is_not_followed() {
     let mut latest = Latest::default();
     let [a, b] = ["a", "b"];
