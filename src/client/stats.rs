@@ -89,7 +89,7 @@ impl Stats {
             subscriptions: nodes.iter().map(Node::subscriptions).max().unwrap_or(0),
             tasks: engine.tasks.len(),
             releases_pending: nodes.iter().map(Node::pending_releases).sum(),
-            connections_made: nodes.iter().map(Node::connections_made).sum(),
+            connections_made: engine.fleet.connections_made(),
             second_round_trips: engine.raises(),
             grants_by_message: queue.grants_by_message.load(Relaxed),
             grants_confirmed: queue.grants_confirmed.load(Relaxed),

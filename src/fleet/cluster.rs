@@ -103,6 +103,10 @@ impl Cluster {
         self.members.lock().all().map(|(_, node)| node.clone()).collect()
     }
 
+    pub(super) fn connections_made(&self) -> u64 {
+        self.members.lock().connections_made()
+    }
+
     /// Returns the status of each master, and of each node that still owes a release.
     pub(super) fn status(&self) -> Vec<NodeStatus> {
         let members = self.members.lock();

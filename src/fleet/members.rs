@@ -94,6 +94,8 @@ pub(super) struct Members {
     nodes: BTreeMap<Location, Member>,
     /// How many there have been.
     made: u32,
+    /// How many connections those made that were dropped.
+    connections_made: u64,
     /// The client is gone: a node is only needed for the releases that it owes.
     pub(super) closed: bool,
     /// Nodes listen to sharded channels.
@@ -118,6 +120,7 @@ impl Members {
             map: SlotMap::default(),
             nodes: BTreeMap::new(),
             made: 0,
+            connections_made: 0,
             closed: false,
             is_sharded: false,
             template,
@@ -164,6 +167,12 @@ impl Members {
 
     pub(super) fn all(&self) -> impl Iterator<Item = (&Location, &Node)> {
         self.nodes.iter().map(|(location, member)| (location, &member.node))
+    }
+
+    /// Returns the number of connections that all nodes made that there have been.
+    pub(super) fn connections_made(&self) -> u64 {
+        let made = self.nodes.values().map(|member| member.node.connections_made());
+        self.connections_made + made.sum::<u64>()
     }
 
     pub(super) fn get(&self, location: &Location) -> Option<&Node> {
@@ -254,12 +263,14 @@ impl Members {
     pub(super) fn drop_unused(&mut self, kit: &Kit) {
         let masters = self.map.masters();
         let now = kit.clock.now();
+        let connections_made = &mut self.connections_made;
         self.nodes.retain(|location, member| {
             let node = &member.node;
             let is_used = masters.contains(location)
                 || node.pending_releases() > 0
                 || now.since(member.used_at) < UNUSED;
             if !is_used {
+                *connections_made += node.connections_made();
                 node.close();
                 if let Some(farewell) = kit.farewell.upgrade() {
                     node.leave_farewell(&farewell);

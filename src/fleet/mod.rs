@@ -42,6 +42,14 @@ impl Fleet {
         }
     }
 
+    /// Returns the number of connections that were made so far.
+    pub(crate) fn connections_made(&self) -> u64 {
+        match self {
+            Self::Nodes(nodes) => nodes.iter().map(Node::connections_made).sum(),
+            Self::Cluster(cluster) => cluster.connections_made(),
+        }
+    }
+
     /// Returns the status of every server that is known.
     pub(crate) fn status(&self) -> Vec<NodeStatus> {
         match self {

@@ -36,6 +36,7 @@ async fn a_lock_follows_its_slot_to_a_new_node_and_back_and_no_connection_stays(
     .await;
     soon("unlocking", other.unlock()).await.expect("held");
     soon("unlocking", guard.unlock()).await.expect("held");
+    let made = client.stats().connections_made;
     cluster.forget(added).await;
     let clients = async || {
         let clients = new.command(&["CLIENT", "LIST", "TYPE", "NORMAL"]).await;
@@ -45,6 +46,7 @@ async fn a_lock_follows_its_slot_to_a_new_node_and_back_and_no_connection_stays(
         client.nodes().len() == 3 && clients().await == 1
     })
     .await;
+    assert!(client.stats().connections_made >= made, "those to the node that is gone count");
     is_idle(&client).await;
     behind_other_addresses(&cluster).await;
 }
