@@ -286,7 +286,7 @@ impl fmt::Display for Finding {
                 "its clock is {ahead_ms} ms ahead of this host's: correcting it shortens or lengthens every lock"
             ),
             FindingKind::OldVersion { version } => {
-                write!(f, "it is version {version}; the oldest supported are Redis 6.2 and Valkey 7.2")
+                write!(f, "it is version {version}; the oldest supported are Redis 6.2 and Valkey 8")
             }
             FindingKind::OneShard => f.write_str(
                 "it is a Redis Cluster of one shard: if a shard is added, it refuses the locks in that shard's slots (MOVED)",
