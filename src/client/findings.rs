@@ -109,7 +109,7 @@ pub enum FindingKind {
     /// one has more of the latest locks.
     #[non_exhaustive]
     ReplicaPriority {
-        /// The priority of each replica.
+        /// The priority of each replica that can be promoted.
         priorities: Vec<u64>,
     },
     /// Sentinels that answer have named different masters for 10 s or longer, so clients may use different servers, and two of
@@ -401,10 +401,14 @@ fn of_failover(facts: &FailoverFacts, connected: Option<u64>, spare: Duration) -
         kinds.push(FindingKind::FencedByFew { min_replicas, replicas });
     }
     match &facts.watch {
-        Some(watch) if watch.priorities.windows(2).any(|pair| pair[0] != pair[1]) => {
-            kinds.push(FindingKind::ReplicaPriority { priorities: watch.priorities.clone() });
+        Some(watch) => {
+            // One of priority 0 is never promoted.
+            let priorities: Vec<u64> =
+                watch.priorities.iter().copied().filter(|priority| *priority > 0).collect();
+            if priorities.windows(2).any(|pair| pair[0] != pair[1]) {
+                kinds.push(FindingKind::ReplicaPriority { priorities });
+            }
         }
-        Some(_) => {}
         None => kinds.push(FindingKind::unknown("the Sentinels' settings")),
     }
     if let Some(named) = facts.disagreement.clone() {

@@ -141,9 +141,13 @@ fn what_lets_two_masters_grant_is_found() {
     assert_eq!((late(1000, usual), late(1001, usual)), (found(1000).into(), vec![]));
     assert_eq!(late(2999, Duration::ZERO), found(2999));
     assert_eq!(late(3000, Duration::ZERO), []);
-    let watch = Some(WatchFacts { down_after: None, priorities: vec![100, 50] });
-    let unequal = of_failover(&FailoverFacts { watch, ..safe() });
+    let of_priorities = |priorities: &[u64]| {
+        let watch = Some(WatchFacts { down_after: None, priorities: priorities.into() });
+        of_failover(&FailoverFacts { watch, ..safe() })
+    };
+    let unequal = of_priorities(&[100, 50]);
     assert_eq!(unequal, [FindingKind::ReplicaPriority { priorities: vec![100, 50] }]);
+    assert_eq!(of_priorities(&[100, 0]), [], "one of priority 0 is never promoted");
     let blind = FailoverFacts { tells_role: false, may_kill: false, ..safe() };
     assert_eq!(of_failover(&blind), [FindingKind::RoleUnknown, FindingKind::KillRefused]);
     let named = vec![("s".into(), "a:1".to_owned()), ("t".into(), "b:1".to_owned())];
