@@ -101,6 +101,8 @@ pub(super) async fn ask(
     let append_only = setting_of(&handshake, append_only).await?;
     let fsync = setting_of(&handshake, fsync).await?;
     let time = optional(handshake.answer(time).await)?;
+    // Before the rest is waited for, which others are asked about.
+    let clock_ahead_ms = time.and_then(|time| clock_ahead_ms(&time, asked_at, since_epoch()));
     let failover = match shared.endpoint.guide.is_dynamic() {
         true => Some(failover(&handshake, &replication).await?),
         false => None,
@@ -128,7 +130,7 @@ pub(super) async fn ask(
             .map(|value| value == "yes")
             .or_else(|| persistence.get("aof_enabled").map(|value| value == "1")),
         fsync_always: fsync.map(|value| value == "always"),
-        clock_ahead_ms: time.and_then(|time| clock_ahead_ms(&time, asked_at, since_epoch())),
+        clock_ahead_ms,
     })
 }
 

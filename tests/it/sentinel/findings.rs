@@ -155,3 +155,19 @@ async fn a_master_that_waits_for_its_replicas_is_not_said_to_refuse_its_mark() {
     let client = builder.connect().await.expect("it answers");
     assert!(!found(&client).await.contains(&FindingKind::MarkRefused));
 }
+
+/// That takes until the end of the check, and says nothing about the master's clock.
+#[tokio::test]
+async fn sentinels_that_do_not_answer_do_not_set_the_clock_of_the_master_back() {
+    let deployment = Deployment::with(0, 1, &[]).await;
+    let client = deployment.connect().await;
+    deployment.sentinels[0].pause();
+    let kinds = found(&client).await;
+    let is_unknown = |kind: &FindingKind| {
+        matches!(kind, FindingKind::Unknown { setting: "the Sentinels' settings", .. })
+    };
+    assert!(kinds.iter().any(is_unknown), "the Sentinel has answered: {kinds:?}");
+    let is_off = |kind: &FindingKind| matches!(kind, FindingKind::ClockAhead { .. });
+    assert!(!kinds.iter().any(is_off), "{kinds:?}");
+    deployment.sentinels[0].resume();
+}
