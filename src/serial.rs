@@ -3,7 +3,8 @@
 use std::fmt::Display;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Deserializer, Serializer};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serializer};
 
 pub(crate) fn seconds<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64(duration.as_secs_f64())
@@ -79,21 +80,23 @@ fn read(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()
 }
 
-/// One text, or a list of them.
-pub(crate) struct Texts(pub(crate) Vec<String>);
+/// One URL, or a list of them. Whatever else was written may be a URL with a password, so reading it does not fail.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Texts {
+    One(String),
+    Several(Vec<String>),
+    Odd(IgnoredAny),
+}
 
-impl<'de> Deserialize<'de> for Texts {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "a URL, or a list of them")]
-        enum Written {
-            One(String),
-            Several(Vec<String>),
+impl Texts {
+    /// Returns what is wrong otherwise, as the end of a sentence that begins with the name of the setting.
+    pub(crate) fn list(self) -> Result<Vec<String>, &'static str> {
+        match self {
+            Self::One(text) => Ok(vec![text]),
+            Self::Several(texts) => Ok(texts),
+            Self::Odd(_) => Err("it must be a URL, or a list of them"),
         }
-        Ok(Self(match Written::deserialize(from)? {
-            Written::One(text) => vec![text],
-            Written::Several(texts) => texts,
-        }))
     }
 }
 

@@ -222,4 +222,17 @@ fn an_error_of_the_configuration_repeats_no_login() {
             assert!(says_what.iter().any(|it| error.contains(it)), "{error}");
         }
     }
+    // The errors of TOML show the line that was read.
+    for (text, says) in [
+        ("server_login = \"locks:s3cret\"", "user and a password"),
+        ("server_login = { user = \"locks\", pasword = \"s3cret\" }", "user and a password"),
+        ("[server_login]\nuser = 7\npassword = \"s3cret\"", "user and a password"),
+        ("sentinel = { master = 7, urls = \"redis://:s3cret@h\" }", "name and the URLs"),
+        ("sentinel = { master = \"m\", urls = [\"redis://:s3cret@h\", 7] }", "name and the URLs"),
+        ("nodes = [\"redis://:s3cret@h\", 7]", "nodes: it must be a URL, or a list of them"),
+        ("server_logn = { user = \"locks\", password = \"s3cret\" }", "field `server_logn`"),
+    ] {
+        let error = toml::from_str::<ClientBuilder>(text).err().expect("refused").to_string();
+        assert!(!error.contains("s3cret") && error.contains(says), "{text}: {error}");
+    }
 }
