@@ -1,13 +1,13 @@
 //! What a client does and how it is, as metrics of the crate `metrics` (feature `metrics`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use metrics::{
     Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
     histogram,
 };
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::client::Stats;
 use crate::error::LossReason;
@@ -47,6 +47,8 @@ pub struct Metrics {
     class: fn(&str) -> &str,
     /// The classes of the locks that did something since the last report.
     classes: Arc<RwLock<BTreeMap<Box<str>, Arc<Class>>>>,
+    /// The servers of the last report that the client uses.
+    nodes: Arc<Mutex<BTreeSet<Arc<str>>>>,
 }
 
 /// The metrics of the locks of one class that change with every acquisition. To ask the recorder for one takes several times as
@@ -97,15 +99,16 @@ impl Metrics {
     /// Makes one, and describes its metrics to the recorder that is installed by now.
     pub fn new() -> Self {
         describe();
-        Self { class, classes: Arc::default() }
+        Self { class, classes: Arc::default(), nodes: Arc::default() }
     }
 
     /// Sets how a lock's class follows from its name, which has the client's prefix.
     pub fn with_class(self, class: fn(&str) -> &str) -> Self {
-        Self { class, classes: Arc::default() }
+        Self { class, classes: Arc::default(), nodes: Arc::default() }
     }
 
-    /// Reports the state of a client and of its servers, without I/O.
+    /// Reports the state of a client and of its servers, without I/O. Each client needs a `Metrics` of its own: a server that
+    /// the report before named, and this one does not, is not in use any more.
     pub fn report(&self, stats: &Stats, nodes: &[NodeStatus]) {
         // An exporter may forget a metric that nobody has used for long, and does not learn of what is added to it later: it
         // is asked for each of them again.
@@ -115,12 +118,17 @@ impl Metrics {
         let ratio = stats.least_remaining.unwrap_or(1.0);
         gauge!("leasehold.lease.remaining_ratio.min").set(ratio);
         counter!("leasehold.second_round_trips").absolute(stats.second_round_trips);
-        for node in nodes {
-            let labels = [("node", node.address.to_string())];
+        let used = || nodes.iter().filter(|node| node.state != NodeState::Unused);
+        for node in used() {
             let is = |state| f64::from(u8::from(node.state == state));
-            gauge!("leasehold.node.up", &labels).set(is(NodeState::Up));
-            gauge!("leasehold.node.quarantined", &labels).set(is(NodeState::Quarantined));
-            gauge!("leasehold.node.round_trip", &labels).set(node.round_trip.as_secs_f64());
+            let state = [is(NodeState::Up), is(NodeState::Quarantined)];
+            report_node(&node.address, state, node.round_trip.as_secs_f64());
+        }
+        let used: BTreeSet<Arc<str>> = used().map(|node| node.address.clone()).collect();
+        let before = std::mem::replace(&mut *self.nodes.lock(), used.clone());
+        for left in before.difference(&used) {
+            // A metric cannot be taken back, and the last value may say that the server is down.
+            report_node(left, [f64::NAN; 2], f64::NAN);
         }
     }
 
@@ -132,6 +140,13 @@ impl Metrics {
         let class = Arc::new(Class::new(name));
         self.classes.write().entry(name.into()).or_insert(class).clone()
     }
+}
+
+fn report_node(address: &Arc<str>, [up, quarantined]: [f64; 2], round_trip: f64) {
+    let labels = [("node", address.to_string())];
+    gauge!("leasehold.node.up", &labels).set(up);
+    gauge!("leasehold.node.quarantined", &labels).set(quarantined);
+    gauge!("leasehold.node.round_trip", &labels).set(round_trip);
 }
 
 impl Default for Metrics {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use leasehold::monitor::{Event, Monitor};
-use leasehold::{Client, Metrics, Owner, blocking};
+use leasehold::{Client, Metrics, NodeState, Owner, blocking};
 use parking_lot::Mutex;
 
 use crate::{
@@ -158,6 +158,8 @@ impl metrics::CounterFn for Value {
     }
 }
 
+const NOT_A_NUMBER: u64 = u64::MAX;
+
 impl metrics::GaugeFn for Value {
     fn increment(&self, by: f64) {
         self.0.fetch_add(by as u64, Relaxed);
@@ -168,7 +170,7 @@ impl metrics::GaugeFn for Value {
     }
 
     fn set(&self, value: f64) {
-        self.0.store(value as u64, Relaxed);
+        self.0.store(if value.is_nan() { NOT_A_NUMBER } else { value as u64 }, Relaxed);
     }
 }
 
@@ -264,6 +266,31 @@ async fn a_metric_that_the_exporter_forgot_is_there_again_after_a_report() {
     meters.report(&client.stats(), &client.nodes());
     mutex.lock().await.expect("free").unlock().await.expect("held");
     assert_eq!(recorder.read(held), Some(1));
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn a_server_that_the_client_does_not_use_or_not_any_more_is_not_reported_as_down() {
+    let recorder = Recorder::default();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let (server, meters) = (Server::start().await, Metrics::new());
+    let client = monitored(&server, Arc::new(meters.clone())).await;
+    let report = |nodes: &[(&str, NodeState)]| {
+        let status = |(address, state): &(&str, NodeState)| {
+            let mut node = client.nodes().remove(0);
+            (node.address, node.state) = ((*address).into(), *state);
+            node
+        };
+        meters.report(&client.stats(), &nodes.iter().map(status).collect::<Vec<_>>());
+    };
+    let up = |address| recorder.read(&format!("leasehold.node.up node={address}"));
+    report(&[("a", NodeState::Down), ("b", NodeState::Unused)]);
+    assert_eq!((up("a"), up("b")), (Some(0), None));
+    // Another server has replaced it.
+    report(&[("b", NodeState::Up)]);
+    assert_eq!((up("a"), up("b")), (Some(NOT_A_NUMBER), Some(1)));
+    report(&[("a", NodeState::Quarantined), ("b", NodeState::Unused)]);
+    assert_eq!((up("a"), up("b")), (Some(0), Some(NOT_A_NUMBER)));
     nothing_left(&server, &client).await;
 }
 
