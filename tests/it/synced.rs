@@ -302,6 +302,8 @@ async fn a_connection_that_waits_for_replicas_and_is_silent_is_made_anew() {
 async fn a_connection_that_waits_for_replicas_is_made_anew_at_once_when_it_is_closed() {
     let (master, _replica) = replicated().await;
     let client = connect(synced(&master)).await;
+    let guard = client.mutex("n").lock().await.expect("free");
+    guard.unlock().await.expect("held");
     let before = command_connections(&master).await;
     // The second one waits for replicas.
     let id = before[1].strip_prefix("id=").expect("an id");
