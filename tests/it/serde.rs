@@ -232,7 +232,7 @@ fn an_error_of_the_configuration_repeats_no_login() {
         ("nodes = [\"redis://:s3cret@h\", 7]", "nodes: it must be a URL, or a list of them"),
         ("server_logn = { user = \"locks\", password = \"s3cret\" }", "field `server_logn`"),
     ] {
-        let error = toml::from_str::<ClientBuilder>(text).err().expect("refused").to_string();
+        let error = toml::from_str::<ClientBuilder>(text).expect_err("refused").to_string();
         assert!(!error.contains("s3cret") && error.contains(says), "{text}: {error}");
     }
 }
