@@ -1,5 +1,6 @@
 //! The signals that `run` gets.
 
+use std::fs;
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
@@ -7,12 +8,18 @@ use std::task::Poll;
 use nix::sys::signal::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// All signals that matter, one after the other.
-pub struct Signals(Vec<(Number, Signal)>);
+/// All signals that matter, one after the other. What was ignored when this program started stays so, for the command, too:
+/// `nohup` means that, and shells that start something in the background.
+pub struct Signals {
+    listened: Vec<(Number, Signal)>,
+    /// By their numbers, the first in the lowest bit.
+    ignored: u64,
+}
 
 impl Signals {
     pub fn new() -> io::Result<Self> {
-        let all = [
+        let mut signals = Self { listened: Vec::new(), ignored: ignored() };
+        signals.listen(&[
             Number::SIGCHLD,
             Number::SIGHUP,
             Number::SIGINT,
@@ -21,9 +28,19 @@ impl Signals {
             Number::SIGUSR1,
             Number::SIGUSR2,
             Number::SIGCONT,
-        ];
-        let listen = |number: Number| Ok((number, signal(SignalKind::from_raw(number as i32))?));
-        all.into_iter().map(listen).collect::<io::Result<_>>().map(Self)
+        ])?;
+        Ok(signals)
+    }
+
+    fn listen(&mut self, numbers: &[Number]) -> io::Result<()> {
+        for &number in numbers {
+            // Without that one nobody would learn of the command's end.
+            let is_needed = number == Number::SIGCHLD;
+            if is_needed || self.ignored & (1 << (number as i32 - 1)) == 0 {
+                self.listened.push((number, signal(SignalKind::from_raw(number as i32))?));
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the next signal that ends a process which does nothing about it. It is cancel safe.
@@ -39,7 +56,7 @@ impl Signals {
     /// Waits for the next signal. It is cancel safe.
     pub async fn next(&mut self) -> Number {
         poll_fn(|context| {
-            for (number, signal) in &mut self.0 {
+            for (number, signal) in &mut self.listened {
                 if signal.poll_recv(context).is_ready() {
                     return Poll::Ready(*number);
                 }
@@ -48,4 +65,12 @@ impl Signals {
         })
         .await
     }
+}
+
+/// Returns the signals that this process ignores.
+fn ignored() -> u64 {
+    // Elsewhere only unsafe code can ask.
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }

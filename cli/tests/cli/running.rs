@@ -459,3 +459,32 @@ fn signals_that_end_nobody_do_not_end_the_wait() {
     server.release("a");
     assert_eq!(code_of(&mut run), 0);
 }
+
+/// As under `nohup`, or in the background of a script.
+#[test]
+fn a_signal_that_was_ignored_at_first_ends_neither_run_nor_its_command() {
+    let server = Server::start();
+    server.hold("a");
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let script = format!(
+        "trap '' HUP INT; exec {me} run a -- sh -c 'echo $$ > pid; sleep 1; echo done > done'"
+    );
+    let mut run = Command::new("sh")
+        .args(["-c", &script])
+        .envs(server.leasehold(&[]).get_envs().filter_map(|(key, value)| Some((key, value?))))
+        .current_dir(&server.directory)
+        .spawn()
+        .expect("a shell");
+    let ignored = [Signal::HUP, Signal::INT];
+    eventually("it waits", || server.command::<i64>("ZCARD", &["leasehold_queue:{a}"]) == 1);
+    ignored.iter().for_each(|signal| kill(run.id(), *signal));
+    std::thread::sleep(Duration::from_millis(300));
+    server.release("a");
+    let pid = server.wait_for_text("pid").parse().expect("a pid");
+    for signal in ignored {
+        kill(run.id(), signal);
+        kill(pid, signal);
+    }
+    assert_eq!(code_of(&mut run), 0);
+    assert_eq!(server.text("done").trim(), "done");
+}

@@ -144,6 +144,22 @@ fn a_terminal_that_goes_away_leaves_nothing_that_renews() {
 }
 
 #[test]
+fn under_nohup_the_command_outlives_its_terminal() {
+    let server = Server::start();
+    let command =
+        run("sh -c 'echo $$ > pid; while ! test -e go; do sleep 0.05; done; echo done > done'");
+    let mut terminal = Terminal::start(&server, &format!("nohup {command}; exit"));
+    let pid = server.wait_for_text("pid");
+    terminal.hang_up();
+    eventually("the shell ends", || terminal.shell.try_wait().expect("ours").is_some());
+    thread::sleep(Duration::from_millis(300));
+    assert!(is_alive(&pid) && server.is_locked("a"));
+    std::fs::write(server.file("go"), "").expect("a file");
+    assert_eq!(server.wait_for_text("done"), "done");
+    eventually("the lock is free", || !server.is_locked("a"));
+}
+
+#[test]
 fn a_run_inside_a_run_has_the_terminal_and_gives_it_back() {
     let server = Server::start();
     let me = env!("CARGO_BIN_EXE_leasehold");
