@@ -1,12 +1,17 @@
 //! The locks that an outer `run` holds already.
 
+mod process;
+
 use std::env;
 use std::ffi::OsString;
-use std::process;
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::{Client, Guard};
 use serde::{Deserialize, Serialize};
+
+use self::process::Process;
 
 const VARIABLE: &str = "LEASEHOLD_HELD";
 
@@ -21,38 +26,68 @@ struct Outer {
 }
 
 /// All locks that `run`s around this process hold.
-pub struct Held(Vec<Outer>);
+pub struct Held(Vec<(Outer, Lender)>);
+
+/// The `run` that holds a lock, and the command that it runs: it holds the lock no more when either of them has ended.
+type Lender = [Process; 2];
 
 impl Held {
     /// Reads what the environment says, and believes only what ancestors of this process hold: a process that outlived its
     /// `run` has inherited the variable, but not the lock.
     pub fn inherited() -> Self {
         let text = env::var(VARIABLE).unwrap_or_default();
-        let mut held: Vec<Outer> = serde_json::from_str(&text).unwrap_or_default();
-        held.retain(|outer| is_ancestor(outer.pid));
-        Self(held)
+        let outers: Vec<Outer> = serde_json::from_str(&text).unwrap_or_default();
+        let held = outers.into_iter().filter_map(|outer| {
+            let command = process::child_towards_us(outer.pid)?;
+            let lender = [outer.pid, command].map(Process::open);
+            // Either may have ended before it was opened, and others may have their numbers.
+            (process::child_towards_us(outer.pid) == Some(command)).then_some((outer, lender))
+        });
+        Self(held.collect())
     }
 
     pub fn has(&self, on: &str, lock: &str) -> bool {
-        self.0.iter().any(|outer| outer.lock == lock && outer.on == on)
+        self.lender(on, lock).is_some()
     }
 
-    /// Adds what this process holds.
-    pub fn with(mut self, on: &str, locks: &[String]) -> Self {
-        let pid = process::id();
-        let ours = locks.iter().map(|lock| Outer { lock: lock.clone(), on: on.to_owned(), pid });
-        self.0.extend(ours);
-        self
+    /// Waits until an outer `run` holds one of these locks no more, and returns which. If it holds none, that is never.
+    pub async fn end_of(&self, on: &str, locks: &[String]) -> String {
+        let mut ends = Vec::new();
+        for lock in locks {
+            for process in self.lender(on, lock).into_iter().flatten() {
+                ends.push((lock, Box::pin(process.ended())));
+            }
+        }
+        poll_fn(|context| {
+            let mut ends = ends.iter_mut();
+            let over =
+                ends.find_map(|(lock, end)| end.as_mut().poll(context).is_ready().then_some(lock));
+            over.map_or(Poll::Pending, |lock| Poll::Ready(lock.to_string()))
+        })
+        .await
+    }
+
+    fn lender(&self, on: &str, lock: &str) -> Option<&Lender> {
+        let mut all = self.0.iter();
+        all.find(|(outer, _)| outer.lock == lock && outer.on == on).map(|(_, lender)| lender)
     }
 
     /// Returns the variables for the command. They replace those of an outer `run`.
     pub fn environment(
         &self,
+        on: &str,
         client: Option<&Client>,
         guards: &[Guard],
         ttl: Duration,
     ) -> Vec<(&'static str, OsString)> {
-        let held = serde_json::to_string(&self.0).unwrap_or_default();
+        let pid = std::process::id();
+        let ours = guards.iter().map(|guard| Outer {
+            lock: guard.name().to_owned(),
+            on: on.to_owned(),
+            pid,
+        });
+        let all: Vec<_> = self.0.iter().map(|(outer, _)| outer.clone()).chain(ours).collect();
+        let held = serde_json::to_string(&all).unwrap_or_default();
         let mut all = vec![(VARIABLE, held.into())];
         // Who looks sees by the name that an inner `run` waits on behalf of what this one holds.
         all.extend(client.map(|client| ("LEASEHOLD_NAME", client.name().into())));
@@ -65,50 +100,5 @@ impl Held {
             all.push(("LEASEHOLD_TTL_MS", ttl.as_millis().to_string().into()));
         }
         all
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn is_ancestor(pid: u32) -> bool {
-    let mut process = process::id();
-    while process > 1 {
-        let Ok(stat) = std::fs::read_to_string(format!("/proc/{process}/stat")) else {
-            return false;
-        };
-        // The command's name comes before it, in brackets, and may contain anything.
-        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
-        let Some(parent) = parent.and_then(|parent| parent.parse().ok()) else { return false };
-        if parent == pid {
-            return true;
-        }
-        process = parent;
-    }
-    false
-}
-
-#[cfg(not(target_os = "linux"))]
-fn is_ancestor(pid: u32) -> bool {
-    let pid = i32::try_from(pid).map(nix::unistd::Pid::from_raw);
-    pid.is_ok_and(|pid| nix::sys::signal::kill(pid, None).is_ok())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_same_lock_on_the_same_servers_is_held() {
-        let held = Held(Vec::new()).with("redis://a", &["nightly".to_owned()]);
-        assert!(held.has("redis://a", "nightly"));
-        assert!(!held.has("redis://b", "nightly"));
-        assert!(!held.has("redis://a", "other"));
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn ancestors_are_known() {
-        assert!(is_ancestor(std::os::unix::process::parent_id()));
-        assert!(is_ancestor(1) || process::id() == 1);
-        assert!(!is_ancestor(u32::MAX));
     }
 }

@@ -6,7 +6,7 @@ mod say;
 mod signals;
 
 use std::future::{pending, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -31,9 +31,9 @@ pub async fn run(run: Run, servers: &Servers) -> Result<u8, Failure> {
     let say = Say::new(servers);
     let held = Held::inherited();
     let on = servers.addresses()?;
-    let whole = |name: &String| servers.whole_name(name);
-    let is_held = |name: &String| held.has(&on, &whole(name));
-    let mut names: Vec<_> = run.names.iter().filter(|name| !is_held(name)).cloned().collect();
+    let is_held = |name: &String| held.has(&on, &servers.whole_name(name));
+    let (lent, mut names): (Vec<_>, Vec<_>) = run.names.iter().cloned().partition(is_held);
+    let lent: Vec<_> = lent.iter().map(|name| servers.whole_name(name)).collect();
     names.sort_unstable();
     names.dedup();
 
@@ -48,16 +48,18 @@ pub async fn run(run: Run, servers: &Servers) -> Result<u8, Failure> {
         false => tokio::select! {
             taken = taking => taken.map(|(client, guards)| (Some(client), guards))?,
             signal = signals.next_that_ends() => return Ok(exit::of_signal(signal as i32)),
+            lock = held.end_of(&on, &lent) => {
+                return Err(Failure::new(run.lost_code, format!("lost lock {lock:?}: {OUTER_ENDED}")));
+            }
         },
     };
     say.event(&Event::Taken { locks: &guards, waited: asked.elapsed() });
 
     let ttl = run.ttl.unwrap_or(DEFAULT_TTL);
-    let whole_names: Vec<_> = names.iter().map(whole).collect();
-    let environment = held.with(&on, &whole_names).environment(client.as_ref(), &guards, ttl);
+    let environment = held.environment(&on, client.as_ref(), &guards, ttl);
     let child = Child::start(&program, &run, environment)?;
     let watched = Watched { run: &run, say: &say, guards: &guards, grace: run.grace.min(ttl / 3) };
-    let ended = watched.until_the_end(child, &mut signals).await;
+    let ended = watched.until_the_end(child, &mut signals, held.end_of(&on, &lent)).await;
     let released = release(guards, &say, ended.is_lost).await;
     if let Some(client) = client {
         client.shutdown().await;
@@ -72,6 +74,9 @@ pub async fn run(run: Run, servers: &Servers) -> Result<u8, Failure> {
 
 /// The library's TTL if none is set.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// Why a lock of an outer `run` is lost.
+const OUTER_ENDED: &str = "the outer run that holds it, or its command, has ended";
 
 /// Takes all locks, in the order of the names.
 async fn take(
@@ -160,8 +165,15 @@ struct Outcome {
 }
 
 impl Watched<'_> {
-    /// Passes signals on, and ends the command if a lock is lost, until the command has ended.
-    async fn until_the_end(&self, mut child: Child, signals: &mut Signals) -> Outcome {
+    /// Passes signals on, and ends the command if a lock is lost, until the command has ended. An outer `run` may hold a lock no
+    /// more.
+    async fn until_the_end(
+        &self,
+        mut child: Child,
+        signals: &mut Signals,
+        outer_ended: impl Future<Output = String>,
+    ) -> Outcome {
+        let mut outer_ended = pin!(outer_ended);
         let mut losses: Vec<_> = self.guards.iter().map(Guard::lost).collect();
         let mut is_lost = false;
         let mut longest = Duration::ZERO;
@@ -169,10 +181,13 @@ impl Watched<'_> {
         let mut told_to_end: Option<Instant> = None;
         let over_at = self.run.max_hold.and_then(|longest| Instant::now().checked_add(longest));
         loop {
-            let looking = !is_lost && !self.guards.is_empty();
+            let looking = !is_lost;
             // What a release hands to the next in the queue is short until its first renewal, which follows at once.
             longest = longest.max(self.soonest().map_or(Duration::ZERO, Guard::remaining));
-            let grace = self.grace.min(longest / 3);
+            let grace = match self.guards {
+                [] => self.grace,
+                _ => self.grace.min(longest / 3),
+            };
             tokio::select! {
                 biased;
                 signal = signals.next() => match signal {
@@ -204,8 +219,12 @@ impl Watched<'_> {
                         kill_at = self.on_loss(&child, name, "it expires soon, and no renewal is confirmed", deadline);
                     }
                 }
+                lock = &mut outer_ended, if looking => {
+                    is_lost = true;
+                    kill_at = self.on_loss(&child, &lock, OUTER_ENDED, Instant::now() + self.grace);
+                }
                 () = until(over_at), if looking && over_at.is_some() => {
-                    let name = self.soonest().map_or("", Guard::name);
+                    let name = self.soonest().map_or(&*self.run.names[0], Guard::name);
                     is_lost = true;
                     kill_at = self.on_loss(&child, name, "its longest hold is over", Instant::now() + grace);
                 }

@@ -488,3 +488,59 @@ fn a_signal_that_was_ignored_at_first_ends_neither_run_nor_its_command() {
     assert_eq!(code_of(&mut run), 0);
     assert_eq!(server.text("done").trim(), "done");
 }
+
+/// The outer one releases the lock when its command ends: what an inner one has left running in the background holds nothing then.
+#[test]
+fn an_inner_run_that_outlives_the_outer_one_has_lost_its_lock() {
+    let server = Server::start();
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let command =
+        "sh -c 'trap \"echo told > told; exit\" TERM; echo $$ > pid; while :; do sleep 0.02; done'";
+    let inner = format!("{me} run a -- {command} 2>said; echo $? > code").replace('\'', "'\\''");
+    for is_killed in [false, true] {
+        let wait = if is_killed { "test -e never" } else { "test -s pid" };
+        let script = format!("setsid sh -c '{inner}' & while ! {wait}; do sleep 0.02; done");
+        let mut outer = server.spawn(&["run", "--foreground", "a", "--", "sh", "-c", &script]);
+        let pid = server.wait_for_text("pid");
+        if is_killed {
+            kill(outer.id(), Signal::KILL);
+        }
+        let _ = outer.wait();
+        assert_eq!(server.wait_for_text("told"), "told");
+        assert_eq!(server.wait_for_text("code"), "79");
+        let said = server.text("said");
+        assert!(said.contains("lost lock \"a\": the outer run"), "{said}");
+        assert!(!is_alive(&pid));
+        for file in ["pid", "told", "code"] {
+            std::fs::remove_file(server.file(file)).expect("a file");
+        }
+    }
+}
+
+#[test]
+fn an_inner_run_whose_outer_one_ends_while_it_waits_runs_nothing() {
+    let server = Server::start();
+    server.hold("b");
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let script = format!(
+        "{{ {me} run a b -- touch ran; echo $? > code; }} >/dev/null 2>&1 & while ! test -e go; do sleep 0.02; done"
+    );
+    let mut outer = server.spawn(&["run", "a", "--", "sh", "-c", &script]);
+    eventually("it waits", || server.command::<i64>("ZCARD", &["leasehold_queue:{b}"]) == 1);
+    std::fs::write(server.file("go"), "").expect("a file");
+    assert_eq!(code_of(&mut outer), 0);
+    assert_eq!(server.wait_for_text("code"), "79");
+    server.release("b");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!server.file("ran").exists());
+}
+
+#[test]
+fn the_longest_hold_of_an_inner_run_counts_for_the_lock_of_the_outer_one() {
+    let server = Server::start();
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let began = Instant::now();
+    let inner = ["run", "--max-hold", "0.3", "a", "--", "sleep", "60"];
+    assert_eq!(server.code(&[&["run", "a", "--", me][..], &inner].concat()), 79);
+    assert!(began.elapsed() < Duration::from_secs(15));
+}
