@@ -1,20 +1,23 @@
 //! The command that `run` runs: its process, its group, its terminal.
 
-use std::cell::Cell;
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io::{self, IsTerminal};
+use std::fs::{self, File};
+use std::future::pending;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::unistd::{Pid, getpgrp, getppid, tcgetpgrp, tcsetpgrp};
 use rustix::io::Errno;
 use rustix::process::WaitOptions;
+use tokio::time::sleep;
 
 use super::say::{Event, Say};
 use crate::args::{Exec, Run};
@@ -31,9 +34,13 @@ pub struct Child {
     pid: Pid,
     /// It leads a process group of its own.
     has_group: bool,
+    /// The terminal, if the command may get it.
+    terminal: Option<OwnedFd>,
     /// It has the terminal, which was this process's.
     has_terminal: bool,
-    told_of_terminal: Cell<bool>,
+    /// It is stopped until it gets the terminal.
+    waits_for_terminal: bool,
+    told_of_terminal: bool,
 }
 
 impl Child {
@@ -52,21 +59,20 @@ impl Child {
         if !run.foreground {
             command.process_group(0);
         }
-        // The terminal goes to the command's group only if it is ours to give.
-        let has_terminal = !run.foreground
-            && io::stdin().is_terminal()
-            && tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp());
         let child = command.spawn().map_err(failed)?;
-        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
-        if has_terminal {
-            give_terminal_to(pid);
-        }
-        Ok(Self {
-            pid,
+        let mut child = Self {
+            pid: Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX)),
             has_group: !run.foreground,
-            has_terminal,
-            told_of_terminal: Cell::new(false),
-        })
+            terminal: if run.foreground { None } else { terminal() },
+            has_terminal: false,
+            waits_for_terminal: false,
+            told_of_terminal: false,
+        };
+        // What reads our output may want the terminal itself, as a pager does. It keeps it until the command asks for it.
+        if !is_pipe(io::stdout()) {
+            child.take_terminal();
+        }
+        Ok(child)
     }
 
     /// Sends a signal: to the command's group if it has one.
@@ -113,43 +119,97 @@ impl Child {
     }
 
     /// A stopped command holds its lock for ever, and stopping with it would lose the lock.
-    fn stopped(&self, signal: Signal, say: &Say) {
+    fn stopped(&mut self, signal: Signal, say: &Say) {
         match signal {
             Signal::SIGTSTP => {
-                say.event(&Event::NotSuspended);
+                // In this process's group it was told so together with this process, which says so.
+                if self.has_group {
+                    say.event(&Event::NotSuspended);
+                }
                 self.signal(Signal::SIGCONT);
             }
-            Signal::SIGTTIN | Signal::SIGTTOU if self.has_terminal => {
-                // It was faster than the hand-over.
-                give_terminal_to(self.pid);
-                self.signal(Signal::SIGCONT);
-            }
-            Signal::SIGTTIN | Signal::SIGTTOU if !self.told_of_terminal.replace(true) => {
-                say.event(&Event::WaitsForTerminal);
+            Signal::SIGTTIN | Signal::SIGTTOU => {
+                self.waits_for_terminal = true;
+                self.offer_terminal();
+                if self.waits_for_terminal && !self.told_of_terminal {
+                    self.told_of_terminal = true;
+                    say.event(&Event::WaitsForTerminal);
+                }
             }
             _ => (),
         }
     }
 
+    /// This process was told to suspend, with all of its group, and goes on.
+    pub fn not_suspended(&self, say: &Say) {
+        say.event(&Event::NotSuspended);
+        // A command waits for ever for children that are stopped, or for those who read what it writes.
+        let _ = killpg(getpgrp(), Signal::SIGCONT);
+    }
+
+    /// Waits for the time to offer the terminal again to a command that is stopped without it: a shell that makes its job the
+    /// one in the foreground says so to nobody.
+    pub async fn wants_terminal(&self) {
+        match self.waits_for_terminal && self.terminal.is_some() {
+            true => sleep(Duration::from_millis(250)).await,
+            false => pending().await,
+        }
+    }
+
+    /// Lets a command that is stopped without the terminal go on, if it can have it.
+    pub fn offer_terminal(&mut self) {
+        if self.waits_for_terminal && self.take_terminal() {
+            self.waits_for_terminal = false;
+            self.signal(Signal::SIGCONT);
+        }
+    }
+
+    /// Gives the terminal to the command if it is ours to give. Returns whether the command has it.
+    fn take_terminal(&mut self) -> bool {
+        let is_ours = |terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp());
+        if let Some(terminal) = &self.terminal
+            && (self.has_terminal || is_ours(terminal))
+        {
+            // It or the group may be gone.
+            let _ = tcsetpgrp(terminal, self.pid);
+            self.has_terminal = true;
+        }
+        self.has_terminal
+    }
+
     fn ended(&self, ended: Ended) -> Ended {
-        if self.has_terminal {
-            give_terminal_to(getpgrp());
+        if let Some(terminal) = self.terminal.as_ref().filter(|_| self.has_terminal) {
+            let _ = tcsetpgrp(terminal, getpgrp());
         }
         ended
     }
 }
 
-/// Makes `group` the terminal's foreground group.
-fn give_terminal_to(group: Pid) {
-    // Who does that from the background is stopped, unless the signal is blocked.
-    let mut stop = SigSet::empty();
-    stop.add(Signal::SIGTTOU);
-    let blocked = stop.thread_block();
-    // The group or the terminal may be gone.
-    let _ = tcsetpgrp(io::stdin(), group);
-    if blocked.is_ok() {
-        let _ = stop.thread_unblock();
+/// Returns the terminal that controls this process, as shells find it: what is redirected does not matter.
+fn terminal() -> Option<OwnedFd> {
+    match File::options().read(true).write(true).open("/dev/tty") {
+        Ok(terminal) => Some(terminal.into()),
+        Err(_) => io::stdin().as_fd().try_clone_to_owned().ok(),
     }
+}
+
+fn is_pipe(output: impl AsFd) -> bool {
+    let metadata = output.as_fd().try_clone_to_owned().and_then(|file| File::from(file).metadata());
+    metadata.is_ok_and(|it| it.file_type().is_fifo() || it.file_type().is_socket())
+}
+
+/// The signals of a terminal for those who are in its background.
+fn of_the_background() -> SigSet {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTTIN);
+    signals.add(Signal::SIGTTOU);
+    signals
+}
+
+/// From now on nothing stops this process because the command has the terminal: what it says, what others in its group read, and
+/// what it does to the terminal. Stopped, it would renew nothing.
+pub fn keep_going_in_the_background() -> nix::Result<()> {
+    of_the_background().thread_block()
 }
 
 /// Arranges that this process dies with `run`, and becomes the command. It returns only if that fails.
@@ -162,6 +222,8 @@ pub fn become_command(exec: &Exec) -> Failure {
     if getppid().as_raw() != exec.parent {
         return Failure::new(exit::SOFTWARE, "run has ended");
     }
+    // Only `run` blocks them.
+    let _ = of_the_background().thread_unblock();
     let mut command = Command::new(&exec.command[0]);
     let error = command.args(&exec.command[1..]).exec();
     Failure::new(

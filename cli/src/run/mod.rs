@@ -26,8 +26,9 @@ use crate::exit::{self, Failure};
 pub async fn run(run: Run, servers: &Servers) -> Result<u8, Failure> {
     let program = child::find(&run.command[0])?;
     // From here on a signal ends the wait, and not this process in the middle of something.
-    let mut signals = Signals::new()
-        .map_err(|error| Failure::new(exit::SOFTWARE, format!("no signals: {error}")))?;
+    let no_signals = |error| Failure::new(exit::SOFTWARE, format!("no signals: {error}"));
+    let mut signals = Signals::new().map_err(no_signals)?;
+    child::keep_going_in_the_background().map_err(|error| no_signals(error.into()))?;
     let say = Say::new(servers);
     let held = Held::inherited();
     let on = servers.addresses()?;
@@ -56,6 +57,7 @@ pub async fn run(run: Run, servers: &Servers) -> Result<u8, Failure> {
     say.event(&Event::Taken { locks: &guards, waited: asked.elapsed() });
 
     let ttl = run.ttl.unwrap_or(DEFAULT_TTL);
+    signals.hear_suspensions().map_err(no_signals)?;
     let environment = held.environment(&on, client.as_ref(), &guards, ttl);
     let child = Child::start(&program, &run, environment)?;
     let watched = Watched { run: &run, say: &say, guards: &guards, grace: run.grace.min(ttl / 3) };
@@ -196,6 +198,7 @@ impl Watched<'_> {
                             return Outcome { code: code_of(ended), is_lost };
                         }
                     }
+                    Signal::SIGTSTP => child.not_suspended(self.say),
                     signal => {
                         let ends = matches!(signal, Signal::SIGINT | Signal::SIGTERM);
                         let again = ends && told_to_end.is_some_and(|at| at.elapsed() <= self.grace);
@@ -228,6 +231,7 @@ impl Watched<'_> {
                     is_lost = true;
                     kill_at = self.on_loss(&child, name, "its longest hold is over", Instant::now() + grace);
                 }
+                () = child.wants_terminal() => child.offer_terminal(),
                 () = until(kill_at), if kill_at.is_some() => {
                     kill_at = None;
                     child.signal(Signal::SIGKILL);

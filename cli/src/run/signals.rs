@@ -32,6 +32,11 @@ impl Signals {
         Ok(signals)
     }
 
+    /// From now on nobody who holds a lock is suspended from the terminal.
+    pub fn hear_suspensions(&mut self) -> io::Result<()> {
+        self.listen(&[Number::SIGTSTP])
+    }
+
     fn listen(&mut self, numbers: &[Number]) -> io::Result<()> {
         for &number in numbers {
             // Without that one nobody would learn of the command's end.

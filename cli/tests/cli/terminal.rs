@@ -237,3 +237,98 @@ fn a_long_list_says_how_far_it_is() {
     assert!(!server.text("listed").contains('%'));
     assert_eq!(code_of(&mut terminal.shell), 0);
 }
+
+/// As `run a -- vim <file` and `xargs`-like commands in a pipeline: the terminal is the one that controls the process.
+#[test]
+fn the_command_has_the_terminal_though_its_input_is_redirected() {
+    let server = Server::start();
+    let command = run("sh -c 'echo ready; read line </dev/tty; echo got $line'");
+    for redirected in [format!("{command} </dev/null"), format!("echo input | {command}")] {
+        let mut terminal =
+            Terminal::start(&server, &format!("{redirected}; read more; echo then $more"));
+        terminal.wait_for("ready");
+        terminal.keys(b"one\n");
+        terminal.wait_for("got one");
+        terminal.keys(b"two\n");
+        terminal.wait_for("then two");
+        assert_eq!(code_of(&mut terminal.shell), 0);
+    }
+}
+
+/// A pager behind `run` reads the keys.
+#[test]
+fn what_reads_the_output_keeps_the_terminal_until_the_command_wants_it() {
+    let server = Server::start();
+    let command = run(
+        "sh -c 'echo out; while ! test -e go; do sleep 0.02; done; read line </dev/tty; echo got $line'",
+    );
+    let pager =
+        "sh -c 'read out; echo ready $out; read key </dev/tty; echo key $key; touch go; cat'";
+    let mut terminal =
+        Terminal::start(&server, &format!("{command} | {pager}; read more; echo then $more"));
+    terminal.wait_for("ready out");
+    terminal.keys(b"one\n");
+    terminal.wait_for("key one");
+    terminal.keys(b"two\n");
+    terminal.wait_for("got two");
+    terminal.keys(b"three\n");
+    terminal.wait_for("then three");
+    assert_eq!(code_of(&mut terminal.shell), 0);
+}
+
+/// Starts a shell that gives each of its jobs a process group, as at a prompt.
+fn jobs(server: &Server, script: &str) -> Terminal {
+    std::fs::write(server.file("script"), format!("set -m; {script}")).expect("a file");
+    Terminal::start(server, "exec bash script")
+}
+
+/// bash makes a job the one in the foreground without a word to it if it runs: and `run` does, although its command is stopped.
+#[test]
+fn a_command_from_the_background_gets_the_terminal_when_its_job_is_brought_to_the_foreground() {
+    let server = Server::start();
+    let command = run("sh -c 'read line; echo got $line'");
+    let front = "while ! test -e front; do sleep 0.02; done; fg; echo code $?";
+    let mut terminal = jobs(&server, &format!("{command} & {front}"));
+    terminal.wait_for("waits for the terminal");
+    std::fs::write(server.file("front"), "").expect("a file");
+    terminal.keys(b"one\n");
+    terminal.wait_for("got one");
+    terminal.wait_for("code 0");
+    assert_eq!(code_of(&mut terminal.shell), 0);
+}
+
+/// Where `run` itself is in the group that has the terminal.
+#[test]
+fn control_z_does_not_suspend_run_itself() {
+    let server = Server::start();
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let command = "sh -c 'echo ready; while ! test -e go; do sleep 0.02; done; exit 7'";
+    for script in [
+        format!("set -o pipefail; {me} run --ttl 1 a -- {command} | cat"),
+        format!("{me} run --foreground --ttl 1 a -- {command}"),
+    ] {
+        let mut terminal = jobs(&server, &format!("{script}; echo code $?"));
+        terminal.wait_for("ready");
+        terminal.keys(b"\x1a");
+        terminal.wait_for("not suspended");
+        thread::sleep(Duration::from_millis(1500));
+        assert!(server.is_locked("a"), "it is renewed");
+        std::fs::write(server.file("go"), "").expect("a file");
+        terminal.wait_for("code 7");
+        std::fs::remove_file(server.file("go")).expect("a file");
+    }
+}
+
+/// With `stty tostop`, who writes from the background is stopped.
+#[test]
+fn what_run_says_from_the_background_does_not_stop_it() {
+    let server = Server::start();
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let command =
+        "stty tostop; echo $$ > pid; trap \"echo told; exit\" TERM; while :; do sleep 0.02; done";
+    let terminal = jobs(&server, &format!("{me} run --ttl 1 a -- sh -c '{command}'; echo code $?"));
+    server.wait_for_text("pid");
+    server.release("a");
+    terminal.wait_for("told");
+    terminal.wait_for("code 79");
+}
