@@ -72,6 +72,8 @@ pub(crate) trait End: Send {
 struct Link {
     unread: Vec<u8>,
     end: Box<dyn End>,
+    /// The client closed its end, and the server has not come to that yet.
+    is_left: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -118,7 +120,7 @@ impl Backend {
         }
         let link = self.next_link;
         self.next_link += 1;
-        self.links.insert(link, Link { unread: Vec::new(), end });
+        self.links.insert(link, Link { unread: Vec::new(), end, is_left: false });
         self.server.accept(link);
         Some(link)
     }
@@ -133,8 +135,14 @@ impl Backend {
         true
     }
 
-    /// The client closed its end.
+    /// The client closed its end. What it sent before runs all the same, when the server comes to it.
     pub(crate) fn leave(&mut self, link: LinkId) {
+        if self.condition == Condition::Hung {
+            if let Some(it) = self.links.get_mut(&link) {
+                it.is_left = true;
+            }
+            return;
+        }
         self.links.remove(&link);
         self.server.forget(link);
     }
@@ -194,7 +202,12 @@ impl Backend {
     pub(crate) fn resume(&mut self) {
         self.condition = Condition::Well;
         let all: Vec<LinkId> = self.links.keys().copied().collect();
-        all.into_iter().for_each(|link| self.work(link));
+        for link in all {
+            self.work(link);
+            if self.links.get(&link).is_some_and(|it| it.is_left) {
+                self.leave(link);
+            }
+        }
     }
 
     pub(crate) fn restart_empty(&mut self) {

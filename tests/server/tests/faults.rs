@@ -1,5 +1,7 @@
 //! What a test can do to a server, in time that is paused: so an outage of a minute takes milliseconds.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use leasehold::{Client, Error, LossReason};
@@ -80,6 +82,33 @@ async fn a_server_that_hangs_or_is_cut_off_is_unavailable_until_it_goes_on() {
         server[0].resume();
         let guard = client.mutex("a").lock_with_timeout(Duration::from_secs(60)).await;
         guard.expect("a server that answers").unlock().await.expect("a release");
+    }
+}
+
+/// As a stopped process: what came before the end of a connection is there when it goes on.
+#[test]
+fn what_a_client_sent_to_a_server_that_hangs_runs_later_though_its_connection_is_closed() {
+    let server = Server::start();
+    let address = server.url().replace("redis://", "");
+    let send = |commands: &[u8]| {
+        let mut stream = TcpStream::connect(&address).expect("a server");
+        stream.write_all(commands).expect("it reads");
+        stream
+    };
+    server.hang();
+    drop(send(b"SET a 1\r\nSET b 1\r\n"));
+    // Its thread learns of the end meanwhile.
+    std::thread::sleep(Duration::from_millis(200));
+    server.resume();
+    let mut answers = String::new();
+    let mut stream = send(b"GET a\r\nGET b\r\n");
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a limit");
+    while answers.matches("$1\r\n1\r\n").count() < 2 {
+        let mut part = [0; 256];
+        let read = stream.read(&mut part).expect("an answer");
+        assert!(read > 0, "{answers}");
+        answers += &String::from_utf8_lossy(&part[..read]);
+        assert!(!answers.starts_with("$-1"), "{answers}");
     }
 }
 
