@@ -1,10 +1,12 @@
 //! `force`: frees a lock that somebody else holds.
 
 use leasehold::Holder;
+use serde_json::json;
 
 use crate::args::{Force, Servers};
 use crate::exit::{self, Failure};
 use crate::look;
+use crate::text::SCHEMA;
 
 pub async fn force(force: &Force, servers: &Servers) -> Result<u8, Failure> {
     let client = servers.connect(None).await?;
@@ -38,7 +40,17 @@ pub async fn force(force: &Force, servers: &Servers) -> Result<u8, Failure> {
             ),
         ));
     };
-    if !servers.quiet {
+    if servers.json {
+        show!(
+            "{}",
+            json!({
+                "schema": SCHEMA,
+                "freed": status.name,
+                "holder": holder,
+                "stale_token": status.last_token,
+            })
+        );
+    } else if !servers.quiet {
         let token = match status.last_token {
             Some(token) => format!("; its token {token} is stale: let the resource refuse it"),
             None => String::new(),

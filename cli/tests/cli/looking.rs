@@ -237,6 +237,10 @@ fn force_wants_the_holder_that_it_showed() {
     server.hold("a");
     assert_eq!(server.code(&["force", "a", "--any", "--yes"]), 0);
     assert!(!server.is_locked("a"));
+    server.hold("a");
+    let freed = json(&server.output(&["--json", "force", "a", "--any", "--yes"]));
+    assert_eq!(freed["schema"], 1);
+    assert_eq!((&freed["freed"], &freed["holder"]), (&"a".into(), &"other:01234567".into()));
 }
 
 /// Each command may stand with each option that all have, and with names that no client could have.
