@@ -73,12 +73,10 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Export(export) => export::export(&export, &servers).await,
         Command::DevServer(dev_server) => dev_server::dev_server(&dev_server, &servers).await,
         Command::Completions { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut Cli::command(),
-                "leasehold",
-                &mut std::io::stdout(),
-            );
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "leasehold", &mut text);
+            // Who reads it may have seen enough.
+            let _ = std::io::Write::write_all(&mut std::io::stdout(), &text);
             Ok(0)
         }
         Command::Man { directory } => {

@@ -310,3 +310,13 @@ fn shells_and_man_are_served() {
         assert!(bash.contains(&format!("leasehold,{command})")), "{command}");
     }
 }
+
+#[test]
+fn completions_that_nobody_reads_to_the_end_are_no_fault() {
+    let server = Server::start();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let mut completions = server.spawn(&["completions", shell]);
+        drop(completions.stdout.take());
+        assert_eq!(code_of(&mut completions), 0, "{shell}");
+    }
+}
