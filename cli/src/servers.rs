@@ -73,7 +73,8 @@ impl Servers {
 
 fn urls_in(text: &str, separator: char) -> Vec<String> {
     // A URL of Sentinels or of a cluster has commas of its own.
-    let is_whole = ["redis+", "rediss+"].iter().any(|scheme| text.trim_start().starts_with(scheme));
+    let scheme = text.trim_start().split("://").next().unwrap_or_default().to_ascii_lowercase();
+    let is_whole = ["+sentinel", "+cluster"].iter().any(|kind| scheme.ends_with(kind));
     let separator = if is_whole { '\n' } else { separator };
     let lines = text.split(separator).map(str::trim);
     lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
@@ -106,9 +107,13 @@ mod tests {
             urls_in("# masters\nredis://a\n\nredis://b\n", '\n'),
             ["redis://a", "redis://b"]
         );
-        for url in ["redis+cluster://a,b", "rediss+sentinel://a,b/main"] {
+        for url in ["redis+cluster://a,b", "rediss+sentinel://a,b/main", "Valkey+Cluster://a,b"] {
             assert_eq!(urls_in(url, ','), [url]);
         }
+        assert_eq!(
+            urls_in("redis+unix:///a,redis+unix:///b", ','),
+            ["redis+unix:///a", "redis+unix:///b"]
+        );
     }
 
     #[test]
