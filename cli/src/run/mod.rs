@@ -24,12 +24,22 @@ use crate::exit::{self, Failure};
 
 /// Runs the command, and returns the exit code.
 pub async fn run(run: Run, servers: &Servers) -> Result<u8, Failure> {
+    let say = Say::new(servers);
+    match take_and_run(run, servers, &say).await {
+        Err(failure) if servers.json => {
+            say.event(&Event::Failed(&failure));
+            Ok(failure.code)
+        }
+        result => result,
+    }
+}
+
+async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Failure> {
     let program = child::find(&run.command[0])?;
     // From here on a signal ends the wait, and not this process in the middle of something.
     let no_signals = |error| Failure::new(exit::SOFTWARE, format!("no signals: {error}"));
     let mut signals = Signals::new().map_err(no_signals)?;
     child::keep_going_in_the_background().map_err(|error| no_signals(error.into()))?;
-    let say = Say::new(servers);
     let held = Held::inherited();
     let on = servers.addresses()?;
     let is_held = |name: &String| held.has(&on, &servers.whole_name(name));
@@ -41,7 +51,7 @@ pub async fn run(run: Run, servers: &Servers) -> Result<u8, Failure> {
     let asked = Instant::now();
     let taking = async {
         let client = servers.connect(run.ttl).await?;
-        let guards = take(&client, &names, &run, &say).await?;
+        let guards = take(&client, &names, &run, say).await?;
         Ok::<_, Failure>((client, guards))
     };
     let (client, guards) = match names.is_empty() {
@@ -60,9 +70,9 @@ pub async fn run(run: Run, servers: &Servers) -> Result<u8, Failure> {
     signals.hear_suspensions().map_err(no_signals)?;
     let environment = held.environment(&on, client.as_ref(), &guards, ttl);
     let child = Child::start(&program, &run, environment)?;
-    let watched = Watched { run: &run, say: &say, guards: &guards, grace: run.grace.min(ttl / 3) };
+    let watched = Watched { run: &run, say, guards: &guards, grace: run.grace.min(ttl / 3) };
     let ended = watched.until_the_end(child, &mut signals, held.end_of(&on, &lent)).await;
-    let released = release(guards, &say, ended.is_lost).await;
+    let released = release(guards, say, ended.is_lost).await;
     if let Some(client) = client {
         client.shutdown().await;
     }

@@ -7,16 +7,32 @@ use leasehold::{Error, Guard};
 use serde_json::{Value, json};
 
 use crate::args::{OnLost, Servers};
+use crate::exit::Failure;
 use crate::text::SCHEMA;
 
 /// Something that happened.
 pub enum Event<'a> {
-    Taken { locks: &'a [Guard], waited: Duration },
-    Lost { lock: &'a str, reason: &'a str, action: &'a OnLost },
-    NotReleased { lock: &'a str, error: &'a Error },
+    Taken {
+        locks: &'a [Guard],
+        waited: Duration,
+    },
+    Lost {
+        lock: &'a str,
+        reason: &'a str,
+        action: &'a OnLost,
+    },
+    NotReleased {
+        lock: &'a str,
+        error: &'a Error,
+    },
     NotSuspended,
     WaitsForTerminal,
-    ShellFailed { command: &'a str, error: &'a std::io::Error },
+    ShellFailed {
+        command: &'a str,
+        error: &'a std::io::Error,
+    },
+    /// The command did not run.
+    Failed(&'a Failure),
 }
 
 impl Event<'_> {
@@ -41,6 +57,9 @@ impl Event<'_> {
             Self::WaitsForTerminal => ("waits for the terminal", json!({})),
             Self::ShellFailed { command, error } => {
                 ("on-lost failed", json!({"command": command, "reason": error.to_string()}))
+            }
+            Self::Failed(failure) => {
+                ("failed", json!({"code": failure.code, "reason": failure.message}))
             }
         };
         rest["schema"] = SCHEMA.into();
@@ -82,6 +101,7 @@ impl fmt::Display for Event<'_> {
                 f.write_str("the command waits for the terminal, and holds the lock meanwhile: bring it to the foreground")
             }
             Self::ShellFailed { command, error } => write!(f, "--on-lost {command:?} did not start: {error}"),
+            Self::Failed(failure) => failure.fmt(f),
         }
     }
 }

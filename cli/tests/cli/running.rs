@@ -354,6 +354,19 @@ fn events_can_be_read_by_programs() {
     assert_eq!(event["schema"], 1);
     assert_eq!(event["event"], "taken");
     assert_eq!(event["locks"][0]["lock"], "a");
+
+    server.hold("a");
+    for (arguments, code) in [
+        (&["run", "-n", "a", "--", "true"][..], 75),
+        (&["run", "", "--", "true"], 64),
+        (&["run", "a", "--", "no-such-command"], 127),
+    ] {
+        let output = server.output(&[&["--json"][..], arguments].concat());
+        assert_eq!(output.status.code(), Some(code));
+        let said = String::from_utf8_lossy(&output.stderr);
+        let event: serde_json::Value = serde_json::from_str(said.trim()).expect("one object");
+        assert_eq!((&event["event"], &event["code"]), (&"failed".into(), &code.into()), "{event}");
+    }
 }
 
 #[test]
