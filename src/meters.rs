@@ -45,7 +45,7 @@ use crate::node::{NodeState, NodeStatus};
 #[derive(Clone, Debug)]
 pub struct Metrics {
     class: fn(&str) -> &str,
-    /// The classes of the locks that did something since the last report.
+    /// The classes of all locks so far.
     classes: Arc<RwLock<BTreeMap<Box<str>, Arc<Class>>>>,
     /// The servers of the last report that the client uses.
     nodes: Arc<Mutex<BTreeSet<Arc<str>>>>,
@@ -111,8 +111,12 @@ impl Metrics {
     /// the report before named, and this one does not, is not in use any more.
     pub fn report(&self, stats: &Stats, nodes: &[NodeStatus]) {
         // An exporter may forget a metric that nobody has used for long, and does not learn of what is added to it later: it
-        // is asked for each of them again.
-        self.classes.write().clear();
+        // is asked for each of them again. The gauges are used: what is taken from one that was forgotten goes below zero.
+        for class in self.classes.write().values_mut() {
+            *class = Arc::new(Class::new(&class.name));
+            class.waiting.increment(0.0);
+            class.held.increment(0.0);
+        }
         gauge!("leasehold.releases_pending").set(stats.releases_pending as f64);
         // With nothing to renew, nothing is near its end.
         let ratio = stats.least_remaining.unwrap_or(1.0);

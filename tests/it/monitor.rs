@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use leasehold::monitor::{Event, Monitor};
@@ -128,11 +128,22 @@ fn what_threads_do_is_counted() {
 struct Recorder(Arc<Mutex<BTreeMap<String, Arc<Value>>>>);
 
 #[derive(Default)]
-struct Value(AtomicU64);
+struct Value {
+    number: AtomicU64,
+    /// Since the last look.
+    is_used: AtomicBool,
+}
+
+impl Value {
+    fn number(&self) -> &AtomicU64 {
+        self.is_used.store(true, Relaxed);
+        &self.number
+    }
+}
 
 impl metrics::HistogramFn for Value {
     fn record(&self, _: f64) {
-        self.0.fetch_add(1, Relaxed);
+        self.number().fetch_add(1, Relaxed);
     }
 }
 
@@ -143,18 +154,23 @@ impl Recorder {
         self.0.lock().entry(name.collect::<Vec<_>>().join(" ")).or_default().clone()
     }
 
+    /// As an exporter that drops what is idle: what was not used since the last time is gone.
+    fn forget_unused(&self) {
+        self.0.lock().retain(|_, value| value.is_used.swap(false, Relaxed));
+    }
+
     fn read(&self, name: &str) -> Option<u64> {
-        self.0.lock().get(name).map(|value| value.0.load(Relaxed))
+        self.0.lock().get(name).map(|value| value.number.load(Relaxed))
     }
 }
 
 impl metrics::CounterFn for Value {
     fn increment(&self, by: u64) {
-        self.0.fetch_add(by, Relaxed);
+        self.number().fetch_add(by, Relaxed);
     }
 
     fn absolute(&self, value: u64) {
-        self.0.store(value, Relaxed);
+        self.number().store(value, Relaxed);
     }
 }
 
@@ -162,15 +178,16 @@ const NOT_A_NUMBER: u64 = u64::MAX;
 
 impl metrics::GaugeFn for Value {
     fn increment(&self, by: f64) {
-        self.0.fetch_add(by as u64, Relaxed);
+        self.number().fetch_add(by as u64, Relaxed);
     }
 
     fn decrement(&self, by: f64) {
-        self.0.fetch_sub(by as u64, Relaxed);
+        self.number().fetch_sub(by as u64, Relaxed);
     }
 
     fn set(&self, value: f64) {
-        self.0.store(if value.is_nan() { NOT_A_NUMBER } else { value as u64 }, Relaxed);
+        let value = if value.is_nan() { NOT_A_NUMBER } else { value as u64 };
+        self.number().store(value, Relaxed);
     }
 }
 
@@ -291,6 +308,25 @@ async fn a_server_that_the_client_does_not_use_or_not_any_more_is_not_reported_a
     assert_eq!((up("a"), up("b")), (Some(NOT_A_NUMBER), Some(1)));
     report(&[("a", NodeState::Quarantined), ("b", NodeState::Unused)]);
     assert_eq!((up("a"), up("b")), (Some(0), Some(NOT_A_NUMBER)));
+    nothing_left(&server, &client).await;
+}
+
+/// A leader may hold its lock for longer than an exporter keeps a metric that nobody uses.
+#[tokio::test]
+async fn an_exporter_that_forgets_does_not_lose_count_of_what_is_held() {
+    let recorder = Recorder::default();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let (server, meters) = (Server::start().await, Arc::new(Metrics::new()));
+    let client = monitored(&server, meters.clone()).await;
+    let guard = client.mutex("orders:42").lock().await.expect("free");
+    let held = "leasehold.held class=orders";
+    for _ in 0..3 {
+        meters.report(&client.stats(), &client.nodes());
+        recorder.forget_unused();
+        assert_eq!(recorder.read(held), Some(1));
+    }
+    guard.unlock().await.expect("held");
+    assert_eq!(recorder.read(held), Some(0));
     nothing_left(&server, &client).await;
 }
 
