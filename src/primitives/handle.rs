@@ -49,19 +49,15 @@ pub(super) struct Handle {
     owner: Option<Owner>,
     /// Waiting for long is what it is for.
     patient: bool,
+    /// Why no acquisition is possible: the name and the terms are checked once.
+    problem: Option<Arc<Error>>,
 }
 
 impl Handle {
     pub(super) fn new(engine: &Arc<Engine>, lock: Arc<dyn Inspect>) -> Self {
         let terms = Terms::of(LeaseTerms::Watched(engine.config.ttl));
-        Self {
-            engine: engine.clone(),
-            lock,
-            terms,
-            wait: Duration::MAX,
-            owner: None,
-            patient: false,
-        }
+        let (engine, wait) = (engine.clone(), Duration::MAX);
+        Self { engine, lock, terms, wait, owner: None, patient: false, problem: None }.checked()
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -76,7 +72,15 @@ impl Handle {
     pub(super) fn on_terms(&self, change: impl FnOnce(&mut Terms)) -> Self {
         let mut handle = self.clone();
         change(&mut handle.terms);
-        handle
+        handle.checked()
+    }
+
+    fn checked(mut self) -> Self {
+        let name = check_name(&self.engine, self.name());
+        let terms = self.terms.outlasting_min_hold();
+        let checked = name.and_then(|()| self.engine.config.check_terms(&terms));
+        self.problem = checked.err().map(Arc::new);
+        self
     }
 
     /// Returns a handle to the same lock whose acquisitions wait for at most `wait` if they name no time themselves.
@@ -250,12 +254,12 @@ impl Handle {
         Ok(Request { owner, wanted, until, began_at, widens: true, caller, patient })
     }
 
-    /// Checks the name and the terms.
+    /// Returns the terms of an acquisition, or what is wrong with them or with the name.
     fn checked_terms(&self) -> Result<Terms, Error> {
-        check_name(&self.engine, self.name())?;
-        let terms = self.terms.outlasting_min_hold();
-        self.engine.config.check_terms(&terms)?;
-        Ok(terms)
+        match &self.problem {
+            None => Ok(self.terms.outlasting_min_hold()),
+            Some(problem) => Err(Error::clone(problem)),
+        }
     }
 
     fn wanted(&self, terms: Terms) -> Wanted {

@@ -1,6 +1,7 @@
 //! What all locks of one client share, and the list of those in use.
 
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -57,7 +58,7 @@ pub(crate) enum Service {
 }
 
 /// What a gate is known by in its client.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GateKey {
     /// Not the channel: `n` and `{n}` have the same.
     name: Arc<str>,
@@ -65,6 +66,16 @@ pub(super) struct GateKey {
     family: &'static str,
     /// 0 if all acquisitions share the gate.
     number: u64,
+}
+
+impl Hash for GateKey {
+    /// Few keys share a name: the rest would only take time.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+        if self.number > 0 {
+            self.number.hash(state);
+        }
+    }
 }
 
 impl GateKey {

@@ -229,7 +229,6 @@ impl Drop for Entry {
 }
 
 /// What leaving came to.
-#[expect(clippy::large_enum_variant, reason = "made and taken apart at once, for every release")]
 pub(crate) enum Departure {
     /// The owner has other guards.
     Nested,
@@ -246,7 +245,8 @@ pub(crate) enum Departure {
 /// The release of a lease that waits for its answer, and the number by which the gate knows it.
 pub(crate) struct PendingRelease {
     pub(super) lease: Arc<Lease>,
-    pub(super) release: Release,
+    /// Boxed: it is large, and what it is in is moved a few times, also where nothing is released.
+    pub(super) release: Box<Release>,
     pub(super) number: u64,
 }
 

@@ -165,7 +165,7 @@ struct ReleaseOutcome {
 
 impl ReleaseOutcome {
     /// Waits for the answer to the release of `lease`.
-    async fn of(mut self, lease: Arc<Lease>, release: Release) -> Result<Released, Fault> {
+    async fn of(mut self, lease: Arc<Lease>, release: Box<Release>) -> Result<Released, Fault> {
         let engine = &self.gate.engine;
         // After the deadline another may have had the lock: the answer would say nothing any more.
         let now = engine.clock.now();

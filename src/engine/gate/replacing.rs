@@ -108,7 +108,7 @@ struct Replaced {
 
 impl Drop for Replaced {
     fn drop(&mut self) {
-        let release = self.lease.release();
+        let release = Box::new(self.lease.release());
         let pending = PendingRelease { lease: self.lease.clone(), release, number: 0 };
         self.gate.finish_in_background(pending);
     }

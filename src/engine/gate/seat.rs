@@ -201,7 +201,7 @@ impl State {
     }
 
     /// Takes the first ordinary waiter, if it shares the lease in use.
-    pub(super) fn take_next_to_join(&mut self) -> Option<Waiter> {
+    pub(super) fn take_next_to_join(&mut self) -> Option<Box<Waiter>> {
         let Seat::Held(seated) = &self.seat else { return None };
         let (arrival, waiter) = self.waiters.first()?;
         let joins = seated.lease.kind.is_shared_with(&*waiter.wanted.side);

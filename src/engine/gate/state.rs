@@ -158,7 +158,7 @@ impl State {
 
     /// Sends the release of a lease, and frees the seat behind it, unless that has another lease.
     pub(super) fn release(&mut self, lease: &Arc<Lease>, now: Timestamp) -> PendingRelease {
-        let release = lease.release();
+        let release = Box::new(lease.release());
         let is_seated = self.lease().is_some_and(|seated| Arc::ptr_eq(seated, lease));
         let owner = self.last_user().filter(|_| is_seated).map(|hold| hold.owner.clone());
         self.given_back(lease, owner, now);

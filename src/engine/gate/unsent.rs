@@ -59,7 +59,6 @@ pub(super) struct Overseer {
 }
 
 /// What has become of a release that was not sent.
-#[expect(clippy::large_enum_variant, reason = "made and taken apart at once")]
 enum Fate {
     /// Somebody else of this process has the lease.
     TakenBack,

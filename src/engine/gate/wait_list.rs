@@ -16,13 +16,13 @@ use crate::error::Error;
 use crate::owner::{Owner, Place};
 
 /// Everyone joins by [`join`](Self::join), and leaves by [`take`](Self::take). Each costs a search in a tree, however many
-/// wait.
+/// wait; they are boxed, since a tree moves what it has when somebody comes or leaves.
 #[derive(Default)]
 pub(super) struct WaitList {
     /// Those who get the lock one after the other in one request.
-    ordinary: BTreeMap<u64, Waiter>,
+    ordinary: BTreeMap<u64, Box<Waiter>>,
     /// Those of fair handles, each with a request of its own.
-    fair: BTreeMap<u64, Waiter>,
+    fair: BTreeMap<u64, Box<Waiter>>,
     /// Those of fair handles who came or left since the driver looked.
     moved: Vec<u64>,
     /// Nobody is to be told of a wait before that. It may be too early, and is of no meaning while nobody waits.
@@ -100,15 +100,15 @@ impl WaitList {
     pub(super) fn join(&mut self, arrival: u64, waiter: Waiter) {
         self.slow_at = self.slow_at().min(waiter.slow_at);
         if waiter.is_fair() {
-            self.fair.insert(arrival, waiter);
+            self.fair.insert(arrival, Box::new(waiter));
             self.moved.push(arrival);
         } else {
-            self.ordinary.insert(arrival, waiter);
+            self.ordinary.insert(arrival, Box::new(waiter));
         }
     }
 
     /// The one door: whoever stops waiting, for whatever reason, leaves here.
-    pub(super) fn take(&mut self, arrival: u64) -> Option<Waiter> {
+    pub(super) fn take(&mut self, arrival: u64) -> Option<Box<Waiter>> {
         if let Some(waiter) = self.ordinary.remove(&arrival) {
             return Some(waiter);
         }
@@ -118,7 +118,7 @@ impl WaitList {
     }
 
     /// Takes all that `which` selects, in the order of their arrival.
-    pub(super) fn take_all(&mut self, which: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
+    pub(super) fn take_all(&mut self, which: impl Fn(&Waiter) -> bool) -> Vec<Box<Waiter>> {
         let all = self.ordinary.iter().chain(&self.fair);
         let selected = all.filter(|(_, waiter)| which(waiter));
         let mut arrivals: Vec<u64> = selected.map(|(arrival, _)| *arrival).collect();
@@ -128,14 +128,14 @@ impl WaitList {
 
     /// Returns the first of the ordinary waiters, which get the lock one after the other in one request.
     pub(super) fn first(&self) -> Option<(u64, &Waiter)> {
-        self.ordinary.first_key_value().map(|(arrival, waiter)| (*arrival, waiter))
+        self.ordinary.first_key_value().map(|(arrival, waiter)| (*arrival, &**waiter))
     }
 
     /// Returns the waiter for whom a request asks, if it still waits.
     pub(super) fn of(&self, seeker: Seeker) -> Option<(u64, &Waiter)> {
         match seeker {
             Seeker::Ordinary => self.first(),
-            Seeker::Fair(arrival) => self.fair.get(&arrival).map(|waiter| (arrival, waiter)),
+            Seeker::Fair(arrival) => self.fair.get(&arrival).map(|waiter| (arrival, &**waiter)),
         }
     }
 

@@ -139,7 +139,7 @@ impl Waiting {
         }
     }
 
-    fn give_up(&self) -> Option<Waiter> {
+    fn give_up(&self) -> Option<Box<Waiter>> {
         // Returned, and so dropped outside the mutex: the waiter's end may wake somebody.
         self.gate.update(|state, _| state.waiters.take(self.arrival))
     }
