@@ -115,8 +115,9 @@ impl Scene {
 
     /// To be called when no server is down.
     pub(crate) fn note_servers(&self) {
-        let nodes = self.deployment.nodes.iter();
-        *self.servers.lock() = nodes.map(|node| node.server.pid()).collect();
+        let nodes = self.deployment.nodes.iter().map(|node| &node.server);
+        let sentinels = self.deployment.watchers.iter().map(|watcher| &watcher.server);
+        *self.servers.lock() = nodes.chain(sentinels).map(|server| server.pid()).collect();
     }
 
     /// The name of the contender that has this place now.
