@@ -379,7 +379,7 @@ fn is_of_a_fault(error: &redis::RedisError) -> bool {
     error.is_io_error()
         || error.is_timeout()
         || error.is_unrecoverable_error()
-        || ["LOADING", "OOM", "READONLY", "BusyLoading", "rewriting"]
+        || ["LOADING", "OOM", "READONLY", "NOREPLICAS", "BUSY", "BusyLoading", "rewriting"]
             .iter()
             .any(|code| text.contains(code))
 }

@@ -39,6 +39,10 @@ pub(crate) enum Kind {
     ServerLoading,
     ServerReadOnly,
     OutOfMemory,
+    /// It lacks replicas that it would need to take writes.
+    ReplicasMissed,
+    /// Somebody else's script does not end.
+    ServerBusy,
     RightTaken,
     ScriptsFlushed,
     ClientsPaused,
@@ -57,7 +61,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::ServerRestarted,
         Self::ServerEmptied,
         Self::PersistenceSwitched,
@@ -68,6 +72,8 @@ impl Kind {
         Self::ServerLoading,
         Self::ServerReadOnly,
         Self::OutOfMemory,
+        Self::ReplicasMissed,
+        Self::ServerBusy,
         Self::RightTaken,
         Self::ScriptsFlushed,
         Self::ClientsPaused,
@@ -200,6 +206,12 @@ impl Kind {
                 sleep(span).await;
                 node.insist(&["CONFIG", "SET", "maxmemory", "0"]).await;
             }
+            Self::ReplicasMissed => {
+                node.insist(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+                sleep(span).await;
+                node.insist(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
+            }
+            Self::ServerBusy => keep_busy(node, span).await,
             Self::RightTaken => {
                 let (taken, given) = *chance.pick(&RIGHTS);
                 node.insist(&["ACL", "SETUSER", USER, taken]).await;
@@ -443,6 +455,23 @@ async fn load(scene: &Scene, node: &Node) {
     start(scene, node, &slowly).await;
     let clear = "for i = 1, 500 do redis.call('DEL', 'filler:' .. i) end";
     node.insist(&["EVAL", clear, "0"]).await;
+}
+
+/// Somebody else's script runs for so long that the server tells all others that it is busy.
+async fn keep_busy(node: &Node, span: Duration) {
+    node.insist(&["CONFIG", "SET", "lua-time-limit", "20"]).await;
+    let ends_at = Instant::now() + span;
+    // It goes on, whether anybody waits for its answer or not.
+    let _ = timeout(span, node.attempt(&["EVAL", "while true do end", "0"])).await;
+    tokio::time::sleep_until(ends_at).await;
+    // Refused when there is none any more.
+    while let Err(error) = node.attempt(&["SCRIPT", "KILL"]).await
+        && !error.to_string().contains("NOTBUSY")
+        && ends_at.elapsed() < LIMIT
+    {
+        sleep(TICK).await;
+    }
+    node.insist(&["CONFIG", "SET", "lua-time-limit", "5000"]).await;
 }
 
 async fn is_rewritten(node: &Node) -> bool {
