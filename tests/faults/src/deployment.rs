@@ -10,6 +10,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use redis::{InfoDict, RedisResult, Value, from_redis_value};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,8 @@ use crate::{
 pub enum Layout {
     /// So many servers that know nothing of each other.
     Independent(usize),
+    /// Some servers that know nothing of each other, of which an operator makes other ones the masters.
+    Lists,
     /// A master, its replicas and their Sentinels.
     Sentinel,
     /// The same without a grace, and with masters that grant although no replica follows them.
@@ -45,6 +48,8 @@ pub(crate) struct Deployment {
     pub(crate) cluster: Option<Cluster>,
     /// A Sentinel that names the first master for ever.
     liar: Option<Pretender>,
+    /// Which servers each contender is told of, where others become the masters.
+    lists: Mutex<Vec<Vec<usize>>>,
 }
 
 pub(crate) struct Node {
@@ -71,6 +76,8 @@ pub(crate) struct Watcher {
 pub struct Place {
     pub kind: PlaceKind,
     pub urls: Vec<String>,
+    /// The list of the masters as servers keep it, where it changes. Elsewhere it has a name that all share.
+    pub list: Option<String>,
     /// The ports that servers announce, and where the contender reaches them.
     pub ports: BTreeMap<u16, u16>,
 }
@@ -88,7 +95,12 @@ impl Layout {
     pub const MASTER: &str = MASTER;
 
     pub(crate) fn is_replicated(self) -> bool {
-        !matches!(self, Self::Independent(_))
+        !matches!(self, Self::Independent(_) | Self::Lists)
+    }
+
+    /// Whether it is so many servers for the whole run that know nothing of each other.
+    pub(crate) fn is_independent(self) -> bool {
+        matches!(self, Self::Independent(_))
     }
 
     pub(crate) fn is_cluster(self) -> bool {
@@ -98,7 +110,7 @@ impl Layout {
     /// After how many milliseconds without an answer a node gives another up.
     fn node_timeout(self) -> Option<u32> {
         match self {
-            Self::Independent(_) | Self::Sentinel | Self::Unfenced => None,
+            Self::Independent(_) | Self::Lists | Self::Sentinel | Self::Unfenced => None,
             Self::Cluster => Some(1000),
             Self::Patient(seconds) | Self::ShortGrace(seconds) => Some(seconds * 1000),
         }
@@ -111,7 +123,11 @@ impl Layout {
 
     /// How many votes the checker knows of.
     pub(crate) fn votes(self) -> usize {
-        if let Self::Independent(count) = self { count } else { 1 }
+        match self {
+            Self::Independent(count) => count,
+            Self::Lists => POOL,
+            _ => 1,
+        }
     }
 }
 
@@ -119,6 +135,7 @@ impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Independent(count) => write!(f, "{count}"),
+            Self::Lists => f.write_str("lists"),
             Self::Sentinel => f.write_str("sentinel"),
             Self::Unfenced => f.write_str("unfenced"),
             Self::Cluster => f.write_str("cluster"),
@@ -133,6 +150,7 @@ impl FromStr for Layout {
 
     fn from_str(name: &str) -> Result<Self, ()> {
         match name {
+            "lists" => Ok(Self::Lists),
             "sentinel" => Ok(Self::Sentinel),
             "unfenced" => Ok(Self::Unfenced),
             "cluster" => Ok(Self::Cluster),
@@ -148,8 +166,14 @@ impl FromStr for Layout {
 
 impl Deployment {
     pub(crate) async fn start(layout: Layout, contenders: usize) -> Self {
-        let mut this =
-            Self { layout, nodes: Vec::new(), watchers: Vec::new(), cluster: None, liar: None };
+        let mut this = Self {
+            layout,
+            nodes: Vec::new(),
+            watchers: Vec::new(),
+            cluster: None,
+            liar: None,
+            lists: Mutex::new(vec![(0..FIRST_MASTERS).collect(); contenders]),
+        };
         match layout {
             Layout::Independent(count) => {
                 // One server keeps its data, and of several a majority: the others may lose it.
@@ -159,6 +183,12 @@ impl Deployment {
                     let clock = clock.transpose().expect("a clock");
                     let node = Node::start(index, index >= minority, clock, contenders).await;
                     this.nodes.push(node);
+                }
+            }
+            Layout::Lists => {
+                // All go the same way there: the addresses of the masters are what clients compare.
+                for index in 0..POOL {
+                    this.nodes.push(Node::start(index, true, None, 1).await);
                 }
             }
             Layout::Sentinel => this.watch(FENCED, contenders).await,
@@ -233,11 +263,14 @@ impl Deployment {
         let at = |proxies: &[Proxy]| proxies[slot].url();
         let announces = self.nodes.iter().filter(|node| !node.junctions.is_empty());
         let ports = announces.map(|node| (node.announced(), node.proxies[slot].port())).collect();
+        let list = (self.layout == Layout::Lists).then(|| self.lists.lock()[slot].clone());
         let (kind, urls) = match self.layout {
+            Layout::Lists => {
+                let list = list.as_deref().unwrap_or_default();
+                (PlaceKind::Nodes, list.iter().map(|index| self.nodes[*index].url(0)).collect())
+            }
             Layout::Independent(_) => {
-                let port = |node: &Node| node.proxies[slot].port();
-                let url = |node| format!("redis://{USER}:{USER}@127.0.0.1:{}", port(node));
-                (PlaceKind::Nodes, self.nodes.iter().map(url).collect())
+                (PlaceKind::Nodes, self.nodes.iter().map(|node| node.url(slot)).collect())
             }
             Layout::Sentinel | Layout::Unfenced => {
                 let urls = self.watchers.iter().map(|watcher| at(&watcher.proxies));
@@ -248,7 +281,24 @@ impl Deployment {
                 (PlaceKind::Cluster, first.map(|node| at(&node.proxies)).collect())
             }
         };
-        Place { kind, urls, ports }
+        let list = list.map(|list| self.list_of(&list));
+        Place { kind, urls, list, ports }
+    }
+
+    /// The masters that contender number `slot` is told of.
+    pub(crate) fn masters_of(&self, slot: usize) -> Vec<usize> {
+        self.lists.lock()[slot].clone()
+    }
+
+    /// From its next start on, contender number `slot` is told of these masters.
+    pub(crate) fn name_masters(&self, slot: usize, masters: &[usize]) {
+        self.lists.lock()[slot] = masters.to_vec();
+    }
+
+    /// The list of these masters, as an operator types it.
+    pub(crate) fn list_of(&self, masters: &[usize]) -> String {
+        let address = |index: &usize| format!("127.0.0.1:{}", self.nodes[*index].proxies[0].port());
+        masters.iter().map(address).collect::<Vec<_>>().join(" ")
     }
 
     /// Cuts a server off from all other servers and the Sentinels, or from nobody any more. Contenders have ways of their
@@ -333,6 +383,11 @@ impl Node {
         Self { index, server, proxies, keeps_data: false, clock: None, junctions }
     }
 
+    /// Where contender number `slot` connects.
+    pub(crate) fn url(&self, slot: usize) -> String {
+        format!("redis://{USER}:{USER}@127.0.0.1:{}", self.proxies[slot].port())
+    }
+
     /// The port that it announces.
     pub(crate) fn announced(&self) -> u16 {
         self.junctions[0].port()
@@ -393,6 +448,9 @@ const REPLICATION: &[&str] = &["--repl-diskless-sync-delay", "0", "--repl-timeou
 /// An old master without replicas stops within three seconds.
 const FENCED: &[&str] = &["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"];
 const DOWN_AFTER_MS: &str = "1500";
+/// The servers that may be masters where these change, and how many are at first.
+pub(crate) const POOL: usize = 6;
+pub(crate) const FIRST_MASTERS: usize = 3;
 /// A master and its replicas.
 const REPLICATED: usize = 3;
 /// One may be dead and another hang, and there is still a majority.

@@ -157,6 +157,13 @@ pub enum What {
     },
     /// A thread or task of this process stood still from `from` until now.
     Stalled {
+    /// A client that names these masters has asked since `since`, and is connected or has a lock, or was refused for its masters
+    /// with these words.
+    Named {
+        list: String,
+        since: u64,
+        refused: Option<String>,
+    },
         from: u64,
     },
     /// The process has come to its end: what its client was still busy with.
@@ -193,6 +200,11 @@ pub enum What {
     /// From now on it is seen what a server runs. Before, something may have been missed.
     Watched {
         node: usize,
+    /// An operator begins to type on all servers that clients may name these masters, or has done so.
+    Masters {
+        lists: Vec<String>,
+        everywhere: bool,
+    },
     },
     /// A server was told to run a script about a lease.
     Ran {
@@ -319,6 +331,8 @@ pub enum Why {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+    /// Its masters are not those in use.
+    OtherMasters,
 pub enum Outcome {
     /// `unlock` gave `Ok`, or the guard was dropped.
     Ok,
@@ -327,3 +341,5 @@ pub enum Outcome {
     Denied,
     Unexpected,
 }
+    /// The masters of its client are not those in use.
+    OtherMasters,

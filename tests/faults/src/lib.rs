@@ -11,6 +11,7 @@
 //! holders nemesis               the faults that locks survive, and whom they hit
 //! replicated/                   those of servers that replicate: with Sentinels, and in a cluster
 //! excluded/                     those that they do not
+//! lists strays                  other servers become the masters, and clients that name the wrong ones
 //! run                           rounds, and the sum of them
 //! ```
 
@@ -25,6 +26,7 @@ mod holders;
 pub mod journal;
 mod junction;
 pub mod locks;
+mod lists;
 pub mod monitor;
 mod nemesis;
 pub mod proof;
@@ -36,3 +38,4 @@ mod scene;
 mod stalls;
 mod support;
 mod wall_clock;
+mod strays;

@@ -1,4 +1,4 @@
-//! `run [--minutes N] [--seed S] [--nodes N,N.. | --deployment D] [--workload deadlocks] [--only FAULT]`: the driver. `D` is `sentinel`, `unfenced`,
+//! `run [--minutes N] [--seed S] [--nodes N,N.. | --deployment D] [--workload deadlocks] [--only FAULT]`: the driver. `D` is `lists`, `sentinel`, `unfenced`,
 //! `cluster`, or with a `cluster-node-timeout` in seconds `cluster-15s` and `short-grace-15s`.
 //! `judge <layout> <dir>`: checks the journals of an earlier run again; the layout is a number of nodes or a `D`.
 //! `show <name>`: one arrangement of what locks do not survive. `contend <orders>`: one of the driver's contenders.

@@ -373,12 +373,12 @@ async fn kill_holders(scene: &Scene, instead: usize, number: u64) {
     }
 }
 
-fn kill(scene: &Scene, node: &Node) {
+pub(crate) fn kill(scene: &Scene, node: &Node) {
     node.server.kill();
     node.is_down(&scene.journal);
 }
 
-async fn start(scene: &Scene, node: &Node, options: &[&str]) {
+pub(crate) async fn start(scene: &Scene, node: &Node, options: &[&str]) {
     node.is_up(&scene.journal);
     node.server.restart_with(options).await;
 }

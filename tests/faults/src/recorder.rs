@@ -99,6 +99,8 @@ impl Recorder {
                 self.journal.write(What::Deadlocked { op: op.number, circle });
                 (Why::Deadlock, None)
             }
+            // So it is told where the masters change.
+            Error::InvalidConfig { .. } => (Why::OtherMasters, Some(error.to_string())),
             other => (Why::Unexpected, Some(other.to_string())),
         };
         self.journal.write(What::Refused { op: op.number, why, holder });
@@ -224,6 +226,7 @@ impl Watched {
 fn deadline(guard: &impl Proof) -> Option<(u64, u64)> {
     let before = now();
     let remaining = nanos(guard.remaining());
+            Err(Error::InvalidConfig { .. }) => Outcome::OtherMasters,
     (remaining > 0).then(|| (before + remaining, now() + remaining))
 }
 

@@ -11,12 +11,13 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use crate::{
-    checker::{Deadlocks, INVARIANTS, OF_DEADLOCKS, Report, Setting, Violation, check},
+    checker::{Deadlocks, INVARIANTS, OF_DEADLOCKS, OF_LISTS, Report, Setting, Violation, check},
     clock::{Chance, now},
     contender::Workload,
     deployment::Layout,
     excluded,
     history::History,
+    lists::{self, Operator},
     nemesis::Kind,
     replicated,
     scene::{self, Scene},
@@ -103,6 +104,7 @@ pub async fn run(plan: &Plan) -> Summary {
                     }
                     round(plan, *layout, &[], seed, &mut summary).await;
                 }
+                Layout::Lists => round(plan, *layout, &lists::NAMES, seed, &mut summary).await,
                 Layout::Unfenced | Layout::ShortGrace(_) => {
                     show_overlaps(plan, *layout, seed, &mut summary).await;
                 }
@@ -120,9 +122,10 @@ pub async fn run(plan: &Plan) -> Summary {
         }
     }
     // A single round may miss one, and where a failover is part of each fault, what is checked between them is little.
-    let all = plan.layouts.iter().all(|layout| !layout.is_replicated());
+    let all = plan.layouts.iter().all(|layout| layout.is_independent());
     let must_be_tested: &[&str] = match plan.workload {
         Workload::Deadlocks => &OF_DEADLOCKS,
+        Workload::Mixed if plan.layouts == [Layout::Lists] => &OF_LISTS,
         Workload::Mixed if all && plan.only.is_none() && summary.histories >= 3 => &INVARIANTS,
         Workload::Mixed => &[],
     };
@@ -217,15 +220,19 @@ async fn round(
     let mut names: Vec<&str> = names.iter().filter(is_asked_for).copied().collect();
     if let Some(only) = &plan.only {
         let is_kind = Kind::ALL.iter().any(|kind| kind.name() == *only);
-        let is_of_all = !layout.is_replicated() || plan.workload == Workload::Deadlocks;
+        let is_of_all = layout.is_independent() || plan.workload == Workload::Deadlocks;
         let is_there = !names.is_empty() || is_kind && is_of_all;
         assert!(is_there, "{layout}: there is no fault {only}");
         names = names.repeat(TIMES);
     }
     chance.shuffle(&mut names);
+    let mut operator = (layout == Layout::Lists).then(|| Operator::new(&scene));
     for (step, name) in names.into_iter().enumerate() {
         let began_at = Instant::now();
-        replicated::strike(name, &scene, &mut chance, &mut faults).await;
+        match &mut operator {
+            Some(operator) => operator.strike(name, &mut chance, &mut faults).await,
+            None => replicated::strike(name, &scene, &mut chance, &mut faults).await,
+        }
         scene.note_servers();
         println!("  {name} took {:.1} s", began_at.elapsed().as_secs_f64());
         sleep(if step % 4 == 3 { SETTLING + ttl } else { chance.ms(100, 700) }).await;
@@ -256,7 +263,7 @@ async fn round(
         std::fs::remove_dir_all(&dir).expect("the journals can be removed");
     } else {
         tell(&report.violations, &failed, &history, &dir);
-        let option = if layout.is_replicated() { "deployment" } else { "nodes" };
+        let option = if layout.is_independent() { "nodes" } else { "deployment" };
         let workload = match plan.workload {
             Workload::Mixed => "",
             Workload::Deadlocks => " --workload deadlocks",
@@ -282,7 +289,7 @@ impl Plan {
 fn kinds(plan: &Plan, layout: Layout, chance: &mut Chance) -> Vec<Kind> {
     let again = Kind::ALL.into_iter().filter(|kind| plan.minutes > 0.0 && kind.needs_several());
     let mut kinds: Vec<Kind> = match plan.workload {
-        Workload::Mixed if layout.is_replicated() => return Vec::new(),
+        Workload::Mixed if !layout.is_independent() => return Vec::new(),
         Workload::Mixed => Kind::ALL.into_iter().chain(again).collect(),
         Workload::Deadlocks => Kind::OF_DEADLOCKS.to_vec(),
     };

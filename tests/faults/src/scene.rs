@@ -31,7 +31,7 @@ pub(crate) struct Scene {
     pub(crate) ttl: Duration,
     pub(crate) quarantine: Duration,
     slots: Vec<Mutex<Slot>>,
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
     program: PathBuf,
     seed: u64,
     workload: Workload,
@@ -39,6 +39,8 @@ pub(crate) struct Scene {
     servers: Arc<Mutex<Vec<u32>>>,
     over: Arc<AtomicBool>,
     faults: AtomicU64,
+    /// Contenders that were to end in the course of the run, and did not do so well.
+    failed: Mutex<Vec<String>>,
 }
 
 /// The place of one contender, which is followed by another when it is killed.
@@ -71,6 +73,7 @@ impl Scene {
             servers: Arc::default(),
             over: Arc::default(),
             faults: AtomicU64::new(0),
+            failed: Mutex::default(),
         };
         let (journal, over) = (scene.journal.clone(), scene.over.clone());
         let pids = scene.servers.clone();
@@ -86,6 +89,10 @@ impl Scene {
             let first = scene.first_client().await;
             tokio::time::sleep(scene.quarantine + Duration::from_secs(1)).await;
             first.shutdown().await;
+        }
+        if layout == Layout::Lists {
+            let lists = vec![scene.deployment.list_of(&scene.deployment.masters_of(0))];
+            scene.journal.write(What::Masters { lists, everywhere: true });
         }
         for slot in 0..CONTENDERS {
             scene.start_contender(slot, None);
@@ -198,23 +205,42 @@ impl Scene {
         let _ = kill_process(pid, signal);
     }
 
+    /// Lets a contender come to its end, and starts another in its place.
+    pub(crate) async fn follow_contender(&self, number: usize) {
+        self.tell_to_end(number);
+        if let Err(failure) = self.ended(number, Instant::now()).await {
+            self.failed.lock().push(failure);
+        }
+        self.start_contender(number, None);
+    }
+
+    fn tell_to_end(&self, number: usize) {
+        let mut slot = self.slots[number].lock();
+        if let Some(input) = slot.process.as_mut().and_then(|it| it.stdin.as_mut()) {
+            let _ = input.write_all(b"end\n");
+        }
+    }
+
+    /// Waits until a contender has ended that was told to at `asked_at`.
+    async fn ended(&self, number: usize, asked_at: Instant) -> Result<(), String> {
+        // The last turns may have to wait for each other.
+        let limit = END_LIMIT + self.ttl * 8;
+        loop {
+            let ended = self.slots[number].lock().ended(asked_at.elapsed() > limit);
+            if let Some(ended) = ended {
+                return ended;
+            }
+            tokio::time::sleep(TICK).await;
+        }
+    }
+
     /// Lets all contenders come to their end. Those that do not, or not well, are named.
     pub(crate) async fn end_contenders(&self) -> Vec<String> {
-        for slot in &self.slots {
-            if let Some(input) = slot.lock().process.as_mut().and_then(|it| it.stdin.as_mut()) {
-                let _ = input.write_all(b"end\n");
-            }
-        }
-        let mut failed = Vec::new();
-        // The last turns may have to wait for each other.
-        let (asked_at, limit) = (Instant::now(), END_LIMIT + self.ttl * 8);
-        for slot in &self.slots {
-            let mut ended = slot.lock().ended(asked_at.elapsed() > limit);
-            while ended.is_none() {
-                tokio::time::sleep(TICK).await;
-                ended = slot.lock().ended(asked_at.elapsed() > limit);
-            }
-            failed.extend(ended.and_then(Result::err));
+        (0..self.contenders()).for_each(|number| self.tell_to_end(number));
+        let mut failed = std::mem::take(&mut *self.failed.lock());
+        let asked_at = Instant::now();
+        for number in 0..self.contenders() {
+            failed.extend(self.ended(number, asked_at).await.err());
         }
         failed
     }
@@ -346,7 +372,7 @@ impl Node {
 pub(crate) fn ttl(layout: Layout, workload: Workload) -> Duration {
     match layout {
         Layout::Independent(_) if workload == Workload::Deadlocks => TTL_OF_DEADLOCKS,
-        Layout::Independent(_) => TTL,
+        Layout::Independent(_) | Layout::Lists => TTL,
         Layout::Sentinel | Layout::Unfenced | Layout::Cluster => LONG_TTL,
         Layout::Patient(_) => USUAL_TTL,
         Layout::ShortGrace(_) => SHORT_GRACE,
@@ -356,7 +382,7 @@ pub(crate) fn ttl(layout: Layout, workload: Workload) -> Duration {
 pub(crate) fn quarantine(layout: Layout) -> Duration {
     match layout {
         Layout::Independent(1) | Layout::Unfenced => Duration::ZERO,
-        Layout::Independent(_) => QUARANTINE,
+        Layout::Independent(_) | Layout::Lists => QUARANTINE,
         Layout::Sentinel | Layout::Cluster => GRACE,
         Layout::Patient(_) => USUAL_GRACE,
         Layout::ShortGrace(_) => SHORT_GRACE,

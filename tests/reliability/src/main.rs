@@ -5,6 +5,7 @@
 
 mod deadlocks;
 mod deployments;
+mod lists;
 mod page;
 mod part;
 
@@ -66,5 +67,5 @@ const LONG: [&str; 24] = [
     "planted",
     "tests-valkey",
 ];
-/// Run only when they are asked for.
-const EXTRA: [&str; 1] = ["mutants"];
+/// Shown if they were run: only when that is asked for, or not in results from before there was such a part.
+const EXTRA: [&str; 2] = ["lists", "mutants"];

@@ -134,8 +134,10 @@ impl Page {
 
     fn checked(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut checked = self.on_both("checked");
-        for (what, times) in counts(&self.sum("deadlocks"), "checked") {
-            *checked.entry(what).or_default() += times;
+        for part in ["deadlocks", "lists"] {
+            for (what, times) in counts(&self.sum(part), "checked") {
+                *checked.entry(what).or_default() += times;
+            }
         }
         statements(f, &checked, CHECKER, "//! Says whether a history")
     }
@@ -209,6 +211,7 @@ impl fmt::Display for Page {
         self.endings(f)?;
         writeln!(f, "\n## What locks survive\n\n{SURVIVED}\n")?;
         self.survived(f)?;
+        self.lists(f)?;
         self.deployments(f)?;
         self.deadlocks(f)?;
         writeln!(f, "\n## What locks survive in the simulation\n\n{IN_SIMULATION}\n")?;
@@ -282,7 +285,7 @@ fn amount(part: &Part) -> String {
 }
 
 fn is_faults(name: &str) -> bool {
-    ["faults", "deadlocks", "unfenced", "sentinel", "cluster", "short"]
+    ["faults", "deadlocks", "lists", "unfenced", "sentinel", "cluster", "short"]
         .contains(&name.split('-').next().unwrap_or(name))
 }
 

@@ -66,7 +66,7 @@ fn is_given_back(view: &mut View<'_>, call: &Call, grant: &Grant) {
     let caused = match outcome {
         Outcome::Lost => over || is_lost_for_a_cause(view, call, call.asked_at, at),
         Outcome::Unavailable => is_away_for_a_cause(view, &call.process, from, at, None),
-        Outcome::Ok | Outcome::Denied | Outcome::Unexpected => return,
+        Outcome::Ok | Outcome::Denied | Outcome::OtherMasters | Outcome::Unexpected => return,
     };
     view.checked("W3");
     if !caused {

@@ -19,6 +19,7 @@
 //! | D2 | a deadlock that stands for 10 s while there is no fault is told to somebody in it | `deadlocks` |
 //! | T1 | a wait with a timeout ends neither early nor late | `answers` |
 //! | O1 | no caller gets a result that the client cannot know | `answers` |
+//! | M1 | who names masters that are not in use gets no lock and is told what to do, and who names those in use is never refused for that | `lists` |
 //! | Q1 | each item is in one place, waiting, lent, dead or done; none is lost, delivered after it was done, or done twice | `work` |
 //! | Q2 | a latch opens with its last count and not before; no count is lost | `work` |
 //! | Q3 | who waits for a signal to change is told of all that were given since it looked, and shown the newest | `work` |
@@ -35,6 +36,7 @@ mod deadlocks;
 mod deeds;
 mod free;
 mod leases;
+mod lists;
 mod liveness;
 mod safety;
 mod servers;
@@ -120,6 +122,7 @@ pub fn check(history: &History, setting: &Setting) -> Report {
         answers::check,
         causes::check,
         work::check,
+        lists::check,
     ];
     parts.into_iter().for_each(|part| part(&mut view));
     let stalled = view.stalled(0, u64::MAX, None);
@@ -295,13 +298,15 @@ impl fmt::Display for Call {
     }
 }
 
-/// What each run of some length has put to the test, and one of deadlocks.
+/// What each run of some length has put to the test, one of deadlocks, and one of masters that change.
 pub const INVARIANTS: [&str; 18] = [
     "S1", "S2", "S3", "S4", "S5", "S6", "W1", "W2", "W3", "R1", "L1", "L2", "H", "T1", "O1", "Q1",
     "Q2", "Q3",
 ];
 
 pub const OF_DEADLOCKS: [&str; 2] = ["D1", "D2"];
+
+pub const OF_LISTS: [&str; 4] = ["S1", "S2", "H", "M1"];
 
 /// The journal of the process that starts the others and injects the faults.
 pub const DRIVER: &str = "driver";

@@ -15,7 +15,7 @@ use leasehold::{
 
 use super::{Duty, FIRST_ASKS, Shared};
 use crate::{
-    clock::Chance,
+    clock::{Chance, now},
     event::{How, Share},
     proof::HeldByThread,
     recorder::{Ask, Op, Recorder, Watched},
@@ -64,7 +64,10 @@ pub(super) fn contend(shared: &Shared) {
 
 fn connect(shared: &Shared) -> Option<Client> {
     while !shared.is_over() {
-        if let Ok(client) = shared.builder().connect_blocking() {
+        let since = now();
+        let answer = shared.builder().connect_blocking();
+        shared.connected(since, &answer);
+        if let Ok(client) = answer {
             return Some(client);
         }
         sleep(TICK * 4);

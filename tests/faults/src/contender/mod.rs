@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Client, ClientBuilder, Deadlocks, Stats};
+use leasehold::{Client, ClientBuilder, Deadlocks, Error, Stats};
 use serde::{Deserialize, Serialize};
 
 use self::kept::Kept;
@@ -122,10 +122,10 @@ pub fn contend(orders: Orders) {
 
 impl Orders {
     pub(crate) fn builder(&self) -> ClientBuilder {
-        let Place { kind, urls, ports } = self.place.clone();
+        let Place { kind, urls, list, ports } = self.place.clone();
         let builder = match kind {
             // Each process has ways of its own to the servers.
-            PlaceKind::Nodes if urls.len() > 1 => {
+            PlaceKind::Nodes if urls.len() > 1 && list.is_none() => {
                 Client::builder().nodes(urls).masters_name("faults")
             }
             PlaceKind::Nodes => Client::builder().nodes(urls),
@@ -158,6 +158,17 @@ impl Orders {
 impl Shared {
     fn is_over(&self) -> bool {
         self.ends.load(Ordering::SeqCst)
+    }
+
+    /// Asked to connect at `since`: whether its masters are those in use, where these change.
+    fn connected<C>(&self, since: u64, answer: &Result<C, Error>) {
+        let Some(list) = self.orders.place.list.clone() else { return };
+        let refused = match answer {
+            Ok(_) => None,
+            Err(error @ Error::InvalidConfig { .. }) => Some(error.to_string()),
+            Err(_) => return,
+        };
+        self.recorder.journal.write(What::Named { list, since, refused });
     }
 
     fn builder(&self) -> ClientBuilder {

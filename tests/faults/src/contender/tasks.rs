@@ -75,7 +75,10 @@ pub(super) fn contend(shared: &Shared) {
 
 async fn connect(shared: &Shared) -> Option<Client> {
     while !shared.is_over() {
-        if let Ok(client) = shared.builder().connect().await {
+        let since = now();
+        let answer = shared.builder().connect().await;
+        shared.connected(since, &answer);
+        if let Ok(client) = answer {
             return Some(client);
         }
         sleep(TICK * 4).await;

@@ -16,7 +16,7 @@ use crate::{clock::Chance, deployment::Layout, event::What, holders, nemesis::Ki
 /// The faults of a kind of deployment that locks must survive, as the README explains them.
 pub(crate) fn names(layout: Layout) -> &'static [&'static str] {
     match layout {
-        Layout::Independent(_) => &[],
+        Layout::Independent(_) | Layout::Lists => &[],
         Layout::Sentinel => &sentinel::NAMES,
         Layout::Unfenced => &sentinel::OVERLAPS,
         Layout::Cluster => &cluster::NAMES,

@@ -3,6 +3,7 @@
 mod deadlocks;
 mod deeds;
 mod kinds;
+mod lists;
 mod little;
 mod made;
 mod servers;
