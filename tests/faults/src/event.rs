@@ -68,6 +68,14 @@ pub enum What {
         reason: String,
         held: bool,
     },
+    /// From now on the guard is asked whether its lock is wanted.
+    AsksWhetherWanted {
+        op: u64,
+    },
+    /// It says so.
+    Wanted {
+        op: u64,
+    },
     /// A write to the fenced register, made by a guard that said `held` before it and after it.
     Wrote {
         op: u64,
@@ -149,6 +157,13 @@ pub enum What {
         number: u64,
         by: Option<String>,
     },
+    /// A client that names these masters has asked since `since`, and is connected or has a lock, or was refused for its masters
+    /// with these words.
+    Named {
+        list: String,
+        since: u64,
+        refused: Option<String>,
+    },
     /// How deep the hold of `op` is here, and how deep the servers say that it is.
     Counted {
         op: u64,
@@ -157,13 +172,6 @@ pub enum What {
     },
     /// A thread or task of this process stood still from `from` until now.
     Stalled {
-    /// A client that names these masters has asked since `since`, and is connected or has a lock, or was refused for its masters
-    /// with these words.
-    Named {
-        list: String,
-        since: u64,
-        refused: Option<String>,
-    },
         from: u64,
     },
     /// The process has come to its end: what its client was still busy with.
@@ -192,6 +200,11 @@ pub enum What {
     Up {
         node: usize,
     },
+    /// An operator begins to type on all servers that clients may name these masters, or has done so.
+    Masters {
+        lists: Vec<String>,
+        everywhere: bool,
+    },
     /// A contender was killed, in the course of a fault.
     Killed {
         process: String,
@@ -200,11 +213,6 @@ pub enum What {
     /// From now on it is seen what a server runs. Before, something may have been missed.
     Watched {
         node: usize,
-    /// An operator begins to type on all servers that clients may name these masters, or has done so.
-    Masters {
-        lists: Vec<String>,
-        everywhere: bool,
-    },
     },
     /// A server was told to run a script about a lease.
     Ran {
@@ -323,6 +331,8 @@ pub enum Why {
     OneServerOnly,
     /// The wait is part of a deadlock.
     Deadlock,
+    /// Its masters are not those in use.
+    OtherMasters,
     /// The future was dropped.
     Dropped,
     /// An error that no call may give here.
@@ -331,15 +341,13 @@ pub enum Why {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-    /// Its masters are not those in use.
-    OtherMasters,
 pub enum Outcome {
     /// `unlock` gave `Ok`, or the guard was dropped.
     Ok,
     Lost,
     Unavailable,
     Denied,
-    Unexpected,
-}
     /// The masters of its client are not those in use.
     OtherMasters,
+    Unexpected,
+}

@@ -179,6 +179,16 @@ impl Watched {
         }
     }
 
+    /// The guard is asked for the first time whether its lock is wanted.
+    pub fn asks_whether_wanted(&self) {
+        self.recorder.journal.write(What::AsksWhetherWanted { op: self.op });
+    }
+
+    /// It says so.
+    pub fn wanted(&self) {
+        self.recorder.journal.write(What::Wanted { op: self.op });
+    }
+
     /// Writes down the loss when it is told, whatever the holder is busy with.
     pub fn alarm<L>(&mut self, lost: L)
     where
@@ -216,6 +226,7 @@ impl Watched {
             Err(Error::Lost { .. }) => Outcome::Lost,
             Err(Error::Unavailable { .. }) => Outcome::Unavailable,
             Err(Error::Denied { .. }) => Outcome::Denied,
+            Err(Error::InvalidConfig { .. }) => Outcome::OtherMasters,
             Err(_) => Outcome::Unexpected,
         };
         self.recorder.journal.write(What::Released { op: self.op, outcome });
@@ -226,7 +237,6 @@ impl Watched {
 fn deadline(guard: &impl Proof) -> Option<(u64, u64)> {
     let before = now();
     let remaining = nanos(guard.remaining());
-            Err(Error::InvalidConfig { .. }) => Outcome::OtherMasters,
     (remaining > 0).then(|| (before + remaining, now() + remaining))
 }
 

@@ -15,6 +15,7 @@
 //! | L1 | a killed holder's lock is free after its time to live, and taken, unless the first in the queue was killed, too | `liveness` |
 //! | L2 | nobody waits for what is free: a lock, a part of a read-write lock, or permits | `liveness`, `free` |
 //! | H | when all faults have ended, and while there are none, every waiter gets the lock | `liveness` |
+//! | N1 | a guard that says that its lock is wanted is right: somebody else asks for it, or did so shortly before; and one that is asked learns of who waits within 4 s | `wanted` |
 //! | D1 | a deadlock that is told was one: there was a moment, shortly before, in which each part of it waited for a lock that the next one held | `deadlocks` |
 //! | D2 | a deadlock that stands for 10 s while there is no fault is told to somebody in it | `deadlocks` |
 //! | T1 | a wait with a timeout ends neither early nor late | `answers` |
@@ -40,6 +41,7 @@ mod lists;
 mod liveness;
 mod safety;
 mod servers;
+mod wanted;
 mod work;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
@@ -123,6 +125,7 @@ pub fn check(history: &History, setting: &Setting) -> Report {
         causes::check,
         work::check,
         lists::check,
+        wanted::check,
     ];
     parts.into_iter().for_each(|part| part(&mut view));
     let stalled = view.stalled(0, u64::MAX, None);
@@ -299,9 +302,9 @@ impl fmt::Display for Call {
 }
 
 /// What each run of some length has put to the test, one of deadlocks, and one of masters that change.
-pub const INVARIANTS: [&str; 18] = [
-    "S1", "S2", "S3", "S4", "S5", "S6", "W1", "W2", "W3", "R1", "L1", "L2", "H", "T1", "O1", "Q1",
-    "Q2", "Q3",
+pub const INVARIANTS: [&str; 19] = [
+    "S1", "S2", "S3", "S4", "S5", "S6", "W1", "W2", "W3", "R1", "L1", "L2", "H", "N1", "T1", "O1",
+    "Q1", "Q2", "Q3",
 ];
 
 pub const OF_DEADLOCKS: [&str; 2] = ["D1", "D2"];

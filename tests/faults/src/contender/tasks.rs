@@ -107,7 +107,8 @@ impl Task {
             66..75 => self.nested(&mutex, chance).await,
             75..87 => self.fixed(&mutex, chance).await,
             87..91 => self.extended(&mutex, chance).await,
-            91..94 => self.limited(&mutex, chance).await,
+            91..93 => self.limited(&mutex, chance).await,
+            93..96 => self.until_wanted(&mutex, chance).await,
             _ => self.body(&mutex, chance).await,
         }
     }
@@ -215,6 +216,30 @@ impl Task {
         if let Some((guard, watched)) = self.acquire(&mutex, owner, How::Lock, None).await {
             self.hold(guard, watched, chance.ms(1, 300), chance).await;
         }
+    }
+
+    /// Kept until somebody wants it, as who works on a batch does. Half of these locks are wanted by nobody else.
+    async fn until_wanted(&self, mutex: &Mutex, chance: &mut Chance) {
+        let owner = self.recorder().number();
+        let own = chance.one_in(2);
+        let name = format!("{}:{owner}", self.shared.orders.name);
+        let (mutex, limit) = match own {
+            true => (&self.client.mutex(name), chance.ms(100, 1500)),
+            false => (mutex, KEPT_UNWANTED),
+        };
+        let acquired = self.acquire(mutex, owner, How::Lock, None).await;
+        let Some((guard, mut watched)) = acquired else { return };
+        let ends_at = Instant::now() + limit;
+        watched.asks_whether_wanted();
+        while guard.is_held() && Instant::now() < ends_at && !self.shared.is_over() {
+            watched.observe(&guard);
+            if guard.is_wanted() {
+                watched.wanted();
+                break;
+            }
+            sleep(TICK).await;
+        }
+        self.hold(guard, watched, Duration::ZERO, chance).await;
     }
 
     async fn body(&self, mutex: &Mutex, chance: &mut Chance) {
@@ -357,5 +382,7 @@ impl Task {
     }
 }
 
+/// So long a lock is kept at most that nobody is said to want: longer than a client takes until it looks again.
+const KEPT_UNWANTED: Duration = Duration::from_secs(6);
 /// A count is written down behind the caller's back, within this time.
 const COUNT_ARRIVES: Duration = Duration::from_millis(200);

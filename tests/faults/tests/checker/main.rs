@@ -7,6 +7,7 @@ mod lists;
 mod little;
 mod made;
 mod servers;
+mod wanted;
 mod work;
 
 use leasehold_faults::{
