@@ -6,12 +6,13 @@
 //! register stalls proof recorder   what contenders write to, and write down
 //! contender/                    a process that contends: tasks, or threads
 //! junction deployment           the servers of a round, and the network between them
+//! measure                       what two situations cost that are larger than in any test
 //! wall_clock                    the clock of a server, which can be set
 //! monitor scene                 what they run, and the contenders
 //! holders nemesis               the faults that locks survive, and whom they hit
 //! replicated/                   those of servers that replicate: with Sentinels, and in a cluster
-//! excluded/                     those that they do not
 //! lists strays                  other servers become the masters, and clients that name the wrong ones
+//! excluded/                     those that they do not
 //! run                           rounds, and the sum of them
 //! ```
 
@@ -25,8 +26,9 @@ pub mod history;
 mod holders;
 pub mod journal;
 mod junction;
-pub mod locks;
 mod lists;
+pub mod locks;
+pub mod measure;
 pub mod monitor;
 mod nemesis;
 pub mod proof;
@@ -36,6 +38,6 @@ mod replicated;
 pub mod run;
 mod scene;
 mod stalls;
+mod strays;
 mod support;
 mod wall_clock;
-mod strays;

@@ -1,14 +1,20 @@
 //! `run [--minutes N] [--seed S] [--nodes N,N.. | --deployment D] [--workload deadlocks] [--only FAULT]`: the driver. `D` is `lists`, `sentinel`, `unfenced`,
 //! `cluster`, or with a `cluster-node-timeout` in seconds `cluster-15s` and `short-grace-15s`.
 //! `judge <layout> <dir>`: checks the journals of an earlier run again; the layout is a number of nodes or a `D`.
+//! `measure stopped|down [--entries N] [--clients N] [--locks N] [--ttl S]`: what two situations cost, at full size by default.
 //! `show <name>`: one arrangement of what locks do not survive. `contend <orders>`: one of the driver's contenders.
 
-use std::{path::Path, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use leasehold_faults::{
     contender::{self, Workload},
     deployment::Layout,
     excluded::show,
+    measure::{Size, measure, wait_in_line},
     run::{Plan, judge, run},
 };
 
@@ -37,12 +43,24 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        ["measure", what, ref options @ ..] => match size(options) {
+            Some(size) => match measure(what, size, &program()) {
+                Some(true) => ExitCode::SUCCESS,
+                Some(false) => ExitCode::FAILURE,
+                None => usage(&format!("not understood: {what}")),
+            },
+            None => usage(&format!("not understood: {options:?}")),
+        },
+        ["wait-in-line", url, entries] => {
+            wait_in_line(url, entries.parse().expect("a number"));
+            ExitCode::SUCCESS
+        }
         _ => usage("say what to do"),
     }
 }
 
 fn drive(options: &[&str]) -> ExitCode {
-    let program = std::env::current_exe().expect("this program's path");
+    let program = program();
     let layouts = NODES.map(Layout::Independent).to_vec();
     let workload = Workload::Mixed;
     let mut plan = Plan { program, seed: 1, minutes: 0.0, layouts, workload, only: None };
@@ -76,6 +94,26 @@ fn drive(options: &[&str]) -> ExitCode {
     let summary = runtime().block_on(run(&plan));
     println!("{}", serde_json::to_string(&summary).expect("plain data"));
     if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn program() -> PathBuf {
+    std::env::current_exe().expect("this program's path")
+}
+
+fn size(options: &[&str]) -> Option<Size> {
+    let mut size = Size::FULL;
+    for option in options.chunks(2) {
+        let [name, number] = *option else { return None };
+        let number: usize = number.parse().ok().filter(|number| *number > 0)?;
+        match name {
+            "--entries" => size.entries = number,
+            "--clients" => size.clients = number,
+            "--locks" => size.locks = number,
+            "--ttl" => size.ttl = Duration::from_secs(number as u64),
+            _ => return None,
+        }
+    }
+    Some(size)
 }
 
 fn runtime() -> tokio::runtime::Runtime {
