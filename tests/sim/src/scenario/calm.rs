@@ -98,6 +98,7 @@ impl Run<'_> {
         if !now.is_multiple_of(every_ms) || now < settled_at {
             return true;
         }
+        self.note_the_deaf();
         if self.scenario.coordination > 0 && !self.changes_are_told(settled_at) {
             return false;
         }
@@ -117,9 +118,8 @@ impl Run<'_> {
                 history.checker.checked(Rule::Stuck);
                 // The first in the queue of a replica that took over may have left it on the master before: nobody hears then
                 // that what it was granted has ended.
-                let could_hear = !self.scenario.replicated && !self.world.listens_in_vain(ask.host);
-                let is_heard_of = late.is_heard_of && could_hear;
-                let needs_poll = is_heard_of && late.ms > WAKE_MS + self.reserved_ms(ask);
+                let heard_ms = late.heard_ms.filter(|_| !self.scenario.replicated);
+                let needs_poll = heard_ms.is_some_and(|ms| ms > WAKE_MS + self.reserved_ms(ask));
                 if needs_poll {
                     history.count("turns_by_poll", 1);
                 }
@@ -134,6 +134,13 @@ impl Run<'_> {
         true
     }
 
+    /// Whose connection is gone without a word hears nothing until it has noticed.
+    fn note_the_deaf(&mut self) {
+        let deaf = (0..self.world.hosts.len()).filter(|host| self.world.listens_in_vain(*host));
+        let now = self.world.now;
+        self.turns.deaf_at.extend(deaf.map(|host| (host, now)));
+    }
+
     /// Whoever waits for a latch that is open, or a signal that was given, is told; as in [`free_is_taken`](Self::free_is_taken).
     fn changes_are_told(&mut self, settled_at: u64) -> bool {
         let now = self.world.now;
@@ -145,16 +152,15 @@ impl Run<'_> {
             }
             let changed_at = *self.turns.changed_at.entry(number).or_insert(now);
             let since = wait.since.max(changed_at).max(settled_at);
-            let could_hear = !self.world.listens_in_vain(wait.host);
-            let is_heard_of = could_hear && wait.since.max(changed_at) > settled_at;
             let late_ms = now.saturating_sub(since);
+            let is_heard_of = wait.since.max(changed_at) > settled_at;
+            let heard_ms = self.turns.heard_ms(wait.host, since, now).filter(|_| is_heard_of);
             let answer_ms = self.workload.response_timeout.as_millis() as u64;
-            let most_ms = if is_heard_of { WAKE_MS } else { POLL_MS + 2 * answer_ms };
             let mut history = self.world.history.lock();
             let slowest = history.counts.entry("slowest_news_ms").or_default();
             *slowest = late_ms.max(*slowest);
             history.checker.checked(Rule::Stuck);
-            if late_ms > most_ms {
+            if heard_ms.is_some_and(|ms| ms > WAKE_MS) || late_ms > POLL_MS + 2 * answer_ms {
                 let what = format!("changed for {late_ms} ms, and still waited for: {wait:?}");
                 history.violated(Rule::Stuck, what);
                 return false;
@@ -448,13 +454,17 @@ pub(super) struct Turns {
     taken_at: BTreeMap<(usize, bool), u64>,
     /// Since when what somebody waits for has changed.
     changed_at: BTreeMap<u64, u64>,
+    /// When each process was last seen to listen on a connection that is gone.
+    deaf_at: BTreeMap<usize, u64>,
 }
 
 /// A wait for a lock that is free.
+#[derive(Debug, PartialEq, Eq)]
 struct Late {
     ms: u64,
-    /// All was well when it became free, so whoever waits could hear of it.
-    is_heard_of: bool,
+    /// For how long whoever waits could have known: it hears of what becomes free while all is well, and looks when it listens
+    /// again. `None`: all was not well, or it hears nothing still.
+    heard_ms: Option<u64>,
 }
 
 impl Turns {
@@ -467,7 +477,15 @@ impl Turns {
         let taken_at = self.taken_at.get(&key).copied().unwrap_or(self.began_at);
         let since = ask.since.max(taken_at).max(settled_at);
         let is_heard_of = ask.since.max(taken_at) > settled_at;
-        (now > since).then(|| Late { ms: now - since, is_heard_of })
+        let heard_ms = self.heard_ms(ask.host, since, now).filter(|_| is_heard_of);
+        (now > since).then(|| Late { ms: now - since, heard_ms })
+    }
+
+    /// For how long a process could have known of what has changed at `since`.
+    fn heard_ms(&self, host: usize, since: u64, now: u64) -> Option<u64> {
+        let deaf_at = self.deaf_at.get(&host).copied();
+        let hears = deaf_at.is_none_or(|at| at < now);
+        hears.then(|| now.saturating_sub(since.max(deaf_at.unwrap_or(0))))
     }
 }
 
@@ -497,14 +515,27 @@ mod tests {
     fn a_wait_counts_from_when_the_lock_was_free_and_all_was_well() {
         let mut turns = Turns::from(100);
         let late = |turns: &Turns, how, since, now| {
-            turns.late(&ask(how, since), 1000, now).map(|late| (late.ms, late.is_heard_of))
+            turns.late(&ask(how, since), 1000, now).map(|late| (late.ms, late.heard_ms))
         };
         assert_eq!(late(&turns, "lock", 50, 900), None, "all is not well yet");
-        assert_eq!(late(&turns, "lock", 50, 1500), Some((500, false)), "it may have heard nothing");
-        assert_eq!(late(&turns, "lock", 1200, 1500), Some((300, true)), "it came to a free lock");
+        assert_eq!(late(&turns, "lock", 50, 1500), Some((500, None)), "it may have heard nothing");
+        let to_a_free_lock = late(&turns, "lock", 1200, 1500);
+        assert_eq!(to_a_free_lock, Some((300, Some(300))), "it came to a free lock");
         turns.taken_at.insert((1, false), 1400);
-        assert_eq!(late(&turns, "lock", 50, 1500), Some((100, true)), "it was given back");
+        assert_eq!(late(&turns, "lock", 50, 1500), Some((100, Some(100))), "it was given back");
         assert_eq!(late(&turns, "lock", 50, 1400), None);
-        assert_eq!(late(&turns, "try_read_for", 1200, 1500), Some((300, true)), "beside readers");
+        let beside = late(&turns, "try_read_for", 1200, 1500);
+        assert_eq!(beside, Some((300, Some(300))), "beside readers");
+    }
+
+    #[test]
+    fn who_listened_in_vain_has_as_long_from_when_it_noticed() {
+        let mut turns = Turns::from(100);
+        let late = |turns: &Turns, now| turns.late(&ask("lock", 1200), 1000, now);
+        turns.deaf_at.insert(0, 4000);
+        assert_eq!(late(&turns, 4000), Some(Late { ms: 2800, heard_ms: None }), "it is deaf");
+        assert_eq!(late(&turns, 4050), Some(Late { ms: 2850, heard_ms: Some(50) }));
+        turns.deaf_at.insert(1, 4050);
+        assert_eq!(late(&turns, 4100), Some(Late { ms: 2900, heard_ms: Some(100) }), "another");
     }
 }
