@@ -2,18 +2,22 @@
 
 use std::{
     future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use leasehold::Error;
+use leasehold::{Client, Error};
 use tokio::runtime::Builder;
 
-use super::deployment::{MS, Masters, connected, failures, names_just};
+use super::deployment::{MS, Masters, connected, failures, names_just, trusting};
 use crate::{
     cancellation::{USES, drop_after},
     checks::{LIMIT, exists},
-    support::{Server, eventually},
+    support::{Server, Twister, eventually},
 };
 
 /// A hold of somebody else's, on one server.
@@ -58,6 +62,73 @@ async fn a_grant_that_comes_after_the_refusal_is_given_back() {
         eventually(LIMIT, "nothing is owed", idle).await;
         assert!(!exists(server, kind).await, "{kind}: it was granted and is still there");
         assert_eq!(masters.which_have(kind).await, [0, 1]);
+    }
+}
+
+/// Masters that grant, and answer what is asked behind the grant with this refusal, as many of them as are told to.
+async fn refusing_behind_a_yes(
+    masters: &Masters,
+    refusal: &str,
+    how_many: &Arc<AtomicUsize>,
+) -> (Client, Vec<Twister>) {
+    let mut twisters = Vec::new();
+    for (index, master) in masters.0.iter().enumerate() {
+        let (how_many, refusal) = (how_many.clone(), refusal.to_owned());
+        let twist = move |words: &[String]| {
+            let is_behind = words.get(1).is_some_and(|key| key == "leasehold_masters");
+            (is_behind && index < how_many.load(Ordering::SeqCst)).then(|| refusal.clone())
+        };
+        twisters.push(Twister::start(master.port(), twist).await);
+    }
+    let urls: Vec<String> = twisters.iter().map(Twister::url).collect();
+    let client = connected(trusting(&urls).response_timeout(500 * MS)).await;
+    (client, twisters)
+}
+
+/// A yes behind which a master is busy does not count, and does not stay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_is_busy_behind_its_yes_gives_no_vote_and_keeps_nothing() {
+    let masters = Masters::start(3).await;
+    let how_many = Arc::new(AtomicUsize::new(0));
+    let busy = "BUSY Redis is busy running a script.";
+    let (client, _twisters) = refusing_behind_a_yes(&masters, busy, &how_many).await;
+    client.mutex("before").lock().await.expect("free").unlock().await.expect("held");
+    masters.nothing_left(&[&client]).await;
+    for (count, is_granted) in [(1, true), (2, false), (3, false), (0, true)] {
+        how_many.store(count, Ordering::SeqCst);
+        let answer = client.mutex("n").try_lock().await;
+        match (answer, is_granted) {
+            (Ok(Some(guard)), true) => guard.unlock().await.expect("held"),
+            (Err(error @ Error::Unavailable { .. }), false) => {
+                assert!(error.to_string().contains("BUSY"), "{error}");
+            }
+            (answer, _) => panic!("{count} are busy: {answer:?}"),
+        }
+        masters.nothing_left(&[&client]).await;
+        if count > 0 {
+            how_many.store(0, Ordering::SeqCst);
+            let guard = client.mutex("n").lock_with_timeout(LIMIT).await.expect("free");
+            guard.unlock().await.expect("held");
+        }
+    }
+}
+
+/// The list cannot be written or read behind the yes: then nothing is compared, and the yes is one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_refuses_its_list_behind_its_yes_gives_its_vote() {
+    for refusal in [
+        "OOM command not allowed when used memory > 'maxmemory'.",
+        "NOREPLICAS Not enough good replicas to write.",
+    ] {
+        let masters = Masters::start(3).await;
+        let how_many = Arc::new(AtomicUsize::new(0));
+        let (client, _twisters) = refusing_behind_a_yes(&masters, refusal, &how_many).await;
+        for count in [1, 3] {
+            how_many.store(count, Ordering::SeqCst);
+            let guard = client.mutex("n").try_lock().await.expect("an answer").expect("free");
+            guard.unlock().await.expect("held");
+            masters.nothing_left(&[&client]).await;
+        }
     }
 }
 
