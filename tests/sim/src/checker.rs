@@ -52,6 +52,8 @@ pub enum Rule {
     Timing,
     /// H: somebody waits behind a free lock.
     Stuck,
+    /// N1: told that somebody wants a lock that nobody asked for, or not told of one who waits.
+    Wanted,
     /// D1: a deadlock was told that was none.
     FalseDeadlock,
     /// D2: a deadlock stands in a calm, and nobody is told.
@@ -83,6 +85,7 @@ impl Rule {
             Self::Deadline => "deadline",
             Self::Timing => "T1",
             Self::Stuck => "H",
+            Self::Wanted => "N1",
             Self::FalseDeadlock => "D1",
             Self::MissedDeadlock => "D2",
             Self::Leak => "R1",

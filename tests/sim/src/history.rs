@@ -8,6 +8,7 @@ use crate::checker::{Checker, Grant, Rule};
 use crate::coordination::Books;
 use crate::tangles::Tangles;
 use crate::trace::Trace;
+use crate::wishes::Wishes;
 
 /// The history of a run. Clones are the same.
 #[derive(Clone, Default)]
@@ -24,6 +25,7 @@ pub struct Record {
     pub books: Books,
     pub causes: Causes,
     pub tangles: Tangles,
+    pub wishes: Wishes,
     /// How often what happened.
     pub counts: BTreeMap<&'static str, u64>,
     /// Acquisitions that have not ended.
@@ -43,6 +45,11 @@ pub struct Ask {
 }
 
 impl Ask {
+    /// It waits until it has the lock, or for some time.
+    pub fn waits(&self) -> bool {
+        self.how != "try_lock"
+    }
+
     /// It may be beside others of its kind.
     pub fn reads(&self) -> bool {
         self.how.contains("read")
@@ -85,11 +92,16 @@ impl Record {
         self.note(format_args!("h{host} asks #{request} {how} lock {lock}"));
         self.count("asks", 1);
         self.pending.insert(request, Ask { host, lock, how, since: self.now, weight });
+        self.wishes.asked(lock, self.now);
         request
     }
 
     /// A process is gone, and all that it has asked for.
     pub fn gone_with(&mut self, host: usize) {
+        for ask in self.pending.values().filter(|ask| ask.host == host) {
+            self.wishes.asked(ask.lock, self.now);
+        }
+        self.wishes.gone_with(host);
         self.pending.retain(|_, ask| ask.host != host);
         self.books.waits.retain(|_, wait| wait.host != host);
     }
@@ -97,7 +109,9 @@ impl Record {
     /// A request ended, one way or another; when it began.
     pub fn answered(&mut self, request: u64, how: &str) -> u64 {
         self.note(format_args!("#{request} ends: {how}"));
-        self.pending.remove(&request).map_or(self.now, |ask| ask.since)
+        let Some(ask) = self.pending.remove(&request) else { return self.now };
+        self.wishes.asked(ask.lock, self.now);
+        ask.since
     }
 
     pub fn granted(&mut self, grant: Grant) {
@@ -122,6 +136,17 @@ impl Record {
         self.count("force_unlocks", 1);
         let (from, to) = (self.now, self.now + later_ms);
         self.causes.add(Cause { from, to, host: None, node: None, what: What::Forgets });
+    }
+
+    /// N1: a guard says that somebody wants its lock.
+    pub fn wanted(&mut self, guard: u64) {
+        self.checker.checked(Rule::Wanted);
+        self.count("wishes_told", 1);
+        if let Some(asking) = self.wishes.ended(guard)
+            && !self.wishes.may_be_told(asking.lock, self.now, &self.pending)
+        {
+            self.violated(Rule::Wanted, format!("wanted by nobody: {asking:?}"));
+        }
     }
 
     /// W3: what a process asked for at `asked_at` is lost now.

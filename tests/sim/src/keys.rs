@@ -2,13 +2,15 @@
 
 use crate::coordination::{GROUP_NAME, QUEUE_NAME, SIGNAL_NAMES, latch_name, shelf};
 use crate::kinds::{ELECTION_NAME, RW_NAME, SEMAPHORE_NAME};
+use crate::wishes::is_own;
 
 /// What is wrong with a key that ends in so many milliseconds; `None`: never. `locks` are the names of mutexes, and no lease is
 /// longer than `longest_ms`.
 pub fn wrong_with(key: &str, left_ms: Option<i64>, locks: u64, longest_ms: i64) -> Option<String> {
     let is_lock = |name: &str| {
         let number = name.strip_prefix("lock-").and_then(|number| number.parse::<u64>().ok());
-        [RW_NAME, ELECTION_NAME].contains(&name) || number.is_some_and(|number| number <= locks)
+        [RW_NAME, ELECTION_NAME].contains(&name)
+            || number.is_some_and(|number| number <= locks || is_own(number as usize))
     };
     let of = |prefix: &str| {
         let name = key.strip_prefix(prefix)?.strip_prefix(":{")?.strip_suffix('}')?;

@@ -5,7 +5,7 @@
 //!   that go from one server to another.
 //! * [`host`]: a process, with a runtime and a clock of its own; it can be stopped, and killed.
 //! * [`nemesis`]: faults. [`workload`]: what the processes do. [`scenario`]: how the two come together.
-//!   [`kinds`]: what they do with locks of other kinds. [`coordination`]: and with queues of items, latches and signals. [`tangles`]: what they do with several locks, and who waits for whom. [`shapes`]: which scenarios there are. [`scene`]: a small world for a
+//!   [`wishes`]: who asks whether its lock is wanted, and who wants it. [`kinds`]: what they do with locks of other kinds. [`coordination`]: and with queues of items, latches and signals. [`tangles`]: what they do with several locks, and who waits for whom. [`shapes`]: which scenarios there are. [`scene`]: a small world for a
 //!   single test.
 //! * [`history`], [`checker`], [`audit`] and [`lines`]: what happened, and whether it may; [`together`] reads a call that renews
 //!   several leases as so many renewals. [`outcome`]: the sum of it.
@@ -29,5 +29,6 @@ pub mod shapes;
 pub mod tangles;
 pub mod together;
 pub mod trace;
+pub mod wishes;
 pub mod workload;
 pub mod world;

@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use crate::checker::{Grant, Rule, Share};
 use crate::coordination::Memory;
 use crate::host::Process;
+use crate::wishes::Asking;
 
 /// What the tasks of a run have in common.
 #[derive(Clone)]
@@ -66,6 +67,8 @@ pub struct Worker {
     /// The token that it read with last, and the version.
     pub seen: Option<(u64, ReadVersion)>,
     pub memory: Memory,
+    /// The lock that nobody else takes.
+    pub own: usize,
 }
 
 /// In the middle of something until it is dropped.
@@ -109,7 +112,10 @@ impl Worker {
         if self.workload.tangles > 0 && self.rng.chance(self.workload.tangles) {
             return self.tangle().await;
         }
-        let lock = self.rng.below(self.workload.locks) as usize;
+        let lock = match self.rng.chance(OWN) {
+            true => self.own,
+            false => self.rng.below(self.workload.locks) as usize,
+        };
         let owner = Owner::new();
         let plain = match self.rng.chance(self.workload.fair) {
             true => self.client.fair_mutex(lock_name(lock)),
@@ -253,8 +259,9 @@ impl Worker {
     async fn hold(&mut self, held: Held, owner: u64, handle: &Mutex) {
         let mut nested: Vec<Held> = Vec::new();
         for _ in 0..self.rng.below(4) {
-            match self.rng.below(10) {
+            match self.rng.below(11) {
                 0..5 => sleep(millis(self.rng.skewed(1500))).await,
+                10 => self.until_wanted(&held).await,
                 5 | 6 => {
                     if let Some(inner) = self.nest(&held, owner, handle).await {
                         nested.push(inner);
@@ -296,6 +303,27 @@ impl Worker {
             if let Some(left) = all.last() {
                 self.check_count(left, all.len());
             }
+        }
+    }
+
+    /// Keeps a lock until somebody wants it, as who works on a batch does, or for some time.
+    async fn until_wanted(&mut self, held: &Held) {
+        let ends_at = self.process.clock.read() + millis(self.rng.between(500, 6000));
+        let (process, host, lock) = (self.process.clone(), self.process.host, held.lock);
+        let number = process.history.lock().fresh();
+        let mut asking = WantedOrNot { process: process.clone(), number: None };
+        while !held.guard().remaining().is_zero() && process.clock.read() < ends_at {
+            let is_wanted = held.guard().is_wanted();
+            if asking.number.is_none() {
+                asking.number = Some(number);
+                let mut history = process.history.lock();
+                let since = history.now;
+                history.wishes.begun(number, Asking { host, lock, since });
+            }
+            if is_wanted {
+                return process.history.lock().wanted(number);
+            }
+            sleep(millis(20)).await;
         }
     }
 
@@ -425,6 +453,20 @@ impl Worker {
         {
             let mut history = self.process.history.lock();
             history.violated(Rule::Unexpected, format!("{what}: {error}"));
+        }
+    }
+}
+
+/// A guard that is asked whether it is wanted, until this is dropped.
+struct WantedOrNot {
+    process: Arc<Process>,
+    number: Option<u64>,
+}
+
+impl Drop for WantedOrNot {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.process.history.lock().wishes.ended(number);
         }
     }
 }
@@ -600,6 +642,8 @@ pub(crate) fn millis(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
+/// Per mille of the turns that are about the lock that nobody else takes.
+const OWN: u64 = 50;
 /// How many answers an attempt waits for: its own, and those to asks of its own process that it finds under way.
 const ATTEMPTS: u32 = 1;
 /// What only asks.

@@ -102,6 +102,9 @@ impl Run<'_> {
         if self.scenario.coordination > 0 && !self.changes_are_told(settled_at) {
             return false;
         }
+        if !self.wishes_are_told(settled_at) {
+            return false;
+        }
         let pending: Vec<Ask> = self.world.history.lock().pending.values().copied().collect();
         for (lock, name) in self.scenario.names() {
             let asks = || pending.iter().filter(|ask| ask.lock == lock);
@@ -139,6 +142,27 @@ impl Run<'_> {
         let deaf = (0..self.world.hosts.len()).filter(|host| self.world.listens_in_vain(*host));
         let now = self.world.now;
         self.turns.deaf_at.extend(deaf.map(|host| (host, now)));
+    }
+
+    /// N1: who asks whether its lock is wanted is told of everybody who waits for long.
+    fn wishes_are_told(&self, settled_at: u64) -> bool {
+        let now = self.world.now;
+        let mut history = self.world.history.lock();
+        let answer_ms = self.workload.response_timeout.as_millis() as u64;
+        let most_ms = LOOKS_MS + 2 * answer_ms;
+        for (guard, asking) in history.wishes.untold(&history.pending) {
+            let late_ms = now.saturating_sub(asking.since.max(settled_at));
+            let slowest = history.counts.entry("slowest_wish_ms").or_default();
+            *slowest = late_ms.max(*slowest);
+            history.checker.checked(Rule::Wanted);
+            if late_ms > most_ms {
+                let what =
+                    format!("waited for since {late_ms} ms, and not told: {guard} {asking:?}");
+                history.violated(Rule::Wanted, what);
+                return false;
+            }
+        }
+        true
     }
 
     /// Whoever waits for a latch that is open, or a signal that was given, is told; as in [`free_is_taken`](Self::free_is_taken).
@@ -492,7 +516,9 @@ impl Turns {
 /// The longest of the random polls.
 const POLL_MS: u64 = 4000;
 /// How long a task keeps a lock at most once it has it, and what it does on the way.
-const LONGEST_HOLD_MS: u64 = 6000;
+const LONGEST_HOLD_MS: u64 = 12_000;
+/// How long a client goes on at most until it looks again who waits for a lock.
+const LOOKS_MS: u64 = 4000;
 /// How long after its process a message may still arrive.
 const STALE_MS: u64 = 6000;
 /// In so long a deadlock is told.

@@ -22,6 +22,7 @@ use crate::kinds::{ELECTION, ELECTION_NAME, RW, RW_NAME, SEMAPHORE, SEMAPHORE_NA
 use crate::nemesis::{Fault, LATCHES, Nemesis};
 use crate::network::{Cables, address};
 use crate::outcome::Outcome;
+use crate::wishes::own_lock;
 use crate::workload::{Worker, Workload, lock_name};
 use crate::world::World;
 
@@ -345,8 +346,9 @@ async fn live(scenario: Scenario, process: Arc<Process>, mut rng: Rng, workload:
         };
         process.set_client(client.clone());
         let ended = Arc::new(AtomicBool::new(false));
-        let worker = |rng: Rng| {
+        let worker = |rng: Rng, number: usize| {
             let (process, client, ended) = (process.clone(), client.clone(), ended.clone());
+            let own = own_lock(process.host, number);
             Worker {
                 process,
                 client,
@@ -355,10 +357,11 @@ async fn live(scenario: Scenario, process: Arc<Process>, mut rng: Rng, workload:
                 workload: workload.clone(),
                 seen: None,
                 memory: Memory::default(),
+                own,
             }
         };
         let workers: Vec<_> =
-            (0..scenario.workers).map(|_| tokio::spawn(worker(rng.fork()).work())).collect();
+            (0..scenario.workers).map(|n| tokio::spawn(worker(rng.fork(), n).work())).collect();
         process.ending.notified().await;
         ended.store(true, Ordering::Relaxed);
         process.forget_client();
