@@ -323,6 +323,32 @@ async fn an_operator_replaces_a_master_and_nobody_waits() {
     guard.unlock().await.expect("held");
 }
 
+/// Docs: "To change the masters": a client that took no lock since gives the server back the list that it saw there.
+#[tokio::test]
+async fn a_server_that_forgets_while_the_masters_change_is_told_the_list_again() {
+    let masters = Masters::start(4).await;
+    let [abc, abcd] = [&[0, 1, 2][..], &[0, 1, 2, 3]];
+    let idle = connected(masters.some(abc)).await;
+    locks(&idle).await;
+    let both = format!("{} | {}", masters.list(abc), masters.list(abcd));
+    masters.type_on(abcd, &["SET", KEY, &both]).await;
+    masters.0[2].kill();
+    masters.0[2].restart().await;
+    let old = async || masters.kept(2).await == Some(masters.list(abc));
+    eventually(LIMIT, "it gets the list before back", old).await;
+    let told = match masters.some(abcd).connect().await {
+        // The others were a majority before that one had answered.
+        Ok(client) => refused(soon("an answer", client.mutex("n").lock()).await),
+        answer => refused(answer),
+    };
+    assert!(told.contains(&masters.0[2].port().to_string()), "{told}");
+    masters.type_on(&[2], &["SET", KEY, &both]).await;
+    let new = connected(masters.some(abcd)).await;
+    for client in [&new, &idle] {
+        locks(client).await;
+    }
+}
+
 /// Docs: "To change the masters", one server at a time.
 #[tokio::test]
 async fn an_operator_grows_from_three_to_five_by_way_of_four() {
