@@ -109,6 +109,12 @@ async fn stopped(size: Size, program: &std::path::Path) -> bool {
         redis::from_redis_value::<usize>(places).expect("a number")
     };
     until("all have their places", async || places().await >= size.entries).await;
+    // Whom nobody can tell yet would be passed over at once.
+    let can_be_told = async |clients: usize| {
+        let mailboxes = server.command(&["PUBSUB", "CHANNELS", "leasehold_mailbox:*"]).await;
+        redis::from_redis_value::<Vec<String>>(mailboxes).expect("names").len() >= clients
+    };
+    until("it can be told", async || can_be_told(1).await).await;
     // Behind it, so that all of its places are before theirs.
     let mut others = Vec::new();
     for _ in 0..OTHERS {
@@ -121,6 +127,7 @@ async fn stopped(size: Size, program: &std::path::Path) -> bool {
     });
     let waits: Vec<_> = waits.collect();
     until("they wait, too", async || places().await >= size.entries + OTHERS).await;
+    until("they can be told", async || can_be_told(1 + OTHERS).await).await;
     in_line.stop();
     let (freed_at, places) = (began_at.elapsed(), places().await);
     held.unlock().await.expect("held");
