@@ -154,6 +154,10 @@ impl Audit {
         let lease = lease_of(&word(0)).to_owned();
         let reply = ran.reply.shown();
         history.note(format_args!("n{node} runs {name} {key} {lease} for h{host}: {reply}"));
+        if *name == "grace_mark" {
+            let now = history.now;
+            history.met.insert(host, now);
+        }
         for letter in ran.published.iter().filter_map(|(_, text)| Letter::read(text)) {
             self.granted_by_letter(&mut history, node, &letter, clock_of(&letter.lease));
         }

@@ -30,6 +30,8 @@ pub struct Record {
     pub counts: BTreeMap<&'static str, u64>,
     /// Acquisitions that have not ended.
     pub pending: BTreeMap<u64, Ask>,
+    /// When each process last met a server, or another history of its data: it trusts that one a quarantine later.
+    pub met: BTreeMap<usize, u64>,
     next: u64,
 }
 

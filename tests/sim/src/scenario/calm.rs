@@ -95,17 +95,28 @@ impl Run<'_> {
         let now = self.world.now;
         // A look now and then is enough. While nothing goes wrong, a lock is free for a moment only.
         let every_ms = if self.scenario.is_quiet() { LOOK_MS / 5 } else { LOOK_MS };
-        if !now.is_multiple_of(every_ms) || now < settled_at {
+        if !now.is_multiple_of(every_ms) {
             return true;
         }
         self.note_the_deaf();
+        if now < settled_at {
+            return true;
+        }
         if self.scenario.coordination > 0 && !self.changes_are_told(settled_at) {
             return false;
         }
         if !self.wishes_are_told(settled_at) {
             return false;
         }
-        let pending: Vec<Ask> = self.world.history.lock().pending.values().copied().collect();
+        let (pending, met): (Vec<Ask>, _) = {
+            let history = self.world.history.lock();
+            (history.pending.values().copied().collect(), history.met.clone())
+        };
+        // A process that noticed late that a server has another history trusts it later than the others.
+        let trusts_at = |host: usize| match (self.scenario.quarantine_ms, met.get(&host)) {
+            (Some(quarantine_ms), Some(at)) => at + CONNECT_MS + quarantine_ms,
+            _ => 0,
+        };
         for (lock, name) in self.scenario.names() {
             let asks = || pending.iter().filter(|ask| ask.lock == lock);
             for reads in [false, true] {
@@ -114,6 +125,7 @@ impl Run<'_> {
                 }
             }
             for ask in asks() {
+                let settled_at = settled_at.max(trusts_at(ask.host));
                 let Some(late) = self.turns.late(ask, settled_at, now) else { continue };
                 let mut history = self.world.history.lock();
                 let slowest = history.counts.entry("slowest_turn_ms").or_default();
