@@ -6,7 +6,8 @@
 //! Who waits for permits goes on as soon as enough of them are free, whoever gives them back. So holds have weights, and a wait is
 //! blocked if those that are blocked weigh more than it can spare.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use smallvec::SmallVec;
 
@@ -209,30 +210,27 @@ impl<H> Ahead<H> {
     }
 }
 
+/// Returns a shortest circle through `start`.
 fn circle<H: Clone>(start: u64, blocked: &HashMap<u64, Ahead<H>>) -> Option<Vec<Edge<H>>> {
-    let ahead = |number: u64| blocked.get(&number).map(|ahead| ahead.blocked(blocked));
-    let mut visited = HashSet::from([start]);
-    let mut path: Vec<Edge<&H>> = Vec::new();
-    let mut branches = vec![(start, ahead(start)?)];
-    while let Some((wait, branch)) = branches.last_mut() {
-        let wait = *wait;
-        let Some((next, _, hold)) = branch.next() else {
-            branches.pop();
-            path.pop();
-            continue;
-        };
-        if *next == start {
-            path.push(Edge { wait, hold });
-            let edges = path.into_iter();
-            return Some(
-                edges.map(|Edge { wait, hold }| Edge { wait, hold: hold.clone() }).collect(),
-            );
-        }
-        if visited.insert(*next)
-            && let Some(branch) = ahead(*next)
-        {
-            path.push(Edge { wait, hold });
-            branches.push((*next, branch));
+    let mut met_by: HashMap<u64, (u64, &H)> = HashMap::new();
+    let mut to_visit = VecDeque::from([start]);
+    while let Some(wait) = to_visit.pop_front() {
+        for (next, _, hold) in blocked.get(&wait)?.blocked(blocked) {
+            if *next == start {
+                let mut edges = vec![Edge { wait, hold: hold.clone() }];
+                let mut at = wait;
+                while at != start {
+                    let (wait, hold) = met_by[&at];
+                    edges.push(Edge { wait, hold: hold.clone() });
+                    at = wait;
+                }
+                edges.reverse();
+                return Some(edges);
+            }
+            if let Entry::Vacant(unmet) = met_by.entry(*next) {
+                unmet.insert((wait, hold));
+                to_visit.push_back(*next);
+            }
         }
     }
     None
