@@ -122,9 +122,9 @@ impl Gate {
     /// Takes in what became of a release.
     fn released(self: &Arc<Self>, number: u64, released: Option<Released>) {
         let window = self.engine.config.handoff_window;
-        let until = self.engine.clock.now().plus(window);
+        let now = self.engine.clock.now();
         let others = released.map(|released| released.receivers);
-        if !self.update(|state, _| state.released(number, others, until)) {
+        if !self.update(|state, _| state.released(number, others, now, window)) {
             return;
         }
         let rest = Rest { gate: self.clone(), over: false };

@@ -43,8 +43,10 @@ pub(super) struct State {
     pub(super) last_release: LastRelease,
     /// A waiter's request in a server's queue, which the driver has to take over.
     pub(super) begun: Option<Box<Begun>>,
-    /// Other clients received the message of the last release whose answer is known.
+    /// Other clients are taken to listen for releases: some received the message of one a short while before the last answer.
     pub(super) others_listen: bool,
+    /// A second after the last answer that said so.
+    pub(super) others_listen_until: Timestamp,
     pub(super) refusal: Option<Box<SeenRefusal>>,
     /// The last lease that was given back here; see [`State::given_back`].
     pub(super) last: Option<Last>,
@@ -175,20 +177,30 @@ impl State {
         self.last = Some(Last { holder: Holder::new(lease.id().0.clone()), owner, at: now });
     }
 
-    /// Takes in the answer to release `number`, or `None` if there was none. Returns true if a time has begun in which others
-    /// come first.
-    pub(super) fn released(&mut self, number: u64, others: Option<u32>, until: Timestamp) -> bool {
+    /// Takes in the answer to release `number`, or `None` if there was none. Returns true if a time of that length has begun in
+    /// which others come first.
+    pub(super) fn released(
+        &mut self,
+        number: u64,
+        others: Option<u32>,
+        now: Timestamp,
+        window: Duration,
+    ) -> bool {
         if !matches!(self.last_release, LastRelease::Pending { number: latest, .. } if latest == number)
         {
             return false;
         }
         let others = others.unwrap_or(0);
-        self.others_listen = others > 0;
+        if others > 0 {
+            self.others_listen_until = now.plus(MEMORY);
+        }
+        // A release that grants the lock to one who waits tells nobody, and so not whether anybody listens.
+        self.others_listen = now < self.others_listen_until;
         self.last_release = match others {
             0 => LastRelease::Over,
-            others => LastRelease::Received { others, until },
+            others => LastRelease::Received { others, until: now.plus(window) },
         };
-        self.others_listen
+        others > 0
     }
 
     pub(super) fn forget_old_release(&mut self, now: Timestamp) {
@@ -210,7 +222,7 @@ impl State {
     }
 
     /// Returns true if the servers may be asked behind the last release: its answer is there, or is not waited for
-    /// because nobody received the message of the one before. A newcomer is passed over once at most.
+    /// because nobody else was heard to listen lately. So those who listen are passed over once a second at most.
     pub(super) fn may_ask(&self) -> bool {
         match self.last_release {
             LastRelease::Over => true,
@@ -312,7 +324,7 @@ impl State {
     }
 }
 
-/// How long a holder of another library is remembered.
+/// How long a holder of another library is remembered, and that others listen.
 const MEMORY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -82,12 +82,30 @@ fn only_the_answer_to_the_last_release_counts() {
         (5, None, false, false),
     ] {
         let mut state = pending();
-        assert_eq!(state.released(number, others, at(MS)), told, "{number} {others:?}");
+        assert_eq!(state.released(number, others, at(MS), MS), told, "{number} {others:?}");
         assert_eq!((state.others_listen, state.last_release.is_pending()), (told, is_pending));
         let received = matches!(state.last_release, LastRelease::Received { others: 1, .. });
         assert_eq!(received, told);
     }
-    assert!(!State { others_listen: true, ..State::default() }.released(0, Some(1), at(MS)));
+    assert!(!State { others_listen: true, ..State::default() }.released(0, Some(1), at(MS), MS));
+}
+
+/// Two clients of ours that take turns would otherwise keep one of another library out for ever: the release of each first
+/// turn grants the lock to the other, and that of each second one tells whoever listens, behind which the next of ours asks.
+#[test]
+fn a_release_that_tells_nobody_does_not_say_that_nobody_listens() {
+    let mut state = State::default();
+    let mut release = |others, now| {
+        state.last_release = LastRelease::Pending { number: 5, since: now };
+        state.released(5, Some(others), now, MS);
+        state.last_release = LastRelease::Pending { number: 6, since: now };
+        state.may_ask()
+    };
+    assert!(release(0, at(MS)), "nobody was heard to listen");
+    assert!(!release(1, at(2 * MS)));
+    assert!(!release(0, at(3 * MS)), "it may have granted the lock to one who waits");
+    assert!(!release(0, at(2 * MS + MEMORY - MS)));
+    assert!(release(0, at(2 * MS + MEMORY)), "nobody has listened since");
 }
 
 #[test]
