@@ -5,17 +5,18 @@
 use leasehold_model::checks;
 use leasehold_model::items::case::{Case, Wrong};
 use leasehold_model::items::protocol::{
-    BY_LETTER, BY_LOOK, CAME_BACK, CONSERVATION, DONE, LEFTOVER, LENT, ORDER, Protocol, TAKEN,
+    BY_LETTER, BY_LOOK, CAME_BACK, CONSERVATION, DONE, FIRST_KNOWS, LEFTOVER, LENT, ORDER,
+    Protocol, TAKEN,
 };
 
-const SAFE: &[&str] = &[LENT, DONE, CONSERVATION, ORDER, LEFTOVER, TAKEN];
+const SAFE: &[&str] = &[LENT, DONE, CONSERVATION, ORDER, LEFTOVER, TAKEN, FIRST_KNOWS];
 
 /// Two workers and two short items.
-const SHORT: Case<2> = Case::plain();
+const SHORT: Case<2> = Case { polls: 0, ..Case::plain() };
 /// The second item is too long for a letter.
 const LONG: Case<2> = Case { long_from: 1, ..SHORT };
 /// A request may run twice.
-const TWICE: Case<2> = Case { doubles: 1, polls: 0, ..LONG };
+const TWICE: Case<2> = Case { doubles: 1, ..LONG };
 /// A client may end.
 const CRASH: Case<2> = Case { crashes: 1, ..LONG };
 
@@ -28,6 +29,7 @@ checks! {
 // With the rules.
 checks! {
     items_keep_the_rules: holds(SHORT, SAFE);
+    items_keep_the_rules_when_one_polls: holds(Case { polls: 1, asks: 2, ..SHORT }, SAFE);
     items_keep_the_rules_where_some_are_long: holds(LONG, SAFE);
     items_keep_the_rules_with_renewals: holds(Case { renewals: 1, ..LONG }, SAFE);
     items_keep_the_rules_when_a_request_runs_twice: holds(TWICE, SAFE);

@@ -5,11 +5,11 @@
 use leasehold_model::checks;
 use leasehold_model::permits::case::{Case, Wrong};
 use leasehold_model::permits::protocol::{
-    BY_LETTER, CAME_BACK, CONSERVATION, EXCLUSION, HEARD, LEFT_FOR_WHO_ASKS, LEFTOVER, ORDER,
-    Protocol, TAKEN,
+    BY_LETTER, CAME_BACK, CONSERVATION, EXCLUSION, FIRST_KNOWS, HEARD, LEFT_FOR_WHO_ASKS, LEFTOVER,
+    ORDER, Protocol, TAKEN,
 };
 
-const SAFE: &[&str] = &[EXCLUSION, CONSERVATION, ORDER, LEFTOVER, TAKEN];
+const SAFE: &[&str] = &[EXCLUSION, CONSERVATION, ORDER, LEFTOVER, TAKEN, FIRST_KNOWS];
 
 /// Two clients that want all permits, one after the other.
 const PAIR: Case<2> = Case::plain([2, 2]);
@@ -34,10 +34,10 @@ checks! {
 checks! {
     permits_keep_the_rules: holds(MIXED, SAFE);
     permits_keep_the_rules_with_renewals: holds(Case { renewals: 2, ..PAIR }, SAFE);
-    permits_keep_the_rules_when_a_request_runs_twice: holds(Case { doubles: 1, ..MIXED }, SAFE);
+    permits_keep_the_rules_when_a_request_runs_twice: holds(Case { doubles: 1, ..MIXED }, [EXCLUSION, CONSERVATION, ORDER, LEFTOVER, TAKEN]);
     permits_keep_the_rules_when_a_letter_is_lost:
-        holds(Case { lost_letters: 1, ..MIXED }, [EXCLUSION, CONSERVATION, ORDER, LEFTOVER, TAKEN]);
-    permits_keep_the_rules_beside_java: holds(JAVA, [EXCLUSION, CONSERVATION, ORDER, LEFTOVER, TAKEN, LEFT_FOR_WHO_ASKS]);
+        holds(Case { lost_letters: 1, ..MIXED }, SAFE);
+    permits_keep_the_rules_beside_java: holds(JAVA, [EXCLUSION, CONSERVATION, ORDER, LEFTOVER, TAKEN, FIRST_KNOWS, LEFT_FOR_WHO_ASKS]);
     permits_keep_the_rules_beside_java_when_a_client_ends:
         holds(DEAD, [EXCLUSION, CONSERVATION, ORDER, LEFTOVER, LEFT_FOR_WHO_ASKS]);
     permits_keep_the_rules_when_a_client_ends:

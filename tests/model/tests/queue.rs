@@ -29,6 +29,8 @@ const DEAD: Case = Case { homes: &[0, 1, 2], asks: 2, crashes: 2, tries: 1, ..JA
 const JAVA: Case = Case { homes: &[0, 1], javas: 1, java_asks: 1, ..Case::PLAIN };
 /// Java is as near to the server as our clients, which have waited before.
 const PROMPT_JAVA: Case = Case { asks: 7, subscribed: true, java_prompt: true, ..JAVA };
+/// The same for two waiters of one process, which hears the answers to its releases.
+const ANSWERED: Case = Case { homes: &[0, 0], asks: 7, answers: true, ..PROMPT_JAVA };
 /// A lease of a tick less if granted by message. Nothing goes wrong but that all is late.
 const TIMED: Case = Case { polls: 1, ..Case::TIMED };
 /// Clocks drift as much as is allowed for: by a tick in the time from a sample to a grant, and by one in a lease.
@@ -71,6 +73,13 @@ checks! {
     a_forced_unlock_hands_on: holds(Case { forces: 1, cancels: 1, ..THREE }, SOUND);
 }
 
+// The queue moves to another server: no poll is needed.
+checks! {
+    nobody_is_forgotten_where_the_queue_moves: holds(Case { moves: 1, polls: 1, cancels: 1, ..TWO }, SOUND);
+    nobody_of_three_is_forgotten_where_the_queue_moves: holds(Case { moves: 1, ..THREE }, SOUND);
+    nobody_of_one_process_is_forgotten_where_the_queue_moves: holds(Case { moves: 1, ..FAIR }, SOUND);
+}
+
 // Processes end or stop, and the queue is lost: then a poll helps.
 checks! {
     a_poll_helps_where_processes_end: holds(Case { crashes: 2, polls: 1, cancels: 1, ..THREE }, SOUND);
@@ -110,6 +119,9 @@ checks! {
     nobody_is_forgotten_beside_java_when_grants_are_late: holds(Case { late: 1, ..JAVA }, SOUND);
     a_forced_unlock_hands_on_beside_java: holds(Case { forces: 1, ..JAVA }, SOUND);
     java_is_passed_over_twice_at_most: holds(PROMPT_JAVA, [JAVA_TURN]);
+    java_is_passed_over_twice_at_most_by_two_in_one_process: holds(ANSWERED, [JAVA_TURN]);
+    nobody_is_forgotten_behind_a_release_that_others_hear:
+        holds(Case { homes: &[0, 0, 1], answers: true, ..JAVA }, SOUND);
 }
 
 // Deadlines of grants by message.
@@ -129,6 +141,9 @@ checks! {
 
 // The rules, each broken once.
 checks! {
+    a_request_that_stays_where_the_queue_was: fails(Case { moves: 1, ..TWO }.with(Bug::StaysWhereItWas), [LIVENESS]);
+    an_ask_behind_a_release_that_does_not_stand_back: fails(ANSWERED.with(Bug::DoesNotStandBack), [JAVA_TURN]);
+    who_listens_forgotten_by_a_release_that_grants: fails(ANSWERED.with(Bug::ForgetsWhoListens), [JAVA_TURN]);
     an_attempt_forgotten: fails(Case { tries: 1, ..FAIR }.with(Bug::AttemptForgotten), [ATTEMPT_ANSWERED]);
     the_next_head_not_told: fails(THREE.with(Bug::NextLeftOut), [HEAD_KNOWS]);
     the_next_head_not_told_beside_java: fails(JAVA.with(Bug::NextLeftOut), [LIVENESS]);

@@ -13,6 +13,9 @@ pub struct Case<const C: usize> {
     pub asks: u8,
     /// Further asks of those who wait, over all clients.
     pub polls: u8,
+    /// Asks of those who wait since their timers have ended, over all clients: who is slow enough may lose each grant, and ask
+    /// for ever.
+    pub repeats: u8,
     /// Renewals, over all clients.
     pub renewals: u8,
     /// Clients that end.
@@ -57,6 +60,7 @@ impl<const C: usize> Case<C> {
             ttl: 2,
             asks: 3,
             polls: 1,
+            repeats: 1,
             renewals: 0,
             crashes: 0,
             doubles: 0,
@@ -73,6 +77,11 @@ impl<const C: usize> Case<C> {
     /// How many take part, for the table.
     pub fn size(&self) -> String {
         C.to_string()
+    }
+
+    /// For how many ticks an item is lent that was asked for, or lent by letter, so many ticks ago.
+    pub fn lasts(&self, age: u8) -> u8 {
+        self.ttl.saturating_sub(if self.is(Wrong::DeadlineFromReceipt) { 0 } else { age })
     }
 
     /// Whether this rule is broken.

@@ -9,8 +9,11 @@
 //! * One connection for each client. What is sent runs in order, at any later time, or never; also when its client has ended.
 //!   An answer is heard at any later time, or never. A request may run twice. The answer to a request that its client has given
 //!   up may still be heard.
-//! * Letters: a grant brings its item along, if that is short, and is read at any later time, or lost. One that comes while its
-//!   request asks is read behind the answer. A client that has an item by a letter without it asks which one it is.
+//! * The request of a client that waits is in the [machine](leasehold::seam::machine) that the library runs, one for each
+//!   delivery, as [`waiting`](crate::waiting) says. The first ask is the caller's own; the machine takes its answer over.
+//! * Letters: a grant, which brings its item along if that is short, or that a client is the first in the queue. They are read in
+//!   order, at any later time, or lost. One that comes while its request asks is read behind the answer. A client that has an item
+//!   by a letter without it asks which one it is. Whose timer has ended asks at any later time; a client polls at any time.
 //! * Time in ticks: deliveries end by the server's clock, deadlines (from before the request, or the grant) by the client's.
 //! * Clients that give up, renew, give back, report an item as done, lose it, or end.
 //!

@@ -19,6 +19,8 @@ pub const ORDER: &str = "order of arrival";
 pub const LEFTOVER: &str = "no leftover";
 /// When nothing is on its way and no delivery has ended, there is no item for the first who waits.
 pub const TAKEN: &str = "items are taken";
+/// When nothing is on its way, no client has ended and no letter was lost, the first who waits will ask when a delivery ends.
+pub const FIRST_KNOWS: &str = "the first knows";
 /// A letter brings a client its item.
 pub const BY_LETTER: &str = "an item by letter";
 /// A client has an item by a letter that does not bring it.
@@ -43,10 +45,17 @@ impl<const C: usize> Protocol<C> {
         let c = client as u8;
         match own.phase {
             Phase::Idle if spent.asks < case.asks => actions.push(Action::Ask(c)),
+            Phase::First => actions.push(Action::Back(c)),
             Phase::Waiting => {
                 actions.push(Action::Back(c));
-                if own.asked.is_none() && spent.polls < case.polls {
-                    actions.push(Action::Poll(c));
+                if own.asked.is_none() {
+                    if own.machine.has_timer(true) {
+                        if spent.repeats < case.repeats {
+                            actions.push(Action::Timer(c));
+                        }
+                    } else if spent.polls < case.polls {
+                        actions.push(Action::Poll(c));
+                    }
                 }
             }
             Phase::Taken(_) => {
@@ -79,7 +88,8 @@ impl<const C: usize> Protocol<C> {
             actions.push(Action::HearStray(c));
         }
         if !own.letters.is_empty() {
-            if own.asked.is_none() {
+            // The first ask is not the machine's: what comes meanwhile is read behind the answer.
+            if own.phase == Phase::Waiting {
                 actions.push(Action::Read(c));
             }
             if spent.lost_letters < case.lost_letters {
@@ -90,6 +100,18 @@ impl<const C: usize> Protocol<C> {
 }
 
 impl<const C: usize> State<C> {
+    /// One state stands for all that differ only in the names of clients, of which there are two.
+    fn canonical(self) -> Self {
+        const { assert!(C == 2, "two can only be exchanged") };
+        let mut other = self.clone();
+        other.clients.swap(0, 1);
+        let name = |delivery: &mut Delivery| delivery.client = 1 - delivery.client;
+        other.lent.iter_mut().filter_map(|lent| lent.to.as_mut()).for_each(name);
+        other.lent.sort_unstable();
+        other.queue.iter_mut().for_each(name);
+        if other < self { other } else { self }
+    }
+
     /// Whether what this client works on is what it has on loan.
     fn is_lent(&self, client: usize) -> bool {
         let Client { phase, number, .. } = self.clients[client];
@@ -101,7 +123,7 @@ impl<const C: usize> State<C> {
     /// Whether somebody will see to this delivery.
     fn is_known(&self, delivery: Delivery) -> bool {
         let client = &self.clients[usize::from(delivery.client)];
-        let wanted = matches!(client.phase, Phase::Waiting | Phase::Taken(_) | Phase::Held(..));
+        let wanted = client.waits() || matches!(client.phase, Phase::Taken(_) | Phase::Held(..));
         let ends = |request: &Request| match *request {
             Request::Back(number) | Request::Done(number, _) => number == delivery.number,
             _ => false,
@@ -122,10 +144,24 @@ impl<const C: usize> State<C> {
     /// Whether nothing is on its way, and no timer is due.
     fn is_quiet(&self) -> bool {
         let nothing = |client: &Client| {
-            client.requests.is_empty() && client.reply.is_none() && client.letters.is_empty()
+            client.requests.is_empty()
+                && client.reply.is_none()
+                && client.letters.is_empty()
+                && !client.machine.has_timer(true)
         };
         let timers = self.lent.iter().filter(|lent| lent.to.is_some());
         self.clients.iter().all(nothing) && timers.into_iter().all(|lent| lent.left > 0)
+    }
+
+    /// Whether the first in the queue will ask without a poll when a delivery ends.
+    fn first_knows(&self) -> bool {
+        let knows = |first: &Delivery| {
+            let client = &self.clients[usize::from(first.client)];
+            client.waits() && client.machine.has_timer(false)
+        };
+        let excused = self.spent.crashes + self.spent.lost_letters > 0;
+        let nothing_ends = self.lent.is_empty();
+        excused || nothing_ends || !self.is_quiet() || self.queue.first().is_none_or(knows)
     }
 }
 
@@ -170,8 +206,11 @@ impl<const C: usize> Model for Protocol<C> {
             }
             Action::Poll(c) => {
                 rules.state.spent.polls += 1;
-                let own = &mut rules.state.clients[usize::from(c)];
-                own.send(Request::Ask(own.number));
+                rules.wake(c.into());
+            }
+            Action::Timer(c) => {
+                rules.state.spent.repeats += 1;
+                rules.wake(c.into());
             }
             Action::Renew(c) => {
                 rules.state.spent.renewals += 1;
@@ -204,7 +243,7 @@ impl<const C: usize> Model for Protocol<C> {
             Action::LookAt(c) => rules.look(c.into()),
             Action::Tick => rules.tick(),
         }
-        Some(state)
+        Some(state.canonical())
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
@@ -226,6 +265,7 @@ impl<const C: usize> Model for Protocol<C> {
                 let is_there = due || !state.waiting.is_empty();
                 state.queue.is_empty() || !is_there || !state.is_quiet()
             }),
+            Property::always(FIRST_KNOWS, |_: &Self, state: &State<C>| state.first_knows()),
             Property::sometimes(BY_LETTER, |_: &Self, state: &State<C>| state.seen.by_letter),
             Property::sometimes(BY_LOOK, |_: &Self, state: &State<C>| state.seen.by_look),
             Property::sometimes(CAME_BACK, |_: &Self, state: &State<C>| state.seen.came_back),

@@ -3,6 +3,7 @@
 
 use super::case::{Case, Wrong};
 use super::state::{Client, Delivery, Item, Lent, Letter, Phase, Reply, Request, State};
+use crate::waiting::{self, Ends, Requests};
 
 /// The rules, applied to one state.
 pub struct Rules<'a, const C: usize> {
@@ -18,8 +19,8 @@ impl<const C: usize> Rules<'_, C> {
     /// Somebody pushes an item.
     pub fn push(&mut self, item: Item) {
         self.state.waiting.push(item);
-        if !self.case.is(Wrong::PushUnheard) {
-            self.serve(None);
+        if !self.case.is(Wrong::PushUnheard) && self.serve(None) {
+            self.tell_first();
         }
     }
 
@@ -28,13 +29,14 @@ impl<const C: usize> Rules<'_, C> {
         let requests = &mut self.state.clients[client].requests;
         let request = if again { requests[0] } else { requests.remove(0) };
         let (Request::Ask(number)
+        | Request::Echo(number)
         | Request::Renew(number)
         | Request::Look(number)
         | Request::Back(number)
         | Request::Done(number, _)) = request;
         let delivery = Delivery { client: client as u8, number };
         let reply = match request {
-            Request::Ask(_) => self.pop(delivery),
+            Request::Ask(_) | Request::Echo(_) => self.pop(delivery),
             Request::Renew(_) | Request::Look(_) => match self.place(delivery) {
                 Some(at) => {
                     self.state.lent[at].left = self.case.ttl;
@@ -47,7 +49,13 @@ impl<const C: usize> Rules<'_, C> {
             Request::Done(_, item) => return self.settle(delivery, Some(item)),
         };
         let own = &mut self.state.clients[client];
-        if own.asked.is_some() && own.number == number {
+        let is_heard = match request {
+            Request::Ask(_) => own.waits(),
+            Request::Look(_) => matches!(own.phase, Phase::Taken(_)),
+            Request::Renew(_) => matches!(own.phase, Phase::Held(..)),
+            _ => false,
+        };
+        if is_heard && own.asked.is_some() && own.number == number {
             own.reply = Some(reply);
         } else if let Reply::Granted(item) = reply
             && (own.number != number || own.phase == Phase::Idle)
@@ -65,29 +73,37 @@ impl<const C: usize> Rules<'_, C> {
             let item = self.state.lent[at].item;
             if self.leave(delivery) {
                 self.serve(None);
+                self.tell_first();
             }
             return Reply::Granted(item);
         }
-        self.serve(Some(delivery));
+        let moved = self.serve(Some(delivery));
         let first = self.state.queue.first().copied();
         if first.is_none_or(|first| first == delivery)
             && let Some(item) = self.lend(delivery)
         {
             if self.leave(delivery) {
                 self.serve(None);
+                self.tell_first();
             }
             return Reply::Granted(item);
         }
         if !self.state.queue.contains(&delivery) {
             self.state.queue.push(delivery);
         }
-        Reply::Queued
+        let is_first = self.state.queue.first() == Some(&delivery);
+        if moved && !is_first {
+            self.tell_first();
+        }
+        Reply::Queued(is_first, if is_first { self.ends() } else { BEHIND })
     }
 
     /// Ends a delivery. It is done if its client says so, and is given back otherwise.
     fn settle(&mut self, delivery: Delivery, done: Option<Item>) {
+        let was_first = self.state.queue.first() == Some(&delivery);
         self.leave(delivery);
-        if let Some(at) = self.place(delivery) {
+        let place = self.place(delivery);
+        if let Some(at) = place {
             let Lent { item, .. } = self.state.lent.remove(at);
             // A request that ran late may have lent another item to the same delivery.
             let is_it = done == Some(item) || self.case.is(Wrong::AnyIsDone);
@@ -100,26 +116,55 @@ impl<const C: usize> Rules<'_, C> {
             }
         }
         if !self.case.is(Wrong::BackUnheard) {
-            self.serve(None);
+            let moved = self.serve(None);
+            if moved || was_first || place.is_some() {
+                self.tell_first();
+            }
         }
     }
 
-    /// Lends items to the first in the queue, as long as there are some, up to `mine`.
-    fn serve(&mut self, mine: Option<Delivery>) {
+    /// What the first in the queue is told of those who have items.
+    fn ends(&self) -> Ends {
+        Ends { in_ticks: self.state.lent.iter().map(|lent| lent.left).min(), foreign: false }
+    }
+
+    /// The prelude's `tell_first`: it passes over those that are gone.
+    fn tell_first(&mut self) {
+        let is_gone = |first: &Delivery| self.state.clients[usize::from(first.client)].is_dead();
+        while self.state.queue.first().is_some_and(is_gone) {
+            self.state.queue.remove(0);
+        }
+        if let Some(first) = self.state.queue.first().copied() {
+            self.write(first, Letter::Next(self.ends()));
+        }
+    }
+
+    fn write(&mut self, to: Delivery, letter: Letter) {
+        if self.waits(to) {
+            self.state.clients[usize::from(to.client)].letters.push(letter);
+        }
+    }
+
+    /// Lends items to the first in the queue, as long as there are some, up to `mine`. Returns whether another one was the first
+    /// before.
+    fn serve(&mut self, mine: Option<Delivery>) -> bool {
+        let mut moved = false;
         while let Some(first) = self.state.queue.first().copied() {
             if self.state.clients[usize::from(first.client)].is_dead() {
                 self.state.queue.remove(0);
+                moved = true;
                 continue;
             }
             if Some(first) == mine {
-                return;
+                return moved;
             }
-            let Some(item) = self.lend(first) else { return };
+            let Some(item) = self.lend(first) else { return moved };
             self.state.queue.remove(0);
+            moved = true;
             let item = (item < self.case.long_from).then_some(item);
-            let letters = &mut self.state.clients[usize::from(first.client)].letters;
-            letters.push(Letter { number: first.number, item, age: 0 });
+            self.write(first, Letter::Grant(item, 0));
         }
+        moved
     }
 
     /// Lends what is due, or the oldest item that nobody has had.
@@ -161,24 +206,38 @@ impl<const C: usize> Rules<'_, C> {
 
     fn waits(&self, delivery: Delivery) -> bool {
         let client = &self.state.clients[usize::from(delivery.client)];
-        client.phase == Phase::Waiting && client.number == delivery.number
+        client.waits() && client.number == delivery.number
     }
 
     // What clients do.
 
-    /// Asks for the first time.
+    /// Asks for the first time, by itself. Each delivery has a gate of its own.
     pub fn ask(&mut self, client: usize) {
         let own = &mut self.state.clients[client];
         own.number += 1;
-        own.phase = Phase::Waiting;
+        own.phase = Phase::First;
         own.send(Request::Ask(own.number));
+    }
+
+    /// Its request asks now: its timer has ended, or it polls.
+    pub fn wake(&mut self, client: usize) {
+        self.state.clients[client].machine.wake();
+        self.drive(client);
+    }
+
+    /// Sends the ask whose time has come.
+    fn drive(&mut self, client: usize) {
+        let own = &mut self.state.clients[client];
+        if own.machine.asks() {
+            own.send(Request::Ask(own.number));
+        }
     }
 
     /// Gives up, or gives back.
     pub fn back(&mut self, client: usize) {
         let silent = self.case.is(Wrong::SilentLeaver);
         let own = &mut self.state.clients[client];
-        if own.phase != Phase::Waiting || !silent {
+        if !own.waits() || !silent {
             own.requests.push(Request::Back(own.number));
         }
         own.forget();
@@ -194,25 +253,47 @@ impl<const C: usize> Rules<'_, C> {
 
     /// Takes in an answer.
     pub fn hear(&mut self, client: usize) {
-        let receipt = self.case.is(Wrong::DeadlineFromReceipt);
         let own = &mut self.state.clients[client];
         let age = own.asked.take().expect("it waits for an answer");
-        let until = self.case.ttl.saturating_sub(if receipt { 0 } else { age });
-        match (own.reply.take().expect("there is an answer"), own.phase) {
-            (Reply::Granted(item), _) => {
-                own.content = Some((own.number, item));
-                // One that is late is confirmed by another ask.
-                if until > 0 {
-                    own.phase = Phase::Taken(until);
-                }
-            }
+        let reply = own.reply.take().expect("there is an answer");
+        let until = self.case.lasts(age);
+        match (reply, own.phase) {
             (Reply::Ours, Phase::Held(item, left)) => {
                 own.phase = Phase::Held(item, left.max(until));
             }
             (Reply::Is(item), Phase::Taken(left)) => own.phase = Phase::Held(item, left),
             (Reply::Gone, _) => self.back(client),
-            _ => {}
+            _ => self.hear_ask(client, reply, until),
         }
+    }
+
+    /// Takes in the answer to an ask. What it lends lasts for so long still.
+    fn hear_ask(&mut self, client: usize, reply: Reply, until: u8) {
+        let own = &mut self.state.clients[client];
+        // What runs once more is not heard once more.
+        for request in &mut own.requests {
+            if let Request::Ask(number) = *request {
+                *request = Request::Echo(number);
+            }
+        }
+        let answer = match reply {
+            Reply::Queued(is_first, ends) => waiting::refused(is_first, ends),
+            // It came too late.
+            _ => waiting::failed(),
+        };
+        if let Reply::Granted(item) = reply {
+            own.content = Some((own.number, item));
+            if until > 0 {
+                return own.goes_on(Phase::Taken(until));
+            }
+        }
+        if own.phase == Phase::First {
+            own.phase = Phase::Waiting;
+            own.machine.begun(answer);
+            return self.drive(client);
+        }
+        let granted = own.machine.answered(answer);
+        self.take_up(client, granted);
     }
 
     /// Takes in the answer to a request that it has given up.
@@ -221,22 +302,33 @@ impl<const C: usize> Rules<'_, C> {
         own.content = own.stray.take();
     }
 
-    /// Takes in a letter.
+    /// Reads a letter.
     pub fn read(&mut self, client: usize) {
-        let receipt = self.case.is(Wrong::DeadlineFromReceipt);
+        let own = &mut self.state.clients[client];
+        let letter = own.letters.remove(0);
+        let granted = own.machine.letter(letter);
+        self.take_up(client, granted);
+    }
+
+    /// Takes up what a letter granted. One that is late is confirmed.
+    fn take_up(&mut self, client: usize, granted: Option<(Option<Item>, u8)>) {
         let keeps = self.case.is(Wrong::KeepsContent);
         let own = &mut self.state.clients[client];
-        let Letter { number, item, age } = own.letters.remove(0);
-        let until = self.case.ttl.saturating_sub(if receipt { 0 } else { age });
-        // One that is late is confirmed by the next poll.
-        if own.phase == Phase::Waiting && own.number == number && until > 0 {
-            own.phase = Phase::Taken(until);
-            if item.is_some() || !keeps {
-                own.content = item.map(|item| (number, item));
+        if let Some((item, age)) = granted {
+            let until = self.case.lasts(age);
+            if until > 0 {
+                own.machine.taken_up();
+                own.goes_on(Phase::Taken(until));
+                if item.is_some() || !keeps {
+                    own.content = item.map(|item| (own.number, item));
+                }
+                self.state.seen.by_letter |= item.is_some();
+                self.state.seen.by_look |= item.is_none();
+                return;
             }
-            self.state.seen.by_letter |= item.is_some();
-            self.state.seen.by_look |= item.is_none();
+            own.machine.confirm();
         }
+        self.drive(client);
     }
 
     /// Looks which item it has: by what its grant has brought, or by asking.
@@ -261,8 +353,9 @@ impl<const C: usize> Rules<'_, C> {
         let limit = self.case.ttl;
         for client in 0..C {
             let own = &mut self.state.clients[client];
-            let ages = own.asked.iter_mut().chain(own.letters.iter_mut().map(|it| &mut it.age));
-            ages.for_each(|age| *age = (*age + 1).min(limit));
+            own.asked.iter_mut().for_each(|age| *age = (*age + 1).min(limit));
+            own.letters.iter_mut().for_each(|letter| letter.age(limit));
+            own.machine.tick(limit);
             if let Phase::Held(_, left) | Phase::Taken(left) = &mut own.phase {
                 *left -= 1;
                 if *left == 0 {
@@ -272,6 +365,9 @@ impl<const C: usize> Rules<'_, C> {
         }
     }
 }
+
+/// What is told to one who is behind others.
+const BEHIND: Ends = Ends { in_ticks: None, foreign: false };
 
 impl Client {
     /// Sends what has an answer.
@@ -285,13 +381,25 @@ impl Client {
         self.phase == Phase::Dead
     }
 
+    /// Whether it waits for an item.
+    pub fn waits(&self) -> bool {
+        matches!(self.phase, Phase::First | Phase::Waiting)
+    }
+
+    /// It has what it waited for, or waits no more.
+    fn goes_on(&mut self, phase: Phase) {
+        self.phase = phase;
+        (self.asked, self.reply) = (None, None);
+        self.letters.clear();
+        self.machine = Requests::default();
+    }
+
     /// It has nothing, and waits for nothing. An answer may still come, and what the last grant has brought is kept.
     fn forget(&mut self) {
-        self.phase = Phase::Idle;
-        if let Some(Reply::Granted(item)) = self.reply.take() {
+        if let Some(Reply::Granted(item)) = self.reply {
             self.stray = Some((self.number, item));
         }
-        self.asked = None;
-        self.letters.clear();
+        self.machine.clear();
+        self.goes_on(Phase::Idle);
     }
 }

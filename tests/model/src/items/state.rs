@@ -2,8 +2,10 @@
 
 use arrayvec::ArrayVec;
 
+use crate::waiting::{self, Ends, Requests};
+
 /// The model's state with `C` clients.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct State<const C: usize> {
     /// The items that nobody has had.
     pub waiting: ArrayVec<Item, 4>,
@@ -45,10 +47,12 @@ pub struct Lent {
 }
 
 /// What clients ask of the server. The numbers are those of the delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Request {
     /// `item_pop`, with an entry.
     Ask(u8),
+    /// The same once more: nobody who waits hears the answer.
+    Echo(u8),
     /// `item_renew`.
     Renew(u8),
     /// The same, and which item it is.
@@ -60,12 +64,12 @@ pub enum Request {
 }
 
 /// What the server answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reply {
     /// To an ask: this item is lent.
     Granted(Item),
-    /// To an ask: it waits in the queue.
-    Queued,
+    /// To an ask: it waits in the queue. Whether it is the first, and what it is told then.
+    Queued(bool, Ends),
     /// To a renewal: it is lent still.
     Ours,
     /// To a look: it is lent still, and this is the item.
@@ -74,19 +78,11 @@ pub enum Reply {
     Gone,
 }
 
-/// A grant that is told by a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Letter {
-    /// The number of the delivery.
-    pub number: u8,
-    /// The item, if it is short.
-    pub item: Option<Item>,
-    /// The ticks since then.
-    pub age: u8,
-}
+/// What the server writes to one who waits. A grant brings the item, if it is short.
+pub type Letter = waiting::Letter<Option<Item>>;
 
 /// One client.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Client {
     /// What it does.
     pub phase: Phase,
@@ -98,8 +94,10 @@ pub struct Client {
     pub asked: Option<u8>,
     /// That answer, on its way.
     pub reply: Option<Reply>,
-    /// The letters on their way.
-    pub letters: ArrayVec<Letter, 3>,
+    /// The letters about that delivery on their way, in order.
+    pub letters: ArrayVec<Letter, 8>,
+    /// The library's machine for it.
+    pub machine: Requests<Option<Item>>,
     /// An answer on its way to a request that was given up: which delivery was granted which item.
     pub stray: Option<(u8, Item)>,
     /// What the newest grant has brought, and to which delivery.
@@ -107,12 +105,14 @@ pub struct Client {
 }
 
 /// What a client does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Nothing.
     #[default]
     Idle,
-    /// It has asked.
+    /// It asks by itself for the first time.
+    First,
+    /// The machine has a request for it.
     Waiting,
     /// It has an item for so many ticks still, and has not looked which one.
     Taken(u8),
@@ -123,7 +123,7 @@ pub enum Phase {
 }
 
 /// How often each thing has happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Spent {
     /// Pushes.
     pub items: u8,
@@ -131,6 +131,8 @@ pub struct Spent {
     pub asks: u8,
     /// Further asks.
     pub polls: u8,
+    /// Asks since a timer has ended.
+    pub repeats: u8,
     /// Renewals.
     pub renewals: u8,
     /// Clients that ended.
@@ -142,7 +144,7 @@ pub struct Spent {
 }
 
 /// What has happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seen {
     /// An item was lent to one while another, who lives, was before it.
     pub passed: bool,
@@ -181,6 +183,8 @@ pub enum Action {
     Hear(u8),
     /// It hears the answer to a request that it has given up.
     HearStray(u8),
+    /// Its timer ends.
+    Timer(u8),
     /// It reads the next letter.
     Read(u8),
     /// The next letter is lost.

@@ -9,11 +9,15 @@
 //!   as its case says.
 //! * One connection for each client. What is sent runs in order, at any later time, or never; also when its client has ended.
 //!   An answer is heard at any later time, or never. A request may run twice.
-//! * Letters: a grant is read at any later time, or lost. A client asks again at any time while it waits, as its timers do.
+//! * The request of a client that waits is in the [machine](leasehold::seam::machine) that the library runs, one for each
+//!   acquisition, as [`waiting`](crate::waiting) says. The first ask is the caller's own; the machine takes its answer over.
+//! * Letters: a grant, or that a client is the first in the queue. They are read in order, at any later time, or lost. What comes
+//!   while a request asks is read behind the answer. Whose timer has ended asks at any later time; a client polls at any time.
 //! * Time in ticks: leases end by the server's clock, deadlines (from before the request, or the grant) by the client's.
 //! * Clients that give up, release, renew, lose, or end.
 //! * Redisson's client, which takes a permit whenever one is left, and listens on the channel while it waits. A release of
-//!   permits that came by a letter leaves it a moment. The first in the queue listens, too, if it is told to.
+//!   permits that came by a letter leaves it a moment. The first in the queue listens, too, if it is told to, and what it hears is
+//!   also what ours give back.
 //!
 //! # What is not
 //!

@@ -5,7 +5,7 @@ use stateright::{Model, Property};
 
 use super::case::Case;
 use super::rules::Rules;
-use super::state::{Action, Client, Java, Lease, Phase, Request, Seen, Spent, State};
+use super::state::{Action, Channel, Client, Java, Lease, Phase, Request, Seen, Spent, State};
 
 /// No more permits are held than there are.
 pub const EXCLUSION: &str = "no more than there are";
@@ -17,6 +17,9 @@ pub const ORDER: &str = "order of arrival";
 pub const LEFTOVER: &str = "no leftover";
 /// When nothing is on its way and no lease has ended, there are not enough permits left for the first who waits.
 pub const TAKEN: &str = "free permits are taken";
+/// When nothing is on its way, no client has ended and no letter was lost, the first who waits knows it: it asks when permits
+/// end, or hears of those of Redisson's client.
+pub const FIRST_KNOWS: &str = "the first knows";
 /// Who asks for permits that are left gets them, if nobody who lives is before it.
 pub const LEFT_FOR_WHO_ASKS: &str = "permits are refused for the living";
 /// One who waits hears of a release by Redisson's client.
@@ -43,10 +46,17 @@ impl<const C: usize> Protocol<C> {
         let c = client as u8;
         match own.phase {
             Phase::Idle if spent.asks < case.asks => actions.push(Action::Ask(c)),
+            Phase::First => actions.push(Action::End(c)),
             Phase::Waiting => {
                 actions.push(Action::End(c));
-                if own.asked.is_none() && spent.polls < case.polls {
-                    actions.push(Action::Poll(c));
+                if own.asked.is_none() {
+                    if own.machine.has_timer(true) {
+                        if spent.repeats < case.repeats {
+                            actions.push(Action::Timer(c));
+                        }
+                    } else if spent.polls < case.polls {
+                        actions.push(Action::Poll(c));
+                    }
                 }
             }
             Phase::Held(_) => {
@@ -69,14 +79,17 @@ impl<const C: usize> Protocol<C> {
         if own.reply.is_some() {
             actions.push(Action::Hear(c));
         }
-        if own.asked.is_none() && own.first.is_some() {
-            actions.push(Action::ReadFirst(c));
+        if own.channel == Channel::Subscribing {
+            actions.push(Action::Subscribe(c));
         }
-        if own.asked.is_none() && own.has_heard {
-            actions.push(Action::AskAgain(c));
+        if own.has_heard {
+            actions.push(Action::HearRelease(c));
         }
-        if own.letter.is_some() {
-            actions.push(Action::Read(c));
+        if !own.letters.is_empty() {
+            // The first ask is not the machine's: what comes meanwhile is read behind the answer.
+            if own.phase == Phase::Waiting {
+                actions.push(Action::Read(c));
+            }
             if spent.lost_letters < case.lost_letters {
                 actions.push(Action::LoseLetter(c));
             }
@@ -85,6 +98,28 @@ impl<const C: usize> Protocol<C> {
 }
 
 impl<const C: usize> State<C> {
+    /// One state stands for all that differ only in the names of clients that ask for as many permits.
+    fn canonical(self, case: &Case<C>) -> Self {
+        let pairs = (0..C).flat_map(|a| (a + 1..C).map(move |b| (a, b)));
+        let alike = pairs.filter(|(a, b)| case.weights[*a] == case.weights[*b]);
+        let others = alike.map(|(a, b)| self.exchanged(a, b)).min();
+        others.filter(|other| *other < self).unwrap_or(self)
+    }
+
+    fn exchanged(&self, a: usize, b: usize) -> Self {
+        let mut new = self.clone();
+        new.clients.swap(a, b);
+        let name = |lease: &mut Lease| match usize::from(lease.client) {
+            client if client == a => lease.client = b as u8,
+            client if client == b => lease.client = a as u8,
+            _ => {}
+        };
+        new.out.iter_mut().for_each(|(lease, _)| name(lease));
+        new.out.sort_unstable();
+        new.queue.iter_mut().for_each(name);
+        new
+    }
+
     fn weights(&self, case: &Case<C>, leases: impl Iterator<Item = Lease>) -> i8 {
         leases.map(|lease| case.weights[usize::from(lease.client)]).sum()
     }
@@ -101,7 +136,7 @@ impl<const C: usize> State<C> {
     /// Whether somebody will see to this lease.
     fn is_known(&self, lease: Lease) -> bool {
         let client = &self.clients[usize::from(lease.client)];
-        let wanted = matches!(client.phase, Phase::Waiting | Phase::Held(_));
+        let wanted = client.waits() || matches!(client.phase, Phase::Held(_));
         (wanted && client.number == lease.number)
             || client.is_dead()
             || client.requests.contains(&Request::Release(lease.number))
@@ -113,11 +148,23 @@ impl<const C: usize> State<C> {
         let nothing = |client: &Client| {
             client.requests.is_empty()
                 && client.reply.is_none()
-                && client.letter.is_none()
-                && client.first.is_none()
+                && client.letters.is_empty()
+                && client.channel != Channel::Subscribing
                 && !client.has_heard
+                && !client.machine.has_timer(true)
         };
         self.clients.iter().all(nothing) && self.out.iter().all(|(_, ttl)| *ttl > 0)
+    }
+
+    /// Whether the first in the queue will ask without a poll when permits end, or hears of them.
+    fn first_knows(&self) -> bool {
+        let knows = |first: &Lease| {
+            let client = &self.clients[usize::from(first.client)];
+            let machine = &client.machine;
+            client.waits() && (machine.has_timer(false) || machine.watches())
+        };
+        let excused = self.spent.crashes + self.spent.lost_letters > 0;
+        excused || !self.is_quiet() || self.queue.first().is_none_or(knows)
     }
 }
 
@@ -167,8 +214,11 @@ impl<const C: usize> Model for Protocol<C> {
             }
             Action::Poll(c) => {
                 rules.state.spent.polls += 1;
-                let own = &mut rules.state.clients[usize::from(c)];
-                own.send(Request::Ask(own.number));
+                rules.wake(c.into());
+            }
+            Action::Timer(c) => {
+                rules.state.spent.repeats += 1;
+                rules.wake(c.into());
             }
             Action::Renew(c) => {
                 rules.state.spent.renewals += 1;
@@ -192,8 +242,8 @@ impl<const C: usize> Model for Protocol<C> {
             }
             Action::Hear(c) => rules.hear(c.into()),
             Action::Read(c) => rules.read(c.into()),
-            Action::ReadFirst(c) => rules.read_first(c.into()),
-            Action::AskAgain(c) => rules.ask_again(c.into()),
+            Action::Subscribe(c) => rules.subscribe(c.into()),
+            Action::HearRelease(c) => rules.hear_release(c.into()),
             Action::JavaWaits => {
                 state.spent.java_asks += 1;
                 state.java = Java::Waits;
@@ -206,11 +256,11 @@ impl<const C: usize> Model for Protocol<C> {
             Action::JavaLeaves => rules.java_leaves(),
             Action::LoseLetter(c) => {
                 state.spent.lost_letters += 1;
-                state.clients[usize::from(c)].letter = None;
+                state.clients[usize::from(c)].letters.remove(0);
             }
             Action::Tick => rules.tick(),
         }
-        Some(state)
+        Some(state.canonical(&self.case))
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
@@ -233,6 +283,7 @@ impl<const C: usize> Model for Protocol<C> {
                 wanted == 0 || !state.is_quiet() || state.left < wanted
             }),
             Property::always(LEFT_FOR_WHO_ASKS, |_: &Self, state: &State<C>| !state.seen.refused),
+            Property::always(FIRST_KNOWS, |_: &Self, state: &State<C>| state.first_knows()),
             Property::sometimes(HEARD, |_: &Self, state: &State<C>| state.seen.heard),
             Property::sometimes(BY_LETTER, |_: &Self, state: &State<C>| state.seen.by_letter),
             Property::sometimes(CAME_BACK, |_: &Self, state: &State<C>| state.seen.came_back),

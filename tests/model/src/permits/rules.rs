@@ -2,7 +2,8 @@
 //! beside the right ones, each named by a [`Wrong`].
 
 use super::case::{Case, Wrong};
-use super::state::{Client, First, Java, Lease, Phase, Reply, Request, State};
+use super::state::{Channel, Client, Java, Lease, Phase, Reply, Request, State};
+use crate::waiting::{self, Ends, Letter, Requests};
 
 /// The rules, applied to one state.
 pub struct Rules<'a, const C: usize> {
@@ -20,18 +21,24 @@ impl<const C: usize> Rules<'_, C> {
         let requests = &mut self.state.clients[client].requests;
         let request = if again { requests[0] } else { requests.remove(0) };
         let (Request::Ask(number)
+        | Request::Echo(number)
         | Request::Renew(number)
         | Request::Release(number)
         | Request::Yield(number)) = request;
         let lease = Lease { client: client as u8, number };
         let reply = match request {
-            Request::Ask(_) => self.ask_on_server(lease),
+            Request::Ask(_) | Request::Echo(_) => self.ask_on_server(lease),
             Request::Renew(_) => self.renew_on_server(lease),
             Request::Release(_) => return self.release_on_server(lease, false),
             Request::Yield(_) => return self.release_on_server(lease, true),
         };
         let own = &mut self.state.clients[client];
-        if own.asked.is_some() && own.number == number {
+        let is_heard = match request {
+            Request::Ask(_) => own.waits(),
+            Request::Renew(_) => matches!(own.phase, Phase::Held(_)),
+            _ => false,
+        };
+        if is_heard && own.asked.is_some() && own.number == number {
             own.reply = Some(reply);
         }
     }
@@ -48,14 +55,14 @@ impl<const C: usize> Rules<'_, C> {
             }
             return Reply::Granted;
         }
-        self.sweep();
+        let ended = self.sweep();
         let was_queued = self.state.queue.contains(&lease);
         let mut moved = false;
-        if was_queued || self.state.java != Java::Waits {
+        if was_queued || !self.is_listened_to() {
             moved = self.serve(Some(lease));
         } else if self.drop_dead(lease) {
             // The moment of Redisson's client lasts, but the one who was told of it is gone.
-            self.tell(First::Free);
+            self.tell(Letter::Free);
         }
         let first = self.state.queue.first().copied();
         let is_next = first.is_none_or(|first| first == lease);
@@ -68,6 +75,7 @@ impl<const C: usize> Rules<'_, C> {
             if was_queued {
                 self.tell_first();
             }
+            self.announce(ended);
             return Reply::Granted;
         }
         let is_left = self.state.left >= self.weight(lease);
@@ -75,16 +83,12 @@ impl<const C: usize> Rules<'_, C> {
         if !was_queued {
             self.state.queue.push(lease);
         }
-        let first = self.state.queue.first();
-        if first == Some(&lease) {
-            // The answer is newer than a letter that says the same.
-            self.state.clients[usize::from(lease.client)].first = None;
-            return Reply::Queued(self.names_java());
-        }
-        if moved {
+        let is_first = self.state.queue.first() == Some(&lease);
+        if moved && !is_first {
             self.tell_first();
         }
-        Reply::Queued(false)
+        self.announce(ended);
+        Reply::Queued(is_first, if is_first { self.ends() } else { BEHIND })
     }
 
     fn renew_on_server(&mut self, lease: Lease) -> Reply {
@@ -107,10 +111,9 @@ impl<const C: usize> Rules<'_, C> {
             self.state.left += self.weight(lease);
         }
         let back = self.sweep() + u8::from(place.is_some());
-        let listens = self.state.java == Java::Waits;
-        if by_letter && back > 0 && self.state.left > 0 && listens {
+        if by_letter && back > 0 && self.state.left > 0 && self.is_listened_to() {
             if !self.case.is(Wrong::OpensSilently) {
-                self.tell(First::Free);
+                self.tell(Letter::Free);
             }
         } else if place.is_some() || !self.case.is(Wrong::LeaverServesNobody) {
             let moved = self.serve(None);
@@ -119,6 +122,32 @@ impl<const C: usize> Rules<'_, C> {
                 self.tell_first();
             }
         }
+        self.announce(back);
+    }
+
+    /// Whether anybody listens on the channel: Redisson's client, or one of ours.
+    fn is_listened_to(&self) -> bool {
+        let mut clients = self.state.clients.iter();
+        self.state.java == Java::Waits || clients.any(|client| client.channel == Channel::On)
+    }
+
+    /// Tells those who listen on the channel that so many leases came back.
+    fn announce(&mut self, back: u8) {
+        if back > 0 && self.state.left > 0 {
+            self.publish();
+        }
+    }
+
+    fn publish(&mut self) {
+        for client in &mut self.state.clients {
+            client.has_heard |= client.channel == Channel::On;
+        }
+    }
+
+    /// What the first in the queue is told of those who have permits.
+    fn ends(&self) -> Ends {
+        let in_ticks = self.state.out.iter().map(|(_, ttl)| *ttl).min();
+        Ends { in_ticks, foreign: self.names_java() }
     }
 
     /// Whether a holder of Redisson is named to the first in the queue. Who is not known may be one.
@@ -127,20 +156,20 @@ impl<const C: usize> Rules<'_, C> {
     }
 
     fn tell_first(&mut self) {
-        self.tell(First::Next(self.names_java()));
+        self.tell(Letter::Next(self.ends()));
     }
 
     /// The prelude's `tell_head`: tells the first in the queue, and passes over those that are gone.
-    fn tell(&mut self, first: First) {
-        if self.case.java_asks == 0 {
-            return;
-        }
+    fn tell(&mut self, letter: Letter<()>) {
         self.pass_over_dead();
-        if let Some(lease) = self.state.queue.first() {
-            let own = &mut self.state.clients[usize::from(lease.client)];
-            if own.phase == Phase::Waiting && own.number == lease.number {
-                own.first = Some(first);
-            }
+        if let Some(lease) = self.state.queue.first().copied() {
+            self.write(lease, letter);
+        }
+    }
+
+    fn write(&mut self, to: Lease, letter: Letter<()>) {
+        if self.waits(to) {
+            self.state.clients[usize::from(to.client)].letters.push(letter);
         }
     }
 
@@ -197,14 +226,14 @@ impl<const C: usize> Rules<'_, C> {
             self.state.queue.remove(0);
             moved = true;
             self.give(first);
-            self.state.clients[usize::from(first.client)].letter = Some((first.number, 0));
+            self.write(first, Letter::Grant((), 0));
         }
         moved
     }
 
     fn waits(&self, lease: Lease) -> bool {
         let client = &self.state.clients[usize::from(lease.client)];
-        client.phase == Phase::Waiting && client.number == lease.number
+        client.waits() && client.number == lease.number
     }
 
     /// Notes whether somebody who lives waits before `lease`, which is given its permits now.
@@ -240,11 +269,11 @@ impl<const C: usize> Rules<'_, C> {
 
     // What clients do.
 
-    /// Asks for the first time.
+    /// Asks for the first time, by itself. Each acquisition has a gate of its own.
     pub fn ask(&mut self, client: usize) {
         let own = &mut self.state.clients[client];
         own.number += 1;
-        own.phase = Phase::Waiting;
+        own.phase = Phase::First;
         own.send(Request::Ask(own.number));
     }
 
@@ -252,11 +281,10 @@ impl<const C: usize> Rules<'_, C> {
     pub fn end(&mut self, client: usize) {
         let silent = self.case.is(Wrong::SilentLeaver);
         let own = &mut self.state.clients[client];
-        let waited = own.phase == Phase::Waiting;
-        own.phase = Phase::Idle;
+        let waited = own.waits();
+        own.machine.clear();
         let by_letter = std::mem::take(&mut own.by_letter);
-        (own.asked, own.reply, own.letter) = (None, None, None);
-        (own.first, own.listens, own.has_heard) = (None, false, false);
+        own.goes_on(Phase::Idle);
         if by_letter {
             own.requests.push(Request::Yield(own.number));
         } else if !(waited && silent) {
@@ -264,68 +292,106 @@ impl<const C: usize> Rules<'_, C> {
         }
     }
 
-    /// Takes in that it is the first in the queue.
-    pub fn read_first(&mut self, client: usize) {
+    /// Its request asks now: its timer has ended, or it polls.
+    pub fn wake(&mut self, client: usize) {
+        self.state.clients[client].machine.wake();
+        self.drive(client);
+    }
+
+    /// Sends the ask whose time has come, and listens on the channel if the machine has to hear it.
+    fn drive(&mut self, client: usize) {
         let own = &mut self.state.clients[client];
-        match own.first.take().expect("there is a letter") {
-            First::Next(listens) => own.listens = listens,
-            First::Free => own.send(Request::Ask(own.number)),
+        if own.machine.asks() {
+            own.send(Request::Ask(own.number));
+        }
+        match own.channel {
+            Channel::Off if own.machine.watches() => own.channel = Channel::Subscribing,
+            Channel::Subscribing | Channel::On if !own.machine.watches() => own.hears_no_more(),
+            _ => {}
         }
     }
 
-    /// Asks again, since Redisson's client has given a permit back.
-    pub fn ask_again(&mut self, client: usize) {
+    /// The server has its subscription. A release may have been missed before that.
+    pub fn subscribe(&mut self, client: usize) {
+        let own = &mut self.state.clients[client];
+        (own.channel, own.has_heard) = (Channel::On, true);
+    }
+
+    /// Something was given back, as told on the channel.
+    pub fn hear_release(&mut self, client: usize) {
         let own = &mut self.state.clients[client];
         own.has_heard = false;
-        own.send(Request::Ask(own.number));
+        own.machine.released();
+        self.drive(client);
     }
 
     /// Redisson's client gives its permit back, and tells those who listen.
     pub fn java_leaves(&mut self) {
         self.state.java = Java::Idle;
         self.state.left += 1;
-        let Some(first) = self.state.queue.first() else { return };
-        let own = &mut self.state.clients[usize::from(first.client)];
-        let listens = own.listens
-            || own.first == Some(First::Next(true))
-            || own.reply == Some(Reply::Queued(true));
-        if own.phase == Phase::Waiting && own.number == first.number && listens {
-            own.has_heard = true;
-            self.state.seen.heard = true;
-        }
+        self.publish();
+        self.state.seen.heard |= self.state.clients.iter().any(|client| client.has_heard);
     }
 
     /// Takes in an answer.
     pub fn hear(&mut self, client: usize) {
-        let receipt = self.case.is(Wrong::DeadlineFromReceipt);
         let own = &mut self.state.clients[client];
         let age = own.asked.take().expect("it waits for an answer");
-        let until = self.case.ttl.saturating_sub(if receipt { 0 } else { age });
-        match (own.reply.take().expect("there is an answer"), own.phase) {
-            (Reply::Granted | Reply::Ours, Phase::Held(left)) => {
-                own.phase = Phase::Held(left.max(until));
+        let reply = own.reply.take().expect("there is an answer");
+        let until = self.case.lasts(age);
+        if let Phase::Held(left) = own.phase {
+            match reply {
+                Reply::Ours => own.phase = Phase::Held(left.max(until)),
+                _ => self.end(client),
             }
-            (Reply::Granted, _) if until > 0 => own.phase = Phase::Held(until),
-            (Reply::Granted | Reply::Gone, _) => self.end(client),
-            (Reply::Queued(listens), Phase::Waiting) => own.listens = listens,
-            // To one who holds, by a letter, it is of before.
-            (Reply::Queued(_) | Reply::Ours, _) => {}
+            return;
         }
+        // What runs once more is not heard once more.
+        for request in &mut own.requests {
+            if let Request::Ask(number) = *request {
+                *request = Request::Echo(number);
+            }
+        }
+        if reply == Reply::Granted && until > 0 {
+            return own.goes_on(Phase::Held(until));
+        }
+        let answer = match reply {
+            Reply::Queued(is_first, ends) => waiting::refused(is_first, ends),
+            // It came too late.
+            _ => waiting::failed(),
+        };
+        if own.phase == Phase::First {
+            own.phase = Phase::Waiting;
+            own.machine.begun(answer);
+            return self.drive(client);
+        }
+        let granted = own.machine.answered(answer);
+        self.take_up(client, granted);
     }
 
-    /// Takes in a letter.
+    /// Reads a letter.
     pub fn read(&mut self, client: usize) {
-        let receipt = self.case.is(Wrong::DeadlineFromReceipt);
         let own = &mut self.state.clients[client];
-        let (number, age) = own.letter.take().expect("there is a letter");
-        let until = self.case.ttl.saturating_sub(if receipt { 0 } else { age });
-        // One that is late is confirmed by the next poll.
-        if own.phase == Phase::Waiting && own.number == number && until > 0 {
-            own.phase = Phase::Held(until);
-            (own.first, own.listens, own.has_heard) = (None, false, false);
-            own.by_letter = self.case.java_asks > 0;
-            self.state.seen.by_letter = true;
+        let letter = own.letters.remove(0);
+        let granted = own.machine.letter(letter);
+        self.take_up(client, granted);
+    }
+
+    /// Takes up what a letter granted. One that is late is confirmed.
+    fn take_up(&mut self, client: usize, granted: Option<((), u8)>) {
+        let own = &mut self.state.clients[client];
+        if let Some(((), age)) = granted {
+            let until = self.case.lasts(age);
+            if until > 0 {
+                own.machine.taken_up();
+                own.goes_on(Phase::Held(until));
+                own.by_letter = self.case.java_asks > 0;
+                self.state.seen.by_letter = true;
+                return;
+            }
+            own.machine.confirm();
         }
+        self.drive(client);
     }
 
     /// Time passes. A client whose deadline has come has lost its permits, and releases what may be left of them.
@@ -336,8 +402,9 @@ impl<const C: usize> Rules<'_, C> {
         let limit = self.case.ttl;
         for client in 0..C {
             let own = &mut self.state.clients[client];
-            let ages = own.asked.iter_mut().chain(own.letter.iter_mut().map(|(_, age)| age));
-            ages.for_each(|age| *age = (*age + 1).min(limit));
+            own.asked.iter_mut().for_each(|age| *age = (*age + 1).min(limit));
+            own.letters.iter_mut().for_each(|letter| letter.age(limit));
+            own.machine.tick(limit);
             if let Phase::Held(left) = &mut own.phase {
                 *left -= 1;
                 if *left == 0 {
@@ -348,11 +415,32 @@ impl<const C: usize> Rules<'_, C> {
     }
 }
 
+/// What is told to one who is behind others.
+const BEHIND: Ends = Ends { in_ticks: None, foreign: false };
+
 impl Client {
     /// Sends an ask or a renewal.
     pub fn send(&mut self, request: Request) {
         self.requests.push(request);
         self.asked = Some(0);
+    }
+
+    /// It has what it waited for, or waits no more.
+    fn goes_on(&mut self, phase: Phase) {
+        self.phase = phase;
+        (self.asked, self.reply) = (None, None);
+        self.letters.clear();
+        self.machine = Requests::default();
+        self.hears_no_more();
+    }
+
+    fn hears_no_more(&mut self) {
+        (self.channel, self.has_heard) = (Channel::Off, false);
+    }
+
+    /// Whether it waits for its permits.
+    pub fn waits(&self) -> bool {
+        matches!(self.phase, Phase::First | Phase::Waiting)
     }
 
     /// Whether it has ended.

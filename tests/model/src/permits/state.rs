@@ -2,8 +2,10 @@
 
 use arrayvec::ArrayVec;
 
+use crate::waiting::{Ends, Letter, Requests};
+
 /// The model's state with `C` clients.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct State<const C: usize> {
     /// How many permits are left on the server.
     pub left: i8,
@@ -31,10 +33,12 @@ pub struct Lease {
 }
 
 /// What clients ask of the server. The numbers are those of the lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Request {
     /// `permit_acquire`, with an entry.
     Ask(u8),
+    /// The same once more: nobody hears the answer.
+    Echo(u8),
     /// `permit_renew`.
     Renew(u8),
     /// `permit_release`.
@@ -44,12 +48,12 @@ pub enum Request {
 }
 
 /// What the server answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reply {
     /// To an ask: the permits are held.
     Granted,
-    /// To an ask: it waits in the queue. Whether it is the first, and has to listen to Redisson's client.
-    Queued(bool),
+    /// To an ask: it waits in the queue. Whether it is the first, and what it is told then.
+    Queued(bool, Ends),
     /// To a renewal: the lease is there.
     Ours,
     /// To a renewal: it is not.
@@ -57,7 +61,7 @@ pub enum Reply {
 }
 
 /// One client.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Client {
     /// What it does.
     pub phase: Phase,
@@ -69,29 +73,32 @@ pub struct Client {
     pub asked: Option<u8>,
     /// That answer, on its way.
     pub reply: Option<Reply>,
-    /// The newest letter, on its way: the lease that it grants, and the ticks since then.
-    pub letter: Option<(u8, u8)>,
-    /// The newest letter on its way that says that it is the first in the queue.
-    pub first: Option<First>,
-    /// It listens to Redisson's client.
-    pub listens: bool,
-    /// It has heard of a release by Redisson's client.
+    /// The letters about that lease on their way, in order.
+    pub letters: ArrayVec<Letter<()>, 8>,
+    /// The library's machine for it.
+    pub machine: Requests<()>,
+    /// It listens on the channel of the semaphore.
+    pub channel: Channel,
+    /// It has heard there of what was given back.
     pub has_heard: bool,
     /// Its permits came by a letter.
     pub by_letter: bool,
 }
 
-/// What the first in the queue is told, if Redisson's client takes part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum First {
-    /// It is the first; whether it has to listen to Redisson's client.
-    Next(bool),
-    /// It is the first, and there may be permits left.
-    Free,
+/// A subscription of the channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Channel {
+    /// There is none.
+    #[default]
+    Off,
+    /// It is on its way.
+    Subscribing,
+    /// The server has it.
+    On,
 }
 
 /// Redisson's client.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Java {
     /// Does nothing.
     #[default]
@@ -103,12 +110,14 @@ pub enum Java {
 }
 
 /// What a client does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Nothing.
     #[default]
     Idle,
-    /// It has asked.
+    /// It asks by itself for the first time.
+    First,
+    /// The machine has a request for it.
     Waiting,
     /// It holds its permits for so many ticks still.
     Held(u8),
@@ -117,12 +126,14 @@ pub enum Phase {
 }
 
 /// How often each thing has happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Spent {
     /// First asks.
     pub asks: u8,
     /// Further asks.
     pub polls: u8,
+    /// Asks since a timer has ended.
+    pub repeats: u8,
     /// Renewals.
     pub renewals: u8,
     /// Clients that ended.
@@ -136,7 +147,7 @@ pub struct Spent {
 }
 
 /// What has happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seen {
     /// Permits were given to one while another, who lives, was before it.
     pub passed: bool,
@@ -169,14 +180,16 @@ pub enum Action {
     RunTwice(u8),
     /// It hears the answer.
     Hear(u8),
-    /// It reads the letter.
+    /// It reads the next letter.
     Read(u8),
-    /// The letter is lost.
+    /// That letter is lost.
     LoseLetter(u8),
-    /// It reads the letter that says that it is the first.
-    ReadFirst(u8),
-    /// It asks since it has heard of a release by Redisson's client.
-    AskAgain(u8),
+    /// Its timer ends.
+    Timer(u8),
+    /// The server runs its subscription.
+    Subscribe(u8),
+    /// It hears on the channel that something was given back.
+    HearRelease(u8),
     /// Redisson's client waits for a permit.
     JavaWaits,
     /// It gives up waiting.

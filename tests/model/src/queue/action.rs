@@ -31,8 +31,12 @@ pub enum Action {
     Subscribe(u8),
     /// The process hears the next message.
     Receive(u8),
-    /// Its pause behind a failure is over.
+    /// Its pause behind a failure, or for others behind its release, is over.
     Resume(u8),
+    /// It learns that nobody of it waits any more.
+    Clear(u8),
+    /// It learns that the queue is on another server.
+    Follow(u8),
     /// The command connection breaks and is made again.
     Break(u8),
     /// The subscriptions' connection breaks; whether the server notices at once.
@@ -65,6 +69,8 @@ pub enum Action {
     Forget,
     /// The server restarts, empty.
     Restart,
+    /// Lock and queue move to another server.
+    Move,
     /// The server's wall clock steps.
     Step,
     /// An operator unlocks by force.

@@ -44,8 +44,12 @@ pub struct Case {
     pub forgets: u8,
     /// Restarts of the server, which forgets everything.
     pub restarts: u8,
+    /// Moves of the lock and its queue to another server.
+    pub moves: u8,
     /// Forced unlocks.
     pub forces: u8,
+    /// Whether the answers to releases are heard, which tell whether others have the message on the lock's channel.
+    pub answers: bool,
     /// Whether time is counted in ticks.
     pub timed: bool,
     /// The time to live of a lease that was asked for.
@@ -109,6 +113,12 @@ pub enum Bug {
     WaitsBehindTheRest,
     /// A client that has released to others' ears asks again at once.
     AsksBehindItsRelease,
+    /// One that waits asks at once behind a release of its process that others heard.
+    DoesNotStandBack,
+    /// A release that told nobody on the channel is taken to say that nobody listens.
+    ForgetsWhoListens,
+    /// A request that stands in the queue of the server that had the lock before goes on.
+    StaysWhereItWas,
     /// An entry that is in the queue is put there again.
     EnqueuedTwice,
     /// A message is taken for the present wait though it names an earlier one.
@@ -152,7 +162,9 @@ impl Case {
         late: 0,
         forgets: 0,
         restarts: 0,
+        moves: 0,
         forces: 0,
+        answers: false,
         timed: false,
         ttl: 3,
         short: 2,

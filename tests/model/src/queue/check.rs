@@ -118,6 +118,7 @@ pub fn is_quiet(case: &Case, state: &State) -> bool {
                     || !process.inbox.is_empty()
                     || !process.hub_sent.is_empty()
                     || process.cut
+                    || process.follows
                     || process.quarantine > 0
                     || matches!(process.hub, Hub::Subscribing | Hub::Broken))
             || process.ghost_mailbox

@@ -8,7 +8,7 @@ use leasehold::seam::machine::{Action, Allowed, Answer, LeaseTerms, Seeker};
 use super::case::Bug;
 use super::requests::{self, Requests, SOON};
 use super::server::Rules;
-use super::state::{Hub, Id, Lock, Phase};
+use super::state::{Hub, Id, LastRelease, Lock, Phase};
 use super::wire::{Ask, Asker, Grant, HubRequest, Message, Reply, Request};
 
 impl Rules<'_> {
@@ -20,13 +20,14 @@ impl Rules<'_> {
         if phase == Phase::Trying && !alone {
             return self.hurry(home);
         }
+        let is_open = alone && self.may_ask(home);
         let process = &mut self.state.processes[home];
         process.rests &= process.sent.iter().any(|sent| matches!(sent, Request::Release(..)));
         process.arrivals += 1;
         let arrival = process.arrivals;
         let own = &mut self.state.waiters[waiter];
         (own.number, own.arrival) = (own.number + 1, arrival);
-        if phase == Phase::Waiting && !alone {
+        if phase == Phase::Waiting && !is_open {
             return self.want(waiter);
         }
         own.phase = if phase == Phase::Waiting { Phase::First } else { phase };
@@ -71,15 +72,105 @@ impl Rules<'_> {
         self.drive(home);
     }
 
-    /// The pause behind a failure is over.
+    /// The pause behind a failure, or the time in which others come first, is over.
     pub fn resume(&mut self, process: usize) {
+        let own = &mut self.state.processes[process];
+        if own.last_release == LastRelease::Received {
+            own.last_release = LastRelease::Over;
+        }
         requests::unpause(self.machine(process));
         self.drive(process);
     }
 
+    /// Whether it may ask behind its last release.
+    fn may_ask(&self, process: usize) -> bool {
+        let process = &self.state.processes[process];
+        match process.last_release {
+            LastRelease::Over => true,
+            LastRelease::Pending(_) => !process.others_listen,
+            LastRelease::Received => false,
+        }
+    }
+
+    fn is_held_in(&self, process: usize) -> bool {
+        self.waiters_of(process).any(|waiter| self.state.waiters[waiter].holds())
+    }
+
+    /// Who may ask. Those who wait stand back if others come first.
+    fn allowed(&mut self, process: usize) -> Allowed {
+        if self.is_held_in(process) {
+            return Allowed::All;
+        }
+        let own = &mut self.state.processes[process];
+        if own.last_release == LastRelease::Received && own.machine.standings().next().is_some() {
+            own.last_release = LastRelease::Over;
+            if !self.case.is(Bug::DoesNotStandBack) {
+                let now = self.now(process);
+                self.machine(process).stand_back(now);
+            }
+        }
+        if self.may_ask(process) { Allowed::All } else { Allowed::Nobody }
+    }
+
+    /// The queue is on another server, and the machine learns it.
+    pub fn begin_anew(&mut self, process: usize) {
+        if !self.case.is(Bug::StaysWhereItWas) {
+            for action in self.machine(process).moved() {
+                self.perform(process, Some(action));
+            }
+        }
+        for waiter in self.waiters_of(process) {
+            let own = &mut self.state.waiters[waiter];
+            own.since = own.number + 1;
+            if own.phase == Phase::Waiting && !self.case.is(Bug::StaysWhereItWas) {
+                own.number += 1;
+                (own.request, own.told) = (0, false);
+            }
+        }
+        self.drive(process);
+    }
+
+    /// Nobody waits any more: those that ask are given back, and nobody reads their answers.
+    pub fn clear(&mut self, process: usize) {
+        let asks: Vec<Ask> = self.state.processes[process].asks().collect();
+        for ask in asks.iter().filter(|ask| ask.asker != Asker::Itself) {
+            self.give_back(process, ask.id, false);
+        }
+        let own = &mut self.state.processes[process];
+        for ask in own.sent.iter_mut().filter_map(Request::ask_mut) {
+            ask.asker = Asker::Itself;
+        }
+        for ask in own.replies.iter_mut().filter_map(Reply::ask_mut) {
+            ask.asker = Asker::Itself;
+        }
+        self.machine(process).clear();
+        self.listen(process);
+    }
+
+    /// A release is sent. It matters to the next ask until its answer is there.
+    fn send_release(&mut self, process: usize, id: Id, by_message: bool) {
+        let own = &mut self.state.processes[process];
+        own.sent.push(Request::Release(id, by_message));
+        if self.case.answers {
+            own.last_release = LastRelease::Pending(id);
+        }
+    }
+
+    /// The answer to a release. Only that to the last one matters.
+    fn released(&mut self, process: usize, id: Id, others: bool) {
+        let own = &mut self.state.processes[process];
+        if own.last_release == LastRelease::Pending(id) {
+            let forgets = self.case.is(Bug::ForgetsWhoListens);
+            own.others_listen = others || own.others_listen && !forgets;
+            own.last_release = if others { LastRelease::Received } else { LastRelease::Over };
+            self.drive(process);
+        }
+    }
+
     /// Has all ask whose time has come, and listens to the lock's channel if the machine has to hear it.
     fn drive(&mut self, process: usize) {
-        while let Some((seeker, number)) = self.machine(process).ask(Allowed::All, requests::NOW) {
+        let allowed = self.allowed(process);
+        while let Some((seeker, number)) = self.machine(process).ask(allowed, requests::NOW) {
             self.state.processes[process].hurried = false;
             let Some(waiter) = self.waiter_of(process, seeker) else {
                 unreachable!("a request for nobody asks");
@@ -140,7 +231,7 @@ impl Rules<'_> {
             let unneeded =
                 self.case.is(Bug::GrantForNobodyKept) && !self.state.waiters[waiter].holds();
             if !unneeded {
-                self.state.processes[home].sent.push(Request::Release(id, by_message));
+                self.send_release(home, id, by_message);
             }
         }
         self.state.waiters[waiter] = self.state.waiters[waiter].idle();
@@ -158,7 +249,7 @@ impl Rules<'_> {
         let process = &mut self.state.processes[process];
         process.hurried &= process.machine.standings().next().is_some();
         let wanted = process.machine.watches_channel() && !self.case.is(Bug::HeadDoesNotListen);
-        if wanted != process.listening {
+        if wanted != process.listening && !process.follows {
             process.listening = wanted;
             if matches!(process.hub, Hub::Subscribing | Hub::On) {
                 let request = if wanted { HubRequest::Channel } else { HubRequest::NoChannel };
@@ -197,6 +288,7 @@ impl Rules<'_> {
                 self.release(waiter);
             }
             Reply::Renewed(..) | Reply::Gone(_) => {}
+            Reply::Released(id, others) => self.released(process, id, others),
         }
     }
 
@@ -211,6 +303,10 @@ impl Rules<'_> {
             },
             Reply::Refused { .. } if self.state.waiters[waiter].phase == Phase::Trying => {
                 self.state.waiters[waiter] = self.state.waiters[waiter].idle();
+            }
+            // It stands in the queue of another server than that which has it now.
+            Reply::Refused { ask, .. } if ask.id.number < self.state.waiters[waiter].since => {
+                self.fail_first(waiter);
             }
             Reply::Refused { ask, first, lock, .. } if ask.enqueue => {
                 self.open_mailbox(home);
@@ -308,7 +404,7 @@ impl Rules<'_> {
 
     fn open_mailbox(&mut self, process: usize) {
         let process = &mut self.state.processes[process];
-        if process.hub == Hub::Off {
+        if process.hub == Hub::Off && !process.follows {
             process.hub = Hub::Subscribing;
             process.hub_sent.push(HubRequest::Mailbox);
         }

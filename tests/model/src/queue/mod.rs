@@ -22,6 +22,10 @@
 //!   clock stands still: a time in it stands for what is waited for.
 //! * Who waits first asks by itself, before the machine has a request for it, and queues only if the mailbox is open. In a process
 //!   with one waiter that is an ordinary one, and in others all are fair.
+//! * A queue that moves with its lock to another server: what was sent is redirected, the mailboxes are not subscribed there, and
+//!   each process begins its requests anew once it knows. A process whose waiters have all given up, and which drops what asks.
+//! * In some cases the answers to releases: they say whether others had the message on the lock's channel. A process then lets
+//!   those go first, and behind its next release nobody of it asks before the answer.
 //! * A forced unlock, a queue that the server loses (it expired, or was evicted), a server that restarts empty.
 //!
 //! Time is modelled in one of two ways. *Without ticks* a lease ends at any moment at which nobody believes to hold it,
@@ -33,7 +37,8 @@
 //!
 //! * The gate inside a process, hand-off and re-entry: a turn of a client is one hold, and each wait is on terms of its own, so that
 //!   what is granted to a request that was given up serves nobody else.
-//! * In the machine: a queue that moves to another server, and the moment that others have behind our own release.
+//! * A grant to a request that was begun anew on another server meanwhile: here it is given back, and the library may use it.
+//! * A queue that moves beside Java, or while connections break.
 //! * What a step of the server's wall clock does to the TTLs of its keys: a lease that a step ends early is lost in any
 //!   case. Only its effect on deadlines is modelled, which is what the queue adds.
 //! * Java beside clocks that go wrong: Redisson has no deadlines.

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 
 use super::server::Rules;
-use super::state::{Hub, Life, Phase, Process};
+use super::state::{Hub, LastRelease, Life, Phase, Process};
 use super::wire::{Ask, HubRequest, Reply, Request};
 
 impl Rules<'_> {
@@ -13,6 +13,9 @@ impl Rules<'_> {
         let asks: ArrayVec<Ask, 16> = own.asks().collect();
         let sent = std::mem::take(&mut own.sent);
         own.replies.clear();
+        if let LastRelease::Pending(_) = own.last_release {
+            (own.last_release, own.others_listen) = (LastRelease::Over, false);
+        }
         own.sent =
             sent.iter().filter(|sent| matches!(sent, Request::Release(..))).copied().collect();
         if !killed {
@@ -57,6 +60,25 @@ impl Rules<'_> {
         }
         age_samples(own);
         self.forget_sample(process);
+    }
+
+    /// Lock and queue move to another server, where no mailbox of a process is subscribed. What was sent is redirected.
+    pub fn move_away(&mut self) {
+        for own in &mut self.state.processes {
+            (own.mailbox, own.channel) = (false, false);
+            (own.ghost_mailbox, own.ghost_channel) = (false, false);
+            own.hub_sent.clear();
+            own.follows = own.is_live();
+        }
+    }
+
+    /// The process learns that the queue is on another server: its requests begin anew there.
+    pub fn follow(&mut self, process: usize) {
+        let own = &mut self.state.processes[process];
+        (own.follows, own.hub, own.epoch, own.listening) = (false, Hub::Off, 0, false);
+        own.inbox.clear();
+        self.forget_sample(process);
+        self.begin_anew(process);
     }
 
     /// The process ends or stops. What it has sent may still run, in part or not at all.

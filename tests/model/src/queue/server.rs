@@ -47,9 +47,9 @@ impl Rules<'_> {
         let reply = match request {
             Request::Ask(ask) => Some(self.acquire(ask)),
             Request::Release(id, granted) => {
-                self.release_script(id, granted);
+                let others = self.release_script(id, granted);
                 self.repeat_release(process, id, granted, stray);
-                None
+                self.case.answers.then_some(Reply::Released(id, others))
             }
             Request::Renew(id, age) if self.state.has(id) => {
                 self.lengthen();
@@ -104,8 +104,7 @@ impl Rules<'_> {
             return Reply::Granted { ask, offset, token: 0 };
         }
         if self.state.lock.is_none() {
-            let lives =
-                |other: &Id| self.state.processes[self.case.home(other.waiter.into())].is_reached();
+            let lives = |other: &Id| self.is_reached(*other);
             let for_another = self.state.queue.iter().any(|other| *other != id && lives(other));
             self.state.seen.refused_for_nobody |= !for_another;
         }
@@ -199,9 +198,8 @@ impl Rules<'_> {
     fn head(&mut self, mine: Option<Id>) -> Option<Id> {
         while !self.is_spent() {
             let &id = self.state.queue.first()?;
-            let home = self.case.home(id.waiter.into());
             let trusted = self.case.is(Bug::DeadNotPassedOver);
-            if Some(id) == mine || trusted || self.state.processes[home].is_reached() {
+            if Some(id) == mine || trusted || self.is_reached(id) {
                 return Some(id);
             }
             self.state.queue.remove(0);
@@ -212,34 +210,45 @@ impl Rules<'_> {
         None
     }
 
+    /// Whether somebody would hear of this entry: its mailbox is on this server, and is subscribed.
+    fn is_reached(&self, id: Id) -> bool {
+        let is_here = id.number >= self.state.waiters[usize::from(id.waiter)].since;
+        is_here && self.state.processes[self.case.home(id.waiter.into())].is_reached()
+    }
+
     /// Whether this run may take out no more of those who are gone.
     fn is_spent(&self) -> bool {
         self.passed >= self.case.passes
     }
 
-    /// `lock_release`, which is also how a waiter leaves.
-    fn release_script(&mut self, id: Id, granted: bool) {
+    /// `lock_release`, which is also how a waiter leaves. Returns whether others had a message on the lock's channel.
+    fn release_script(&mut self, id: Id, granted: bool) -> bool {
         self.state.seen.arrivals.retain(|arrived| *arrived != id);
         if self.state.has(id) {
             self.state.lock = None;
-            self.free(granted);
+            return self.free(granted) && self.listeners();
         } else if let Some(place) = self.state.queue.iter().position(|entry| *entry == id) {
             self.state.queue.remove(place);
             if place == 0 && !self.case.is(Bug::LeaveNotTold) {
                 self.tell_head();
             }
         }
+        false
     }
 
-    /// The lock has become free.
-    fn free(&mut self, granted: bool) {
+    /// The lock has become free. Returns whether that was published.
+    fn free(&mut self, granted: bool) -> bool {
         let java_waits = granted && self.listeners() && !self.case.is(Bug::PumpAlways);
         if !self.state.queue.is_empty() && java_waits {
             self.publish();
             self.tell_head();
-        } else if self.pump(None) == Pumped::Nobody {
+            return true;
+        }
+        let nobody = self.pump(None) == Pumped::Nobody;
+        if nobody {
             self.publish();
         }
+        nobody
     }
 
     /// `force_unlock`, whoever holds the lock.

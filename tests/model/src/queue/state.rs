@@ -9,7 +9,7 @@ use leasehold::seam::machine::Seeker;
 
 use super::case::Case;
 use super::requests::{self, Requests, WaitsFor};
-use super::wire::{Ask, HubRequest, Message, Reply, Request};
+use super::wire::{Ask, Asker, HubRequest, Message, Reply, Request};
 
 /// The model's state.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +74,8 @@ pub struct Waiter {
     pub told: bool,
     /// It holds the lock by a message.
     pub by_message: bool,
+    /// The number of its first lease whose entry names a mailbox on the server that has the queue now.
+    pub since: u8,
     /// Its ticks until the deadline of what it holds.
     pub left: i8,
     /// The token in the message of its grant, as the number of tokens given since.
@@ -145,6 +147,24 @@ pub struct Process {
     pub quarantine: i8,
     /// An attempt came beside those who wait, and no request has asked since.
     pub hurried: bool,
+    /// The queue is on another server, and it does not know that yet.
+    pub follows: bool,
+    /// What its last release left (kept where answers to releases are heard).
+    pub last_release: LastRelease,
+    /// Others had the message of a release whose answer it heard: it remembers that for longer than the turns that are counted.
+    pub others_listen: bool,
+}
+
+/// What the last release of a process left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LastRelease {
+    /// Nothing that matters to the next ask.
+    #[default]
+    Over,
+    /// Its answer is not there yet.
+    Pending(Id),
+    /// Others had its message, and come first.
+    Received,
 }
 
 /// Whether a process goes on.
@@ -227,6 +247,7 @@ pub struct Spent {
     pub late: u8,
     pub forgets: u8,
     pub restarts: u8,
+    pub moves: u8,
     pub forces: u8,
     pub skew: u8,
     pub steps: u8,
@@ -331,6 +352,16 @@ impl State {
         self.processes[process].inbox.iter().position(|message| !waits(message))
     }
 
+    /// Whether nobody of a process waits or holds the lock, and something is left of those who waited.
+    pub fn may_clear(&self, case: &Case, process: usize) -> bool {
+        let own = &self.processes[process];
+        let is_left =
+            own.asks().any(|ask| ask.asker != Asker::Itself) || requests::is_paused(&own.machine);
+        let waiters = self.waiters.iter().enumerate();
+        let mut waiters = waiters.filter(|(waiter, _)| case.home(*waiter) == process);
+        is_left && !waiters.any(|(_, waiter)| waiter.phase == Phase::Waiting || waiter.holds())
+    }
+
     /// Whether the machine will have the waiter's request ask soon, with no poll.
     pub fn asks_soon(&self, case: &Case, waiter: usize) -> bool {
         let paused = requests::is_paused(&self.processes[case.home(waiter)].machine);
@@ -347,7 +378,8 @@ impl Waiter {
 
     /// A waiter that does nothing, after this one's lease.
     pub fn idle(&self) -> Waiter {
-        Waiter { number: self.number, arrival: self.arrival, ..Waiter::default() }
+        let Waiter { number, arrival, since, .. } = *self;
+        Waiter { number, arrival, since, ..Waiter::default() }
     }
 }
 

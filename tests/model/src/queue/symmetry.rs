@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 
 use super::case::{Bug, Case};
 use super::requests::{self, UNKNOWN};
-use super::state::{Holder, Id, Lock, Process, State};
+use super::state::{Holder, Id, LastRelease, Lock, Process, State};
 use super::wire::{Ask, Asker, Grant, Message, Reply, Request};
 
 /// New names: those of the waiters and of the processes, each at its old name.
@@ -79,6 +79,9 @@ impl Names {
                 .for_each(|request| self.request(request));
             renamed.replies.iter_mut().for_each(|reply| self.reply(reply));
             renamed.inbox.iter_mut().for_each(|message| self.message(message));
+            if let LastRelease::Pending(id) = &mut renamed.last_release {
+                self.id(id);
+            }
             if process.machine.standings().next().is_some() {
                 let machine = Arc::make_mut(&mut renamed.machine);
                 let letter = |letter: &mut Message| self.message(letter);
@@ -126,7 +129,7 @@ impl Names {
                 self.id(&mut ask.id);
                 self.lock(lock);
             }
-            Reply::Renewed(id, _) | Reply::Gone(id) => self.id(id),
+            Reply::Renewed(id, _) | Reply::Gone(id) | Reply::Released(id, _) => self.id(id),
         }
     }
 
@@ -154,14 +157,19 @@ pub fn tidy(case: &Case, state: &mut State) {
             let samples = matches!(reply, Reply::Granted { offset, .. } | Reply::Refused { offset, .. }
                 if *offset < case.stale());
             let machines = reply.ask().is_some_and(|ask| ask.asker != Asker::Itself);
-            machines || state.wants(reply.id()) || case.timed && samples
+            let released = matches!(reply, Reply::Released(..));
+            machines || released || state.wants(reply.id()) || case.timed && samples
         });
         let all: ArrayVec<Request, 16> = own.stray.iter().chain(&own.sent).copied().collect();
         let works = |request: &Request| {
             let Request::Release(id, _) = request else {
                 return true;
             };
-            state.has(*id) || state.queue.contains(id) || all.iter().any(|other| other.creates(*id))
+            let awaited = own.last_release == LastRelease::Pending(*id);
+            awaited
+                || state.has(*id)
+                || state.queue.contains(id)
+                || all.iter().any(|other| other.creates(*id))
         };
         own.sent.retain(|request| works(request));
         own.stray.retain(|request| works(request));

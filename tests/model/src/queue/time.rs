@@ -176,7 +176,10 @@ pub fn may_expire(case: &Case, state: &State) -> Option<bool> {
             let on_its_way = asks_soon
                 || process.sent.iter().any(|request| request.id() == id)
                 || process.stray.iter().any(|request| request.id() == id)
-                || process.replies.iter().any(|reply| reply.id() == id)
+                || process
+                    .replies
+                    .iter()
+                    .any(|reply| reply.id() == id && !matches!(reply, Reply::Released(..)))
                 || process.inbox.iter().any(|message| message.id() == Some(id));
             Some(on_its_way)
         }
@@ -218,7 +221,7 @@ fn each_age(process: &mut Process, change: impl Fn(&mut i8)) {
         match reply {
             Reply::Granted { ask, .. } | Reply::Refused { ask, .. } => change(&mut ask.age),
             Reply::Renewed(_, age) => change(age),
-            Reply::Gone(_) => {}
+            Reply::Gone(_) | Reply::Released(..) => {}
         }
     }
 }

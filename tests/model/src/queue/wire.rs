@@ -89,6 +89,8 @@ pub enum Reply {
     Renewed(Id, i8),
     /// To a renewal: it is not.
     Gone(Id),
+    /// To a release: whether others had the message on the lock's channel (only where it is heard).
+    Released(Id, bool),
 }
 
 /// Subscriptions.
@@ -135,6 +137,14 @@ impl Request {
         }
     }
 
+    /// The same, to change it.
+    pub fn ask_mut(&mut self) -> Option<&mut Ask> {
+        match self {
+            Request::Ask(ask) => Some(ask),
+            _ => None,
+        }
+    }
+
     /// Whether it can take the lock or a place in the queue for this lease.
     pub fn creates(&self, id: Id) -> bool {
         matches!(self, Request::Ask(ask) if ask.id == id)
@@ -146,7 +156,15 @@ impl Reply {
     pub fn ask(&self) -> Option<Ask> {
         match *self {
             Reply::Granted { ask, .. } | Reply::Refused { ask, .. } => Some(ask),
-            Reply::Renewed(..) | Reply::Gone(_) => None,
+            Reply::Renewed(..) | Reply::Gone(_) | Reply::Released(..) => None,
+        }
+    }
+
+    /// The same, to change it.
+    pub fn ask_mut(&mut self) -> Option<&mut Ask> {
+        match self {
+            Reply::Granted { ask, .. } | Reply::Refused { ask, .. } => Some(ask),
+            Reply::Renewed(..) | Reply::Gone(_) | Reply::Released(..) => None,
         }
     }
 
@@ -154,7 +172,7 @@ impl Reply {
     pub fn id(&self) -> Id {
         match *self {
             Reply::Granted { ask, .. } | Reply::Refused { ask, .. } => ask.id,
-            Reply::Renewed(id, _) | Reply::Gone(id) => id,
+            Reply::Renewed(id, _) | Reply::Gone(id) | Reply::Released(id, _) => id,
         }
     }
 }
