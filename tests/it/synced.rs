@@ -273,7 +273,7 @@ async fn a_server_whose_memory_is_full_goes_on_renewing() {
 async fn a_connection_that_waits_for_replicas_and_is_silent_is_made_anew() {
     let (master, replica) = replicated().await;
     let way = Proxy::start(master.port()).await;
-    let ttl = 3000 * MS * master.slowness().await;
+    let ttl = 6000 * MS * master.slowness().await;
     let builder = Client::builder().nodes([way.url()]).synced(1).ttl(ttl);
     let client = connect(builder.response_timeout(600 * MS)).await;
     let held = client.mutex("held").lock().await.expect("free");

@@ -3,9 +3,23 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A shell has those that it starts in the background ignore some signals, and their children inherit that. What these tests handle
+/// themselves is not ignored by the programs that they start.
+static HANDLED: LazyLock<()> = LazyLock::new(|| {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let _context = runtime.enter();
+    for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::quit()] {
+        drop(signal(kind).expect("it can be handled"));
+    }
+});
 
 /// A real server on a socket of its own, which ends with the test.
 pub struct Server {
@@ -16,6 +30,7 @@ pub struct Server {
 impl Server {
     pub fn start() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
+        LazyLock::force(&HANDLED);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory =
             std::env::temp_dir().join(format!("leasehold-cli-{}-{number}", std::process::id()));
