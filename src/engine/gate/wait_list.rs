@@ -118,12 +118,13 @@ impl WaitList {
     }
 
     /// Takes all that `which` selects, in the order of their arrival.
-    pub(super) fn take_all(&mut self, which: impl Fn(&Waiter) -> bool) -> Vec<Box<Waiter>> {
+    pub(super) fn take_all(&mut self, which: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
         let all = self.ordinary.iter().chain(&self.fair);
         let selected = all.filter(|(_, waiter)| which(waiter));
         let mut arrivals: Vec<u64> = selected.map(|(arrival, _)| *arrival).collect();
         arrivals.sort_unstable();
-        arrivals.into_iter().filter_map(|arrival| self.take(arrival)).collect()
+        let taken = arrivals.into_iter().filter_map(|arrival| self.take(arrival));
+        taken.map(|waiter| *waiter).collect()
     }
 
     /// Returns the first of the ordinary waiters, which get the lock one after the other in one request.
