@@ -3,7 +3,7 @@
 -- KEYS: 1 name, 2 token (fencing counter), 3 queue (optional)
 -- ARGV: 1 id, 2 ttl_ms, 3 block, 4 entry, 6 grain_us, 7 show, 8 count, as for lock_acquire.lua
 -- Returns what lock_acquire.lua says.
-local pump, tell_head, leave, waiters, _, head, is_foreign = queue()
+local pump, tell_head, leave, waiters, _, head, is_foreign, pass_over_the_silent = queue()
 local entry = KEYS[3] and ARGV[4] and ARGV[4] ~= '' and ARGV[4]
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
   -- It may run late, when the lease was made longer: it makes it no shorter.
@@ -32,7 +32,7 @@ if entry then
   if not was_queued then
     -- Behind all others, also if the clock was set back. A full server may refuse it: then it is not queued.
     local newest = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
-    redis.pcall('ZADD', KEYS[3], math.max(now, tonumber(newest or 0) + 1), entry)
+    redis.pcall('ZADD', KEYS[3], math.max(now, math.floor(tonumber(newest or 0)) + 1), entry)
   end
   redis.call('PEXPIRE', KEYS[3], 60000)
 end
@@ -52,6 +52,7 @@ if pttl == -2 then
     end
     pttl, holder = 0, string.match(first, '[^ ]+$')
   else
+    pass_over_the_silent(entry)
     first = pump(entry)
     if not first or first == entry then
       if entry and not first then

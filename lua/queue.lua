@@ -57,11 +57,16 @@ local function queue()
   end
 
   -- Tells the first in the queue that it is the first, and passes over those that are gone. The caller may say who
-  -- holds the lock, and for how long still.
-  local function tell_head(holder, pttl)
-    local _, mailbox, id = head()
+  -- holds the lock, and for how long still, and the mailbox that it was granted to by message.
+  local function tell_head(holder, pttl, granted)
+    local entry, mailbox, id = head()
     if not mailbox then
       return
+    end
+    if mailbox == granted then
+      -- Its score gets a half, which says that the lock went to the same client before; see `pass_over_the_silent`.
+      local score = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2]
+      redis.pcall('ZADD', KEYS[3], string.format('%.1f', math.floor(tonumber(score)) + 0.5), entry)
     end
     pttl = pttl or redis.call('PTTL', KEYS[1])
     local message = string.format('free %s', id)
@@ -88,7 +93,7 @@ local function queue()
         ttl_ms = math.min(ttl_ms, 2000)
         local last, now = take(id, ttl_ms, block)
         -- The server sends first what was published last, and the new holder should not have to wait.
-        tell_head(id, ttl_ms)
+        tell_head(id, ttl_ms, mailbox)
         local told =
           redis.pcall('PUBLISH', mailbox, string.format('grant %s %d %d %d', id, now, ttl_ms, last))
         if type(told) == 'number' then
@@ -96,6 +101,28 @@ local function queue()
         end
         -- This user may not write to that mailbox: nobody knows of the grant. It goes on to whoever was told to be next.
         redis.call('DEL', KEYS[1])
+      end
+    end
+  end
+
+  -- To be called where the lock is found free, before it is granted. If it was granted to the client of the first in the queue,
+  -- that client has let the lease end, so it may be stopped, and each of its places would cost as much again. All of them are
+  -- taken out, and it is told, so that it asks anew if it lives. `mine` lives.
+  local function pass_over_the_silent(mine)
+    local whose = '^%d+ %d+ (%x+ [^:]*):(.*)$'
+    local first = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
+    if not first[1] or tonumber(first[2]) % 1 == 0 then
+      return
+    end
+    local client = string.match(first[1], whose)
+    local mailbox = waiter(first[1])
+    if not mailbox or mine and string.match(mine, whose) == client then
+      return
+    end
+    for _, entry in ipairs(redis.call('ZRANGE', KEYS[3], 0, most - 1)) do
+      if string.match(entry, whose) == client then
+        redis.call('ZREM', KEYS[3], entry)
+        redis.pcall('PUBLISH', mailbox, string.format('free %s', string.match(entry, '%S+$')))
       end
     end
   end
@@ -116,6 +143,6 @@ local function queue()
     return show > 0 and redis.call('ZRANGE', KEYS[3], 0, show - 1, 'WITHSCORES') or {}
   end
 
-  return pump, tell_head, leave, waiters, waiter, head, is_foreign
+  return pump, tell_head, leave, waiters, waiter, head, is_foreign, pass_over_the_silent
 end
 

@@ -6,7 +6,7 @@ use leasehold::{Client, Error};
 use redis::Value;
 
 use crate::{
-    checks::{LIMIT, setup, soon},
+    checks::{LIMIT, nothing_left, setup, soon},
     support::{Server, Worker, eventually, shared_clock_us, waiting},
 };
 
@@ -152,6 +152,50 @@ async fn a_stopped_process_at_the_head_of_the_queue_is_passed_over_once() {
     assert!(held[1].parse::<u64>().expect("a token") > last_token);
 }
 
+/// Each of its places is granted the lock by a message, which ends after two seconds. It loses all of them with the first, and asks
+/// anew when it goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_process_with_many_places_delays_the_others_once() {
+    const PLACES: i64 = 8;
+    let (server, [client, other]) = setup().await;
+    let in_queue = async |count| {
+        let queued = async || waiting(&server, "n").await == count;
+        eventually(LIMIT, "so many are in the queue", queued).await;
+    };
+    let mailboxes_are = async |count: usize| {
+        let mailboxes = ["PUBSUB", "CHANNELS", "leasehold_mailbox:*"];
+        let open = async || matches!(server.command(&mailboxes).await, Value::Array(open) if open.len() == count);
+        eventually(LIMIT, "so many can be told", open).await;
+    };
+    let held = client.fair_mutex("n").lock().await.expect("free");
+    let mut line = Worker::start();
+    line.tell(&format!("line-up {} n {PLACES}", server.url()));
+    in_queue(PLACES).await;
+    mailboxes_are(1).await;
+    line.pause();
+    let waiter = tokio::spawn(other.fair_mutex("n").lock());
+    in_queue(PLACES + 1).await;
+    mailboxes_are(2).await;
+    let released_at = Instant::now();
+    held.unlock().await.expect("held");
+    let guard = soon("the waiter has its turn", waiter).await.expect("no panic").expect("free");
+    let passed_after = released_at.elapsed();
+    println!("passed over after {passed_after:.1?}");
+    let limit = server.widened_by(4, SHORT_LEASE + LONGEST_POLL + Duration::from_millis(500));
+    assert!(passed_after < limit, "passed over after {passed_after:?}");
+    assert_eq!(waiting(&server, "n").await, 0, "it keeps places");
+
+    line.resume();
+    in_queue(PLACES).await;
+    guard.unlock().await.expect("held by one only");
+    let answer = tokio::task::spawn_blocking(move || (line.answer(), line));
+    let (turns, _line) = soon("all of it have a turn", answer).await.expect("no panic");
+    assert_eq!(turns, ["turns", &PLACES.to_string()]);
+    nothing_left(&server, &client).await;
+}
+
+/// The longest time between two asks of one who is in the queue.
+const LONGEST_POLL: Duration = Duration::from_secs(4);
 /// For how long a process holds the lock that stopped for a while.
 const HOLD: Duration = Duration::from_secs(30);
 /// The most that a grant by message lasts before it is renewed.

@@ -163,6 +163,7 @@ fn serve() {
                 runtime.block_on(pop(url, name, ttl_ms, tasks, seed));
             }
             ["lead", url, name, ttl_ms] => runtime.block_on(lead(url, name, number(ttl_ms))),
+            ["line-up", url, name, places] => runtime.block_on(line_up(url, name, number(places))),
             ["keep", url, name, ttl_ms] => kept.push(keep(url, name, number(ttl_ms))),
             ["let-go"] => {
                 kept.clear();
@@ -199,6 +200,17 @@ async fn hold(urls: &str, name: &str, ttl_ms: u64) {
     std::mem::forget(guard);
     // The runtime goes on renewing while the next command is waited for.
     std::mem::forget(client);
+}
+
+/// So many tasks wait for a fair lock, and have a turn each: `@turns <how many>` behind the last.
+async fn line_up(url: &str, name: &str, places: u64) {
+    let client = Client::connect(url).await.expect("connected");
+    let turn = |_| {
+        let wait = client.fair_mutex(name).lock();
+        tokio::spawn(async move { wait.await.expect("free").unlock().await.expect("held") })
+    };
+    let turns = futures_util::future::join_all((0..places).map(turn)).await;
+    println!("@turns {}", turns.iter().filter(|turn| turn.is_ok()).count());
 }
 
 /// Takes a side of a read-write lock, or a permit, and keeps it for as long as the process runs: `@held`.

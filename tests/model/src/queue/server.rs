@@ -1,5 +1,7 @@
 //! What the server does: the scripts, and messages.
 
+use arrayvec::ArrayVec;
+
 use super::case::{Bug, Case};
 use super::state::{Holder, Id, Life, Lock, State};
 use super::wire::{Ask, Grant, HubRequest, Message, Reply, Request};
@@ -85,6 +87,7 @@ impl Rules<'_> {
             // The head was told that the lock is free, and so was Java: a newcomer does not take Java's chance away.
             let newcomer = !known && self.listeners() && !self.case.is(Bug::FirstAskPumps);
             if free && !(newcomer && self.is_left_to_another(id)) {
+                self.pass_over_the_silent(id);
                 match self.pump(Some(id)) {
                     Pumped::Mine => self.take_as_head(id),
                     Pumped::Nobody if self.case.is(Bug::WaitsBehindTheRest) && self.is_spent() => {}
@@ -174,9 +177,28 @@ impl Rules<'_> {
                 self.take(id, self.case.short, false);
                 self.tell_head();
                 let home = self.case.home(id.waiter.into());
+                let next = self.state.queue.first().copied();
+                self.state.silent = next.filter(|next| self.case.home(next.waiter.into()) == home);
                 self.write(home, Message::Grant(Grant { id, age: 0, late: 0, kept: 0, token: 0 }));
                 Pumped::Another
             }
+        }
+    }
+
+    /// The prelude's `pass_over_the_silent`: whose last grant by message has ended, and who has not asked since, loses all places.
+    fn pass_over_the_silent(&mut self, mine: Id) {
+        let home = |id: Id| self.case.home(id.waiter.into());
+        let Some(&first) = self.state.queue.first() else { return };
+        let is_silent = self.state.silent == Some(first);
+        if !is_silent || !self.is_reached(first) || home(first) == home(mine) {
+            return;
+        }
+        let (out, left) = self.state.queue.iter().copied().partition(|id| home(*id) == home(first));
+        let out: ArrayVec<Id, 6> = out;
+        self.state.queue = left;
+        for id in out {
+            self.state.seen.arrivals.retain(|arrived| *arrived != id);
+            self.write(self.case.home(id.waiter.into()), Message::Free(id));
         }
     }
 

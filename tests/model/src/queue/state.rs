@@ -18,6 +18,8 @@ pub struct State {
     pub lock: Option<Lock>,
     /// The queue's entries, in order.
     pub queue: ArrayVec<Id, 6>,
+    /// The first in the queue, if the last grant by message went to its process.
+    pub silent: Option<Id>,
     /// Those who wait for the lock, each in a process.
     pub waiters: ArrayVec<Waiter, 4>,
     /// Our processes, and what is between each and the server.
@@ -306,6 +308,7 @@ impl State {
         State {
             lock: None,
             queue: ArrayVec::new(),
+            silent: None,
             waiters: case.homes.iter().map(|_| waiter).collect(),
             processes: (0..case.processes()).map(|_| process.clone()).collect(),
             javas: (0..case.javas).map(|_| Java::default()).collect(),

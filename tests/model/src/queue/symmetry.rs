@@ -90,6 +90,7 @@ impl Names {
         }
         self.lock(&mut new.lock);
         new.queue.iter_mut().for_each(|id| self.id(id));
+        new.silent.iter_mut().for_each(|id| self.id(id));
         for java in &mut new.javas {
             java.watches.iter_mut().for_each(|holder| self.holder(holder));
         }
@@ -148,6 +149,7 @@ impl Names {
 /// Drops what can have no effect any more: releases of what is not there and cannot get there, and what is heard about
 /// leases that nobody wants (but an answer's sample).
 pub fn tidy(case: &Case, state: &mut State) {
+    state.silent = state.silent.filter(|id| state.queue.first() == Some(id));
     for process in 0..state.processes.len() {
         let mut own = std::mem::take(&mut state.processes[process]);
         if !case.is(Bug::OldIdAccepted) {
