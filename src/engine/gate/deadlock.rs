@@ -67,6 +67,20 @@ enum Judged {
     Doubtful(Doubt),
 }
 
+impl Judged {
+    /// Tells what was found, or has the servers asked first.
+    fn tell(self, engine: &Engine, reaction: Deadlocks) -> Result<(), Error> {
+        match self {
+            Self::Nothing => Ok(()),
+            Self::Found(found) => found.tell(reaction),
+            Self::Doubtful(doubt) => {
+                engine.confirm(doubt);
+                Ok(())
+            }
+        }
+    }
+}
+
 impl Waiting {
     /// Takes note of the wait of one who holds something, and fails or warns if it closes a circle.
     pub(crate) fn note(&mut self, request: &Request) -> Result<(), Error> {
@@ -101,14 +115,7 @@ impl Waiting {
         if begins {
             engine.note_waits();
         }
-        match judged {
-            Judged::Nothing => Ok(()),
-            Judged::Found(found) => found.tell(reaction),
-            Judged::Doubtful(doubt) => {
-                engine.confirm(doubt);
-                Ok(())
-            }
-        }
+        judged.tell(engine, reaction)
     }
 }
 
@@ -138,14 +145,8 @@ impl Gate {
         drop(graph);
         drop(kept);
         for (arrival, judged) in judged {
-            match judged {
-                Judged::Nothing => {}
-                Judged::Found(found) => {
-                    let Err(error) = found.tell(reaction) else { continue };
-                    self.fail(arrival, error);
-                }
-                Judged::Doubtful(doubt) => self.engine.confirm(doubt),
-            }
+            let Err(error) = judged.tell(&self.engine, reaction) else { continue };
+            self.fail(arrival, error);
         }
     }
 
