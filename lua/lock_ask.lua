@@ -3,7 +3,7 @@
 -- KEYS: 1 name, 2 token (fencing counter), 3 queue (optional)
 -- ARGV: 1 id, 2 ttl_ms, 3 block, 4 entry, 6 grain_us, 7 show, 8 count, as for lock_acquire.lua
 -- Returns what lock_acquire.lua says.
-local pump, tell_head, leave, waiters, _, head, is_foreign, pass_over_the_silent = queue()
+local pump, tell_head, leave, waiters, waiter, head, is_foreign = queue()
 local entry = KEYS[3] and ARGV[4] and ARGV[4] ~= '' and ARGV[4]
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
   -- It may run late, when the lease was made longer: it makes it no shorter.
@@ -52,7 +52,19 @@ if pttl == -2 then
     end
     pttl, holder = 0, string.match(first, '[^ ]+$')
   else
-    pass_over_the_silent(entry)
+    -- If the client of the first in the queue had the lock before, it has let that lease end, so it may be stopped, and each of
+    -- its places would cost as much again. All of them are taken out, and it is told, so that it asks anew if it lives.
+    local next = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
+    local silent = next[1] and tonumber(next[2]) % 1 > 0 and waiter(next[1])
+    if silent and not (entry and waiter(entry) == silent) then
+      for _, other in ipairs(redis.call('ZRANGE', KEYS[3], 0, most - 1)) do
+        local mailbox, id = waiter(other)
+        if mailbox == silent then
+          redis.call('ZREM', KEYS[3], other)
+          redis.pcall('PUBLISH', mailbox, string.format('free %s', id))
+        end
+      end
+    end
     first = pump(entry)
     if not first or first == entry then
       if entry and not first then

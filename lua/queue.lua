@@ -64,7 +64,7 @@ local function queue()
       return
     end
     if mailbox == granted then
-      -- Its score gets a half, which says that the lock went to the same client before; see `pass_over_the_silent`.
+      -- Its score gets a half, which says that the lock went to the same client before; lock_ask.lua reads it.
       local score = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2]
       redis.pcall('ZADD', KEYS[3], string.format('%.1f', math.floor(tonumber(score)) + 0.5), entry)
     end
@@ -105,28 +105,6 @@ local function queue()
     end
   end
 
-  -- To be called where the lock is found free, before it is granted. If it was granted to the client of the first in the queue,
-  -- that client has let the lease end, so it may be stopped, and each of its places would cost as much again. All of them are
-  -- taken out, and it is told, so that it asks anew if it lives. `mine` lives.
-  local function pass_over_the_silent(mine)
-    local whose = '^%d+ %d+ (%x+ [^:]*):(.*)$'
-    local first = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
-    if not first[1] or tonumber(first[2]) % 1 == 0 then
-      return
-    end
-    local client = string.match(first[1], whose)
-    local mailbox = waiter(first[1])
-    if not mailbox or mine and string.match(mine, whose) == client then
-      return
-    end
-    for _, entry in ipairs(redis.call('ZRANGE', KEYS[3], 0, most - 1)) do
-      if string.match(entry, whose) == client then
-        redis.call('ZREM', KEYS[3], entry)
-        redis.pcall('PUBLISH', mailbox, string.format('free %s', string.match(entry, '%S+$')))
-      end
-    end
-  end
-
   -- Takes an entry out of the queue, wherever it is. If it was the first, another one is now.
   local function leave(entry)
     local place = redis.call('ZRANK', KEYS[3], entry)
@@ -143,6 +121,6 @@ local function queue()
     return show > 0 and redis.call('ZRANGE', KEYS[3], 0, show - 1, 'WITHSCORES') or {}
   end
 
-  return pump, tell_head, leave, waiters, waiter, head, is_foreign, pass_over_the_silent
+  return pump, tell_head, leave, waiters, waiter, head, is_foreign
 end
 

@@ -185,7 +185,7 @@ impl Rules<'_> {
         }
     }
 
-    /// The prelude's `pass_over_the_silent`: whose last grant by message has ended, and who has not asked since, loses all places.
+    /// What an ask does that finds the lock free: whose last grant by message has ended, and who has not asked since, loses all places.
     fn pass_over_the_silent(&mut self, mine: Id) {
         let home = |id: Id| self.case.home(id.waiter.into());
         let Some(&first) = self.state.queue.first() else { return };
