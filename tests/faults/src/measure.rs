@@ -16,7 +16,7 @@ use leasehold::{Client, ClientBuilder, Guard};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-use crate::support::{Cluster, Server, Watch};
+use crate::support::{Cluster, Server, Watch, eventually};
 
 /// How much of it.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +60,7 @@ pub fn wait_in_line(url: &str, entries: usize) {
             let status = client.fair_mutex(LOCK).status().await;
             client.stats().waiters >= entries && status.is_ok_and(|it| it.waiting_clients > 0)
         };
-        until("they wait", queued).await;
+        eventually(LIMIT, "they wait", queued).await;
         println!("waits");
         std::io::stdout().flush().expect("it is read");
         std::future::pending::<()>().await;
@@ -108,13 +108,13 @@ async fn stopped(size: Size, program: &std::path::Path) -> bool {
         let places = server.command(&["ZCARD", &queue]).await;
         redis::from_redis_value::<usize>(places).expect("a number")
     };
-    until("all have their places", async || places().await >= size.entries).await;
+    eventually(LIMIT, "all have their places", async || places().await >= size.entries).await;
     // Whom nobody can tell yet would be passed over at once.
     let can_be_told = async |clients: usize| {
         let mailboxes = server.command(&["PUBSUB", "CHANNELS", "leasehold_mailbox:*"]).await;
         redis::from_redis_value::<Vec<String>>(mailboxes).expect("names").len() >= clients
     };
-    until("it can be told", async || can_be_told(1).await).await;
+    eventually(LIMIT, "it can be told", async || can_be_told(1).await).await;
     // Behind it, so that all of its places are before theirs.
     let mut others = Vec::new();
     for _ in 0..OTHERS {
@@ -126,8 +126,8 @@ async fn stopped(size: Size, program: &std::path::Path) -> bool {
         tokio::spawn(async move { turns(lock, began_at).await })
     });
     let waits: Vec<_> = waits.collect();
-    until("they wait, too", async || places().await >= size.entries + OTHERS).await;
-    until("they can be told", async || can_be_told(1 + OTHERS).await).await;
+    eventually(LIMIT, "they wait, too", async || places().await >= size.entries + OTHERS).await;
+    eventually(LIMIT, "they can be told", async || can_be_told(1 + OTHERS).await).await;
     in_line.stop();
     let (freed_at, places) = (began_at.elapsed(), places().await);
     held.unlock().await.expect("held");
@@ -218,7 +218,7 @@ async fn shard_down(size: Size) -> bool {
     cluster.master(2).kill();
     cluster.replica(2).kill();
     for server in healthy {
-        until("the cluster is down", async || {
+        eventually(LIMIT, "the cluster is down", async || {
             let info = server.command(&["CLUSTER", "INFO"]).await;
             let info = redis::from_redis_value::<String>(info).expect("a text");
             info.contains("cluster_state:fail")
@@ -281,39 +281,15 @@ fn tell(
 async fn per_second(size: Size, servers: &[&Server], span: Duration) -> Vec<f64> {
     let (mut before, began_at) = (Vec::new(), Instant::now());
     for server in servers {
-        before.push(requests(server).await);
+        before.push(server.requests(&OF_OTHERS).await);
     }
     sleep(span).await;
     let mut rates = Vec::new();
     for (server, before) in servers.iter().zip(before) {
-        let more = requests(server).await - before;
+        let more = server.requests(&OF_OTHERS).await - before;
         rates.push(more as f64 / began_at.elapsed().as_secs_f64() / size.clients as f64);
     }
     rates
-}
-
-/// How many requests a server got so far, also those that it refused; without those of its replica, and of whoever looks on.
-async fn requests(server: &Server) -> u64 {
-    let stats = server.command(&["INFO", "commandstats"]).await;
-    let stats: String = redis::from_redis_value(stats).expect("a text");
-    let of_others = ["hello", "info", "client", "replconf", "psync", "ping", "cluster"];
-    let counted =
-        |line: &&str| of_others.iter().all(|name| !line.starts_with(&format!("cmdstat_{name}")));
-    let number = |field: &str| {
-        let (name, value) = field.split_once('=')?;
-        let is_count = name.ends_with(":calls") || name == "rejected_calls";
-        is_count.then(|| value.parse::<u64>().expect("a number"))
-    };
-    let lines = stats.lines().filter(counted);
-    lines.flat_map(|line| line.trim().split(',')).filter_map(number).sum()
-}
-
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let asked_at = Instant::now();
-    while !is_so().await {
-        assert!(asked_at.elapsed() < LIMIT, "not so in time: {what}");
-        sleep(TICK).await;
-    }
 }
 
 const LOCK: &str = "n";
@@ -324,10 +300,11 @@ const A_TURN: Duration = Duration::from_millis(20);
 /// A pause that is a delay, in seconds, and how long the one that there may be is at most: a grant that nobody takes up lasts for 2 s.
 const NOTABLE: f64 = 0.5;
 const ONCE: f64 = 3.0;
+/// What its replica sends, and whoever looks on.
+const OF_OTHERS: [&str; 7] = ["hello", "info", "client", "replconf", "psync", "ping", "cluster"];
 /// Requests a second.
 const MOST_MORE: f64 = 10.0;
 /// How many locks a client takes at the same time.
 const AT_ONCE: usize = 50;
-const TICK: Duration = Duration::from_millis(10);
 const LIMIT: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(1800);

@@ -3,6 +3,8 @@
 use std::{fs, time::Instant};
 
 use leasehold::LossReason;
+use redis::RedisResult;
+use tokio::task::JoinSet;
 
 use super::{MS, builder, impatient, set, unavailable};
 use crate::{
@@ -74,68 +76,72 @@ async fn a_server_turned_into_a_replica_refuses_until_it_is_a_master_again() {
     nothing_left(&server, &client).await;
 }
 
-#[tokio::test]
-async fn a_server_that_lacks_replicas_behind_its_yes_renews_and_releases_when_it_has_them() {
-    let server = Server::start().await;
-    let client = impatient(&server).await;
+/// A server grants locks, and then refuses what it is asked, by that `code`, from what `begin` does until what `end` does.
+async fn renewed_and_released_behind_it<T>(
+    server: &Server,
+    code: &str,
+    begin: impl AsyncFnOnce() -> T,
+    end: impl AsyncFnOnce(T),
+) {
+    let client = impatient(server).await;
     let short = client.mutex("n").with_ttl(600 * MS).lock().await.expect("free");
     let long = client.mutex("long").with_ttl(LIMIT).lock().await.expect("free");
     let released = client.mutex("m").with_ttl(LIMIT).lock().await.expect("free");
-    set(&server, "min-replicas-to-write", "1").await;
+    let begun = begin().await;
 
     let error = unavailable(client.mutex("other").try_lock().await);
-    assert!(error.contains("NOREPLICAS"), "{error}");
+    assert!(error.contains(code), "{error}");
     let error = unavailable(released.unlock().await);
-    assert!(error.contains("NOREPLICAS"), "{error}");
-    let reason = soon("it is told", short.lost()).await;
-    assert_eq!(reason, LossReason::NotRenewed);
-    drop(short);
-    assert!(long.is_held() && exists(&server, "m").await);
-
-    let waiter = tokio::spawn(client.mutex("m").lock_with_timeout(LIMIT));
-    set(&server, "min-replicas-to-write", "0").await;
-    let guard = soon("no hang", waiter).await.expect("no panic");
-    guard.expect("it was given back").unlock().await.expect("held");
-    eventually(LIMIT, "it is renewed", async || long.remaining() > LIMIT * 9 / 10).await;
-    long.unlock().await.expect("held all the time");
-    nothing_left(&server, &client).await;
-}
-
-/// Somebody else's script runs for long.
-#[tokio::test]
-async fn a_server_that_is_busy_behind_its_yes_renews_and_releases_when_it_is_not() {
-    let server = Server::with(&["--lua-time-limit", "20"]).await;
-    let client = impatient(&server).await;
-    let short = client.mutex("n").with_ttl(600 * MS).lock().await.expect("free");
-    let long = client.mutex("long").with_ttl(LIMIT).lock().await.expect("free");
-    let released = client.mutex("m").with_ttl(LIMIT).lock().await.expect("free");
-    let mut theirs = server.raw().await;
-    let script = tokio::spawn(async move {
-        redis::cmd("EVAL").arg("while true do end").arg(0).query_async::<()>(&mut theirs).await
-    });
-    let busy = async || match server.try_command(&["EXISTS", "n"]).await {
-        Err(error) => error.to_string().contains("BUSY"),
-        Ok(_) => false,
-    };
-    eventually(LIMIT, "it is busy", busy).await;
-
-    let error = unavailable(client.mutex("other").try_lock().await);
-    assert!(error.contains("BUSY"), "{error}");
-    let error = unavailable(released.unlock().await);
-    assert!(error.contains("BUSY"), "{error}");
+    assert!(error.contains(code), "{error}");
     let reason = soon("it is told", short.lost()).await;
     assert_eq!(reason, LossReason::NotRenewed);
     drop(short);
     assert!(long.is_held());
 
     let waiter = tokio::spawn(client.mutex("m").lock_with_timeout(LIMIT));
-    server.command(&["SCRIPT", "KILL"]).await;
-    script.await.expect("no panic").expect_err("it was killed");
+    end(begun).await;
     let guard = soon("no hang", waiter).await.expect("no panic");
     guard.expect("it was given back").unlock().await.expect("held");
     eventually(LIMIT, "it is renewed", async || long.remaining() > LIMIT * 9 / 10).await;
     long.unlock().await.expect("held all the time");
-    nothing_left(&server, &client).await;
+    nothing_left(server, &client).await;
+}
+
+#[tokio::test]
+async fn a_server_that_lacks_replicas_behind_its_yes_renews_and_releases_when_it_has_them() {
+    let server = Server::start().await;
+    let begin = async || set(&server, "min-replicas-to-write", "1").await;
+    let end = async |()| {
+        assert!(exists(&server, "m").await);
+        set(&server, "min-replicas-to-write", "0").await;
+    };
+    renewed_and_released_behind_it(&server, "NOREPLICAS", begin, end).await;
+}
+
+/// Somebody else's script runs for long.
+#[tokio::test]
+async fn a_server_that_is_busy_behind_its_yes_renews_and_releases_when_it_is_not() {
+    let server = Server::with(&["--lua-time-limit", "20"]).await;
+    let mut theirs = server.raw().await;
+    let script = async move {
+        redis::cmd("EVAL").arg("while true do end").arg(0).query_async::<()>(&mut theirs).await
+    };
+    let busy = async || match server.try_command(&["EXISTS", "n"]).await {
+        Err(error) => error.to_string().contains("BUSY"),
+        Ok(_) => false,
+    };
+    let begin = async || {
+        let mut scripts = JoinSet::new();
+        scripts.spawn(script);
+        eventually(LIMIT, "it is busy", busy).await;
+        scripts
+    };
+    let end = async |mut scripts: JoinSet<RedisResult<()>>| {
+        server.command(&["SCRIPT", "KILL"]).await;
+        let script = scripts.join_next().await.expect("it was begun").expect("no panic");
+        script.expect_err("it was killed");
+    };
+    renewed_and_released_behind_it(&server, "BUSY", begin, end).await;
 }
 
 #[tokio::test]

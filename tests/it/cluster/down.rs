@@ -16,23 +16,8 @@ const TTL: Duration = Duration::from_secs(12);
 /// Renewals come every third of the TTL.
 const MEASURED: Duration = Duration::from_secs(5);
 
-/// How many requests a server got so far, also those that it refused; without those of its replica and of this test.
-async fn requests(server: &Server) -> u64 {
-    let stats = server.command(&["INFO", "commandstats"]).await;
-    let stats: String = redis::from_redis_value(stats).expect("a text");
-    let counted = |line: &&str| {
-        ["hello", "info", "client", "replconf", "psync", "ping"]
-            .iter()
-            .all(|other| !line.starts_with(&format!("cmdstat_{other}")))
-    };
-    let number = |field: &str| {
-        let (name, value) = field.split_once('=')?;
-        let is_count = name.ends_with(":calls") || name == "rejected_calls";
-        is_count.then(|| value.parse::<u64>().expect("a number"))
-    };
-    let lines = stats.lines().filter(counted);
-    lines.flat_map(|line| line.trim().split(',')).filter_map(number).sum()
-}
+/// What its replica sends, and this test.
+const OF_OTHERS: [&str; 6] = ["hello", "info", "client", "replconf", "psync", "ping"];
 
 async fn says(server: &Server, state: &str) -> bool {
     let info = server.command(&["CLUSTER", "INFO"]).await;
@@ -70,11 +55,11 @@ async fn beside_a_dead_shard_the_others_are_asked_a_few_times_a_second_and_not_g
     }
     let (mut before, since) = ([0; 2], Instant::now());
     for (shard, before) in before.iter_mut().enumerate() {
-        *before = requests(cluster.master(shard)).await;
+        *before = cluster.master(shard).requests(&OF_OTHERS).await;
     }
     tokio::time::sleep(MEASURED).await;
     for (shard, before) in before.into_iter().enumerate() {
-        let more = requests(cluster.master(shard)).await - before;
+        let more = cluster.master(shard).requests(&OF_OTHERS).await - before;
         let seconds = since.elapsed().as_secs() + 1;
         let most = 10 * CLIENTS as u64 * seconds;
         assert!(more <= most, "shard {shard} got {more} requests in {seconds} s, not {most}");

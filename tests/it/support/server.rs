@@ -198,6 +198,22 @@ impl Server {
         }
     }
 
+    /// How many requests it got so far, also those that it refused; without those whose names begin like one `of_others`.
+    pub(crate) async fn requests(&self, of_others: &[&str]) -> u64 {
+        let stats = self.command(&["INFO", "commandstats"]).await;
+        let stats: String = redis::from_redis_value(stats).expect("a text");
+        let counted = |line: &&str| {
+            of_others.iter().all(|other| !line.starts_with(&format!("cmdstat_{other}")))
+        };
+        let number = |field: &str| {
+            let (name, value) = field.split_once('=')?;
+            let is_count = name.ends_with(":calls") || name == "rejected_calls";
+            is_count.then(|| value.parse::<u64>().expect("a number"))
+        };
+        let lines = stats.lines().filter(counted);
+        lines.flat_map(|line| line.trim().split(',')).filter_map(number).sum()
+    }
+
     /// Runs one command on a connection of its own.
     pub(crate) async fn try_command(&self, words: &[&str]) -> RedisResult<Value> {
         let mut connection = connect(&self.url()).await?;
