@@ -46,6 +46,13 @@ async fn has_the_lock(client: &Client, semaphore: &Semaphore, go: &Arc<Notify>) 
     task
 }
 
+/// A task that has a permit, and is the `how_many`th to wait: for the lock `m`.
+async fn has_a_permit(client: &Client, semaphore: &Semaphore, how_many: usize) -> Task {
+    let task = holds_and_waits(semaphore.acquire(), client.mutex("m").lock());
+    waits(client, how_many).await;
+    task
+}
+
 type Task = JoinHandle<Result<(), Error>>;
 
 /// A task that takes something, and has it until it is aborted.
@@ -127,8 +134,7 @@ async fn all_who_have_permits_must_be_blocked() {
     let client = connect_with(&server, Deadlocks::Fail).await;
     let (semaphore, go) = (client.semaphore("s").with_permits(2), Arc::new(Notify::new()));
     let last = has_the_lock(&client, &semaphore, &go).await;
-    let one = holds_and_waits(semaphore.acquire(), client.mutex("m").lock());
-    waits(&client, 1).await;
+    let one = has_a_permit(&client, &semaphore, 1).await;
     let at_work = holds(&client, semaphore.acquire()).await;
     go.notify_one();
     all_wait(&client, 2).await;
@@ -145,8 +151,7 @@ async fn all_who_have_permits_are_blocked() {
     let client = connect_with(&server, Deadlocks::Fail).await;
     let (semaphore, go) = (client.semaphore("s").with_permits(2), Arc::new(Notify::new()));
     let lock = client.mutex("m").lock().await.expect("free");
-    let one = holds_and_waits(semaphore.acquire(), client.mutex("m").lock());
-    waits(&client, 1).await;
+    let one = has_a_permit(&client, &semaphore, 1).await;
     let third = holds_and_waits(client.mutex("n").lock(), later(&go, semaphore.acquire()));
     eventually(LIMIT, "it has its lock", async || client.holds().len() == 3).await;
     let two = holds_and_waits(semaphore.acquire(), client.mutex("n").lock());
@@ -199,8 +204,7 @@ async fn permits_that_may_come_from_elsewhere_are_waited_for() {
     let unseen = connect_with(&server, Deadlocks::Off).await;
     let (semaphore, go) = (client.semaphore("s").with_permits(2), Arc::new(Notify::new()));
     let last = has_the_lock(&client, &semaphore, &go).await;
-    let one = holds_and_waits(semaphore.acquire(), client.mutex("m").lock());
-    waits(&client, 1).await;
+    let one = has_a_permit(&client, &semaphore, 1).await;
     let elsewhere = unseen.semaphore("s").acquire().await.expect("free");
     go.notify_one();
     all_wait(&client, 2).await;
@@ -211,10 +215,8 @@ async fn permits_that_may_come_from_elsewhere_are_waited_for() {
     // There is one more than the handle says.
     unseen.semaphore("s").set_permits(3).await.expect("set");
     let last = has_the_lock(&client, &semaphore, &go).await;
-    let one = holds_and_waits(semaphore.acquire(), client.mutex("m").lock());
-    waits(&client, 1).await;
-    let two = holds_and_waits(semaphore.acquire(), client.mutex("m").lock());
-    waits(&client, 2).await;
+    let one = has_a_permit(&client, &semaphore, 1).await;
+    let two = has_a_permit(&client, &semaphore, 2).await;
     let elsewhere = unseen.semaphore("s").acquire().await.expect("free");
     go.notify_one();
     all_wait(&client, 3).await;
@@ -226,8 +228,7 @@ async fn permits_that_may_come_from_elsewhere_are_waited_for() {
     // One is spent.
     unseen.semaphore("s").set_permits(2).await.expect("set");
     let last = has_the_lock(&client, &semaphore, &go).await;
-    let one = holds_and_waits(semaphore.acquire(), client.mutex("m").lock());
-    waits(&client, 1).await;
+    let one = has_a_permit(&client, &semaphore, 1).await;
     semaphore.with_lease(500 * MS).acquire().await.expect("free").spend();
     go.notify_one();
     all_wait(&client, 2).await;
