@@ -5,6 +5,10 @@
 //!
 //! The targets, levels and fields are public: `docs/logs.md` lists them.
 
+mod burst;
+mod deadlocks;
+mod nodes;
+
 use std::fmt::{Debug, Display};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
@@ -13,9 +17,17 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+pub(crate) use burst::Burst;
+pub(crate) use deadlocks::{deadlock, deadlock_elsewhere, notes_denied, other_order, self_wait};
+pub(crate) use nodes::{
+    Outage, cannot_subscribe, connecting_failed, farewell_failed, letter_not_understood,
+    mark_refused, master_moved, no_connection_for_subscriptions, no_map, node_not_used,
+    sentinel_answers, sentinel_failed, sentinels_disagree, sentinels_silent, server_met,
+};
+
 use crate::clock::Timestamp;
 use crate::counts::{Counts, count};
-use crate::error::{Error, Fault, LossReason};
+use crate::error::{Fault, LossReason};
 use crate::key::{Holder, LeaseId};
 use crate::monitor::{Event, HoldEnd, Monitor, Outcome, Path};
 use crate::owner::Owner;
@@ -23,8 +35,6 @@ use crate::text::rounded;
 
 /// Locks: losses, renewals, releases, and the span of an acquisition.
 pub(crate) const LOCK: &str = "leasehold::lock";
-/// Servers: connections and subscriptions.
-pub(crate) const NODE: &str = "leasehold::node";
 /// What `check` finds at connect.
 pub(crate) const CHECK: &str = "leasehold::check";
 
@@ -34,6 +44,7 @@ macro_rules! warn_if {
         if $loud { tracing::warn!($($line)*) } else { tracing::debug!($($line)*) }
     };
 }
+use warn_if;
 
 /// The counters and the bursts of one client.
 #[derive(Default)]
@@ -159,6 +170,11 @@ impl Events {
 
     pub(crate) fn lease_ended(&self) {
         self.holds.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn holds(&self) -> usize {
+        self.holds.load(Ordering::Relaxed)
     }
 
     pub(crate) fn lock_lost(&self, lost: Use<'_>, reason: LossReason, now: Timestamp) {
@@ -305,60 +321,12 @@ impl Events {
     pub(crate) fn sums_up_at(&self) -> Timestamp {
         self.losses.lock().summary_at().min(self.renewals.lock().summary_at())
     }
-
-    /// Reports that a connection that was in use is lost, which begins an outage.
-    pub(crate) fn connection_lost(
-        &self,
-        node: &str,
-        reason: &str,
-        burst: &mut Burst,
-        now: Timestamp,
-    ) -> Outage {
-        if let Some(more) = burst.summary(now) {
-            tracing::warn!(target: NODE, node, more, "more connections lost");
-        }
-        let loud = burst.admits(now, CONNECTIONS_IN_FULL);
-        let holds = self.holds.load(Ordering::Relaxed);
-        warn_if!(loud, target: NODE, node, reason, holds, "connection lost");
-        Outage {
-            since: now,
-            renewals_failed: self.counts.renewals_failed.load(Ordering::Relaxed),
-            locks_lost: self.counts.lost.load(Ordering::Relaxed),
-            loud,
-        }
-    }
-
-    /// Reports the end of an outage.
-    pub(crate) fn connected_again(&self, node: &str, outage: &Outage, now: Timestamp) {
-        let away_ms = now.since(outage.since).as_millis() as u64;
-        let renewals_failed =
-            self.counts.renewals_failed.load(Ordering::Relaxed) - outage.renewals_failed;
-        let locks_lost = self.counts.lost.load(Ordering::Relaxed) - outage.locks_lost;
-        if outage.loud {
-            tracing::info!(
-                target: NODE, node, away_ms, renewals_failed, locks_lost, "connected again"
-            );
-        } else {
-            tracing::debug!(
-                target: NODE, node, away_ms, renewals_failed, locks_lost, "connected again"
-            );
-        }
-    }
 }
 
 /// Returns the summary of the lines before that were only counted, if it is due, and whether this one is among the first.
 fn next_of(burst: &Mutex<Burst>, now: Timestamp) -> (Option<u64>, bool) {
     let mut burst = burst.lock();
     (burst.summary(now), burst.admits(now, SLOW_IN_FULL))
-}
-
-/// A time without a connection, and the counts at its beginning.
-pub(crate) struct Outage {
-    since: Timestamp,
-    renewals_failed: u64,
-    locks_lost: u64,
-    /// True if its beginning was logged in full.
-    loud: bool,
 }
 
 /// `held_for` is asked only if somebody reads the event.
@@ -373,82 +341,6 @@ pub(crate) fn lock_released(of: Use<'_>, held_for: impl FnOnce() -> Duration) {
         %lease,
         held_us = held_for().as_micros() as u64,
         "lock released"
-    );
-}
-
-/// Reports a wait for a lock that the caller took itself. It is `lasting` unless it ends by itself, or the hold does.
-pub(crate) fn self_wait(lock: &str, owner: &Owner, lasting: bool) {
-    if lasting {
-        tracing::warn!(
-            target: LOCK,
-            lock,
-            %owner,
-            "this task waits for a lock that it took itself under another owner: it may wait forever; \
-             name the owner with `owned_by` or `Owner::scope` to nest"
-        );
-    } else {
-        tracing::warn!(
-            target: LOCK,
-            lock,
-            %owner,
-            "this task waits for a lock that it took itself under another owner, until the wait or the lease ends; \
-             name the owner with `owned_by` or `Owner::scope` to nest"
-        );
-    }
-}
-
-/// Reports a circle in which a wait goes on. It is `lasting` unless a part of it ends by itself.
-pub(crate) fn deadlock(deadlock: &Error, lasting: bool) {
-    let Error::Deadlock { lock, cycle } = deadlock else { return };
-    let owner = cycle.first().map(|caller| tracing::field::display(&caller.owner));
-    if lasting {
-        tracing::warn!(
-            target: LOCK, lock = &**lock, owner, %deadlock,
-            "owners of this process wait for each other: they may wait forever"
-        );
-    } else {
-        tracing::info!(
-            target: LOCK, lock = &**lock, owner, %deadlock,
-            "owners of this process wait for each other until a wait or a lease ends"
-        );
-    }
-}
-
-/// As [`deadlock`], of a circle over several processes.
-pub(crate) fn deadlock_elsewhere(deadlock: &Error, lasting: bool) {
-    let Error::Deadlock { lock, cycle } = deadlock else { return };
-    let owner = cycle.first().map(|caller| tracing::field::display(&caller.owner));
-    if lasting {
-        tracing::warn!(
-            target: LOCK, lock = &**lock, owner, %deadlock,
-            "owners in several processes wait for each other: they may wait forever"
-        );
-    } else {
-        tracing::info!(
-            target: LOCK, lock = &**lock, owner, %deadlock,
-            "owners in several processes wait for each other until a wait or a lease ends"
-        );
-    }
-}
-
-/// Reports an order of locks that contradicts an earlier one: what a caller does `now`, and what was done `before`.
-pub(crate) fn other_order(lock: &str, owner: &Owner, now: &dyn Display, before: &str) {
-    tracing::warn!(
-        target: LOCK,
-        lock,
-        %owner,
-        %now,
-        before,
-        "locks are taken in another order than before: callers that do both at once may wait for each other"
-    );
-}
-
-/// Reports that this user may not note waits on the servers, unless that was so when it was tried before.
-pub(crate) fn notes_denied(fault: &Fault) {
-    tracing::warn!(
-        target: LOCK,
-        %fault,
-        "deadlocks over several processes are not found: the user may not use the keys `leasehold_wait:..`"
     );
 }
 
@@ -481,131 +373,12 @@ pub(crate) fn force_unlocked(lock: &str, holder: Option<&Holder>, freed: bool) {
     tracing::warn!(target: LOCK, lock, holder, freed, "force-unlocked");
 }
 
-/// Reports that the server's mark was neither read nor left, so that its grants do not count for longer than necessary.
-pub(crate) fn mark_refused(node: &str, fault: &Fault) {
-    tracing::debug!(target: NODE, node, %fault, "mark refused");
-}
-
 pub(crate) fn lease_put_back(node: &str, lock: &str, lease: &LeaseId) {
     tracing::debug!(target: LOCK, node, lock, %lease, "lease put back");
 }
 
-pub(crate) fn master_moved(master: &str, from: &str, to: &str) {
-    tracing::info!(target: NODE, master, from, to, "another server is the master");
-}
-
-pub(crate) fn sentinel_failed(master: &str, sentinel: &str, fault: &Fault) {
-    tracing::debug!(target: NODE, master, sentinel, %fault, "a Sentinel does not answer");
-}
-
-/// `is_first`: none of them has answered for a while.
-pub(crate) fn sentinel_answers(master: &str, sentinel: &str, is_first: bool) {
-    if is_first {
-        tracing::info!(target: NODE, master, sentinel, "a Sentinel answers again");
-    } else {
-        tracing::debug!(target: NODE, master, sentinel, "a Sentinel answers again");
-    }
-}
-
-pub(crate) fn sentinels_silent(master: &str) {
-    tracing::warn!(target: NODE, master, "no Sentinel answers: a failover would go unnoticed");
-}
-
-/// `named`: each Sentinel, and the master that it names.
-pub(crate) fn sentinels_disagree(master: &str, used: &impl Display, named: &impl Display) {
-    tracing::warn!(target: NODE, master, %used, %named, "the Sentinels name different masters");
-}
-
-pub(crate) fn node_not_used(node: &str, problem: &str) {
-    tracing::error!(target: NODE, node, problem, "node not used");
-}
-
-pub(crate) fn server_met(node: &str, past: &impl Debug) {
-    tracing::debug!(target: NODE, node, ?past, "server met");
-}
-
-/// Reports that releases were not sent, so that the locks stay until their TTL is over.
-pub(crate) fn farewell_failed(node: &str, fault: &Fault) {
-    tracing::debug!(target: NODE, node, %fault, "releases not sent at the end");
-}
-
-pub(crate) fn connecting_failed(node: &str, fault: &Fault, attempt: u32) {
-    tracing::debug!(target: NODE, node, %fault, attempt, "connecting failed");
-}
-
-pub(crate) fn no_connection_for_subscriptions(node: &str, fault: &Fault) {
-    tracing::debug!(target: NODE, node, %fault, "no connection for subscriptions");
-}
-
-/// No node of a cluster says where its slots are.
-pub(crate) fn no_map(node: &str, fault: &Fault) {
-    tracing::debug!(target: NODE, node, %fault, "no map of the cluster's slots");
-}
-
-pub(crate) fn cannot_subscribe(
-    node: &str,
-    channel: &str,
-    fault: &Fault,
-    burst: &mut Burst,
-    now: Timestamp,
-) {
-    if let Some(more) = burst.summary(now) {
-        tracing::warn!(target: NODE, node, more, "more subscriptions refused");
-    }
-    let loud = burst.admits(now, 1);
-    warn_if!(loud, target: NODE, node, channel, %fault, "cannot subscribe: waiters poll");
-}
-
-/// Reports a message in the mailbox that no script writes. Its text is not shown: it may contain a lease id.
-pub(crate) fn letter_not_understood(node: &str, bytes: usize) {
-    tracing::debug!(target: NODE, node, bytes, "message in the mailbox not understood");
-}
-
 pub(crate) fn finding(finding: &(impl Display + Debug)) {
     tracing::info!(target: CHECK, finding = %finding, "the server's settings can break a lock's promises");
-}
-
-/// Lines of one kind: the first few are logged in full, and the others are counted until a summary is due.
-///
-/// Summaries come after 10 s, then after 20 s, 40 s and so on. The burst starts again if no line came between two of them.
-#[derive(Debug, Default)]
-pub(crate) struct Burst {
-    until: Timestamp,
-    length: Duration,
-    admitted: u32,
-    /// The number of lines that were only counted.
-    more: u64,
-}
-
-impl Burst {
-    /// Returns true if a line is among the first `most`.
-    pub(crate) fn admits(&mut self, now: Timestamp, most: u32) -> bool {
-        if now >= self.until && self.more == 0 {
-            *self =
-                Self { until: now.plus(FIRST_SUMMARY), length: FIRST_SUMMARY, ..Self::default() };
-        }
-        let admits = self.admitted < most;
-        if admits {
-            self.admitted += 1;
-        } else {
-            self.more += 1;
-        }
-        admits
-    }
-
-    /// Returns the number of lines since the last summary, if one is due.
-    pub(crate) fn summary(&mut self, now: Timestamp) -> Option<u64> {
-        if self.more == 0 || now < self.until {
-            return None;
-        }
-        self.length = (self.length * 2).min(LONGEST_SUMMARY);
-        self.until = now.plus(self.length);
-        Some(std::mem::take(&mut self.more))
-    }
-
-    pub(crate) fn summary_at(&self) -> Timestamp {
-        if self.more == 0 { Timestamp::NEVER } else { self.until }
-    }
 }
 
 const LOSSES_IN_FULL: u32 = 3;
@@ -613,56 +386,3 @@ const LOSSES_IN_FULL: u32 = 3;
 const SLOW_IN_FULL: u32 = 5;
 /// From this time on, a wait that goes on is a warning.
 const LOUD_FROM: Duration = Duration::from_secs(10);
-const CONNECTIONS_IN_FULL: u32 = 3;
-const FIRST_SUMMARY: Duration = Duration::from_secs(10);
-const LONGEST_SUMMARY: Duration = Duration::from_secs(600);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    impl Events {
-        pub(crate) fn holds(&self) -> usize {
-            self.holds.load(Ordering::Relaxed)
-        }
-    }
-
-    fn at(seconds: u64) -> Timestamp {
-        Timestamp::from_origin(Duration::from_secs(seconds))
-    }
-
-    #[test]
-    fn the_first_lines_are_in_full_and_the_others_are_counted() {
-        let mut burst = Burst::default();
-        let admitted: Vec<bool> = (0..5).map(|n| burst.admits(at(100 + n), 3)).collect();
-        assert_eq!(admitted, [true, true, true, false, false]);
-        assert_eq!((burst.summary_at(), burst.summary(at(109))), (at(110), None));
-        assert_eq!(burst.summary(at(110)), Some(2));
-        assert_eq!((burst.summary_at(), burst.summary(at(111))), (Timestamp::NEVER, None));
-    }
-
-    #[test]
-    fn summaries_of_what_goes_on_become_rare_and_the_last_is_not_forgotten() {
-        let mut burst = Burst::default();
-        let summaries: Vec<u64> = (0..3600)
-            .filter(|second| {
-                burst.admits(at(100 + second), 1);
-                burst.summary(at(100 + second)).is_some()
-            })
-            .collect();
-        assert_eq!(summaries, [10, 30, 70, 150, 310, 630, 1230, 1830, 2430, 3030]);
-        assert_eq!(burst.summary_at(), at(100 + 3630));
-    }
-
-    #[test]
-    fn a_quiet_time_makes_the_next_line_a_first_one() {
-        let mut burst = Burst::default();
-        assert!(burst.admits(at(100), 1) && !burst.admits(at(101), 1));
-        assert_eq!(burst.summary(at(110)), Some(1));
-        assert!(!burst.admits(at(120), 1), "within twenty seconds of the summary");
-        assert_eq!(burst.summary(at(130)), Some(1));
-        assert!(burst.admits(at(170), 1), "forty quiet ones");
-        let mut quick = Burst::default();
-        assert!(quick.admits(at(100), 1) && quick.admits(at(110), 1));
-    }
-}
