@@ -5,6 +5,7 @@
 mod cluster;
 mod members;
 mod path;
+mod slot;
 mod slots;
 mod survey;
 mod translation;
@@ -12,8 +13,9 @@ mod translation;
 use std::sync::Arc;
 use std::task::Poll;
 
-pub(crate) use cluster::{Cluster, Slot};
+pub(crate) use cluster::Cluster;
 pub(crate) use path::{Path, Step};
+pub(crate) use slot::Slot;
 pub(crate) use slots::slot_of;
 
 use crate::clock::Timestamp;

@@ -1,6 +1,8 @@
 use super::*;
 use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
-use crate::config::Config;
+use crate::config::{Address, Config};
+use crate::fleet::slots::Location;
+use crate::node::Common;
 use crate::script::LOCK_RELEASE;
 
 impl Slot {
