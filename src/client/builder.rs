@@ -288,6 +288,30 @@ impl ClientBuilder {
     }
 }
 
+impl Client {
+    /// Connects to `url` with the default settings.
+    ///
+    /// A URL is `redis://[user:password@]host[:port][/database]` or `unix:///path/to.sock`, or, with the feature `tls`,
+    /// one that begins with `rediss://`.
+    ///
+    /// One URL can also name a deployment, for programs that read it from their environment:
+    /// `redis+sentinel://[user:password@]host[:port],host[:port]/master[/database]` with the hosts of Sentinels and the login
+    /// for the servers, or `redis+cluster://[user:password@]host[:port],host[:port]`.
+    /// [`ClientBuilder::sentinel`] and [`ClientBuilder::cluster`] have more settings.
+    ///
+    /// # Errors
+    ///
+    /// The same as [`ClientBuilder::connect`].
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().nodes([url]).connect().await
+    }
+
+    /// Returns a builder, to connect with other settings than the defaults.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+}
+
 /// Starts the nodes, and waits until a majority of them is connected.
 async fn start(
     config: Arc<Config>,
