@@ -10,6 +10,7 @@ use futures_util::FutureExt;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
+use super::asking::{ask, check_name, unexpected};
 use super::status::LockStatus;
 use crate::clock::{Clock, Timestamp};
 use crate::config::{Config, LeaseTerms, Terms};
@@ -20,7 +21,7 @@ use crate::engine::quorum::{Answers, Quorum};
 use crate::error::{Error, Fault, LossReason};
 use crate::events;
 use crate::guard::Guard;
-use crate::key::{self, Holder};
+use crate::key::Holder;
 use crate::owner::{LockKey, Owner};
 use crate::script::{Call, Reply};
 use crate::text::shortened;
@@ -343,36 +344,6 @@ impl Handle {
     }
 }
 
-/// Asks the servers about what is called `name`.
-pub(super) async fn ask(
-    engine: &Arc<Engine>,
-    name: &Arc<str>,
-    call: Call,
-    enough: impl Fn(&[&Reply]) -> bool,
-) -> Result<Answers, Error> {
-    check_name(engine, name)?;
-    let quorum = engine.quorum_of(name);
-    quorum.ask(call, enough).await.map_err(|fault| quorum.error(Some(name), fault))
-}
-
-/// Asks the one server that has what is called `name`.
-pub(super) async fn ask_one<T>(
-    engine: &Arc<Engine>,
-    name: &Arc<str>,
-    call: Call,
-    read: impl Fn(&Reply) -> Option<T>,
-) -> Result<T, Error> {
-    let answers = ask(engine, name, call, |replies| !replies.is_empty()).await?;
-    let reply = answers.replies.first().expect("BUG: answers are there");
-    read(reply).ok_or_else(|| unexpected(engine, name, reply))
-}
-
-/// Returns the error for a reply that is not understood.
-pub(super) fn unexpected(engine: &Engine, name: &Arc<str>, reply: &Reply) -> Error {
-    let fault = Fault::Unexpected(format!("{reply:?}").into());
-    engine.quorum_of(name).error(Some(name), fault)
-}
-
 /// Returns what was acquired, or `None` if the time was over first.
 pub(super) fn unless_too_late<T>(
     acquire: impl Future<Output = Result<T, Error>>,
@@ -383,11 +354,6 @@ pub(super) fn unless_too_late<T>(
         Err(Error::Timeout { .. }) => Ok(None),
         Err(error) => Err(error),
     })
-}
-
-pub(super) fn check_name(engine: &Engine, name: &str) -> Result<(), Error> {
-    Error::check_name(name, key::lock_name_problem(name))?;
-    Error::check_name(name, engine.fleet.name_problem(name))
 }
 
 /// The span of an acquisition. [`record`] completes it.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::lock::{LISTED, SHOWN, read_refusal, read_renew, read_waiters};
 use super::queue_status::{Lent, QueueStatus};
+use super::replies::{LISTED, SHOWN, read_refusal, read_renew, read_waiters};
 use crate::engine::kind::{Answer, Kind, Released, Sharing, Ticket};
 use crate::key::{self, Holder, LeaseId};
 use crate::script::{self, Arg, Call, Reply, ttl_ms};

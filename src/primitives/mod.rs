@@ -1,10 +1,14 @@
 //! The kinds of lock: their handles, and what they ask of the servers.
 
+mod asking;
+
 mod handle;
 
 mod subject;
 
 mod lock;
+
+mod replies;
 
 mod together;
 
@@ -44,6 +48,8 @@ mod permit_handle;
 mod permits;
 
 mod pool;
+
+mod pop;
 
 pub(crate) mod queue;
 

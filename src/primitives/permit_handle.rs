@@ -9,7 +9,8 @@ use std::time::Duration;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use super::handle::{ask_one, check_name, unless_too_late};
+use super::asking::{ask_one, check_name};
+use super::handle::unless_too_late;
 use super::permit::Permit;
 use super::permits::Permits;
 use super::pool::{MOST_AT_ONCE, Pool, Resize};

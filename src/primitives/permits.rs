@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::lock::{SHOWN, read_refusal, read_renew};
 use super::pool::Pool;
+use super::replies::{SHOWN, read_refusal, read_renew};
 use crate::config::LeaseTerms;
 use crate::engine::kind::{Answer, Holders, Kind, Released, Sharing, Ticket};
 use crate::events;

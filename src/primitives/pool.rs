@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lock::{LISTED, count_of, mailboxes, read_ttl, read_waiters};
+use super::lock::count_of;
+use super::replies::{LISTED, mailboxes, read_ttl, read_waiters};
 use super::semaphore_status::{PermitHolder, SemaphoreStatus};
 use crate::engine::kind::Ticket;
 use crate::key::{self, Holder};

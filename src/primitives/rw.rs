@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::handle::Inspect;
-use super::lock::{self, read_ttl};
+use super::lock;
+use super::replies::{self, read_ttl};
 use super::status::LockStatus;
 use crate::config::Config;
 use crate::engine::kind::{Answer, Kind, Released, Sharing, Ticket};
@@ -134,7 +135,7 @@ impl Kind for Side {
             Arg::Number(self.grain_us),
             Arg::Text(self.channel.clone()),
             entry(ticket),
-            Arg::Number(lock::SHOWN),
+            Arg::Number(replies::SHOWN),
             Arg::Word(self.count()),
             Arg::Word(self.word()),
             Arg::Word(self.publish()),
@@ -204,19 +205,20 @@ impl Kind for Side {
     fn read_acquire(&self, reply: &Reply) -> Option<Answer> {
         if let (Access::Write, [Reply::Number(1), block_end, before]) = (self.access, reply.list()?)
         {
-            let (block_end, before) = (lock::read_token(block_end)?, lock::read_token(before)?);
+            let (block_end, before) =
+                (replies::read_token(block_end)?, replies::read_token(before)?);
             let granted = Answer::Granted { block_end, before: Some(before) };
             return (before < block_end).then_some(granted);
         }
-        lock::read_acquire(reply)
+        replies::read_acquire(reply)
     }
 
     fn read_renew(&self, reply: &Reply) -> Option<bool> {
-        lock::read_renew(reply)
+        replies::read_renew(reply)
     }
 
     fn read_release(&self, reply: &Reply) -> Option<Released> {
-        lock::read_release(reply)
+        replies::read_release(reply)
     }
 }
 
@@ -224,7 +226,7 @@ impl Inspect for Side {
     fn status(&self) -> Call {
         let args = vec![
             Arg::Text(self.channel.clone()),
-            Arg::Number(lock::LISTED),
+            Arg::Number(replies::LISTED),
             Arg::Word(self.count()),
         ];
         Call { script: &script::RW_STATUS, keys: self.keys(), args }
@@ -235,7 +237,7 @@ impl Inspect for Side {
         else {
             return None;
         };
-        let (waiting, queued) = lock::read_waiting(queue)?;
+        let (waiting, queued) = replies::read_waiting(queue)?;
         let holder = holder.text().map(Holder::new);
         let last_token = last_token.number().and_then(|token| u64::try_from(token).ok());
         let readers: Vec<Holder> =

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tracing::field::{Empty, display};
 use tracing::{Instrument, Span};
 
-use super::handle::{ask, check_name, unexpected};
+use super::asking::{ask, check_name, unexpected};
 use crate::clock::{Clock, Timestamp};
 use crate::engine::gate::{Engine, Service};
 use crate::engine::quorum::Quorum;

@@ -1,4 +1,6 @@
 use super::*;
+use crate::primitives::replies::{mailboxes, read_release};
+use crate::waiter::Waiter;
 
 const OURS: &str = "a:0f3a8c1e-5b7d-4e21-9c44-2a6b7d8e9f01";
 
@@ -121,10 +123,4 @@ fn an_answer_that_no_script_gives_is_not_read() {
     assert_eq!((released(&[1, 2]), released(&[0, 0])), (Some((true, 2, 0)), Some((false, 0, 0))));
     assert_eq!(released(&[1, 2, 3]), Some((true, 2, 3)));
     assert_eq!((released(&[1]), released(&[1, 2, 3, 4]), released(&[1, -2])), (None, None, None));
-}
-
-#[test]
-fn a_client_in_a_queue_may_have_any_name() {
-    assert_eq!(client_and_nonce("30000 1 aa web 1:x:y"), ("web 1:x", "aa"));
-    assert_eq!(client_and_nonce("by hand"), ("by hand", ""));
 }

@@ -1,0 +1,45 @@
+//! Asks the servers about what has a name, of whatever kind it is.
+
+use std::sync::Arc;
+
+use crate::engine::gate::Engine;
+use crate::engine::quorum::Answers;
+use crate::error::{Error, Fault};
+use crate::key;
+use crate::script::{Call, Reply};
+
+/// Asks the servers about what is called `name`.
+pub(super) async fn ask(
+    engine: &Arc<Engine>,
+    name: &Arc<str>,
+    call: Call,
+    enough: impl Fn(&[&Reply]) -> bool,
+) -> Result<Answers, Error> {
+    check_name(engine, name)?;
+    let quorum = engine.quorum_of(name);
+    quorum.ask(call, enough).await.map_err(|fault| quorum.error(Some(name), fault))
+}
+
+/// Asks the one server that has what is called `name`.
+pub(super) async fn ask_one<T>(
+    engine: &Arc<Engine>,
+    name: &Arc<str>,
+    call: Call,
+    read: impl Fn(&Reply) -> Option<T>,
+) -> Result<T, Error> {
+    let answers = ask(engine, name, call, |replies| !replies.is_empty()).await?;
+    let reply = answers.replies.first().expect("BUG: answers are there");
+    read(reply).ok_or_else(|| unexpected(engine, name, reply))
+}
+
+/// Returns the error for a reply that is not understood.
+pub(super) fn unexpected(engine: &Engine, name: &Arc<str>, reply: &Reply) -> Error {
+    let fault = Fault::Unexpected(format!("{reply:?}").into());
+    engine.quorum_of(name).error(Some(name), fault)
+}
+
+/// Fails if nothing can have that name here.
+pub(super) fn check_name(engine: &Engine, name: &str) -> Result<(), Error> {
+    Error::check_name(name, key::lock_name_problem(name))?;
+    Error::check_name(name, engine.fleet.name_problem(name))
+}
