@@ -1,6 +1,9 @@
+use std::time::Duration;
+
 use futures_util::FutureExt;
 
 use super::*;
+use crate::key::Holder;
 
 const EPOCH: Epoch = Epoch(1);
 
