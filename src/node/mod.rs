@@ -65,8 +65,6 @@ pub(crate) use supervisor::First;
 pub(crate) use tenure::{Owned, Standing};
 
 use crate::clock::{Clock, Timestamp};
-#[cfg(test)]
-use crate::config::Address;
 use crate::config::{Config, Place};
 use crate::error::{Error, Fault};
 use crate::events::Events;
@@ -136,23 +134,6 @@ impl Node {
         farewell.join(&shared);
         let first = Supervisor::start(&shared, received, events, farewell, tasks);
         Ok((Self { shared }, first))
-    }
-
-    /// Returns a node that never has a connection.
-    #[cfg(test)]
-    pub(crate) fn unconnected(clock: &Clock) -> Self {
-        let common = Common {
-            network: Some(&(Arc::new(connector::Nowhere) as Arc<dyn Network>)),
-            config: &Config::default(),
-            clock,
-            tasks: &TaskTracker::new(),
-            events: &Arc::default(),
-            servers: None,
-            membership: None,
-            farewell: &Arc::default(),
-        };
-        let address = Address::parse("redis://nowhere").expect("a valid URL");
-        Self::start(&Place::At(address), &common).expect("it connects to nothing").0
     }
 
     /// Returns the server's address, without credentials, or the node's name if its server is not known yet.
@@ -401,13 +382,4 @@ impl Node {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    impl Node {
-        /// Returns a network in which no connection is ever made.
-        pub(crate) fn nowhere() -> Arc<dyn Network> {
-            Arc::new(connector::Nowhere)
-        }
-    }
-}
+mod tests;

@@ -7,10 +7,10 @@
 //! If no Sentinel answers, the master that they named last is still used.
 
 mod facts;
+mod servers;
 mod views;
 
 use std::convert::Infallible;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,12 +27,13 @@ use super::endpoint::Target;
 use super::handshake::optional;
 use super::link::Commands;
 use crate::clock::{Clock, Timestamp};
-use crate::config::{Address, AddressMap, Watched};
+use crate::config::Watched;
 use crate::error::Fault;
 use crate::events;
 use crate::script::Reply;
 pub(crate) use facts::{NamedMasters, WatchFacts};
 use facts::{number_in, run_of};
+use servers::Servers;
 use views::{Announced, Views};
 
 /// The Sentinels of a master.
@@ -50,14 +51,6 @@ pub(super) struct Sentinels {
     clock: Clock,
     response_timeout: Duration,
     connect_timeout: Duration,
-}
-
-/// How the servers that they name are reached.
-struct Servers {
-    dial: Dial,
-    /// Everything but host and port.
-    like: Address,
-    map: Option<AddressMap>,
 }
 
 struct State {
@@ -355,24 +348,6 @@ impl Sentinels {
             },
             false => Fault::Down(format!("no Sentinel says where the master is: {text}").into()),
         }
-    }
-}
-
-impl Servers {
-    fn target(&self, at: &Announced) -> Result<Target, Fault> {
-        let mapped = match &self.map {
-            // A panic must not end the task that follows the master.
-            Some(map) => catch_unwind(AssertUnwindSafe(|| map.of(&at.host, at.port))).ok(),
-            None => Some((at.host.to_string(), at.port)),
-        };
-        let Some((host, port)) = mapped else {
-            return Err(Fault::WrongServer("the function of `address_map` panicked".into()));
-        };
-        let address = self.like.at(&host, port);
-        let target = self.dial.target(&address);
-        let target = target.map_err(|error| Fault::WrongServer(error.to_string().into()))?;
-        let greeting = target.greeting.announced_at(&address.shown);
-        Ok(Target { greeting, ..target })
     }
 }
 

@@ -234,6 +234,17 @@ impl Shared {
         }
     }
 
+    /// Gives up the pending releases of leases that are over. Returns true if none are left.
+    pub(super) fn drop_old_releases(&self) -> bool {
+        let now = self.endpoint.clock.now();
+        let mut link = self.link.lock();
+        link.pending.retain(|_, release| release.until > now);
+        let nothing_pending = link.pending.is_empty();
+        drop(link);
+        self.released.notify_waiters();
+        nothing_pending
+    }
+
     /// Returns true if the node's answers are votes, if its restarts matter, or if replicas are waited for on
     /// a second connection: then its server must be identified.
     pub(super) fn votes(&self) -> bool {

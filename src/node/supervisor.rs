@@ -223,7 +223,7 @@ impl Supervisor {
                 }
             }
             *attempt = attempt.saturating_add(1);
-            if shared.closing.is_cancelled() && self.drop_old_releases() {
+            if shared.closing.is_cancelled() && shared.drop_old_releases() {
                 return false;
             }
             let until = clock.now().plus(shared.endpoint.connect_timeout);
@@ -240,17 +240,6 @@ impl Supervisor {
             events::connecting_failed(&shared.endpoint.address(), &fault, *attempt);
             self.failed(&fault);
         }
-    }
-
-    /// Gives up the pending releases of leases that are over. Returns true if none are left.
-    fn drop_old_releases(&self) -> bool {
-        let now = self.shared.endpoint.clock.now();
-        let mut link = self.shared.link.lock();
-        link.pending.retain(|_, release| release.until > now);
-        let nothing_pending = link.pending.is_empty();
-        drop(link);
-        self.shared.released.notify_waiters();
-        nothing_pending
     }
 
     /// Connects to where the server is now.
