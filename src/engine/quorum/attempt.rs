@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::foothold::Acquires;
@@ -267,10 +266,9 @@ impl Attempt {
     ) -> Result<Grant, Fault> {
         let (block_end, tokens_from) = loop {
             let ends = round.votes.iter().map(counted_end).collect();
-            let tokens_from = tokens_from(&ends, quorum);
-            // Only what takes no tokens can be below that: others begin at the server's time.
-            let least = if self.block == 0 { tokens_from } else { 0 };
-            match self.fence(ends, least, round.sent_at, quorum, until).await {
+            let tokens_from = quorum.tokens_from(&ends);
+            let (undo, block) = (&self.undo, self.block);
+            match quorum.fence(undo, block, ends, tokens_from, round.sent_at, until).await {
                 Ok(block_end) => break (block_end, tokens_from),
                 // A node that could not be raised is not needed if one grants that has not answered yet.
                 Err(_) if self.another_grants(&mut round, quorum, until).await => {}
@@ -333,44 +331,6 @@ impl Attempt {
         grants
     }
 
-    /// Returns the end of the token block, once a majority of the counters has reached it: `least`, or above.
-    async fn fence(
-        &self,
-        ends: PerNode<Option<u64>>,
-        least: u64,
-        sent_at: Timestamp,
-        quorum: &Quorum,
-        until: Timestamp,
-    ) -> Result<u64, Fault> {
-        let (end, times) = fence::highest(ends.iter().copied().flatten(), least);
-        if times >= quorum.majority() {
-            return Ok(end);
-        }
-        quorum.raises.fetch_add(1, Ordering::Relaxed);
-        let kind = &self.undo.kind;
-        let known = |node: usize| match ends[node] {
-            Some(given) => (given == end).then_some(true),
-            None => Some(false),
-        };
-        let call = kind.raise(&self.undo.ticket.id, end);
-        let mut raise = Round::send_where(&quorum.sites, &quorum.clock, call, known);
-        let rules = quorum.rules(until, |reply: &Reply| kind.read_renew(reply));
-        match raise.verdict(rules, |lifted| *lifted).await {
-            Verdict::Yes => Ok(end),
-            _ => {
-                let silence = quorum.silence(until.since(sent_at));
-                // A node that let go of the lease meanwhile gave an answer, but none to build on.
-                let gone =
-                    Fault::Unexpected("the lease was gone before its token was settled".into());
-                let votes = raise.votes.iter().enumerate();
-                let refused = votes
-                    .filter(|(_, vote)| vote.value() == Some(&false))
-                    .map(|(node, _)| (node, gone.clone()));
-                Err(quorum.no_majority(raise.faults(&silence).chain(refused)))
-            }
-        }
-    }
-
     fn refused(&mut self, round: &Round<Answer>, quorum: &Quorum) -> Outcome {
         let now = quorum.clock.now();
         let votes = &round.votes;
@@ -418,12 +378,4 @@ impl Attempt {
             self.undo.disarm();
         }
     }
-}
-
-/// Returns what is above all tokens that the granting nodes may have forgotten; zero if that is not known.
-fn tokens_from(ends: &PerNode<Option<u64>>, quorum: &Quorum) -> u64 {
-    let granting = quorum.sites.iter().zip(ends).filter(|(_, end)| end.is_some());
-    let highest = granting.map(|(site, _)| site.tokens_from()).max().unwrap_or(0);
-    // The tokens of before began at times that were rounded down.
-    highest.next_multiple_of(quorum.config.grain_us())
 }
