@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Gate;
-use super::driver::{Asked, Asks, Heard, Request, Situation};
+use super::asks::{Asked, Asks, Heard, Request};
 use super::machine::Allowed;
+use super::situation::Situation;
 use super::state::Begun;
 use super::wait_list::Seeker;
 use crate::clock::Timestamp;

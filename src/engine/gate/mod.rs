@@ -13,6 +13,8 @@
 //! The state changes in [`Gate::update`] only, which wakes whoever has to learn of it once the mutex is free.
 //! Nothing is awaited under the mutex.
 
+mod arrival;
+mod asks;
 mod backing_off;
 mod claim;
 mod confirming;
@@ -30,7 +32,9 @@ mod ordering;
 mod process;
 mod queueing;
 mod replacing;
+mod request;
 mod seat;
+mod situation;
 mod state;
 mod unsent;
 mod wait_list;
@@ -40,24 +44,24 @@ mod wanted;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+pub(crate) use arrival::{Arrived, Attempted};
 pub(crate) use claim::Claim;
 use engine::GateKey;
 pub(crate) use engine::{Engine, Service};
 pub(crate) use hold::{Departure, Entry, Hold};
+pub(crate) use request::{Request, Until};
 pub(crate) use waiting::Waiting;
 
-use super::kind::{Refusal, Wanted};
+use super::kind::Wanted;
 use super::lease::Lease;
 use super::quorum::{Grant, Quorum};
 use crate::clock::Timestamp;
-use crate::config::{SelfWait, Terms};
+use crate::config::Terms;
 use crate::error::{Error, Fault, LossReason};
-use crate::events;
 use crate::owner::{Owner, Place};
 use effects::Effects;
 use state::State;
@@ -79,26 +83,6 @@ pub(crate) struct Gate {
     pub(crate) asked: Notify,
 }
 
-/// Who asks for a lock, and how.
-pub(crate) struct Request {
-    pub(crate) owner: Owner,
-    pub(crate) wanted: Wanted,
-    pub(crate) until: Until,
-    pub(crate) began_at: Timestamp,
-    /// A hold of the same owner is made to last as the terms ask.
-    pub(crate) widens: bool,
-    /// The line of code that asks.
-    pub(crate) caller: &'static Location<'static>,
-    /// It is in order if it waits for long: nobody is told of it.
-    pub(crate) patient: bool,
-}
-
-impl Request {
-    pub(crate) fn name(&self) -> &Arc<str> {
-        self.wanted.side.name()
-    }
-}
-
 /// Who takes a lock, and where.
 struct TakenBy<'a> {
     owner: &'a Owner,
@@ -107,159 +91,7 @@ struct TakenBy<'a> {
     at: &'static Location<'static>,
 }
 
-/// How long somebody waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Until {
-    /// One attempt.
-    Once,
-    At(Timestamp),
-    Ever,
-}
-
-impl Until {
-    /// Zero means one attempt, and [`Duration::MAX`] no limit.
-    pub(crate) fn within(timeout: Duration, began_at: Timestamp) -> Self {
-        match timeout {
-            Duration::ZERO => Self::Once,
-            Duration::MAX => Self::Ever,
-            timeout => Self::At(began_at.plus(timeout)),
-        }
-    }
-}
-
-/// What came of an arrival at the gate, by a caller that can wait.
-pub(crate) enum Arrived {
-    /// The owner holds it already, or joins those who share it.
-    Again(Entry),
-    /// Nobody here is before the caller: ask the servers.
-    Claim(Claim),
-    Wait(Waiting),
-}
-
-/// What came of one attempt at the gate.
-pub(crate) enum Attempted {
-    /// The owner holds it already, or joins those who share it.
-    Again(Entry),
-    /// Nobody here has it: ask the servers.
-    Claim(Claim),
-    /// Another owner of this process holds it.
-    HeldHere(Refusal),
-    /// Others of this process are before it: the answer to an ask of theirs that begins after number `ask` is its own, too.
-    Busy { gate: Arc<Gate>, ask: u64 },
-}
-
 impl Gate {
-    /// Arrives at the gate of a lock, and waits if need be.
-    pub(crate) fn arrive(engine: &Arc<Engine>, request: &Request) -> Result<Arrived, Error> {
-        let mut suspect = None;
-        let arrived = Self::enter(engine, request, Arrived::Again, |gate, state, now| {
-            suspect = gate.suspect(state, request);
-            gate.arrive_as(state, request, suspect.is_some(), now)
-        })?;
-        if let (Some(hold), Arrived::Wait(_)) = (suspect, &arrived) {
-            let lasts = request.until == Until::Ever && hold.lease.lasts();
-            events::self_wait(request.name(), &hold.owner, lasts);
-        }
-        Ok(arrived)
-    }
-
-    /// Makes one attempt at the gate of a lock.
-    ///
-    /// `met` is the gate that was found busy first, and the last ask that it had made by then.
-    pub(crate) fn try_enter(
-        engine: &Arc<Engine>,
-        request: &Request,
-        met: Option<&(Arc<Self>, u64)>,
-    ) -> Result<Attempted, Error> {
-        Self::enter(engine, request, Attempted::Again, |gate, state, now| {
-            Ok(match state.current_hold() {
-                Some(hold) if !hold.lease.kind.is_shared_with(&*request.wanted.side) => {
-                    Attempted::HeldHere(hold.as_refusal(now))
-                }
-                _ if state.asking.is_some() || !state.waiters.is_empty() => {
-                    // Whoever waits here comes first, and asks for both, unless it does so already.
-                    let is_asked_for =
-                        state.asking.zip(met).is_some_and(|(asking, (first, seen))| {
-                            Arc::ptr_eq(first, gate) && asking.number > *seen
-                        });
-                    state.hurried |= !state.waiters.is_empty() && !is_asked_for;
-                    Attempted::Busy { gate: gate.clone(), ask: state.asks }
-                }
-                _ => Attempted::Claim(gate.claim(state, request.wanted.clone(), 0)),
-            })
-        })
-    }
-
-    /// Enters the owner's own hold, or joins those who share the lease that is in use, or else does what `otherwise` says.
-    fn enter<T>(
-        engine: &Arc<Engine>,
-        request: &Request,
-        again: fn(Entry) -> T,
-        mut otherwise: impl FnMut(&Arc<Self>, &mut State, Timestamp) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        loop {
-            let gate = engine.gate(&*request.wanted.side);
-            let now = engine.clock.now();
-            let entered = gate.update(|state, effects| {
-                if state.retired {
-                    return None;
-                }
-                state.evict_lost(now, effects);
-                if let Some(reason) = state.loss_of(&request.owner) {
-                    return Some(Err(Error::lost(request.name(), reason)));
-                }
-                if let Some(hold) = state.hold_of(&request.owner)
-                    && hold.lease.kind.contains(&*request.wanted.side)
-                {
-                    return Some(Ok(again(hold.enter(request.wanted.terms, now))));
-                }
-                if let Err(closed) = engine.check_service(Service::Open) {
-                    return Some(Err(closed));
-                }
-                if state.is_open_to(&*request.wanted.side, now) {
-                    let by =
-                        TakenBy { owner: &request.owner, place: Place::here(), at: request.caller };
-                    return Some(Ok(again(gate.join(state, by, request.wanted.terms, now))));
-                }
-                if let Some(entry) = gate.take_back(state, effects, request, now) {
-                    return Some(Ok(again(entry)));
-                }
-                Some(otherwise(&gate, state, now))
-            });
-            if let Some(entered) = entered {
-                return entered;
-            }
-        }
-    }
-
-    fn arrive_as(
-        self: &Arc<Self>,
-        state: &mut State,
-        request: &Request,
-        waits_for_itself: bool,
-        now: Timestamp,
-    ) -> Result<Arrived, Error> {
-        state.forget_old_release(now);
-        if state.is_open() {
-            return Ok(Arrived::Claim(self.claim(state, request.wanted.clone(), 0)));
-        }
-        // The owner has another side of the lock, and so waits for itself.
-        let is_own = state.hold_of(&request.owner).is_some();
-        if is_own || (self.engine.config.self_wait == SelfWait::Fail && waits_for_itself) {
-            return Err(Error::SelfWait { lock: self.name.clone(), reads: is_own });
-        }
-        state.arrivals += 1;
-        let arrival = state.arrivals;
-        Ok(Arrived::Wait(self.queue(state, arrival, request)))
-    }
-
-    /// Returns the hold under which this task took the lock that `request` would wait for.
-    fn suspect(&self, state: &State, request: &Request) -> Option<Arc<Hold>> {
-        let here = Place::here();
-        let is_own = |hold: &&Arc<Hold>| hold.owner != request.owner && hold.place == here;
-        state.holds().iter().find(is_own).cloned()
-    }
-
     fn enter_again(
         self: &Arc<Self>,
         hold: &Arc<Hold>,

@@ -1,0 +1,49 @@
+//! What a caller asks for: a lock, on its terms, for as long as it waits.
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+use crate::engine::kind::Wanted;
+use crate::owner::Owner;
+
+/// Who asks for a lock, and how.
+pub(crate) struct Request {
+    pub(crate) owner: Owner,
+    pub(crate) wanted: Wanted,
+    pub(crate) until: Until,
+    pub(crate) began_at: Timestamp,
+    /// A hold of the same owner is made to last as the terms ask.
+    pub(crate) widens: bool,
+    /// The line of code that asks.
+    pub(crate) caller: &'static Location<'static>,
+    /// It is in order if it waits for long: nobody is told of it.
+    pub(crate) patient: bool,
+}
+
+impl Request {
+    pub(crate) fn name(&self) -> &Arc<str> {
+        self.wanted.side.name()
+    }
+}
+
+/// How long somebody waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// One attempt.
+    Once,
+    At(Timestamp),
+    Ever,
+}
+
+impl Until {
+    /// Zero means one attempt, and [`Duration::MAX`] no limit.
+    pub(crate) fn within(timeout: Duration, began_at: Timestamp) -> Self {
+        match timeout {
+            Duration::ZERO => Self::Once,
+            Duration::MAX => Self::Ever,
+            timeout => Self::At(began_at.plus(timeout)),
+        }
+    }
+}
