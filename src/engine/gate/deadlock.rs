@@ -14,50 +14,18 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use super::circle::{Circle, Found, Kept};
 use super::confirming::{Doubt, Permits};
-use super::engine::{Engine, GateKey};
 use super::hold::Hold;
-use super::process::{Process, Wait, WaitGraph};
+use super::process::{Noted, Wait, WaitGraph};
 use super::waiting::Waiting;
-use super::{Gate, Request, Until};
+use super::{Engine, Gate, Request, Until};
 use crate::config::Deadlocks;
-use crate::engine::circles::{Edge, InTheWay, Knot, Party};
+use crate::engine::circles::{InTheWay, Knot, Party};
 use crate::engine::kind::{Kind, Sharing};
 use crate::engine::notes::Certainty;
-use crate::error::{Blocked, Error};
-use crate::events;
+use crate::error::Error;
 use crate::owner::Place;
-
-/// A wait that is noted. Dropping it forgets the wait.
-pub(super) struct Noted {
-    process: Arc<Process>,
-    number: u64,
-}
-
-impl Drop for Noted {
-    fn drop(&mut self) {
-        let ended = self.process.waits.lock().waits.end(self.number);
-        // Outside the mutex.
-        if let Some(wait) = ended
-            && wait.is_on_servers
-            && let Some(gate) = wait.gate.upgrade()
-        {
-            gate.engine.noting.wake();
-        }
-    }
-}
-
-/// The holds of one circle: each is in the way of a wait.
-type Circle = Vec<Edge<Arc<Hold>>>;
-
-/// What is left of a look for a circle.
-#[derive(Default)]
-pub(super) struct Kept {
-    /// What has to be dropped outside the mutex.
-    holds: Vec<Arc<Hold>>,
-    /// Somebody waits for permits.
-    through_permits: bool,
-}
 
 /// What a look for a circle came to.
 enum Judged {
@@ -111,7 +79,7 @@ impl Waiting {
         let begins = is_noted && engine.noting.begins(&graph);
         drop(graph);
         drop(kept);
-        self.noted = Some(Noted { process: engine.process.clone(), number });
+        self.noted = Some(Noted::of(&engine.process, number));
         if begins {
             engine.note_waits();
         }
@@ -356,93 +324,5 @@ impl WaitGraph {
                 holds.iter().any(|hold| Arc::ptr_eq(hold, &edge.hold))
             })
         })
-    }
-}
-
-/// A circle as it is told.
-pub(super) struct Found {
-    cycle: Arc<[Blocked]>,
-    certainty: Certainty,
-}
-
-impl Found {
-    fn of(graph: &WaitGraph, circle: &Circle, certainty: Certainty) -> Self {
-        let wanted = |wait: u64| {
-            let (_, wait) = graph.waits.get(wait)?;
-            Some(wait.gate.upgrade()?.name.clone())
-        };
-        // Each one holds what is in the way of the one before.
-        let before = (0..circle.len()).map(|at| &circle[(at + circle.len() - 1) % circle.len()]);
-        let cycle = circle.iter().zip(before).filter_map(|(edge, before)| {
-            let hold = &before.hold;
-            Some(Blocked {
-                owner: hold.owner.clone(),
-                client: hold.gate.engine.config.name.clone(),
-                holds: hold.gate.name.clone(),
-                token: hold.token,
-                waits_for: wanted(edge.wait)?,
-            })
-        });
-        Self { cycle: cycle.collect(), certainty }
-    }
-
-    fn fails(&self, reaction: Deadlocks) -> bool {
-        Certainty::that_fails(reaction).is_some_and(|from| from <= self.certainty)
-    }
-
-    pub(super) fn tell(self, reaction: Deadlocks) -> Result<(), Error> {
-        let fails = self.fails(reaction);
-        let lasts = self.certainty >= Certainty::Likely;
-        let Some(lock) = self.cycle.first().map(|first| first.waits_for.clone()) else {
-            return Ok(());
-        };
-        let error = Error::Deadlock { lock, cycle: self.cycle };
-        if fails {
-            return Err(error);
-        }
-        events::deadlock(&error, lasts);
-        Ok(())
-    }
-}
-
-impl Hold {
-    pub(super) fn party(&self) -> Party {
-        Party { owner: self.owner.clone(), place: self.place }
-    }
-
-    /// How many units it has of what several can have at once.
-    fn weight(&self) -> u64 {
-        match self.lease.kind.sharing() {
-            Sharing::Each { weight } => weight,
-            Sharing::Alone | Sharing::Together => 1,
-        }
-    }
-
-    /// Returns how certain it is that a part of a circle lasts: a wait, which may be `limited`, and this hold, whose owner waits as
-    /// `waiting`.
-    pub(super) fn certainty(&self, limited: bool, waiting: Option<&Party>) -> Certainty {
-        if limited || !self.lease.lasts() {
-            return Certainty::Passing;
-        }
-        match waiting {
-            Some(waiting) if self.is_of_the_thread(waiting) => Certainty::Certain,
-            _ => Certainty::Likely,
-        }
-    }
-
-    /// Returns true if its guards cannot leave a thread, which waits.
-    fn is_of_the_thread(&self, waiting: &Party) -> bool {
-        let are_threads = self.owner.is_thread() && waiting.owner.is_thread();
-        are_threads && waiting.owner == self.owner && waiting.place == self.place
-    }
-
-    pub(super) fn is_live(&self) -> bool {
-        !self.is_over() && !self.lease.remaining(self.gate.engine.clock.now()).is_zero()
-    }
-}
-
-impl Engine {
-    fn gate_at(&self, key: &GateKey) -> Option<Arc<Gate>> {
-        self.gates.lock().get(key).cloned()
     }
 }

@@ -301,6 +301,11 @@ impl Engine {
     pub(crate) fn existing_gate(&self, kind: &dyn Kind) -> Option<Arc<Gate>> {
         self.gates.lock().get(&GateKey::shared(kind)).cloned()
     }
+
+    /// Returns the gate of that key, if there is one.
+    pub(super) fn gate_at(&self, key: &GateKey) -> Option<Arc<Gate>> {
+        self.gates.lock().get(key).cloned()
+    }
 }
 
 impl Drop for Engine {

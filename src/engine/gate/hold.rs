@@ -10,6 +10,7 @@ use super::unsent::Parting;
 use super::wanted::Wanting;
 use crate::clock::Timestamp;
 use crate::config::Terms;
+use crate::engine::circles::Party;
 use crate::engine::kind::{Refusal, Sharing};
 use crate::engine::lease::Lease;
 use crate::engine::quorum::{Release, Renewal};
@@ -53,6 +54,10 @@ impl Hold {
         self.over.load(Ordering::Acquire)
     }
 
+    pub(super) fn is_live(&self) -> bool {
+        !self.is_over() && !self.lease.remaining(self.gate.engine.clock.now()).is_zero()
+    }
+
     /// Counts it when it has its first guard, and returns whether this is the first.
     pub(crate) fn begin(&self) -> bool {
         let is_first =
@@ -76,6 +81,18 @@ impl Hold {
             self.gate.engine.process.permits_out.pass_on(self.taken_at);
         }
         self.uncount();
+    }
+
+    pub(super) fn party(&self) -> Party {
+        Party { owner: self.owner.clone(), place: self.place }
+    }
+
+    /// How many units it has of what several can have at once.
+    pub(super) fn weight(&self) -> u64 {
+        match self.lease.kind.sharing() {
+            Sharing::Each { weight } => weight,
+            Sharing::Alone | Sharing::Together => 1,
+        }
     }
 
     /// Returns true if it is of permits, and may be in the way of others.

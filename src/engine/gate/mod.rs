@@ -16,6 +16,7 @@
 mod arrival;
 mod asks;
 mod backing_off;
+mod circle;
 mod claim;
 mod confirming;
 mod deadlock;
@@ -29,6 +30,7 @@ mod long_holds;
 pub mod machine;
 mod noting;
 mod ordering;
+mod permits_out;
 mod process;
 mod queueing;
 mod replacing;

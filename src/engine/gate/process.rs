@@ -5,9 +5,9 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
-use super::confirming::PermitsOut;
 use super::holding::Holdings;
 use super::ordering::Orders;
+use super::permits_out::PermitsOut;
 use super::{Engine, Gate};
 use crate::clock::{Clock, Timestamp};
 use crate::engine::circles::Waits;
@@ -81,5 +81,30 @@ impl WaitGraph {
     pub(super) fn note_client(&mut self, engine: &Arc<Engine>) {
         self.engines.retain(|known| known.strong_count() > 0);
         self.engines.push(Arc::downgrade(engine));
+    }
+}
+
+/// A wait that is noted. Dropping it forgets the wait.
+pub(super) struct Noted {
+    process: Arc<Process>,
+    number: u64,
+}
+
+impl Noted {
+    pub(super) fn of(process: &Arc<Process>, number: u64) -> Self {
+        Self { process: process.clone(), number }
+    }
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        let ended = self.process.waits.lock().waits.end(self.number);
+        // Outside the mutex.
+        if let Some(wait) = ended
+            && wait.is_on_servers
+            && let Some(gate) = wait.gate.upgrade()
+        {
+            gate.engine.noting.wake();
+        }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::deadlock::Noted;
 use super::hold::Entry;
+use super::process::Noted;
 use super::state::State;
 use super::wait_list::{Offer, SLOW, Waiter};
 use super::{Gate, Request, Until};
