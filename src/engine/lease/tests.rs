@@ -18,7 +18,7 @@ use crate::fleet::Site;
 use crate::node::Node;
 
 pub(super) const TTL: Duration = Duration::from_secs(30);
-const LONG: Duration = Duration::from_secs(3600);
+pub(super) const LONG: Duration = Duration::from_secs(3600);
 pub(super) const WATCHED: LeaseTerms = LeaseTerms::Watched(TTL);
 
 pub(super) fn at(ms: u64) -> Timestamp {
@@ -26,7 +26,7 @@ pub(super) fn at(ms: u64) -> Timestamp {
 }
 
 /// It lives on three servers that nothing reaches. It began at 1000, is ours until 30 000, and has the tokens from 100 to 109.
-fn begun(terms: Terms) -> (Lease, Arc<Events>) {
+pub(super) fn begun(terms: Terms) -> (Lease, Arc<Events>) {
     begun_on(3, terms)
 }
 
@@ -132,54 +132,6 @@ async fn one_more_may_use_it_until_half_of_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn the_watchdog_learns_of_another_limit_and_of_none_that_is_the_same() {
-    let lease = watched();
-    assert_eq!(lease.next_look(), Some(at(11_000)), "a third of the TTL");
-    let watched = Terms::of(WATCHED);
-    let limited = Terms { max_hold: Some(Duration::from_secs(5)), ..watched };
-    let (first, look_at) = lease.enter(watched, at(1000));
-    assert_eq!(look_at, None);
-    assert_eq!(lease.limit(first, limited, at(1000)), Some(at(30_000)), "it is not renewed");
-    assert_eq!(lease.limit(first, limited, at(1000)), None);
-    assert_eq!(lease.limit(first, limited, at(10_000)), Some(at(11_000)));
-    let (longer, look_at) = lease.enter(limited, at(20_000));
-    assert_eq!(
-        (look_at, lease.state.lock().renew_until),
-        (None, at(25_000)),
-        "it looks then anyway"
-    );
-    assert_eq!(lease.enter(limited, at(15_000)).1, None, "that is sooner");
-    let beside = lease.enter_beside(longer);
-    lease.leave(longer);
-    assert_eq!(lease.state.lock().renew_until, at(25_000), "it lasts as long");
-    lease.leave(beside);
-    assert_eq!(lease.state.lock().renew_until, at(20_000), "what is left");
-}
-
-#[tokio::test]
-async fn what_nobody_takes_up_is_renewed_for_a_third_of_the_ttl_only() {
-    let lease = watched();
-    let terms = Terms::of(WATCHED);
-    let (level, look_at) = lease.offer(terms, at(2000));
-    assert_eq!(look_at, None, "one that is taken up at once costs the watchdog nothing");
-    assert_eq!(lease.state.lock().renew_until, at(12_001));
-    assert_eq!(lease.take_up(level, terms, at(2000)), (true, None));
-    assert_eq!(lease.state.lock().renew_until, Timestamp::NEVER);
-    lease.state.lock().renew_at = at(13_000);
-    let (late, look_at) = lease.offer(terms, at(2000));
-    assert_eq!(look_at, None, "others use it");
-    lease.leave(level);
-    assert_eq!(lease.take_up(late, terms, at(2000)), (true, Some(at(13_000))));
-    let limited = Terms { max_hold: Some(Duration::from_secs(5)), ..terms };
-    assert!(lease.take_up(late, limited, at(2000)).0);
-    assert_eq!(lease.state.lock().renew_until, at(7000), "counted from when it was given");
-    lease.await_take_up(late, terms, at(3000));
-    assert_eq!(lease.state.lock().renew_until, at(13_001), "also one that has entered already");
-    lease.lose(LossReason::Gone);
-    assert!(!lease.take_up(late, terms, at(2000)).0);
-}
-
-#[tokio::test]
 async fn it_counts_as_confirmed_and_written_from_the_beginning() {
     for (terms, is_watched) in [(WATCHED, true), (LeaseTerms::Fixed(TTL), false)] {
         let (lease, _) = begun(Terms::of(terms));
@@ -201,11 +153,11 @@ fn a_place_is_taken_once() {
 }
 
 /// What a renewal says that was sent at 2000.
-fn renewal() -> Renewal {
+pub(super) fn renewal() -> Renewal {
     Renewal::answered(at(2000), 1, TTL)
 }
 
-fn failed() -> Fault {
+pub(super) fn failed() -> Fault {
     Fault::NoAnswer(TTL)
 }
 
@@ -320,119 +272,6 @@ async fn one_that_was_put_back_too_late_is_lost() {
     assert_eq!((widened, lease.loss()), (Err(LossReason::Failover), Some(LossReason::Failover)));
 }
 
-#[tokio::test]
-async fn a_count_that_was_written_is_not_written_again() {
-    let lease = watched();
-    assert!(lease.set_count(3).is_none(), "there is nobody to tell");
-    assert!(!lease.state.lock().count_in_flight);
-    let mut state = lease.state.lock();
-    (state.count_in_flight, state.look_at) = (true, at(5000));
-    state.news.push(News::PutBack { node: "nowhere".into() });
-    drop(state);
-    assert!(lease.count_written(&mut Renewal::answered(at(2000), 3, TTL), Ok(true)).is_none());
-    let state = lease.state.lock();
-    assert!(state.look_at == Timestamp::NEVER && state.news.is_empty());
-    drop(state);
-    let written = |lease: &Lease| {
-        let state = lease.state.lock();
-        (state.count, state.count_written, state.count_in_flight)
-    };
-    assert_eq!(written(&lease), (3, 3, false));
-    lease.state.lock().count_in_flight = true;
-    assert!(lease.count_written(&mut renewal(), Err(failed())).is_none());
-    assert_eq!(written(&lease), (3, 3, false));
-}
-
-#[tokio::test]
-async fn only_what_would_end_too_soon_is_widened() {
-    let fixed = |ttl| Terms::of(LeaseTerms::Fixed(ttl));
-    let limited = |max_hold| Terms { max_hold: Some(max_hold), ..Terms::of(WATCHED) };
-    let sends = |lease: &Lease, terms, now| lease.widen(1, terms, now).is_some();
-    let lease = watched();
-    assert!(!sends(&lease, Terms::of(WATCHED), at(3000)) && !sends(&lease, fixed(LONG), at(3000)));
-    assert!(sends(&lease, Terms::of(LeaseTerms::Watched(TTL * 2)), at(3000)));
-    // It is not renewed after 40 000.
-    let until = |lease: &Lease, level| lease.state.lock().until(level);
-    let level = lease.enter(fixed(LONG), at(3000)).0;
-    assert_eq!((level, until(&lease, 1)), (1, Some(Timestamp::default())));
-    let lasting = lease.enter(Terms::of(WATCHED), at(3000)).0;
-    assert!(!sends(&lease, fixed(TTL / 2), at(3000)));
-    assert_eq!(until(&lease, 1), Some(Timestamp::default()), "it lasts long enough");
-    assert!(!sends(&lease, fixed(LONG), at(3000)));
-    assert_eq!(until(&lease, 1), Some(at(3000).plus(LONG)), "also if the other leaves");
-    lease.leave(lasting);
-    assert_eq!(lease.state.lock().renew_until, at(3000).plus(LONG));
-    lease.leave(level);
-    assert!(sends(&lease, Terms::of(WATCHED), at(11_000)), "its renewal is overdue");
-    lease.state.lock().renewing = true;
-    assert!(!sends(&lease, Terms::of(WATCHED), at(11_000)));
-    lease.state.lock().renewing = false;
-    lease.enter(limited(TTL), at(10_000));
-    assert!(sends(&lease, fixed(LONG), at(3000)) && !sends(&lease, fixed(TTL / 2), at(3000)));
-    assert!(!sends(&lease, limited(LONG), at(3000)));
-    let (lease, _) = begun(fixed(TTL));
-    assert!(sends(&lease, Terms::of(WATCHED), at(3000)) && sends(&lease, fixed(TTL), at(3000)));
-    assert!(!sends(&lease, fixed(TTL / 2), at(3000)));
-    lease.retire();
-    assert!(!sends(&lease, fixed(LONG), at(3000)));
-    assert!(matches!(lease.lengthen(LONG), Err(Fault::Closed)));
-}
-
-#[tokio::test]
-async fn an_inquiry_about_a_lease_that_was_given_back_or_lost_says_that_it_is_over() {
-    let (lease, _) = begun(Terms::of(WATCHED));
-    let said = lease.inquire(at(2000));
-    assert!(matches!(said, Err(Unconfirmed::Unknown(_))), "nothing reaches its servers");
-    lease.lose(LossReason::Gone);
-    let said = lease.inquire(at(2000));
-    assert!(matches!(said, Err(Unconfirmed::Lost(LossReason::Gone))));
-    let (lease, _) = begun(Terms::of(WATCHED));
-    lease.retire();
-    let said = lease.inquire(at(2000));
-    assert!(matches!(said, Err(Unconfirmed::Lost(LossReason::Ended))), "nobody uses it");
-}
-
-#[tokio::test]
-async fn a_fixed_lease_that_was_widened_is_renewed_from_then_on() {
-    let (lease, _) = begun(Terms::of(LeaseTerms::Fixed(TTL)));
-    let terms = Terms::of(LeaseTerms::Watched(TTL * 2));
-    lease.enter(terms, at(2000));
-    let mut sent = Renewal::answered(at(2000), 1, TTL * 2);
-    assert_eq!(lease.widened(&mut sent, terms, at(3000)), Ok(at(22_000)));
-    let state = lease.state.lock();
-    assert!(state.watched && state.ttl == TTL * 2);
-    drop(state);
-    // Shorter terms leave it as it is.
-    let shorter = Terms::of(LeaseTerms::Watched(TTL));
-    let mut sent = Renewal::answered(at(4000), 1, TTL);
-    assert_eq!(lease.widened(&mut sent, shorter, at(5000)), Ok(at(14_000)));
-    lease.retire();
-    assert_eq!(lease.widened(&mut renewal(), terms, at(5000)), Err(LossReason::Ended));
-    assert!(matches!(lease.not_widened(&renewal(), at(5000)), Missing::Lost(LossReason::Ended)));
-}
-
-/// What the server lacks later was taken away there, and is not put back.
-#[tokio::test]
-async fn a_widening_tells_which_server_has_it() {
-    let (lease, _) = begun_on(1, Terms::of(LeaseTerms::Fixed(TTL)));
-    let source = |lease: &Lease| lease.state.lock().footholds[0].source();
-    let mut sent = Renewal::answered_by(at(2000), TTL, [None]);
-    assert_ne!(source(&lease), sent.source());
-    lease.widened(&mut sent, Terms::of(LeaseTerms::Fixed(TTL)), at(3000)).expect("it is held");
-    assert_eq!(source(&lease), sent.source());
-}
-
-/// A fixed lease has no later renewal that would find out what the late one said.
-#[tokio::test]
-async fn an_answer_that_a_widening_did_not_wait_for_is_looked_at() {
-    let (lease, _) = begun(Terms::of(LeaseTerms::Fixed(TTL)));
-    let mut sent = Renewal::answered_by(at(2000), TTL, [Some(true), Some(true), None]);
-    assert_eq!(lease.state.lock().look_at, Timestamp::NEVER);
-    let next_at = lease.widened(&mut sent, Terms::of(LeaseTerms::Fixed(TTL)), at(3000));
-    assert!(next_at.is_ok_and(|next_at| next_at < at(30_000)), "{next_at:?}");
-    assert!(lease.state.lock().look_at < at(30_000));
-}
-
 /// The request was sent before the lease was put back, and only its answer comes later.
 #[tokio::test]
 async fn an_answer_from_before_it_was_put_back_says_nothing() {
@@ -458,13 +297,4 @@ async fn an_answer_from_before_it_was_put_back_says_nothing() {
     let lease = put_back();
     lease.noted(&mut lease.state.lock(), &Renewal::answered_by(at(2400), TTL, [Some(true)]));
     assert_eq!(lease.state.lock().footholds[0].source(), from(2500).source());
-}
-
-#[tokio::test]
-async fn its_levels_are_never_out_of_numbers() {
-    let lease = watched();
-    lease.state.lock().next_level = u32::MAX.into();
-    let (first, _) = lease.enter(Terms::of(WATCHED), at(2000));
-    let (second, _) = lease.enter(Terms::of(WATCHED), at(2000));
-    assert!(first < second);
 }

@@ -222,3 +222,6 @@ impl Lease {
         Ok(next_at)
     }
 }
+
+#[cfg(test)]
+mod tests;
