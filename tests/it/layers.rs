@@ -1,4 +1,5 @@
-//! The order of the modules: each uses only itself and those above it, and the crates at the edges stay there.
+//! The order of the modules: each uses only itself and those above it, and the crates at the edges stay there. And no file is
+//! long.
 
 use std::path::Path;
 
@@ -34,6 +35,9 @@ const ENGINE: [&str; 15] = [
     "kind", "tally", "round", "backoff", "quorum", "lease", "inbox", "watchdog", "place", "watch",
     "circles", "order", "notes", "gate", "acquire",
 ];
+
+/// How many lines a file may have, with its comments and tests.
+const LONGEST: usize = 400;
 
 /// A file's path below `src/`, and its text.
 pub fn sources() -> Vec<(String, String)> {
@@ -148,6 +152,17 @@ fn everything_is_traced_from_one_place() {
     assert!(tracing.contains(&"events.rs"));
     for path in tracing {
         assert_eq!(module(path), "events", "{path} traces");
+    }
+}
+
+#[test]
+fn a_file_is_short() {
+    for (path, text) in sources() {
+        let lines = text.lines().count();
+        assert!(
+            lines <= LONGEST,
+            "src/{path} has {lines} lines; more than {LONGEST} are about two things"
+        );
     }
 }
 
