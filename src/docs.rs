@@ -1,8 +1,8 @@
 //! The guides and reference documents of the repository.
 //!
-//! Start with the [front page](crate). The [glossary] explains the words that all pages use. The [cookbook] has recipes for common programs, [settings] lists every setting,
-//! [deployments] says what is promised on which servers,
-//! [operating] is for those who run them, and [from_redisson] helps those who know Redisson.
+//! Start with the [front page](crate). The [glossary] explains the words that all pages use. The [cookbook] has recipes for common
+//! programs, [settings] lists every setting, and [testing] shows how to test a service. [deployments] says what is promised on which
+//! servers; [operating] and [logs] are for those who run them. [from_redisson] helps those who know Redisson.
 
 /// Defines the targets of the documents' links in this documentation. The files define the same names for readers of the
 /// repository; the first definition counts.

@@ -37,7 +37,7 @@
 //! # Which method do I want?
 //!
 //! A [`Client`] holds the connections; one per process is enough. [`Client::mutex`] returns a [`Mutex`], which is only a
-//! handle: it costs no I/O, and you may clone it and keep it. To take the lock:
+//! handle: it costs no I/O, and you may clone it and keep it. What to call:
 //!
 //! | you want to | call |
 //! |---|---|
@@ -63,8 +63,9 @@
 //!
 //! `lock_with_timeout` and `lock` return a [`Guard`], and the two `try_` methods an `Option` of one. The lock is held until
 //! you call [`Guard::unlock`], which reports whether it was held until then, or drop the guard, which releases the lock in
-//! the background. The other kinds have methods like these: [`RwLock::read`] and [`RwLock::write`], [`MultiLock::lock`],
-//! [`Semaphore::acquire`], [`Election::campaign`], [`Queue::pop`], each with its forms. Latches and signals are no locks.
+//! the background. The other kinds have methods like these. [`RwLock::read`] and [`RwLock::write`], [`MultiLock::lock`],
+//! [`Semaphore::acquire`], [`Election::campaign`] and [`Queue::pop`] wait, and each has a form with a timeout and two that begin
+//! with `try_`. Latches and signals are no locks.
 //!
 //! A lock is renewed for as long as its guard lives. [`Mutex::with_lease`] gives it a fixed length instead, and
 //! [`Mutex::with_max_hold`] limits how long it is renewed. [`Mutex::with_min_hold`] keeps the lock taken for a minimum
@@ -169,7 +170,7 @@
 //!   that wait for each other in a circle are reported at `warn`, unless [`Deadlocks`] makes that an error. At `debug` it has a
 //!   span `lock` around each acquisition, and an event at the end of each hold.
 //! * **`leasehold::node`** reports the start of a server's outage at `warn` and its end at `info`, each with counts.
-//! * **`leasehold::check`** reports at `info`, once after connecting, what [`Client::check`] found.
+//! * **`leasehold::check`** reports at `info`, once after connecting, what [`Client::check`] finds.
 //!
 //! [All messages and fields](docs::logs) are stable. An outage logs only a few lines, however many locks are held. A
 //! subscriber may call the client.
@@ -183,7 +184,9 @@
 //!
 //! * A lock is as durable as its key. A failover to a replica that missed the write, a restart without the data,
 //!   eviction, `FLUSHALL` or a jump of the server's clock can give the lock to a second holder; the first one learns
-//!   of it at its next renewal. [`Client::check`] reports such risks as far as the servers' settings show them.
+//!   of it at its next renewal. [`Client::check`] reports such risks as far as the servers' settings show them. Behind Sentinels
+//!   and in a cluster, locks survive a failover by a [grace](ClientBuilder::restart_quarantine), with the settings that
+//!   [Deployments] names.
 //! * A [fair mutex](Client::fair_mutex), a [semaphore](Client::semaphore), a [latch](Client::latch), a [signal](Client::signal), a
 //!   [group of signals](Client::signal_group) and a [queue](Client::queue) need one server, Sentinel or Cluster. Over several
 //!   independent masters they fail with [`Error::SingleServerOnly`].
@@ -192,16 +195,16 @@
 //!   [`Client::fair_mutex`] each task has its own. Over several servers, and between this library and Redisson, no order is
 //!   guaranteed.
 //! * A release passes the lock to the first client in the queue by a message. Such a lease starts at 2 s; 100 ms later the
-//!   client renews it to the full TTL. So a client that is stopped delays those behind it by 2 s. If the
-//!   server's clock jumps while a client waits, and the message then takes longer than the jump, the client may believe in
-//!   that lease for too long.
+//!   client renews it to the full TTL. So a client that is stopped delays those behind it by 2 s, or by
+//!   up to 6 s if it has several places in a row. If the server's clock jumps while a client waits, and the message then takes
+//!   longer than the jump, the client may believe in that lease for too long.
 //! * The library works with one server, with three or more independent masters ([`ClientBuilder::nodes`]), with a master that
 //!   Sentinels watch ([`ClientBuilder::sentinel`]), or with a Redis Cluster ([`ClientBuilder::cluster`]): Redis 6.2 or later,
 //!   or Valkey 8 or later (7.2 should do, and is not tested). [Deployments] says what each of them promises.
 //!
 //! Inside one process, use [`tokio::sync::Mutex`]. For writes to one database, use its transactions and constraints. If
-//! the loss of a server must never break a lock, use a consensus store; and where two writers would be a disaster, make the resource
-//! check tokens, whichever store you use.
+//! the loss of a server must never break a lock, use three independent masters, or a consensus store; and where two writers would
+//! be a disaster, make the resource check tokens, whichever you use.
 //!
 //! [Deployments]: docs::deployments
 //!
