@@ -126,7 +126,7 @@ impl Client {
     ///
     /// First come those that this client itself waits for, and those whose waiters listen for their releases: all over
     /// several masters, and those of Redisson. For the queues of one server or of a cluster, all keys are looked at, with pauses, as
-    /// by [`list`](Self::list), which takes half as long. All names begin with the client's
+    /// by [`list`](Self::list); it takes about half as long. All names begin with the client's
     /// [`name_prefix`](ClientBuilder::name_prefix). A lock that is free, and on its way to somebody who listens, may be missing.
     ///
     /// The server's user needs the rights `scan` and `pubsub|channels`, and in a cluster with sharded channels
