@@ -63,7 +63,7 @@ pub enum Command {
     /// Wait until locks are free: exit 0, or 75 if the time is over. Takes nothing.
     Wait(WaitFor),
     List(List),
-    /// Show everything that the servers know about locks: holder, since when, token, who waits.
+    /// Show everything that the servers know about locks: holder, since when, token, who waits, what the holder waits for.
     Inspect(Names),
     /// Print a line for each change of locks, until interrupted.
     Watch(Names),
@@ -101,7 +101,7 @@ pub struct Run {
     /// Do not wait: exit with 75 if somebody else holds a lock.
     #[arg(short = 'n', long, conflicts_with = "wait")]
     pub no_wait: bool,
-    /// Wait for so long at most, for all locks together ("30s", "2m", or seconds), then exit with 75.
+    /// Wait for at most this long, for all locks together ("30s", "2m", or seconds), then exit with 75.
     #[arg(short = 'w', long, alias = "timeout", value_name = "TIME", value_parser = duration)]
     pub wait: Option<Duration>,
     /// The code to exit with if somebody else holds a lock.
@@ -113,10 +113,10 @@ pub struct Run {
     /// How long a lock lives without a renewal [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub ttl: Option<Duration>,
-    /// Hold the locks for so long at most: then they count as lost.
+    /// Hold the locks for at most this long: then they count as lost.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub max_hold: Option<Duration>,
-    /// Keep the locks taken for so long at least, even if the command ends earlier: for jobs that several hosts start at the
+    /// Keep the locks taken for at least this long, even if the command ends earlier: for jobs that several hosts start at the
     /// same time. `run` ends with the command all the same.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub min_hold: Option<Duration>,
@@ -156,11 +156,12 @@ pub struct Names {
 /// Servers keep no list of locks, so all keys are looked at, with pauses that leave the servers four fifths of their time: ten
 /// to twenty seconds for a million keys. Those that most clients wait for come first, then those that are held for longest.
 ///
-/// WAITS-FOR names the locks that a client of the holder's name waits for. Clients that wait for each other in a circle are told
-/// below. A client may hold in one task and wait in another, so look at both before you free a lock.
+/// WAITS-FOR names the locks that the holder waits for, as it has noted on the servers; where nothing is noted, those that a client
+/// of its name waits for. Clients that wait for each other in a circle are named below. Without notes that may be no deadlock: a client
+/// may hold in one task and wait in another, so look at both before you free a lock.
 #[derive(Args)]
 pub struct List {
-    /// Only names that begin so; it is no pattern.
+    /// Only names that begin with this; it is no pattern.
     #[arg(default_value = "", hide_default_value = true)]
     pub prefix: String,
     /// Only locks that somebody waits for.
@@ -178,14 +179,14 @@ pub struct List {
 pub struct WaitFor {
     #[command(flatten)]
     pub names: Names,
-    /// Wait for so long at most ("30s", "2m", or seconds).
+    /// Wait for at most this long ("30s", "2m", or seconds).
     #[arg(short = 'w', long, alias = "timeout", value_name = "TIME", value_parser = duration)]
     pub wait: Option<Duration>,
 }
 
 /// Free a lock that somebody else holds.
 ///
-/// It shows the holder, and wants the same holder back, so that it cannot free the lock of somebody who took it since: exit 75
+/// It wants the holder that `list` or `inspect` has shown, so that it cannot free the lock of somebody who took it since: exit 75
 /// then. The holder learns of it at its next renewal, and may still be at work until then.
 #[derive(Args)]
 pub struct Force {
@@ -199,7 +200,7 @@ pub struct Force {
     /// Free it whoever holds it. Needs --yes.
     #[arg(long, requires = "yes")]
     pub any: bool,
-    /// Do not ask for more.
+    /// Confirm --any.
     #[arg(long)]
     pub yes: bool,
 }
@@ -229,7 +230,7 @@ pub struct Export {
     /// How many locks have metrics of their own: those that most clients wait for, then those that are held for longest.
     #[arg(long, default_value_t = 500)]
     pub limit: usize,
-    /// Only locks whose names begin so.
+    /// Only locks whose names begin with this.
     #[arg(default_value = "", hide_default_value = true)]
     pub prefix: String,
 }
