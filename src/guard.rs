@@ -206,8 +206,9 @@ impl Guard {
     /// | a client of Redisson; a writer, if other clients read, too | within 4 s |
     /// | anybody, over several masters | within 0.4 s |
     ///
-    /// Once somebody was found, it stays true for this guard, even if that one gives up. Any subscriber of the lock's
-    /// channel counts, so a tool that listens there wants every lock, and so does this client if it may not unsubscribe. If the servers do not answer, nobody is known to wait.
+    /// Once somebody was found, it stays true for this guard, even if that one gives up. Any subscriber of the lock's channel counts:
+    /// while a tool listens there, every holder is told that somebody wants the lock. The same happens if this client may not unsubscribe.
+    /// While the servers do not answer, nobody is known to wait.
     pub fn is_wanted(&self) -> bool {
         self.hold().is_wanted()
     }

@@ -14,15 +14,14 @@ use crate::error::LossReason;
 use crate::monitor::{Event, HoldEnd, Monitor, Outcome, Path};
 use crate::node::{NodeState, NodeStatus};
 
-/// Gives what clients do to the recorder of the crate [`metrics`](https://docs.rs/metrics) 0.24 (feature `metrics`).
+/// Reports what clients do to the recorder of the crate [`metrics`](https://docs.rs/metrics) 0.24 (feature `metrics`).
 ///
 /// Install the recorder first, give this to [`ClientBuilder::monitor`](crate::ClientBuilder::monitor), and call
-/// [`report`](Self::report) before each scrape, or every few seconds: what it reports is a state, and no event. The
+/// [`report`](Self::report) before each scrape, or every few seconds: that reports states, which are no events. The
 /// [operating page](crate::docs::operating) lists the metrics.
 ///
-/// The label `class` is a lock's name up to its last colon, `orders` for `orders:42`, and `other` for a name without one. If an
-/// earlier part of your names is a number, or the part before the colon is, set the class by [`with_class`](Self::with_class):
-/// there must not be many.
+/// The label `class` is a lock's name up to its last colon, `orders` for `orders:42`, and `other` for a name without one. If that
+/// part of your names contains a number, set the class by [`with_class`](Self::with_class): there must not be many classes.
 ///
 /// # Examples
 ///

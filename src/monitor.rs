@@ -11,7 +11,7 @@ use crate::error::{Error, LossReason};
 /// holds no mutex meanwhile, so it may be asked, for its [`stats`](crate::Client::stats) for example. If it panics, the client logs
 /// an error, once, and goes on; it is told of the next event as before.
 ///
-/// A lock's name is no label for a metric: there may be any number of them. Use a part of it that says what kind of thing it
+/// Do not use a lock's name as the label of a metric: there may be any number of names. Use the part that says what kind of thing it
 /// protects.
 ///
 /// # Examples
@@ -122,7 +122,7 @@ impl Outcome {
 pub enum Path {
     /// It asked the servers once.
     Free,
-    /// It waited for others, of this process or elsewhere.
+    /// Others, of this process or elsewhere, had the lock, so that it waited or gave up; or its future was dropped.
     Contended,
     /// Its owner had the lock already.
     Reentry,

@@ -156,7 +156,7 @@ impl Client {
         Listing::new(self.client.contended(), &self.runtime)
     }
 
-    /// Returns who among the holders of these locks waits for another lock, and so on; see
+    /// Returns which holders of these locks wait for another lock, and so on; see
     /// [`leasehold::Client::blocked`](crate::Client::blocked).
     ///
     /// # Errors
@@ -180,7 +180,7 @@ impl Client {
         self.client.is_ready()
     }
 
-    /// Returns counts of what this client is busy with: locks, waiters, connections and pending releases.
+    /// Returns counts of what this client is busy with, such as locks, waiters and pending releases, and of what it has done so far.
     pub fn stats(&self) -> Stats {
         self.client.stats()
     }

@@ -203,7 +203,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how the client reacts to a wait that is part of a circle of owners, each of which waits for what the next one holds. Default: [`Deadlocks::Certain`]. The page [on deadlocks](crate::docs::cookbook#deadlocks) says what is found.
+    /// Sets how the client reacts to a wait that is part of a circle of owners, each of which waits for what the next one holds.
+    /// Default: [`Deadlocks::Certain`]. The [cookbook](crate::docs::cookbook#deadlocks) says what is found.
     pub fn deadlocks(mut self, reaction: Deadlocks) -> Self {
         self.config.deadlocks = reaction;
         self

@@ -85,8 +85,8 @@ impl Client {
         &self.engine.config.name
     }
 
-    /// Lists the locks that this client holds, oldest first. Each acquisition of a semaphore's permits is one of them, with the
-    /// token 1.
+    /// Lists the locks that this client holds, oldest first. Each acquisition of a semaphore's permits, and each delivery of a queue,
+    /// is one of them, with the token 1.
     pub fn holds(&self) -> Vec<HeldLock> {
         HeldLock::all(&self.engine)
     }
@@ -144,7 +144,7 @@ impl Client {
         Listing::of_waited(&self.engine)
     }
 
-    /// Returns who among the holders of these locks waits for another lock, and who among the holders of those does, and so on.
+    /// Returns which holders of these locks wait for another lock, which holders of those do, and so on.
     ///
     /// The names are those that [`ListedLock::name`](crate::ListedLock::name) and [`LockStatus::name`](crate::LockStatus::name)
     /// show, with the [`name_prefix`](ClientBuilder::name_prefix). The parts come in the order of what they hold.
@@ -181,7 +181,7 @@ impl Client {
         self.engine.blocked(locks).await
     }
 
-    /// Returns counts of what this client is busy with: locks, waiters, connections and pending releases.
+    /// Returns counts of what this client is busy with, such as locks, waiters and pending releases, and of what it has done so far.
     pub fn stats(&self) -> Stats {
         Stats::of(&self.engine)
     }

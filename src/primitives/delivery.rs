@@ -119,7 +119,7 @@ impl Delivery {
     }
 
     /// Gives the item back. It is delivered again after `after`, 0 to 30 days, before those that nobody has had yet; or it is
-    /// dead, if it was delivered [so often](crate::Queue::with_max_deliveries).
+    /// dead, if it was delivered [as often as it may be](crate::Queue::with_max_deliveries).
     ///
     /// # Errors
     ///

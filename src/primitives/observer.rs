@@ -37,7 +37,8 @@ impl Observer {
     /// the present state at once.
     ///
     /// A change is known at once if it comes with a message: a leader that begins, proclaims something, resigns, is dropped
-    /// with its runtime or its client, or is unlocked by force. One whose process was killed is missed when its lock ends. If a message is lost, the change is known 4 s later at most.
+    /// with its runtime or its client, or is unlocked by force. One whose process was killed is missed when its lock ends. If a message
+    /// is lost, the change is known 4 s later at most.
     ///
     /// # Errors
     ///
