@@ -122,7 +122,7 @@
 //! | [`InvalidConfig`](Error::InvalidConfig), [`Denied`](Error::Denied), [`WrongType`](Error::WrongType) | the settings, the user's rights or the key are wrong | fix the deployment | 500 |
 //! | [`SingleServerOnly`](Error::SingleServerOnly) | this does not work over several independent masters | use a client of one server, Sentinel or Cluster | 500 |
 //! | [`QueueFull`](Error::QueueFull) | the queue has as many items as its handle allows | push again later, or allow more | 503 |
-//! | [`InvalidPayload`](Error::InvalidPayload) | a value cannot be an item of a queue, or an item is no such value | reject the item, or fix the program | 500 |
+//! | [`InvalidPayload`](Error::InvalidPayload) | a value cannot be written as an item of a queue, or an item is not such a value | reject the item, or fix the program | 500 |
 //! | [`Deadlock`](Error::Deadlock) | owners wait for each other | release what is held, and begin again | 503 |
 //! | [`InAsyncContext`](Error::InAsyncContext), [`SelfWait`](Error::SelfWait) | misuse | fix the program | 500 |
 //!

@@ -235,7 +235,7 @@ pub struct Export {
     pub prefix: String,
 }
 
-/// Run a server in memory, for development: what it knows ends with it.
+/// Run an in-memory server, for development: its data ends with it.
 ///
 /// Only in a program that was built with it: `cargo install leasehold-cli --features dev-server`.
 #[derive(Args)]
