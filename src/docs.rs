@@ -55,10 +55,12 @@ macro_rules! links {
     };
 }
 
+#[doc = "The words that all pages and error messages use.\n\n"]
 #[doc = links!()]
 #[doc = include_str!("../docs/glossary.md")]
 pub mod glossary {}
 
+#[doc = "Recipes for common programs, to copy from.\n\n"]
 #[doc = links!()]
 #[doc = include_str!("../docs/cookbook.md")]
 pub mod cookbook {
@@ -93,58 +95,72 @@ pub mod cookbook {
 
 // Its code needs leasehold-test, whose tests run it.
 #[cfg(not(doctest))]
+#[doc = "How to test what a service does at a timeout, a loss and an outage.\n\n"]
 #[doc = links!()]
 #[doc = include_str!("../docs/testing.md")]
 pub mod testing {}
 
+#[doc = "All settings, with defaults and ranges.\n\n"]
 #[doc = links!()]
 #[doc = include_str!("../docs/settings.md")]
 pub mod settings {}
 
+#[doc = "What is promised on which servers, and what to set on them.\n\n"]
 #[doc = links!()]
 #[doc = include_str!("../docs/deployments.md")]
 pub mod deployments {}
 
+#[doc = "For those who run the servers and the services.\n\n"]
 #[doc = links!()]
 #[doc = include_str!("../docs/operating.md")]
 pub mod operating {}
 
+#[doc = "All lines, spans and fields of the log.\n\n"]
 #[doc = links!()]
 #[doc = include_str!("../docs/logs.md")]
 pub mod logs {}
 
+#[doc = "For Java teams: what becomes of Redisson's calls and settings.\n\n"]
 #[doc = links!()]
 #[doc = include_str!("../docs/from-redisson.md")]
 pub mod from_redisson {}
 
+#[doc = "What Java and Rust may share on the same servers, and what they must not.\n\n"]
 #[doc = links!()]
 #[doc = include_str!("../docs/redisson-compatibility.md")]
 pub mod redisson_compatibility {}
 
+#[doc = "Reported failures of other locks, each with a test.\n\n"]
 #[doc = links!()]
 #[doc = include_str!("../docs/known-failures.md")]
 pub mod known_failures {}
 
+#[doc = "What is protected, and the rights that the server's user needs.\n\n"]
 #[doc = links!()]
 #[doc = include_str!("../SECURITY.md")]
 pub mod security {}
 
+#[doc = "What happened when we tried to break the promises.\n\n"]
 #[doc = links!()]
 #[doc = include_str!("../RELIABILITY.md")]
 pub mod reliability {}
 
+#[doc = "What locks cost, alone and beside other libraries.\n\n"]
 #[doc = links!()]
 #[doc = include_str!("../benches/README.md")]
 pub mod benchmarks {}
 
+#[doc = "The source tree, the life of a lock, and the order of the mutexes.\n\n"]
 #[doc = links!()]
 #[doc = include_str!("../ARCHITECTURE.md")]
 pub mod architecture {}
 
+#[doc = "Why the scripts, messages and deadlines are safe.\n\n"]
 #[doc = links!()]
 #[doc = include_str!("../docs/protocol.md")]
 pub mod protocol {}
 
+#[doc = "How to build, test and change the library.\n\n"]
 #[doc = links!()]
 #[doc = include_str!("../CONTRIBUTING.md")]
 pub mod contributing {}
