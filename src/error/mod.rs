@@ -102,8 +102,8 @@ pub enum Error {
         problem: &'static str,
     },
 
-    /// A setting cannot work: change it. A list of [masters](crate::ClientBuilder::nodes) that differs from that of the other clients
-    /// is such a setting.
+    /// A setting cannot work. Change it. So is a list of several [masters](crate::ClientBuilder::nodes) that differs from that of
+    /// the other clients.
     #[error("invalid configuration: {problem}")]
     #[non_exhaustive]
     InvalidConfig {
@@ -111,11 +111,11 @@ pub enum Error {
         problem: Arc<str>,
     },
 
-    /// This works on one server only, and the client has several independent masters. Use a client of one server, Sentinel or Cluster.
+    /// This kind of lock works on one server only, and the client has several. Use a client of one server.
     #[error("{what} works on one server only: {why}")]
     #[non_exhaustive]
     SingleServerOnly {
-        /// What it is: a kind of lock, for example.
+        /// The kind of lock.
         what: &'static str,
         /// The reason.
         why: &'static str,
