@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::ClientBuilder;
+use leasehold_testkit::{eventually, waiting};
 
 use crate::java::Java;
 use crate::place::Place;
 use crate::side::{Call, Failure, Rust, Side};
-use crate::support::{eventually, waiting};
 use crate::{Outcome, REDISSON};
 
 pub(crate) struct Contender {

@@ -4,7 +4,7 @@
 //! `scripts/bench-deployments` runs it and prints one table, which `benches/README.md` keeps. Every trial has servers of
 //! its own. The table has the median and the worst of all trials. Nothing here fails because something is slow.
 //!
-//! The modules with a path are those of the tests, of the tests with Redisson, and of `scripts/bench`.
+//! The modules with a path are those of the tests with Redisson, and of `scripts/bench`.
 
 #[path = "../rows/aim.rs"]
 #[allow(dead_code)]
@@ -29,9 +29,6 @@ mod shards;
 #[path = "../../tests/interop/side.rs"]
 #[allow(dead_code)]
 mod side;
-#[path = "../../tests/it/support/mod.rs"]
-#[allow(unused_imports)]
-mod support;
 mod synced;
 mod table;
 mod watching;
@@ -42,11 +39,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use leasehold_testkit::Server;
 use tokio::signal::unix::{SignalKind, signal};
 
 use java::Version;
 use place::Kind;
-use support::Server;
 use table::{Figure, Table};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Guard, Mutex};
+use leasehold_testkit::{Cluster, Server, eventually, slot_of};
 
 use crate::aim::Aim;
 use crate::figures::Unit;
 use crate::place;
-use crate::support::{Cluster, Server, eventually, slot_of};
 use crate::table::Figure;
 use crate::watching::seconds;
 use crate::{Outcome, Pace};

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use leasehold::{Client, ClientBuilder};
-
-use crate::support::{Cluster, Deployment, MASTER, Server, eventually};
+use leasehold_testkit::{Cluster, Deployment, MASTER, Server, eventually};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -31,7 +30,7 @@ impl Place {
     /// Clients without a grace; their servers have just started.
     pub(crate) fn builder(&self) -> ClientBuilder {
         match self {
-            Self::Sentinel(deployment) => deployment.builder(),
+            Self::Sentinel(deployment) => behind(deployment),
             Self::Cluster(cluster) => {
                 Client::builder().cluster(cluster.urls()).restart_quarantine(Duration::ZERO)
             }
@@ -95,6 +94,12 @@ impl Place {
         })
         .await;
     }
+}
+
+/// Clients without a grace, which ask the Sentinels for the master.
+pub(crate) fn behind(deployment: &Deployment) -> ClientBuilder {
+    let builder = Client::builder().sentinel(MASTER, deployment.sentinel_urls());
+    builder.restart_quarantine(Duration::ZERO)
 }
 
 /// A master with two replicas, and Sentinels that wait for so long until they consider it down.

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::Mutex;
+use leasehold_testkit::{Server, eventually};
 use tokio::task::JoinSet;
 
 use crate::aim::Aim;
 use crate::figures::Unit;
 use crate::place;
-use crate::support::{Server, eventually};
 use crate::table::Figure;
 use crate::watching::{FOLLOWERS, Followers, seconds};
 use crate::{Outcome, Pace};
@@ -20,7 +20,7 @@ pub(crate) async fn behind_sentinels(pace: Pace) -> Outcome<Vec<Figure>> {
     let deployment = place::sentinels(pace.silence()).await;
     let [old, replicas @ ..] = &*deployment.servers else { return Err("no servers".into()) };
     let replicas: Vec<_> = replicas.iter().map(|server| &**server).collect();
-    let followers = Followers::connect(|| deployment.builder(), str::to_owned).await?;
+    let followers = Followers::connect(|| place::behind(&deployment), str::to_owned).await?;
     deployment.is_synced().await;
     let announced = deployment.first_report().await;
     deployment.fail_over().await;

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Mutex};
+use leasehold_testkit::{Deployment, Server};
 use tokio::task::JoinSet;
 
 use crate::figures::Unit;
 use crate::place;
-use crate::support::{Deployment, Server};
 use crate::table::Figure;
 use crate::{Outcome, Pace};
 

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Mutex};
+use leasehold_testkit::Deployment;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
 use crate::aim::Aim;
 use crate::by_hand::{self, ByHand, Keys, TTL_MS};
 use crate::figures::{Unit, median};
-use crate::support::Deployment;
 use crate::table::Figure;
 use crate::{Outcome, Pace};
 

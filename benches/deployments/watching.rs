@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use leasehold::{Client, ClientBuilder, Guard, NodeState};
+use leasehold_testkit::{Server, eventually};
 use redis::Value;
 
 use crate::Outcome;
-use crate::support::{Server, eventually};
 
 /// Clients that each hold a lock.
 pub(crate) struct Followers {

@@ -199,7 +199,7 @@ fn end(process: &mut Child) {
 /// The commands that run a script.
 pub(crate) const SCRIPTS: [&str; 2] = ["evalsha", "eval"];
 /// The server ends with this process, in whatever way it ends.
-const TIED: &str = include_str!("../../tests/it/support/tied.sh");
+const TIED: &str = include_str!("../../tests/kit/src/tied.sh");
 const PORTS_TRIED: usize = 5;
 const START_LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);

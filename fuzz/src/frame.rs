@@ -1,8 +1,7 @@
 //! Values as a server may send them, right or wrong, and how they read.
 
 use arbitrary::Arbitrary;
-
-use crate::wire::{bulk, line};
+use leasehold_testkit::resp::{bulk, line};
 
 /// One value of RESP2 or RESP3.
 #[derive(Arbitrary, Clone, Debug, PartialEq)]

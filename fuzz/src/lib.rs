@@ -11,10 +11,6 @@ use libfuzzer_sys as _;
 pub mod brain;
 pub mod frame;
 pub mod request;
-#[path = "../../tests/it/support/resp.rs"]
-// The library's own tests use all of it.
-#[allow(dead_code)]
-mod wire;
 pub mod world;
 
 pub use brain::{Ask, Brain, Line, Outlet};

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::wire;
+use leasehold_testkit::resp;
 
 /// Which of the library's scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,7 +69,7 @@ static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
 impl Request {
     /// Takes the first request off `bytes`, if all of it is there.
     pub fn take(bytes: &mut Vec<u8>) -> Option<Self> {
-        let words = wire::take_command(bytes)?;
+        let words = resp::take_command(bytes)?;
         let whole = words[0] == b"EVAL";
         let script = (whole || words[0] == b"EVALSHA").then(|| {
             let text = &words[1][..];

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use leasehold_testkit::tied;
 use redis::{FromRedisValue, Value};
 use tokio::process::{Child, Command};
 
@@ -175,12 +176,10 @@ impl Deployment {
         let program = env::var("LEASEHOLD_TEST_SERVER").unwrap_or_else(|_| "redis-server".into());
         for _ in 0..20 {
             let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-            let mut process = Command::new("sh")
-                .args(["-c", include_str!("../it/support/tied.sh"), "tied.sh", &program])
+            let mut process = Command::from(tied(&program))
                 .args(args)
                 .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
                 .current_dir(&self.dir)
-                .stdin(Stdio::piped())
                 .stdout(Stdio::null())
                 .kill_on_drop(true)
                 .spawn()?;

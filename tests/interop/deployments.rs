@@ -6,12 +6,12 @@ mod sentinel;
 
 use std::time::Duration;
 
+use leasehold_testkit::{Server, eventually, shared_clock_us, waiting};
 use redis::Value;
 
 use crate::{
     java::{Java, hex},
     side::{Call, Rust, Side, ask},
-    support::{Server, eventually, shared_clock_us, waiting},
 };
 
 /// Both libraries on one deployment.

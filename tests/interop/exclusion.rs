@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use leasehold::blocking;
+use leasehold_testkit::Watch;
 
 use crate::{
     java::Version,
     side::{Table, ask},
-    support::Watch,
     with_each_redisson,
 };
 

@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold::{Client, Mutex};
+use leasehold_testkit::{Server, eventually, in_time, subscribers};
 use parking_lot::Mutex as Shared;
 use tokio::task::JoinHandle;
 
 use crate::{
     java::{Java, Version, hex},
     stampede::{Made, Record},
-    support::{Server, eventually, in_time, subscribers},
     with_each_redisson,
 };
 

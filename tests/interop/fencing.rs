@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use leasehold::{Client, Mutex};
+use leasehold_testkit::Server;
 use redis::Value;
 
 use crate::{
     java::{Java, Version, hex},
-    support::Server,
     with_each_redisson,
 };
 

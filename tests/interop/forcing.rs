@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use leasehold::LossReason;
+use leasehold_testkit::Watch;
 
 use crate::{
     java::{Version, hex},
     side::{Failure, Table},
-    support::Watch,
     with_each_redisson,
 };
 

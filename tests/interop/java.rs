@@ -11,12 +11,10 @@ use std::{
     time::Duration,
 };
 
+use leasehold_testkit::signals::{pause, resume};
 use tokio::sync::oneshot;
 
-use crate::{
-    side::{Done, Failure},
-    support::{pause, resume},
-};
+use crate::side::{Done, Failure};
 
 /// A version of Redisson that is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use leasehold::Error;
+use leasehold_testkit::{Watch, eventually};
 use redis::Value;
 
 use crate::{
     java::{Java, Version, hex},
     side::{Failure, Table, ask},
-    support::{Watch, eventually},
     with_each_redisson,
 };
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use leasehold::{Error, Latch};
+use leasehold_testkit::{Watch, in_time};
 use redis::Value;
 
 use crate::{
     java::{Java, Version},
     side::Table,
-    support::{Watch, in_time},
     with_each_redisson,
 };
 

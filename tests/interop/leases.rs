@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use leasehold_testkit::{Server, Watch, Worker, shared_clock_us};
 use redis::Value;
 
 use crate::{
     java::{Java, Version},
     side::{Done, Failure, Side, Table},
-    support::{Server, Watch, Worker, shared_clock_us},
     with_each_redisson,
 };
 
@@ -79,7 +79,7 @@ async fn a_killed_holder_is_succeeded_at_the_end_of_its_lease(version: Version) 
     }
 
     let mut holder = Worker::start();
-    holder.tell(&format!("hold {} rust {}", server.url(), TTL.as_millis()));
+    holder.tell(&format!("hold mutex {} rust {}", server.url(), TTL.as_millis()));
     assert_eq!(holder.answer()[0], "held");
     let next = table.java.lock("b", "rust");
     table.somebody_waits("rust").await;

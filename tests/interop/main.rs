@@ -22,9 +22,8 @@ mod rw;
 mod several;
 mod side;
 mod stampede;
-#[path = "../it/support/mod.rs"]
-mod support;
 mod waking;
+mod worker;
 
 /// A test of a case for each version of Redisson.
 macro_rules! with_each_redisson {

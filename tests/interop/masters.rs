@@ -8,12 +8,12 @@ mod together;
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, ClientBuilder};
+use leasehold_testkit::{Server, eventually, subscribers};
 use redis::Value;
 
 use crate::{
     java::{Java, Version},
     side::{Rust, Side},
-    support::{Server, eventually, subscribers},
 };
 
 /// Three servers, and both libraries connected to all of them.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{java::Version, side::Table, support::Watch, with_each_redisson};
+use leasehold_testkit::Watch;
+
+use crate::{java::Version, side::Table, with_each_redisson};
 
 with_each_redisson!(a_name_is_the_same_lock_to_both);
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use leasehold_testkit::{Watch, eventually};
+
 use crate::{
     java::{Version, hex},
     side::Table,
-    support::{Watch, eventually},
     with_each_redisson,
 };
 

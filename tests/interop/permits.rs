@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use leasehold::{Client, Permit, Semaphore};
+use leasehold_testkit::{Watch, Worker, eventually, in_time, shared_clock_us};
 use redis::Value;
 
 use crate::{
     java::{Java, Version},
     side::Table,
-    support::{Watch, Worker, eventually, in_time, shared_clock_us},
     with_each_redisson,
 };
 

@@ -3,12 +3,12 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use leasehold::{Delivery, Error, Queue};
+use leasehold_testkit::eventually;
 use tokio::time::timeout;
 
 use crate::{
     java::{Java, Version},
     side::Table,
-    support::eventually,
     with_each_redisson,
 };
 

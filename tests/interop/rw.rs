@@ -6,6 +6,7 @@ use std::{
 };
 
 use leasehold::{Client, LossReason, RwLock};
+use leasehold_testkit::{Server, Watch, Worker, eventually, in_time};
 use redis::Value;
 
 use crate::{
@@ -13,7 +14,6 @@ use crate::{
     leases::lateness,
     side::{Call, Failure, Of, Side, Table, ask},
     stampede::{Crew, Made, Record},
-    support::{Server, Watch, Worker, eventually, in_time},
     with_each_redisson,
 };
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use leasehold::{Client, Error};
+use leasehold_testkit::{Watch, eventually, in_time};
 
 use crate::{
     java::{Version, hex},
     side::{Call, Table, ask},
-    support::{Watch, eventually, in_time},
     with_each_redisson,
 };
 

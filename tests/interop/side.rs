@@ -8,11 +8,9 @@ use std::{
 };
 
 use leasehold::{Client, Error, Guard, LossReason, Lost, Owner, ReadGuard, WriteGuard};
+use leasehold_testkit::{Server, eventually, shared_clock_us, subscribers};
 
-use crate::{
-    java::{Java, Version, hex},
-    support::{Server, eventually, shared_clock_us, subscribers},
-};
+use crate::java::{Java, Version, hex};
 
 /// What was done, and when: by a clock that all processes of this host share.
 #[derive(Debug)]

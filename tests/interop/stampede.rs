@@ -17,10 +17,10 @@ use std::{
 };
 
 use leasehold::{Client, blocking};
+use leasehold_testkit::{Server, eventually};
 
 use crate::{
     java::{Java, Version, hex},
-    support::{Server, eventually},
     with_each_redisson,
 };
 

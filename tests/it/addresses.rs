@@ -69,7 +69,7 @@ mod tls {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_server_whose_certificate_the_system_trusts_is_used() {
         let (server, port, certificate) = server().await;
-        let mut trusting = Worker::trusting(&certificate);
+        let mut trusting = Worker::in_environment(&[("SSL_CERT_FILE", &certificate)]);
         trusting.tell(&format!("hold rediss://127.0.0.1:{port} n 30000"));
         assert_eq!(trusting.answer()[0], "held");
         assert_eq!(server.command(&["EXISTS", "n"]).await, redis::Value::Int(1));

@@ -6,7 +6,7 @@ use leasehold::Client;
 
 use crate::{
     checks::{LIMIT, soon},
-    support::{Cluster, Deployment, Server, eventually},
+    support::{Cluster, Connects, Deployment, Server, eventually},
     synced::{replicated, synced},
 };
 

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     checks::{LIMIT, soon},
-    support::{Cluster, Deployment, Proxy, Server, eventually, slot_of, waiting},
+    support::{Cluster, Connects, Deployment, Proxy, Server, eventually, slot_of, waiting},
 };
 
 /// Half as long as it takes until somebody asks unasked.

@@ -7,7 +7,7 @@ use leasehold::{Client, Guard, Mutex, blocking};
 
 use crate::{
     checks::{LIMIT, client_is_idle, connect, nothing_left, setup, soon},
-    support::{Cluster, Deployment, Server, eventually},
+    support::{Cluster, Connects, Deployment, Server, eventually},
 };
 
 /// What is told by a message is known long before anybody looks again, which is after 2 s at the earliest.

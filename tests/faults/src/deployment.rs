@@ -10,13 +10,13 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use leasehold_testkit::{Cluster, Deployment as Replicas, MASTER, Pretender, Proxy, Server};
 use parking_lot::Mutex;
 use redis::{InfoDict, RedisResult, Value, from_redis_value};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     junction::{Junction, address_of},
-    support::{Cluster, MASTER, Pretender, Proxy, Replicas, Server},
     wall_clock::WallClock,
 };
 

@@ -12,6 +12,7 @@ use std::{
     },
 };
 
+use leasehold_testkit::free_port;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
@@ -21,8 +22,6 @@ use tokio::{
     sync::watch,
     task::JoinSet,
 };
-
-use crate::support::free_port;
 
 /// Passes bytes on to a server, but holds back those from and to servers that are cut off from it. As with TCP, they arrive
 /// once the cut is over, if both sides still have the connection.

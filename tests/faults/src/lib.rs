@@ -39,5 +39,4 @@ pub mod run;
 mod scene;
 mod stalls;
 mod strays;
-mod support;
 mod wall_clock;

@@ -13,10 +13,9 @@ use std::{
 
 use futures_util::{StreamExt, future::join_all, stream};
 use leasehold::{Client, ClientBuilder, Guard};
+use leasehold_testkit::{Cluster, Server, Watch, eventually};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
-
-use crate::support::{Cluster, Server, Watch, eventually};
 
 /// How much of it.
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use leasehold_testkit::{Proxy, Server};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -13,7 +14,6 @@ use crate::{
     holders::{holder, lasting_holder, lasting_lease},
     locks::MUTEXES,
     scene::Scene,
-    support::{Proxy, Server},
 };
 
 /// A kind of fault that locks must survive.

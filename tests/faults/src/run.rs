@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use leasehold_testkit::{Server, Watch};
 use serde::Serialize;
 use tokio::time::sleep;
 
@@ -21,7 +22,6 @@ use crate::{
     nemesis::Kind,
     replicated,
     scene::{self, Scene},
-    support::{Server, Watch},
 };
 
 /// What to run.

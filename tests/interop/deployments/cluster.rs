@@ -6,12 +6,12 @@ use std::{
 };
 
 use leasehold::Client;
+use leasehold_testkit::{Cluster, Server, eventually, in_time, slot_of};
 
 use super::{Both, Crossed, LIMIT};
 use crate::{
     java::{Java, Version, hex},
     side::{Rust, Side, ask},
-    support::{Cluster, Server, eventually, in_time, slot_of},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold::{Permit, Semaphore};
+use leasehold_testkit::{Cluster, Server, eventually, in_time, shared_clock_us};
 use tokio::task::JoinHandle;
 
 use super::{
@@ -15,7 +16,6 @@ use super::{
 use crate::{
     java::{Java, Version, hex},
     side::{Call, Done, Of, Side},
-    support::{Cluster, Server, eventually, in_time, shared_clock_us},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

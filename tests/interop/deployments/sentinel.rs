@@ -2,13 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use leasehold::LossReason;
+use leasehold::{Client, ClientBuilder, LossReason};
+use leasehold_testkit::{Deployment, MASTER, Proxy, Server, eventually, in_time};
 
 use super::{Both, Crossed, LIMIT, NOW, TOLD_WITHIN, left_ms};
 use crate::{
     java::{Java, Version},
     side::{Failure, Rust, Side},
-    support::{Deployment, MASTER, Proxy, Server, eventually, in_time},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -30,7 +30,7 @@ async fn locks_stay_with_their_holders_when_a_master_that_is_well_is_replaced() 
 /// Each holds a lock for which the other waits, and the replica has it all.
 async fn cross(deployment: &Deployment) -> Crossed {
     let java = connect_java(deployment).await;
-    let builder = deployment.builder().ttl(TTL).restart_quarantine(Duration::ZERO);
+    let builder = builder(deployment).restart_quarantine(Duration::ZERO);
     let rust = Rust::new(builder.connect().await.expect("the master accepts the client"));
     let (java, rust) = (Side::Java(java), Side::Rust(rust));
     let both = Both { java, rust, count_listeners: "NUMSUB", ttl: TTL };
@@ -116,10 +116,14 @@ async fn connect_java(deployment: &Deployment) -> Java {
     Java::connect_to_deployment(Version::V4_7_0, "sentinel", &nodes, TTL).await
 }
 
+fn builder(deployment: &Deployment) -> ClientBuilder {
+    Client::builder().sentinel(MASTER, deployment.sentinel_urls()).ttl(TTL)
+}
+
 /// Ours, which reaches the replica only on this way.
 async fn connect_with_grace(deployment: &Deployment, way: &Proxy) -> Side {
     let (inside, outside) = (deployment.servers[1].port(), way.port());
-    let builder = deployment.builder().ttl(TTL).restart_quarantine(GRACE);
+    let builder = builder(deployment).restart_quarantine(GRACE);
     let builder = builder.address_map(move |host, port| {
         (host.to_owned(), if port == inside { outside } else { port })
     });

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use leasehold::Error;
+use leasehold_testkit::{Proxy, eventually};
 use redis::Value;
 
 use super::{Masters, NOW, TTL, builder, left_ms, start_three, urls};
 use crate::{
     java::{Java, Version, hex},
     side::{Failure, Rust, Side, ask},
-    support::{Proxy, eventually},
     with_each_redisson,
 };
 

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use leasehold_testkit::{Server, Watch, Worker, shared_clock_us};
+
 use super::{MS, Masters, NOW, TTL, urls};
 use crate::{
     java::{Java, Version},
     leases::expiry_us,
     side::{Done, Failure, Side},
-    support::{Server, Watch, Worker, shared_clock_us},
     with_each_redisson,
 };
 
@@ -81,7 +82,7 @@ async fn a_killed_holder_is_succeeded_at_the_end_of_its_lease(version: Version) 
     assert_eq!(masters.rust.unlock("b", "java").value().await, 1);
 
     let mut holder = Worker::start();
-    holder.tell(&format!("hold {} rust {}", urls.join(","), TTL.as_millis()));
+    holder.tell(&format!("hold mutex {} rust {}", urls.join(","), TTL.as_millis()));
     assert_eq!(holder.answer()[0], "held");
     let next = masters.java.lock("b", "rust");
     masters.waits(&masters.java, "rust").await;

@@ -6,7 +6,7 @@ use leasehold::{Client, ElectionState};
 
 use super::{LIMIT, leader, leading};
 use crate::checks::{client_is_idle_with, soon};
-use crate::support::{Cluster, Deployment, Server, eventually};
+use crate::support::{Cluster, Connects, Deployment, Server, eventually};
 
 const TTL: Duration = Duration::from_millis(900);
 

@@ -6,7 +6,9 @@ use leasehold::{Client, Error};
 
 use super::{MS, are_waiting, places};
 use crate::checks::{LIMIT, soon};
-use crate::support::{Cluster, Deployment, MASTER, Pretender, Server, eventually, slot_of};
+use crate::support::{
+    Cluster, Connects, Deployment, MASTER, Pretender, Server, eventually, slot_of,
+};
 
 #[tokio::test]
 async fn items_on_every_shard_of_a_cluster_reach_who_waits() {

@@ -6,7 +6,7 @@ use leasehold::{Client, Error, LossReason};
 
 use super::{CHANNEL, HOUR, MS, shut};
 use crate::checks::{LIMIT, connect, setup, setup_with_proxy, soon};
-use crate::support::{Cluster, Deployment, Server, eventually, slot_of, subscribers};
+use crate::support::{Cluster, Connects, Deployment, Server, eventually, slot_of, subscribers};
 
 fn reason(error: &Error) -> LossReason {
     match error {

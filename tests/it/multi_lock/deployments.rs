@@ -6,7 +6,7 @@ use leasehold::{Client, Error, MultiLock};
 
 use super::{LIMIT, MS, are_held, names, taken};
 use crate::checks::{client_is_idle, client_is_idle_with, exists, lock_keys, soon};
-use crate::support::{Cluster, Deployment, Server, eventually};
+use crate::support::{Cluster, Connects, Deployment, Server, eventually};
 
 const TTL: Duration = Duration::from_millis(1500);
 

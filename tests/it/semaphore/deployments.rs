@@ -6,7 +6,7 @@ use leasehold::Client;
 
 use super::{MS, api, are_waiting};
 use crate::checks::{LIMIT, soon};
-use crate::support::{Cluster, Deployment, Outage, Server, eventually, slot_of};
+use crate::support::{Cluster, Connects, Deployment, Outage, Server, eventually, slot_of};
 
 #[tokio::test]
 async fn permits_on_every_shard_of_a_cluster_pass_from_client_to_client() {

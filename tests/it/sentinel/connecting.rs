@@ -6,7 +6,7 @@ use leasehold::{Client, Error, blocking};
 
 use crate::{
     checks::{LIMIT, exists, soon, told},
-    support::{Deployment, MASTER, Pretender, Proxy, Server, eventually, free_port},
+    support::{Connects, Deployment, MASTER, Pretender, Proxy, Server, eventually, free_port},
 };
 
 /// Why a client cannot connect, and how long it took to say so.

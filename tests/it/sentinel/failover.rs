@@ -6,7 +6,7 @@ use leasehold::Client;
 
 use crate::{
     checks::{LIMIT, exists, soon},
-    support::{DOWN_AFTER_MS, Deployment, eventually},
+    support::{Connects, DOWN_AFTER_MS, Deployment, eventually},
 };
 
 const TTL: Duration = Duration::from_secs(20);

@@ -6,7 +6,7 @@ use leasehold::{Client, FindingKind};
 
 use crate::{
     checks::{LIMIT, soon},
-    support::{Deployment, MASTER, Pretender, Proxy, Server, eventually},
+    support::{Connects, Deployment, MASTER, Pretender, Proxy, Server, eventually},
 };
 
 /// The findings that are about failovers.

@@ -6,7 +6,7 @@ use leasehold::{Client, ClientBuilder, LossReason};
 
 use crate::{
     checks::{LIMIT, exists, soon},
-    support::{Deployment, MASTER, Pretender, Server, eventually},
+    support::{Connects, Deployment, MASTER, Pretender, Server, eventually},
 };
 
 const TTL: Duration = Duration::from_secs(2);

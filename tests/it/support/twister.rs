@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use leasehold_testkit::resp::{command, take_command};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     task::JoinSet,
 };
-
-use super::resp::{command, take_command};
 
 /// What a command is answered with.
 pub(crate) enum Twisted {

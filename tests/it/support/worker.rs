@@ -1,132 +1,21 @@
-//! Other processes that use locks: this test binary, run again.
-//!
-//! A worker reads one command per line and answers with lines that begin with `@`; everything else that
-//! the test harness prints is passed over. It ends when its standard input does.
+//! What the processes do that tests start.
 
 use std::{
-    io::{BufRead, BufReader, Lines, Write},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::Arc,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use leasehold::{Client, blocking};
+use leasehold_testkit::worker;
 use parking_lot::Mutex;
 
-use super::{
-    Server, Watch,
-    nester::nest,
-    signals::{pause, resume},
-};
-
-/// A process of ours that was started for a test; killed when dropped.
-pub(crate) struct Worker {
-    process: Child,
-    commands: ChildStdin,
-    answers: Lines<BufReader<ChildStdout>>,
-}
-
-impl Worker {
-    pub(crate) fn start() -> Self {
-        Self::with(&[])
-    }
-
-    /// One that trusts the certificates in a file, and no others.
-    pub(crate) fn trusting(certificates: &str) -> Self {
-        Self::with(&[("SSL_CERT_FILE", certificates)])
-    }
-
-    fn with(environment: &[(&str, &str)]) -> Self {
-        let mut process = Command::new(std::env::current_exe().expect("this binary"))
-            .envs(environment.iter().copied())
-            .args(["support::worker::a_worker_answers", "--exact", "--nocapture"])
-            .env(ROLE, "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a process");
-        let commands = process.stdin.take().expect("piped");
-        let answers = BufReader::new(process.stdout.take().expect("piped")).lines();
-        Self { process, commands, answers }
-    }
-
-    /// Gives a command, and does not wait.
-    pub(crate) fn tell(&mut self, command: &str) {
-        writeln!(self.commands, "{command}").expect("the worker runs");
-    }
-
-    /// The next line of its answer, in words.
-    pub(crate) fn answer(&mut self) -> Vec<String> {
-        loop {
-            let line = self.answers.next().expect("the worker runs").expect("text");
-            // The harness may have begun a line of its own.
-            if let Some((_, answer)) = line.split_once('@') {
-                return answer.split_whitespace().map(str::to_owned).collect();
-            }
-        }
-    }
-
-    /// All lines of its answer up to `@end`.
-    pub(crate) fn answers(&mut self) -> Vec<Vec<String>> {
-        let mut answers = Vec::new();
-        loop {
-            match self.answer() {
-                end if end == ["end"] => return answers,
-                answer => answers.push(answer),
-            }
-        }
-    }
-
-    /// Kills it. Returns all lines that it had answered and nobody has read.
-    pub(crate) fn last_words(mut self) -> Vec<Vec<String>> {
-        self.kill();
-        let lines = self.answers.by_ref().map(|line| line.expect("text"));
-        let answers = lines.filter_map(|line| Some(line.split_once('@')?.1.to_owned()));
-        answers.map(|answer| answer.split_whitespace().map(str::to_owned).collect()).collect()
-    }
-
-    /// SIGKILL; gone when this returns.
-    pub(crate) fn kill(&mut self) {
-        self.process.kill().expect("it was ours");
-        self.process.wait().expect("it was ours");
-    }
-}
-
-impl Worker {
-    /// Stops the process as a frozen machine does: its connections stay, and it does nothing.
-    pub(crate) fn pause(&self) {
-        pause(self.process.id());
-    }
-
-    /// Lets a paused process go on.
-    pub(crate) fn resume(&self) {
-        resume(self.process.id());
-    }
-
-    /// Waits until it has ended by itself.
-    pub(crate) fn wait(&mut self) {
-        self.process.wait().expect("it was ours");
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// Microseconds on a clock that all processes of this host share.
-pub(crate) fn shared_clock_us() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-    now.as_micros() as u64
-}
+use super::{Server, Watch, Worker, nester::nest, shared_clock_us};
 
 /// Both sides of it: run by the harness it starts itself as a worker, and asks; as a worker it serves.
 #[test]
 fn a_worker_answers() {
-    if std::env::var_os(ROLE).is_some() {
-        return serve();
+    if let Some(commands) = worker::commands() {
+        return serve(commands);
     }
     let mut worker = Worker::start();
     worker.tell("say hello");
@@ -134,18 +23,14 @@ fn a_worker_answers() {
     worker.kill();
 }
 
-fn serve() {
+fn serve(commands: impl Iterator<Item = String>) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let mut kept = Vec::new();
-    for line in std::io::stdin().lines() {
-        let line = line.expect("text");
+    for line in commands {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["say", word] => println!("@{word}"),
             ["hold", url, name, ttl_ms] => runtime.block_on(hold(url, name, number(ttl_ms))),
-            ["hold", kind, url, name, ttl_ms] => {
-                runtime.block_on(hold_of(kind, url, name, number(ttl_ms)));
-            }
             ["nest", servers, how, names @ ..] => nest(&runtime, servers, how, names),
             ["turns", url, name, tasks, turns] => {
                 runtime.block_on(turns_of(url, name, number(tasks), number(turns)));
@@ -211,21 +96,6 @@ async fn line_up(url: &str, name: &str, places: u64) {
     };
     let turns = futures_util::future::join_all((0..places).map(turn)).await;
     println!("@turns {}", turns.iter().filter(|turn| turn.is_ok()).count());
-}
-
-/// Takes a side of a read-write lock, or a permit, and keeps it for as long as the process runs: `@held`.
-async fn hold_of(kind: &str, url: &str, name: &str, ttl_ms: u64) {
-    let builder = Client::builder().nodes([url]).ttl(Duration::from_millis(ttl_ms));
-    let client = builder.connect().await.expect("connected");
-    let lock = client.rw_lock(name);
-    match kind {
-        "read" => std::mem::forget(lock.read().await.expect("held")),
-        "write" => std::mem::forget(lock.write().await.expect("held")),
-        "permit" => std::mem::forget(client.semaphore(name).acquire().await.expect("held")),
-        other => panic!("not a kind: {other}"),
-    }
-    println!("@held");
-    std::mem::forget(client);
 }
 
 /// A thread takes a lock and keeps it: `@held <token>`.
@@ -423,6 +293,3 @@ async fn pop(url: &str, name: &str, ttl_ms: u64, tasks: u64, seed: u64) {
     });
     futures_util::future::join_all(tasks).await;
 }
-
-/// Set in a worker's environment.
-const ROLE: &str = "LEASEHOLD_TEST_WORKER";

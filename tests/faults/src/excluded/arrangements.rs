@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use leasehold::{FindingKind, LossReason};
+use leasehold_testkit::{Proxy, Server};
 use redis::Value;
 use tokio::time::sleep;
 
 use super::{
     Actor, LIMIT, LOCK, TTL, ensure, history, is_told, second_holder, second_holder_before,
 };
-use crate::{
-    register::Register,
-    support::{Proxy, Server},
-};
+use crate::register::Register;
 
 pub(super) async fn emptied_at_once() -> Result<(), String> {
     let server = Server::start().await;

@@ -3,13 +3,10 @@
 use std::time::Duration;
 
 use leasehold::{Error, FindingKind, LossReason};
+use leasehold_testkit::{Proxy, Server};
 
 use super::{Actor, LOCK, arrangements::until, ensure, second_holder, second_holder_before};
-use crate::{
-    deployment::info,
-    support::{Proxy, Server},
-    wall_clock::WallClock,
-};
+use crate::{deployment::info, wall_clock::WallClock};
 
 pub(super) async fn ahead() -> Result<(), String> {
     let clocked = Clocked::start().await?;

@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use leasehold_testkit::{Cluster, Proxy, slot_of};
 use redis::from_redis_value;
 use tokio::time::sleep;
 
@@ -16,7 +17,6 @@ use crate::{
     deployment::{CLUSTERED, Node, info},
     locks::{ALL, MUTEXES},
     scene::{SYNCED, Scene},
-    support::{Cluster, Proxy, slot_of},
 };
 
 pub(super) const NAMES: [&str; 11] = [

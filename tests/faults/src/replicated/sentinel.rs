@@ -1,6 +1,7 @@
 //! A master, two replicas and five Sentinels.
 
 use futures_util::future::join_all;
+use leasehold_testkit::MASTER;
 use redis::{Value, from_redis_value};
 use tokio::time::sleep;
 
@@ -10,7 +11,6 @@ use crate::{
     deployment::{Node, Watcher},
     locks::MUTEXES,
     scene::Scene,
-    support::MASTER,
 };
 
 pub(super) const NAMES: [&str; 8] = [

@@ -24,13 +24,13 @@ use tokio::{
     time::Instant,
 };
 
-use super::ports;
+use crate::ports;
 
 /// Passes bytes between its own port and a server's on 127.0.0.1; its switches act at once, on live connections too.
 ///
 /// It runs on a thread of its own, so that it goes on while a test blocks.
 #[derive(Debug)]
-pub(crate) struct Proxy {
+pub struct Proxy {
     port: u16,
     shared: Arc<Shared>,
     /// `None` only while dropped.
@@ -79,7 +79,7 @@ impl Switches {
 
 impl Proxy {
     /// Starts a proxy before the server on `server_port`.
-    pub(crate) async fn start(server_port: u16) -> Self {
+    pub async fn start(server_port: u16) -> Self {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime for the proxy can be made");
         let (port, listener) = listen();
@@ -100,21 +100,22 @@ impl Proxy {
     }
 
     /// Where to connect, to reach the server through the proxy.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    /// The port on which it listens.
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Replies that arrive from now on are passed on this much later, in order. Zero: at once.
-    pub(crate) fn delay_replies(&self, delay: Duration) {
+    pub fn delay_replies(&self, delay: Duration) {
         self.switch(|switches| switches.delay = delay);
     }
 
     /// Swallows what clients send. Off again, it cuts what is live, as [`drop_replies`](Self::drop_replies) does.
-    pub(crate) fn drop_requests(&self, on: bool) {
+    pub fn drop_requests(&self, on: bool) {
         self.switch(|switches| {
             switches.cuts += u64::from(switches.drop_requests && !on);
             switches.drop_requests = on;
@@ -125,7 +126,7 @@ impl Proxy {
     ///
     /// Off again, it cuts what is live: replies are matched to commands by their order, and on no real
     /// connection does a later byte arrive where an earlier one did not.
-    pub(crate) fn drop_replies(&self, on: bool) {
+    pub fn drop_replies(&self, on: bool) {
         self.switch(|switches| {
             switches.cuts += u64::from(switches.drop_replies && !on);
             switches.drop_replies = on;
@@ -133,27 +134,27 @@ impl Proxy {
     }
 
     /// Keeps the server's answers until [`release_replies`](Self::release_replies).
-    pub(crate) fn hold_replies(&self) {
+    pub fn hold_replies(&self) {
         self.switch(|switches| switches.hold_replies = Some(Held::All));
     }
 
     /// Keeps the server's answers to commands, but not its messages, until [`release_replies`](Self::release_replies).
-    pub(crate) fn hold_answers(&self) {
+    pub fn hold_answers(&self) {
         self.switch(|switches| switches.hold_replies = Some(Held::OfCommands));
     }
 
     /// A number that grows with each message that a client has been sent.
-    pub(crate) fn messages(&self) -> usize {
+    pub fn messages(&self) -> usize {
         self.shared.messages.load(Ordering::SeqCst)
     }
 
     /// Passes on what was held, in order, and whatever follows.
-    pub(crate) fn release_replies(&self) {
+    pub fn release_replies(&self) {
         self.switch(|switches| switches.hold_replies = None);
     }
 
     /// Swallows everything in both directions, as a network does that is down. Off again, it cuts what is live.
-    pub(crate) fn black_hole(&self, on: bool) {
+    pub fn black_hole(&self, on: bool) {
         self.switch(|switches| {
             switches.cuts += u64::from(switches.drop_replies && !on);
             switches.drop_requests = on;
@@ -162,34 +163,34 @@ impl Proxy {
     }
 
     /// Leads new connections to another server from now on.
-    pub(crate) fn lead_new_ones_to(&self, server_port: u16) {
+    pub fn lead_new_ones_to(&self, server_port: u16) {
         self.shared.server_port.store(server_port, Ordering::SeqCst);
     }
 
     /// Leads to another server from now on; live connections end.
-    pub(crate) fn lead_to(&self, server_port: u16) {
+    pub fn lead_to(&self, server_port: u16) {
         self.lead_new_ones_to(server_port);
         self.cut();
     }
 
     /// Breaks all live connections: clients see a reset. What the server has already been sent still runs.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         self.switch(|switches| switches.cuts += 1);
     }
 
     /// Ends all live connections on the server's side only: it is told that the client has closed, and the client
     /// is told nothing. It gets the replies that were on their way, and no more.
-    pub(crate) fn half_close(&self) {
+    pub fn half_close(&self) {
         self.switch(|switches| switches.half_closings += 1);
     }
 
     /// Swallows from now on what the server answers on the live connections on which replicas are waited for (`WAIT`).
-    pub(crate) fn silence_waits(&self) {
+    pub fn silence_waits(&self) {
         self.switch(|switches| switches.silences += 1);
     }
 
     /// Refuses new connections, or accepts them again. Live ones go on.
-    pub(crate) fn refuse(&self, on: bool) {
+    pub fn refuse(&self, on: bool) {
         let mut listener = self.shared.listener();
         if on {
             *listener = None;
@@ -202,7 +203,7 @@ impl Proxy {
     }
 
     /// How many connections live: those that the client has not closed.
-    pub(crate) fn connections(&self) -> usize {
+    pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
@@ -435,8 +436,7 @@ mod tests {
 
     use redis::{AsyncConnectionConfig, Client, RedisResult, aio::MultiplexedConnection};
 
-    use super::Proxy;
-    use crate::support::{Server, eventually};
+    use crate::{Proxy, Server, eventually};
 
     /// Long enough for any answer of a server on this machine.
     const SHORT: Duration = Duration::from_millis(100);

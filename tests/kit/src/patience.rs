@@ -7,11 +7,7 @@ use std::time::{Duration, Instant};
 /// # Panics
 ///
 /// Names `what` when it is still false after `limit`.
-pub(crate) async fn eventually(
-    limit: Duration,
-    what: &str,
-    mut condition: impl AsyncFnMut() -> bool,
-) {
+pub async fn eventually(limit: Duration, what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let started_at = Instant::now();
     while !condition().await {
         assert!(started_at.elapsed() < limit, "not within {limit:?}: {what}");
@@ -24,7 +20,7 @@ pub(crate) async fn eventually(
 /// # Panics
 ///
 /// Names `what` when it is not.
-pub(crate) async fn in_time<F: Future>(limit: Duration, what: &str, future: F) -> F::Output {
+pub async fn in_time<F: Future>(limit: Duration, what: &str, future: F) -> F::Output {
     match tokio::time::timeout(limit, future).await {
         Ok(output) => output,
         Err(_) => panic!("not within {limit:?}: {what}"),

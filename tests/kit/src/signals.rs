@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Stops a process, and returns once it has stopped.
-pub(crate) fn pause(pid: u32) {
+pub fn pause(pid: u32) {
     signal(pid, "STOP");
     // The signal takes effect a little later. Where the system shows it, wait for that.
     let stat = format!("/proc/{pid}/stat");
@@ -22,7 +22,7 @@ pub(crate) fn pause(pid: u32) {
 }
 
 /// Lets a process go on.
-pub(crate) fn resume(pid: u32) {
+pub fn resume(pid: u32) {
     signal(pid, "CONT");
 }
 

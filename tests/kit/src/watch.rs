@@ -17,7 +17,7 @@ use std::{
 ///
 /// One plain thread sleeps for 5 ms over and over; the time by which a sleep was longer is a stall.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub struct Watch {
     running: Arc<Running>,
 }
 
@@ -29,7 +29,8 @@ struct Running {
 }
 
 impl Watch {
-    pub(crate) fn begin() -> Self {
+    /// Begins to watch the test on this thread.
+    pub fn begin() -> Self {
         static THREAD: Once = Once::new();
         THREAD.call_once(|| drop(thread::spawn(watch)));
         let test = thread::current().name().unwrap_or("a test").to_owned();
@@ -39,7 +40,7 @@ impl Watch {
     }
 
     /// Lets everything in this process take so long.
-    pub(crate) fn allow(limit: Duration) {
+    pub fn allow(limit: Duration) {
         LIMIT_S.store(limit.as_secs(), Ordering::Relaxed);
     }
 
@@ -49,14 +50,14 @@ impl Watch {
     }
 
     /// The longest stall of the machine so far.
-    pub(crate) fn longest_stall(&self) -> Duration {
+    pub fn longest_stall(&self) -> Duration {
         Duration::from_micros(self.running.longest_stall_us.load(Ordering::Relaxed))
     }
 
     /// How many threads share a processor now: how many times longer it takes to compute something than it would alone.
     ///
     /// A thread that slept gets a processor at once, also on a busy machine. So this computes for longer than that lasts.
-    pub(crate) fn share() -> u32 {
+    pub fn share() -> u32 {
         let (began_at, spent) = (Instant::now(), processor_time());
         while processor_time() - spent < COMPUTED {
             std::hint::black_box(0);
@@ -66,7 +67,7 @@ impl Watch {
     }
 
     /// A time limit, widened by the longest stall so far.
-    pub(crate) fn widened(&self, limit: Duration) -> Duration {
+    pub fn widened(&self, limit: Duration) -> Duration {
         limit + self.longest_stall()
     }
 }
@@ -125,25 +126,30 @@ static LIMIT_S: AtomicU64 = AtomicU64::new(240);
 /// As after a failed test.
 const HUNG: i32 = 101;
 
-#[test]
-fn a_stall_is_noticed() {
-    let watch = Watch::begin();
-    // A sleep never ends early, so the first tick counts soon, however short its stall.
-    let started_at = Instant::now();
-    while watch.longest_stall().is_zero() {
-        assert!(started_at.elapsed() < Duration::from_secs(10), "no tick was measured");
-        thread::yield_now();
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-#[test]
-fn a_test_that_does_not_end_is_named() {
-    let (now, limit) = (Instant::now(), Duration::from_secs(240));
-    let running = |test: &str, seconds| {
-        let since = now.checked_sub(Duration::from_secs(seconds)).expect("a past");
-        Arc::new(Running::new(test.to_owned(), since))
-    };
-    assert_eq!(overdue(&[running("quick", 1), running("slow", 200)], now, limit), None);
-    let found = [running("quick", 1), running("hangs", 241)];
-    assert_eq!(overdue(&found, now, limit), Some("hangs"));
+    #[test]
+    fn a_stall_is_noticed() {
+        let watch = Watch::begin();
+        // A sleep never ends early, so the first tick counts soon, however short its stall.
+        let started_at = Instant::now();
+        while watch.longest_stall().is_zero() {
+            assert!(started_at.elapsed() < Duration::from_secs(10), "no tick was measured");
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_test_that_does_not_end_is_named() {
+        let (now, limit) = (Instant::now(), Duration::from_secs(240));
+        let running = |test: &str, seconds| {
+            let since = now.checked_sub(Duration::from_secs(seconds)).expect("a past");
+            Arc::new(Running::new(test.to_owned(), since))
+        };
+        assert_eq!(overdue(&[running("quick", 1), running("slow", 200)], now, limit), None);
+        let found = [running("quick", 1), running("hangs", 241)];
+        assert_eq!(overdue(&found, now, limit), Some("hangs"));
+    }
 }

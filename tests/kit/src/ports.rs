@@ -11,7 +11,7 @@ use std::{
 };
 
 /// The next port to try to listen on. Somebody else may have it: then try the next one.
-pub(crate) fn next() -> u16 {
+pub fn next() -> u16 {
     OURS.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 

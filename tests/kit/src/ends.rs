@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use redis::{Client, Connection, ConnectionLike, Pipeline, RedisResult, Value, from_redis_value};
 
-use super::Server;
-
 /// A key without an end.
 struct Key {
     name: String,
@@ -54,7 +52,7 @@ fn is_of_a_lease(field: &str) -> bool {
 }
 
 /// The keys of ours on this server that have no end and should have one. A server that cannot be asked has none.
-pub(super) fn without_end(url: &str) -> Vec<String> {
+pub(crate) fn without_end(url: &str) -> Vec<String> {
     let mut found = Vec::new();
     // What was found before the server failed counts.
     let _ = walk(url, &mut found);
@@ -118,98 +116,108 @@ fn of_each<'a>(
 /// A server that is well answers at once; one that hangs is not waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the end of the test says of this server.
-fn end_of(server: Server) -> Option<String> {
-    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(server)));
-    ended.err().map(|panic| *panic.downcast::<String>().expect("a text"))
-}
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
 
-#[tokio::test]
-async fn a_key_of_ours_without_an_end_fails_its_test_and_is_named() {
-    let lease = "someone:01234567-89ab-4def-8123-456789abcdef";
-    let writer = format!("{lease}:write");
-    let end = format!("{{n}}:{lease}:rwlock_timeout:1");
-    let keys: [(&str, &[&str]); 6] = [
-        ("n", &["HSET", "n", lease, "1"]),
-        ("w", &["HSET", "w", "mode", "write", &writer, "1"]),
-        (&end, &["SET", &end, "1"]),
-        ("leasehold_token:{n}", &["SET", "leasehold_token:{n}", "1"]),
-        ("leasehold_permit_queue:{n}", &["ZADD", "leasehold_permit_queue:{n}", "1", "e"]),
-        ("leasehold_leader:{n}", &["SET", "leasehold_leader:{n}", "1"]),
-    ];
-    for (key, command) in keys {
+    use crate::{Server, eventually};
+
+    /// What the end of the test says of this server.
+    fn end_of(server: Server) -> Option<String> {
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(server)));
+        ended.err().map(|panic| *panic.downcast::<String>().expect("a text"))
+    }
+
+    #[tokio::test]
+    async fn a_key_of_ours_without_an_end_fails_its_test_and_is_named() {
+        let lease = "someone:01234567-89ab-4def-8123-456789abcdef";
+        let writer = format!("{lease}:write");
+        let end = format!("{{n}}:{lease}:rwlock_timeout:1");
+        let keys: [(&str, &[&str]); 6] = [
+            ("n", &["HSET", "n", lease, "1"]),
+            ("w", &["HSET", "w", "mode", "write", &writer, "1"]),
+            (&end, &["SET", &end, "1"]),
+            ("leasehold_token:{n}", &["SET", "leasehold_token:{n}", "1"]),
+            ("leasehold_permit_queue:{n}", &["ZADD", "leasehold_permit_queue:{n}", "1", "e"]),
+            ("leasehold_leader:{n}", &["SET", "leasehold_leader:{n}", "1"]),
+        ];
+        for (key, command) in keys {
+            let server = Server::start().await;
+            server.command(command).await;
+            let said = end_of(server).expect("the test fails");
+            let test = "a_key_of_ours_without_an_end_fails_its_test_and_is_named";
+            assert!(said.contains(test) && said.contains(key), "{said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_key_without_an_end_is_found_wherever_it_is() {
+        let set = ["SET", "leasehold_queue:{n}", "1"];
+        let locked = Server::with(&["--requirepass", "secret"]).await;
+        locked.command(&set).await;
+        let stopped = Server::start().await;
+        stopped.command(&set).await;
+        stopped.pause();
+        let elsewhere = Server::start().await;
+        let raw =
+            redis::Client::open(format!("{}/3", elsewhere.url())).and_then(|c| c.get_connection());
+        redis::cmd("SET").arg(&set[1..]).query::<()>(&mut raw.expect("a login")).expect("set");
+        let alone = Server::with(&["--cluster-enabled", "yes"]).await;
+        let slots: Vec<String> = (0..16384).map(|slot| slot.to_string()).collect();
+        let slots: Vec<&str> = slots.iter().map(String::as_str).collect();
+        alone.command(&[&["CLUSTER", "ADDSLOTS"], &slots[..]].concat()).await;
+        eventually(Duration::from_secs(15), "it takes writes", async || {
+            alone.try_command(&set).await.is_ok()
+        })
+        .await;
+        for (what, server) in
+            [("locked", locked), ("stopped", stopped), ("elsewhere", elsewhere), ("alone", alone)]
+        {
+            assert!(
+                end_of(server).is_some_and(|said| said.contains("leasehold_queue:{n}")),
+                "{what}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn what_stays_by_design_or_is_of_others_fails_no_test() {
         let server = Server::start().await;
-        server.command(command).await;
-        let said = end_of(server).expect("the test fails");
-        let test = "a_key_of_ours_without_an_end_fails_its_test_and_is_named";
-        assert!(said.contains(test) && said.contains(key), "{said}");
+        for command in [
+            &["SET", "leasehold_mark:{tag}", "1"][..],
+            &["SET", "redisson_lock_token:{n}", "1"],
+            &["SET", "permits", "1"],
+            &["ZADD", "{permits}:timeout", "1", "a:b"],
+            &["HSET", "java", "01234567-89ab-4def-8123-456789abcdef:31", "1"],
+            &["SET", "leasehold_token:{n}", "1", "PX", "60000"],
+        ] {
+            server.command(command).await;
+        }
+        assert_eq!(end_of(server), None);
     }
-}
 
-#[tokio::test]
-async fn a_key_without_an_end_is_found_wherever_it_is() {
-    let set = ["SET", "leasehold_queue:{n}", "1"];
-    let locked = Server::with(&["--requirepass", "secret"]).await;
-    locked.command(&set).await;
-    let stopped = Server::start().await;
-    stopped.command(&set).await;
-    stopped.pause();
-    let elsewhere = Server::start().await;
-    let raw =
-        redis::Client::open(format!("{}/3", elsewhere.url())).and_then(|c| c.get_connection());
-    redis::cmd("SET").arg(&set[1..]).query::<()>(&mut raw.expect("a login")).expect("set");
-    let alone = Server::with(&["--cluster-enabled", "yes"]).await;
-    let slots: Vec<String> = (0..16384).map(|slot| slot.to_string()).collect();
-    let slots: Vec<&str> = slots.iter().map(String::as_str).collect();
-    alone.command(&[&["CLUSTER", "ADDSLOTS"], &slots[..]].concat()).await;
-    super::eventually(Duration::from_secs(15), "it takes writes", async || {
-        alone.try_command(&set).await.is_ok()
-    })
-    .await;
-    for (what, server) in
-        [("locked", locked), ("stopped", stopped), ("elsewhere", elsewhere), ("alone", alone)]
-    {
-        assert!(end_of(server).is_some_and(|said| said.contains("leasehold_queue:{n}")), "{what}");
+    #[tokio::test]
+    async fn a_server_that_is_gone_or_refuses_all_fails_no_test() {
+        let gone = Server::start().await;
+        gone.kill();
+        assert_eq!(end_of(gone), None);
+        let died = Server::start().await;
+        died.try_command(&["SHUTDOWN", "NOSAVE"]).await.expect_err("it ends");
+        assert_eq!(end_of(died), None);
+        let refuses = Server::with(&["--rename-command", "KEYS", ""]).await;
+        refuses.command(&["SET", "leasehold_token:{n}", "1"]).await;
+        assert_eq!(end_of(refuses), None);
     }
-}
 
-#[tokio::test]
-async fn what_stays_by_design_or_is_of_others_fails_no_test() {
-    let server = Server::start().await;
-    for command in [
-        &["SET", "leasehold_mark:{tag}", "1"][..],
-        &["SET", "redisson_lock_token:{n}", "1"],
-        &["SET", "permits", "1"],
-        &["ZADD", "{permits}:timeout", "1", "a:b"],
-        &["HSET", "java", "01234567-89ab-4def-8123-456789abcdef:31", "1"],
-        &["SET", "leasehold_token:{n}", "1", "PX", "60000"],
-    ] {
-        server.command(command).await;
+    #[tokio::test]
+    async fn a_test_that_fails_already_fails_for_its_own_reason() {
+        let server = Server::start().await;
+        server.command(&["SET", "leasehold_token:{n}", "1"]).await;
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let _server = server;
+            panic!("its own reason");
+        }));
+        let reason = *ended.expect_err("it fails").downcast::<&str>().expect("a text");
+        assert_eq!(reason, "its own reason");
     }
-    assert_eq!(end_of(server), None);
-}
-
-#[tokio::test]
-async fn a_server_that_is_gone_or_refuses_all_fails_no_test() {
-    let gone = Server::start().await;
-    gone.kill();
-    assert_eq!(end_of(gone), None);
-    let died = Server::start().await;
-    died.try_command(&["SHUTDOWN", "NOSAVE"]).await.expect_err("it ends");
-    assert_eq!(end_of(died), None);
-    let refuses = Server::with(&["--rename-command", "KEYS", ""]).await;
-    refuses.command(&["SET", "leasehold_token:{n}", "1"]).await;
-    assert_eq!(end_of(refuses), None);
-}
-
-#[tokio::test]
-async fn a_test_that_fails_already_fails_for_its_own_reason() {
-    let server = Server::start().await;
-    server.command(&["SET", "leasehold_token:{n}", "1"]).await;
-    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
-        let _server = server;
-        panic!("its own reason");
-    }));
-    let reason = *ended.expect_err("it fails").downcast::<&str>().expect("a text");
-    assert_eq!(reason, "its own reason");
 }

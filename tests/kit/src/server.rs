@@ -3,10 +3,9 @@
 use std::{
     env,
     fs::{self, File},
-    io::ErrorKind,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    process::Child,
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -15,18 +14,18 @@ use redis::{
     AsyncConnectionConfig, Client, InfoDict, RedisResult, Value, aio::MultiplexedConnection,
 };
 
-use super::{
-    ends, ports,
+use crate::{
+    Watch, ends, ports,
+    program::{program, tied},
     signals::{self, pause, resume},
-    watch::Watch,
 };
 
 /// A server on a private port of 127.0.0.1, with a directory of its own; nothing of it outlives this value, and the
 /// server does not outlive this process, however that ends.
 ///
-/// The program is the one that `LEASEHOLD_TEST_SERVER` names, else `redis-server`, else `valkey-server`.
+/// The program is that of [`program`].
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     port: u16,
     dir: PathBuf,
     /// What its configuration file says at first, if it is a Sentinel.
@@ -44,29 +43,29 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts a server that keeps nothing on disk.
-    pub(crate) async fn start() -> Self {
+    pub async fn start() -> Self {
         Self::with(&[]).await
     }
 
     /// Starts a server with options besides the usual ones; they win where both set the same.
-    pub(crate) async fn with(args: &[&str]) -> Self {
+    pub async fn with(args: &[&str]) -> Self {
         Self::in_environment(&[], args).await
     }
 
     /// Starts a server with options and variables of its environment besides the usual ones.
-    pub(crate) async fn in_environment(environment: &[(&str, &str)], args: &[&str]) -> Self {
+    pub async fn in_environment(environment: &[(&str, &str)], args: &[&str]) -> Self {
         let environment =
             environment.iter().map(|(name, value)| (name.to_string(), value.to_string()));
         Self::of(None, environment.collect(), args).await
     }
 
     /// Starts a Sentinel whose configuration file contains `lines`.
-    pub(crate) async fn sentinel(lines: &str) -> Self {
+    pub async fn sentinel(lines: &str) -> Self {
         Self::sentinel_with(lines, &[]).await
     }
 
     /// Starts a Sentinel whose configuration file contains `lines`, with options besides the usual ones.
-    pub(crate) async fn sentinel_with(lines: &str, args: &[&str]) -> Self {
+    pub async fn sentinel_with(lines: &str, args: &[&str]) -> Self {
         Self::of(Some(lines.to_owned()), Vec::new(), args).await
     }
 
@@ -100,7 +99,7 @@ impl Server {
     }
 
     /// Where to connect; with the password, if `--requirepass` was among the options.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         match self.option("--requirepass") {
             Some(password) => format!("redis://:{password}@127.0.0.1:{}", self.port),
             None => format!("redis://127.0.0.1:{}", self.port),
@@ -108,16 +107,17 @@ impl Server {
     }
 
     /// Where to connect as another user.
-    pub(crate) fn url_as(&self, user: &str, password: &str) -> String {
+    pub fn url_as(&self, user: &str, password: &str) -> String {
         format!("redis://{user}:{password}@127.0.0.1:{}", self.port)
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    /// The port on which it listens.
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// The port by which the other nodes of its cluster know it: the one for TLS if they speak TLS with each other.
-    pub(crate) fn cluster_port(&self) -> u16 {
+    pub fn cluster_port(&self) -> u16 {
         match (self.option("--tls-cluster"), self.option("--tls-port")) {
             (Some("yes"), Some(port)) => port.parse().expect("a port"),
             _ => self.port,
@@ -131,24 +131,24 @@ impl Server {
     }
 
     /// The directory in which the server runs and keeps its files.
-    pub(crate) fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// A time limit, widened by the longest stall of this machine since the server was started.
-    pub(crate) fn widened(&self, limit: Duration) -> Duration {
+    pub fn widened(&self, limit: Duration) -> Duration {
         self.watch.widened(limit)
     }
 
     /// A time limit, widened by what so many threads that must run one after the other may have been kept waiting.
-    pub(crate) fn widened_by(&self, hops: u32, limit: Duration) -> Duration {
+    pub fn widened_by(&self, hops: u32, limit: Duration) -> Duration {
         limit + hops * self.longest_stall()
     }
 
     /// How many times slower than a calm machine this one is now, from 1 to 16: how long the server takes to answer, and how
     /// long a thread waits for its share of the processors. Leases that would end on a slow machine before anybody could
     /// look are longer by this.
-    pub(crate) async fn slowness(&self) -> u32 {
+    pub async fn slowness(&self) -> u32 {
         let mut raw = self.raw().await;
         let mut longest = Duration::ZERO;
         for _ in 0..20 {
@@ -162,12 +162,12 @@ impl Server {
     }
 
     /// For how long at most this machine has kept a thread waiting since the server was started.
-    pub(crate) fn longest_stall(&self) -> Duration {
+    pub fn longest_stall(&self) -> Duration {
         self.watch.longest_stall()
     }
 
     /// Keys that begin so need no end in this test, as all others of ours do: the test makes them itself, say.
-    pub(crate) fn keeps(&self, prefix: &str) {
+    pub fn keeps(&self, prefix: &str) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(prefix.to_owned());
     }
 
@@ -176,22 +176,22 @@ impl Server {
     /// # Panics
     ///
     /// When the server is killed.
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.process().as_ref().expect("the server runs").id()
     }
 
     /// A connection that nothing of the library stands before.
-    pub(crate) async fn raw(&self) -> MultiplexedConnection {
+    pub async fn raw(&self) -> MultiplexedConnection {
         connect(&self.url()).await.expect("the server accepts a connection")
     }
 
     /// As [`raw`](Self::raw), as another user.
-    pub(crate) async fn raw_as(&self, user: &str, password: &str) -> MultiplexedConnection {
+    pub async fn raw_as(&self, user: &str, password: &str) -> MultiplexedConnection {
         connect(&self.url_as(user, password)).await.expect("the server accepts the user")
     }
 
     /// Runs one command, which must succeed, on a connection of its own.
-    pub(crate) async fn command(&self, words: &[&str]) -> Value {
+    pub async fn command(&self, words: &[&str]) -> Value {
         match self.try_command(words).await {
             Ok(reply) => reply,
             Err(error) => panic!("{words:?}: {error}"),
@@ -199,7 +199,7 @@ impl Server {
     }
 
     /// How many requests it got so far, also those that it refused; without those whose names begin like one `of_others`.
-    pub(crate) async fn requests(&self, of_others: &[&str]) -> u64 {
+    pub async fn requests(&self, of_others: &[&str]) -> u64 {
         let stats = self.command(&["INFO", "commandstats"]).await;
         let stats: String = redis::from_redis_value(stats).expect("a text");
         let counted = |line: &&str| {
@@ -215,14 +215,14 @@ impl Server {
     }
 
     /// Runs one command on a connection of its own.
-    pub(crate) async fn try_command(&self, words: &[&str]) -> RedisResult<Value> {
+    pub async fn try_command(&self, words: &[&str]) -> RedisResult<Value> {
         let mut connection = connect(&self.url()).await?;
         let (verb, args) = words.split_first().expect("a command has a name");
         redis::cmd(verb).arg(args).query_async(&mut connection).await
     }
 
     /// Ends the process at once, as a crash does, and waits until it is gone.
-    pub(crate) fn kill(&self) {
+    pub fn kill(&self) {
         if let Some(mut process) = self.process().take() {
             // SIGKILL also ends a process that is stopped.
             process.kill().expect("the server can be killed");
@@ -231,7 +231,7 @@ impl Server {
     }
 
     /// Ends the process as an operator does, so that it writes what it keeps, and waits until it is gone.
-    pub(crate) async fn shutdown(&self) {
+    pub async fn shutdown(&self) {
         // The connection ends with the server: there is no reply to look at.
         let _ = self.try_command(&["SHUTDOWN"]).await;
         let started_at = Instant::now();
@@ -251,7 +251,7 @@ impl Server {
     /// # Panics
     ///
     /// When it still runs.
-    pub(crate) async fn restart(&self) {
+    pub async fn restart(&self) {
         self.restart_with(&[]).await;
     }
 
@@ -260,7 +260,7 @@ impl Server {
     /// # Panics
     ///
     /// When it still runs.
-    pub(crate) async fn restart_with(&self, more: &[&str]) {
+    pub async fn restart_with(&self, more: &[&str]) {
         assert!(self.process().is_none(), "kill the server before it is restarted");
         for _ in 0..PORTS_TRIED {
             if self.launch(more).await {
@@ -272,12 +272,12 @@ impl Server {
     }
 
     /// Stops the process as a frozen machine does: connections stay, nothing is answered.
-    pub(crate) fn pause(&self) {
+    pub fn pause(&self) {
         pause(self.pid());
     }
 
     /// Lets a paused server go on.
-    pub(crate) fn resume(&self) {
+    pub fn resume(&self) {
         resume(self.pid());
     }
 
@@ -384,35 +384,6 @@ async fn connect(url: &str) -> RedisResult<MultiplexedConnection> {
     Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// A program that is killed when the pipe to it closes: at the latest when this process ends, in whatever way.
-fn tied(program: &str) -> Command {
-    let mut command = Command::new("sh");
-    command.args(["-c", include_str!("tied.sh"), "tied.sh", program]).stdin(Stdio::piped());
-    command
-}
-
-/// The first program there is. No test is skipped for want of one.
-fn program() -> &'static str {
-    static PROGRAM: OnceLock<String> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let chosen = env::var("LEASEHOLD_TEST_SERVER").ok();
-        let programs = match &chosen {
-            Some(program) => vec![program.as_str()],
-            None => vec!["redis-server", "valkey-server"],
-        };
-        for program in &programs {
-            match Command::new(program).arg("--version").stdout(Stdio::null()).status() {
-                Ok(_) => return (*program).to_owned(),
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => panic!("{program} does not start: {error}"),
-            }
-        }
-        panic!(
-            "the tests need a Redis or Valkey server, none of {programs:?} is installed: run scripts/setup"
-        );
-    })
-}
-
 const LOG: &str = "server.log";
 const CONF: &str = "sentinel.conf";
 const PORTS_TRIED: usize = 20;
@@ -422,74 +393,79 @@ const POLL: Duration = Duration::from_millis(5);
 /// Within this a server answers on a machine that is not busy.
 const CALM: Duration = Duration::from_millis(5);
 
-#[tokio::test]
-async fn a_killed_server_comes_back_on_its_port_without_its_data() {
-    let server = Server::start().await;
-    let before = server.pid();
-    server.command(&["SET", "x", "1"]).await;
-    server.kill();
-    assert!(server.try_command(&["PING"]).await.is_err());
-    server.restart().await;
-    assert_ne!(server.pid(), before);
-    assert_eq!(server.command(&["EXISTS", "x"]).await, Value::Int(0));
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-#[tokio::test]
-async fn a_server_with_an_append_only_file_keeps_its_data() {
-    let server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
-    server.command(&["SET", "x", "1"]).await;
-    server.kill();
-    server.restart().await;
-    assert_eq!(server.command(&["EXISTS", "x"]).await, Value::Int(1));
-    server.shutdown().await;
-    server.restart().await;
-    assert_eq!(server.command(&["EXISTS", "x"]).await, Value::Int(1));
-}
+    #[tokio::test]
+    async fn a_killed_server_comes_back_on_its_port_without_its_data() {
+        let server = Server::start().await;
+        let before = server.pid();
+        server.command(&["SET", "x", "1"]).await;
+        server.kill();
+        assert!(server.try_command(&["PING"]).await.is_err());
+        server.restart().await;
+        assert_ne!(server.pid(), before);
+        assert_eq!(server.command(&["EXISTS", "x"]).await, Value::Int(0));
+    }
 
-#[tokio::test]
-async fn a_paused_server_answers_once_it_is_resumed() {
-    let server = Server::start().await;
-    let mut raw = server.raw().await;
-    server.pause();
-    let ping = redis::cmd("PING");
-    let mut ping = Box::pin(ping.query_async::<String>(&mut raw));
-    // What is tested is that no answer comes, for as long as one would certainly have taken.
-    assert!(tokio::time::timeout(Duration::from_millis(100), &mut ping).await.is_err());
-    server.resume();
-    assert_eq!(ping.await.expect("the server goes on"), "PONG");
-}
+    #[tokio::test]
+    async fn a_server_with_an_append_only_file_keeps_its_data() {
+        let server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+        server.command(&["SET", "x", "1"]).await;
+        server.kill();
+        server.restart().await;
+        assert_eq!(server.command(&["EXISTS", "x"]).await, Value::Int(1));
+        server.shutdown().await;
+        server.restart().await;
+        assert_eq!(server.command(&["EXISTS", "x"]).await, Value::Int(1));
+    }
 
-#[tokio::test]
-async fn a_limit_is_widened_by_the_longest_stall() {
-    let server = Server::start().await;
-    let longest = server.longest_stall();
-    assert!(server.widened(Duration::from_millis(50)) >= Duration::from_millis(50) + longest);
-}
+    #[tokio::test]
+    async fn a_paused_server_answers_once_it_is_resumed() {
+        let server = Server::start().await;
+        let mut raw = server.raw().await;
+        server.pause();
+        let ping = redis::cmd("PING");
+        let mut ping = Box::pin(ping.query_async::<String>(&mut raw));
+        // What is tested is that no answer comes, for as long as one would certainly have taken.
+        assert!(tokio::time::timeout(Duration::from_millis(100), &mut ping).await.is_err());
+        server.resume();
+        assert_eq!(ping.await.expect("the server goes on"), "PONG");
+    }
 
-#[tokio::test]
-async fn a_dropped_server_leaves_nothing_behind() {
-    let server = Server::start().await;
-    let (url, dir) = (server.url(), server.dir().to_owned());
-    server.pause();
-    drop(server);
-    assert!(connect(&url).await.is_err());
-    assert!(!dir.exists());
-}
+    #[tokio::test]
+    async fn a_limit_is_widened_by_the_longest_stall() {
+        let server = Server::start().await;
+        let longest = server.longest_stall();
+        assert!(server.widened(Duration::from_millis(50)) >= Duration::from_millis(50) + longest);
+    }
 
-#[tokio::test]
-async fn a_taken_port_is_passed_over() {
-    let first = Server::start().await;
-    let second = Server {
-        port: first.port(),
-        dir: first.dir().join("second"),
-        sentinel: None,
-        args: Vec::new(),
-        environment: Vec::new(),
-        process: Mutex::new(None),
-        kept: Mutex::default(),
-        watch: Watch::begin(),
-    };
-    fs::create_dir(second.dir()).expect("a directory for the server can be made");
-    assert!(!second.launch(&[]).await);
-    assert_eq!(first.command(&["PING"]).await, Value::SimpleString("PONG".into()));
+    #[tokio::test]
+    async fn a_dropped_server_leaves_nothing_behind() {
+        let server = Server::start().await;
+        let (url, dir) = (server.url(), server.dir().to_owned());
+        server.pause();
+        drop(server);
+        assert!(connect(&url).await.is_err());
+        assert!(!dir.exists());
+    }
+
+    #[tokio::test]
+    async fn a_taken_port_is_passed_over() {
+        let first = Server::start().await;
+        let second = Server {
+            port: first.port(),
+            dir: first.dir().join("second"),
+            sentinel: None,
+            args: Vec::new(),
+            environment: Vec::new(),
+            process: Mutex::new(None),
+            kept: Mutex::default(),
+            watch: Watch::begin(),
+        };
+        fs::create_dir(second.dir()).expect("a directory for the server can be made");
+        assert!(!second.launch(&[]).await);
+        assert_eq!(first.command(&["PING"]).await, Value::SimpleString("PONG".into()));
+    }
 }

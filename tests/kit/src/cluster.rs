@@ -5,10 +5,10 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use redis::{Value, from_redis_value};
 
-use super::{Server, eventually};
+use crate::{Server, eventually};
 
 /// Three masters, each with a replica.
-pub(crate) struct Cluster {
+pub struct Cluster {
     /// The masters at first, and then the replica of each.
     servers: Vec<Arc<Server>>,
 }
@@ -19,12 +19,12 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 impl Cluster {
     /// Starts three masters with a replica each, and waits until all of them know it.
-    pub(crate) async fn start() -> Self {
+    pub async fn start() -> Self {
         Self::with(&[]).await
     }
 
     /// Starts a cluster with options besides the usual ones.
-    pub(crate) async fn with(args: &[&str]) -> Self {
+    pub async fn with(args: &[&str]) -> Self {
         let usual = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
         let args = [&usual[..], args].concat();
         let servers = join_all((0..SHARDS * 2).map(|_| Server::with(&args))).await;
@@ -32,7 +32,7 @@ impl Cluster {
     }
 
     /// Makes a cluster of servers that run already: three masters, and then the replica of each.
-    pub(crate) async fn of(servers: Vec<Arc<Server>>) -> Self {
+    pub async fn of(servers: Vec<Arc<Server>>) -> Self {
         let cluster = Self { servers };
         cluster.join().await;
         cluster
@@ -92,26 +92,27 @@ impl Cluster {
     }
 
     /// The URLs of all nodes.
-    pub(crate) fn urls(&self) -> Vec<String> {
+    pub fn urls(&self) -> Vec<String> {
         self.servers.iter().map(|server| server.url()).collect()
     }
 
     /// The master of a shard at first.
-    pub(crate) fn master(&self, shard: usize) -> &Server {
+    pub fn master(&self, shard: usize) -> &Server {
         &self.servers[shard]
     }
 
     /// The replica of a shard at first.
-    pub(crate) fn replica(&self, shard: usize) -> &Server {
+    pub fn replica(&self, shard: usize) -> &Server {
         &self.servers[SHARDS + shard]
     }
 
-    pub(crate) fn servers(&self) -> &[Arc<Server>] {
+    /// All servers: the masters at first, the replica of each, and those that were added.
+    pub fn servers(&self) -> &[Arc<Server>] {
         &self.servers
     }
 
     /// A name of a lock that is on this shard at first.
-    pub(crate) fn name_on(&self, shard: usize, stem: &str) -> String {
+    pub fn name_on(&self, shard: usize, stem: &str) -> String {
         let names = (0..).map(|number| format!("{stem}:{number}"));
         let shard_of = |name: &str| {
             let slot = usize::from(slot_of(name));
@@ -120,8 +121,8 @@ impl Cluster {
         names.into_iter().find(|name| shard_of(name) == shard).expect("there are many names")
     }
 
-    /// Asks every node to add a new master, which has no slots at first.
-    pub(crate) async fn add(&mut self) -> usize {
+    /// Asks every node to add a new master, which has no slots at first. Returns its place among [`servers`](Self::servers).
+    pub async fn add(&mut self) -> usize {
         // It stays a master when it has lost its last slot.
         let stays = ["--cluster-allow-replica-migration", "no"];
         let args = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
@@ -138,7 +139,7 @@ impl Cluster {
     }
 
     /// Has all others forget a node that owns no slot any more.
-    pub(crate) async fn forget(&self, node: usize) {
+    pub async fn forget(&self, node: usize) {
         let id = id_of(&self.servers[node]).await;
         for (index, server) in self.servers.iter().enumerate() {
             if index != node {
@@ -148,7 +149,7 @@ impl Cluster {
     }
 
     /// Begins to move a slot: the target imports it, the source migrates it.
-    pub(crate) async fn open(&self, slot: u16, source: &Server, target: &Server) {
+    pub async fn open(&self, slot: u16, source: &Server, target: &Server) {
         let slot = slot.to_string();
         let (source_id, target_id) = (id_of(source).await, id_of(target).await);
         target.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]).await;
@@ -156,14 +157,14 @@ impl Cluster {
     }
 
     /// Moves some keys of an open slot; those that are not there are passed over.
-    pub(crate) async fn migrate(&self, keys: &[&str], source: &Server, target: &Server) {
+    pub async fn migrate(&self, keys: &[&str], source: &Server, target: &Server) {
         let port = target.cluster_port().to_string();
         let words = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
         source.command(&[&words, keys].concat()).await;
     }
 
     /// Moves all keys of an open slot.
-    pub(crate) async fn migrate_all(&self, slot: u16, source: &Server, target: &Server) {
+    pub async fn migrate_all(&self, slot: u16, source: &Server, target: &Server) {
         let number = slot.to_string();
         loop {
             let keys = source.command(&["CLUSTER", "GETKEYSINSLOT", &number, "100"]).await;
@@ -177,7 +178,7 @@ impl Cluster {
     }
 
     /// Ends the move of a slot: it is the target's from now on.
-    pub(crate) async fn close(&self, slot: u16, source: &Server, target: &Server) {
+    pub async fn close(&self, slot: u16, source: &Server, target: &Server) {
         let (slot, id) = (slot.to_string(), id_of(target).await);
         for server in [target, source] {
             server.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]).await;
@@ -185,7 +186,7 @@ impl Cluster {
     }
 
     /// Waits until these nodes know of each other's last change. Without this, the next one may look older than this one.
-    pub(crate) async fn settled(&self, nodes: &[&Server]) {
+    pub async fn settled(&self, nodes: &[&Server]) {
         let epoch = async |server: &Server| {
             let info = server.command(&["CLUSTER", "INFO"]).await;
             let info: String = from_redis_value(info).expect("a text");
@@ -222,19 +223,19 @@ impl Cluster {
     }
 
     /// Moves a slot with all its keys.
-    pub(crate) async fn move_slot(&self, slot: u16, source: &Server, target: &Server) {
+    pub async fn move_slot(&self, slot: u16, source: &Server, target: &Server) {
         self.open(slot, source, target).await;
         self.migrate_all(slot, source, target).await;
         self.close(slot, source, target).await;
     }
 
     /// Makes a replica the master of its shard, as an operator does, and waits until it is.
-    pub(crate) async fn fail_over(&self, shard: usize) {
+    pub async fn fail_over(&self, shard: usize) {
         self.promote(self.replica(shard)).await;
     }
 
     /// The same with any server that is a replica now and has everything.
-    pub(crate) async fn promote(&self, replica: &Server) {
+    pub async fn promote(&self, replica: &Server) {
         eventually(LIMIT, "it follows its master", async || {
             info(replica, "replication").await.contains("master_link_status:up")
         })
@@ -250,7 +251,7 @@ impl Cluster {
 }
 
 /// The slot of a key, which has no hash tag.
-pub(crate) fn slot_of(key: &str) -> u16 {
+pub fn slot_of(key: &str) -> u16 {
     let crc = key.bytes().fold(0, |crc: u16, byte| {
         (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
             if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }

@@ -3,14 +3,14 @@
 use std::fmt::Display;
 
 /// The words of a command.
-pub(crate) type Command = Vec<Vec<u8>>;
+pub type Command = Vec<Vec<u8>>;
 
 /// Takes the first whole command out of `input`, if there is one.
 ///
 /// # Panics
 ///
 /// If `input` does not begin as a command does.
-pub(crate) fn take_command(input: &mut Vec<u8>) -> Option<Command> {
+pub fn take_command(input: &mut Vec<u8>) -> Option<Command> {
     let mut at = 0;
     let count = number(input, &mut at, b'*')?;
     let mut words = Vec::with_capacity(count);
@@ -35,18 +35,18 @@ fn number(input: &[u8], at: &mut usize, kind: u8) -> Option<usize> {
 }
 
 /// Writes a command.
-pub(crate) fn command<W: AsRef<[u8]>>(words: &[W], out: &mut Vec<u8>) {
+pub fn command<W: AsRef<[u8]>>(words: &[W], out: &mut Vec<u8>) {
     line('*', words.len(), out);
     words.iter().for_each(|word| bulk('$', word.as_ref(), out));
 }
 
 /// Writes a line: all of a short value, or the beginning of a list.
-pub(crate) fn line(kind: char, what: impl Display, out: &mut Vec<u8>) {
+pub fn line(kind: char, what: impl Display, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("{kind}{what}\r\n").as_bytes());
 }
 
 /// Writes bytes with their length before them.
-pub(crate) fn bulk(kind: char, bytes: &[u8], out: &mut Vec<u8>) {
+pub fn bulk(kind: char, bytes: &[u8], out: &mut Vec<u8>) {
     line(kind, bytes.len(), out);
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");
