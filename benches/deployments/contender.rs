@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::ClientBuilder;
+use leasehold_testkit::java::{Call, Failure, Java};
 use leasehold_testkit::{eventually, waiting};
 
-use crate::java::Java;
+use crate::library::{Guards, Library};
 use crate::place::Place;
-use crate::side::{Call, Failure, Rust, Side};
 use crate::{Outcome, REDISSON};
 
 pub(crate) struct Contender {
     pub(crate) of: &'static str,
-    holder: Arc<Side>,
-    waiter: Arc<Side>,
+    holder: Arc<Library>,
+    waiter: Arc<Library>,
     /// The holder has it, and the waiter waits for it.
     held: String,
     /// Nobody has it.
@@ -56,12 +56,12 @@ impl Contender {
         stem: &str,
         settings: impl Fn(ClientBuilder) -> ClientBuilder,
     ) -> Outcome<Self> {
-        let mut sides = Vec::new();
+        let mut clients = Vec::new();
         for _ in 0..2 {
             let client = settings(place.builder()).connect().await?;
-            sides.push(Arc::new(Side::Rust(Rust::new(client))));
+            clients.push(Arc::new(Library::Rust(client, Guards::default())));
         }
-        let [holder, waiter] = <[_; 2]>::try_from(sides).map_err(|_| "BUG: two were made")?;
+        let [holder, waiter] = <[_; 2]>::try_from(clients).map_err(|_| "BUG: two were made")?;
         Ok(Self::begin(place, of, stem, holder, waiter).await)
     }
 
@@ -69,23 +69,23 @@ impl Contender {
     pub(crate) async fn redisson(place: &Place, of: &'static str, stem: &str) -> Self {
         let (kind, nodes) = place.told_to_redisson();
         let java = Java::connect_to_deployment(REDISSON, kind, &nodes, REDISSONS_TTL).await;
-        let side = Arc::new(Side::Java(java));
-        Self::begin(place, of, stem, side.clone(), side).await
+        let java = Arc::new(Library::Java(java));
+        Self::begin(place, of, stem, java.clone(), java).await
     }
 
     async fn begin(
         place: &Place,
         of: &'static str,
         stem: &str,
-        holder: Arc<Side>,
-        waiter: Arc<Side>,
+        holder: Arc<Library>,
+        waiter: Arc<Library>,
     ) -> Self {
         let [held, free] = ["held", "free"].map(|which| place.name(&format!("{stem}:{which}")));
-        for (side, who) in [(&holder, "a"), (&waiter, "b"), (&waiter, "c")] {
+        for (library, who) in [(&holder, "a"), (&waiter, "b"), (&waiter, "c")] {
             // All that is loaded at the first use is there.
             for _ in 0..WARM_UP {
-                assert_eq!(side.lock(who, &held).value().await, 1);
-                assert_eq!(side.unlock(who, &held).value().await, 1);
+                assert_eq!(library.lock(who, &held).value().await, 1);
+                assert_eq!(library.unlock(who, &held).value().await, 1);
             }
         }
         assert_eq!(holder.lock("a", &held).value().await, 1);
@@ -93,8 +93,8 @@ impl Contender {
         let (server, count) = (place.master(), place.count_listeners());
         let channel = format!("redisson_lock__channel:{{{held}}}");
         eventually(LIMIT, "it waits", async || match &*waiter {
-            Side::Rust(_) => waiting(server, &held).await == 1,
-            Side::Java(_) => {
+            Library::Rust(..) => waiting(server, &held).await == 1,
+            Library::Java(_) => {
                 let counts = server.command(&["PUBSUB", count, &channel]).await;
                 let (_, count): (String, i64) = redis::from_redis_value(counts).expect("a count");
                 count == 1
@@ -126,9 +126,9 @@ impl Contender {
             },
             Err(_) => Fate { granted: Fate::NEVER, granted_free: Fate::NEVER, errors: Fate::NEVER },
         };
-        for side in [holder, waiter] {
-            if let Side::Rust(rust) = &*side {
-                rust.client.shutdown().await;
+        for library in [holder, waiter] {
+            if let Library::Rust(client, _) = &*library {
+                client.shutdown().await;
             }
         }
         fate
@@ -136,23 +136,23 @@ impl Contender {
 }
 
 /// Frees a lock. Returns how often that failed.
-async fn freed(side: &Side, name: &str) -> u32 {
+async fn freed(library: &Library, name: &str) -> u32 {
     let mut errors = 0;
     loop {
-        match (side.unlock("a", name).done().await.outcome, side) {
+        match (library.unlock("a", name).done().await.outcome, library) {
             (Ok(_), _) => return errors,
             // Another attempt may have done it.
-            (Err(Failure::NotHeld), Side::Java(_)) if errors > 0 => return errors,
+            (Err(Failure::NotHeld), Library::Java(_)) if errors > 0 => return errors,
             // Ours goes on with it by itself.
-            (Err(_), Side::Rust(_)) => return errors + 1,
-            (Err(_), Side::Java(_)) => errors += 1,
+            (Err(_), Library::Rust(..)) => return errors + 1,
+            (Err(_), Library::Java(_)) => errors += 1,
         }
         tokio::time::sleep(BETWEEN_ATTEMPTS).await;
     }
 }
 
 /// Waits for a lock, and asks again when that fails. Returns when it was granted, and how often it failed before.
-async fn taken(side: &Side, who: &str, name: &str, first: Call) -> (u64, u32) {
+async fn taken(library: &Library, who: &str, name: &str, first: Call) -> (u64, u32) {
     let (mut call, mut errors) = (first, 0);
     loop {
         let done = call.done().await;
@@ -161,7 +161,7 @@ async fn taken(side: &Side, who: &str, name: &str, first: Call) -> (u64, u32) {
         }
         errors += 1;
         tokio::time::sleep(BETWEEN_ATTEMPTS).await;
-        call = side.lock(who, name);
+        call = library.lock(who, name);
     }
 }
 

@@ -4,7 +4,7 @@
 //! `scripts/bench-deployments` runs it and prints one table, which `benches/README.md` keeps. Every trial has servers of
 //! its own. The table has the median and the worst of all trials. Nothing here fails because something is slow.
 //!
-//! The modules with a path are those of the tests with Redisson, and of `scripts/bench`.
+//! The modules with a path are those of `scripts/bench`.
 
 #[path = "../rows/aim.rs"]
 #[allow(dead_code)]
@@ -16,19 +16,14 @@ mod contender;
 #[path = "../rows/figures.rs"]
 #[allow(dead_code)]
 mod figures;
-#[path = "../../tests/interop/java.rs"]
-#[allow(dead_code)]
-mod java;
 mod killed;
+mod library;
 #[path = "../rows/machine.rs"]
 mod machine;
 mod moved;
 mod place;
 mod replaced;
 mod shards;
-#[path = "../../tests/interop/side.rs"]
-#[allow(dead_code)]
-mod side;
 mod synced;
 mod table;
 mod watching;
@@ -40,9 +35,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use leasehold_testkit::Server;
+use leasehold_testkit::java::Version;
 use tokio::signal::unix::{SignalKind, signal};
 
-use java::Version;
 use place::Kind;
 use table::{Figure, Table};
 

@@ -6,13 +6,14 @@ mod sentinel;
 
 use std::time::Duration;
 
-use leasehold_testkit::{Server, eventually, shared_clock_us, waiting};
+use leasehold_testkit::{
+    Server, eventually,
+    java::{Call, Java, hex},
+    shared_clock_us, waiting,
+};
 use redis::Value;
 
-use crate::{
-    java::{Java, hex},
-    side::{Call, Rust, Side, ask},
-};
+use crate::side::{Rust, Side};
 
 /// Both libraries on one deployment.
 struct Both {
@@ -120,7 +121,7 @@ impl Crossed {
             is_renewed(server, name, self.both.ttl).await;
         }
         let asked = format!("is-held-by-current-thread plain {}", hex(by_java));
-        assert_eq!(ask(self.both.java(), "a", &asked).value().await, 1);
+        assert_eq!(self.both.java().call("a", &asked).value().await, 1);
         assert!(self.both.rust().look("a", by_rust, |guard| guard.is_held()));
         for wait in &mut self.waits {
             let ended = wait.ended().await;

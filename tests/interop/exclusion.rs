@@ -3,13 +3,9 @@
 use std::time::Duration;
 
 use leasehold::blocking;
-use leasehold_testkit::Watch;
+use leasehold_testkit::{Watch, java::Version};
 
-use crate::{
-    java::Version,
-    side::{Table, ask},
-    with_each_redisson,
-};
+use crate::{side::Table, with_each_redisson};
 
 with_each_redisson!(
     each_keeps_the_other_out,
@@ -72,7 +68,7 @@ async fn a_thread_of_ours_and_one_of_java_exclude_each_other(version: Version) {
     table.somebody_waits("n").await;
     assert_eq!(table.java.unlock("a", "n").value().await, 1);
     thread.await.expect("no panic");
-    let left = ask(table.java(), "a", "is-locked plain 6e").value().await;
+    let left = table.java().call("a", "is-locked plain 6e").value().await;
     assert_eq!(left, 0);
 }
 

@@ -3,12 +3,15 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold::{Client, Mutex};
-use leasehold_testkit::{Server, eventually, in_time, subscribers};
+use leasehold_testkit::{
+    Server, eventually, in_time,
+    java::{Java, Version, hex},
+    subscribers,
+};
 use parking_lot::Mutex as Shared;
 use tokio::task::JoinHandle;
 
 use crate::{
-    java::{Java, Version, hex},
     stampede::{Made, Record},
     with_each_redisson,
 };

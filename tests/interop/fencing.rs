@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use leasehold::{Client, Mutex};
-use leasehold_testkit::Server;
+use leasehold_testkit::{
+    Server,
+    java::{Java, Version, hex},
+};
 use redis::Value;
 
-use crate::{
-    java::{Java, Version, hex},
-    with_each_redisson,
-};
+use crate::with_each_redisson;
 
 with_each_redisson!(tokens_of_both_grow_together, without_the_setting_each_counts_for_itself,);
 

@@ -3,13 +3,12 @@
 use std::time::{Duration, Instant};
 
 use leasehold::LossReason;
-use leasehold_testkit::Watch;
-
-use crate::{
-    java::{Version, hex},
-    side::{Failure, Table},
-    with_each_redisson,
+use leasehold_testkit::{
+    Watch,
+    java::{Failure, Version, hex},
 };
+
+use crate::{side::Table, with_each_redisson};
 
 with_each_redisson!(
     a_holder_of_ours_is_told_that_java_freed_its_lock,

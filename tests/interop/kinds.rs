@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use leasehold::Error;
-use leasehold_testkit::{Watch, eventually};
+use leasehold_testkit::{
+    Watch, eventually,
+    java::{Failure, Java, Version, hex},
+};
 use redis::Value;
 
-use crate::{
-    java::{Java, Version, hex},
-    side::{Failure, Table, ask},
-    with_each_redisson,
-};
+use crate::{side::Table, with_each_redisson};
 
 with_each_redisson!(
     a_spin_lock_excludes_and_wakes_nobody,
@@ -34,7 +33,7 @@ async fn a_spin_lock_excludes_and_wakes_nobody(version: Version) {
     assert!(took <= watch.widened(LOOK), "ours had it after {took:?}");
 
     assert_eq!(spin("try-lock").await, 0);
-    let wait = ask(table.java(), "a", "lock spin 6e");
+    let wait = table.java().call("a", "lock spin 6e");
     // It spins: there is nothing to wait for.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!wait.is_finished());
@@ -59,7 +58,7 @@ async fn a_fair_lock_excludes_but_its_wake_ups_go_elsewhere(version: Version) {
     assert!(took <= watch.widened(LOOK), "ours had it after {took:?}");
 
     assert_eq!(fair("try-lock").await, 0);
-    let wait = ask(table.java(), "a", "lock fair 6e");
+    let wait = table.java().call("a", "lock fair 6e");
     // On a channel of its own; what follows the subscription, the second look, has to be over.
     let own_channels = ["PUBSUB", "CHANNELS", "redisson_lock__channel:{n}:*"];
     let waits = async || table.server.command(&own_channels).await != Value::Array(Vec::new());

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use leasehold::{Error, Latch};
-use leasehold_testkit::{Watch, in_time};
+use leasehold_testkit::{
+    Watch, in_time,
+    java::{Java, Version},
+};
 use redis::Value;
 
-use crate::{
-    java::{Java, Version},
-    side::Table,
-    with_each_redisson,
-};
+use crate::{side::Table, with_each_redisson};
 
 with_each_redisson!(
     each_counts_for_the_others_and_opens_for_all_who_wait,

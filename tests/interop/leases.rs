@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use leasehold_testkit::{Server, Watch, Worker, shared_clock_us};
+use leasehold_testkit::{
+    Server, Watch, Worker,
+    java::{Done, Failure, Java, Version},
+    shared_clock_us,
+};
 use redis::Value;
 
 use crate::{
-    java::{Java, Version},
-    side::{Done, Failure, Side, Table},
+    side::{Side, Table},
     with_each_redisson,
 };
 

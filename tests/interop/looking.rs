@@ -3,12 +3,9 @@
 use std::time::Duration;
 
 use leasehold::Error;
+use leasehold_testkit::java::{Failure, Version, hex};
 
-use crate::{
-    java::{Version, hex},
-    side::{Failure, Table, ask},
-    with_each_redisson,
-};
+use crate::{side::Table, with_each_redisson};
 
 with_each_redisson!(we_see_a_lock_of_java, java_sees_a_lock_of_ours);
 
@@ -74,7 +71,7 @@ async fn java_sees_a_lock_of_ours(version: Version) {
     // A fixed lease shows as what it is.
     let lease = Duration::from_secs(7);
     assert_eq!(table.rust.lock_for("a", "n", lease).value().await, 1);
-    let left_ms = ask(table.java(), "a", &format!("remaining-ttl plain {name}")).value().await;
+    let left_ms = table.java().call("a", &format!("remaining-ttl plain {name}")).value().await;
     assert!((3500..=7000).contains(&left_ms), "{left_ms} ms left");
     assert_eq!(table.rust.unlock("a", "n").value().await, 1);
 }

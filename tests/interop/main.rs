@@ -8,7 +8,6 @@ mod exclusion;
 mod fairness;
 mod fencing;
 mod forcing;
-mod java;
 mod kinds;
 mod latches;
 mod leases;
@@ -29,7 +28,7 @@ mod worker;
 macro_rules! with_each_redisson {
     ($($case:ident),+ $(,)?) => { $(
         mod $case {
-            use crate::java::Version;
+            use leasehold_testkit::java::Version;
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn with_redisson_4_7_0() {

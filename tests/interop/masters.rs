@@ -8,13 +8,14 @@ mod together;
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, ClientBuilder};
-use leasehold_testkit::{Server, eventually, subscribers};
+use leasehold_testkit::{
+    Server, eventually,
+    java::{Java, Version},
+    subscribers,
+};
 use redis::Value;
 
-use crate::{
-    java::{Java, Version},
-    side::{Rust, Side},
-};
+use crate::side::{Rust, Side};
 
 /// Three servers, and both libraries connected to all of them.
 struct Masters {

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use leasehold_testkit::{Watch, eventually};
-
-use crate::{
+use leasehold_testkit::{
+    Watch, eventually,
     java::{Version, hex},
-    side::Table,
-    with_each_redisson,
 };
+
+use crate::{side::Table, with_each_redisson};
 
 with_each_redisson!(a_waiter_waits_for_the_last_level);
 

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use leasehold::{Client, Permit, Semaphore};
-use leasehold_testkit::{Watch, Worker, eventually, in_time, shared_clock_us};
+use leasehold_testkit::{
+    Watch, Worker, eventually, in_time,
+    java::{Java, Version},
+    shared_clock_us,
+};
 use redis::Value;
 
-use crate::{
-    java::{Java, Version},
-    side::Table,
-    with_each_redisson,
-};
+use crate::{side::Table, with_each_redisson};
 
 with_each_redisson!(
     each_counts_the_permits_of_the_others_and_wakes_them,

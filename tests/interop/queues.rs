@@ -3,14 +3,13 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use leasehold::{Delivery, Error, Queue};
-use leasehold_testkit::eventually;
+use leasehold_testkit::{
+    eventually,
+    java::{Java, Version},
+};
 use tokio::time::timeout;
 
-use crate::{
-    java::{Java, Version},
-    side::Table,
-    with_each_redisson,
-};
+use crate::{side::Table, with_each_redisson};
 
 with_each_redisson!(
     items_go_both_ways_byte_for_byte_and_in_order,

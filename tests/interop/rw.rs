@@ -6,13 +6,15 @@ use std::{
 };
 
 use leasehold::{Client, LossReason, RwLock};
-use leasehold_testkit::{Server, Watch, Worker, eventually, in_time};
+use leasehold_testkit::{
+    Server, Watch, Worker, eventually, in_time,
+    java::{Call, Failure, Java, Version, hex},
+};
 use redis::Value;
 
 use crate::{
-    java::{Java, Version, hex},
     leases::lateness,
-    side::{Call, Failure, Of, Side, Table, ask},
+    side::{Of, Side, Table},
     stampede::{Crew, Made, Record},
     with_each_redisson,
 };
@@ -344,7 +346,7 @@ async fn a_reader_of_java_that_is_gone_keeps_writers_out_until_the_lock_ends(ver
     let table = Table::lay(version, SHORT * 3).await;
     assert_eq!(table.java.take(Of::Write, "a", "n").value().await, 1);
     let read = format!("lock-for read {} 100", hex("n"));
-    assert_eq!(ask(table.java(), "a", &read).value().await, 1);
+    assert_eq!(table.java().call("a", &read).value().await, 1);
     assert_eq!(table.java.leave(Of::Write, "a", "n").value().await, 1);
     let ends = ["KEYS", "*rwlock_timeout*"];
     let has_ended = async || table.server.command(&ends).await == Value::Array(Vec::new());

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use leasehold::{Client, Error};
-use leasehold_testkit::{Watch, eventually, in_time};
-
-use crate::{
-    java::{Version, hex},
-    side::{Call, Table, ask},
-    with_each_redisson,
+use leasehold_testkit::{
+    Watch, eventually, in_time,
+    java::{Call, Version, hex},
 };
+
+use crate::{side::Table, with_each_redisson};
 
 with_each_redisson!(
     multi_locks_exclude_and_wake_each_other,
@@ -19,7 +18,7 @@ with_each_redisson!(
 /// Begins a call of Java's multi lock over these names, in this order.
 fn java(table: &Table, verb: &str, names: &[&str], more: &str) -> Call {
     let names: Vec<String> = names.iter().map(|name| hex(name)).collect();
-    ask(table.java(), "a", &format!("{verb} several {}{more}", names.join(",")))
+    table.java().call("a", &format!("{verb} several {}{more}", names.join(",")))
 }
 
 /// Waits until all of these are held, or none is.

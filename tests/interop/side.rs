@@ -8,60 +8,11 @@ use std::{
 };
 
 use leasehold::{Client, Error, Guard, LossReason, Lost, Owner, ReadGuard, WriteGuard};
-use leasehold_testkit::{Server, eventually, shared_clock_us, subscribers};
-
-use crate::java::{Java, Version, hex};
-
-/// What was done, and when: by a clock that all processes of this host share.
-#[derive(Debug)]
-pub(crate) struct Done<T> {
-    pub(crate) began_us: u64,
-    pub(crate) ended_us: u64,
-    pub(crate) outcome: Result<T, Failure>,
-}
-
-impl<T: std::fmt::Debug> Done<T> {
-    pub(crate) fn value(self) -> T {
-        self.outcome.expect("it succeeds")
-    }
-
-    pub(crate) fn took(&self) -> Duration {
-        Duration::from_micros(self.ended_us - self.began_us)
-    }
-}
-
-/// Why something could not be done.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// The lock is not the caller's: Java's IllegalMonitorStateException, our `Error::Lost`.
-    NotHeld,
-    Other(String),
-}
-
-/// A call that was begun; it goes on whether or not anybody waits for it.
-pub(crate) struct Call(tokio::task::JoinHandle<Done<i64>>);
-
-impl Call {
-    pub(crate) fn is_finished(&self) -> bool {
-        self.0.is_finished()
-    }
-
-    /// What came of it, if it has ended; then it cannot be asked again.
-    pub(crate) async fn ended(&mut self) -> Option<Done<i64>> {
-        match self.0.is_finished() {
-            true => Some((&mut self.0).await.expect("no panic")),
-            false => None,
-        }
-    }
-
-    pub(crate) async fn done(self) -> Done<i64> {
-        self.0.await.expect("no panic")
-    }
-
-    pub(crate) async fn value(self) -> i64 {
-        self.done().await.value()
-    }
-}
+use leasehold_testkit::{
+    Server, eventually,
+    java::{Call, Failure, Java, Version, hex},
+    subscribers,
+};
 
 /// Which lock of a name is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +155,7 @@ impl Side {
     pub(crate) fn leave(&self, of: Of, who: &str, name: &str) -> Call {
         match self {
             Self::Rust(rust) => rust.unlock(who, name),
-            Self::Java(java) => ask(java, who, &format!("unlock {} {}", of.word(java), hex(name))),
+            Self::Java(java) => java.call(who, &format!("unlock {} {}", of.word(java), hex(name))),
         }
     }
 
@@ -229,7 +180,7 @@ impl Side {
                         ("try-lock-within-for", format!(" {} {}", ms(wait), ms(lease)))
                     }
                 };
-                ask(java, who, &format!("{verb} {} {}{times}", of.word(java), hex(name)))
+                java.call(who, &format!("{verb} {} {}{times}", of.word(java), hex(name)))
             }
         }
     }
@@ -246,7 +197,7 @@ impl Side {
                 let lock = rust.client.mutex(name);
                 timed(async move { Ok(lock.force_unlock().await?.into()) })
             }
-            Self::Java(java) => ask(java, "operator", &format!("force-unlock plain {}", hex(name))),
+            Self::Java(java) => java.call("operator", &format!("force-unlock plain {}", hex(name))),
         }
     }
 
@@ -257,7 +208,7 @@ impl Side {
                 let lock = rust.client.mutex(name);
                 timed(async move { Ok(lock.is_locked().await?.into()) })
             }
-            Self::Java(java) => ask(java, "operator", &format!("is-locked plain {}", hex(name))),
+            Self::Java(java) => java.call("operator", &format!("is-locked plain {}", hex(name))),
         }
     }
 
@@ -272,20 +223,10 @@ impl Side {
                 })
             }
             Self::Java(java) => {
-                ask(java, "operator", &format!("remaining-ttl plain {}", hex(name)))
+                java.call("operator", &format!("remaining-ttl plain {}", hex(name)))
             }
         }
     }
-}
-
-/// Begins a command of Java's whose answer is a number.
-pub(crate) fn ask(java: &Java, thread: &str, command: &str) -> Call {
-    let answer = java.ask(thread, command);
-    Call(tokio::spawn(async move {
-        let Done { began_us, ended_us, outcome } = answer.await;
-        let outcome = outcome.map(|number| number.parse().expect("a number"));
-        Done { began_us, ended_us, outcome }
-    }))
 }
 
 /// Our client, with an owner for each `who`, as each has a thread in Java.
@@ -412,14 +353,10 @@ impl Held {
 
 /// Begins a call of ours.
 fn timed(call: impl Future<Output = Result<i64, Error>> + Send + 'static) -> Call {
-    Call(tokio::spawn(async move {
-        let began_us = shared_clock_us();
-        let outcome = call.await;
-        let ended_us = shared_clock_us();
-        let outcome = outcome.map_err(|error| match error {
+    Call::begin(async move {
+        call.await.map_err(|error| match error {
             Error::Lost { .. } => Failure::NotHeld,
             error => Failure::Other(error.to_string()),
-        });
-        Done { began_us, ended_us, outcome }
-    }))
+        })
+    })
 }

@@ -17,12 +17,12 @@ use std::{
 };
 
 use leasehold::{Client, blocking};
-use leasehold_testkit::{Server, eventually};
-
-use crate::{
+use leasehold_testkit::{
+    Server, eventually,
     java::{Java, Version, hex},
-    with_each_redisson,
 };
+
+use crate::with_each_redisson;
 
 /// All versions of Redisson at once: a process of each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_testkit::Watch;
+use leasehold_testkit::{Watch, java::Version};
 
-use crate::{java::Version, side::Table, with_each_redisson};
+use crate::{side::Table, with_each_redisson};
 
 with_each_redisson!(an_unlock_wakes_the_other);
 

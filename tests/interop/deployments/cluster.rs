@@ -6,13 +6,14 @@ use std::{
 };
 
 use leasehold::Client;
-use leasehold_testkit::{Cluster, Server, eventually, in_time, slot_of};
+use leasehold_testkit::{
+    Cluster, Server, eventually, in_time,
+    java::{Java, Version, hex},
+    slot_of,
+};
 
 use super::{Both, Crossed, LIMIT};
-use crate::{
-    java::{Java, Version, hex},
-    side::{Rust, Side, ask},
-};
+use crate::side::{Rust, Side};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_stay_with_their_holders_when_a_master_is_replaced_and_when_their_slots_move() {
@@ -169,7 +170,7 @@ impl<'a> Turns<'a> {
     async fn give_back_the_rest(&self) {
         let Side::Java(java) = self.side else { return };
         let is_held = format!("is-held-by-current-thread plain {}", hex(self.name));
-        while ask(java, "a", &is_held).done().await.outcome != Ok(0) {
+        while java.call("a", &is_held).done().await.outcome != Ok(0) {
             let _ = self.side.unlock("a", self.name).done().await;
         }
     }

@@ -5,7 +5,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold::{Permit, Semaphore};
-use leasehold_testkit::{Cluster, Server, eventually, in_time, shared_clock_us};
+use leasehold_testkit::{
+    Cluster, Server, eventually, in_time,
+    java::{Call, Done, Java, Version, hex},
+    shared_clock_us,
+};
 use tokio::task::JoinHandle;
 
 use super::{
@@ -13,10 +17,7 @@ use super::{
     cluster::{connect, start},
     is_renewed,
 };
-use crate::{
-    java::{Java, Version, hex},
-    side::{Call, Done, Of, Side},
-};
+use crate::side::{Of, Side};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn read_write_locks_and_permits_stay_with_their_holders_when_a_master_is_replaced() {

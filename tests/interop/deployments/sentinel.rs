@@ -3,13 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use leasehold::{Client, ClientBuilder, LossReason};
-use leasehold_testkit::{Deployment, MASTER, Proxy, Server, eventually, in_time};
+use leasehold_testkit::{
+    Deployment, MASTER, Proxy, Server, eventually, in_time,
+    java::{Failure, Java, Version},
+};
 
 use super::{Both, Crossed, LIMIT, NOW, TOLD_WITHIN, left_ms};
-use crate::{
-    java::{Java, Version},
-    side::{Failure, Rust, Side},
-};
+use crate::side::{Rust, Side};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_stay_with_their_holders_when_the_master_is_killed() {

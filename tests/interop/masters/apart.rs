@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use leasehold::Error;
-use leasehold_testkit::{Proxy, eventually};
+use leasehold_testkit::{
+    Proxy, eventually,
+    java::{Failure, Java, Version, hex},
+};
 use redis::Value;
 
 use super::{Masters, NOW, TTL, builder, left_ms, start_three, urls};
 use crate::{
-    java::{Java, Version, hex},
-    side::{Failure, Rust, Side, ask},
+    side::{Rust, Side},
     with_each_redisson,
 };
 
@@ -118,7 +120,7 @@ impl Masters {
 async fn a_red_lock_with_a_lease_in_seconds_holds_for_a_thousand_times_as_long(version: Version) {
     let masters = Masters::lay(version, "red", TTL).await;
     assert_eq!(masters.rust.lock("a", NAME).value().await, 1);
-    let wait = ask(masters.java(), "b", &format!("lock-for-seconds red {} 1", hex(NAME)));
+    let wait = masters.java().call("b", &format!("lock-for-seconds red {} 1", hex(NAME)));
     // Its first round ends after a second at most; the next takes milliseconds for seconds.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert_eq!(masters.rust.unlock("a", NAME).value().await, 1);

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use leasehold_testkit::{Server, Watch, Worker, shared_clock_us};
+use leasehold_testkit::{
+    Server, Watch, Worker,
+    java::{Done, Failure, Java, Version},
+    shared_clock_us,
+};
 
 use super::{MS, Masters, NOW, TTL, urls};
-use crate::{
-    java::{Java, Version},
-    leases::expiry_us,
-    side::{Done, Failure, Side},
-    with_each_redisson,
-};
+use crate::{leases::expiry_us, side::Side, with_each_redisson};
 
 with_each_redisson!(
     a_fixed_lease_ends_under_a_waiter,

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use leasehold_testkit::java::{Java, Version};
+
 use super::{TTL, start_three, urls};
 use crate::{
-    java::{Java, Version},
     stampede::{Made, Process, Record, Tokens},
     with_each_redisson,
 };

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use leasehold::Error;
-use leasehold_testkit::{Watch, eventually};
+use leasehold_testkit::{Watch, eventually, java::Version};
 
 use super::{MS, Masters, NOW, TTL};
-use crate::{java::Version, side::Side, with_each_redisson};
+use crate::{side::Side, with_each_redisson};
 
 with_each_redisson!(
     each_keeps_the_other_out,

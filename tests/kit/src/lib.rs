@@ -9,6 +9,7 @@
 //! resp pretender                 the wire format, and a Sentinel of the tests
 //! proxy                          the network before a server
 //! worker                         other processes of a test
+//! java/                          Redisson in a process of its own
 //! ```
 //!
 //! What needs the library itself stays with those who use it.
@@ -19,6 +20,7 @@ mod clock;
 mod cluster;
 mod deployment;
 mod ends;
+pub mod java;
 mod patience;
 mod ports;
 mod pretender;

@@ -1,7 +1,10 @@
 //! Redisson in a process of its own, built by Maven and told what to do line by line.
 
+mod call;
+
 use std::{
     collections::HashMap,
+    env,
     fs::{self, File},
     io::{BufRead, BufReader, ErrorKind, Write},
     path::{Path, PathBuf},
@@ -11,23 +14,28 @@ use std::{
     time::Duration,
 };
 
-use leasehold_testkit::signals::{pause, resume};
 use tokio::sync::oneshot;
 
-use crate::side::{Done, Failure};
+pub use self::call::{Call, Done, Failure};
+use crate::signals::{pause, resume};
 
 /// A version of Redisson that is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
+pub enum Version {
+    /// 4.7.0
     V4_7_0,
+    /// 3.52.0
     V3_52_0,
+    /// 3.28.0
     V3_28_0,
 }
 
 impl Version {
-    pub(crate) const ALL: [Self; 3] = [Self::V4_7_0, Self::V3_52_0, Self::V3_28_0];
+    /// All that are tested, the latest first.
+    pub const ALL: [Self; 3] = [Self::V4_7_0, Self::V3_52_0, Self::V3_28_0];
 
-    pub(crate) fn number(self) -> &'static str {
+    /// As Maven names it.
+    pub fn number(self) -> &'static str {
         match self {
             Self::V4_7_0 => "4.7.0",
             Self::V3_52_0 => "3.52.0",
@@ -36,19 +44,19 @@ impl Version {
     }
 
     /// The helper's classes and libraries, built once in the life of this process.
-    pub(crate) fn class_path(self) -> &'static str {
+    pub fn class_path(self) -> &'static str {
         static BUILT: [OnceLock<String>; 3] = [const { OnceLock::new() }; 3];
         BUILT[self as usize].get_or_init(|| build(self))
     }
 }
 
 /// A process of the helper, killed when dropped.
-pub(crate) struct Java {
+pub struct Java {
     process: Mutex<Child>,
     commands: Mutex<(u64, ChildStdin)>,
     asked: Arc<Mutex<Asked>>,
     /// The kind of its locks where nothing else is said.
-    pub(crate) kind: &'static str,
+    pub kind: &'static str,
 }
 
 /// Who waits for which answer; `None` once the process has ended.
@@ -59,12 +67,12 @@ type Answer = (u64, u64, Result<String, Failure>);
 
 impl Java {
     /// A client of `url` whose watchdog leases last for `ttl`.
-    pub(crate) async fn connect(version: Version, url: &str, ttl: Duration) -> Self {
+    pub async fn connect(version: Version, url: &str, ttl: Duration) -> Self {
         Self::connect_with_prefix(version, url, ttl, None).await
     }
 
     /// A client of a `sentinel` or `cluster` deployment; the first node of a `sentinel` one is the name of its master.
-    pub(crate) async fn connect_to_deployment(
+    pub async fn connect_to_deployment(
         version: Version,
         kind: &str,
         nodes: &[String],
@@ -74,7 +82,7 @@ impl Java {
     }
 
     /// As [`connect`](Self::connect), with a NameMapper that puts `prefix` before every name.
-    pub(crate) async fn connect_with_prefix(
+    pub async fn connect_with_prefix(
         version: Version,
         url: &str,
         ttl: Duration,
@@ -88,7 +96,7 @@ impl Java {
     }
 
     /// A client of each of `urls`, whose locks of a name are taken together, as a `red` or a `multi` lock.
-    pub(crate) async fn connect_to_all(
+    pub async fn connect_to_all(
         version: Version,
         urls: &[String],
         ttl: Duration,
@@ -123,7 +131,7 @@ impl Java {
     }
 
     /// Lets a thread run a command. It is sent at once; the future only waits for the answer.
-    pub(crate) fn ask(
+    pub fn ask(
         &self,
         thread: &str,
         command: &str,
@@ -147,8 +155,13 @@ impl Java {
         }
     }
 
+    /// Begins a command whose answer is a number.
+    pub fn call(&self, thread: &str, command: &str) -> Call {
+        Call::to_java(self.ask(thread, command))
+    }
+
     /// The answer to a command that must succeed.
-    pub(crate) async fn text(&self, thread: &str, command: &str) -> String {
+    pub async fn text(&self, thread: &str, command: &str) -> String {
         match self.ask(thread, command).await.outcome {
             Ok(text) => text,
             Err(failure) => panic!("{command}: {failure:?}"),
@@ -156,24 +169,24 @@ impl Java {
     }
 
     /// The same, a number.
-    pub(crate) async fn number(&self, thread: &str, command: &str) -> i64 {
+    pub async fn number(&self, thread: &str, command: &str) -> i64 {
         self.text(thread, command).await.parse().expect("a number")
     }
 
     /// SIGKILL; gone when this returns.
-    pub(crate) fn kill(&self) {
+    pub fn kill(&self) {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         process.kill().expect("it was ours");
         process.wait().expect("it was ours");
     }
 
     /// Stops the process as a frozen machine does: its connections stay, and it does nothing.
-    pub(crate) fn pause(&self) {
+    pub fn pause(&self) {
         pause(self.id());
     }
 
     /// Lets a paused process go on.
-    pub(crate) fn resume(&self) {
+    pub fn resume(&self) {
         resume(self.id());
     }
 
@@ -182,7 +195,7 @@ impl Java {
     }
 
     /// Ends the machine from inside, without any of its hooks.
-    pub(crate) fn crash(&self) {
+    pub fn crash(&self) {
         drop(self.ask("main", "crash"));
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         process.wait().expect("it was ours");
@@ -198,7 +211,7 @@ impl Drop for Java {
 }
 
 /// How a lock's name is told to the helper.
-pub(crate) fn hex(name: &str) -> String {
+pub fn hex(name: &str) -> String {
     name.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -234,7 +247,7 @@ fn parse(line: &str) -> Option<(u64, Answer)> {
 
 /// Builds the helper for a version, unless the one that was built last is of the same sources.
 fn build(version: Version) -> String {
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("interop-{}", version.number()));
+    let out = temporary().join(format!("interop-{}", version.number()));
     fs::create_dir_all(&out).expect("a folder for the helper can be made");
     // Another run of the tests may be at it.
     let lock = File::create(out.join("lock")).expect("a file to lock can be made");
@@ -277,6 +290,12 @@ fn class_path(out: &Path) -> String {
     format!("{}:{}/*", out.join("classes").display(), out.join("lib").display())
 }
 
+/// Where cargo lets tests keep files: beside `<profile>/deps`, where this program is.
+fn temporary() -> PathBuf {
+    let program = env::current_exe().expect("the path of this program");
+    program.ancestors().nth(3).expect("it is in a target folder").join("tmp")
+}
+
 /// All that the helper is built from.
 fn sources() -> String {
     let code = project().join("src/main/java/leasehold/interop");
@@ -288,7 +307,7 @@ fn sources() -> String {
 }
 
 fn project() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/java")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../interop/java")
 }
 
 /// The longest is the stampede.
