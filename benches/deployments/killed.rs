@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::{LocalBoxFuture, join_all};
+use leasehold_testkit::bench::aim::Aim;
+use leasehold_testkit::bench::figures::Unit;
 use leasehold_testkit::{Server, shared_clock_us};
 
-use crate::aim::Aim;
 use crate::contender::{Contender, Fate, LIMIT};
-use crate::figures::Unit;
 use crate::place::{Kind, Place};
 use crate::table::Figure;
 use crate::watching::{FOLLOWERS, Followers, promoted, refused, seconds};

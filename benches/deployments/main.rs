@@ -3,23 +3,10 @@
 //!
 //! `scripts/bench-deployments` runs it and prints one table, which `benches/README.md` keeps. Every trial has servers of
 //! its own. The table has the median and the worst of all trials. Nothing here fails because something is slow.
-//!
-//! The modules with a path are those of `scripts/bench`.
 
-#[path = "../rows/aim.rs"]
-#[allow(dead_code)]
-mod aim;
-#[path = "../rows/by_hand.rs"]
-#[allow(dead_code)]
-mod by_hand;
 mod contender;
-#[path = "../rows/figures.rs"]
-#[allow(dead_code)]
-mod figures;
 mod killed;
 mod library;
-#[path = "../rows/machine.rs"]
-mod machine;
 mod moved;
 mod place;
 mod replaced;
@@ -28,20 +15,18 @@ mod synced;
 mod table;
 mod watching;
 
-use std::error::Error;
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use leasehold_testkit::Server;
+use leasehold_testkit::bench::{Outcome, machine};
 use leasehold_testkit::java::Version;
 use tokio::signal::unix::{SignalKind, signal};
 
 use place::Kind;
 use table::{Figure, Table};
-
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 #[tokio::main]
 async fn main() -> ExitCode {

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Guard, Mutex};
+use leasehold_testkit::bench::aim::Aim;
+use leasehold_testkit::bench::figures::Unit;
 use leasehold_testkit::{Cluster, Server, eventually, slot_of};
 
-use crate::aim::Aim;
-use crate::figures::Unit;
 use crate::place;
 use crate::table::Figure;
 use crate::watching::seconds;

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::Mutex;
+use leasehold_testkit::bench::aim::Aim;
+use leasehold_testkit::bench::figures::Unit;
 use leasehold_testkit::{Server, eventually};
 use tokio::task::JoinSet;
 
-use crate::aim::Aim;
-use crate::figures::Unit;
 use crate::place;
 use crate::table::Figure;
 use crate::watching::{FOLLOWERS, Followers, seconds};

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Mutex};
+use leasehold_testkit::bench::figures::Unit;
 use leasehold_testkit::{Deployment, Server};
 use tokio::task::JoinSet;
 
-use crate::figures::Unit;
 use crate::place;
 use crate::table::Figure;
 use crate::{Outcome, Pace};

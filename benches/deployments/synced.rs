@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Client, Mutex};
 use leasehold_testkit::Deployment;
+use leasehold_testkit::bench::aim::Aim;
+use leasehold_testkit::bench::by_hand::{self, ByHand, Keys, TTL_MS};
+use leasehold_testkit::bench::figures::{Unit, median};
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
-use crate::aim::Aim;
-use crate::by_hand::{self, ByHand, Keys, TTL_MS};
-use crate::figures::{Unit, median};
 use crate::table::Figure;
 use crate::{Outcome, Pace};
 

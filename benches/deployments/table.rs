@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::aim::Aim;
-use crate::figures::{Unit, median};
+use leasehold_testkit::bench::aim::Aim;
+use leasehold_testkit::bench::figures::{Unit, median};
 
 /// One figure of one trial.
 pub(crate) struct Figure {

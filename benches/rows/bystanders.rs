@@ -3,10 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt;
+use leasehold_testkit::bench::by_hand::channel;
 use tokio::task::AbortHandle;
 
 use crate::Outcome;
-use crate::by_hand::channel;
 
 /// Dropped it stops.
 pub(crate) struct Bystander {

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use leasehold::RwLock;
+use leasehold_testkit::bench::figures::Unit;
+use leasehold_testkit::bench::server::SCRIPTS;
 
-use crate::figures::Unit;
 use crate::pairs::Reader;
-use crate::server::SCRIPTS;
 use crate::table::{Aim, Figure};
 use crate::{Bench, Outcome};
 

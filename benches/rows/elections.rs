@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use leasehold::Client;
+use leasehold_testkit::bench::clock;
+use leasehold_testkit::bench::figures::{Unit, median};
 
-use crate::clock;
-use crate::figures::{Unit, median};
 use crate::table::{Aim, Figure};
 use crate::worker::{self, Worker};
 use crate::{Bench, Outcome};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::by_hand::open;
-use crate::figures::Unit;
+use leasehold_testkit::bench::by_hand::open;
+use leasehold_testkit::bench::figures::Unit;
+
 use crate::relay::{FOR_EVER_MS, Run, run};
 use crate::runners;
 use crate::slow::Slow;

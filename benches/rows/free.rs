@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::{Mutex, blocking};
+use leasehold_testkit::bench::by_hand::{self, ByHand, Keys};
+use leasehold_testkit::bench::figures::{Unit, median};
+use leasehold_testkit::bench::server::SCRIPTS;
 use tokio::task::JoinSet;
 
-use crate::by_hand::{self, ByHand, Keys};
-use crate::figures::{Unit, median};
-use crate::server::SCRIPTS;
 use crate::table::{Aim, Figure};
 use crate::{Bench, Outcome};
 

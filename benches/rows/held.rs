@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use leasehold::{Client, Guard};
+use leasehold_testkit::bench::by_hand::{ByHand, Keys};
+use leasehold_testkit::bench::clock::{self, Window};
+use leasehold_testkit::bench::figures::Unit;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::by_hand::{ByHand, Keys};
-use crate::clock::{self, Window};
-use crate::figures::Unit;
 use crate::table::{Aim, Figure};
 use crate::worker::{self, Worker};
 use crate::{Bench, Outcome};

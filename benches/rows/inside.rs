@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::Mutex;
+use leasehold_testkit::bench::clock;
+use leasehold_testkit::bench::figures::{Unit, fewest_to_most, median};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use crate::figures::{Unit, fewest_to_most, median};
 use crate::table::{Aim, Figure};
-use crate::{Bench, Outcome, clock};
+use crate::{Bench, Outcome};
 
 /// A lock that the tasks of one process share.
 trait Shared: Clone + Send + Sync + 'static {

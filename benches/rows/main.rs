@@ -6,19 +6,13 @@
 //!
 //! The server is private and ends with the run. Rows with several processes start this program again.
 
-mod aim;
-mod by_hand;
 mod bystanders;
-mod clock;
 mod crowd;
 mod elections;
 mod far;
-mod figures;
 mod free;
 mod held;
-mod holds;
 mod inside;
-mod machine;
 mod notices;
 mod pairs;
 mod permits;
@@ -28,7 +22,6 @@ mod quorum;
 mod readers;
 mod relay;
 mod runners;
-mod server;
 mod slow;
 mod table;
 mod together;
@@ -36,19 +29,17 @@ mod waits;
 mod watched;
 mod worker;
 
-use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold::Client;
+use leasehold_testkit::bench::Outcome;
+use leasehold_testkit::bench::machine::machine;
+use leasehold_testkit::bench::server::Server;
 
-use machine::machine;
 use quorum::Last;
-use server::Server;
 use table::{Figure, Table};
-
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 #[tokio::main]
 async fn main() -> ExitCode {

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use leasehold::Client;
+use leasehold_testkit::bench::by_hand::{connection, load};
+use leasehold_testkit::bench::figures::{Unit, median};
 use redis::cmd;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use crate::by_hand::{connection, load};
-use crate::figures::{Unit, median};
 use crate::table::Figure;
 use crate::{Bench, Outcome};
 

@@ -1,10 +1,10 @@
 //! The floor of the other kinds of locks: their scripts with the same arguments, sent by hand.
 
+use leasehold_testkit::bench::by_hand::{self, NOT_FREE, RETENTION_MS, TTL_MS, was_free, was_held};
 use redis::Cmd;
 use redis::aio::MultiplexedConnection;
 
 use crate::Outcome;
-use crate::by_hand::{self, NOT_FREE, RETENTION_MS, TTL_MS, was_free, was_held};
 
 /// An acquire and the release after it, on a connection of their own.
 #[derive(Clone)]

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use leasehold::Client;
+use leasehold_testkit::bench::clock;
+use leasehold_testkit::bench::figures::Unit;
 
-use crate::clock;
-use crate::figures::Unit;
 use crate::pairs::{Pair, permit_channel};
 use crate::relay::{FLOOR_SPAN, Run, run};
 use crate::runners::{TURN_LIMIT, hold, report};

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use leasehold::Client;
+use leasehold_testkit::bench::by_hand::{ByHand, Keys};
+use leasehold_testkit::bench::clock::{self, Window};
+use leasehold_testkit::bench::figures::{Unit, fewest_to_most};
+use leasehold_testkit::bench::server::SCRIPTS;
 use tokio::task::JoinSet;
 
-use crate::by_hand::{ByHand, Keys};
-use crate::clock::{self, Window};
-use crate::figures::{Unit, fewest_to_most};
-use crate::server::SCRIPTS;
 use crate::table::{Aim, Figure};
 use crate::worker::{self, Worker};
 use crate::{Bench, Outcome, watched};

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use leasehold::Client;
+use leasehold_testkit::bench::by_hand::{connection, load};
+use leasehold_testkit::bench::figures::{Unit, median};
 use redis::aio::MultiplexedConnection;
 use redis::{Value, cmd, from_redis_value};
 use tokio::sync::mpsc;
 
-use crate::by_hand::{connection, load};
-use crate::figures::{Unit, median};
 use crate::table::{Aim, Figure};
 use crate::{Bench, Outcome};
 

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold::Client;
+use leasehold_testkit::bench::by_hand::{ByHand, Keys, TTL_MS};
+use leasehold_testkit::bench::figures::{Unit, median};
+use leasehold_testkit::bench::server::Server;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::by_hand::{ByHand, Keys, TTL_MS};
-use crate::figures::{Unit, median};
-use crate::server::Server;
 use crate::slow::Slow;
 use crate::table::{Aim, Figure};
 use crate::{Bench, Outcome};

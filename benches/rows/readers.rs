@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use leasehold::RwLock;
+use leasehold_testkit::bench::figures::{Unit, median};
+use leasehold_testkit::bench::server::SCRIPTS;
 
-use crate::figures::{Unit, median};
 use crate::free::each;
 use crate::pairs::Pair;
-use crate::server::SCRIPTS;
 use crate::table::{Aim, Figure};
 use crate::{Bench, Outcome};
 

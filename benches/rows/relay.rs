@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use leasehold_testkit::bench::clock::Window;
+use leasehold_testkit::bench::figures::{Unit, fewest_to_most, percentile};
+use leasehold_testkit::bench::holds::hand_overs;
+use leasehold_testkit::bench::server::SCRIPTS;
+
 use crate::bystanders::Bystander;
-use crate::clock::Window;
-use crate::figures::{Unit, fewest_to_most, percentile};
-use crate::holds::hand_overs;
 use crate::runners;
-use crate::server::SCRIPTS;
 use crate::table::{Aim, Figure};
 use crate::worker::Worker;
 use crate::{Bench, Outcome, watched};

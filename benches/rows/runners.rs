@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use leasehold::{Client, Error, Mutex};
+use leasehold_testkit::bench::by_hand::{ByHand, Keys, TTL_MS, channel, open};
+use leasehold_testkit::bench::clock::{self, Window};
 use redis::AsyncConnectionConfig;
 use tokio::task::JoinSet;
 
-use crate::by_hand::{ByHand, Keys, TTL_MS, channel, open};
-use crate::clock::{self, Window};
 use crate::{Outcome, watched, worker};
 
 pub(crate) const RELAY: &str = "relay";

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-pub(crate) use crate::aim::Aim;
-use crate::figures::{Unit, median};
+pub(crate) use leasehold_testkit::bench::aim::Aim;
+use leasehold_testkit::bench::figures::{Unit, median};
 
 /// One figure of one round.
 pub(crate) struct Figure {

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, Guard, Mutex};
+use leasehold_testkit::bench::clock::Window;
+use leasehold_testkit::bench::figures::Unit;
 use tokio::task::JoinHandle;
 
-use crate::clock::Window;
-use crate::figures::Unit;
 use crate::relay::FOR_EVER_MS;
 use crate::runners;
 use crate::slow::Slow;

@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use leasehold::{Client, ClientBuilder, Deadlocks, LockOrder};
+use leasehold_testkit::bench::figures::Unit;
 
-use crate::figures::Unit;
 use crate::table::{Aim, Figure};
 use crate::{Bench, Outcome};
 

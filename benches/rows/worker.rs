@@ -6,11 +6,11 @@ use std::process::Stdio;
 use std::str::FromStr;
 use std::time::Duration;
 
+use leasehold_testkit::bench::clock::Window;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::clock::Window;
 use crate::{Outcome, elections, held, permits, processes, runners, together, watched};
 
 /// The first argument of a worker.

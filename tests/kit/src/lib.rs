@@ -10,12 +10,14 @@
 //! proxy                          the network before a server
 //! worker                         other processes of a test
 //! java/                          Redisson in a process of its own
+//! bench/                         the server of a bench, the floor, and figures
 //! ```
 //!
 //! What needs the library itself stays with those who use it.
 
 #![warn(missing_docs)]
 
+pub mod bench;
 mod clock;
 mod cluster;
 mod deployment;

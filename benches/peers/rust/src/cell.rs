@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use leasehold_testkit::bench::clock::{self, Window};
+use leasehold_testkit::bench::figures::{Unit, fewest_to_most, median};
+use leasehold_testkit::bench::server::{Server, Work};
+
 use crate::Outcome;
-use crate::clock::{self, Window};
-use crate::figures::{Unit, fewest_to_most, median};
 use crate::peer::Peer;
-use crate::server::{Server, Work};
 use crate::table::Figure;
 use crate::workers::{Workers, order};
 

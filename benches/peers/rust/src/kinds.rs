@@ -3,13 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
+use leasehold_testkit::bench::clock::Window;
+use leasehold_testkit::bench::figures::{Unit, fewest_to_most, median, percentile};
+use leasehold_testkit::bench::holds::hand_overs;
+use leasehold_testkit::bench::server::Work;
+
 use crate::Outcome;
 use crate::cell::{Bench, NANOS, limit};
-use crate::clock::Window;
-use crate::figures::{Unit, fewest_to_most, median, percentile};
-use crate::holds::hand_overs;
 use crate::peer::Program;
-use crate::server::Work;
 use crate::workers::order;
 
 /// Whose locks are compared.

@@ -2,42 +2,27 @@
 //!
 //! This program starts a server of its own and three kinds of workers: itself, for the locks in Rust, and the
 //! programs in Java and Go beside it. Workers do one row of one lock at a time, as they are told on their
-//! standard input. The rows go round robin over the locks, for several rounds; the table has the medians. The
-//! modules with a path are those of `scripts/bench`, which uses more of them.
+//! standard input. The rows go round robin over the locks, for several rounds; the table has the medians.
 
 mod cell;
-#[path = "../../../rows/clock.rs"]
-mod clock;
-#[path = "../../../rows/figures.rs"]
-#[allow(dead_code)]
-mod figures;
-#[path = "../../../rows/holds.rs"]
-mod holds;
 mod kinds;
 mod locks;
-#[path = "../../../rows/machine.rs"]
-mod machine;
 mod mixed;
 mod peer;
 mod promises;
 mod queueing;
 mod queues;
 mod run;
-#[path = "../../../rows/server.rs"]
-#[allow(dead_code)]
-mod server;
 mod sharing;
 mod table;
 mod work;
 mod worker;
 mod workers;
 
-use std::error::Error;
 use std::process::ExitCode;
 
+use leasehold_testkit::bench::Outcome;
 use tokio::signal::unix::{SignalKind, signal};
-
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 #[tokio::main]
 async fn main() -> ExitCode {

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use leasehold_testkit::bench::clock::Window;
+use leasehold_testkit::bench::figures::{Unit, median, percentile};
+
 use crate::Outcome;
 use crate::cell::{Bench, NANOS, limit};
-use crate::clock::Window;
-use crate::figures::{Unit, median, percentile};
 use crate::peer::{Peer, Program};
 use crate::worker;
 use crate::workers::order;

@@ -10,11 +10,11 @@ use apalis_core::worker::builder::WorkerBuilder;
 use apalis_core::worker::ext::parallelize::ParallelizeExt;
 use apalis_redis::{Config, ConnectionManager, RedisStorage};
 use leasehold::{Client, Queue};
+use leasehold_testkit::bench::clock::{self, Window};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::Outcome;
-use crate::clock::{self, Window};
 
 /// Puts items at the end of a queue.
 pub(crate) trait Push: Clone + Send + 'static {

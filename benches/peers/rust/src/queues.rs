@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use leasehold_testkit::bench::clock::Window;
+use leasehold_testkit::bench::figures::{Unit, median, percentile};
+use leasehold_testkit::bench::machine::machine;
+
 use crate::Outcome;
 use crate::cell::{Bench, NANOS, limit};
-use crate::clock::Window;
-use crate::figures::{Unit, median, percentile};
-use crate::machine::machine;
 use crate::peer::{Peer, Program};
 use crate::worker::{APALIS, TASKS};
 use crate::workers::order;

@@ -2,15 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use leasehold_testkit::bench::machine::machine;
+use leasehold_testkit::bench::server::Server;
+
 use crate::Outcome;
 use crate::cell::{Bench, Row};
 use crate::kinds::{self, Kinds};
-use crate::machine::machine;
 use crate::mixed::{self, Together};
 use crate::peer::{Peer, Program};
 use crate::promises;
 use crate::queues;
-use crate::server::Server;
 use crate::table::Table;
 use crate::workers::{Programs, Workers};
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use leasehold::{RwLock, Semaphore};
+use leasehold_testkit::bench::clock::{self, Window};
 use tokio::task::JoinSet;
 
 use crate::Outcome;
-use crate::clock::{self, Window};
 
 /// How often each task read, for two milliseconds each time.
 pub(crate) async fn readers(lock: &RwLock, tasks: usize, window: Window) -> Outcome<Vec<String>> {

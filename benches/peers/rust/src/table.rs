@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use leasehold_testkit::bench::figures::{LEAST, Unit, digits, median};
+
 use crate::cell::Row;
-use crate::figures::{LEAST, Unit, digits, median};
 use crate::peer::Peer;
 
 /// One figure of one round.

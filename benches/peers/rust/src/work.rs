@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use leasehold_testkit::bench::clock::{self, Window};
+use leasehold_testkit::bench::figures::median;
 use redis::{AsyncConnectionConfig, Cmd};
 use tokio::task::JoinSet;
 
 use crate::Outcome;
-use crate::clock::{self, Window};
-use crate::figures::median;
 use crate::locks::Lock;
 
 /// How many pairs of lock and unlock there were, and how long the middle one took.

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
+use leasehold_testkit::bench::clock::{self, Window};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::mpsc;
 
-use crate::clock::{self, Window};
 use crate::locks::{Clients, Lock, Rlock, Rslock};
 use crate::peer::Peer;
 use crate::queueing::{self, Push};

@@ -3,11 +3,11 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use leasehold_testkit::bench::clock::{self, Window};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::Outcome;
-use crate::clock::{self, Window};
 use crate::peer::{Peer, Program};
 use crate::worker;
 

@@ -1,16 +1,21 @@
 //! Figures: their units, how they are shown, and what sums up many of them.
 
+/// What a figure counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub enum Unit {
     /// Shown as ns, µs or ms.
     Seconds,
+    /// Shown with k or M where it is large.
     PerSecond,
+    /// Shown as they are.
     Bytes,
+    /// A number of anything else, or a ratio.
     Number,
 }
 
 impl Unit {
-    pub(crate) fn show(self, value: f64) -> String {
+    /// A figure in this unit, in three digits or more.
+    pub fn show(self, value: f64) -> String {
         match self {
             Self::Seconds if value.abs() < 1e-6 => digits(value * 1e9) + " ns",
             Self::Seconds if value.abs() < 1e-3 => digits(value * 1e6) + " µs",
@@ -26,7 +31,7 @@ impl Unit {
 }
 
 /// Three digits, or all those before the point.
-pub(crate) fn digits(value: f64) -> String {
+pub fn digits(value: f64) -> String {
     let size = value.abs();
     if size >= 100.0 || size == 0.0 {
         format!("{value:.0}")
@@ -39,12 +44,13 @@ pub(crate) fn digits(value: f64) -> String {
     }
 }
 
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
+/// The value in the middle; `None` where there are none.
+pub fn median(values: &[f64]) -> Option<f64> {
     percentile(values, 0.5)
 }
 
 /// The value below which a share of all values lies; `None` where there are none.
-pub(crate) fn percentile(values: &[f64], share: f64) -> Option<f64> {
+pub fn percentile(values: &[f64], share: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len().checked_sub(1)?;
@@ -52,11 +58,11 @@ pub(crate) fn percentile(values: &[f64], share: f64) -> Option<f64> {
 }
 
 /// How the smallest compares to the largest: 1 is all the same.
-pub(crate) fn fewest_to_most(counts: impl Iterator<Item = f64> + Clone) -> f64 {
+pub fn fewest_to_most(counts: impl Iterator<Item = f64> + Clone) -> f64 {
     let fewest = counts.clone().fold(f64::INFINITY, f64::min);
     let most = counts.fold(1.0, f64::max);
     fewest / most
 }
 
 /// The smallest number that is shown.
-pub(crate) const LEAST: f64 = 0.001;
+pub const LEAST: f64 = 0.001;

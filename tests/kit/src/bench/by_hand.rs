@@ -7,11 +7,11 @@ use redis::{
     RedisResult, Value,
 };
 
-use crate::Outcome;
+use super::Outcome;
 
 /// A connection, and the hashes of the scripts.
 #[derive(Clone)]
-pub(crate) struct ByHand {
+pub struct ByHand {
     connection: MultiplexedConnection,
     acquire: String,
     renew: String,
@@ -22,7 +22,7 @@ pub(crate) struct ByHand {
 
 /// The keys of one lock.
 #[derive(Clone)]
-pub(crate) struct Keys {
+pub struct Keys {
     name: String,
     token: String,
     queue: String,
@@ -30,7 +30,8 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    pub(crate) fn of(name: &str) -> Self {
+    /// The keys of the lock `name`.
+    pub fn of(name: &str) -> Self {
         Self {
             name: name.to_owned(),
             token: format!("leasehold_token:{{{name}}}"),
@@ -41,27 +42,28 @@ impl Keys {
 }
 
 /// The channel on which the releases of a lock are told.
-pub(crate) fn channel(name: &str) -> String {
+pub fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")
 }
 
 impl ByHand {
-    pub(crate) async fn connect(url: &str) -> Outcome<Self> {
+    /// Connects, and makes the server know the scripts.
+    pub async fn connect(url: &str) -> Outcome<Self> {
         let mut connection = connection(url).await?;
         let mut hashes = Vec::new();
         for body in [
             concat!(
-                include_str!("../../lua/take.lua"),
-                include_str!("../../lua/lock_acquire.lua"),
-                include_str!("../../lua/queue.lua"),
-                include_str!("../../lua/lock_ask.lua")
+                include_str!("../../../../lua/take.lua"),
+                include_str!("../../../../lua/lock_acquire.lua"),
+                include_str!("../../../../lua/queue.lua"),
+                include_str!("../../../../lua/lock_ask.lua")
             ),
-            include_str!("../../lua/lock_renew.lua"),
+            include_str!("../../../../lua/lock_renew.lua"),
             concat!(
-                include_str!("../../lua/lock_release.lua"),
-                include_str!("../../lua/take.lua"),
-                include_str!("../../lua/queue.lua"),
-                include_str!("../../lua/lock_pass.lua")
+                include_str!("../../../../lua/lock_release.lua"),
+                include_str!("../../../../lua/take.lua"),
+                include_str!("../../../../lua/queue.lua"),
+                include_str!("../../../../lua/lock_pass.lua")
             ),
         ] {
             hashes.push(load(&mut connection, body).await?);
@@ -72,7 +74,7 @@ impl ByHand {
     }
 
     /// Whether the lock was free.
-    pub(crate) async fn acquire(&self, keys: &Keys, ttl_ms: u64) -> Outcome<bool> {
+    pub async fn acquire(&self, keys: &Keys, ttl_ms: u64) -> Outcome<bool> {
         was_free(self.send(&self.acquire_command(keys, ttl_ms)).await?)
     }
 
@@ -89,7 +91,8 @@ impl ByHand {
         command
     }
 
-    pub(crate) async fn renew(&self, keys: &Keys, ttl_ms: u64) -> Outcome<()> {
+    /// Renews the lock, which must be held.
+    pub async fn renew(&self, keys: &Keys, ttl_ms: u64) -> Outcome<()> {
         let mut command = redis::cmd("EVALSHA");
         command.arg(&self.renew).arg(1).arg(&keys.name).arg(&self.id).arg(1).arg(ttl_ms);
         match self.send(&command).await? {
@@ -98,7 +101,8 @@ impl ByHand {
         }
     }
 
-    pub(crate) async fn release(&self, keys: &Keys) -> Outcome<()> {
+    /// Gives the lock back, which must be held.
+    pub async fn release(&self, keys: &Keys) -> Outcome<()> {
         was_held(self.send(&self.release_command(keys)).await?)
     }
 
@@ -116,7 +120,7 @@ impl ByHand {
     }
 
     /// Takes and gives back a free lock.
-    pub(crate) async fn pair(&self, keys: &Keys) -> Outcome<()> {
+    pub async fn pair(&self, keys: &Keys) -> Outcome<()> {
         if !self.acquire(keys, TTL_MS).await? {
             return Err(NOT_FREE.into());
         }
@@ -124,7 +128,7 @@ impl ByHand {
     }
 
     /// The same on this thread, over a connection for threads.
-    pub(crate) fn blocking_pair(&self, connection: &mut Connection, keys: &Keys) -> Outcome<()> {
+    pub fn blocking_pair(&self, connection: &mut Connection, keys: &Keys) -> Outcome<()> {
         if !was_free(self.acquire_command(keys, TTL_MS).query(connection)?)? {
             return Err(NOT_FREE.into());
         }
@@ -137,32 +141,33 @@ impl ByHand {
 }
 
 /// A connection on the terms of the library.
-pub(crate) async fn connection(url: &str) -> Outcome<MultiplexedConnection> {
+pub async fn connection(url: &str) -> Outcome<MultiplexedConnection> {
     let config =
         AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     Ok(open(url)?.get_multiplexed_async_connection_with_config(&config).await?)
 }
 
 /// Makes the server know a script. Returns the hash by which it does.
-pub(crate) async fn load(connection: &mut MultiplexedConnection, body: &str) -> Outcome<String> {
+pub async fn load(connection: &mut MultiplexedConnection, body: &str) -> Outcome<String> {
     let mut load = redis::cmd("SCRIPT");
     Ok(load.arg("LOAD").arg(body).query_async(connection).await?)
 }
 
 /// The id of this process' lease, as long as the library's own.
-pub(crate) fn id() -> String {
+pub fn id() -> String {
     format!("by-hand-{:08}:f81d4fae-7dec-41d0-a765-00a0c91e6bf6", std::process::id())
 }
 
 /// Where to connect, on the terms of the library.
-pub(crate) fn open(url: &str) -> RedisResult<Client> {
+pub fn open(url: &str) -> RedisResult<Client> {
     let info = url.into_connection_info()?;
     let redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     let tcp = TcpSettings::default().set_nodelay(true);
     Client::open(info.set_redis_settings(redis).set_tcp_settings(tcp))
 }
 
-pub(crate) fn was_free(reply: Value) -> Outcome<bool> {
+/// Whether an acquire was granted, by its reply.
+pub fn was_free(reply: Value) -> Outcome<bool> {
     match reply {
         Value::Int(block_end) => Ok(block_end > 0),
         Value::Array(items) => Ok(items.first() == Some(&Value::Int(1))),
@@ -170,7 +175,8 @@ pub(crate) fn was_free(reply: Value) -> Outcome<bool> {
     }
 }
 
-pub(crate) fn was_held(reply: Value) -> Outcome<()> {
+/// The reply to a release of a lock that was held.
+pub fn was_held(reply: Value) -> Outcome<()> {
     match reply {
         Value::Int(1..) => Ok(()),
         Value::Array(items) if items.first() == Some(&Value::Int(1)) => Ok(()),
@@ -178,7 +184,9 @@ pub(crate) fn was_held(reply: Value) -> Outcome<()> {
     }
 }
 
-pub(crate) const NOT_FREE: &str = "a lock that nobody else uses was not free";
-pub(crate) const RETENTION_MS: u64 = 86_400_000;
-/// The library's own.
-pub(crate) const TTL_MS: u64 = 30_000;
+/// What is wrong if an acquire is refused.
+pub const NOT_FREE: &str = "a lock that nobody else uses was not free";
+/// How long a token is kept after the last use of its lock.
+pub const RETENTION_MS: u64 = 86_400_000;
+/// The TTL of a lock: the library's own.
+pub const TTL_MS: u64 = 30_000;

@@ -2,7 +2,7 @@
 
 /// How long after each release it was taken again, in the unit of `holds`. Each hold is from when until when, and `at_once`
 /// of them may overlap.
-pub(crate) fn hand_overs(holds: &[(f64, f64)], at_once: usize) -> Result<Vec<f64>, &'static str> {
+pub fn hand_overs(holds: &[(f64, f64)], at_once: usize) -> Result<Vec<f64>, &'static str> {
     let (mut begins, mut ends): (Vec<f64>, Vec<f64>) = holds.iter().copied().unzip();
     begins.sort_by(f64::total_cmp);
     ends.sort_by(f64::total_cmp);

@@ -1,22 +1,22 @@
 //! The private server of a run, and what it says of its work.
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisResult};
 
-use crate::Outcome;
-use crate::clock::{self, Window};
-use crate::machine;
+use super::Outcome;
+use super::clock::{self, Window};
+use super::machine;
+use crate::program::{program, tied};
 
 /// A server on a free port of 127.0.0.1 that keeps nothing on disk, stopped when this is dropped.
 ///
-/// The program is the one that `LEASEHOLD_TEST_SERVER` names, else `redis-server`, else `valkey-server`.
-pub(crate) struct Server {
+/// The program is that of [`program`]; it also ends with this process, in whatever way that ends.
+pub struct Server {
     process: Child,
     url: String,
     connection: MultiplexedConnection,
@@ -24,21 +24,21 @@ pub(crate) struct Server {
 
 /// What the server has done since its start, or between two moments.
 #[derive(Clone, Default)]
-pub(crate) struct Work {
+pub struct Work {
     /// Processor time of all its threads, in seconds: commands, network and messages.
-    pub(crate) cpu: f64,
+    pub cpu: f64,
     /// Each command, sent by a client or called by a script: how often it ran, and for how many seconds.
     commands: HashMap<String, (f64, f64)>,
 }
 
 impl Work {
     /// How often the commands ran.
-    pub(crate) fn calls(&self, commands: &[&str]) -> f64 {
+    pub fn calls(&self, commands: &[&str]) -> f64 {
         self.sum(commands, |(calls, _)| *calls)
     }
 
     /// For how long the commands ran.
-    pub(crate) fn seconds(&self, commands: &[&str]) -> f64 {
+    pub fn seconds(&self, commands: &[&str]) -> f64 {
         self.sum(commands, |(_, seconds)| *seconds)
     }
 
@@ -46,7 +46,8 @@ impl Work {
         commands.iter().filter_map(|command| self.commands.get(*command)).map(of).sum()
     }
 
-    pub(crate) fn since(mut self, before: &Self) -> Self {
+    /// What it has done since `before`.
+    pub fn since(mut self, before: &Self) -> Self {
         self.cpu -= before.cpu;
         for (command, (calls, seconds)) in &mut self.commands {
             let (calls_before, seconds_before) =
@@ -68,7 +69,8 @@ impl Work {
 }
 
 impl Server {
-    pub(crate) async fn start() -> Outcome<Self> {
+    /// Starts it, and waits until it answers.
+    pub async fn start() -> Outcome<Self> {
         for _ in 0..PORTS_TRIED {
             // Another program may take the port before the server does: then the next one is tried.
             let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -84,21 +86,23 @@ impl Server {
         Err("the server does not start".into())
     }
 
-    pub(crate) fn url(&self) -> &str {
+    /// Where to connect.
+    pub fn url(&self) -> &str {
         &self.url
     }
 
     /// The process id.
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    pub(crate) async fn version(&self) -> Outcome<String> {
+    /// Its name and version.
+    pub async fn version(&self) -> Outcome<String> {
         Ok(machine::server(&self.info("server").await?))
     }
 
     /// What it does in the window.
-    pub(crate) async fn work_in(&self, window: Window) -> Outcome<Work> {
+    pub async fn work_in(&self, window: Window) -> Outcome<Work> {
         clock::wait_until(window.from).await;
         let (before, from) = (self.work().await?, clock::now());
         clock::wait_until(window.until).await;
@@ -108,7 +112,7 @@ impl Server {
     }
 
     /// What it has done since its start.
-    pub(crate) async fn work(&self) -> Outcome<Work> {
+    pub async fn work(&self) -> Outcome<Work> {
         let mut cpu = 0.0;
         for line in self.info("cpu").await?.lines() {
             if let Some(("used_cpu_user" | "used_cpu_sys", seconds)) = line.split_once(':') {
@@ -145,29 +149,14 @@ impl Drop for Server {
 }
 
 fn spawn(port: u16) -> Outcome<Child> {
-    let chosen = std::env::var("LEASEHOLD_TEST_SERVER").ok();
-    let programs = match &chosen {
-        Some(program) => vec![program.as_str()],
-        None => vec!["redis-server", "valkey-server"],
-    };
-    for program in &programs {
-        // Looked for first: what starts it is a shell, which would say so too late.
-        match Command::new(program).arg("--version").stdout(Stdio::null()).status() {
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            Err(error) => return Err(format!("{program} does not start: {error}").into()),
-        }
-        return Ok(Command::new("sh")
-            .args(["-c", TIED, "tied.sh", program])
-            .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
-            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
-            .current_dir(std::env::temp_dir())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?);
-    }
-    Err(format!("none of {programs:?} is installed: run scripts/setup").into())
+    let process = tied(program())
+        .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
+        .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+        .current_dir(std::env::temp_dir())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    Ok(process)
 }
 
 /// A connection to the server once it answers; `None` if it has ended, or does not answer in time.
@@ -197,9 +186,7 @@ fn end(process: &mut Child) {
 }
 
 /// The commands that run a script.
-pub(crate) const SCRIPTS: [&str; 2] = ["evalsha", "eval"];
-/// The server ends with this process, in whatever way it ends.
-const TIED: &str = include_str!("../../tests/kit/src/tied.sh");
+pub const SCRIPTS: [&str; 2] = ["evalsha", "eval"];
 const PORTS_TRIED: usize = 5;
 const START_LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);

@@ -1,7 +1,7 @@
 //! What the figures were measured on.
 
 /// The machine and its system.
-pub(crate) fn machine() -> String {
+pub fn machine() -> String {
     let system = rustix::system::uname();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let model = std::fs::read_to_string("/proc/cpuinfo")
@@ -18,7 +18,7 @@ pub(crate) fn machine() -> String {
 }
 
 /// The server and its version, by its `INFO server`.
-pub(crate) fn server(info: &str) -> String {
+pub fn server(info: &str) -> String {
     let find = |key: &str| info.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
     match (find("valkey_version"), find("redis_version")) {
         (Some(version), _) => format!("Valkey {}", version.trim()),
