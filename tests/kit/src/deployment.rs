@@ -32,11 +32,6 @@ impl Deployment {
     /// A master with replicas and Sentinels, and options of the servers besides the usual ones. Waits until they all know
     /// of each other.
     pub async fn with(replicas: usize, sentinels: usize, args: &[&str]) -> Self {
-        Self::watched_by(replicas, vec![String::new(); sentinels], args).await
-    }
-
-    /// As [`with`](Self::with), with a Sentinel for each text, which stands in its configuration.
-    pub async fn watched_by(replicas: usize, more: Vec<String>, args: &[&str]) -> Self {
         // Replicas need not wait for others before they get the data.
         let args = [&["--repl-diskless-sync-delay", "0"], args].concat();
         let master = Server::with(&args).await;
@@ -45,10 +40,12 @@ impl Deployment {
         let args = [&of[..], &args].concat();
         let mut servers = vec![master];
         servers.extend(join_all((0..replicas).map(|_| Server::with(&args))).await);
-        Self::of(servers.into_iter().map(Arc::new).collect(), port, more).await
+        let servers = servers.into_iter().map(Arc::new).collect();
+        Self::of(servers, port, vec![String::new(); sentinels]).await
     }
 
-    /// As [`watched_by`](Self::watched_by), of servers that run already. The Sentinels reach the first one at `port`.
+    /// The same of servers that run already, with a Sentinel for each text of `more`, which stands in its configuration. They
+    /// reach the first server at `port`.
     pub async fn of(servers: Vec<Arc<Server>>, port: u16, more: Vec<String>) -> Self {
         let quorum = more.len() / 2 + 1;
         let conf = |more: String| {
@@ -115,7 +112,7 @@ impl Deployment {
     }
 
     /// The server that a Sentinel names.
-    pub async fn named_by(&self, sentinel: &Server) -> &Server {
+    async fn named_by(&self, sentinel: &Server) -> &Server {
         let at = sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]).await;
         let (_, port): (String, u16) = from_redis_value(at).expect("an address");
         let server = self.servers.iter().find(|server| server.port() == port);
