@@ -238,7 +238,7 @@ async fn held(plan: &Plan, mutex: &Mutex, fields: &[String], ttl: Option<u64>) {
     assert!(mutex.try_lock().await.expect("an answer").is_none(), "taken from another");
     if plan.wait {
         match mutex.lock_with_timeout(Duration::from_millis(5)).await {
-            Err(Error::Timeout { holder, remaining, .. }) => {
+            Err(Error::Timeout { holder: Some(holder), remaining, .. }) => {
                 assert!(fields.iter().any(|field| field == holder.as_str()), "{holder}");
                 assert_eq!(remaining.is_some(), ttl.is_some());
             }

@@ -210,7 +210,8 @@ async fn ask_or_join(claim: Claim, request: &Request) -> Result<Asked, Error> {
             gate.quorum.open_mailbox();
             let joined = join(attempt)?;
             claim.refused(refusal.clone());
-            let in_vain = || refusal.into_timeout(&gate.name, waited(engine, request));
+            let side = &*request.wanted.side;
+            let in_vain = || refusal.into_timeout(side, waited(engine, request));
             joined.map(Asked::Joined).ok_or_else(in_vain)
         }
         Err(fault) if fault.may_pass() => {
@@ -235,7 +236,7 @@ async fn attempt(engine: &Arc<Engine>, request: &Request) -> Result<Entry, Error
                 None => continue,
             },
             Attempted::HeldHere(refusal) => {
-                return Err(refusal.into_timeout(request.name(), waited(engine, request)));
+                return Err(refusal.into_timeout(&*request.wanted.side, waited(engine, request)));
             }
             Attempted::Busy { gate, ask } => (gate, ask),
         };
@@ -265,7 +266,7 @@ async fn ask_once(claim: Claim, request: &Request) -> Result<Option<Entry>, Erro
         Ok(Outcome::Granted(grant)) => claim.granted_in_service(grant, request),
         Ok(Outcome::Refused(refusal, _)) => {
             claim.refused(refusal.clone());
-            Err(refusal.into_timeout(&gate.name, waited(&gate.engine, request)))
+            Err(refusal.into_timeout(&*request.wanted.side, waited(&gate.engine, request)))
         }
         Err(fault) => {
             if fault.may_pass() {

@@ -246,10 +246,14 @@ impl Refusal {
         self.queue.as_ref().map(|queue| queue.waiting.len())
     }
 
-    pub(crate) fn into_timeout(self, lock: &Arc<str>, waited: Duration) -> Error {
+    /// Returns the error for one who waited for `side`.
+    pub(crate) fn into_timeout(self, side: &dyn Kind, waited: Duration) -> Error {
+        // Whoever holds a lock alone is known, even if somebody has written that word into it.
+        let is_known =
+            !matches!(side.sharing(), Sharing::Each { .. }) || self.holder.as_str() != UNKNOWN;
         Error::Timeout {
-            lock: lock.clone(),
-            holder: self.holder,
+            lock: side.name().clone(),
+            holder: is_known.then_some(self.holder),
             owner: self.owner,
             remaining: self.remaining,
             waited,
@@ -257,6 +261,9 @@ impl Refusal {
         }
     }
 }
+
+/// What a server says instead of a holder if it knows nobody who has the units that are missing (`lua/permits.lua`).
+const UNKNOWN: &str = "unknown";
 
 /// A server's answer to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,8 +288,8 @@ mod tests {
             let queue = InQueue { ahead, server_us: 7, waiting: waiting.clone() };
             let refusal =
                 Refusal { queue: Some(Box::new(queue)), ..Refusal::of(Holder::new("h"), None) };
-            let Error::Timeout { waiting, .. } = refusal.into_timeout(&"n".into(), Duration::ZERO)
-            else {
+            let side = Plain::new(Sharing::Alone, 0);
+            let Error::Timeout { waiting, .. } = refusal.into_timeout(&side, Duration::ZERO) else {
                 panic!("a refusal is a timeout")
             };
             waiting.iter().map(|waiter| waiter.client.to_string()).collect::<String>()
@@ -290,6 +297,18 @@ mod tests {
         assert_eq!([Some(0), Some(1), Some(2)].map(others), ["bc", "ac", "ab"]);
         assert_eq!(others(Some(3)), "abc", "its place is behind those that the server lists");
         assert_eq!(others(None), "abc", "it does not wait");
+    }
+
+    #[test]
+    fn only_who_has_units_of_several_can_be_unknown() {
+        let holder = |sharing, name: &str| {
+            let refusal = Refusal::of(Holder::new(name), None);
+            let error = refusal.into_timeout(&Plain::new(sharing, 0), Duration::ZERO);
+            error.holder().map(|holder| holder.as_str().to_owned())
+        };
+        assert_eq!(holder(Sharing::Each { weight: 1 }, UNKNOWN), None);
+        assert_eq!(holder(Sharing::Each { weight: 1 }, "00ff3a").as_deref(), Some("00ff3a"));
+        assert_eq!(holder(Sharing::Alone, UNKNOWN).as_deref(), Some(UNKNOWN));
     }
 
     #[test]

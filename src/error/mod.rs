@@ -38,12 +38,15 @@ pub enum Error {
     Timeout {
         /// The lock's name.
         lock: Arc<str>,
-        /// The holder according to the last answer. If the lock was free at that moment, it is the first in the queue.
-        holder: Holder,
+        /// The holder according to the last answer. If the lock was free at that moment, it is the first in the queue. It is
+        /// `None` only of a [semaphore](crate::Semaphore) of which the server knows nobody who has the permits that are missing: it
+        /// has none, for example, or others have them by an `RSemaphore` of Redisson.
+        holder: Option<Holder>,
         /// The owner of the hold, if this client holds the lock.
         owner: Option<Owner>,
         /// The time until the lock expires unless it is renewed or released. It is `None` if the lock never expires
-        /// (it was made by hand), and zero if this client released it just before the wait ended.
+        /// (it was made by hand), or if no permit is known to be held, and zero if this client released it just before the wait
+        /// ended.
         remaining: Option<Duration>,
         /// The time that the call waited.
         waited: Duration,
@@ -247,10 +250,10 @@ impl Error {
         self.is_timeout() || matches!(self, Self::Unavailable { .. } | Self::QueueFull { .. })
     }
 
-    /// Returns the holder that kept the lock if this is [`Error::Timeout`].
+    /// Returns the holder that kept the lock if this is [`Error::Timeout`], and one is known.
     pub fn holder(&self) -> Option<&Holder> {
         match self {
-            Self::Timeout { holder, .. } => Some(holder),
+            Self::Timeout { holder, .. } => holder.as_ref(),
             _ => None,
         }
     }
@@ -308,7 +311,17 @@ impl Error {
     }
 }
 
-fn held_by(holder: &Holder, owner: &Option<Owner>, remaining: &Option<Duration>) -> String {
+fn held_by(holder: &Option<Holder>, owner: &Option<Owner>, remaining: &Option<Duration>) -> String {
+    let Some(holder) = holder else {
+        let known = match remaining {
+            Some(remaining) => format!(
+                "it is not known who has the others; one ends in {:?} unless renewed",
+                rounded(remaining)
+            ),
+            None => "none is known to be held".to_owned(),
+        };
+        return format!("too few permits are free, and {known}");
+    };
     let owner = match owner {
         Some(owner) => format!(" (owner {owner} of this client)"),
         None => String::new(),

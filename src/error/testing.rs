@@ -43,7 +43,7 @@ pub fn timeout(lock: impl AsRef<str>, holder: impl AsRef<str>) -> Error {
     };
     Error::Timeout {
         lock: lock.as_ref().into(),
-        holder,
+        holder: Some(holder),
         owner: None,
         remaining: Some(Duration::from_secs(30)),
         waited: Duration::from_secs(1),

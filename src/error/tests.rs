@@ -4,7 +4,7 @@ use super::*;
 fn a_timeout_names_the_holder_and_its_time() {
     let error = Error::Timeout {
         lock: "orders:42".into(),
-        holder: Holder::new("billing-7:0123"),
+        holder: Some(Holder::new("billing-7:0123")),
         owner: None,
         remaining: Some(Duration::from_secs(12)),
         waited: Duration::from_nanos(5_012_345_678),
@@ -14,6 +14,31 @@ fn a_timeout_names_the_holder_and_its_time() {
         error.to_string(),
         "timed out after 5.01s waiting for \"orders:42\": held by billing-7:0123; it expires in 12s unless renewed; \
          waiting: web-1 for 4s"
+    );
+}
+
+#[test]
+fn a_timeout_without_a_holder_names_none() {
+    let text = |remaining| {
+        let error = Error::Timeout {
+            lock: "jobs".into(),
+            holder: None,
+            owner: None,
+            remaining,
+            waited: Duration::from_secs(1),
+            waiting: Arc::default(),
+        };
+        assert!(error.holder().is_none() && error.is_timeout());
+        error.to_string()
+    };
+    assert_eq!(
+        text(None),
+        "timed out after 1s waiting for \"jobs\": too few permits are free, and none is known to be held"
+    );
+    assert_eq!(
+        text(Some(Duration::from_secs(12))),
+        "timed out after 1s waiting for \"jobs\": too few permits are free, and it is not known who has the \
+         others; one ends in 12s unless renewed"
     );
 }
 

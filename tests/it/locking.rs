@@ -115,7 +115,7 @@ async fn a_timeout_names_the_holder() {
     let waiter = Client::connect(&server.url()).await.expect("connected");
     let guard = holder.mutex("n").lock().await.expect("free");
     let error = waiter.mutex("n").lock_with_timeout(Duration::from_millis(50)).await;
-    let Err(Error::Timeout { lock, holder, remaining, .. }) = error else {
+    let Err(Error::Timeout { lock, holder: Some(holder), remaining, .. }) = error else {
         panic!("not a timeout: {error:?}");
     };
     assert_eq!((&*lock, holder.client()), ("n", Some("holder-7")));

@@ -193,7 +193,7 @@ async fn a_forced_unlock_of_a_certain_holder_frees_no_other() {
         assert!(guard.is_held() && exists(&server, "n").await);
     }
     let error = lock.lock_with_timeout(20 * MS).await.expect_err("it is held");
-    let Error::Timeout { holder, .. } = error else { panic!("{error:?}") };
+    let Error::Timeout { holder: Some(holder), .. } = error else { panic!("{error:?}") };
     assert!(lock.force_unlock_if(&holder).await.expect("an answer"));
     assert!(!exists(&server, "n").await);
     let answer = guard.unlock().await;

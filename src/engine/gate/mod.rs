@@ -231,7 +231,8 @@ impl Gate {
         }
         if let Some(refused) = state.refusal.as_ref().filter(|_| state.refused_ask > seen) {
             let waited = self.engine.clock.now().since(request.began_at);
-            return Some(refused.refusal.clone().into_timeout(&self.name, waited));
+            let refusal = refused.refusal.clone();
+            return Some(refusal.into_timeout(&*request.wanted.side, waited));
         }
         // Who is alone asks itself.
         let failed = state.failed_ask > seen && !state.waiters.is_empty();

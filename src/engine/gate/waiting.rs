@@ -83,7 +83,7 @@ impl Gate {
             (.., Some(last)) if last.at >= since => last.as_refusal(),
             _ => return self.error(Fault::NoAnswer(waited)),
         };
-        refusal.into_timeout(&self.name, waited)
+        refusal.into_timeout(&*request.wanted.side, waited)
     }
 }
 

@@ -88,7 +88,9 @@ impl Recorder {
 
     pub fn refused(&self, op: Op, error: &Error) -> Why {
         let (why, holder) = match error {
-            Error::Timeout { holder, .. } => (Why::Held, Some(holder.as_str().to_owned())),
+            Error::Timeout { holder, .. } => {
+                (Why::Held, holder.as_ref().map(|holder| holder.as_str().to_owned()))
+            }
             Error::StillWaiting { .. } => (Why::Held, None),
             Error::Unavailable { .. } => (Why::Unavailable, None),
             Error::Denied { .. } => (Why::Denied, None),

@@ -176,7 +176,7 @@ async fn a_red_lock_has_another_name_on_each_server(version: Version) {
     let masters = Masters::lay(version, "red", TTL).await;
     let lock = masters.rust().client.mutex(NAME);
     assert_eq!(masters.java.lock("a", NAME).value().await, 1);
-    let Err(Error::Timeout { holder, .. }) = lock.lock_with_timeout(NOW).await else {
+    let Err(Error::Timeout { holder: Some(holder), .. }) = lock.lock_with_timeout(NOW).await else {
         panic!("it is held");
     };
     // No name has a majority, and no majority says that it is free: `status` gives one of the names.

@@ -65,7 +65,7 @@ async fn a_wait_for_the_other_ends_at_its_time(version: Version) {
             let names = masters.java().text("a", "id").await;
             let lock = masters.rust().client.mutex(name.as_str());
             match lock.lock_with_timeout(WAIT).await {
-                Err(Error::Timeout { holder, .. }) => {
+                Err(Error::Timeout { holder: Some(holder), .. }) => {
                     let named = names.split(',').any(|name| name == holder.to_string());
                     assert!(named, "{holder} is none of {names}");
                 }

@@ -30,7 +30,7 @@ async fn names_the_holder(client: &Client) {
     assert!(matches!(lock.try_lock().await, Ok(None)));
     for timeout in [Duration::ZERO, 400 * MS] {
         match lock.lock_with_timeout(timeout).await {
-            Err(Error::Timeout { holder, remaining, .. }) => {
+            Err(Error::Timeout { holder: Some(holder), remaining, .. }) => {
                 assert_eq!(holder.as_str(), "somebody:1");
                 assert!(remaining.is_some_and(|left| left > 10_000 * MS), "{remaining:?}");
             }

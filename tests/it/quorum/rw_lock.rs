@@ -28,7 +28,7 @@ async fn readers_share_and_a_writer_is_alone(clients: &[Client; 3]) {
     assert!(reading.iter().all(|guard| guard.is_held()));
     assert!(third.try_write().await.expect("refused").is_none());
     let error = third.write_with_timeout(300 * MS).await.expect_err("others read");
-    let Error::Timeout { holder, .. } = &error else { panic!("{error}") };
+    let Error::Timeout { holder: Some(holder), .. } = &error else { panic!("{error}") };
     assert!(reading.iter().any(|guard| guard.holder() == *holder), "{error}");
     let token = reading.iter().map(|guard| guard.token()).max().expect("two");
     for guard in reading {

@@ -23,7 +23,9 @@ async fn there_are_as_many_permits_as_were_given() {
     assert!(here.try_acquire().await.expect("an answer").is_none());
     assert_eq!(here.available_permits().await.expect("an answer"), 0);
     let waited = there.acquire_with_timeout(300 * MS).await.expect_err("there is none");
-    let Error::Timeout { holder, remaining, .. } = waited else { panic!("{waited:?}") };
+    let Error::Timeout { holder: Some(holder), remaining, .. } = waited else {
+        panic!("{waited:?}")
+    };
     assert!(holder == a.holder() || holder == b.holder(), "{holder}");
     assert!(remaining.is_some());
     b.release().await.expect("held");
@@ -32,6 +34,39 @@ async fn there_are_as_many_permits_as_were_given() {
     drop((a, both));
     all_are_back(&server, &one, 3).await;
     all_are_back(&server, &two, 3).await;
+}
+
+/// A semaphore of no permits wakes one of those who wait: nobody holds any of them.
+#[tokio::test]
+async fn a_wait_in_vain_for_what_nobody_holds_names_no_holder() {
+    let (server, [client]) = setup().await;
+    for semaphore in [api(&client, 0), client.semaphore("unmade")] {
+        for timeout in [Duration::ZERO, 50 * MS] {
+            let waited = semaphore.acquire_with_timeout(timeout).await.expect_err("there is none");
+            let Error::Timeout { holder: None, remaining: None, .. } = &waited else {
+                panic!("{waited:?}")
+            };
+            let text = waited.to_string();
+            assert!(
+                text.ends_with("too few permits are free, and none is known to be held"),
+                "{text}"
+            );
+        }
+    }
+    // As if a client of Redisson had two of them by an `RSemaphore`, which notes no holder.
+    let semaphore = api(&client, 3);
+    semaphore.set_permits(1).await.expect("an answer");
+    let one = semaphore.acquire().await.expect("there is one");
+    let waited = semaphore.acquire_with_timeout(50 * MS).await.expect_err("there is none");
+    let Error::Timeout { holder: None, remaining: Some(_), .. } = &waited else {
+        panic!("{waited:?}")
+    };
+    assert!(
+        waited.to_string().contains("it is not known who has the others; one ends"),
+        "{waited}"
+    );
+    one.release().await.expect("held");
+    drop(server);
 }
 
 #[tokio::test]
