@@ -83,7 +83,9 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let (status, text) = match self.0 {
             LockError::Timeout { .. } => (StatusCode::LOCKED, "another request is at it"),
-            LockError::InvalidName { .. } => (StatusCode::BAD_REQUEST, "no such order"),
+            LockError::InvalidName { .. } | LockError::InvalidArgument { .. } => {
+                (StatusCode::BAD_REQUEST, "no such order")
+            }
             LockError::Lost { .. }
             | LockError::Unavailable { .. }
             | LockError::Closed { .. }

@@ -288,13 +288,14 @@ impl Guard {
     /// # Errors
     ///
     /// [`Error::Lost`]; [`Error::Unavailable`] if the servers did not confirm it in time, so that the lease ends
-    /// when it would have ended; [`Error::InvalidConfig`] for a duration out of range.
+    /// when it would have ended; [`Error::InvalidArgument`] for a duration out of range.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the servers may have extended the lease already; for this client it ends as before.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
-        self.entry.hold().gate.engine.config.check_lease("lease", lease)?;
+        let config = &self.entry.hold().gate.engine.config;
+        config.check_lease("lease", lease).map_err(Error::of_argument)?;
         acquire::extend(&self.entry, lease).await
     }
 

@@ -119,6 +119,7 @@
 //! | [`Unavailable`](Error::Unavailable) | no server, or no majority of servers, answered | retry later with a pause | 503 |
 //! | [`Closed`](Error::Closed) | the client was drained or shut down, or its runtime has ended | the process is ending: refuse the request | 503 |
 //! | [`InvalidName`](Error::InvalidName) | the lock's name cannot be used | fix the input | 400 |
+//! | [`InvalidArgument`](Error::InvalidArgument) | what was given to one call is out of range | fix the call, or refuse the input | 400 |
 //! | [`InvalidConfig`](Error::InvalidConfig), [`Denied`](Error::Denied), [`WrongType`](Error::WrongType) | the settings, the user's rights or the key are wrong | fix the deployment | 500 |
 //! | [`SingleServerOnly`](Error::SingleServerOnly) | this does not work over several independent masters | use a client of one server, Sentinel or Cluster | 500 |
 //! | [`QueueFull`](Error::QueueFull) | the queue has as many items as its handle allows | push again later, or allow more | 503 |

@@ -50,7 +50,7 @@ impl From<Error> for Failure {
             Error::Timeout { .. } => BUSY,
             Error::Lost { .. } => LOST,
             Error::Unavailable { .. } => UNAVAILABLE,
-            Error::InvalidName { .. } => USAGE,
+            Error::InvalidName { .. } | Error::InvalidArgument { .. } => USAGE,
             Error::InvalidConfig { .. } | Error::SingleServerOnly { .. } => CONFIG,
             Error::WrongType { .. } => DATA,
             Error::Denied { .. } => DENIED,

@@ -1,7 +1,7 @@
 //! Durations: every setting and every argument, from zero and a nanosecond to `Duration::MAX`.
 //!
 //! Checked, by the ranges of the documentation: a value out of range is `InvalidConfig`, of `connect` for a setting
-//! and of the first acquiring call for a lease, and no request is sent. With values in range the lock is taken,
+//! and of the first acquiring call for a lease, and `InvalidArgument` of an extension, and no request is sent. With values in range the lock is taken,
 //! held for its time and not longer, and a wait ends when it should. No overflow anywhere.
 //!
 //! A finding again: `scripts/fuzz durations FILE`, with the file that libFuzzer wrote.
@@ -275,7 +275,9 @@ async fn extend(guard: &leasehold::Guard, set: &Settings, by: Option<Span>) {
     let held = guard.is_held();
     match guard.extend(by).await {
         Ok(()) => assert!(held && is_lease(set, by) && guard.remaining() > Duration::ZERO),
-        Err(Error::InvalidConfig { .. }) => assert!(!is_lease(set, by), "refused, though in range"),
+        Err(Error::InvalidArgument { .. }) => {
+            assert!(!is_lease(set, by), "refused, though in range");
+        }
         Err(Error::Lost { .. }) => assert!(!guard.is_held()),
         Err(error) => panic!("{error}"),
     }

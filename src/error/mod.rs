@@ -105,12 +105,21 @@ pub enum Error {
         problem: &'static str,
     },
 
-    /// A setting cannot work. Change it. So is a list of several [masters](crate::ClientBuilder::nodes) that differs from that of
+    /// A setting of a client or of a handle cannot work. Change it. So is a list of several [masters](crate::ClientBuilder::nodes) that differs from that of
     /// the other clients.
     #[error("invalid configuration: {problem}")]
     #[non_exhaustive]
     InvalidConfig {
         /// The setting, and the problem with it.
+        problem: Arc<str>,
+    },
+
+    /// What was given to one call is out of range: a payload that is too long, for example. Nothing was done. Fix the call, or
+    /// refuse the input.
+    #[error("invalid argument: {problem}")]
+    #[non_exhaustive]
+    InvalidArgument {
+        /// What was given, and the problem with it.
         problem: Arc<str>,
     },
 
@@ -269,6 +278,18 @@ impl Error {
 
     pub(crate) fn config(problem: impl Into<Arc<str>>) -> Self {
         Self::InvalidConfig { problem: problem.into() }
+    }
+
+    pub(crate) fn argument(problem: impl Into<Arc<str>>) -> Self {
+        Self::InvalidArgument { problem: problem.into() }
+    }
+
+    /// Returns the error for a value that was checked as that of a setting, and was given to a call.
+    pub(crate) fn of_argument(self) -> Self {
+        match self {
+            Self::InvalidConfig { problem } => Self::InvalidArgument { problem },
+            other => other,
+        }
     }
 
     /// Fails if there is a problem with `name`.

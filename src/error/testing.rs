@@ -121,6 +121,7 @@ pub fn one_of_each() -> Vec<Error> {
             queue: "jobs".into(),
             problem: "missing field `to` at line 1 column 2".into(),
         },
+        Error::argument("push of 10001 items; at most 10000 go at once"),
     ]
 }
 
@@ -149,9 +150,10 @@ mod tests {
             Error::QueueFull { .. } => 12,
             Error::Deadlock { .. } => 13,
             Error::InvalidPayload { .. } => 14,
+            Error::InvalidArgument { .. } => 15,
         };
         let numbers: Vec<usize> = one_of_each().iter().map(number).collect();
-        assert_eq!(numbers, Vec::from_iter(0..15));
+        assert_eq!(numbers, Vec::from_iter(0..16));
     }
 
     #[test]

@@ -123,7 +123,7 @@ impl Delivery {
     ///
     /// # Errors
     ///
-    /// The same as [`ack`](Self::ack); [`Error::InvalidConfig`] for a time out of range, and then it is delivered again at
+    /// The same as [`ack`](Self::ack); [`Error::InvalidArgument`] for a time out of range, and then it is delivered again at
     /// once.
     ///
     /// # Cancel safety
@@ -163,7 +163,7 @@ impl Delivery {
     /// Has the item be delivered again when it is given back.
     pub(crate) fn will_be_retried(&self, after: Duration) -> Result<(), Error> {
         if after > LONGEST {
-            return Err(Error::config(format!(
+            return Err(Error::argument(format!(
                 "retry after {after:?}: it must be 30 days at most"
             )));
         }

@@ -92,7 +92,7 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`]: it may have been set nevertheless; [`Error::InvalidConfig`] if `count` is zero or `ttl` out of
+    /// [`Error::Unavailable`]: it may have been set nevertheless; [`Error::InvalidArgument`] if `count` is zero or `ttl` out of
     /// range; [`Error::SingleServerOnly`], [`Error::InvalidName`], [`Error::WrongType`], [`Error::Denied`], [`Error::Closed`].
     ///
     /// # Cancel safety
@@ -100,11 +100,11 @@ impl Latch {
     /// If the future is dropped, the server may do it or not.
     pub async fn try_set_count(&self, count: u32, ttl: Duration) -> Result<bool, Error> {
         if count == 0 {
-            return Err(Error::config("a latch's count is 0; such a latch is open"));
+            return Err(Error::argument("a latch's count is 0; such a latch is open"));
         }
         let endless = ttl == Duration::MAX;
         if !endless && !(SHORTEST..=LONGEST).contains(&ttl) {
-            return Err(Error::config(format!(
+            return Err(Error::argument(format!(
                 "a latch's ttl is {:?}; it must be from {SHORTEST:?} to 366 days, or Duration::MAX",
                 rounded(&ttl)
             )));

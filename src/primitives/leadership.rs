@@ -88,7 +88,7 @@ impl Leadership {
     /// # Errors
     ///
     /// [`Error::Lost`] if this process does not lead any more; nothing was said then. [`Error::Unavailable`] if the servers, or
-    /// a majority of them, did not confirm it: it may have been said. [`Error::InvalidConfig`] if the value is too long.
+    /// a majority of them, did not confirm it: it may have been said. [`Error::InvalidArgument`] if the value is too long.
     ///
     /// # Cancel safety
     ///
@@ -105,7 +105,7 @@ impl Leadership {
     /// ```
     pub async fn proclaim(&self, value: impl AsRef<str>) -> Result<(), Error> {
         let value = value.as_ref();
-        check_value(value)?;
+        check_value(value).map_err(Error::of_argument)?;
         // A later call has a higher number, whichever of them reaches a server first.
         let number = self.spoken.fetch_add(1, Ordering::Relaxed) + 1;
         for _ in 0..ATTEMPTS {

@@ -133,8 +133,8 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// The same as [`Mutex::lock`], for any of the locks; [`Error::InvalidConfig`] if there are none, or if one has a fixed
-    /// lease. After an error none of them is held.
+    /// The same as [`Mutex::lock`], for any of the locks; [`Error::InvalidArgument`] if there are none; [`Error::InvalidConfig`]
+    /// if one has a fixed lease. After an error none of them is held.
     ///
     /// # Cancel safety
     ///

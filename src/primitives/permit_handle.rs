@@ -103,12 +103,12 @@ impl PermitHandle {
     /// Changes how many permits there are. It is sent once: without an answer it may have been done or not.
     pub(super) async fn resize(&self, what: &str, resize: Resize) -> Result<(), Error> {
         let (Resize::To(permits) | Resize::By(permits)) = resize;
-        check_permits(what, permits)?;
+        check_permits(what, permits).map_err(Error::of_argument)?;
         let done = |reply: &Reply| reply.list().map(|counts| !counts.is_empty());
         if self.ask(self.pool.resize(resize), done).await? {
             return Ok(());
         }
-        Err(Error::config(format!(
+        Err(Error::argument(format!(
             "{what} is {permits}; the semaphore would have more than {MOST_PERMITS} permits"
         )))
     }
@@ -179,7 +179,7 @@ impl PermitHandle {
         self.engine.config.check_terms(&self.terms)?;
         let most = self.pool.initial.unwrap_or(MOST_AT_ONCE).clamp(1, MOST_AT_ONCE);
         if !(1..=most).contains(&weight) {
-            return Err(Error::config(format!(
+            return Err(Error::argument(format!(
                 "{weight} permits are asked for at once; it must be from 1 to {most}"
             )));
         }

@@ -139,7 +139,7 @@ impl Queue {
     /// # Errors
     ///
     /// [`Error::Unavailable`]; [`Error::QueueFull`]; [`Error::SingleServerOnly`]; [`Error::InvalidName`];
-    /// [`Error::InvalidConfig`] if the item is too large; [`Error::WrongType`]; [`Error::Denied`]; [`Error::Closed`].
+    /// [`Error::InvalidArgument`] if the item is too large; [`Error::WrongType`]; [`Error::Denied`]; [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
@@ -168,12 +168,12 @@ impl Queue {
         let bytes: usize = payloads.iter().map(|payload| payload.len()).sum();
         if payloads.len() > MOST_ITEMS {
             let count = payloads.len();
-            return Err(Error::config(format!(
+            return Err(Error::argument(format!(
                 "push of {count} items; at most {MOST_ITEMS} go at once"
             )));
         }
         if bytes > MOST_BYTES {
-            return Err(Error::config(format!(
+            return Err(Error::argument(format!(
                 "push of {bytes} bytes; at most {MOST_BYTES} go at once"
             )));
         }

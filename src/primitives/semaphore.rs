@@ -120,7 +120,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// The same as [`acquire`](Self::acquire); [`Error::InvalidConfig`] for a `weight` out of range.
+    /// The same as [`acquire`](Self::acquire); [`Error::InvalidArgument`] for a `weight` out of range.
     ///
     /// # Cancel safety
     ///
@@ -189,7 +189,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// The same as [`try_acquire`](Self::try_acquire); [`Error::InvalidConfig`] for a `weight` out of range.
+    /// The same as [`try_acquire`](Self::try_acquire); [`Error::InvalidArgument`] for a `weight` out of range.
     ///
     /// # Cancel safety
     ///
@@ -245,7 +245,8 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`Error::Unavailable`]: the server may have done it nevertheless; [`Error::SingleServerOnly`],
-    /// [`Error::InvalidName`], [`Error::InvalidConfig`], [`Error::WrongType`], [`Error::Denied`], [`Error::Closed`].
+    /// [`Error::InvalidName`], [`Error::InvalidConfig`], [`Error::WrongType`], [`Error::Denied`], [`Error::Closed`];
+    /// [`Error::InvalidArgument`] if there would be too many, and then nothing has changed.
     ///
     /// # Cancel safety
     ///
@@ -260,8 +261,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// The same as [`set_permits`](Self::set_permits); [`Error::InvalidConfig`] also if there would be too many, and then none
-    /// was added.
+    /// The same as [`set_permits`](Self::set_permits).
     ///
     /// # Cancel safety
     ///

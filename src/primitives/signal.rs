@@ -110,7 +110,7 @@ impl Signal {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`]: the signal may have been given nevertheless; [`Error::InvalidConfig`] if `data` is too long;
+    /// [`Error::Unavailable`]: the signal may have been given nevertheless; [`Error::InvalidArgument`] if `data` is too long;
     /// otherwise the same as [`seen`](Self::seen).
     ///
     /// # Cancel safety
@@ -120,7 +120,7 @@ impl Signal {
     #[doc(alias = "publish")]
     pub async fn notify_all(&self, data: &[u8]) -> Result<u64, Error> {
         if data.len() > MOST_DATA {
-            return Err(Error::config(format!(
+            return Err(Error::argument(format!(
                 "a signal's data have {} bytes; they must have at most {MOST_DATA}",
                 data.len()
             )));
@@ -176,7 +176,7 @@ impl Signal {
     ///
     /// # Errors
     ///
-    /// The same as [`changed_with_timeout`](Self::changed_with_timeout), of one of them; [`Error::InvalidConfig`] if there are none.
+    /// The same as [`changed_with_timeout`](Self::changed_with_timeout), of one of them; [`Error::InvalidArgument`] if there are none.
     ///
     /// # Cancel safety
     ///
@@ -230,7 +230,7 @@ impl Signal {
 
     /// The error for who waits for any of no signals.
     pub(crate) fn none_of_none() -> Error {
-        Error::config("any of no signals is waited for, which never comes")
+        Error::argument("any of no signals is waited for, which never comes")
     }
 
     #[track_caller]

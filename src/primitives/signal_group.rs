@@ -95,7 +95,7 @@ impl SignalGroup {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`]: they may have been signalled nevertheless; [`Error::InvalidConfig`] for names out of range;
+    /// [`Error::Unavailable`]: they may have been signalled nevertheless; [`Error::InvalidArgument`] for names out of range;
     /// otherwise the same as [`seen`](Self::seen).
     ///
     /// # Cancel safety
@@ -103,13 +103,13 @@ impl SignalGroup {
     /// If the future is dropped, all names may be signalled, or none.
     pub async fn notify(&self, names: &[&str]) -> Result<u64, Error> {
         if !(1..=MOST_AT_ONCE).contains(&names.len()) {
-            return Err(Error::config(format!(
+            return Err(Error::argument(format!(
                 "{} names are signalled at once; it must be from 1 to {MOST_AT_ONCE}",
                 names.len()
             )));
         }
         if let Some(name) = names.iter().find(|name| !(1..=LONGEST_NAME).contains(&name.len())) {
-            return Err(Error::config(format!(
+            return Err(Error::argument(format!(
                 "a name that is signalled has {} bytes; it must have from 1 to {LONGEST_NAME}",
                 name.len()
             )));

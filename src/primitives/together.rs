@@ -43,7 +43,7 @@ impl Together {
         caller: &'static Location<'static>,
     ) -> Result<Self, Error> {
         let Some(first) = handles.first() else {
-            return Err(Error::config("a multi lock needs the name of one lock at least"));
+            return Err(Error::argument("a multi lock needs the name of one lock at least"));
         };
         handles.iter().try_for_each(Handle::check_part)?;
         let clock = first.clock().clone();

@@ -160,7 +160,7 @@ async fn permits_and_terms_are_tried_for_some_time() {
     assert_eq!(all.weight(), 3);
     all.release().await.expect("held");
     let out_of_range = ours.try_acquire_many_for(0, MS).await.expect_err("no permits");
-    assert!(matches!(out_of_range, Error::InvalidConfig { .. }), "{out_of_range:?}");
+    assert!(matches!(out_of_range, Error::InvalidArgument { .. }), "{out_of_range:?}");
 
     let leads = holder.election("e").campaign().await.expect("nobody leads");
     let election = client.election("e").with_value("next");

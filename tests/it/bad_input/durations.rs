@@ -75,7 +75,7 @@ async fn a_duration_out_of_range_is_told_by_the_acquiring_call() {
     let guard = lock.with_lease(month).lock().await.expect("free");
     for term in bad {
         let error = guard.extend(term).await.expect_err("out of range");
-        assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
     }
     assert!(guard.is_held() && guard.remaining() <= month);
     guard.unlock().await.expect("held");

@@ -76,7 +76,7 @@ fn leases_ttls_and_extensions_are_what_was_asked_for() {
     assert!(guard.remaining() > 4000 * MS && on_server() > 4000 * MS);
     guard.extend(10 * MS).expect("it never shortens");
     assert!(guard.remaining() > 3000 * MS);
-    assert!(matches!(guard.extend(Duration::ZERO), Err(Error::InvalidConfig { .. })));
+    assert!(matches!(guard.extend(Duration::ZERO), Err(Error::InvalidArgument { .. })));
     guard.unlock().expect("held");
 
     for bad in [lock.with_lease(MS), lock.with_ttl(Duration::ZERO), client.mutex("")] {

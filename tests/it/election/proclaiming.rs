@@ -19,7 +19,7 @@ async fn the_last_word_of_the_leader_counts() {
         assert_eq!((&*known.value, known.term), (value, leadership.term()));
     }
     let error = leadership.proclaim(format!("{longest}x")).await.expect_err("too long");
-    assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
     leadership.resign().await.expect("held");
     eventually(LIMIT, "it is taken back", async || leader(&election).await.is_none()).await;
     nothing_left(&server, &client).await;

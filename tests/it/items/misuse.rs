@@ -64,6 +64,10 @@ async fn bad_names_and_bad_numbers_are_refused_at_once() {
     for error in [
         queue.push(vec![0; (16 << 20) + 1]).await.expect_err("too large"),
         queue.push_many(vec![""; 10_001]).await.expect_err("too many"),
+    ] {
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
+    }
+    for error in [
         queue.with_ttl(1 * MS).pop().await.expect_err("too short"),
         queue.with_lease(Duration::ZERO).pop().await.expect_err("too short"),
         queue.with_max_hold(Duration::ZERO).pop().await.expect_err("too short"),
@@ -75,7 +79,7 @@ async fn bad_names_and_bad_numbers_are_refused_at_once() {
     queue.push("1").await.expect("pushed");
     let delivery = queue.pop().await.expect("an item");
     let error = delivery.retry(Duration::MAX).await.expect_err("too late");
-    assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
     let delivery = queue.pop().await.expect("it came back");
     delivery.ack().await.expect("held");
 }

@@ -14,7 +14,7 @@ async fn no_locks_at_all_are_refused() {
     for locks in [client.multi_lock([""; 0]), MultiLock::of([])] {
         for result in [locks.lock().await.map(Some), locks.try_lock().await] {
             let error = result.expect_err("there are none");
-            assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+            assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
             assert!(error.to_string().contains("at least"), "{error}");
         }
         assert!(locks.status().await.expect("nothing to ask").is_empty());

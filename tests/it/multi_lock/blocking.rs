@@ -47,7 +47,7 @@ fn a_thread_takes_all_or_none_and_nests() {
         assert!(!runtime.block_on(exists(&server, name)), "{name} is held");
     }
     let error = client.multi_lock([""; 0]).lock().expect_err("there are none");
-    assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
 }
 
 #[test]

@@ -240,7 +240,7 @@ async fn no_lease_may_be_longer_than_the_quarantine() {
     all_up(&client).await;
     let guard = lock.with_lease(QUARANTINE).lock().await.expect("as long as it");
     let answer = guard.extend(QUARANTINE + MS).await;
-    assert!(matches!(answer, Err(Error::InvalidConfig { .. })), "{answer:?}");
+    assert!(matches!(answer, Err(Error::InvalidArgument { .. })), "{answer:?}");
     guard.extend(QUARANTINE).await.expect("as long as it");
     // Over several servers it is on unless it is turned off.
     let answer = Client::builder().nodes(masters.urls()).ttl(61_000 * MS).connect().await;

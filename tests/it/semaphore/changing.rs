@@ -85,7 +85,7 @@ async fn every_holder_is_seen_and_freed_with_all_its_permits() {
     assert!(!permits[1].is_held(), "it is told at once");
     // More than Redisson can count.
     let error = pool.add_permits(i32::MAX as u32 - 2499).await.expect_err("too many");
-    assert!(matches!(&error, Error::InvalidConfig { .. }), "{error:?}");
+    assert!(matches!(&error, Error::InvalidArgument { .. }), "{error:?}");
     assert_eq!(pool.available_permits().await.expect("an answer"), 1300);
     drop(permits);
     all_are_back(&server, &client, 2500).await;

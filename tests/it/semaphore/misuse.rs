@@ -64,7 +64,7 @@ async fn a_weight_that_can_never_be_had_is_refused() {
             semaphore.acquire_many(weight).await.expect_err("it is refused"),
             semaphore.try_acquire_many(weight).await.expect_err("it is refused"),
         ] {
-            let Error::InvalidConfig { problem, .. } = &error else { panic!("{error:?}") };
+            let Error::InvalidArgument { problem, .. } = &error else { panic!("{error:?}") };
             assert!(problem.contains(&weight.to_string()), "{problem}");
         }
     }
@@ -73,7 +73,7 @@ async fn a_weight_that_can_never_be_had_is_refused() {
         assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
     }
     let error = unknown.set_permits(1 << 31).await.expect_err("too many");
-    assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
     for lease in [9 * MS, std::time::Duration::MAX] {
         for semaphore in [unknown.with_lease(lease), unknown.with_ttl(lease)] {
             let error = semaphore.acquire().await.expect_err("it is out of range");

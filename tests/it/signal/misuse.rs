@@ -51,7 +51,7 @@ async fn bad_names_and_data_are_refused_before_the_server_is_asked() {
         group.notify(&["a", ""]).await.expect_err("it is refused"),
         group.notify(&[&long]).await.expect_err("it is refused"),
     ] {
-        assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
     }
     assert_eq!(server.command(&["DBSIZE"]).await, Value::Int(0));
     group.notify(&many[1..]).await.expect("as many as can be");
