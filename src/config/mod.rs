@@ -20,7 +20,7 @@ pub use terms::LeaseTerms;
 pub(crate) use terms::{Terms, drift};
 
 use crate::error::Error;
-use crate::key;
+use crate::key::{self, LockKind};
 
 /// The reaction to a task that waits for a lock that it holds itself.
 ///
@@ -144,10 +144,10 @@ impl Config {
             }
         }
         if self.synced > 0 && self.deployment.is_quorum() {
-            return Err(Error::SingleServerOnly {
-                what: "`synced`",
-                why: "the servers of a quorum have no replicas, and a majority of them must grant anyway",
-            });
+            return Err(Error::config(
+                "synced is for one server, Sentinel or a cluster: independent masters have no replicas, and a majority of \
+                 them must grant anyway",
+            ));
         }
         if self.pubsub != PubSub::Auto && self.deployment != Deployment::Cluster {
             return Err(Error::config("pubsub is for a cluster: elsewhere all channels are plain"));
@@ -178,8 +178,8 @@ impl Config {
     pub(crate) fn check_terms(&self, terms: &Terms) -> Result<(), Error> {
         if terms.fair && self.deployment.is_quorum() {
             return Err(Error::SingleServerOnly {
-                what: "a fair mutex",
-                why: "independent servers share no order of arrival",
+                kind: LockKind::FairMutex,
+                why: "independent servers share no order of arrival".into(),
             });
         }
         match terms.lease {

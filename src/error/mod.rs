@@ -15,7 +15,7 @@ pub use fault::NodeFailure;
 pub(crate) use fault::{Fault, KEY, Redirect};
 
 use crate::clock::Clock;
-use crate::key::Holder;
+use crate::key::{Holder, LockKind};
 use crate::owner::Owner;
 use crate::text::{Printable, rounded, shortened};
 use crate::waiter::{self, Waiter};
@@ -60,11 +60,11 @@ pub enum Error {
     /// give up.
     ///
     /// It is returned only if the server answered. If it did not, the error is [`Error::Unavailable`].
-    #[error("timed out after {:?} waiting for {what} {name:?}: {state}", rounded(.waited))]
+    #[error("timed out after {:?} waiting for {kind} {name:?}: {state}", rounded(.waited))]
     #[non_exhaustive]
     StillWaiting {
         /// What it is: a latch, for example.
-        what: &'static str,
+        kind: LockKind,
         /// Its name.
         name: Arc<str>,
         /// How it was according to the last answer.
@@ -92,7 +92,7 @@ pub enum Error {
         /// The lock's name, if the call was about a lock.
         lock: Option<Arc<str>>,
         /// The nodes that failed, each with its own cause.
-        failures: Vec<NodeFailure>,
+        failures: Arc<[NodeFailure]>,
     },
 
     /// The name cannot be used. Choose another.
@@ -102,7 +102,7 @@ pub enum Error {
         /// The name, shortened.
         name: Arc<str>,
         /// The problem with it.
-        problem: &'static str,
+        problem: Arc<str>,
     },
 
     /// A setting of a client or of a handle cannot work. Change it. So is a list of several [masters](crate::ClientBuilder::nodes) that differs from that of
@@ -124,13 +124,13 @@ pub enum Error {
     },
 
     /// This kind of lock works on one server only, and the client has several. Use a client of one server.
-    #[error("{what} works on one server only: {why}")]
+    #[error("a {kind} works on one server only: {why}")]
     #[non_exhaustive]
     SingleServerOnly {
         /// The kind of lock.
-        what: &'static str,
+        kind: LockKind,
         /// The reason.
-        why: &'static str,
+        why: Arc<str>,
     },
 
     /// The queue holds as many items as its handle allows. Push again later, or allow more.
@@ -190,6 +190,7 @@ pub enum Error {
     #[error(
         "a blocking call was made from async code: use leasehold::Client instead, or spawn_blocking"
     )]
+    #[non_exhaustive]
     InAsyncContext,
 
     /// The task waits for a lock that it holds itself. Name its owner: [`Mutex::owned_by`](crate::Mutex::owned_by)
@@ -295,7 +296,9 @@ impl Error {
     /// Fails if there is a problem with `name`.
     pub(crate) fn check_name(name: &str, problem: Option<&'static str>) -> Result<(), Self> {
         match problem {
-            Some(problem) => Err(Self::InvalidName { name: shortened(name).into(), problem }),
+            Some(problem) => {
+                Err(Self::InvalidName { name: shortened(name).into(), problem: problem.into() })
+            }
             None => Ok(()),
         }
     }
@@ -322,11 +325,11 @@ impl Error {
             (Fault::OtherMasters(problem), _) => Self::InvalidConfig { problem },
             (Fault::WrongType, Some(lock)) => Self::WrongType { lock: lock.clone() },
             (Fault::NoMajority { failures, .. }, lock) => {
-                Self::Unavailable { lock: lock.cloned(), failures: failures.to_vec() }
+                Self::Unavailable { lock: lock.cloned(), failures }
             }
             (fault, lock) => Self::Unavailable {
                 lock: lock.cloned(),
-                failures: vec![NodeFailure::new(node, fault)],
+                failures: [NodeFailure::new(node, fault)].into(),
             },
         }
     }

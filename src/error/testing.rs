@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Blocked, ClosedReason, Error, Fault, LossReason, NodeFailure};
-use crate::key::Holder;
+use crate::key::{Holder, LockKind};
 use crate::owner::Owner;
 
 /// Returns an [`Error::Timeout`]: for a second, another client has held the lock, and it goes on for half a minute.
@@ -54,7 +54,7 @@ pub fn timeout(lock: impl AsRef<str>, holder: impl AsRef<str>) -> Error {
 /// Returns an [`Error::StillWaiting`]: after a second, one count of a latch is left.
 pub fn still_waiting(latch: impl AsRef<str>) -> Error {
     Error::StillWaiting {
-        what: "latch",
+        kind: LockKind::Latch,
         name: latch.as_ref().into(),
         state: "1 count is left".into(),
         waited: Duration::from_secs(1),
@@ -69,7 +69,7 @@ pub fn lost(lock: impl AsRef<str>, reason: LossReason) -> Error {
 /// Returns an [`Error::Unavailable`]: the only server has not answered for a second.
 pub fn unavailable(lock: impl AsRef<str>) -> Error {
     let fault = Fault::NoAnswer(Duration::from_secs(1));
-    let failures = vec![NodeFailure::new(&"redis://127.0.0.1:6379".into(), fault)];
+    let failures = [NodeFailure::new(&"redis://127.0.0.1:6379".into(), fault)].into();
     Error::Unavailable { lock: Some(lock.as_ref().into()), failures }
 }
 
@@ -107,9 +107,12 @@ pub fn one_of_each() -> Vec<Error> {
         still_waiting("ready"),
         lost(&lock, LossReason::NotRenewed),
         unavailable(&lock),
-        Error::InvalidName { name: "".into(), problem: "it is empty" },
+        Error::InvalidName { name: "".into(), problem: "it is empty".into() },
         Error::config("ttl is 1ms; it must be from 10ms to 2592000s"),
-        Error::SingleServerOnly { what: "a fair mutex", why: "independent servers share no order" },
+        Error::SingleServerOnly {
+            kind: LockKind::FairMutex,
+            why: "independent servers share no order of arrival".into(),
+        },
         Error::WrongType { lock: lock.clone() },
         denied("evalsha"),
         closed(ClosedReason::Shutdown),

@@ -1,11 +1,16 @@
 //! The way back: from keys and channels that a server lists to the names of locks.
 
+use std::fmt;
+
 use super::{
     CHANNEL_PREFIX, PERMIT_CHANNEL_PREFIX, PERMIT_QUEUE_PREFIX, QUEUE_PREFIX, RW_CHANNEL_PREFIX,
     RW_QUEUE_PREFIX,
 };
 
-/// The kind of a lock that [`Client::list`](crate::Client::list) found.
+/// The kind of a lock, and of what else a [client](crate::Client) has handles for.
+///
+/// [`Client::list`](crate::Client::list) finds mutexes, read-write locks and semaphores; [errors](crate::Error) tell of the others,
+/// too. Its text is what it is called: `mutex`, for example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -16,6 +21,31 @@ pub enum LockKind {
     RwLock,
     /// A [semaphore](crate::Client::semaphore).
     Semaphore,
+    /// A [fair mutex](crate::Client::fair_mutex), where it matters that it is fair. On the servers, and in a list, it is a mutex.
+    FairMutex,
+    /// A [latch](crate::Client::latch).
+    Latch,
+    /// A [signal](crate::Client::signal).
+    Signal,
+    /// A [group of signals](crate::Client::signal_group).
+    SignalGroup,
+    /// A [queue](crate::Client::queue).
+    Queue,
+}
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mutex => "mutex",
+            Self::RwLock => "read-write lock",
+            Self::Semaphore => "semaphore",
+            Self::FairMutex => "fair mutex",
+            Self::Latch => "latch",
+            Self::Signal => "signal",
+            Self::SignalGroup => "group of signals",
+            Self::Queue => "queue",
+        })
+    }
 }
 
 /// The patterns of the channels on which those listen who wait for locks, as far as they stand in no queue.

@@ -12,7 +12,7 @@ use crate::clock::Timestamp;
 use crate::config::drift;
 use crate::engine::gate::Engine;
 use crate::error::{Error, LossReason};
-use crate::key;
+use crate::key::{self, LockKind};
 use crate::node::Source;
 use crate::script::{self, Arg, Call, Reply, Script, ttl_ms};
 use crate::text::rounded;
@@ -298,8 +298,7 @@ impl Memory {
 }
 
 const LATCH: Sort = Sort {
-    what: "latch",
-    one: "a latch",
+    kind: LockKind::Latch,
     why_one_server: "the servers' counts would differ after a failure, and nobody could tell which is right",
 };
 const SHORTEST: Duration = Duration::from_millis(10);

@@ -307,6 +307,12 @@ impl Lead {
                 let is_made = status.permits() != i64::from(UNMADE);
                 is_made.then(|| ListedLock::of_semaphore(status))
             }
+            // No lead is of these.
+            LockKind::FairMutex
+            | LockKind::Latch
+            | LockKind::Signal
+            | LockKind::SignalGroup
+            | LockKind::Queue => None,
         })
     }
 }

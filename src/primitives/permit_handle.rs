@@ -23,6 +23,7 @@ use crate::engine::kind::{Kind, Wanted};
 use crate::error::{Error, LossReason};
 use crate::events;
 use crate::guard::Guard;
+use crate::key::LockKind;
 use crate::owner::Owner;
 use crate::script::{Call, Reply};
 
@@ -197,8 +198,8 @@ impl PermitHandle {
             check_permits("with_permits", permits)?;
         }
         if self.engine.config.deployment.is_quorum() {
-            let Sort { one: what, why_one_server: why, .. } = SEMAPHORE;
-            return Err(Error::SingleServerOnly { what, why });
+            let Sort { kind, why_one_server: why } = SEMAPHORE;
+            return Err(Error::SingleServerOnly { kind, why: why.into() });
         }
         Ok(())
     }
@@ -210,8 +211,7 @@ impl PermitHandle {
 }
 
 const SEMAPHORE: Sort = Sort {
-    what: "semaphore",
-    one: "a semaphore",
+    kind: LockKind::Semaphore,
     why_one_server: "three clients could each get two of three servers for two permits",
 };
 

@@ -17,6 +17,7 @@ use crate::engine::kind::Wanted;
 use crate::error::Error;
 use crate::events;
 use crate::guard::Guard;
+use crate::key::LockKind;
 use crate::owner::Owner;
 
 impl Queue {
@@ -102,7 +103,7 @@ impl Queue {
 
     fn in_vain(&self, state: String, began_at: Timestamp) -> Error {
         Error::StillWaiting {
-            what: "queue",
+            kind: LockKind::Queue,
             name: self.items.name().clone(),
             state: state.into(),
             waited: self.now().since(began_at),

@@ -14,6 +14,7 @@ use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
 use crate::engine::gate::{Engine, Until};
 use crate::error::Error;
+use crate::key::LockKind;
 use crate::script::{Call, Reply};
 
 /// A handle to a queue of items on one server: a list that loses nothing when a worker dies.
@@ -351,8 +352,9 @@ impl Queue {
         }
         if self.engine.config.deployment.is_quorum() {
             return Err(Error::SingleServerOnly {
-                what: "a queue",
-                why: "two workers could each get an item from another server's copy of the list",
+                kind: LockKind::Queue,
+                why: "two workers could each get an item from another server's copy of the list"
+                    .into(),
             });
         }
         Ok(())

@@ -11,7 +11,7 @@ use super::subject::{Sort, Subject};
 use crate::engine::gate::Engine;
 use crate::engine::quorum::first_of;
 use crate::error::Error;
-use crate::key;
+use crate::key::{self, LockKind};
 use crate::script::{self, Arg, Call, Reply, Script, ttl_ms};
 
 /// A handle to a signal, by which one process tells all others that something has changed. The handle itself holds nothing, and
@@ -295,7 +295,7 @@ pub(super) fn retention() -> Arg {
     Arg::Number(ttl_ms(RETENTION))
 }
 
-const SIGNAL: Sort = Sort { what: "signal", one: "a signal", why_one_server: WHY_ONE_SERVER };
+const SIGNAL: Sort = Sort { kind: LockKind::Signal, why_one_server: WHY_ONE_SERVER };
 pub(super) const WHY_ONE_SERVER: &str =
     "several servers share no order, so it could not be told which signals were seen";
 const RETENTION: Duration = Duration::from_secs(24 * 60 * 60);

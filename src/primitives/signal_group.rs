@@ -9,7 +9,7 @@ use super::signal::{WHY_ONE_SERVER, first_number, listeners, retention, unsigned
 use super::subject::{Sort, Subject};
 use crate::engine::gate::Engine;
 use crate::error::Error;
-use crate::key;
+use crate::key::{self, LockKind};
 use crate::script::{self, Arg, Call, Reply, Script};
 
 /// A handle to a group of signals, whose names stand together on the server: who waits for the group learns which of them were
@@ -194,8 +194,7 @@ impl Changes {
     }
 }
 
-const GROUP: Sort =
-    Sort { what: "signals", one: "a group of signals", why_one_server: WHY_ONE_SERVER };
+const GROUP: Sort = Sort { kind: LockKind::SignalGroup, why_one_server: WHY_ONE_SERVER };
 const MOST_NAMES: u64 = 100_000;
 const MOST_AT_ONCE: usize = 1000;
 const LONGEST_NAME: usize = 1024;

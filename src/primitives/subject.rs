@@ -18,6 +18,7 @@ use crate::engine::quorum::Quorum;
 use crate::engine::watch::Watch;
 use crate::error::{Error, Fault};
 use crate::events;
+use crate::key::LockKind;
 use crate::node::Source;
 use crate::script::{Arg, Call, Reply};
 
@@ -33,9 +34,7 @@ pub(super) struct Subject {
 /// What errors and traced lines say of a kind of subject.
 #[derive(Clone, Copy)]
 pub(super) struct Sort {
-    pub(super) what: &'static str,
-    /// The same, as one of several.
-    pub(super) one: &'static str,
+    pub(super) kind: LockKind,
     /// Why it cannot be on several servers.
     pub(super) why_one_server: &'static str,
 }
@@ -127,7 +126,7 @@ impl Subject {
         let span = tracing::debug_span!(
             target: events::LOCK,
             "wait",
-            what = self.sort.what,
+            what = %self.sort.kind,
             name = &*self.name,
             at = %caller,
             wait_us = Empty,
@@ -199,7 +198,7 @@ impl Subject {
         let waited = clock.now().since(began_at);
         Err(match state {
             Some(state) => Error::StillWaiting {
-                what: self.sort.what,
+                kind: self.sort.kind,
                 name: self.name.clone(),
                 state: state.into(),
                 waited,
@@ -222,8 +221,8 @@ impl Subject {
         let problem = self.engine.fleet.channel_problem(&self.name, &self.channel);
         Error::check_name(&self.name, problem)?;
         if self.engine.config.deployment.is_quorum() {
-            let Sort { one: what, why_one_server: why, .. } = self.sort;
-            return Err(Error::SingleServerOnly { what, why });
+            let Sort { kind, why_one_server: why } = self.sort;
+            return Err(Error::SingleServerOnly { kind, why: why.into() });
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ impl Shown {
     fn error(&mut self, error: &Error) {
         self.text(told(error));
         if let Error::Unavailable { failures, .. } = error {
-            for failure in failures {
+            for failure in failures.iter() {
                 self.text(format!("{failure} {failure:?} {}", failure.node()));
                 let mut cause = std::error::Error::source(failure);
                 while let Some(error) = cause {

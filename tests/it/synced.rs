@@ -365,7 +365,7 @@ async fn what_cannot_be_synced_is_refused_at_once() {
     let (master, _replica) = replicated().await;
     let three = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"];
     let quorum = Client::builder().nodes(three).synced(1).connect().await;
-    assert!(matches!(quorum, Err(Error::SingleServerOnly { .. })), "{quorum:?}");
+    assert!(matches!(quorum, Err(Error::InvalidConfig { .. })), "{quorum:?}");
 
     let rights = ["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-wait"];
     assert_eq!(master.command(&rights).await, Value::Okay);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Error, Queue};
+use leasehold::{Client, Error, LockKind, Queue};
 
 use super::{MS, all_are_done, jobs};
 use crate::checks::{LIMIT, setup};
@@ -33,7 +33,10 @@ async fn over_several_servers_every_call_says_at_once_that_one_is_needed() {
         .await
         .expect("connected");
     for error in errors(&jobs(&client)).await {
-        assert!(matches!(error, Error::SingleServerOnly { what: "a queue", .. }), "{error:?}");
+        assert!(
+            matches!(error, Error::SingleServerOnly { kind: LockKind::Queue, .. }),
+            "{error:?}"
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::Error;
+use leasehold::{Error, LockKind};
 use redis::from_redis_value;
 
 use super::{MS, all_are_done, are_waiting, jobs, places, status};
@@ -186,9 +186,9 @@ async fn who_waited_in_vain_is_told_how_many_items_are_lent_and_how_many_wait() 
     let (limit, queue) = (500 * MS, jobs(&other));
     let error = queue.pop_with_timeout(limit).await.expect_err("there is none");
     assert!(error.is_timeout() && error.is_retryable(), "{error:?}");
-    let Error::StillWaiting { what, name, state, waited, .. } = error else { panic!("{error:?}") };
+    let Error::StillWaiting { kind, name, state, waited, .. } = error else { panic!("{error:?}") };
     let text = "there is no item, and nobody else waits: push some, or wait longer";
-    assert_eq!((what, &*name, &*state), ("queue", "jobs", text));
+    assert_eq!((kind, &*name, &*state), (LockKind::Queue, "jobs", text));
     assert!(waited >= limit, "{waited:?}");
     jobs(&client).push_many(["1", "2"]).await.expect("pushed");
     let deliveries = [(); 2].map(|()| jobs(&client).pop());

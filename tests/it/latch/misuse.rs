@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Error, Latch};
+use leasehold::{Client, Error, Latch, LockKind};
 use redis::Value;
 
 use super::{HOUR, MS};
@@ -28,8 +28,8 @@ async fn over_several_servers_every_call_says_at_once_that_one_is_needed() {
     let builder = Client::builder().nodes(servers.iter().map(Server::url));
     let client = builder.connect().await.expect("they accept the client");
     for error in errors(&client.latch("ready")).await {
-        let Error::SingleServerOnly { what, .. } = &error else { panic!("{error:?}") };
-        assert_eq!(*what, "a latch");
+        let Error::SingleServerOnly { kind, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(*kind, LockKind::Latch);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Error, Latch};
+use leasehold::{Error, Latch, LockKind};
 
 use super::{CHANNEL, HOUR, MS, shut};
 use crate::cancellation::drop_after;
@@ -74,7 +74,7 @@ async fn a_wait_ends_with_its_time_and_says_what_is_left() {
     let error = latch.wait_with_timeout(200 * MS).await.expect_err("nobody counts");
     let took = began_at.elapsed();
     assert!((200 * MS..server.widened(500 * MS)).contains(&took), "{took:?}");
-    let Error::StillWaiting { what: "latch", name, state, .. } = &error else {
+    let Error::StillWaiting { kind: LockKind::Latch, name, state, .. } = &error else {
         panic!("{error:?}")
     };
     assert_eq!((&**name, &**state), ("ready", "2 counts are left"));

@@ -1,6 +1,6 @@
 //! Bad input, keys that are no semaphore, missing rights, and several servers.
 
-use leasehold::{Client, Error, Semaphore};
+use leasehold::{Client, Error, LockKind, Semaphore};
 use redis::Value;
 
 use super::{MS, api};
@@ -38,8 +38,9 @@ async fn over_several_servers_every_call_says_at_once_that_one_is_needed() {
     let builder = Client::builder().nodes(servers.iter().map(Server::url));
     let client = builder.connect().await.expect("they accept the client");
     for error in errors(&api(&client, 2)).await {
-        let Error::SingleServerOnly { what, .. } = &error else { panic!("{error:?}") };
-        assert_eq!(*what, "a semaphore");
+        let Error::SingleServerOnly { kind, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(*kind, LockKind::Semaphore);
+        assert!(error.to_string().starts_with("a semaphore works on one server only: "), "{error}");
         assert!(!error.is_retryable());
     }
     assert_eq!(client.stats().locks, 0);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use leasehold::{Error, Notice, Signal};
+use leasehold::{Error, LockKind, Notice, Signal};
 use redis::Value;
 
 use super::{CHANNEL, KEY, MS, somebody_listens};
@@ -58,7 +58,7 @@ async fn what_is_signalled_before_the_wait_ends_it_at_once_with_the_last_data() 
     assert_eq!(again, notice);
     let error = signal.changed_with_timeout(notice.number, Duration::ZERO).await;
     let error = error.expect_err("nothing is new");
-    assert!(matches!(error, Error::StillWaiting { what: "signal", .. }), "{error:?}");
+    assert!(matches!(error, Error::StillWaiting { kind: LockKind::Signal, .. }), "{error:?}");
     signal.notify_all(b"").await.expect("an answer");
     let next = soon("it was before", signal.changed(notice.number)).await.expect("a signal");
     assert!(next.number > notice.number && next.data.is_empty(), "{next:?}");
