@@ -131,7 +131,7 @@ impl Client {
         self.client.name()
     }
 
-    /// Lists the locks that this client holds, oldest first.
+    /// Lists the locks that this client holds, oldest first; see [`leasehold::Client::holds`](crate::Client::holds).
     pub fn holds(&self) -> Vec<HeldLock> {
         self.client.holds()
     }

@@ -85,8 +85,8 @@ impl Client {
         &self.engine.config.name
     }
 
-    /// Lists the locks that this client holds, oldest first. Each acquisition of a semaphore's permits, and each delivery of a queue,
-    /// is one of them, with the token 1.
+    /// Lists the locks that this client holds, oldest first. Each acquisition of a semaphore's permits is one of them, and so is
+    /// each [delivery](crate::Delivery) of a queue, until it is done; these have no token.
     pub fn holds(&self) -> Vec<HeldLock> {
         HeldLock::all(&self.engine)
     }

@@ -112,20 +112,20 @@ impl Stats {
     }
 }
 
-/// A lock that this client holds; see [`Client::holds`](crate::Client::holds).
+/// A lock, permits or an item that this client holds; see [`Client::holds`](crate::Client::holds).
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct HeldLock {
-    /// The lock's name.
+    /// The name of the lock, the semaphore or the queue.
     pub name: Arc<str>,
     /// The owner that holds it.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::text"))]
     pub owner: Owner,
     /// The holder's name on the servers.
     pub holder: Holder,
-    /// Its fencing token.
-    pub token: u64,
+    /// Its fencing token. `None` for permits of a semaphore and for a delivery of a queue, which have none.
+    pub token: Option<u64>,
     /// The number of guards that share the hold.
     pub hold_count: u32,
     /// The time since its acquisition.
@@ -168,7 +168,7 @@ impl HeldLock {
             name: hold.gate.name.clone(),
             owner: hold.owner.clone(),
             holder: Holder::new(hold.lease.id().0.clone()),
-            token: hold.token,
+            token: hold.fencing_token(),
             hold_count: hold.depth(),
             held_for,
             since: SystemTime::now() - held_for,

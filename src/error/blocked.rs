@@ -19,8 +19,8 @@ pub struct Blocked {
     pub client: Arc<str>,
     /// The lock that it holds, and that the part before it waits for.
     pub holds: Arc<str>,
-    /// The fencing token of this hold; 1 for permits, which have none.
-    pub token: u64,
+    /// The fencing token of this hold. `None` for permits, which have none.
+    pub token: Option<u64>,
     /// The lock that it waits for.
     pub waits_for: Arc<str>,
 }

@@ -92,7 +92,7 @@ pub fn deadlock(lock: impl AsRef<str>, held: impl AsRef<str>) -> Error {
         owner: Owner::new(),
         client: "billing-7".into(),
         holds: holds.clone(),
-        token: 1,
+        token: Some(1),
         waits_for: waits_for.clone(),
     };
     let cycle = [part(&held, &lock), part(&lock, &held)].into();

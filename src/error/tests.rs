@@ -55,7 +55,7 @@ fn a_deadlock_shows_its_whole_circle() {
         owner: Owner::named(owner),
         client: "web-1".into(),
         holds: holds.into(),
-        token: 7,
+        token: Some(7),
         waits_for: waits_for.into(),
     };
     let cycle: Vec<Blocked> = vec![part("x", "a", "b"), part("y", "b", "c"), part("z", "c", "a")];

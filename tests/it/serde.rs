@@ -36,6 +36,14 @@ async fn what_operators_ask_for_can_be_serialized() {
     assert_eq!((&held[0]["holder"], &held[0]["token"]), (&holder, &json!(guard.token())));
     assert_eq!(held[0]["owner"], json!(owner.to_string()));
     assert!(held[0]["held_for"].as_f64().expect("seconds") < 15.0);
+    let permit = client.semaphore("s").with_permits(1).acquire().await.expect("there is one");
+    client.queue("q").push("1").await.expect("pushed");
+    let delivery = client.queue("q").pop().await.expect("an item");
+    let held = value(client.holds());
+    let tokens = [1, 2].map(|at| (&held[at]["name"], &held[at]["token"]));
+    assert_eq!(tokens, [(&json!("s"), &Value::Null), (&json!("q"), &Value::Null)]);
+    permit.release().await.expect("held");
+    delivery.ack().await.expect("held");
     let nodes = value(client.nodes());
     assert_eq!((&nodes[0]["address"], &nodes[0]["state"]), (&json!(server.url()), &json!("Up")));
     assert_eq!(value(client.stats())["releases_pending"], json!(0));

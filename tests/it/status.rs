@@ -109,7 +109,7 @@ async fn a_client_tells_what_it_holds_oldest_first() {
     let names: Vec<&str> = holds.iter().map(|hold| &*hold.name).collect();
     assert_eq!(names, ["first", "second"]);
     let [oldest, newest] = &holds[..] else { panic!("two") };
-    assert_eq!((&oldest.owner, oldest.hold_count, oldest.token), (&me, 2, first.token()));
+    assert_eq!((&oldest.owner, oldest.hold_count, oldest.token), (&me, 2, Some(first.token())));
     assert_eq!((&oldest.holder, &newest.holder), (&first.holder(), &second.holder()));
     assert!(oldest.held_for >= newest.held_for && oldest.held_for < LIMIT);
     assert!(oldest.since <= SystemTime::now());

@@ -42,7 +42,7 @@ impl Found {
                 owner: hold.owner.clone(),
                 client: hold.gate.engine.config.name.clone(),
                 holds: hold.gate.name.clone(),
-                token: hold.token,
+                token: hold.fencing_token(),
                 waits_for: wanted(edge.wait)?,
             })
         });

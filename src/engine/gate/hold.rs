@@ -50,6 +50,11 @@ impl Hold {
         self.depth.load(Ordering::Relaxed)
     }
 
+    /// Returns its fencing token. `None` of what several can have at once: that has none.
+    pub(crate) fn fencing_token(&self) -> Option<u64> {
+        (!matches!(self.lease.kind.sharing(), Sharing::Each { .. })).then_some(self.token)
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }

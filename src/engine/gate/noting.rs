@@ -312,7 +312,8 @@ impl Noted {
                 },
                 client: holder.client().unwrap_or(holder.as_str()).into(),
                 holds: part.lock.clone(),
-                token: note.token,
+                // Nobody notes permits.
+                token: Some(note.token),
                 waits_for: note.wants.clone(),
             }
         });

@@ -139,7 +139,9 @@ impl Part {
     fn of(part: &Blocked) -> Self {
         let [client, holds, waits_for] =
             [&part.client, &part.holds, &part.waits_for].map(|name| name.to_string());
-        Self { client, holds, token: part.token, waits_for }
+        // Of what has no token.
+        let token = part.token.unwrap_or(0);
+        Self { client, holds, token, waits_for }
     }
 }
 

@@ -75,7 +75,7 @@ fn name_of(lock: usize) -> String {
 impl Wait {
     fn is_of(&self, part: &Blocked) -> bool {
         let holds = |kept: &Kept| {
-            let is_the_one = kept.token.is_none_or(|token| token == part.token);
+            let is_the_one = kept.token == part.token;
             *name_of(kept.lock) == *part.holds && is_the_one
         };
         *self.client == *part.client

@@ -112,7 +112,7 @@ impl Engine {
                     owner: Owner::elsewhere(&note.owner),
                     client: holder.client().unwrap_or(holder.as_str()).into(),
                     holds: lock.clone(),
-                    token: note.token,
+                    token: Some(note.token),
                     waits_for: note.wants.clone(),
                 }
             })

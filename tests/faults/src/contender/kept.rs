@@ -57,7 +57,7 @@ impl Kept {
             let mut kept = self.holds.lock();
             let Some(Entry { op, until }) = kept.get_mut(&key) else { continue };
             let op = *op;
-            let is_it = |named: &&HeldLock| (&*named.name, named.token) == (&*key.0, key.1);
+            let is_it = |named: &&HeldLock| (&*named.name, named.token) == (&*key.0, Some(key.1));
             let Some(named) = named.iter().find(is_it) else {
                 let reason = "the client holds it no more".to_owned();
                 journal.write_at(after, What::Lost { op, reason, held: false });
