@@ -74,10 +74,10 @@ pub enum Error {
     },
 
     /// The lock was lost while its guard existed. Stop the work that it protects.
-    #[error("lost lock {lock:?}: {reason}")]
+    #[error("lost {lock:?}: {reason}")]
     #[non_exhaustive]
     Lost {
-        /// The lock's name.
+        /// The name of the lock, the semaphore, the queue or the latch.
         lock: Arc<str>,
         /// The reason for the loss.
         reason: LossReason,
@@ -89,7 +89,7 @@ pub enum Error {
     #[error("no answer from the servers{}: {}", about(.lock), fault::listed(.failures))]
     #[non_exhaustive]
     Unavailable {
-        /// The lock's name, if the call was about a lock.
+        /// The name of the lock, or of what else the call was about, if it was about one.
         lock: Option<Arc<str>>,
         /// The nodes that failed, each with its own cause.
         failures: Arc<[NodeFailure]>,
@@ -159,7 +159,8 @@ pub enum Error {
     /// The key exists and is something else: no lock or semaphore at all, or one of another kind. Choose another name, or
     /// delete the key if nothing uses it.
     #[error(
-        "key {lock:?} is something else: it holds a value of another type, or a lock of another kind"
+        "key {lock:?} is something else, a value of another type or a lock of another kind: use another name, or delete \
+         the key if nothing uses it"
     )]
     #[non_exhaustive]
     WrongType {
@@ -360,7 +361,7 @@ fn held_by(holder: &Option<Holder>, owner: &Option<Owner>, remaining: &Option<Du
 
 fn about(lock: &Option<Arc<str>>) -> String {
     match lock {
-        Some(lock) => format!(" about lock {lock:?}"),
+        Some(lock) => format!(" about {lock:?}"),
         None => String::new(),
     }
 }
