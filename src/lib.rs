@@ -216,8 +216,8 @@
 //!   [`client_certificate`](ClientBuilder::client_certificate).
 //! * `serde` serializes what [`Mutex::status`] and the `status` of other kinds, [`Election::state`], [`Client::list`],
 //!   [`Client::blocked`], [`Client::holds`], [`Client::nodes`], [`Client::stats`] and [`Client::check`] return, with durations and
-//!   times in seconds, and reads a [`ClientBuilder`] from a [configuration](docs::settings), with durations such as `"30s"`. It
-//!   is off by default.
+//!   times in seconds and with variants as `"not_renewed"`, and reads a [`ClientBuilder`] from a
+//!   [configuration](docs::settings), with durations such as `"30s"`. It is off by default.
 //! * `json` adds values to a [`Queue`] as JSON, by [`push_json`](Queue::push_json), and reads them, by
 //!   [`Delivery::json`]. It is off by default.
 //! * `metrics` gives what clients do to the crate `metrics`, by [`Metrics`]. It is off by default. Without it, a

@@ -16,12 +16,19 @@ pub struct Finding {
     /// The server's address, without credentials.
     pub node: Arc<str>,
     /// The kind of problem.
+    #[cfg_attr(feature = "serde", serde(flatten))]
     pub kind: FindingKind,
 }
 
 /// The kind of problem that a [`Finding`] reports.
+///
+/// One that may say more in a later version is matched as `FindingKind::MarkRefused { .. }`, although it has no fields yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(tag = "kind", rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum FindingKind {
     /// The server may evict locks when it runs out of memory.
@@ -33,6 +40,7 @@ pub enum FindingKind {
     /// A restart loses every lock: two holders may have one until the first notices, at its next renewal.
     NotPersistent,
     /// A crash may lose the latest locks: the append-only file is not synced at every command.
+    #[non_exhaustive]
     NotWrittenThrough,
     /// A failover may lose the latest locks: replicas receive writes later than the master.
     #[non_exhaustive]
@@ -118,16 +126,20 @@ pub enum FindingKind {
     RoleUnknown,
     /// The user may not end connections (`CLIENT KILL`), so a request that is still on its way to a server may run after
     /// the client has left that server and come back.
+    #[non_exhaustive]
     KillRefused,
     /// The user may not write the key `leasehold_mark`, as was seen when the client connected: each client that meets the
     /// server for the first time waits for a whole [`restart_quarantine`](crate::ClientBuilder::restart_quarantine).
+    #[non_exhaustive]
     MarkRefused,
     /// The user may not read and write the key `leasehold_masters` (with a `name_prefix`, `leasehold_masters:{..}`), as was seen
     /// when the client connected: nobody notices if clients name different [masters](crate::ClientBuilder::nodes), and then two
     /// of them may hold one lock.
+    #[non_exhaustive]
     MastersRefused,
     /// The user may not use the keys `leasehold_wait:..`, as was seen for a lock that this client holds, or else when a wait was
     /// to be noted last: [deadlocks](crate::ClientBuilder::deadlocks) over several processes are not found.
+    #[non_exhaustive]
     NotesRefused,
     /// The server is used with other [masters](crate::ClientBuilder::nodes) than this client names, so this client takes no
     /// locks.

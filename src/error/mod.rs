@@ -368,7 +368,7 @@ fn about(lock: &Option<Arc<str>>) -> String {
 
 /// What ended a client: the reason of [`Error::Closed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum ClosedReason {
     /// [`Client::drain`](crate::Client::drain) was called: those who hold locks finish, and nobody new gets one.
@@ -398,7 +398,7 @@ impl fmt::Display for ClosedReason {
 
 /// The reason why a lock was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum LossReason {
     /// No renewal was confirmed in time: the servers were unreachable, or this process was paused.

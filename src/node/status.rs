@@ -33,7 +33,7 @@ pub struct NodeStatus {
 
 /// The state of a node: whether the client can use it, and whether its grants count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum NodeState {
     /// The node is connected, and its grants count.

@@ -207,7 +207,7 @@ impl Election {
     /// match client.election("scheduler").state().await? {
     ///     ElectionState::Led(leader) => println!("{} leads in term {}", leader.value, leader.term),
     ///     ElectionState::Vacant => println!("nobody leads"),
-    ///     ElectionState::Silent(holder) => println!("{holder} has the lock, and says nothing"),
+    ///     ElectionState::Silent { holder, .. } => println!("{holder} has the lock, and says nothing"),
     ///     other => println!("{other:?}"),
     /// }
     /// # Ok(()) }

@@ -41,7 +41,11 @@ impl Leader {
 
 /// Who leads an election, or why nobody can be named; see [`Election::state`](crate::Election::state).
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(tag = "state", rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum ElectionState {
     /// This one leads.
@@ -51,7 +55,11 @@ pub enum ElectionState {
     /// This one holds the election's lock, and has said nothing that the servers know. It is a leader that has only just begun;
     /// or one whose words were lost with a server, until it speaks again; or no candidate at all: a mutex of the election's
     /// name, here or in Redisson, keeps all candidates from leading.
-    Silent(Holder),
+    #[non_exhaustive]
+    Silent {
+        /// The holder of the election's lock.
+        holder: Holder,
+    },
     /// Several servers were asked, and no majority of them agrees on who holds the election's lock, or that nobody does.
     Undecided,
 }
@@ -61,7 +69,7 @@ impl ElectionState {
     pub fn into_leader(self) -> Option<Leader> {
         match self {
             Self::Led(leader) => Some(leader),
-            Self::Vacant | Self::Silent(_) | Self::Undecided => None,
+            Self::Vacant | Self::Silent { .. } | Self::Undecided => None,
         }
     }
 }
@@ -114,7 +122,7 @@ impl Pulpit {
         let said = known.iter().filter_map(|known| known.said.as_ref());
         let newest = said.filter(|said| said.holder == holder).max_by_key(|said| said.age());
         let leader = newest.cloned();
-        Ok((leader.map_or(ElectionState::Silent(holder), ElectionState::Led), remaining))
+        Ok((leader.map_or(ElectionState::Silent { holder }, ElectionState::Led), remaining))
     }
 
     /// Returns what says `value`.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, ClientBuilder, Error};
+use leasehold::{Client, ClientBuilder, ClosedReason, Error, LockKind, LossReason};
 use serde_json::{Value, json};
 
 use crate::{
@@ -45,13 +45,26 @@ async fn what_operators_ask_for_can_be_serialized() {
     permit.release().await.expect("held");
     delivery.ack().await.expect("held");
     let nodes = value(client.nodes());
-    assert_eq!((&nodes[0]["address"], &nodes[0]["state"]), (&json!(server.url()), &json!("Up")));
+    assert_eq!((&nodes[0]["address"], &nodes[0]["state"]), (&json!(server.url()), &json!("up")));
     assert_eq!(value(client.stats())["releases_pending"], json!(0));
     let findings = value(client.check().await.expect("asked"));
     let kinds: Vec<&Value> =
         findings.as_array().expect("a list").iter().map(|it| &it["kind"]).collect();
-    assert!(kinds.contains(&&json!("NotPersistent")), "{findings}");
-    assert_eq!(value(leasehold::LossReason::Gone), json!("Gone"));
+    assert!(kinds.contains(&&json!("not_persistent")), "{findings}");
+    assert_eq!(value(LossReason::NotRenewed), json!("not_renewed"));
+    assert_eq!(value(ClosedReason::RuntimeEnded), json!("runtime_ended"));
+    assert_eq!(value(LockKind::RwLock), json!("rw_lock"));
+}
+
+#[tokio::test]
+async fn a_finding_has_its_kind_and_the_fields_of_it_beside_its_node() {
+    let settings = ["--maxmemory", "1gb", "--maxmemory-policy", "volatile-ttl"];
+    let server = Server::with(&[&settings[..], &["--appendonly", "yes"]].concat()).await;
+    let client = Client::connect(&server.url()).await.expect("connected");
+    let found = value(client.check().await.expect("asked"));
+    let evicts = json!({ "node": server.url(), "kind": "eviction", "policy": "volatile-ttl" });
+    let is_late = json!({ "node": server.url(), "kind": "not_written_through" });
+    assert_eq!(found, json!([evicts, is_late]));
 }
 
 #[tokio::test]
@@ -154,6 +167,13 @@ async fn a_leader_is_its_holder_its_term_and_its_value() {
     let leader = value(election.leader().await.expect("asked").expect("it leads"));
     let (holder, term) = (leadership.holder().to_string(), leadership.term());
     assert_eq!(leader, json!({ "holder": holder, "term": term, "value": "here" }));
+    let led = json!({ "state": "led", "holder": holder, "term": term, "value": "here" });
+    assert_eq!(value(election.state().await.expect("asked")), led);
+    leadership.resign().await.expect("it leads");
+    assert_eq!(value(election.state().await.expect("asked")), json!({ "state": "vacant" }));
+    let silent = client.mutex("n").lock().await.expect("free");
+    let state = value(election.state().await.expect("asked"));
+    assert_eq!(state, json!({ "state": "silent", "holder": silent.holder().to_string() }));
 }
 
 #[tokio::test]

@@ -226,7 +226,7 @@ async fn without_the_right_to_note_waits_all_else_goes_on() {
 
 async fn is_refused(client: &Client) -> bool {
     let findings = client.check().await.expect("an answer");
-    findings.iter().any(|finding| finding.kind == FindingKind::NotesRefused)
+    findings.iter().any(|finding| matches!(finding.kind, FindingKind::NotesRefused { .. }))
 }
 
 /// Waits until the server has refused a note. It refuses other things, too, when a client connects.
