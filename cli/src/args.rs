@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Runs commands under distributed locks on Redis or Valkey, and shows who holds them and who waits.
 #[derive(Parser)]
@@ -120,10 +120,13 @@ pub struct Run {
     /// same time. `run` ends with the command all the same.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub min_hold: Option<Duration>,
-    /// What to do if a lock is lost: term, kill, continue, or a shell command, which runs in place of the TERM signal with the
-    /// reason in LEASEHOLD_LOST.
-    #[arg(long, value_name = "ACTION", default_value = "term")]
-    pub on_lost: String,
+    /// What to do if a lock is lost.
+    #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]
+    pub on_lost: OnLost,
+    /// A shell command to run in place of the TERM signal if a lock is lost. It sees the reason in LEASEHOLD_LOST, the lock's name
+    /// in LEASEHOLD_LOCK, and the command's process id in LEASEHOLD_PID; the kill follows all the same.
+    #[arg(long, value_name = "SHELL_COMMAND", conflicts_with = "on_lost")]
+    pub on_lost_run: Option<String>,
     /// Time between the request to end and the kill, at most a third of the TTL.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     pub grace: Duration,
@@ -252,24 +255,15 @@ pub struct Exec {
     pub command: Vec<OsString>,
 }
 
-/// What `run` does about a loss.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What `run` does about a loss. A command of the user's is another option, so that no command is a misspelt action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnLost {
+    /// Tell the command to end, and kill it after the grace.
     Term,
+    /// Kill the command at once.
     Kill,
+    /// Let the command go on, although another one may hold the lock.
     Continue,
-    Shell(String),
-}
-
-impl OnLost {
-    pub fn parse(text: &str) -> Self {
-        match text {
-            "term" => Self::Term,
-            "kill" => Self::Kill,
-            "continue" => Self::Continue,
-            command => Self::Shell(command.to_owned()),
-        }
-    }
 }
 
 /// Reads "90", "1.5", "30s" or "1h 5m". A plain number is seconds.

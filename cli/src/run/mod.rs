@@ -267,13 +267,12 @@ impl Watched<'_> {
         reason: &str,
         kill_at: Instant,
     ) -> Option<Instant> {
-        let action = OnLost::parse(&self.run.on_lost);
-        self.say.event(&Event::Lost { lock, reason, action: &action });
-        match action {
-            OnLost::Continue => return None,
-            OnLost::Kill => child.signal(Signal::SIGKILL),
-            OnLost::Term => child.signal(Signal::SIGTERM),
-            OnLost::Shell(command) => child.instead(&command, lock, reason, self.say),
+        self.say.event(&Event::Lost { lock, reason, run: self.run });
+        match (&self.run.on_lost_run, self.run.on_lost) {
+            (Some(command), _) => child.instead(command, lock, reason, self.say),
+            (None, OnLost::Term) => child.signal(Signal::SIGTERM),
+            (None, OnLost::Kill) => child.signal(Signal::SIGKILL),
+            (None, OnLost::Continue) => return None,
         }
         Some(kill_at)
     }

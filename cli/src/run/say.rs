@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::{Error, Guard};
 use serde_json::{Value, json};
 
-use crate::args::{OnLost, Servers};
+use crate::args::{OnLost, Run, Servers};
 use crate::exit::Failure;
 use crate::text::SCHEMA;
 
@@ -19,7 +19,8 @@ pub enum Event<'a> {
     Lost {
         lock: &'a str,
         reason: &'a str,
-        action: &'a OnLost,
+        /// It says what is done about it.
+        run: &'a Run,
     },
     NotReleased {
         lock: &'a str,
@@ -79,12 +80,12 @@ impl fmt::Display for Event<'_> {
                 }
                 write!(f, " after {:.3} s", waited.as_secs_f64())
             }
-            Self::Lost { lock, reason, action } => {
-                let action = match action {
-                    OnLost::Term => "the command is told to end",
-                    OnLost::Kill => "the command is killed",
-                    OnLost::Continue => "the command goes on",
-                    OnLost::Shell(_) => "the command of --on-lost runs",
+            Self::Lost { lock, reason, run } => {
+                let action = match (&run.on_lost_run, run.on_lost) {
+                    (Some(_), _) => "the command of --on-lost-run runs",
+                    (None, OnLost::Term) => "the command is told to end",
+                    (None, OnLost::Kill) => "the command is killed",
+                    (None, OnLost::Continue) => "the command goes on",
                 };
                 write!(f, "lost lock {lock:?}: {reason}; {action}, and another one may hold the lock soon")
             }
@@ -100,7 +101,7 @@ impl fmt::Display for Event<'_> {
             Self::WaitsForTerminal => {
                 f.write_str("the command waits for the terminal, and holds the lock meanwhile: bring it to the foreground")
             }
-            Self::ShellFailed { command, error } => write!(f, "--on-lost {command:?} did not start: {error}"),
+            Self::ShellFailed { command, error } => write!(f, "--on-lost-run {command:?} did not start: {error}"),
             Self::Failed(failure) => failure.fmt(f),
         }
     }

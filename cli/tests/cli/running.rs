@@ -73,6 +73,8 @@ fn bad_use_is_an_error_at_once() {
         (&["run", "", "--", "true"], 64),
         (&["run", "-n", "-w", "1", "a", "--", "true"], 64),
         (&["run", "-w", "soon", "a", "--", "true"], 64),
+        (&["run", "--on-lost", "contineu", "a", "--", "true"], 64),
+        (&["run", "--on-lost", "kill", "--on-lost-run", "true", "a", "--", "true"], 64),
         (&["run", "--ttl", "1ms", "a", "--", "true"], 78),
         (&["--redis", "http://x", "run", "a", "--", "true"], 78),
         (&["--redis-file", "missing", "run", "a", "--", "true"], 78),
@@ -184,8 +186,18 @@ fn the_user_says_what_a_loss_does() {
 
     let script = "trap '' TERM; echo $$ > pid2; while :; do sleep 0.05; done";
     let action = "echo $LEASEHOLD_LOCK: $LEASEHOLD_LOST > why; kill -KILL -$LEASEHOLD_PID";
-    let mut run =
-        server.spawn(&["run", "--ttl", "1", "--on-lost", action, "a", "--", "sh", "-c", script]);
+    let mut run = server.spawn(&[
+        "run",
+        "--ttl",
+        "1",
+        "--on-lost-run",
+        action,
+        "a",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
     server.wait_for_text("pid2");
     server.release("a");
     assert_eq!(code_of(&mut run), 79);
