@@ -109,7 +109,7 @@ pub struct Run {
     pub conflict_exit_code: u8,
     /// The code to exit with if a lock is lost.
     #[arg(long, value_name = "CODE", default_value_t = crate::exit::LOST)]
-    pub lost_code: u8,
+    pub lost_exit_code: u8,
     /// How long a lock lives without a renewal [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub ttl: Option<Duration>,

@@ -60,7 +60,7 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
             taken = taking => taken.map(|(client, guards)| (Some(client), guards))?,
             signal = signals.next_that_ends() => return Ok(exit::of_signal(signal as i32)),
             lock = held.end_of(&on, &lent) => {
-                return Err(Failure::new(run.lost_code, format!("lost lock {lock:?}: {OUTER_ENDED}")));
+                return Err(Failure::new(run.lost_exit_code, format!("lost lock {lock:?}: {OUTER_ENDED}")));
             }
         },
     };
@@ -77,8 +77,8 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
         client.shutdown().await;
     }
     Ok(match released {
-        _ if ended.is_lost => run.lost_code,
-        Released::Lost => run.lost_code,
+        _ if ended.is_lost => run.lost_exit_code,
+        Released::Lost => run.lost_exit_code,
         Released::Unconfirmed if run.strict && ended.code == 0 => exit::SOFTWARE,
         Released::Unconfirmed | Released::All => ended.code,
     })

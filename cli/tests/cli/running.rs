@@ -209,6 +209,8 @@ fn the_user_says_what_a_loss_does() {
         "1",
         "--on-lost",
         "kill",
+        "--lost-exit-code",
+        "43",
         "a",
         "--",
         "sh",
@@ -217,7 +219,7 @@ fn the_user_says_what_a_loss_does() {
     ]);
     server.wait_for_text("pid3");
     server.release("a");
-    assert_eq!(code_of(&mut run), 79);
+    assert_eq!(code_of(&mut run), 43);
 }
 
 #[test]
