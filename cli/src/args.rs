@@ -18,9 +18,21 @@ pub struct Cli {
 }
 
 const CODES: &str = "\
-Exit codes: 0 done; 75 somebody else holds the lock; 79 the lock was lost while the command ran; \
-69 the servers do not answer; 77 a right or the login is denied; 78 a setting cannot work; 64 wrong usage. \
-`run` ends with the command's own code.";
+Exit codes:
+    0  done
+   64  wrong usage, or a name that cannot be used
+   65  a name is a lock of another kind, or no lock at all
+   69  the servers do not answer
+   70  a fault of this program or of this host
+   75  somebody else holds the lock
+   77  a right or the login is denied
+   78  a setting cannot work
+   79  run: the lock was lost while the command ran
+   80  run --strict: the command ended well, but the servers did not confirm the release
+  126  run: the command is not executable
+  127  run: the command was not found
+`run` ends with the command's own code if it ran, and with 128 + n if signal n ended it. `doctor` ends \
+with 1 if it has findings and with 2 if locks do not work, `force` with 1 if the lock is free.";
 
 /// Where the locks are. Several URLs are several independent masters, of which a majority decides.
 #[derive(Args)]
@@ -97,6 +109,7 @@ pub enum Command {
 /// If `run` itself is killed, the command is killed, too (on Linux), but not what the command has started: use a control group
 /// (systemd, a container) where that matters.
 #[derive(Args)]
+#[command(after_help = CODES)]
 pub struct Run {
     /// Do not wait: exit with 75 if somebody else holds a lock.
     #[arg(short = 'n', long, conflicts_with = "wait")]
@@ -123,8 +136,9 @@ pub struct Run {
     /// What to do if a lock is lost.
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]
     pub on_lost: OnLost,
-    /// A shell command to run in place of the TERM signal if a lock is lost. It sees the reason in LEASEHOLD_LOST, the lock's name
-    /// in LEASEHOLD_LOCK, and the command's process id in LEASEHOLD_PID; the kill follows all the same.
+    /// A shell command to run in place of the TERM signal if a lock is lost. It sees the reason in LEASEHOLD_LOST, as a
+    /// word such as not_renewed, and in LEASEHOLD_LOST_TEXT, as a text; the lock's name in LEASEHOLD_LOCK, and the command's process
+    /// id in LEASEHOLD_PID. The kill follows all the same.
     #[arg(long, value_name = "SHELL_COMMAND", conflicts_with = "on_lost")]
     pub on_lost_run: Option<String>,
     /// Time between the request to end and the kill, at most a third of the TTL.
@@ -136,7 +150,7 @@ pub struct Run {
     /// Serve all waiters in the order of their arrival.
     #[arg(long)]
     pub fair: bool,
-    /// Exit with 70 if the command ended well, but the servers did not confirm the release.
+    /// Exit with 80 if the command ended well, but the servers did not confirm the release.
     #[arg(long)]
     pub strict: bool,
     /// Names of the locks; they are taken in sorted order.

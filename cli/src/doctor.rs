@@ -3,13 +3,13 @@
 use std::process;
 use std::time::Duration;
 
-use leasehold::{Client, Error};
-use serde_json::json;
+use leasehold::{Client, Error, Finding, NodeStatus};
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::args::{Doctor, Servers};
 use crate::exit::{self, Failure};
-use crate::text::SCHEMA;
+use crate::text::{self, SCHEMA};
 
 /// A waiter that is not told of a release asks again after a while. What takes so long was no message.
 const SLOW: Duration = Duration::from_secs(1);
@@ -25,7 +25,9 @@ pub async fn doctor(doctor: &Doctor, servers: &Servers) -> Result<u8, Failure> {
             client.shutdown().await;
             report
         }
-        Err(failure) => Report { broken: vec![failure.message], ..Report::default() },
+        Err(failure) => {
+            Report { broken: vec![Problem::broken("no_connection", failure)], ..Report::default() }
+        }
     };
     match servers.json {
         true => show!("{}", report.json()),
@@ -36,12 +38,19 @@ pub async fn doctor(doctor: &Doctor, servers: &Servers) -> Result<u8, Failure> {
 
 #[derive(Default)]
 struct Report {
-    nodes: Vec<String>,
-    broken: Vec<String>,
-    findings: Vec<String>,
+    nodes: Vec<NodeStatus>,
+    broken: Vec<Problem>,
+    findings: Vec<Problem>,
     /// The median and the 99th percentile of a lock and its release.
     pair: Option<[Duration; 2]>,
     hand_over: Option<Duration>,
+}
+
+/// Something that is not in order.
+struct Problem {
+    /// What it is, for programs: an object.
+    fields: Value,
+    text: String,
 }
 
 async fn examine(client: &Client, servers: &Servers, pairs: u32) -> Report {
@@ -51,36 +60,39 @@ async fn examine(client: &Client, servers: &Servers, pairs: u32) -> Report {
     // Some rights can be tried only on a lock that is held. If it cannot be had, that is found below.
     let held = client.mutex(&name).lock_with_timeout(Duration::from_secs(10)).await;
     match client.check().await {
-        Ok(findings) => report.findings.extend(findings.iter().map(ToString::to_string)),
-        Err(error) => report.broken.push(error.to_string()),
+        Ok(findings) => report.findings.extend(findings.iter().map(Problem::found)),
+        Err(error) => report.broken.push(Problem::broken("no_check", error.into())),
     }
-    for node in client.nodes() {
-        let state = format!("{:?}", node.state).to_lowercase();
-        let quarantine = node.quarantined_until.map(|until| {
-            format!(": its grants count from {} on", humantime::format_rfc3339_seconds(until))
-        });
-        report.nodes.push(format!("{} {state}{}", node.address, quarantine.unwrap_or_default()));
-    }
+    report.nodes = client.nodes();
     if let Ok(held) = held {
         let _ = held.unlock().await;
     }
     match measure(client, &name, pairs).await {
         Ok(pair) => report.pair = Some(pair),
         Err(error) => {
-            report.broken.push(format!("a lock could not be taken and released: {error}"))
+            let mut problem = Problem::broken("no_lock", error.into());
+            problem.text.insert_str(0, "a lock could not be taken and released: ");
+            report.broken.push(problem);
         }
     }
     match hand_over(client, servers, &name).await {
         Ok(time) => {
             report.hand_over = Some(time);
             if time >= SLOW {
-                report.findings.push(format!(
-                    "a waiter was not told of a release, and asked again after {:.1} s: messages are lost (PUBLISH, SUBSCRIBE)",
-                    time.as_secs_f64()
-                ));
+                report.findings.push(Problem {
+                    fields: json!({"node": null, "kind": "messages_lost"}),
+                    text: format!(
+                        "a waiter was not told of a release, and asked again after {:.1} s: messages are lost (PUBLISH, SUBSCRIBE)",
+                        time.as_secs_f64()
+                    ),
+                });
             }
         }
-        Err(error) => report.broken.push(format!("a waiter did not get the lock: {error}")),
+        Err(failure) => {
+            let mut problem = Problem::broken("no_hand_over", failure);
+            problem.text.insert_str(0, "a waiter did not get the lock: ");
+            report.broken.push(problem);
+        }
     }
     report
 }
@@ -125,7 +137,7 @@ impl Report {
     fn print(&self, quiet: bool) {
         if !quiet {
             for node in &self.nodes {
-                show!("node     {node}");
+                show!("node     {}", shown(node));
             }
             if let Some([median, worst]) = self.pair {
                 show!(
@@ -139,26 +151,52 @@ impl Report {
             }
         }
         for finding in &self.findings {
-            show!("finding  {finding}");
+            show!("finding  {}", finding.text);
         }
         for broken in &self.broken {
-            show!("broken   {broken}");
+            show!("broken   {}", broken.text);
         }
         if self.code() == 0 && !quiet {
             show!("in order");
         }
     }
 
-    fn json(&self) -> serde_json::Value {
+    fn json(&self) -> Value {
         let seconds = |time: Duration| time.as_secs_f64();
+        let all = |problems: &[Problem]| problems.iter().map(Problem::json).collect::<Vec<_>>();
         json!({
             "schema": SCHEMA,
             "nodes": self.nodes,
-            "broken": self.broken,
-            "findings": self.findings,
+            "broken": all(&self.broken),
+            "findings": all(&self.findings),
             "pair_p50": self.pair.map(|[median, _]| seconds(median)),
             "pair_p99": self.pair.map(|[_, worst]| seconds(worst)),
             "hand_over": self.hand_over.map(seconds),
         })
     }
+}
+
+impl Problem {
+    fn found(finding: &Finding) -> Self {
+        Self { fields: json!(finding), text: finding.to_string() }
+    }
+
+    /// The code is the one with which another command would end.
+    fn broken(kind: &str, failure: Failure) -> Self {
+        Self { fields: json!({"kind": kind, "code": failure.code}), text: failure.message }
+    }
+
+    fn json(&self) -> Value {
+        let mut shown = self.fields.clone();
+        shown["text"] = self.text.as_str().into();
+        shown
+    }
+}
+
+fn shown(node: &NodeStatus) -> String {
+    let state = text::word(&node.state).replace('_', " ");
+    let quarantine = node.quarantined_until.map(|until| {
+        format!(": its grants count from {} on", humantime::format_rfc3339_seconds(until))
+    });
+    format!("{} {state}{}", node.address, quarantine.unwrap_or_default())
 }

@@ -20,6 +20,8 @@ pub const DENIED: u8 = 77;
 pub const CONFIG: u8 = 78;
 /// The lock was lost while the command ran.
 pub const LOST: u8 = 79;
+/// The command ended well, but the servers did not confirm the release (`--strict`).
+pub const NOT_RELEASED: u8 = 80;
 /// The command cannot be executed.
 pub const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found.

@@ -45,7 +45,7 @@ pub async fn force(force: &Force, servers: &Servers) -> Result<u8, Failure> {
             "{}",
             json!({
                 "schema": SCHEMA,
-                "freed": status.name,
+                "name": status.name,
                 "holder": holder,
                 "stale_token": status.last_token,
             })

@@ -6,11 +6,12 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, SystemTime};
 
 use leasehold::{Blocked, LockStatus};
-use serde_json::json;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::graph::{self, Graph};
 
-/// The version of the JSON. It grows if a field changes its meaning or goes; a new field leaves it as it is.
+/// The version of the JSON. It grows if a field or a word changes its meaning or goes; new ones leave it as it is.
 pub const SCHEMA: u32 = 1;
 
 pub const BOLD: &str = "\u{1b}[1m";
@@ -103,6 +104,14 @@ pub fn json(locks: &[LockStatus], blocked: &[Blocked]) -> bool {
         "suspected_deadlocks": circles,
     });
     write(format_args!("{shown}"))
+}
+
+/// Returns the word that a variant without fields has in JSON.
+pub fn word(variant: &impl Serialize) -> String {
+    match json!(variant) {
+        Value::String(word) => word,
+        other => other.to_string(),
+    }
 }
 
 /// Returns a time as people say it: "3.2s", "4m 10s".

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use rustix::process::WaitOptions;
 use tokio::time::sleep;
 
+use super::loss::Loss;
 use super::say::{Event, Say};
 use crate::args::{Exec, Run};
 use crate::exit::{self, Failure};
@@ -85,10 +86,11 @@ impl Child {
     }
 
     /// Runs the shell command that is to end this one.
-    pub fn instead(&self, command: &str, lock: &str, reason: &str, say: &Say) {
+    pub fn instead(&self, command: &str, lock: &str, loss: Loss, say: &Say) {
         let mut shell = Command::new("/bin/sh");
         shell.arg("-c").arg(command).stdin(Stdio::null());
-        shell.env("LEASEHOLD_LOST", reason).env("LEASEHOLD_LOCK", lock);
+        shell.env("LEASEHOLD_LOST", loss.code()).env("LEASEHOLD_LOST_TEXT", loss.to_string());
+        shell.env("LEASEHOLD_LOCK", lock);
         shell.env("LEASEHOLD_PID", self.pid.to_string());
         if let Err(error) = shell.spawn() {
             say.event(&Event::ShellFailed { command, error: &error });

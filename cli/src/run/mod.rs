@@ -2,6 +2,7 @@
 
 mod child;
 mod held;
+mod loss;
 mod say;
 mod signals;
 
@@ -10,13 +11,14 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold::{Client, Guard, LossReason, Lost, Mutex};
+use leasehold::{Client, Guard, Lost, Mutex};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep_until};
 
 pub use self::child::become_command;
 use self::child::{Child, Ended};
 use self::held::Held;
+use self::loss::Loss;
 use self::say::{Event, Say};
 use self::signals::Signals;
 use crate::args::{OnLost, Run, Servers};
@@ -60,7 +62,7 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
             taken = taking => taken.map(|(client, guards)| (Some(client), guards))?,
             signal = signals.next_that_ends() => return Ok(exit::of_signal(signal as i32)),
             lock = held.end_of(&on, &lent) => {
-                return Err(Failure::new(run.lost_exit_code, format!("lost lock {lock:?}: {OUTER_ENDED}")));
+                return Err(Failure::new(run.lost_exit_code, format!("lost lock {lock:?}: {}", Loss::OuterEnded)));
             }
         },
     };
@@ -70,7 +72,8 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
     signals.hear_suspensions().map_err(no_signals)?;
     let environment = held.environment(&on, client.as_ref(), &guards, ttl);
     let child = Child::start(&program, &run, environment)?;
-    let watched = Watched { run: &run, say, guards: &guards, grace: run.grace.min(ttl / 3) };
+    let grace = run.grace.min(ttl / 3);
+    let watched = Watched { run: &run, say, guards: &guards, lent: &lent, grace };
     let ended = watched.until_the_end(child, &mut signals, held.end_of(&on, &lent)).await;
     let released = release(guards, say, ended.is_lost).await;
     if let Some(client) = client {
@@ -79,16 +82,13 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
     Ok(match released {
         _ if ended.is_lost => run.lost_exit_code,
         Released::Lost => run.lost_exit_code,
-        Released::Unconfirmed if run.strict && ended.code == 0 => exit::SOFTWARE,
+        Released::Unconfirmed if run.strict && ended.code == 0 => exit::NOT_RELEASED,
         Released::Unconfirmed | Released::All => ended.code,
     })
 }
 
 /// The library's TTL if none is set.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
-
-/// Why a lock of an outer `run` is lost.
-const OUTER_ENDED: &str = "the outer run that holds it, or its command, has ended";
 
 /// Takes all locks, in the order of the names.
 async fn take(
@@ -166,6 +166,8 @@ struct Watched<'a> {
     run: &'a Run,
     say: &'a Say,
     guards: &'a [Guard],
+    /// The locks that an outer `run` holds.
+    lent: &'a [String],
     grace: Duration,
 }
 
@@ -218,10 +220,10 @@ impl Watched<'_> {
                         child.signal(if again { Signal::SIGKILL } else { signal });
                     }
                 },
-                (index, reason) = first(&mut losses), if looking => {
+                (index, loss) = first(&mut losses), if looking => {
                     let name = self.guards[index].name();
                     is_lost = true;
-                    kill_at = self.on_loss(&child, name, &reason.to_string(), Instant::now() + self.grace);
+                    kill_at = self.on_loss(&child, name, loss, Instant::now() + self.grace);
                 }
                 () = until(self.deadline().map(|deadline| deadline - grace)), if looking => {
                     // A renewal may have moved it on.
@@ -229,17 +231,17 @@ impl Watched<'_> {
                     if deadline.saturating_duration_since(Instant::now()) <= grace {
                         let name = self.soonest().map_or("", Guard::name);
                         is_lost = true;
-                        kill_at = self.on_loss(&child, name, "it expires soon, and no renewal is confirmed", deadline);
+                        kill_at = self.on_loss(&child, name, Loss::ExpiresSoon, deadline);
                     }
                 }
                 lock = &mut outer_ended, if looking => {
                     is_lost = true;
-                    kill_at = self.on_loss(&child, &lock, OUTER_ENDED, Instant::now() + self.grace);
+                    kill_at = self.on_loss(&child, &lock, Loss::OuterEnded, Instant::now() + self.grace);
                 }
                 () = until(over_at), if looking && over_at.is_some() => {
-                    let name = self.soonest().map_or(&*self.run.names[0], Guard::name);
+                    let name = self.soonest().map_or_else(|| &*self.lent[0], Guard::name);
                     is_lost = true;
-                    kill_at = self.on_loss(&child, name, "its longest hold is over", Instant::now() + grace);
+                    kill_at = self.on_loss(&child, name, Loss::MaxHold, Instant::now() + grace);
                 }
                 () = child.wants_terminal() => child.offer_terminal(),
                 () = until(kill_at), if kill_at.is_some() => {
@@ -260,16 +262,10 @@ impl Watched<'_> {
     }
 
     /// Does what is to be done about a loss, and returns when the command is to be killed.
-    fn on_loss(
-        &self,
-        child: &Child,
-        lock: &str,
-        reason: &str,
-        kill_at: Instant,
-    ) -> Option<Instant> {
-        self.say.event(&Event::Lost { lock, reason, run: self.run });
+    fn on_loss(&self, child: &Child, lock: &str, loss: Loss, kill_at: Instant) -> Option<Instant> {
+        self.say.event(&Event::Lost { lock, loss, run: self.run });
         match (&self.run.on_lost_run, self.run.on_lost) {
-            (Some(command), _) => child.instead(command, lock, reason, self.say),
+            (Some(command), _) => child.instead(command, lock, loss, self.say),
             (None, OnLost::Term) => child.signal(Signal::SIGTERM),
             (None, OnLost::Kill) => child.signal(Signal::SIGKILL),
             (None, OnLost::Continue) => return None,
@@ -293,11 +289,11 @@ async fn until(at: Option<Instant>) {
 }
 
 /// Waits for the first of some losses.
-async fn first(losses: &mut [Lost]) -> (usize, LossReason) {
+async fn first(losses: &mut [Lost]) -> (usize, Loss) {
     poll_fn(|context| {
         for (index, lost) in losses.iter_mut().enumerate() {
             if let Poll::Ready(reason) = Pin::new(lost).poll(context) {
-                return Poll::Ready((index, reason));
+                return Poll::Ready((index, reason.into()));
             }
         }
         Poll::Pending

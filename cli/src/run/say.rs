@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold::{Error, Guard};
 use serde_json::{Value, json};
 
+use super::loss::Loss;
 use crate::args::{OnLost, Run, Servers};
 use crate::exit::Failure;
 use crate::text::SCHEMA;
@@ -18,7 +19,7 @@ pub enum Event<'a> {
     },
     Lost {
         lock: &'a str,
-        reason: &'a str,
+        loss: Loss,
         /// It says what is done about it.
         run: &'a Run,
     },
@@ -46,27 +47,35 @@ impl Event<'_> {
             Self::Taken { locks, waited } => {
                 let locks: Vec<_> = locks
                     .iter()
-                    .map(|guard| json!({"lock": guard.name(), "token": guard.token()}))
+                    .map(|guard| json!({"name": guard.name(), "token": guard.token()}))
                     .collect();
                 ("taken", json!({"locks": locks, "waited": waited.as_secs_f64()}))
             }
-            Self::Lost { lock, reason, .. } => ("lost", json!({"lock": lock, "reason": reason})),
-            Self::NotReleased { lock, error } => {
-                ("not released", json!({"lock": lock, "reason": error.to_string()}))
+            Self::Lost { lock, loss, .. } => ("lost", lost(lock, *loss)),
+            // To a program it is a loss as any other.
+            Self::NotReleased { lock, error: Error::Lost { reason, .. } } => {
+                ("lost", lost(lock, (*reason).into()))
             }
-            Self::NotSuspended => ("not suspended", json!({})),
-            Self::WaitsForTerminal => ("waits for the terminal", json!({})),
+            Self::NotReleased { lock, error } => {
+                ("not_released", json!({"name": lock, "text": error.to_string()}))
+            }
+            Self::NotSuspended => ("not_suspended", json!({})),
+            Self::WaitsForTerminal => ("waits_for_terminal", json!({})),
             Self::ShellFailed { command, error } => {
-                ("on-lost failed", json!({"command": command, "reason": error.to_string()}))
+                ("on_lost_failed", json!({"command": command, "text": error.to_string()}))
             }
             Self::Failed(failure) => {
-                ("failed", json!({"code": failure.code, "reason": failure.message}))
+                ("failed", json!({"code": failure.code, "text": failure.message}))
             }
         };
         rest["schema"] = SCHEMA.into();
         rest["event"] = event.into();
         rest
     }
+}
+
+fn lost(lock: &str, loss: Loss) -> Value {
+    json!({"name": lock, "reason": loss, "text": loss.to_string()})
 }
 
 impl fmt::Display for Event<'_> {
@@ -80,14 +89,14 @@ impl fmt::Display for Event<'_> {
                 }
                 write!(f, " after {:.3} s", waited.as_secs_f64())
             }
-            Self::Lost { lock, reason, run } => {
+            Self::Lost { lock, loss, run } => {
                 let action = match (&run.on_lost_run, run.on_lost) {
                     (Some(_), _) => "the command of --on-lost-run runs",
                     (None, OnLost::Term) => "the command is told to end",
                     (None, OnLost::Kill) => "the command is killed",
                     (None, OnLost::Continue) => "the command goes on",
                 };
-                write!(f, "lost lock {lock:?}: {reason}; {action}, and another one may hold the lock soon")
+                write!(f, "lost lock {lock:?}: {loss}; {action}, and another one may hold the lock soon")
             }
             Self::NotReleased { lock, error } => {
                 match error.is_lost() {

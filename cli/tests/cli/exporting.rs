@@ -89,6 +89,8 @@ fn export_shows_locks_to_prometheus_to_programs_and_to_people() {
     assert_eq!((&shown["schema"], &shown["complete"]), (&1.into(), &true.into()), "{shown}");
     assert_eq!(shown["locks"][0]["name"], "orders:\"1\"", "{shown}");
     assert!(shown["age"].as_f64().is_some(), "{shown}");
+    let first = (&shown["locks"][0]["kind"], &shown["nodes"][0]["state"]);
+    assert_eq!(first, (&"mutex".into(), &"up".into()), "{shown}");
     let (status, page) = export.get("/");
     assert!(status == 200 && page.contains("locks.json"), "{status} {page}");
 

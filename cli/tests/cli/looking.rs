@@ -240,7 +240,7 @@ fn force_wants_the_holder_that_it_showed() {
     server.hold("a");
     let freed = json(&server.output(&["--json", "force", "a", "--any", "--yes"]));
     assert_eq!(freed["schema"], 1);
-    assert_eq!((&freed["freed"], &freed["holder"]), (&"a".into(), &"other:01234567".into()));
+    assert_eq!((&freed["name"], &freed["holder"]), (&"a".into(), &"other:01234567".into()));
 }
 
 /// Each command may stand with each option that all have, and with names that no client could have.
@@ -256,7 +256,12 @@ fn the_name_of_a_lock_is_not_taken_for_that_of_the_client() {
 fn doctor_finds_what_is_to_be_mended() {
     let server = Server::start();
     let report = json(&server.output(&["--json", "doctor", "--pairs", "10"]));
-    assert!(report["findings"].to_string().contains("appendonly"), "{report}");
+    let nodes = report["nodes"].as_array().expect("a list");
+    assert!(nodes.len() == 1 && nodes[0]["state"] == "up", "{report}");
+    let findings = report["findings"].as_array().expect("a list");
+    let found = findings.iter().find(|it| it["kind"] == "not_persistent").expect("it is told");
+    assert_eq!(found["node"], nodes[0]["address"]);
+    assert!(found["text"].as_str().is_some_and(|text| text.contains("appendonly")), "{found}");
     assert!(report["broken"].as_array().is_some_and(Vec::is_empty), "{report}");
     assert!(
         report["pair_p50"].as_f64() > Some(0.0) && report["hand_over"].as_f64() < Some(1.0),
@@ -273,7 +278,14 @@ fn doctor_finds_what_is_to_be_mended() {
     let left: Vec<String> = server.command("KEYS", &["leasehold:doctor:*"]);
     assert!(left.is_empty(), "{left:?}");
 
-    assert_eq!(server.code(&["--redis", "redis://127.0.0.1:1", "doctor"]), 2);
+    let output = server.output(&["--redis", "redis://127.0.0.1:1", "--json", "doctor"]);
+    assert_eq!(output.status.code(), Some(2));
+    let broken = &json(&output)["broken"][0];
+    assert_eq!(
+        (&broken["kind"], &broken["code"]),
+        (&"no_connection".into(), &69.into()),
+        "{broken}"
+    );
 }
 
 #[test]

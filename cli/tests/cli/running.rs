@@ -2,10 +2,11 @@
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde_json::{Value, json};
 
 use crate::support::{Server, code_of, eventually, is_alive, kill};
 
@@ -185,7 +186,8 @@ fn the_user_says_what_a_loss_does() {
     assert_eq!(server.text("done").trim(), "done");
 
     let script = "trap '' TERM; echo $$ > pid2; while :; do sleep 0.05; done";
-    let action = "echo $LEASEHOLD_LOCK: $LEASEHOLD_LOST > why; kill -KILL -$LEASEHOLD_PID";
+    let action = "echo $LEASEHOLD_LOCK: $LEASEHOLD_LOST: $LEASEHOLD_LOST_TEXT > why; \
+                  kill -KILL -$LEASEHOLD_PID";
     let mut run = server.spawn(&[
         "run",
         "--ttl",
@@ -201,7 +203,7 @@ fn the_user_says_what_a_loss_does() {
     server.wait_for_text("pid2");
     server.release("a");
     assert_eq!(code_of(&mut run), 79);
-    assert_eq!(server.text("why").trim(), "a: the server no longer holds it");
+    assert_eq!(server.text("why").trim(), "a: gone: the server no longer holds it");
 
     let mut run = server.spawn(&[
         "run",
@@ -363,11 +365,19 @@ fn a_command_that_takes_too_long_loses_the_lock() {
 fn events_can_be_read_by_programs() {
     let server = Server::start();
     let output = server.output(&["--json", "run", "a", "--", "true"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    let event: serde_json::Value = serde_json::from_str(said.trim()).expect("one object");
+    let [event] = &events(&output)[..] else { panic!("{output:?}") };
     assert_eq!(event["schema"], 1);
     assert_eq!(event["event"], "taken");
-    assert_eq!(event["locks"][0]["lock"], "a");
+    assert_eq!(event["locks"][0]["name"], "a");
+
+    let lost = |reason: &str, text: &str| json!({"schema": 1, "event": "lost", "name": "a", "reason": reason, "text": text});
+    let output = server.output(&["--json", "run", "--max-hold", "1s", "a", "--", "sleep", "60"]);
+    assert_eq!(events(&output)[1..], [lost("max_hold", "its longest hold is over")]);
+    // Only the release finds that one.
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let forces = ["--json", "run", "a", "--", me, "force", "a", "--any", "--yes"];
+    let output = server.output(&forces);
+    assert_eq!(events(&output)[1..], [lost("gone", "the server no longer holds it")]);
 
     server.hold("a");
     for (arguments, code) in [
@@ -377,9 +387,45 @@ fn events_can_be_read_by_programs() {
     ] {
         let output = server.output(&[&["--json"][..], arguments].concat());
         assert_eq!(output.status.code(), Some(code));
-        let said = String::from_utf8_lossy(&output.stderr);
-        let event: serde_json::Value = serde_json::from_str(said.trim()).expect("one object");
+        let [event] = &events(&output)[..] else { panic!("{output:?}") };
         assert_eq!((&event["event"], &event["code"]), (&"failed".into(), &code.into()), "{event}");
+        assert!(event["text"].is_string(), "{event}");
+    }
+}
+
+/// What `run` said as JSON.
+#[track_caller]
+fn events(output: &Output) -> Vec<Value> {
+    let said = String::from_utf8_lossy(&output.stderr);
+    said.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
+}
+
+#[test]
+fn a_release_that_is_not_confirmed_has_an_exit_code_of_its_own() {
+    let server = Server::start();
+    let script = "echo $$ > pid; while ! test -e go; do sleep 0.02; done";
+    let arguments = ["--json", "run", "--strict", "a", "--", "sh", "-c", script];
+    let mut run = server.spawn(&arguments);
+    server.wait_for_text("pid");
+    server.signal(Signal::STOP);
+    std::fs::write(server.file("go"), "").expect("a file");
+    assert_eq!(code_of(&mut run), 80);
+    let event = &events(&run.wait_with_output().expect("it has ended"))[1];
+    assert_eq!((&event["event"], &event["name"]), (&"not_released".into(), &"a".into()), "{event}");
+}
+
+#[test]
+fn the_help_names_every_exit_code() {
+    for arguments in [&["--help"][..], &["run", "--help"]] {
+        let help = Command::new(env!("CARGO_BIN_EXE_leasehold")).args(arguments).output();
+        let help = String::from_utf8(help.expect("it runs").stdout).expect("text");
+        for code in [0, 64, 65, 69, 70, 75, 77, 78, 79, 80, 126, 127] {
+            let begin = format!("{code}  ");
+            assert!(
+                help.lines().any(|line| line.trim_start().starts_with(&begin)),
+                "{code}: {help}"
+            );
+        }
     }
 }
 
