@@ -1,10 +1,11 @@
 //! How values look to `serde`: durations and times as seconds, what has a text as that text.
 
 use std::fmt::Display;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 pub(crate) fn seconds<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_f64(duration.as_secs_f64())
@@ -37,6 +38,16 @@ pub(crate) fn maybe_time<S: Serializer>(
 
 pub(crate) fn text<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(value)
+}
+
+/// Sentinels, and the master that each of them names. A pair would be a list, which could not get a third part with a name.
+pub(crate) fn named<S: Serializer>(named: &[(Arc<str>, String)], to: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Named<'a> {
+        sentinel: &'a str,
+        master: &'a str,
+    }
+    to.collect_seq(named.iter().map(|(sentinel, master)| Named { sentinel, master }))
 }
 
 fn since_epoch(time: &SystemTime) -> f64 {
@@ -103,6 +114,14 @@ impl Texts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_sentinels_name_is_an_object_for_each() {
+        let all = [("redis://s:26379".into(), "10.0.0.1:6379".to_owned())];
+        let shown = named(&all, serde_json::value::Serializer).expect("plain data");
+        let one = serde_json::json!({"sentinel": "redis://s:26379", "master": "10.0.0.1:6379"});
+        assert_eq!(shown, serde_json::json!([one]));
+    }
 
     #[test]
     fn a_duration_is_a_number_and_a_unit() {

@@ -120,6 +120,7 @@ pub enum FindingKind {
     #[non_exhaustive]
     SentinelsDisagree {
         /// Each Sentinel that answers, and the address of the master that it names.
+        #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::named"))]
         named: Vec<(Arc<str>, String)>,
     },
     /// The server does not report whether it is a master, so an old master is recognised only when it refuses a write.
