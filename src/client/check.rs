@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use super::findings::{Finding, FindingKind, LATE};
 use crate::config::{Config, Deployment, PubSub, overlap};
-use crate::engine::gate::Engine;
+use crate::engine::gate::{Engine, Service};
 use crate::error::{Error, Fault};
 use crate::events;
 use crate::node::{ClusterFacts, Facts, FailoverFacts, Fence, Node};
@@ -15,6 +15,7 @@ use crate::node::{ClusterFacts, Facts, FailoverFacts, Fence, Node};
 impl Finding {
     /// Asks the servers, and fails if no majority of them answers; in a cluster, if none of them does.
     pub(super) async fn ask(engine: &Engine) -> Result<Vec<Self>, Error> {
+        engine.check_service(Service::Draining)?;
         let until = engine.clock.now().plus(engine.config.response_timeout);
         let nodes = engine.all_up(until).await?;
         let (mut findings, faults) = Self::of_all(&nodes, engine.config.clone()).await;

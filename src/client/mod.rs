@@ -227,7 +227,9 @@ impl Client {
     /// Refuses new acquisitions, and waits until this client holds nothing, for at most `limit`. Returns true if it
     /// holds nothing.
     ///
-    /// New acquisitions fail with [`Error::Closed`]. Nested ones by a holder and those that are waiting already go on.
+    /// New acquisitions fail with [`Error::Closed`]. Nested ones by a holder and those that are waiting already go on, but for
+    /// workers that wait at a queue and candidates of an election: what they wait for may never come, so they fail, too. Items can
+    /// still be pushed, and waits for signals and latches go on.
     ///
     /// # Cancel safety
     ///
@@ -235,6 +237,9 @@ impl Client {
     #[must_use = "it returns whether everything was released"]
     pub async fn drain(&self, limit: Duration) -> bool {
         self.engine.service_ends(Service::Draining);
+        for gate in self.engine.gates() {
+            gate.drain();
+        }
         let until = self.engine.clock.now().plus(limit);
         let nothing_held = async {
             loop {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::engine::gate::Engine;
+use crate::engine::gate::{Engine, Service};
 use crate::engine::quorum::Answers;
 use crate::error::{Error, Fault};
 use crate::key;
 use crate::script::{Call, Reply};
 
-/// Asks the servers about what is called `name`.
+/// Asks the servers about what is called `name`, unless the client was shut down.
 pub(super) async fn ask(
     engine: &Arc<Engine>,
     name: &Arc<str>,
@@ -16,6 +16,7 @@ pub(super) async fn ask(
     enough: impl Fn(&[&Reply]) -> bool,
 ) -> Result<Answers, Error> {
     check_name(engine, name)?;
+    engine.check_service(Service::Draining)?;
     let quorum = engine.quorum_of(name);
     quorum.ask(call, enough).await.map_err(|fault| quorum.error(Some(name), fault))
 }

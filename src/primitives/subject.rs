@@ -13,7 +13,7 @@ use tracing::{Instrument, Span};
 
 use super::asking::{ask, check_name, unexpected};
 use crate::clock::{Clock, Timestamp};
-use crate::engine::gate::{Engine, Service};
+use crate::engine::gate::Engine;
 use crate::engine::quorum::Quorum;
 use crate::engine::watch::Watch;
 use crate::error::{Error, Fault};
@@ -74,7 +74,6 @@ impl Subject {
     /// Asks the server. The call is sent once.
     pub(super) async fn ask(&self, call: Call) -> Result<Answer, Error> {
         self.check()?;
-        self.engine.check_service(Service::Draining)?;
         let answers = ask(&self.engine, &self.name, call, |replies| !replies.is_empty()).await?;
         Ok(Answer {
             sent_at: answers.sent_at,

@@ -320,7 +320,7 @@ impl Claim {
         });
     }
 
-    /// Joins the waiters, at the place of its arrival, unless the client was shut down meanwhile. The driver takes over a
+    /// Joins the waiters, at the place of its arrival, unless the client was shut down meanwhile, or drained if it is patient. The driver takes over a
     /// request that stands in a server's queue, or keeps others out.
     pub(crate) fn join(&self, request: &Request, attempt: Attempt) -> Result<Waiting, Error> {
         let wanted = self.wanted.clone();
@@ -330,8 +330,9 @@ impl Claim {
             begun = Some(Box::new(Begun { attempt, seeker, wanted }));
         }
         let now = self.gate.engine.clock.now();
+        let most = if request.patient { Service::Open } else { Service::Draining };
         self.gate.update(|state, effects| {
-            self.gate.engine.check_service(Service::Draining)?;
+            self.gate.engine.check_service(most)?;
             state.send_unsent(effects, now);
             // What it takes the place of is dropped once the mutex is free.
             begun = state.take_over(begun.take());

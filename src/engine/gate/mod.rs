@@ -63,7 +63,7 @@ use super::lease::Lease;
 use super::quorum::{Grant, Quorum};
 use crate::clock::Timestamp;
 use crate::config::Terms;
-use crate::error::{Error, Fault, LossReason};
+use crate::error::{ClosedReason, Error, Fault, LossReason};
 use crate::owner::{Owner, Place};
 use effects::Effects;
 use state::State;
@@ -258,6 +258,12 @@ impl Gate {
     /// Returns true if anybody here holds the lock, asks or waits for it, or gives it back.
     pub(crate) fn is_busy(&self) -> bool {
         self.state.lock().is_busy()
+    }
+
+    /// Ends the waits of those who may wait for ever. The client is drained already: nobody of them comes to wait any more.
+    pub(crate) fn drain(self: &Arc<Self>) {
+        let drained = || Error::Closed { reason: ClosedReason::Drained };
+        self.update(|state, effects| state.fail_waiters(effects, |waiter| waiter.is_patient(), drained));
     }
 
     /// Ends all waits, and what is held here as lost. The client is closed already: nobody comes to wait any more.

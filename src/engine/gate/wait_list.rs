@@ -48,6 +48,11 @@ impl Waiter {
         self.wanted.terms.fair
     }
 
+    /// It may wait for as long as it likes: nobody is told of it, and a client that is drained has nothing to finish with it.
+    pub(super) fn is_patient(&self) -> bool {
+        self.slow_at == Timestamp::NEVER
+    }
+
     pub(super) fn taker(&self) -> TakenBy<'_> {
         TakenBy { owner: &self.owner, place: self.place, at: self.asked_at }
     }
