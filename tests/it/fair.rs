@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
 use leasehold::{Client, Error, LossReason, Mutex, SelfWait};
 use parking_lot::Mutex as Shared;
 use redis::Value;
@@ -391,4 +392,31 @@ async fn the_waiters_of_one_owner_get_in_together() {
     assert_eq!(guards[0].token(), guards[1].token());
     drop(guards);
     nothing_left(&server, &client).await;
+}
+
+/// A grant by message is that also for whom an ask confirms it: longer leases, and wherever the server's state has to be known.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_confirmed_grant_by_message_leaves_the_next_turn_to_those_on_the_channel() {
+    let server = Server::start().await;
+    let [one, two] = named(&server).await;
+    make_heard(&server, &[&one, &two]).await;
+    let url = redis::Client::open(server.url()).expect("a valid address");
+    let mut listener = url.get_async_pubsub().await.expect("connected");
+    listener.subscribe("redisson_lock__channel:{n}").await.expect("allowed");
+    let mut heard = listener.into_on_message();
+    let held = one.mutex("n").lock().await.expect("free");
+    let confirmed = tokio::spawn(two.mutex("n").with_lease(Duration::from_secs(6)).lock());
+    let in_queue =
+        async || one.mutex("n").status().await.is_ok_and(|status| status.waiting.len() == 1);
+    eventually(LIMIT, "it is in the queue", in_queue).await;
+    held.unlock().await.expect("held");
+    let confirmed = soon("its turn", confirmed).await.expect("no panic").expect("its turn");
+    assert_eq!(two.stats().grants_confirmed, 1);
+    let next = tokio::spawn(one.mutex("n").lock());
+    eventually(LIMIT, "it is in the queue", in_queue).await;
+    confirmed.unlock().await.expect("held");
+    let message = soon("those who listen have a turn", heard.next()).await.expect("connected");
+    assert_eq!(message.get_payload::<String>().expect("text"), "0");
+    let next = soon("nobody took it", next).await.expect("no panic").expect("its turn");
+    next.unlock().await.expect("held");
 }

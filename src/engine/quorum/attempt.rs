@@ -280,9 +280,9 @@ impl Attempt {
             let silence = || Err(quorum.silence(until.since(round.sent_at)));
             quorum.clock.until(until, beside).await.unwrap_or_else(silence)?;
         }
-        let told = self.queued.as_ref().and_then(|queued| queued.told_before(block_end));
+        let told = self.queued.as_ref().and_then(|queued| queued.told(block_end));
         let granting = round.votes.iter().filter(|vote| counted_end(vote).is_some());
-        let named = granting.map(|vote| vote.value()?.before().or(told));
+        let named = granting.map(|vote| vote.value()?.before().or(told.flatten()));
         let before = fence::before(named, tokens_from);
         let now = quorum.clock.now();
         let (began_at, ttl) = (round.sent_at, self.undo.ttl);
@@ -298,7 +298,7 @@ impl Attempt {
         let foothold =
             |(vote, acquires)| Foothold::granted(vote, acquires, began_at, ttl, now, alone);
         Ok(Grant {
-            ticket: self.undo.ticket.clone(),
+            ticket: Ticket { by_message: told.is_some(), ..self.undo.ticket.clone() },
             ttl,
             lasts: ttl,
             began_at,

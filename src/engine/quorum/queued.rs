@@ -30,10 +30,10 @@ impl Queued {
         Self { node, registration, told: None, refused_us: 0 }
     }
 
-    /// Returns the last token before the block that ends here, if a message said so: the ask that confirms the grant is not
-    /// told again.
-    pub(super) fn told_before(&self, block_end: u64) -> Option<u64> {
-        self.told.filter(|(end, _)| *end == block_end)?.1
+    /// Returns what a message said of the block that ends here, if one granted it: the last token before the block. The ask that
+    /// confirms the grant is not told again.
+    pub(super) fn told(&self, block_end: u64) -> Option<Option<u64>> {
+        self.told.filter(|(end, _)| *end == block_end).map(|(_, before)| before)
     }
 
     /// Takes in that it waits, as the server says at that time.

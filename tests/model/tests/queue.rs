@@ -121,6 +121,8 @@ checks! {
     nobody_is_forgotten_beside_java_when_grants_are_late: holds(Case { late: 1, ..JAVA }, SOUND);
     a_forced_unlock_hands_on_beside_java: holds(Case { forces: 1, ..JAVA }, SOUND);
     java_is_passed_over_twice_at_most: holds(PROMPT_JAVA, [JAVA_TURN]);
+    java_is_passed_over_twice_at_most_where_grants_are_confirmed:
+        holds(Case { confirms: true, ..PROMPT_JAVA }, [JAVA_TURN]);
     java_is_passed_over_twice_at_most_by_two_in_one_process: holds(ANSWERED, [JAVA_TURN]);
     nobody_is_forgotten_behind_a_release_that_others_hear:
         holds(Case { homes: &[0, 0, 1], answers: true, ..JAVA }, SOUND);
@@ -166,6 +168,8 @@ checks! {
     a_head_that_does_not_listen_for_java: fails(JAVA.with(Bug::HeadDoesNotListen), [LIVENESS]);
     a_token_of_a_message_that_was_late:
         fails(Case { asks: 4, late: 2, polls: 1, ..TWO }.with(Bug::TokenOfMessage), [TOKEN_ORDER]);
+    a_confirmed_grant_taken_for_one_by_an_answer:
+        fails(Case { confirms: true, ..PROMPT_JAVA }.with(Bug::ConfirmedIsNoMessage), [JAVA_TURN]);
     a_release_that_hands_on_although_java_waits: fails(PROMPT_JAVA.with(Bug::PumpAlways), [JAVA_TURN]);
     a_newcomer_that_hands_on_although_java_waits:
         fails(Case { homes: THREE.homes, asks: 6, ..PROMPT_JAVA }.with(Bug::FirstAskPumps), [JAVA_TURN]);

@@ -14,7 +14,7 @@ impl Rules<'_> {
             unreachable!("a request for nobody is granted the lock");
         };
         let quarantined = self.state.processes[process].quarantine > 0;
-        let left = self.deadline(process, grant).filter(|_| !quarantined);
+        let left = self.deadline(process, grant).filter(|_| !quarantined && !self.case.confirms);
         self.state.seen.happened.doubted |= quarantined && self.keep.happened;
         let Some(left) = left else {
             let own = &mut self.state.waiters[waiter];

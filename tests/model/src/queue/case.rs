@@ -76,6 +76,8 @@ pub struct Case {
     pub delay: Option<i8>,
     /// Whether Java asks before a head asks that was told `free`, and before a poll.
     pub java_prompt: bool,
+    /// Whether another ask has to confirm each grant that came by message.
+    pub confirms: bool,
     /// Whether states that differ only in the names of waiters and processes count as one.
     pub symmetry: bool,
     /// Entries of processes that are gone, which one run of a script takes out at most.
@@ -135,6 +137,8 @@ pub enum Bug {
     HeadDoesNotListen,
     /// The token of a grant by message is used though the lease had to be confirmed.
     TokenOfMessage,
+    /// A grant by message that an ask had to confirm is given back as one that came by an answer.
+    ConfirmedIsNoMessage,
     /// An attempt beside those who wait leaves it to their own time when they ask.
     AttemptForgotten,
 }
@@ -178,6 +182,7 @@ impl Case {
         restart_step: 0,
         delay: None,
         java_prompt: false,
+        confirms: false,
         symmetry: true,
         passes: 6,
         bug: None,

@@ -374,6 +374,9 @@ impl Rules<'_> {
             let own = self.state.waiters[waiter];
             let of_message = own.told && self.case.is(Bug::TokenOfMessage);
             self.state.seen.happened.confirmed |= own.told && self.keep.happened;
+            let is_of_message = own.told && own.token == token;
+            self.state.waiters[waiter].by_message =
+                is_of_message && !self.case.is(Bug::ConfirmedIsNoMessage);
             self.hold(waiter, left, if of_message { own.token } else { token });
         }
         self.perform(process, action);
