@@ -76,7 +76,7 @@ impl Guard {
     /// Makes the terms true of a lock that was taken without them, as one of several: all are held from now on. The
     /// shortest hold is left to [`keep_for`](Self::keep_for). The servers are waited for until `until`.
     pub(crate) async fn settle(&self, terms: Terms, until: Timestamp) -> Result<(), Error> {
-        if self.entry.joined() {
+        if self.entry.joined() || !terms.min_hold.is_zero() {
             return Box::pin(acquire::widen(&self.entry, terms, until)).await;
         }
         self.entry.limit(terms, self.hold().gate.engine.clock.now());

@@ -37,7 +37,9 @@ async fn get(engine: &Arc<Engine>, request: &Request) -> Result<Acquired, Error>
             // The servers have answered since.
             (contended, in_vain) = (true, InVain::default());
         }
-        if !entry.joined() || !request.widens {
+        let is_kept = !request.wanted.terms.min_hold.is_zero();
+        let may_be_short = entry.joined() || is_kept && entry.hold().lease.is_short();
+        if !may_be_short || !request.widens {
             return Ok(Acquired { entry, contended });
         }
         // Mostly there is nothing to send, and so no future to make.

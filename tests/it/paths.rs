@@ -61,7 +61,8 @@ const TTL: Duration = Duration::from_secs(90);
 const LEASE: Duration = Duration::from_secs(6);
 const RENEWED: Duration = Duration::from_secs(6);
 const MAX_HOLD: Duration = Duration::from_millis(500);
-const MIN_HOLD: Duration = Duration::from_millis(1500);
+/// Longer than a grant by message lasts at first.
+const MIN_HOLD: Duration = Duration::from_millis(2500);
 const GRACE: Duration = Duration::from_secs(8);
 /// Longer than a grant by message lasts at first. No lease may be shorter than twice that.
 const MIN_VALIDITY: Duration = Duration::from_millis(2500);

@@ -334,6 +334,12 @@ impl Lease {
         now.since(self.acquired_at) < window && state.may_pass(now) && state.has_token()
     }
 
+    /// Returns true if it was granted for less long than it was asked for, by message, and was not renewed yet.
+    pub(crate) fn is_short(&self) -> bool {
+        let state = self.state.lock();
+        state.lasts < state.ttl
+    }
+
     /// Returns true if it is ours for long enough that one more may begin to use it.
     pub(crate) fn has_time(&self, now: Timestamp) -> bool {
         let state = self.state.lock();

@@ -91,7 +91,7 @@ impl Lease {
             // A renewal that is overdue says that nobody wanted any.
             LeaseTerms::Watched(_) => {
                 let is_renewed = state.watched && (state.renewing || now < state.renew_at);
-                is_renewed && ttl <= state.ttl
+                is_renewed && ttl <= state.ttl && now.plus(terms.min_hold) <= state.deadline
             }
             LeaseTerms::Fixed(_) => {
                 let is_covered = now.plus(ttl).minus(drift(ttl)) <= state.deadline;

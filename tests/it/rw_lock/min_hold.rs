@@ -7,7 +7,7 @@ use leasehold::{Client, blocking};
 use super::MS;
 use crate::{
     checks::{LIMIT, connect, exists, nothing_left, pttl, setup, soon},
-    support::Server,
+    support::{Server, eventually},
 };
 
 const MIN_HOLD: Duration = Duration::from_millis(600);
@@ -66,6 +66,28 @@ async fn a_reader_that_gives_back_early_keeps_writers_out_and_no_readers() {
     let after = began_at.elapsed();
     assert!(after >= MIN_HOLD, "a writer came in after {after:?}");
     assert!(after < server.widened(MIN_HOLD + 700 * MS), "nobody told who waits: {after:?}");
+    writer.unlock().await.expect("held");
+    nothing_left(&server, &here).await;
+}
+
+/// The lease that it joins was renewed a while ago, and would end too soon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_keeps_a_lease_that_it_joins_for_long_enough() {
+    const TTL: Duration = Duration::from_secs(3);
+    const NEARLY: Duration = Duration::from_millis(2700);
+    let server = Server::start().await;
+    let here = Client::builder().nodes([server.url()]).ttl(TTL).connect().await.expect("connected");
+    let elsewhere = connect(&server).await;
+    let plain = here.rw_lock("job").read().await.expect("free");
+    let left = async || reads_for(&server, "job").await < (NEARLY - 400 * MS).as_millis() as i64;
+    eventually(LIMIT, "a part of it is over", left).await;
+    let began_at = Instant::now();
+    let kept = here.rw_lock("job").with_min_hold(NEARLY).read().await.expect("shared");
+    kept.unlock().await.expect("held");
+    plain.unlock().await.expect("held");
+    let writer = soon("the writer", elsewhere.rw_lock("job").write()).await.expect("in the end");
+    let after = began_at.elapsed();
+    assert!(after >= NEARLY, "a writer came in after {after:?}");
     writer.unlock().await.expect("held");
     nothing_left(&server, &here).await;
 }
@@ -131,15 +153,19 @@ async fn an_acquisition_that_is_dropped_keeps_nobody_out() {
     let job = client.rw_lock("job").with_min_hold(LONG);
     for polls in 1..=2 {
         let (mut reading, mut writing) = (Box::pin(job.read()), Box::pin(job.write()));
+        server.pause();
         for _ in 0..polls {
             assert!(futures_util::poll!(&mut writing).is_pending(), "no answer can be there yet");
         }
         drop(writing);
+        server.resume();
         nothing_left(&server, &client).await;
+        server.pause();
         for _ in 0..polls {
             assert!(futures_util::poll!(&mut reading).is_pending(), "no answer can be there yet");
         }
         drop(reading);
+        server.resume();
         nothing_left(&server, &client).await;
     }
 }
