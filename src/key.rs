@@ -231,14 +231,16 @@ pub(crate) fn lock_name_problem(name: &str) -> Option<&'static str> {
         1..=4096 => {}
         _ => return Some("it is longer than 4096 bytes"),
     }
-    // These two are keys without a name, too.
-    let bare = [MARK, MASTERS].contains(&name);
+    // What begins so may be a key that a later version of the library makes.
+    let is_ours = name.starts_with("leasehold_");
     let prefix = match name.split_once(':') {
         Some((prefix, _)) => prefix,
-        None if bare => name,
+        None if is_ours => name,
         None => return None,
     };
-    OF_OTHERS.iter().find(|(of_others, _)| *of_others == prefix).map(|(_, what)| *what)
+    let known = OF_OTHERS.iter().find(|(of_others, _)| *of_others == prefix);
+    let is_kept = is_ours.then_some("names that begin with leasehold_ are kept for the library");
+    known.map(|(_, what)| *what).or(is_kept)
 }
 
 /// Returns the reason why `prefix` cannot be a client's `name_prefix`.

@@ -15,7 +15,7 @@ impl Client {
     /// Returns a handle to the lock called `name`, without I/O.
     ///
     /// The [`name_prefix`](crate::ClientBuilder::name_prefix) and the name are the lock's key on the servers: together 1 to
-    /// 4096 bytes of UTF-8. The first call that acquires reports a bad name.
+    /// 4096 bytes of UTF-8, which do not begin with `leasehold_`. The first call that acquires reports a bad name.
     #[doc(alias = "getLock")]
     #[doc(alias = "getFencedLock")]
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
