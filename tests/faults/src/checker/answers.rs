@@ -5,7 +5,7 @@ use crate::{
     clock::nanos,
     event::{How, Outcome, Share, What, Why},
     history::Call,
-    locks::is_of_one_server,
+    locks::{ELECTION, is_of_one_server},
 };
 
 pub(super) fn check(view: &mut View<'_>) {
@@ -37,7 +37,9 @@ fn in_time(view: &mut View<'_>, call: &Call) {
         let early = ms(limit - waited);
         view.found("T1", ended_at, format!("given up {early:.1} ms early: {call}"));
     }
-    let allowed = view.allowed(call.asked_at, ended_at, Some(&call.process));
+    // A new leader says who it is once it leads, and waits for the answer.
+    let says = if call.is_for(ELECTION) { nanos(view.setting.response_timeout) } else { 0 };
+    let allowed = view.allowed(call.asked_at, ended_at, Some(&call.process)) + says;
     if waited > limit + allowed {
         let late = ms(waited - limit);
         view.found("T1", ended_at, format!("ended {late:.1} ms late ({why:?}): {call}"));

@@ -175,8 +175,7 @@ impl Thread {
         let taken = match chance.between(0, 8) {
             0 | 1 => return self.observe(&election, ask, chance),
             2 => {
-                // The answer to what a new leader says may come later.
-                let ask = Ask { how: How::LockWithTimeout, ..ask };
+                let ask = Ask { how: How::LockWithTimeout, wait: Some(wait), ..ask };
                 self.attempt(ask, || election.campaign_with_timeout(wait).map(Some))
             }
             _ => self.attempt(ask, || election.campaign().map(Some)),

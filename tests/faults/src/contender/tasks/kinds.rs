@@ -223,8 +223,7 @@ impl Task {
         let taken: Option<(Leadership, Watched)> = match chance.between(0, 8) {
             0 | 1 => return self.observe(&election, ask, chance).await,
             2 => {
-                // The answer to what a new leader says may come later.
-                let ask = Ask { how: How::LockWithTimeout, ..ask };
+                let ask = Ask { how: How::LockWithTimeout, wait: Some(wait), ..ask };
                 let campaign = async { election.campaign_with_timeout(wait).await.map(Some) };
                 self.attempt(ask, None, campaign).await
             }
