@@ -7,11 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold::{Client, Error, Guard, blocking};
+use leasehold::{Client, ClosedReason, Error, Guard, blocking};
 use tokio::runtime::Builder;
 
 use crate::{
-    checks::{LIMIT, lock_keys},
+    checks::{LIMIT, lock_keys, soon},
     support::{Server, eventually},
 };
 
@@ -141,4 +141,109 @@ async fn tasks_that_ask_again_after_each_error_let_their_runtime_end() {
         ended.send(())
     });
     assert_eq!(has_ended.recv_timeout(SOON), Ok(()));
+}
+
+#[tokio::test]
+async fn behind_a_shutdown_no_call_goes_to_a_server() {
+    let server = Server::start().await;
+    let client = Client::connect(&server.url()).await.expect("connected");
+    let (mutex, rw) = (client.mutex("m"), client.rw_lock("rw"));
+    let (semaphore, election) = (client.semaphore("s"), client.election("e"));
+    let (queue, latch) = (client.queue("q"), client.latch("l"));
+    let (signal, group) = (client.signal("g"), client.signal_group("gg"));
+    let held = mutex.lock().await.expect("free");
+    let permits = semaphore.with_permits(1);
+    let permit = permits.acquire().await.expect("free");
+    let [holder, of_permit] = [held.holder(), permit.holder()];
+    let who = permits.status().await.expect("an answer").holders.remove(0);
+    client.shutdown().await;
+    let before = server.requests(&["client", "hello", "info", "ping"]).await;
+    let mut answers: Vec<(&str, Option<Error>)> = Vec::new();
+    macro_rules! call {
+        ($($call:expr),* $(,)?) => {
+            $(answers.push((stringify!($call), $call.await.err()));)*
+        };
+    }
+    call![
+        mutex.lock(),
+        mutex.is_locked(),
+        mutex.holder(),
+        mutex.remaining_ttl(),
+        mutex.status(),
+        mutex.force_unlock(),
+        mutex.force_unlock_if(&holder),
+        rw.read(),
+        rw.status(),
+        rw.is_locked(),
+        rw.force_unlock(),
+        rw.force_unlock_if(&of_permit),
+        semaphore.set_permits(2),
+        semaphore.add_permits(2),
+        semaphore.available_permits(),
+        semaphore.status(),
+        semaphore.returned(),
+        semaphore.force_release(&who),
+        election.leader(),
+        election.state(),
+        election.campaign(),
+        queue.push("x"),
+        queue.push_many(["x"]),
+        queue.pop(),
+        queue.len(),
+        queue.status(),
+        queue.dead(1),
+        queue.redrive(1),
+        latch.try_set_count(1, SOON),
+        latch.count_down(),
+        latch.count(),
+        latch.wait(),
+        latch.delete(),
+        signal.seen(),
+        signal.notify_all(b""),
+        signal.changed(0),
+        group.seen(),
+        group.notify(&["a"]),
+        group.changed(0),
+        client.check(),
+        client.blocked(["m"]),
+    ];
+    for (call, error) in answers {
+        assert!(matches!(error, Some(Error::Closed { .. })), "{call}: {error:?}");
+    }
+    assert_eq!(server.requests(&["client", "hello", "info", "ping"]).await, before);
+    drop((held, permit));
+}
+
+/// What they wait for may never come.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_ends_the_waits_of_workers_and_candidates() {
+    let server = Server::start().await;
+    let [client, other] = [&server, &server].map(|server| server.url());
+    let client = Client::connect(&client).await.expect("connected");
+    let other = Client::connect(&other).await.expect("connected");
+    let leads = other.election("e").campaign().await.expect("it leads");
+    let held = other.mutex("n").lock().await.expect("free");
+    let worker = tokio::spawn(client.queue("q").pop());
+    let candidate = tokio::spawn(client.election("e").campaign());
+    let waiter = tokio::spawn(client.mutex("n").lock());
+    eventually(LIMIT, "all wait", async || client.stats().waiters == 3).await;
+    let draining = tokio::spawn({
+        let client = client.clone();
+        async move { client.drain(LIMIT).await }
+    });
+    let is_drained =
+        |error: Error| matches!(error, Error::Closed { reason: ClosedReason::Drained, .. });
+    let error = soon("the worker's", worker).await.expect("no panic").expect_err("none");
+    assert!(is_drained(error));
+    let error = soon("the candidate's", candidate).await.expect("no panic").expect_err("none");
+    assert!(is_drained(error));
+    assert!(!waiter.is_finished() && !draining.is_finished(), "who waits for a lock goes on");
+    client.queue("q").push("x").await.expect("the last thing to do");
+    held.unlock().await.expect("held");
+    let guard = soon("its turn", waiter).await.expect("no panic").expect("it waited before");
+    guard.unlock().await.expect("held");
+    assert!(soon("nothing is left", draining).await.expect("no panic"), "nothing is held");
+    let late = client.queue("q").pop_with_timeout(SOON).await.expect_err("it is drained");
+    assert!(is_drained(late));
+    drop(leads);
 }

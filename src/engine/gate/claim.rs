@@ -320,8 +320,8 @@ impl Claim {
         });
     }
 
-    /// Joins the waiters, at the place of its arrival, unless the client was shut down meanwhile, or drained if it is patient. The driver takes over a
-    /// request that stands in a server's queue, or keeps others out.
+    /// Joins the waiters, at the place of its arrival, unless the client was shut down meanwhile, or drained if it is
+    /// patient. The driver takes over a request that stands in a server's queue, or keeps others out.
     pub(crate) fn join(&self, request: &Request, attempt: Attempt) -> Result<Waiting, Error> {
         let wanted = self.wanted.clone();
         let seeker = Seeker::of(wanted.terms, self.arrival);

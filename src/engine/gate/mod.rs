@@ -263,7 +263,9 @@ impl Gate {
     /// Ends the waits of those who may wait for ever. The client is drained already: nobody of them comes to wait any more.
     pub(crate) fn drain(self: &Arc<Self>) {
         let drained = || Error::Closed { reason: ClosedReason::Drained };
-        self.update(|state, effects| state.fail_waiters(effects, |waiter| waiter.is_patient(), drained));
+        self.update(|state, effects| {
+            state.fail_waiters(effects, |waiter| waiter.is_patient(), drained)
+        });
     }
 
     /// Ends all waits, and what is held here as lost. The client is closed already: nobody comes to wait any more.
