@@ -1,8 +1,9 @@
 //! Durations: every setting and every argument, from zero and a nanosecond to `Duration::MAX`.
 //!
 //! Checked, by the ranges of the documentation: a value out of range is `InvalidConfig`, of `connect` for a setting
-//! and of the first acquiring call for a lease, and `InvalidArgument` of an extension, and no request is sent. With values in range the lock is taken,
-//! held for its time and not longer, and a wait ends when it should. No overflow anywhere.
+//! and of the first acquiring call for a lease, and `InvalidArgument` of an extension, and no request is sent. With
+//! values in range the lock is taken, held for its time and not longer, and a wait ends when it should. No overflow
+//! anywhere.
 //!
 //! A finding again: `scripts/fuzz durations FILE`, with the file that libFuzzer wrote.
 #![no_main]

@@ -3,9 +3,9 @@
 mod blocked;
 mod cause;
 mod fault;
+mod reason;
 pub mod testing;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ pub use blocked::Blocked;
 pub(crate) use cause::{Cause, State};
 pub use fault::NodeFailure;
 pub(crate) use fault::{Fault, KEY, Redirect};
+pub use reason::{ClosedReason, LossReason};
 
 use crate::clock::Clock;
 use crate::key::{Holder, LockKind};
@@ -105,8 +106,8 @@ pub enum Error {
         problem: Arc<str>,
     },
 
-    /// A setting of a client or of a handle cannot work. Change it. So is a list of several [masters](crate::ClientBuilder::nodes) that differs from that of
-    /// the other clients.
+    /// A setting of a client or of a handle cannot work. Change it. So is a list of several
+    /// [masters](crate::ClientBuilder::nodes) that differs from that of the other clients.
     #[error("invalid configuration: {problem}")]
     #[non_exhaustive]
     InvalidConfig {
@@ -114,7 +115,7 @@ pub enum Error {
         problem: Arc<str>,
     },
 
-    /// What was given to one call is out of range: a payload that is too long, for example. Nothing was done. Fix the call, or
+    /// What was given to one call is out of range: a payload that is too long, for example. It was not done. Fix the call, or
     /// refuse the input.
     #[error("invalid argument: {problem}")]
     #[non_exhaustive]
@@ -363,67 +364,6 @@ fn about(lock: &Option<Arc<str>>) -> String {
     match lock {
         Some(lock) => format!(" about {lock:?}"),
         None => String::new(),
-    }
-}
-
-/// What ended a client: the reason of [`Error::Closed`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
-#[non_exhaustive]
-pub enum ClosedReason {
-    /// [`Client::drain`](crate::Client::drain) was called: those who hold locks finish, and nobody new gets one.
-    Drained,
-    /// [`Client::shutdown`](crate::Client::shutdown) was called.
-    Shutdown,
-    /// The runtime in which the client was connected has ended. This happens to a client in a `static` that is used by
-    /// several `#[tokio::test]` functions, since each of them has a runtime of its own.
-    RuntimeEnded,
-    /// The calling thread is being torn down: a blocking call in the destructor of a thread-local cannot wait.
-    ThreadEnding,
-}
-
-impl fmt::Display for ClosedReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Drained => "the client was drained: it takes no new locks",
-            Self::Shutdown => "the client was shut down",
-            Self::RuntimeEnded => {
-                "the runtime in which the client was connected has ended: connect a client in each runtime, as in each \
-                 #[tokio::test]"
-            }
-            Self::ThreadEnding => "a blocking call was made while its thread ends, where it cannot wait",
-        })
-    }
-}
-
-/// The reason why a lock was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
-#[non_exhaustive]
-pub enum LossReason {
-    /// No renewal was confirmed in time: the servers were unreachable, or this process was paused.
-    NotRenewed,
-    /// The servers no longer hold the lease: it was force-unlocked, evicted or flushed.
-    Gone,
-    /// The server that answers now does not have the lease: it restarted, or another one took its place, and the last
-    /// writes were lost. The lease could not be put back, because another client holds the lock by now, or because
-    /// [`restart_quarantine`](crate::ClientBuilder::restart_quarantine) is zero or over.
-    Failover,
-    /// A fixed lease ended, or the hold reached the limit set by `with_max_hold`.
-    Ended,
-    /// The client was shut down.
-    Shutdown,
-}
-
-impl fmt::Display for LossReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotRenewed => "no renewal was confirmed in time",
-            Self::Gone => "the server no longer holds it",
-            Self::Failover => "another server took over, or it restarted, and does not hold it",
-            Self::Ended => "its lease ended",
-            Self::Shutdown => "the client was shut down",
-        })
     }
 }
 
