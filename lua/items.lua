@@ -136,22 +136,28 @@ local function holder(id)
   return first, math.max(ends_ms - next_ms, 0)
 end
 
--- Tells the first in the queue that it is the first, and how long to wait at most before it asks.
-local function tell_first()
+-- Tells the first in the queue that it is the first, and how long to wait at most before it asks. The caller says the mailbox
+-- that an item was lent to by message.
+local function tell_first(granted)
   local _, mailbox, id = head()
   if mailbox then
-    tell_head(holder(id))
+    local name, pttl = holder(id)
+    tell_head(name, pttl, granted)
   end
 end
 
 -- Lends items to those who wait, in their order, and passes over those that are gone. It ends at `mine`, to which it lends
--- nothing. Returns the first that is in the queue then, nil if nobody is left, and whether another one was the first before.
+-- nothing. Returns the first that is in the queue then, nil if nobody is left, whether another one was the first before, and the
+-- mailbox that it lent an item to last.
 local function serve(mine)
-  local moved = false
+  -- Otherwise what is due would be delivered to each place of a client that stands still, in vain.
+  local moved, granted = pass_over_silent(waiter, mine, function()
+    return redis.call('ZRANGE', KEYS[2], '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, 100)
+  end), nil
   while passed < most do
     local entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
     if not entry or entry == mine then
-      return entry, moved
+      return entry, moved, granted
     end
     local mailbox, id, ttl_ms, how = waiter(entry)
     if not mailbox then
@@ -161,7 +167,7 @@ local function serve(mine)
       ttl_ms = math.min(ttl_ms, 2000)
       local number, payload, text = lend(id, ttl_ms, how)
       if not number then
-        return entry, moved
+        return entry, moved, granted
       end
       local grant = string.format('%s %d %d %d', id, now_us, ttl_ms, how)
       local message
@@ -174,10 +180,12 @@ local function serve(mine)
       if type(told) ~= 'number' then
         -- This user may not write to that mailbox: nobody knows of the grant.
         fall_due(id, number - 1, payload, 0)
+      else
+        granted = mailbox
       end
     end
     redis.call('ZREM', KEYS[3], entry)
     moved = true
   end
-  return nil, moved
+  return nil, moved, granted
 end

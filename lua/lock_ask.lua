@@ -52,19 +52,7 @@ if pttl == -2 then
     end
     pttl, holder = 0, string.match(first, '[^ ]+$')
   else
-    -- If the client of the first in the queue had the lock before, it has let that lease end, so it may be stopped, and each of
-    -- its places would cost as much again. All of them are taken out, and it is told, so that it asks anew if it lives.
-    local next = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
-    local silent = next[1] and tonumber(next[2]) % 1 > 0 and waiter(next[1])
-    if silent and not (entry and waiter(entry) == silent) then
-      for _, other in ipairs(redis.call('ZRANGE', KEYS[3], 0, most - 1)) do
-        local mailbox, id = waiter(other)
-        if mailbox == silent then
-          redis.call('ZREM', KEYS[3], other)
-          redis.pcall('PUBLISH', mailbox, string.format('free %s', id))
-        end
-      end
-    end
+    pass_over_silent(waiter, entry)
     first = pump(entry)
     if not first or first == entry then
       if entry and not first then

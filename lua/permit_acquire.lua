@@ -13,8 +13,11 @@ if #had == weight then
   if type(written) == 'table' then
     return written
   end
-  if entry and redis.call('ZREM', KEYS[3], entry) == 1 and serve() then
-    tell_first(initial)
+  if entry and redis.call('ZREM', KEYS[3], entry) == 1 then
+    local first, _, granted = serve()
+    if first then
+      tell_first(initial, granted)
+    end
   end
   return {1, weight}
 end
@@ -23,7 +26,7 @@ if #had > 0 then
   take_back(had)
 end
 
-local ended = sweep()
+local ended, lapsed = sweep()
 if not left and initial then
   put(initial - out())
 end
@@ -35,12 +38,17 @@ end
 
 local subscribers = redis.call('PUBSUB', ARGV[9], ARGV[5])[2]
 local was_queued = entry and redis.call('ZRANK', KEYS[3], entry)
-local first, moved = redis.call('ZRANGE', KEYS[3], 0, 0)[1], false
+local moved, granted = ended > 0 and pass_over_silent(waiter, entry, function()
+  return lapsed
+end), nil
+local first = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
 -- Permits may be left for a moment, so that Redisson's waiters on the channel can take them. A newcomer must not end that
 -- moment, unless the one who was told of it is gone, and nobody else waits.
 if first and first ~= entry then
   if was_queued or subscribers == 0 then
-    first, moved = serve(entry)
+    local is_other
+    first, is_other, granted = serve(entry)
+    moved = moved or is_other
   else
     first = head(entry)
     if first and passed > 0 then
@@ -56,8 +64,11 @@ if (not first or first == entry) and left and left >= weight then
   if failed then
     return failed
   end
-  if was_queued and serve() then
-    tell_first(initial)
+  if was_queued then
+    first, _, granted = serve()
+    if first then
+      tell_first(initial, granted)
+    end
   end
   announce()
   return {1, weight}
@@ -72,7 +83,7 @@ if entry then
   redis.call('PEXPIRE', KEYS[3], 60000)
 end
 if moved and first and first ~= entry then
-  tell_first(initial)
+  tell_first(initial, granted)
 end
 announce()
 local name, pttl = holder(initial)

@@ -41,19 +41,20 @@ pcall(function()
   if is_open then
     tell_head(nil, -2)
   else
-    local first, moved = serve()
+    local first, moved, granted = serve()
     if first then
       -- Redisson takes permits that are too few for the first, unheard. From now on, it has to listen to its holders.
       local name, pttl, is_foreign = holder(tonumber(ARGV[9]))
       if moved or place == 0 or keeps or is_foreign then
-        tell_head(name, pttl)
+        tell_head(name, pttl, granted)
       end
     end
   end
 end)
 local receivers = 0
-if left and left > 0 and back > 0 then
-  receivers = redis.pcall(ARGV[4], ARGV[5], left)
+-- Of the last one that comes back, those hear in any case who wait until all are back.
+if left and back > 0 and (left > 0 or select(2, pcall(out)) == 0) then
+  receivers = redis.pcall(ARGV[4], ARGV[5], math.max(left, 0))
 end
 -- The list ends before a nil.
 return {

@@ -113,12 +113,6 @@ local function take_back(own)
   return count
 end
 
--- Takes back the permits that have ended, and returns how many there were.
-local function sweep()
-  local ended = redis.call('ZRANGE', KEYS[2], '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, 1000)
-  return #ended > 0 and take_back(ended) or 0
-end
-
 -- Returns a permit's holder as text, and whether it is of this library.
 local function holder_of(member)
   local id = #member > 36 and string.match(member, '^(.*):%d+$')
@@ -129,6 +123,12 @@ local function holder_of(member)
     return string.format('%02x', string.byte(byte))
   end
   return (string.gsub(member, '.', digits)), false
+end
+
+-- Takes back the permits that have ended, and returns how many there were, and their members.
+local function sweep()
+  local ended = redis.call('ZRANGE', KEYS[2], '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, 1000)
+  return #ended > 0 and take_back(ended) or 0, ended
 end
 
 -- Returns a holder, and for how many ms (-1: for ever) the permit still lasts that ends first. Holders of another library
@@ -151,25 +151,26 @@ local function holder(initial)
   return (holder_of(first[1])), pttl
 end
 
--- Tells the first in the queue that it is the first, and how long to wait at most before it asks.
-local function tell_first(initial)
+-- Tells the first in the queue that it is the first, and how long to wait at most before it asks. The caller says the mailbox
+-- that permits were granted to by message.
+local function tell_first(initial, granted)
   local name, pttl = holder(initial)
-  tell_head(name, pttl)
+  tell_head(name, pttl, granted)
 end
 
 -- Gives permits to the first in the queue, as long as there are enough for it, and passes over those that are gone. It ends
--- at `mine`, to which it gives nothing. Returns the first that is in the queue then, nil if nobody is left, and whether
--- another one was the first before.
+-- at `mine`, to which it gives nothing. Returns the first that is in the queue then, nil if nobody is left, whether another
+-- one was the first before, and the mailbox that it gave permits to last.
 local function serve(mine)
-  local moved = false
+  local moved, granted = false, nil
   while passed < most do
     local entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
     if not entry or entry == mine then
-      return entry, moved
+      return entry, moved, granted
     end
     local mailbox, id, ttl_ms, weight = waiter(entry)
     if mailbox and (left or 0) < weight then
-      return entry, moved
+      return entry, moved, granted
     end
     redis.call('ZREM', KEYS[3], entry)
     moved = true
@@ -186,8 +187,10 @@ local function serve(mine)
       if type(told) ~= 'number' then
         -- This user may not write to that mailbox: nobody knows of the grant.
         take_back(members(id, weight))
+      else
+        granted = mailbox
       end
     end
   end
-  return nil, moved
+  return nil, moved, granted
 end

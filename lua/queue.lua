@@ -39,17 +39,18 @@ local function queue()
     return mailbox, id, tonumber(ttl_ms), tonumber(block)
   end
 
-  -- Returns the first in the queue that is not gone, with its mailbox and id, and passes over those that are. `mine` is
-  -- not. Nothing if nobody is left.
+  -- Returns the first in the queue that is not gone, with its mailbox, its id and its score, and passes over those that are.
+  -- `mine` is not. Nothing if nobody is left.
   local function head(mine)
     while passed < most do
-      local entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+      local first = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
+      local entry = first[1]
       if not entry or entry == mine then
         return entry
       end
       local mailbox, id = waiter(entry)
       if mailbox then
-        return entry, mailbox, id
+        return entry, mailbox, id, tonumber(first[2])
       end
       redis.call('ZREM', KEYS[3], entry)
       passed = passed + 1
@@ -59,14 +60,15 @@ local function queue()
   -- Tells the first in the queue that it is the first, and passes over those that are gone. The caller may say who
   -- holds the lock, and for how long still, and the mailbox that it was granted to by message.
   local function tell_head(holder, pttl, granted)
-    local entry, mailbox, id = head()
+    local entry, mailbox, id, score = head()
     if not mailbox then
       return
     end
-    if mailbox == granted then
-      -- Its score gets a half, which says that the lock went to the same client before; lock_ask.lua reads it.
-      local score = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2]
-      redis.pcall('ZADD', KEYS[3], string.format('%.1f', math.floor(tonumber(score)) + 0.5), entry)
+    -- Its score has a half while the last grant went to the same client by message, and nobody has given back since what
+    -- was granted; see silent.lua.
+    local half = mailbox == granted and 0.5 or 0
+    if score % 1 ~= half then
+      redis.pcall('ZADD', KEYS[3], string.format('%.1f', math.floor(score) + half), entry)
     end
     pttl = pttl or redis.call('PTTL', KEYS[1])
     local message = string.format('free %s', id)

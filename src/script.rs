@@ -30,7 +30,7 @@ macro_rules! scripts {
 }
 
 scripts! {
-    LOCK_ACQUIRE = "lock_acquire" after "take" before "queue", "lock_ask";
+    LOCK_ACQUIRE = "lock_acquire" after "take" before "queue", "silent", "lock_ask";
     LOCK_RENEW = "lock_renew";
     LOCK_RELEASE = "lock_release" before "take", "queue", "lock_pass";
     LOCK_STATUS = "lock_status" after "queue";
@@ -39,12 +39,12 @@ scripts! {
     FENCE_RAISE = "fence_raise";
     FORCE_UNLOCK = "force_unlock" after "take", "queue";
     GRACE_MARK = "grace_mark";
-    ITEM_POP = "item_pop" after "item_take", "queue", "items";
-    ITEM_PUSH = "item_push" before "queue", "items", "item_lend";
-    ITEM_REDRIVE = "item_redrive" before "queue", "items", "item_lend";
+    ITEM_POP = "item_pop" after "item_take", "queue", "silent", "items";
+    ITEM_PUSH = "item_push" before "queue", "silent", "items", "item_lend";
+    ITEM_REDRIVE = "item_redrive" before "queue", "silent", "items", "item_lend";
     ITEM_RENEW = "item_renew";
-    ITEM_SETTLE = "item_settle" after "item_ack", "queue", "items";
-    ITEM_STATUS = "item_status" after "queue", "items";
+    ITEM_SETTLE = "item_settle" after "item_ack", "queue", "silent", "items";
+    ITEM_STATUS = "item_status" after "queue", "silent", "items";
     GROUP_NOTIFY = "group_notify";
     GROUP_STATUS = "group_status";
     LATCH_COUNT_DOWN = "latch_count_down" after "latch";
@@ -53,7 +53,7 @@ scripts! {
     LATCH_STATUS = "latch_status" after "latch";
     LEADER_PROCLAIM = "leader_proclaim";
     LEADER_STATUS = "leader_status";
-    PERMIT_ACQUIRE = "permit_acquire" after "queue", "permits";
+    PERMIT_ACQUIRE = "permit_acquire" after "queue", "silent", "permits";
     PERMIT_RENEW = "permit_renew";
     PERMIT_RELEASE = "permit_release" after "queue", "permits";
     PERMIT_RECLAIM = "permit_reclaim" after "queue", "permits";
@@ -232,6 +232,7 @@ mod tests {
                 "item_lend",
                 "item_take",
                 "queue",
+                "silent",
                 "permits",
                 "rw",
                 "latch",
@@ -266,7 +267,10 @@ mod tests {
                 .map(|part| std::fs::read_to_string(path(part)).expect("a script"))
                 .collect()
         };
-        assert_eq!(LOCK_ACQUIRE.body, text(&["take", "lock_acquire", "queue", "lock_ask"]));
+        assert_eq!(
+            LOCK_ACQUIRE.body,
+            text(&["take", "lock_acquire", "queue", "silent", "lock_ask"])
+        );
         assert_eq!(LOCK_RELEASE.body, text(&["lock_release", "take", "queue", "lock_pass"]));
         assert_eq!(FORCE_UNLOCK.body, text(&["take", "queue", "force_unlock"]));
         for (one, several) in [

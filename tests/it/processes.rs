@@ -162,20 +162,15 @@ async fn a_stopped_process_with_many_places_delays_the_others_once() {
         let queued = async || waiting(&server, "n").await == count;
         eventually(LIMIT, "so many are in the queue", queued).await;
     };
-    let mailboxes_are = async |count: usize| {
-        let mailboxes = ["PUBSUB", "CHANNELS", "leasehold_mailbox:*"];
-        let open = async || matches!(server.command(&mailboxes).await, Value::Array(open) if open.len() == count);
-        eventually(LIMIT, "so many can be told", open).await;
-    };
     let held = client.fair_mutex("n").lock().await.expect("free");
     let mut line = Worker::start();
-    line.tell(&format!("line-up {} n {PLACES}", server.url()));
+    line.tell(&format!("line-up mutex {} n {PLACES}", server.url()));
     in_queue(PLACES).await;
-    mailboxes_are(1).await;
+    are_heard(&server, 1).await;
     line.pause();
     let waiter = tokio::spawn(other.fair_mutex("n").lock());
     in_queue(PLACES + 1).await;
-    mailboxes_are(2).await;
+    are_heard(&server, 2).await;
     let released_at = Instant::now();
     held.unlock().await.expect("held");
     let guard = soon("the waiter has its turn", waiter).await.expect("no panic").expect("free");
@@ -192,6 +187,79 @@ async fn a_stopped_process_with_many_places_delays_the_others_once() {
     let (turns, _line) = soon("all of it have a turn", answer).await.expect("no panic");
     assert_eq!(turns, ["turns", &PLACES.to_string()]);
     nothing_left(&server, &client).await;
+}
+
+/// It has no permit but the one that it was granted by a message, and keeps no place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_process_with_many_places_delays_the_others_once_at_a_semaphore() {
+    const PLACES: usize = 8;
+    let (server, [client, other]) = setup().await;
+    let api = client.semaphore("api").with_permits(1);
+    let held = api.acquire().await.expect("free");
+    let mut line = Worker::start();
+    line.tell(&format!("line-up permit {} api {PLACES}", server.url()));
+    let wait = async |count| {
+        let so_many = async || api.status().await.is_ok_and(|it| it.waiting.len() == count);
+        eventually(LIMIT, "so many are in the queue", so_many).await;
+    };
+    wait(PLACES).await;
+    are_heard(&server, 1).await;
+    line.pause();
+    let waiter = tokio::spawn(other.semaphore("api").acquire());
+    wait(PLACES + 1).await;
+    are_heard(&server, 2).await;
+    let released_at = Instant::now();
+    held.release().await.expect("held");
+    let permit = soon("the waiter has its turn", waiter).await.expect("no panic").expect("free");
+    let passed_after = released_at.elapsed();
+    let limit = server.widened_by(4, SHORT_LEASE + LONGEST_POLL + Duration::from_millis(500));
+    assert!(passed_after < limit, "passed over after {passed_after:?}");
+    permit.release().await.expect("held");
+    line.resume();
+    let answer = tokio::task::spawn_blocking(move || (line.answer(), line));
+    let (turns, _line) = soon("all of it have a turn", answer).await.expect("no panic");
+    assert_eq!(turns, ["turns", &PLACES.to_string()]);
+}
+
+/// An item that is lent to it by a message comes to a worker that lives, long before it was delivered so often that it is dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_process_with_many_places_takes_no_item_from_the_others() {
+    const PLACES: usize = 12;
+    let (server, [client]) = setup().await;
+    let jobs = client.queue("jobs");
+    let mut line = Worker::start();
+    line.tell(&format!("line-up item {} jobs {PLACES}", server.url()));
+    let wait = async |count| {
+        let so_many = async || jobs.status().await.is_ok_and(|it| it.waiting.len() == count);
+        eventually(LIMIT, "so many are in the queue", so_many).await;
+    };
+    wait(PLACES).await;
+    are_heard(&server, 1).await;
+    line.pause();
+    let worker = tokio::spawn(jobs.pop());
+    wait(PLACES + 1).await;
+    are_heard(&server, 2).await;
+    let pushed_at = Instant::now();
+    jobs.push("x").await.expect("an answer");
+    let delivery = soon("the worker has it", worker).await.expect("no panic").expect("an item");
+    let after = pushed_at.elapsed();
+    let limit = server.widened_by(4, SHORT_LEASE + LONGEST_POLL + Duration::from_millis(500));
+    assert!(after < limit, "delivered after {after:?}");
+    assert_eq!(delivery.deliveries(), 2, "once in vain");
+    delivery.ack().await.expect("held");
+    line.resume();
+    jobs.push_many((0..PLACES).map(|item| item.to_string())).await.expect("an answer");
+    let answer = tokio::task::spawn_blocking(move || (line.answer(), line));
+    let (turns, _line) = soon("all of it have a turn", answer).await.expect("no panic");
+    assert_eq!(turns, ["turns", &PLACES.to_string()]);
+    assert_eq!(jobs.status().await.expect("an answer").dead_items, 0);
+}
+
+/// Waits until so many clients can be told something.
+async fn are_heard(server: &Server, clients: usize) {
+    let mailboxes = ["PUBSUB", "CHANNELS", "leasehold_mailbox:*"];
+    let open = async || matches!(server.command(&mailboxes).await, Value::Array(open) if open.len() == clients);
+    eventually(LIMIT, "so many can be told", open).await;
 }
 
 /// The longest time between two asks of one who is in the queue.

@@ -99,7 +99,7 @@ fn with_what_it_calls(file: &str, script: &str) -> String {
     let Some((name, whole)) = whole else { return script.to_owned() };
     if name.starts_with("permit_") || name.starts_with("item_") {
         // They use the queue's functions for locks not at all.
-        return whole.strip_prefix(lua::QUEUE).unwrap_or(whole).to_owned();
+        return whole.replace(lua::QUEUE, "").replace(lua::SILENT, "");
     }
     if name.starts_with("latch_") {
         return (*whole).to_owned();

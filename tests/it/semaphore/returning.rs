@@ -42,6 +42,23 @@ async fn who_waits_hears_of_the_last_permit_by_a_message() {
 }
 
 #[tokio::test]
+async fn who_waits_hears_of_the_last_permit_where_there_are_none_any_more() {
+    let (_server, [client, other]) = setup().await;
+    let semaphore = api(&client, 3);
+    let many = api(&other, 3).acquire_many(3).await.expect("free");
+    semaphore.set_permits(0).await.expect("an answer");
+    let waiting = tokio::spawn(semaphore.returned());
+    eventually(LIMIT, "it listens", async || {
+        semaphore.status().await.expect("an answer").waiting_clients == 1
+    })
+    .await;
+    many.release().await.expect("held");
+    // Sooner than it would look by itself.
+    let returned = tokio::time::timeout(1500 * MS, waiting).await.expect("in time");
+    returned.expect("no panic").expect("all are back");
+}
+
+#[tokio::test]
 async fn what_is_forgotten_is_not_held() {
     let (_server, [client]) = setup().await;
     let semaphore = api(&client, 1);
@@ -60,7 +77,7 @@ async fn the_permit_of_a_process_that_was_killed_comes_back() {
     semaphore.set_permits(2).await.expect("an answer");
     let mut participants = [Worker::start(), Worker::start()];
     for participant in &mut participants {
-        participant.tell(&format!("hold permit {} api 1000", server.url()));
+        participant.tell(&format!("hold-permit {} api 1000", server.url()));
         assert_eq!(participant.answer(), ["held"]);
     }
     let waiting = tokio::spawn(semaphore.returned());
@@ -80,7 +97,7 @@ async fn a_server_that_forgets_who_had_permits_does_not_say_that_they_are_back()
     let semaphore = api(&client, 2);
     semaphore.set_permits(2).await.expect("an answer");
     let mut participant = Worker::start();
-    participant.tell(&format!("hold permit {} api 30000", server.url()));
+    participant.tell(&format!("hold-permit {} api 30000", server.url()));
     assert_eq!(participant.answer(), ["held"]);
     let waiting = tokio::spawn(semaphore.returned());
     eventually(LIMIT, "it listens", async || client.stats().subscriptions == 1).await;

@@ -21,8 +21,11 @@ macro_rules! together {
 pub(crate) const TAKE: &str = script!("take");
 /// The functions of a queue.
 pub(crate) const QUEUE: &str = script!("queue");
+/// What a client costs that stands still.
+pub(crate) const SILENT: &str = script!("silent");
 pub(crate) const RW: &str = script!("rw");
-pub(crate) const LOCK_ACQUIRE: &str = script!("take", "lock_acquire", "queue", "lock_ask");
+pub(crate) const LOCK_ACQUIRE: &str =
+    script!("take", "lock_acquire", "queue", "silent", "lock_ask");
 pub(crate) const LOCK_RENEW: &str = script!("lock_renew");
 pub(crate) const LOCK_RELEASE: &str = script!("lock_release", "take", "queue", "lock_pass");
 pub(crate) const LOCK_STATUS: &str = script!("queue", "lock_status");
@@ -32,11 +35,12 @@ pub(crate) const FORCE_UNLOCK: &str = script!("take", "queue", "force_unlock");
 pub(crate) const GRACE_MARK: &str = script!("grace_mark");
 pub(crate) const GROUP_NOTIFY: &str = script!("group_notify");
 pub(crate) const GROUP_STATUS: &str = script!("group_status");
-pub(crate) const ITEM_POP: &str = script!("item_take", "queue", "items", "item_pop");
-pub(crate) const ITEM_PUSH: &str = script!("item_push", "queue", "items", "item_lend");
-pub(crate) const ITEM_REDRIVE: &str = script!("item_redrive", "queue", "items", "item_lend");
-pub(crate) const ITEM_SETTLE: &str = script!("item_ack", "queue", "items", "item_settle");
-pub(crate) const ITEM_STATUS: &str = script!("queue", "items", "item_status");
+pub(crate) const ITEM_POP: &str = script!("item_take", "queue", "silent", "items", "item_pop");
+pub(crate) const ITEM_PUSH: &str = script!("item_push", "queue", "silent", "items", "item_lend");
+pub(crate) const ITEM_REDRIVE: &str =
+    script!("item_redrive", "queue", "silent", "items", "item_lend");
+pub(crate) const ITEM_SETTLE: &str = script!("item_ack", "queue", "silent", "items", "item_settle");
+pub(crate) const ITEM_STATUS: &str = script!("queue", "silent", "items", "item_status");
 pub(crate) const ITEM_RENEW: &str = script!("item_renew");
 pub(crate) const LATCH_COUNT_DOWN: &str = script!("latch", "latch_count_down");
 pub(crate) const LATCH_DELETE: &str = script!("latch", "latch_delete");
@@ -50,7 +54,7 @@ pub(crate) const WAIT_NOTE: &str = script!("wait_note");
 pub(crate) const WAIT_READ: &str = script!("wait_read");
 pub(crate) const WAITED_CHANNELS: &str = script!("waited_channels");
 pub(crate) const WAITING_LOOK: &str = script!("waiting_look");
-pub(crate) const PERMIT_ACQUIRE: &str = script!("queue", "permits", "permit_acquire");
+pub(crate) const PERMIT_ACQUIRE: &str = script!("queue", "silent", "permits", "permit_acquire");
 pub(crate) const PERMIT_RENEW: &str = script!("permit_renew");
 pub(crate) const PERMIT_RELEASE: &str = script!("queue", "permits", "permit_release");
 pub(crate) const PERMIT_RECLAIM: &str = script!("queue", "permits", "permit_reclaim");

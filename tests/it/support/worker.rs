@@ -31,6 +31,9 @@ fn serve(commands: impl Iterator<Item = String>) {
         match words.as_slice() {
             ["say", word] => println!("@{word}"),
             ["hold", url, name, ttl_ms] => runtime.block_on(hold(url, name, number(ttl_ms))),
+            ["hold-permit", url, name, ttl_ms] => {
+                runtime.block_on(hold_permit(url, name, number(ttl_ms)));
+            }
             ["nest", servers, how, names @ ..] => nest(&runtime, servers, how, names),
             ["turns", url, name, tasks, turns] => {
                 runtime.block_on(turns_of(url, name, number(tasks), number(turns)));
@@ -48,7 +51,9 @@ fn serve(commands: impl Iterator<Item = String>) {
                 runtime.block_on(pop(url, name, ttl_ms, tasks, seed));
             }
             ["lead", url, name, ttl_ms] => runtime.block_on(lead(url, name, number(ttl_ms))),
-            ["line-up", url, name, places] => runtime.block_on(line_up(url, name, number(places))),
+            ["line-up", kind, url, name, places] => {
+                runtime.block_on(line_up(kind, url, name, number(places)));
+            }
             ["keep", url, name, ttl_ms] => kept.push(keep(url, name, number(ttl_ms))),
             ["let-go"] => {
                 kept.clear();
@@ -87,12 +92,30 @@ async fn hold(urls: &str, name: &str, ttl_ms: u64) {
     std::mem::forget(client);
 }
 
+/// Takes a permit, and keeps it for as long as the process runs: `@held`.
+async fn hold_permit(url: &str, name: &str, ttl_ms: u64) {
+    let builder = Client::builder().nodes([url]).ttl(Duration::from_millis(ttl_ms));
+    let client = builder.connect().await.expect("connected");
+    std::mem::forget(client.semaphore(name).acquire().await.expect("held"));
+    println!("@held");
+    // Its runtime runs on, and renews it.
+    std::mem::forget(client);
+}
+
 /// So many tasks wait for a fair lock, and have a turn each: `@turns <how many>` behind the last.
-async fn line_up(url: &str, name: &str, places: u64) {
+async fn line_up(kind: &str, url: &str, name: &str, places: u64) {
     let client = Client::connect(url).await.expect("connected");
     let turn = |_| {
-        let wait = client.fair_mutex(name).lock();
-        tokio::spawn(async move { wait.await.expect("free").unlock().await.expect("held") })
+        let (kind, client, name) = (kind.to_owned(), client.clone(), name.to_owned());
+        tokio::spawn(async move {
+            let given_back = match &*kind {
+                "mutex" => client.fair_mutex(name).lock().await.expect("free").unlock().await,
+                "permit" => client.semaphore(name).acquire().await.expect("free").release().await,
+                "item" => client.queue(name).pop().await.expect("one").ack().await,
+                other => panic!("not a kind: {other}"),
+            };
+            given_back.expect("held");
+        })
     };
     let turns = futures_util::future::join_all((0..places).map(turn)).await;
     println!("@turns {}", turns.iter().filter(|turn| turn.is_ok()).count());

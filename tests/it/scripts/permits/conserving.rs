@@ -30,6 +30,8 @@ struct Client {
     mailbox: Subscriber,
     /// It waits, or holds permits until then at least, by message or not.
     request: Option<(Lease, Option<(Instant, bool)>)>,
+    /// It has not given everything back in time, so it may lose its place.
+    is_silent: bool,
 }
 
 /// Who was granted which lease, and whether by message.
@@ -55,7 +57,8 @@ impl World {
         let pool = Pool::of(PERMITS).await;
         let mut clients = Vec::new();
         for name in CLIENTS {
-            clients.push(Client { name, mailbox: pool.listen(name).await, request: None });
+            let mailbox = pool.listen(name).await;
+            clients.push(Client { name, mailbox, request: None, is_silent: false });
         }
         Self {
             pool,
@@ -98,7 +101,9 @@ impl World {
                 self.clients[at].request = None;
                 self.line.retain(|id| *id != lease.id);
                 let late = vec![lease.ask(), lease.release()];
-                match self.dice.below(3) {
+                let how = self.dice.below(3);
+                self.clients[at].is_silent |= how > 0;
+                match how {
                     0 => drop(self.pool.run(&lease.release()).await),
                     1 => self.late.push(late),
                     _ => {}
@@ -119,6 +124,7 @@ impl World {
             }
             // All are silent for as long as a lease lasts.
             (14, _) if self.dice.below(20) == 0 => {
+                self.clients.iter_mut().for_each(|client| client.is_silent = true);
                 tokio::time::sleep(Duration::from_millis(TTL_MS + 5)).await;
             }
             _ => {}
@@ -178,9 +184,9 @@ impl World {
         self.clients[at].request = Some((lease, Some((until, by_message))));
     }
 
-    /// Returns the grants by message since it was called last.
+    /// Returns the grants by message since it was called last. Who is told that permits are free may have lost its place.
     async fn letters(&mut self) -> Vec<Grant> {
-        let mut grants = Vec::new();
+        let (mut grants, queued) = (Vec::new(), self.pool.queued().await);
         for at in 0..self.clients.len() {
             let client = &mut self.clients[at];
             for letter in self.pool.bench.messages(&mut client.mailbox).await {
@@ -190,6 +196,13 @@ impl World {
                     && *id == lease.id
                 {
                     grants.push((at, lease.clone(), true));
+                }
+                if let ["free", id] = words[..]
+                    && !queued.split(' ').any(|waits| waits == id)
+                {
+                    let had = self.line.len();
+                    self.line.retain(|waits| waits != id);
+                    assert!(self.line.len() == had || client.is_silent, "{id} has lost its place");
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Who waits, and gets permits by message.
 
-use super::{CHANNEL, JAVA_DIGITS, NAME, Pool, lease, resize};
+use super::{CHANNEL, JAVA_DIGITS, Lease, NAME, Pool, lease, resize};
 use crate::scripts::bench::crowd_of_the_gone;
 
 #[tokio::test]
@@ -52,6 +52,28 @@ async fn a_request_is_queued_once_and_a_grant_is_confirmed_at_full_length() {
     let long = pool.ends(&b).await[0];
     assert!(long > short + 20_000, "2 s until it is confirmed: {short} {long}");
     assert_eq!(pool.queued().await, "");
+}
+
+/// That of another one has, and says nothing about this one.
+#[tokio::test]
+async fn a_client_keeps_its_places_that_let_no_permit_end() {
+    let mut pool = Pool::of(2).await;
+    for client in ["a", "c"] {
+        pool.expect(&lease(client, 1).ask(), "[1, 1]", if client == "a" { "1+1" } else { "0+2" })
+            .await;
+    }
+    let (mut b, _d) = (pool.listen("b").await, pool.listen("d").await);
+    let second = Lease { id: lease("b", 1).id.replace("01234567-", "11234567-"), ..lease("b", 1) };
+    for waits in [&lease("b", 1), &second, &lease("d", 1)] {
+        pool.run(&waits.ask()).await;
+    }
+    pool.run(&lease("a", 1).release()).await;
+    pool.end(&lease("c", 1)).await;
+    pool.told(&mut b).await;
+    pool.run(&lease("d", 1).ask()).await;
+    assert_eq!(pool.queued().await, "d");
+    let told = pool.told(&mut b).await;
+    assert!(matches!(&told[..], [grant] if grant.starts_with("grant b")), "{told:?}");
 }
 
 #[tokio::test]

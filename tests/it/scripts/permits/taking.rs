@@ -114,7 +114,7 @@ async fn a_permit_is_out_until_its_end_has_come() {
 }
 
 #[tokio::test]
-async fn what_a_sweep_gave_back_is_announced_and_no_number_below_one_is() {
+async fn what_a_sweep_gave_back_is_announced_and_of_no_permits_only_that_the_last_is_back() {
     let mut pool = Pool::of(3).await;
     let mut java = pool.bench.subscriber_of(super::CHANNEL).await;
     let a = lease("a", 3);
@@ -129,8 +129,16 @@ async fn what_a_sweep_gave_back_is_announced_and_no_number_below_one_is() {
     pool.run(&lease("c", 3).release()).await;
     pool.run(&lease("a", 1).try_once()).await;
     pool.run(&super::resize("set", 0)).await;
-    pool.expect(&lease("a", 1).release(), "[1, 0]", "0+0").await;
-    assert_eq!(pool.told(&mut java).await, ["1"], "only of the release of three beyond one");
+    pool.expect(&lease("a", 1).release(), "[1, 1]", "0+0").await;
+    assert_eq!(pool.told(&mut java).await, ["1", "0"], "one of three, and none");
+    pool.run(&super::resize("set", 3)).await;
+    for client in ["a", "b"] {
+        pool.run(&lease(client, 1).try_once()).await;
+    }
+    pool.run(&super::resize("set", 0)).await;
+    pool.told(&mut java).await;
+    pool.expect(&lease("a", 1).release(), "[1, 0]", "-1+1").await;
+    assert!(pool.told(&mut java).await.is_empty(), "another is out");
 }
 
 #[tokio::test]

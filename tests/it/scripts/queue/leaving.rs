@@ -1,5 +1,7 @@
 //! Who leaves the queue, and what the others learn of it.
 
+use std::time::Duration;
+
 use super::{
     QUEUE, ask, entry, leave, leave_granted, leave_later, line, listen, queued, told, try_once,
 };
@@ -124,4 +126,18 @@ async fn a_confirmed_lease_leaves_the_queue() {
     bench.expect(&ask("a:1"), "token", "[a:1, 1] 30s").await;
     assert_eq!(queued(&mut bench).await, "b:1");
     assert_eq!(told(&mut bench, &mut b).await, ["next b:1 30s a:1"]);
+}
+
+/// Who gives the lock back lives: the next place of its client is not taken for one of a client that stands still.
+#[tokio::test]
+async fn a_client_keeps_its_places_that_kept_the_lock_for_its_shortest_hold() {
+    let mut bench = Bench::start().await;
+    let [mut b] = line(&mut bench, ["b"]).await;
+    bench.run(&ask("b:2")).await.expect("the script runs");
+    bench.expect(&leave("a:1"), "1", "[b:1, 1] 2s").await;
+    bench.run(&leave_later("b:1", 20)).await.expect("the script runs");
+    tokio::time::sleep(Duration::from_millis(40)).await;
+    told(&mut bench, &mut b).await;
+    bench.run(&try_once("d:1")).await.expect("the script runs");
+    assert_eq!(told(&mut bench, &mut b).await, ["grant b:2 token 2s token"]);
 }

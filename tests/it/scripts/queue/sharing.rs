@@ -53,6 +53,25 @@ async fn the_first_in_the_queue_learns_that_java_holds_the_lock() {
     assert_eq!(told(&mut bench, &mut c).await, [format!("next c:1 30s {JAVA}")]);
 }
 
+/// It has the next place, too, and that one is not taken for a place of a client that stands still.
+#[tokio::test]
+async fn a_client_keeps_its_places_that_gave_the_lock_back_where_others_are_on_the_channel() {
+    let mut bench = Bench::start().await;
+    let [mut b, _c] = line(&mut bench, ["b", "c"]).await;
+    bench.run(&leave("c:1")).await.expect("the script runs");
+    bench.run(&ask("b:2")).await.expect("the script runs");
+    bench.run(&ask("c:1")).await.expect("the script runs");
+    let _java = bench.subscriber().await;
+    bench.expect(&leave("a:1"), "1", "[b:1, 1] 2s").await;
+    bench.expect(&leave_granted("b:1"), "2", "none").await;
+    assert_eq!(queued(&mut bench).await, "b:2 c:1");
+    told(&mut bench, &mut b).await;
+    // A poll of the other finds the lock free.
+    bench.run(&ask("c:1")).await.expect("the script runs");
+    assert_eq!(told(&mut bench, &mut b).await, ["grant b:2 token 2s token"]);
+    assert_eq!(queued(&mut bench).await, "c:1");
+}
+
 /// Nobody else listens for Java's release.
 #[tokio::test]
 async fn who_asks_behind_java_and_a_first_that_is_gone_finds_who_has_to_listen() {
