@@ -336,13 +336,14 @@ impl Observer {
         self.runtime.wait(self.observer.changed())?
     }
 
-    /// Waits like [`changed`](Self::changed), for at most `timeout`, and returns the leader as it is known then.
+    /// Waits for a change, for at most `timeout`; see
+    /// [`leasehold::Observer::changed_with_timeout`](crate::Observer::changed_with_timeout).
     ///
     /// # Errors
     ///
-    /// The same as [`changed`](Self::changed).
-    pub fn changed_within(&mut self, timeout: Duration) -> Result<Option<Leader>, Error> {
-        self.runtime.wait(self.observer.changed_within(timeout))?
+    /// The same errors, and [`Error::InAsyncContext`].
+    pub fn changed_with_timeout(&mut self, timeout: Duration) -> Result<Option<Leader>, Error> {
+        self.runtime.wait(self.observer.changed_with_timeout(timeout))?
     }
 }
 

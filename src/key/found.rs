@@ -31,6 +31,8 @@ pub enum LockKind {
     SignalGroup,
     /// A [queue](crate::Client::queue).
     Queue,
+    /// An [election](crate::Client::election), where it matters that it is one. On the servers, and in a list, it is a mutex.
+    Election,
 }
 
 impl fmt::Display for LockKind {
@@ -44,6 +46,7 @@ impl fmt::Display for LockKind {
             Self::Signal => "signal",
             Self::SignalGroup => "group of signals",
             Self::Queue => "queue",
+            Self::Election => "election",
         })
     }
 }

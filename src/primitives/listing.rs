@@ -312,7 +312,8 @@ impl Lead {
             | LockKind::Latch
             | LockKind::Signal
             | LockKind::SignalGroup
-            | LockKind::Queue => None,
+            | LockKind::Queue
+            | LockKind::Election => None,
         })
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::leader::{Leader, Pulpit};
 use crate::clock::Timestamp;
 use crate::engine::watch::Watch;
-use crate::error::Error;
+use crate::error::{Error, Fault};
+use crate::key::LockKind;
 
 /// Reports who leads now, and then every change; see [`Election::observe`](crate::Election::observe).
 ///
@@ -50,11 +51,79 @@ impl Observer {
     ///
     /// Dropping the future loses nothing: the next call returns what is new.
     pub async fn changed(&mut self) -> Result<Option<Leader>, Error> {
-        let handle = self.pulpit.handle.clone();
-        handle.until_closed(self.next_change()).await?
+        self.changed_with_timeout(Duration::MAX).await
     }
 
-    async fn next_change(&mut self) -> Result<Option<Leader>, Error> {
+    /// Waits for a change like [`changed`](Self::changed), for at most `timeout`. Zero means one look, and [`Duration::MAX`] no
+    /// limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StillWaiting`] if nothing has changed: it says who led according to what was shown last. [`Error::Unavailable`]
+    /// also if the servers did not answer at the end, or in the one look. Otherwise the same as [`changed`](Self::changed).
+    ///
+    /// # Cancel safety
+    ///
+    /// The same as [`changed`](Self::changed). Nor is anything lost at the timeout.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
+    /// let mut observer = client.election("scheduler").observe();
+    /// loop {
+    ///     match observer.changed_with_timeout(Duration::from_secs(60)).await {
+    ///         Ok(Some(leader)) => println!("{} leads now", leader.holder),
+    ///         Ok(None) => println!("nobody leads now"),
+    ///         Err(error) if error.is_timeout() => println!("nothing has changed for a minute"),
+    ///         Err(error) => return Err(error),
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub async fn changed_with_timeout(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Option<Leader>, Error> {
+        let handle = self.pulpit.handle.clone();
+        handle.until_closed(self.next_change_within(timeout)).await?
+    }
+
+    async fn next_change_within(&mut self, timeout: Duration) -> Result<Option<Leader>, Error> {
+        let clock = self.pulpit.handle.clock().clone();
+        let began_at = clock.now();
+        // Whether the last question was answered.
+        let mut answered = false;
+        let one_look = timeout.is_zero();
+        // One look has the time of an answer.
+        let until = if one_look { Timestamp::NEVER } else { began_at.plus(timeout) };
+        let change = clock.until(until, self.next_change(one_look, &mut answered)).await;
+        if let Some(leader) = change.transpose()?.flatten() {
+            return Ok(leader);
+        }
+        if clock.is_stopped() {
+            return Err(Error::closed(&clock));
+        }
+        let (name, waited) = (self.pulpit.handle.name(), clock.now().since(began_at));
+        if !answered {
+            let fault = Fault::NoAnswer(waited);
+            return Err(self.pulpit.handle.quorum().error(Some(name), fault));
+        }
+        let state = match self.shown.as_ref().and_then(Option::as_ref) {
+            Some(leader) => format!("{} leads in term {}", leader.holder, leader.term),
+            None => "nobody leads".to_owned(),
+        };
+        let (name, state) = (name.clone(), state.into());
+        Err(Error::StillWaiting { kind: LockKind::Election, name, state, waited })
+    }
+
+    /// Returns what is new; `None` if nothing is, and `one_look` was wanted.
+    async fn next_change(
+        &mut self,
+        one_look: bool,
+        answered: &mut bool,
+    ) -> Result<Option<Option<Leader>>, Error> {
         loop {
             match self.pulpit.look().await {
                 Ok((state, lasts)) => {
@@ -63,27 +132,20 @@ impl Observer {
                     if self.is_news(leader.as_ref()) {
                         self.newest = leader.as_ref().map_or(self.newest, Leader::age);
                         self.shown = Some(leader.clone());
-                        return Ok(leader);
+                        return Ok(Some(leader));
+                    }
+                    *answered = true;
+                    if one_look {
+                        return Ok(None);
                     }
                     self.watch.may_have_changed(lasts).await;
                 }
-                Err(error @ Error::Unavailable { .. }) => self.wait_out(error).await?,
+                Err(error @ Error::Unavailable { .. }) if !one_look => {
+                    *answered = false;
+                    self.wait_out(error).await?;
+                }
                 Err(error) => return Err(error),
             }
-        }
-    }
-
-    /// Waits for a change like [`changed`](Self::changed), for at most `timeout`, and returns the leader as it is known then.
-    pub(crate) async fn changed_within(
-        &mut self,
-        timeout: Duration,
-    ) -> Result<Option<Leader>, Error> {
-        let clock = self.pulpit.handle.clock().clone();
-        let until = clock.now().plus(timeout);
-        match clock.until(until, self.changed()).await {
-            Some(changed) => changed,
-            None if clock.is_stopped() => Err(Error::closed(&clock)),
-            None => Ok(self.shown.clone().flatten()),
         }
     }
 

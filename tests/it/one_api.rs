@@ -18,12 +18,11 @@ const ASYNC_ONLY: [(&str, &str, &str); 8] = [
 ];
 
 /// What only the blocking API has.
-const BLOCKING_ONLY: [(&str, &str, &str); 5] = [
+const BLOCKING_ONLY: [(&str, &str, &str); 4] = [
     ("*", "wait_wanted", "takes the place of `wanted`"),
     ("*", "wait_lost", "takes the place of `lost`"),
     ("*", "watch", "`lost` can be sent elsewhere itself"),
     ("LossWatch", "is_held", "a task has the guard, or `lost`"),
-    ("Observer", "changed_within", "a thread cannot be stopped, but a future can"),
 ];
 
 const HANDLES: [&str; 5] = ["Mutex", "MultiLock", "RwLock", "Semaphore", "Election"];

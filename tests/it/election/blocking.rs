@@ -48,14 +48,20 @@ fn a_thread_observes() {
     let (_runtime, _server, [one, two]) = setup();
     let mut observer = two.election("scheduler").observe();
     assert_eq!(observer.changed().expect("an answer"), None);
-    assert_eq!(observer.changed_within(20 * MS).expect("an answer"), None);
+    let still = observer.changed_with_timeout(20 * MS).expect_err("nothing has changed");
+    assert!(matches!(still, Error::StillWaiting { .. }), "{still:?}");
+    assert!(still.to_string().ends_with("election \"scheduler\": nobody leads"), "{still}");
     let leadership = one.election("scheduler").with_value("one").campaign().expect("nobody leads");
     let seen = observer.changed().expect("an answer").expect("it leads");
     assert_eq!((seen.term, &*seen.value), (leadership.term(), "one"));
-    let same = observer.changed_within(20 * MS).expect("an answer").expect("it leads");
-    assert_eq!(same, seen);
+    for timeout in [20 * MS, Duration::ZERO] {
+        let still = observer.changed_with_timeout(timeout).expect_err("nothing has changed");
+        assert!(still.is_timeout(), "{still:?}");
+        let state = format!("{} leads in term {}", seen.holder, seen.term);
+        assert!(still.to_string().ends_with(&state), "{still}");
+    }
     leadership.resign().expect("held");
-    assert_eq!(observer.changed_within(LIMIT).expect("an answer"), None);
+    assert_eq!(observer.changed_with_timeout(LIMIT).expect("an answer"), None);
     two.shutdown().expect("it may wait");
     assert!(matches!(observer.changed(), Err(Error::Closed { .. })));
 }

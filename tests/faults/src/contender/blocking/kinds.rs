@@ -195,9 +195,9 @@ impl Thread {
         let mut observer = election.observe();
         let ends_at = Instant::now() + chance.ms(50, 1500);
         while Instant::now() < ends_at {
-            match observer.changed_within(A_MOMENT) {
+            match observer.changed_with_timeout(A_MOMENT) {
                 Ok(Some(leader)) => recorder.shown(op, leader.term),
-                Ok(None) | Err(Error::Unavailable { .. }) => {}
+                Ok(None) | Err(Error::StillWaiting { .. } | Error::Unavailable { .. }) => {}
                 Err(error) => return self.refused(op, &error),
             }
         }
