@@ -76,31 +76,36 @@ impl Signal {
         self.runtime.wait(self.signal.changed_with_timeout(seen, timeout))?
     }
 
-    /// Waits until one of several signals has changed; see [`leasehold::Signal::any_changed`](crate::Signal::any_changed).
+    /// Waits until one of several signals has changed, for at most `timeout`; see
+    /// [`leasehold::Signal::any_changed_with_timeout`](crate::Signal::any_changed_with_timeout).
     ///
     /// # Errors
     ///
     /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
-    pub fn any_changed(
+    pub fn any_changed_with_timeout(
         signals: &[(Signal, u64)],
         timeout: Duration,
     ) -> Result<(usize, Notice), Error> {
         let Some((first, _)) = signals.first() else {
             return Err(crate::Signal::none_of_none());
         };
-        first.runtime.wait(crate::Signal::any_changed(&inner(signals), timeout))?
+        first.runtime.wait(crate::Signal::any_changed_with_timeout(&inner(signals), timeout))?
     }
 
-    /// Waits until each of several signals has changed; see [`leasehold::Signal::all_changed`](crate::Signal::all_changed).
+    /// Waits until each of several signals has changed, for at most `timeout`; see
+    /// [`leasehold::Signal::all_changed_with_timeout`](crate::Signal::all_changed_with_timeout).
     ///
     /// # Errors
     ///
     /// The same errors, and [`Error::InAsyncContext`].
     #[track_caller]
-    pub fn all_changed(signals: &[(Signal, u64)], timeout: Duration) -> Result<Vec<Notice>, Error> {
+    pub fn all_changed_with_timeout(
+        signals: &[(Signal, u64)],
+        timeout: Duration,
+    ) -> Result<Vec<Notice>, Error> {
         let Some((first, _)) = signals.first() else { return Ok(Vec::new()) };
-        first.runtime.wait(crate::Signal::all_changed(&inner(signals), timeout))?
+        first.runtime.wait(crate::Signal::all_changed_with_timeout(&inner(signals), timeout))?
     }
 }
 

@@ -191,12 +191,12 @@ impl Signal {
     ///
     /// let (prices, taxes) = (client.signal("prices"), client.signal("taxes"));
     /// let both = [(prices.clone(), prices.seen().await?), (taxes.clone(), taxes.seen().await?)];
-    /// let (which, notice) = Signal::any_changed(&both, Duration::MAX).await?;
+    /// let (which, notice) = Signal::any_changed_with_timeout(&both, Duration::MAX).await?;
     /// println!("{} has changed: {:?}", both[which].0.name(), notice.data);
     /// # Ok(()) }
     /// ```
     #[track_caller]
-    pub fn any_changed(
+    pub fn any_changed_with_timeout(
         signals: &[(Signal, u64)],
         timeout: Duration,
     ) -> impl Future<Output = Result<(usize, Notice), Error>> + Send + use<> {
@@ -221,7 +221,7 @@ impl Signal {
     ///
     /// The same as [`changed`](Self::changed).
     #[track_caller]
-    pub fn all_changed(
+    pub fn all_changed_with_timeout(
         signals: &[(Signal, u64)],
         timeout: Duration,
     ) -> impl Future<Output = Result<Vec<Notice>, Error>> + Send + use<> {

@@ -114,9 +114,12 @@ fn for_threads_every_call_does_what_its_async_twin_does() {
     assert_eq!(*notice.data, *b"x");
     assert!(signal.changed_with_timeout(notice.number, 10 * MS).expect_err("no more").is_timeout());
     let both = [(signal.clone(), 0), (client.signal("taxes"), 0)];
-    let (which, _) = blocking::Signal::any_changed(&both, Duration::MAX).expect("a signal");
+    let (which, _) =
+        blocking::Signal::any_changed_with_timeout(&both, Duration::MAX).expect("a signal");
     assert_eq!(which, 0);
-    assert!(blocking::Signal::all_changed(&both, 10 * MS).expect_err("one").is_timeout());
+    assert!(
+        blocking::Signal::all_changed_with_timeout(&both, 10 * MS).expect_err("one").is_timeout()
+    );
     let seen = group.seen().expect("an answer");
     group.notify(&["apples"]).expect("an answer");
     let changes = group.changed(seen).expect("an answer");

@@ -88,14 +88,15 @@ async fn signals_of_any_names_are_told_apart() {
 async fn any_or_all_of_several_can_be_waited_for() {
     let (server, [client]) = setup().await;
     let signals = ["prices", "taxes", "rates"].map(|name| (client.signal(name), 0));
-    let any = tokio::spawn(Signal::any_changed(&signals, Duration::MAX));
-    let all = tokio::spawn(Signal::all_changed(&signals, Duration::MAX));
+    let any = tokio::spawn(Signal::any_changed_with_timeout(&signals, Duration::MAX));
+    let all = tokio::spawn(Signal::all_changed_with_timeout(&signals, Duration::MAX));
     somebody_listens(&server, CHANNEL, 1).await;
     signals[1].0.notify_all(b"new").await.expect("an answer");
     let (which, notice) = soon("one of them", any).await.expect("no panic").expect("a signal");
     assert_eq!((which, &*notice.data), (1, &b"new"[..]));
     assert!(!all.is_finished());
-    let error = Signal::all_changed(&signals, 50 * MS).await.expect_err("two are missing");
+    let error =
+        Signal::all_changed_with_timeout(&signals, 50 * MS).await.expect_err("two are missing");
     assert!(error.is_timeout(), "{error:?}");
     for number in [0, 2] {
         signals[number].0.notify_all(&[number as u8]).await.expect("an answer");
@@ -103,9 +104,12 @@ async fn any_or_all_of_several_can_be_waited_for() {
     let notices = soon("all of them", all).await.expect("no panic").expect("signals");
     let data = |notice: &Notice| notice.data.to_vec();
     assert_eq!(notices.iter().map(data).collect::<Vec<_>>(), [&[0][..], b"new", &[2]]);
-    let none = Signal::any_changed(&[], Duration::MAX).await.expect_err("none of none");
+    let none =
+        Signal::any_changed_with_timeout(&[], Duration::MAX).await.expect_err("none of none");
     assert!(matches!(none, Error::InvalidArgument { .. }), "{none:?}");
-    assert!(Signal::all_changed(&[], Duration::MAX).await.expect("all of none").is_empty());
+    assert!(
+        Signal::all_changed_with_timeout(&[], Duration::MAX).await.expect("all of none").is_empty()
+    );
     client_is_idle(&client).await;
 }
 

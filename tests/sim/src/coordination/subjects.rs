@@ -222,7 +222,7 @@ impl Worker {
         let signals = both.map(|(which, seen)| (self.client.signal(SIGNAL_NAMES[which]), seen));
         let newest = both.map(|(which, _)| self.newest(which));
         let (limit, _) = self.limit();
-        let waiting = Signal::any_changed(&signals, limit);
+        let waiting = Signal::any_changed_with_timeout(&signals, limit);
         match self.perhaps(Box::pin(waiting)).await {
             Some(Ok((at, notice))) => self.noticed(both[at].0, newest[at], &notice),
             Some(Err(Error::StillWaiting { .. })) | None => {}
