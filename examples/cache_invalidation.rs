@@ -56,7 +56,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let write = async |name: &str, price: u32| {
         source.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), price);
         // After the write: who reads again gets the new price.
-        prices.notify(&[name]).await
+        prices.notify([name]).await
     };
 
     let cache = Cache::default();

@@ -51,7 +51,7 @@ impl Signal {
     /// # Errors
     ///
     /// The same errors, and [`Error::InAsyncContext`].
-    pub fn notify_all(&self, data: &[u8]) -> Result<u64, Error> {
+    pub fn notify_all(&self, data: impl AsRef<[u8]>) -> Result<u64, Error> {
         self.runtime.wait(self.signal.notify_all(data))?
     }
 
@@ -150,7 +150,7 @@ impl SignalGroup {
     /// # Errors
     ///
     /// The same errors, and [`Error::InAsyncContext`].
-    pub fn notify(&self, names: &[&str]) -> Result<u64, Error> {
+    pub fn notify(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<u64, Error> {
         self.runtime.wait(self.group.notify(names))?
     }
 

@@ -118,14 +118,15 @@ impl Signal {
     /// If the future is dropped, the signal may be given or not.
     #[doc(alias = "notify")]
     #[doc(alias = "publish")]
-    pub async fn notify_all(&self, data: &[u8]) -> Result<u64, Error> {
+    pub async fn notify_all(&self, data: impl AsRef<[u8]>) -> Result<u64, Error> {
+        let data: Arc<[u8]> = data.as_ref().into();
         if data.len() > MOST_DATA {
             return Err(Error::argument(format!(
                 "a signal's data have {} bytes; they must have at most {MOST_DATA}",
                 data.len()
             )));
         }
-        let mut args = vec![Arg::Bytes(data.into()), retention()];
+        let mut args = vec![Arg::Bytes(data), retention()];
         args.extend(self.subject.publish());
         self.subject.read(self.call(&script::SIGNAL_NOTIFY, args), listeners).await
     }

@@ -47,7 +47,7 @@ use crate::script::{self, Arg, Call, Reply, Script};
 /// # }
 /// ```
 ///
-/// A process that writes a price calls `prices.notify(&["apples"])` after it.
+/// A process that writes a price calls `prices.notify(["apples"])` after it.
 #[doc(alias = "RPatternTopic")]
 #[derive(Clone)]
 pub struct SignalGroup {
@@ -101,7 +101,11 @@ impl SignalGroup {
     /// # Cancel safety
     ///
     /// If the future is dropped, all names may be signalled, or none.
-    pub async fn notify(&self, names: &[&str]) -> Result<u64, Error> {
+    pub async fn notify(
+        &self,
+        names: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<u64, Error> {
+        let names: Vec<Arc<str>> = names.into_iter().map(|name| name.as_ref().into()).collect();
         if !(1..=MOST_AT_ONCE).contains(&names.len()) {
             return Err(Error::argument(format!(
                 "{} names are signalled at once; it must be from 1 to {MOST_AT_ONCE}",
@@ -117,7 +121,7 @@ impl SignalGroup {
         let mut args = vec![retention()];
         args.extend(self.subject.publish());
         args.push(Arg::Number(MOST_NAMES));
-        args.extend(names.iter().map(|name| Arg::Text((*name).into())));
+        args.extend(names.into_iter().map(Arg::Text));
         self.subject.read(self.call(&script::GROUP_NOTIFY, args), listeners).await
     }
 

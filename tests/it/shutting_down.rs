@@ -202,7 +202,7 @@ async fn behind_a_shutdown_no_call_goes_to_a_server() {
         signal.notify_all(b""),
         signal.changed(0),
         group.seen(),
-        group.notify(&["a"]),
+        group.notify(["a"]),
         group.changed(0),
         client.check(),
         client.blocked(["m"]),

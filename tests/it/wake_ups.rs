@@ -168,7 +168,7 @@ impl Held {
             Self::Lent(delivery) => delivery.retry(Duration::ZERO).await,
             Self::Shut(latch) => latch.count_down().await.map(drop),
             Self::Quiet(signal) => signal.notify_all(b"").await.map(drop),
-            Self::QuietGroup(group) => group.notify(&["name"]).await.map(drop),
+            Self::QuietGroup(group) => group.notify(["name"]).await.map(drop),
             Self::Seen => Ok(()),
         }
     }

@@ -74,7 +74,7 @@ async fn a_full_server_still_signals() {
     let seen = group.seen().await.expect("an answer");
     server.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
     signal.notify_all(b"x").await.expect("it is given");
-    group.notify(&["apples"]).await.expect("it is given");
+    group.notify(["apples"]).await.expect("it is given");
     server.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
     assert_eq!(*signal.changed(0).await.expect("a signal").data, *b"x");
     assert_eq!(group.changed(seen).await.expect("a signal").names, ["apples"]);
@@ -85,7 +85,7 @@ async fn who_waits_keeps_the_signal_on_the_server() {
     let (server, [client]) = setup().await;
     let (signal, group) = (client.signal("prices"), client.signal_group("prices"));
     signal.notify_all(b"x").await.expect("an answer");
-    group.notify(&["apples"]).await.expect("an answer");
+    group.notify(["apples"]).await.expect("an answer");
     for key in [KEY, super::GROUP_KEY] {
         server.command(&["PEXPIRE", key, "60000"]).await;
     }
@@ -126,7 +126,7 @@ async fn on_a_cluster_signals_are_heard_on_each_shard_and_after_their_slot_has_m
             cluster.close(slot, source, target).await;
         }
         signal.notify_all(b"x").await.expect("an answer");
-        group.notify(&["apples"]).await.expect("an answer");
+        group.notify(["apples"]).await.expect("an answer");
         for wait in waits {
             soon("it comes", wait).await.expect("no panic").expect("a signal");
         }

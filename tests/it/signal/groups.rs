@@ -20,7 +20,7 @@ async fn who_was_away_gets_each_name_once_and_who_waits_hears_by_a_message() {
     let wait = tokio::spawn(other.signal_group("prices").changed(seen));
     somebody_listens(&server, GROUP_CHANNEL, 1).await;
     let given_at = Instant::now();
-    assert_eq!(group.notify(&["apples", "pears"]).await.expect("an answer"), 1);
+    assert_eq!(group.notify(["apples", "pears"]).await.expect("an answer"), 1);
     let first = soon("it comes", wait).await.expect("no panic").expect("an answer");
     assert!(given_at.elapsed() < server.widened(1500 * MS), "{:?}", given_at.elapsed());
     assert_eq!(
@@ -28,7 +28,7 @@ async fn who_was_away_gets_each_name_once_and_who_waits_hears_by_a_message() {
         (&["apples", "pears"].map(String::from)[..], false)
     );
     for name in ["plums", "apples", "plums"] {
-        assert_eq!(group.notify(&[name]).await.expect("an answer"), 0);
+        assert_eq!(group.notify([name]).await.expect("an answer"), 0);
     }
     let all = now(&group, seen).await;
     assert_eq!(
@@ -52,12 +52,12 @@ async fn who_comes_after_a_loss_is_told_that_it_may_have_missed_some() {
     let (server, [client]) = setup().await;
     let group = client.signal_group("prices");
     let seen = group.seen().await.expect("an answer");
-    group.notify(&["apples"]).await.expect("an answer");
+    group.notify(["apples"]).await.expect("an answer");
     let known = now(&group, seen).await.number;
     for lose_first in [true, false] {
         server.command(&["DEL", GROUP_KEY]).await;
         if !lose_first {
-            group.notify(&["pears"]).await.expect("an answer");
+            group.notify(["pears"]).await.expect("an answer");
         }
         for before in [seen, known, u64::MAX >> 11] {
             let changes = now(&group, before).await;
@@ -67,6 +67,6 @@ async fn who_comes_after_a_loss_is_told_that_it_may_have_missed_some() {
         }
     }
     let from_now = group.seen().await.expect("an answer");
-    group.notify(&["plums"]).await.expect("an answer");
+    group.notify(["plums"]).await.expect("an answer");
     assert!(!now(&group, from_now).await.missed);
 }

@@ -18,7 +18,7 @@ async fn errors(client: &Client, name: &str) -> Vec<Error> {
         signal.changed(0).await.expect_err("it is refused"),
         signal.changed_with_timeout(0, Duration::ZERO).await.expect_err("it is refused"),
         group.seen().await.expect_err("it is refused"),
-        group.notify(&["a"]).await.expect_err("it is refused"),
+        group.notify(["a"]).await.expect_err("it is refused"),
         group.changed(0).await.expect_err("it is refused"),
         group.changed_with_timeout(0, Duration::ZERO).await.expect_err("it is refused"),
     ]
@@ -45,17 +45,17 @@ async fn bad_names_and_data_are_refused_before_the_server_is_asked() {
     let (signal, group) = (client.signal("prices"), client.signal_group("prices"));
     let (long, many) = ("x".repeat(1025), vec!["a"; 1001]);
     for error in [
-        signal.notify_all(&vec![0; 64 * 1024 + 1]).await.expect_err("it is refused"),
-        group.notify(&[]).await.expect_err("it is refused"),
+        signal.notify_all(vec![0; 64 * 1024 + 1]).await.expect_err("it is refused"),
+        group.notify([""; 0]).await.expect_err("it is refused"),
         group.notify(&many).await.expect_err("it is refused"),
-        group.notify(&["a", ""]).await.expect_err("it is refused"),
-        group.notify(&[&long]).await.expect_err("it is refused"),
+        group.notify(["a", ""]).await.expect_err("it is refused"),
+        group.notify([&long]).await.expect_err("it is refused"),
     ] {
         assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
     }
     assert_eq!(server.command(&["DBSIZE"]).await, Value::Int(0));
     group.notify(&many[1..]).await.expect("as many as can be");
-    group.notify(&[&long[1..], "ä\r\n"]).await.expect("as long as can be");
+    group.notify([&long[1..], "ä\r\n"]).await.expect("as long as can be");
     assert_eq!(server.command(&["ZCARD", GROUP_KEY]).await, Value::Int(4));
 }
 
@@ -109,7 +109,7 @@ fn for_threads_every_call_does_what_its_async_twin_does() {
         let signal = signal.clone();
         move || signal.changed(0)
     });
-    signal.notify_all(b"x").expect("an answer");
+    signal.notify_all("x").expect("an answer");
     let notice = there.join().expect("no panic").expect("a signal");
     assert_eq!(*notice.data, *b"x");
     assert!(signal.changed_with_timeout(notice.number, 10 * MS).expect_err("no more").is_timeout());
@@ -121,7 +121,7 @@ fn for_threads_every_call_does_what_its_async_twin_does() {
         blocking::Signal::all_changed_with_timeout(&both, 10 * MS).expect_err("one").is_timeout()
     );
     let seen = group.seen().expect("an answer");
-    group.notify(&["apples"]).expect("an answer");
+    group.notify(["apples"]).expect("an answer");
     let changes = group.changed(seen).expect("an answer");
     assert_eq!(changes.names, ["apples"]);
     assert!(group.changed_with_timeout(changes.number, 10 * MS).expect_err("no").is_timeout());

@@ -256,7 +256,7 @@ impl Worker {
         if self.rng.chance(350) {
             let first = self.rng.below(10);
             let names = [first, self.rng.below(10)].map(|name| format!("n{name}"));
-            let notify = async move { group.notify(&[&names[0], &names[1]]).await };
+            let notify = async move { group.notify(&names).await };
             match self.perhaps(Box::pin(notify)).await {
                 Some(Err(error)) => self.expect("notify", Err(error), is_lost_or_away),
                 Some(Ok(_)) => self.process.history.count("group_signals"),
