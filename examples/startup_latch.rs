@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::{Client, Latch};
 
-const PROCESSES: u32 = 3;
+const PROCESSES: u64 = 3;
 
 /// One process: it prepares itself, says so, and begins when all have.
 async fn start(latch: Latch) -> Result<Duration, leasehold::Error> {

@@ -42,7 +42,7 @@ impl Latch {
     /// # Errors
     ///
     /// The same errors, and [`Error::InAsyncContext`].
-    pub fn try_set_count(&self, count: u32, ttl: Duration) -> Result<bool, Error> {
+    pub fn try_set_count(&self, count: u64, ttl: Duration) -> Result<bool, Error> {
         self.runtime.wait(self.latch.try_set_count(count, ttl))?
     }
 

@@ -85,22 +85,28 @@ impl Latch {
         &self.subject.name
     }
 
-    /// Shuts the latch until `count` counts were made, if it is open. Returns false if it is shut already: then nothing changes.
+    /// Shuts the latch until `count` counts were made, 1 to 999,999,999,999,999, if it is open. Returns false if it is shut
+    /// already: then nothing changes.
     ///
     /// After `ttl`, 10 ms to 366 days, the latch is deleted, and those who wait for it fail. [`Duration::MAX`] means that it
     /// has no end.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`]: it may have been set nevertheless; [`Error::InvalidArgument`] if `count` is zero or `ttl` out of
+    /// [`Error::Unavailable`]: it may have been set nevertheless; [`Error::InvalidArgument`] if `count` or `ttl` is out of
     /// range; [`Error::SingleServerOnly`], [`Error::InvalidName`], [`Error::WrongType`], [`Error::Denied`], [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the server may do it or not.
-    pub async fn try_set_count(&self, count: u32, ttl: Duration) -> Result<bool, Error> {
+    pub async fn try_set_count(&self, count: u64, ttl: Duration) -> Result<bool, Error> {
         if count == 0 {
             return Err(Error::argument("a latch's count is 0; such a latch is open"));
+        }
+        if count > MOST_COUNTS {
+            return Err(Error::argument(format!(
+                "a latch's count is {count}; it must be at most {MOST_COUNTS}"
+            )));
         }
         let endless = ttl == Duration::MAX;
         if !endless && !(SHORTEST..=LONGEST).contains(&ttl) {
@@ -110,7 +116,7 @@ impl Latch {
             )));
         }
         let ttl_ms = if endless { 0 } else { ttl_ms(ttl) };
-        let mut args = vec![Arg::Number(count.into()), Arg::Number(ttl_ms)];
+        let mut args = vec![Arg::Number(count), Arg::Number(ttl_ms)];
         args.extend(self.subject.publish());
         Ok(self.change(&script::LATCH_SET, args).await?.done)
     }
@@ -301,6 +307,8 @@ const LATCH: Sort = Sort {
     kind: LockKind::Latch,
     why_one_server: "the servers' counts would differ after a failure, and nobody could tell which is right",
 };
+/// The scripts read 15 digits, which fit a number of Lua's without gaps.
+const MOST_COUNTS: u64 = 999_999_999_999_999;
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 

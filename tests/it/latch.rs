@@ -14,7 +14,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const CHANNEL: &str = "redisson_countdownlatch__channel__{ready}";
 
 /// A latch that is shut now.
-async fn shut(client: &Client, count: u32) -> Latch {
+async fn shut(client: &Client, count: u64) -> Latch {
     let latch = client.latch("ready");
     assert!(latch.try_set_count(count, HOUR).await.expect("an answer"), "it was shut before");
     latch

@@ -47,14 +47,23 @@ async fn a_bad_name_is_told_by_every_call() {
 async fn a_count_or_an_end_that_makes_no_sense_is_refused() {
     let (server, [client]) = setup().await;
     let latch = client.latch("ready");
-    for (count, ttl) in [(0, HOUR), (1, Duration::ZERO), (1, 9 * MS), (1, HOUR * 24 * 367)] {
+    let (most, too_long) = (999_999_999_999_999, HOUR * 24 * 367);
+    for (count, ttl) in [
+        (0, HOUR),
+        (most + 1, HOUR),
+        (u64::MAX, HOUR),
+        (1, Duration::ZERO),
+        (1, 9 * MS),
+        (1, too_long),
+    ] {
         let error = latch.try_set_count(count, ttl).await.expect_err("it is refused");
         assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
     }
     assert_eq!(server.command(&["DBSIZE"]).await, Value::Int(0), "nobody asked the server");
     for ttl in [10 * MS, HOUR * 24 * 366, Duration::MAX] {
-        assert!(latch.try_set_count(u32::MAX, ttl).await.expect("an answer"));
-        assert!(latch.count().await.is_ok_and(|left| left == u64::from(u32::MAX)) || ttl < HOUR);
+        assert!(latch.try_set_count(most, ttl).await.expect("an answer"));
+        assert!(latch.count().await.is_ok_and(|left| left == most) || ttl < HOUR);
+        assert!(latch.count_down().await.is_ok_and(|left| left == most - 1) || ttl < HOUR);
         latch.delete().await.expect("an answer");
     }
 }

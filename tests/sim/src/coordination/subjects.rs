@@ -72,7 +72,7 @@ impl Worker {
             (history.fresh(), history.now)
         };
         let handle = self.client.latch(latch_name(latch));
-        let counts = self.rng.between(1, 8) as u32;
+        let counts = self.rng.between(1, 8);
         let ttl_ms = self.rng.chance(500).then(|| self.rng.between(3000, 30_000));
         let ttl = ttl_ms.map_or(Duration::MAX, millis);
         let set = async move { handle.try_set_count(counts, ttl).await };
@@ -81,7 +81,7 @@ impl Worker {
             Some(Ok(true)) => {
                 let mut history = self.process.history.lock();
                 history.count("latches", 1);
-                history.books.latches.set(latch, counts.into(), asked_at, ttl_ms);
+                history.books.latches.set(latch, counts, asked_at, ttl_ms);
             }
             Some(Ok(false)) => {
                 let what = format!("latch {latch} was shut before it was set");

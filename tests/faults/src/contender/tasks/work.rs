@@ -129,7 +129,7 @@ impl Task {
     async fn wait_for_a_group(&self, chance: &mut Chance) {
         let name = format!("{LATCHES}{}-{}", self.shared.orders.name, self.recorder().number());
         let (latch, counts) = (self.client.latch(&name), chance.between(1, 4) as u32);
-        match latch.try_set_count(counts, Duration::MAX).await {
+        match latch.try_set_count(counts.into(), Duration::MAX).await {
             Ok(true) => {}
             Ok(false) => panic!("{name} is set already, and nobody else knows its name"),
             Err(error) => return has_no_answer(&error),
