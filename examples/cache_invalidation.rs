@@ -30,7 +30,7 @@ impl Cache {
                 prices.clear(); // the server knows no more which ones
             }
             for name in &changes.names {
-                prices.remove(name);
+                prices.remove(&**name);
             }
             seen = changes.number;
         }

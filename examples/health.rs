@@ -17,10 +17,8 @@ async fn health(State(client): State<Client>) -> (StatusCode, String) {
     let nodes = client.nodes();
     let lines = nodes.iter().map(|node| {
         let error = node.last_error.as_deref().unwrap_or("none");
-        format!(
-            "{} {:?}, round trip {:?}, error: {error}",
-            node.address, node.state, node.round_trip
-        )
+        let round_trip = node.round_trip.map_or("unknown".into(), |it| format!("{it:?}"));
+        format!("{} {:?}, round trip {round_trip}, error: {error}", node.address, node.state)
     });
     (status, lines.collect::<Vec<_>>().join("\n"))
 }

@@ -125,13 +125,13 @@ impl Metrics {
         for node in used() {
             let is = |state| f64::from(u8::from(node.state == state));
             let state = [is(NodeState::Up), is(NodeState::Quarantined)];
-            report_node(&node.address, state, node.round_trip.as_secs_f64());
+            report_node(&node.address, state, node.round_trip.map(|it| it.as_secs_f64()));
         }
         let used: BTreeSet<Arc<str>> = used().map(|node| node.address.clone()).collect();
         let before = std::mem::replace(&mut *self.nodes.lock(), used.clone());
         for left in before.difference(&used) {
             // A metric cannot be taken back, and the last value may say that the server is down.
-            report_node(left, [f64::NAN; 2], f64::NAN);
+            report_node(left, [f64::NAN; 2], Some(f64::NAN));
         }
     }
 
@@ -145,11 +145,13 @@ impl Metrics {
     }
 }
 
-fn report_node(address: &Arc<str>, [up, quarantined]: [f64; 2], round_trip: f64) {
+fn report_node(address: &Arc<str>, [up, quarantined]: [f64; 2], round_trip: Option<f64>) {
     let labels = [("node", address.to_string())];
     gauge!("leasehold.node.up", &labels).set(up);
     gauge!("leasehold.node.quarantined", &labels).set(quarantined);
-    gauge!("leasehold.node.round_trip", &labels).set(round_trip);
+    if let Some(round_trip) = round_trip {
+        gauge!("leasehold.node.round_trip", &labels).set(round_trip);
+    }
 }
 
 impl Default for Metrics {

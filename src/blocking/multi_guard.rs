@@ -59,7 +59,7 @@ impl<O> MultiGuard<O> {
     /// Returns a watcher of the loss of any of the locks, which can be sent to other threads; see
     /// [`Guard::watch`](super::Guard::watch).
     pub fn watch(&self) -> LossWatch {
-        self.end.watch(self.guard.lost(), &self.runtimes[0])
+        self.end.watch_all(self.guard.lost(), &self.runtimes[0])
     }
 
     /// Releases all locks at once, and waits until the servers have confirmed it; see

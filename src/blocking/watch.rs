@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::runtime::Runtime;
 use crate::error::Error;
+use crate::guard::Lost;
 use crate::primitives::multi_guard::MultiLost;
 
 /// Tells any thread of the loss of what a guard holds; see [`Guard::watch`](super::Guard::watch).
@@ -52,9 +53,13 @@ pub(super) struct End {
 }
 
 impl End {
-    pub(super) fn watch(&self, lost: impl Into<MultiLost>, runtime: &Runtime) -> LossWatch {
+    pub(super) fn watch(&self, lost: Lost, runtime: &Runtime) -> LossWatch {
+        self.watch_all(MultiLost::one(lost), runtime)
+    }
+
+    pub(super) fn watch_all(&self, lost: MultiLost, runtime: &Runtime) -> LossWatch {
         let ended = self.told.get_or_init(CancellationToken::new).clone();
-        LossWatch { lost: lost.into(), ended, runtime: runtime.clone() }
+        LossWatch { lost, ended, runtime: runtime.clone() }
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
 ///
 /// [`Client::list`](crate::Client::list) finds mutexes, read-write locks and semaphores; [errors](crate::Error) tell of the others,
 /// too. Its text is what it is called: `mutex`, for example.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum LockKind {

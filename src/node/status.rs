@@ -19,16 +19,16 @@ pub struct NodeStatus {
     pub state: NodeState,
     /// The server's run id at the last connection; it changes with every start of the server. It is `None` if there was
     /// no connection yet, or if the server does not report it.
-    pub run_id: Option<String>,
+    pub run_id: Option<Arc<str>>,
     /// The time until which its grants do not count, by this host's clock; `None` if they count. After a failover this is
     /// the end of the grace, until which waiters wait. See [`restart_quarantine`](crate::ClientBuilder::restart_quarantine).
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::maybe_time"))]
     pub quarantined_until: Option<SystemTime>,
     /// The reason why there is no connection.
     pub last_error: Option<Arc<str>>,
-    /// The smoothed round-trip time of its answers; zero if it has not been asked yet.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::seconds"))]
-    pub round_trip: Duration,
+    /// The smoothed round-trip time of its answers; `None` if it has not been asked yet.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::maybe_seconds"))]
+    pub round_trip: Option<Duration>,
 }
 
 /// The state of a node: whether the client can use it, and whether its grants count.
@@ -62,7 +62,7 @@ impl NodeStatus {
             run_id: None,
             quarantined_until: None,
             last_error: None,
-            round_trip: Duration::ZERO,
+            round_trip: None,
         }
     }
 }
@@ -77,10 +77,10 @@ pub(super) fn of(shared: &Shared) -> NodeStatus {
         address: shared.endpoint.address(),
         master: shared.endpoint.guide.is_dynamic().then(|| shared.endpoint.name.clone()),
         state: state(is_up, left, fault.as_ref()),
-        run_id: quarantine.run_id.clone(),
+        run_id: quarantine.run_id.as_deref().map(Arc::from),
         quarantined_until: end(left),
         last_error: fault.map(|fault| fault.to_string().into()),
-        round_trip: shared.round_trip(),
+        round_trip: Some(shared.round_trip()).filter(|it| !it.is_zero()),
     }
 }
 

@@ -74,7 +74,7 @@ impl MultiGuard {
     /// # }
     /// ```
     pub fn lost(&self) -> MultiLost {
-        self.guards.iter().map(Guard::lost).collect()
+        MultiLost { each: self.guards.iter().map(Guard::lost).collect() }
     }
 
     /// Runs a future, and cancels it if one of the locks is lost before the future ends.
@@ -163,6 +163,11 @@ pub struct MultiLost {
 }
 
 impl MultiLost {
+    /// The loss of a single lock.
+    pub(crate) fn one(lost: Lost) -> Self {
+        Self { each: vec![lost] }
+    }
+
     /// Returns true if all locks are certainly held.
     pub(crate) fn is_held(&self) -> bool {
         self.each.iter().all(Lost::is_held)
@@ -183,18 +188,6 @@ impl MultiLost {
             }
         };
         clock.until(clock.now().plus(timeout), lost).await.flatten()
-    }
-}
-
-impl From<Lost> for MultiLost {
-    fn from(lost: Lost) -> Self {
-        Self { each: vec![lost] }
-    }
-}
-
-impl FromIterator<Lost> for MultiLost {
-    fn from_iter<I: IntoIterator<Item = Lost>>(each: I) -> Self {
-        Self { each: each.into_iter().collect() }
     }
 }
 

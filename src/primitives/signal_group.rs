@@ -40,7 +40,7 @@ use crate::script::{self, Arg, Call, Reply, Script};
 ///         cache.clear();
 ///     }
 ///     for name in &changes.names {
-///         cache.remove(name);
+///         cache.remove(&**name);
 ///     }
 ///     seen = changes.number;
 /// }
@@ -62,7 +62,7 @@ pub struct Changes {
     /// The number of the last signal: what has been seen from now on.
     pub number: u64,
     /// The names that were signalled after the number that was seen, those that were signalled last at the end.
-    pub names: Vec<String>,
+    pub names: Vec<Arc<str>>,
     /// True if there may have been others, too.
     pub missed: bool,
 }
@@ -192,7 +192,7 @@ impl Changes {
             [number, missed, names] => (number, missed.number()? == 1, names.list()?),
             _ => return None,
         };
-        let names = names.iter().map(|name| Some(name.text()?.to_owned()));
+        let names = names.iter().map(|name| Some(name.text()?.into()));
         let (number, names) = (unsigned(number)?, names.collect::<Option<_>>()?);
         Some((number, Self { number, names, missed }))
     }

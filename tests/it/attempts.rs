@@ -164,7 +164,7 @@ async fn the_round_trip_of_a_node_grows_with_a_slow_answer() {
     let guard = client.mutex("n").lock().await.expect("free");
     proxy.delay_replies(Duration::ZERO);
     // A sixteenth of it counts at once.
-    let round_trip = client.nodes()[0].round_trip;
+    let round_trip = client.nodes()[0].round_trip.expect("it was asked");
     assert!(round_trip >= Duration::from_millis(20), "{round_trip:?}");
     guard.unlock().await.expect("held");
     nothing_left(&server, &client).await;

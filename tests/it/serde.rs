@@ -46,6 +46,9 @@ async fn what_operators_ask_for_can_be_serialized() {
     delivery.ack().await.expect("held");
     let nodes = value(client.nodes());
     assert_eq!((&nodes[0]["address"], &nodes[0]["state"]), (&json!(server.url()), &json!("up")));
+    assert!(nodes[0]["round_trip"].as_f64().is_some_and(|it| it > 0.0), "{nodes}");
+    let unasked = Client::connect(&server.url()).await.expect("connected");
+    assert_eq!(value(unasked.nodes())[0]["round_trip"], Value::Null);
     assert_eq!(value(client.stats())["releases_pending"], json!(0));
     let findings = value(client.check().await.expect("asked"));
     let kinds: Vec<&Value> =

@@ -1,5 +1,6 @@
 //! Signals, and servers that fail or forget.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::{Client, Error};
@@ -77,7 +78,7 @@ async fn a_full_server_still_signals() {
     group.notify(["apples"]).await.expect("it is given");
     server.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
     assert_eq!(*signal.changed(0).await.expect("a signal").data, *b"x");
-    assert_eq!(group.changed(seen).await.expect("a signal").names, ["apples"]);
+    assert_eq!(group.changed(seen).await.expect("a signal").names, [Arc::from("apples")]);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Groups of signals: each name that was signalled is told once, also to one who was away.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold::{Changes, Error, SignalGroup};
@@ -23,20 +24,17 @@ async fn who_was_away_gets_each_name_once_and_who_waits_hears_by_a_message() {
     assert_eq!(group.notify(["apples", "pears"]).await.expect("an answer"), 1);
     let first = soon("it comes", wait).await.expect("no panic").expect("an answer");
     assert!(given_at.elapsed() < server.widened(1500 * MS), "{:?}", given_at.elapsed());
-    assert_eq!(
-        (&first.names[..], first.missed),
-        (&["apples", "pears"].map(String::from)[..], false)
-    );
+    assert_eq!((&first.names[..], first.missed), (&["apples", "pears"].map(Arc::from)[..], false));
     for name in ["plums", "apples", "plums"] {
         assert_eq!(group.notify([name]).await.expect("an answer"), 0);
     }
     let all = now(&group, seen).await;
     assert_eq!(
         (all.names, all.missed),
-        (["pears", "apples", "plums"].map(String::from).into(), false)
+        (["pears", "apples", "plums"].map(Arc::from).into(), false)
     );
     let rest = now(&group, first.number).await;
-    assert_eq!((&rest.names[..], rest.missed), (&["apples", "plums"].map(String::from)[..], false));
+    assert_eq!((&rest.names[..], rest.missed), (&["apples", "plums"].map(Arc::from)[..], false));
     assert_eq!(rest.number, all.number);
     let error = group.changed_with_timeout(rest.number, 50 * MS).await.expect_err("no more");
     assert!(matches!(error, Error::StillWaiting { .. }), "{error:?}");

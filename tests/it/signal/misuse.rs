@@ -1,5 +1,6 @@
 //! Bad input, keys that are no signal, missing rights, several servers; and the handles for threads.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::{Client, Error, blocking};
@@ -123,7 +124,7 @@ fn for_threads_every_call_does_what_its_async_twin_does() {
     let seen = group.seen().expect("an answer");
     group.notify(["apples"]).expect("an answer");
     let changes = group.changed(seen).expect("an answer");
-    assert_eq!(changes.names, ["apples"]);
+    assert_eq!(changes.names, [Arc::from("apples")]);
     assert!(group.changed_with_timeout(changes.number, 10 * MS).expect_err("no").is_timeout());
     let error = runtime.block_on(async { signal.changed(0) }).expect_err("it would block");
     assert!(matches!(error, Error::InAsyncContext { .. }), "{error:?}");

@@ -1,6 +1,7 @@
 //! What is known of signals and of groups of them. Pure: each notification makes a higher number once, and nobody misses one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::Forgotten;
 
@@ -167,9 +168,9 @@ impl Groups {
         seen: u64,
         names: &BTreeSet<String>,
         number: u64,
-        shown: &[String],
+        shown: &[Arc<str>],
     ) -> Result<(), String> {
-        let shown: BTreeSet<String> = shown.iter().cloned().collect();
+        let shown: BTreeSet<String> = shown.iter().map(|name| String::from(&**name)).collect();
         if let Some(missing) = names.difference(&shown).next() {
             return Err(format!("{missing} was signalled after {seen}, and is not shown"));
         }
@@ -218,7 +219,7 @@ mod tests {
         group.given(7, &["b".to_owned()]).expect("higher");
         assert!(group.read(6).is_err());
         group.read(7).expect("the last");
-        let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let names = |all: &[&str]| all.iter().map(|name| Arc::from(*name)).collect::<Vec<_>>();
         let at_first = group.after(4);
         group.shown(4, &at_first, 7, &names(&["a", "b"])).expect("both");
         assert!(group.shown(4, &at_first, 7, &names(&["b"])).is_err(), "a is missing");
