@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::mem;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -33,6 +34,11 @@ struct Shared {
     /// The last drop that waited got no answer, and no lock has been taken since.
     unanswered: AtomicBool,
 }
+
+// A panic of the caller's cannot come between two changes here: no mutex is held while the caller's code runs, and the tasks are
+// on a thread of their own.
+impl UnwindSafe for Shared {}
+impl RefUnwindSafe for Shared {}
 
 impl Runtime {
     /// Starts the thread. It fails in async code, where a runtime that fails to start could not be dropped.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::panic::Location;
+use std::panic::{Location, RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +53,10 @@ pub(super) struct Handle {
     /// Why no acquisition is possible: the name and the terms are checked once.
     problem: Option<Arc<Error>>,
 }
+
+// A handle does not change, and what it leads to is left in order by a panic of the caller's; see `Engine`.
+impl UnwindSafe for Handle {}
+impl RefUnwindSafe for Handle {}
 
 impl Handle {
     pub(super) fn new(engine: &Arc<Engine>, lock: Arc<dyn Inspect>) -> Self {

@@ -1,6 +1,7 @@
 //! A queue of items on its server: what is asked about it, and one delivery as the engine sees it.
 
 use std::ops::RangeInclusive;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,6 +114,10 @@ pub(super) struct Item {
     /// How many items were lent, or were to be delivered again, when the server had none to lend.
     lent: Mutex<Option<u64>>,
 }
+
+// Its mutexes are never held while the caller's code runs, so a panic of the caller's leaves nothing half done.
+impl UnwindSafe for Item {}
+impl RefUnwindSafe for Item {}
 
 /// A delivery that a worker has seen: its id, and when the server lent the item, in microseconds of its clock.
 struct Seen {

@@ -1,7 +1,7 @@
 //! The handle to a latch.
 
 use std::fmt;
-use std::panic::Location;
+use std::panic::{Location, RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +73,10 @@ pub struct Latch {
     subject: Subject,
     memory: Arc<Mutex<Memory>>,
 }
+
+// The memory's mutex is never held while the caller's code runs, so a panic of the caller's leaves nothing half done.
+impl UnwindSafe for Latch {}
+impl RefUnwindSafe for Latch {}
 
 impl Latch {
     pub(crate) fn new(engine: &Arc<Engine>, name: Arc<str>) -> Self {

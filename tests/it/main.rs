@@ -67,6 +67,7 @@ mod support;
 mod synced;
 mod taken_back;
 mod terms;
+mod traits;
 mod turns;
 mod waits;
 mod wake_ups;

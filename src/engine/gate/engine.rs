@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -46,6 +47,11 @@ pub(crate) struct Engine {
     /// Wakes those who wait until nothing is held.
     pub(crate) left: Arc<Notify>,
 }
+
+// A panic in the caller's code leaves nothing half done in here: no mutex is held while it runs, what it gives to be called is
+// called where a panic is caught, and every call can be dropped at each await anyway.
+impl UnwindSafe for Engine {}
+impl RefUnwindSafe for Engine {}
 
 /// How much a client still does; in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,6 @@
 //! A lease in use: the hold, its levels, and its end.
 
-use std::panic::Location;
+use std::panic::{Location, RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -44,6 +44,10 @@ pub(crate) struct Hold {
     /// Made when a guard is first asked whether others want the lock.
     pub(super) wanting: OnceLock<Wanting>,
 }
+
+// As for the engine: it changes under the gate's mutex, which is never held while the caller's code runs.
+impl UnwindSafe for Hold {}
+impl RefUnwindSafe for Hold {}
 
 impl Hold {
     pub(crate) fn depth(&self) -> u32 {
