@@ -57,8 +57,8 @@ pub enum Error {
         waiting: Arc<[Waiter]>,
     },
 
-    /// What was waited for did not come in time: a latch is shut, a signal was not given, or a queue had no item. Wait again, or
-    /// give up.
+    /// What was waited for did not come in time: a latch is shut, a signal was not given, a queue had no item, or an election still
+    /// has the same leader. Wait again, or give up.
     ///
     /// It is returned only if the server answered. If it did not, the error is [`Error::Unavailable`].
     #[error("timed out after {:?} waiting for {kind} {name:?}: {state}", rounded(.waited))]
