@@ -304,7 +304,7 @@ pub use primitives::mutex::Mutex;
 pub use primitives::observer::Observer;
 pub use primitives::permit::Permit;
 pub use primitives::queue::Queue;
-pub use primitives::queue_status::{Lent, QueueStatus};
+pub use primitives::queue_status::{DeadItem, Lent, QueueStatus};
 pub use primitives::run::Outcome;
 pub use primitives::rw_guards::{ReadGuard, WriteGuard};
 pub use primitives::rw_lock::RwLock;

@@ -40,6 +40,11 @@ pub(crate) fn text<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok,
     to.collect_str(value)
 }
 
+/// Bytes that are no text: some formats have a form of their own for them, and JSON lists their numbers.
+pub(crate) fn bytes<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_bytes(bytes)
+}
+
 /// Sentinels, and the master that each of them names. A pair would be a list, which could not get a third part with a name.
 pub(crate) fn named<S: Serializer>(named: &[(Arc<str>, String)], to: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]

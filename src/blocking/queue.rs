@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Delivery;
 use super::runtime::Runtime;
 use crate::error::Error;
-use crate::primitives::queue_status::QueueStatus;
+use crate::primitives::queue_status::{DeadItem, QueueStatus};
 
 /// A handle to a queue of items, for threads; see [`leasehold::Queue`](crate::Queue).
 ///
@@ -181,7 +181,7 @@ impl Queue {
     /// # Errors
     ///
     /// The same errors, and [`Error::InAsyncContext`].
-    pub fn dead(&self, limit: u32) -> Result<Vec<Vec<u8>>, Error> {
+    pub fn dead(&self, limit: u32) -> Result<Vec<DeadItem>, Error> {
         self.runtime.wait(self.queue.dead(limit))?
     }
 

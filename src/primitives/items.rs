@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::queue_status::{Lent, QueueStatus};
+use super::queue_status::{DeadItem, Lent, QueueStatus};
 use super::replies::{LISTED, SHOWN, read_refusal, read_renew, read_waiters};
 use crate::engine::kind::{Answer, Kind, Released, Sharing, Ticket};
 use crate::key::{self, Holder, LeaseId};
@@ -66,8 +66,8 @@ impl Items {
         Call { script: &script::ITEM_REDRIVE, keys: self.keys(), args }
     }
 
-    /// Returns the status, and the payloads of the dead items that are listed.
-    pub(super) fn read_status(&self, reply: &Reply) -> Option<(QueueStatus, Vec<Vec<u8>>)> {
+    /// Returns the status, and the dead items that are listed.
+    pub(super) fn read_status(&self, reply: &Reply) -> Option<(QueueStatus, Vec<DeadItem>)> {
         let [unseen, out, dead, server_us, listed, waiting, payloads] = reply.list()? else {
             return None;
         };
@@ -93,8 +93,10 @@ impl Items {
             lent,
             waiting: read_waiters(server_us, waiting)?,
         };
-        let payloads = payloads.list()?.iter().map(|payload| Some(payload.bytes()?.to_vec()));
-        Some((status, payloads.collect::<Option<_>>()?))
+        let dead = payloads.list()?.iter().map(|payload| {
+            Some(DeadItem { payload: payload.bytes()?.into(), queue: self.name().clone() })
+        });
+        Some((status, dead.collect::<Option<_>>()?))
     }
 }
 

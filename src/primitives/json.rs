@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::delivery::Delivery;
 use super::queue::Queue;
+use super::queue_status::DeadItem;
 use crate::error::Error;
 
 impl Queue {
@@ -59,6 +60,17 @@ impl Delivery {
     /// consider [`reject`](Self::reject).
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
         serde_json::from_slice(self.payload()).map_err(|error| invalid(self.queue(), &error))
+    }
+}
+
+impl DeadItem {
+    /// Reads the payload as a value in JSON, as [`Delivery::json`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidPayload`] if it is no JSON, or another value. The item stays dead.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        serde_json::from_slice(&self.payload).map_err(|error| invalid(&self.queue, &error))
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::asking::{ask_one, check_name};
 use super::delivery::Delivery;
 use super::items::Items;
-use super::queue_status::QueueStatus;
+use super::queue_status::{DeadItem, QueueStatus};
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
 use crate::engine::gate::{Engine, Until};
@@ -303,12 +303,12 @@ impl Queue {
         Ok(self.ask(self.items.status(0), read).await?.0)
     }
 
-    /// Asks the server for the payloads of the oldest dead items, at most `limit`. It changes nothing.
+    /// Asks the server for the oldest dead items, at most `limit`. It changes nothing.
     ///
     /// # Errors
     ///
     /// The same as [`status`](Self::status).
-    pub async fn dead(&self, limit: u32) -> Result<Vec<Vec<u8>>, Error> {
+    pub async fn dead(&self, limit: u32) -> Result<Vec<DeadItem>, Error> {
         let read = |reply: &Reply| self.items.read_status(reply);
         Ok(self.ask(self.items.status(limit), read).await?.1)
     }

@@ -1,5 +1,6 @@
 //! What the server knows about a queue.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,4 +43,27 @@ pub struct Lent {
     /// The time until it is delivered again unless it is renewed; zero if that is over.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::seconds"))]
     pub remaining: Duration,
+}
+
+/// An item that is not delivered any more; see [`Queue::dead`](crate::Queue::dead).
+#[derive(Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct DeadItem {
+    /// What was pushed.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::bytes"))]
+    pub payload: Arc<[u8]>,
+    /// The queue's name, for the error about a payload that is no JSON.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub(super) queue: Arc<str>,
+}
+
+/// A payload may be long, and is for nobody but those who ask for it.
+impl fmt::Debug for DeadItem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadItem")
+            .field("queue", &self.queue)
+            .field("bytes", &self.payload.len())
+            .finish_non_exhaustive()
+    }
 }

@@ -43,7 +43,9 @@ async fn what_operators_ask_for_can_be_serialized() {
     let tokens = [1, 2].map(|at| (&held[at]["name"], &held[at]["token"]));
     assert_eq!(tokens, [(&json!("s"), &Value::Null), (&json!("q"), &Value::Null)]);
     permit.release().await.expect("held");
-    delivery.ack().await.expect("held");
+    delivery.reject().await.expect("held");
+    let dead = value(client.queue("q").dead(9).await.expect("asked"));
+    assert_eq!(dead, json!([{ "payload": [49] }]));
     let nodes = value(client.nodes());
     assert_eq!((&nodes[0]["address"], &nodes[0]["state"]), (&json!(server.url()), &json!("up")));
     assert!(nodes[0]["round_trip"].as_f64().is_some_and(|it| it > 0.0), "{nodes}");

@@ -29,7 +29,14 @@ async fn items_of_a_queue_can_be_values_and_what_is_no_such_value_is_not_lost() 
     );
     assert!(delivery.is_held() && !error.is_retryable());
     delivery.reject().await.expect("held");
-    assert_eq!(queue.dead(9).await.expect("an answer").len(), 1);
+    let dead = queue.dead(9).await.expect("an answer");
+    assert_eq!(dead.len(), 1);
+    assert_eq!(dead[0].json::<Order>().expect("an order"), order);
+    let error = dead[0].json::<u32>().expect_err("it is no number");
+    assert!(
+        matches!(&error, Error::InvalidPayload { queue, .. } if &**queue == "jobs"),
+        "{error:?}"
+    );
     assert_eq!(queue.redrive(9).await.expect("done"), 1);
     queue.pop().await.expect("the same").ack().await.expect("held");
 
