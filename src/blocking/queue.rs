@@ -48,17 +48,17 @@ impl Queue {
         self.with(self.queue.newest_first())
     }
 
-    /// Returns a handle that delivers an item at most that many times; see
+    /// Returns a handle that delivers an item at most that many times, or with `None` any number of times; see
     /// [`leasehold::Queue::with_max_deliveries`](crate::Queue::with_max_deliveries).
     #[must_use = "it returns another handle"]
-    pub fn with_max_deliveries(&self, times: u32) -> Self {
+    pub fn with_max_deliveries(&self, times: impl Into<Option<u32>>) -> Self {
         self.with(self.queue.with_max_deliveries(times))
     }
 
-    /// Returns a handle whose pushes fail if the queue is full; see
+    /// Returns a handle whose pushes fail if the queue is full, or with `None` never is; see
     /// [`leasehold::Queue::with_capacity`](crate::Queue::with_capacity).
     #[must_use = "it returns another handle"]
-    pub fn with_capacity(&self, items: u32) -> Self {
+    pub fn with_capacity(&self, items: impl Into<Option<u32>>) -> Self {
         self.with(self.queue.with_capacity(items))
     }
 

@@ -97,20 +97,22 @@ impl Queue {
         self.with_items(|items| items.newest_first = true)
     }
 
-    /// Returns a handle that delivers an item `times` times at most, 1 to 1,000,000; zero means any number of times. An item
-    /// that comes back after that is dead. The default is 10.
+    /// Returns a handle that delivers an item `times` times at most, 1 to 1,000,000; `None` means any number of times. An item
+    /// that comes back after that is dead. The default is 10. The first call fails with [`Error::InvalidConfig`] if the number
+    /// is zero or above that range.
     ///
     /// A delivery that its worker never saw, since the future of the pop was dropped, is not counted.
     #[must_use = "it returns another handle"]
-    pub fn with_max_deliveries(&self, times: u32) -> Self {
-        self.with_items(|items| items.most_often = (times > 0).then_some(times))
+    pub fn with_max_deliveries(&self, times: impl Into<Option<u32>>) -> Self {
+        self.with_items(|items| items.most_often = times.into())
     }
 
-    /// Returns a handle whose pushes fail if there would be more than `items` items that are neither done nor dead, with
-    /// [`Error::QueueFull`]. Zero means any number, which is the default.
+    /// Returns a handle whose pushes fail with [`Error::QueueFull`] if there would be more than `items` items that are neither
+    /// done nor dead. It may be 1 to [`u32::MAX`]; `None` means any number, which is the default. With zero, nothing could ever
+    /// be pushed, so the first call fails with [`Error::InvalidConfig`].
     #[must_use = "it returns another handle"]
-    pub fn with_capacity(&self, items: u32) -> Self {
-        self.with_items(|all| all.capacity = (items > 0).then_some(items))
+    pub fn with_capacity(&self, items: impl Into<Option<u32>>) -> Self {
+        self.with_items(|all| all.capacity = items.into())
     }
 
     /// Returns a handle whose deliveries the watchdog renews every third of `ttl`, 10 ms to 30 days. An item of a crashed
@@ -139,8 +141,9 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`]; [`Error::QueueFull`]; [`Error::SingleServerOnly`]; [`Error::InvalidName`];
-    /// [`Error::InvalidArgument`] if the item is too large; [`Error::WrongType`]; [`Error::Denied`]; [`Error::Closed`].
+    /// [`Error::Unavailable`]; [`Error::QueueFull`]; [`Error::SingleServerOnly`]; [`Error::InvalidName`] and
+    /// [`Error::InvalidConfig`]; [`Error::InvalidArgument`] if the item is too large; [`Error::WrongType`]; [`Error::Denied`];
+    /// [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
@@ -296,8 +299,8 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`], [`Error::SingleServerOnly`], [`Error::InvalidName`], [`Error::WrongType`], [`Error::Denied`],
-    /// [`Error::Closed`].
+    /// [`Error::Unavailable`], [`Error::SingleServerOnly`], [`Error::InvalidName`], [`Error::InvalidConfig`],
+    /// [`Error::WrongType`], [`Error::Denied`], [`Error::Closed`].
     pub async fn status(&self) -> Result<QueueStatus, Error> {
         let read = |reply: &Reply| self.items.read_status(reply);
         Ok(self.ask(self.items.status(0), read).await?.0)
@@ -345,10 +348,17 @@ impl Queue {
     /// Checks what every call needs.
     pub(super) fn check(&self) -> Result<(), Error> {
         check_name(&self.engine, self.items.name())?;
-        if let Some(times) = self.items.most_often.filter(|times| *times > MOST_DELIVERIES) {
+        let within = 1..=MOST_DELIVERIES;
+        if let Some(times) = self.items.most_often.filter(|times| !within.contains(times)) {
             return Err(Error::config(format!(
-                "with_max_deliveries is {times}; it must be at most {MOST_DELIVERIES}"
+                "with_max_deliveries is {times}; it must be 1 to {MOST_DELIVERIES}, or `None` for any number of times"
             )));
+        }
+        // The server takes zero for no limit, so it must not get there.
+        if self.items.capacity == Some(0) {
+            return Err(Error::config(
+                "with_capacity is 0; it must be 1 or more, or `None` for any number of items",
+            ));
         }
         if self.engine.config.deployment.is_quorum() {
             return Err(Error::SingleServerOnly {

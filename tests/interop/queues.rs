@@ -129,7 +129,7 @@ async fn java_sees_nothing_of_what_is_lent(version: Version) {
 async fn each_item_is_taken_by_one_whoever_takes_it(version: Version) {
     const ITEMS: usize = 300;
     let table = Table::lay(version, TTL).await;
-    let queue = table.rust().client.queue("n").with_max_deliveries(0);
+    let queue = table.rust().client.queue("n").with_max_deliveries(None);
     let work = |seed: usize| {
         let queue = queue.clone();
         tokio::spawn(async move {

@@ -41,6 +41,13 @@ async fn threads_push_and_pop() {
             delivery.extend(Duration::from_secs(40))?;
             delivery.ack()?;
         }
+        for zero in [queue.with_capacity(0), queue.with_max_deliveries(0)] {
+            let error = zero.push("4").expect_err("it is refused");
+            assert!(matches!(error, leasehold::Error::InvalidConfig { .. }), "{error:?}");
+        }
+        let unlimited = queue.with_capacity(None).with_max_deliveries(None);
+        assert_eq!(unlimited.push("4")?, 1);
+        unlimited.pop()?.ack()?;
         Ok::<_, leasehold::Error>(())
     });
     worked.await.expect("no panic").expect("no error");

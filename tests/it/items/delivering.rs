@@ -147,7 +147,7 @@ async fn an_attempt_gets_the_item_behind_many_that_were_delivered_too_often() {
 #[tokio::test]
 async fn without_a_limit_an_item_comes_as_often_as_it_is_given_back() {
     let (server, [client]) = setup().await;
-    let queue = jobs(&client).with_max_deliveries(0);
+    let queue = jobs(&client).with_max_deliveries(None);
     queue.push("1").await.expect("pushed");
     for deliveries in 1..=15 {
         let delivery = soon("an item", queue.pop()).await.expect("there is one");

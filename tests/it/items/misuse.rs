@@ -75,6 +75,7 @@ async fn bad_names_and_bad_numbers_are_refused_at_once() {
         queue.with_lease(Duration::ZERO).pop().await.expect_err("too short"),
         queue.with_max_hold(Duration::ZERO).pop().await.expect_err("too short"),
         queue.with_max_deliveries(1_000_001).pop().await.expect_err("too many"),
+        queue.with_max_deliveries(Some(1_000_001)).pop().await.expect_err("too many"),
     ] {
         assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
     }
@@ -85,6 +86,43 @@ async fn bad_names_and_bad_numbers_are_refused_at_once() {
     assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
     let delivery = queue.pop().await.expect("it came back");
     delivery.ack().await.expect("held");
+}
+
+/// Elsewhere zero is nothing, so a number that was computed must not remove the limit.
+#[tokio::test]
+async fn a_limit_of_zero_is_refused_by_every_call_and_none_is_no_limit() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client);
+    for (zero, setting) in [
+        (queue.with_capacity(0), "with_capacity"),
+        (queue.with_max_deliveries(0), "with_max_deliveries"),
+    ] {
+        for error in errors(&zero).await {
+            assert!(matches!(error, Error::InvalidConfig { .. }), "{error:?}");
+            assert!(error.to_string().contains(&format!("{setting} is 0")), "{error}");
+        }
+    }
+    assert!(queue.is_empty().await.expect("an answer"), "nothing was pushed");
+
+    let one = queue.with_capacity(1);
+    one.push("1").await.expect("there is room");
+    let error = one.push("2").await.expect_err("it is full");
+    assert!(matches!(error, Error::QueueFull { capacity: 1, .. }), "{error:?}");
+    assert_eq!(one.with_capacity(None).push("2").await.expect("there is room"), 2);
+
+    // What one handle would not deliver again, one without a limit does.
+    let once = queue.with_max_deliveries(1);
+    once.pop().await.expect("an item").retry(Duration::ZERO).await.expect("held");
+    let any = once.with_max_deliveries(None);
+    for deliveries in [2, 3] {
+        let delivery = any.pop().await.expect("an item");
+        assert_eq!((delivery.payload(), delivery.deliveries()), (&b"1"[..], deliveries));
+        delivery.retry(Duration::ZERO).await.expect("held");
+    }
+    for _ in 0..2 {
+        any.pop().await.expect("an item").ack().await.expect("held");
+    }
+    all_are_done(&server, &client).await;
 }
 
 #[tokio::test]

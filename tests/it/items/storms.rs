@@ -69,7 +69,7 @@ async fn every_item_is_done_once_whatever_workers_do() {
     let mut workers = Vec::new();
     for seed in 0..8 {
         let client = if seed % 2 == 0 { &steady } else { &shaken };
-        let queue = jobs(client).with_ttl(400 * MS).with_max_deliveries(0);
+        let queue = jobs(client).with_ttl(400 * MS).with_max_deliveries(None);
         workers.push(tokio::spawn(work(queue, ledger.clone(), seed)));
     }
     for number in 0..ITEMS {

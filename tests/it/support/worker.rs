@@ -277,7 +277,7 @@ async fn together(url: &str, names: u64, wanted: u64, tasks: u64, turns: u64, se
 async fn pop(url: &str, name: &str, ttl_ms: u64, tasks: u64, seed: u64) {
     let builder = Client::builder().nodes([url]).ttl(Duration::from_millis(ttl_ms));
     let client = builder.connect().await.expect("connected");
-    let queue = client.queue(name).with_max_deliveries(0);
+    let queue = client.queue(name).with_max_deliveries(None);
     let tasks = (0..tasks).map(|task| {
         let (queue, mut random) = (queue.clone(), seed * 100 + task + 1);
         let mut roll = move |sides: u64| {
