@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use leasehold::{
-    Blocked, Changes, Client, ClientBuilder, ClosedReason, Deadlocks, Delivery, Election,
+    Blocked, Changes, Client, ClientBuilder, ClosedReason, DeadItem, Deadlocks, Delivery, Election,
     ElectionState, Error, Finding, FindingKind, Guard, HeldLock, Histogram, Holder, Latch, Leader,
     Leadership, Lent, ListedLock, Listing, LockKind, LockOrder, LockStatus, LossReason, Lost,
     MultiGuard, MultiLock, MultiLost, Mutex, NodeFailure, NodeState, NodeStatus, Notice, Observer,
@@ -27,7 +27,7 @@ fn lives_through_a_panic<T: UnwindSafe + RefUnwindSafe>() {}
 
 #[test]
 fn every_type_may_move_to_other_threads_and_be_shared() {
-    each!(may_be_shared: Blocked, Changes, Client, ClientBuilder, ClosedReason, Deadlocks, Delivery, Election,
+    each!(may_be_shared: Blocked, Changes, Client, ClientBuilder, ClosedReason, DeadItem, Deadlocks, Delivery, Election,
         ElectionState, Error, Finding, FindingKind, Guard, HeldLock, Histogram, Holder, Latch, Leader, Leadership, Lent,
         ListedLock, Listing, LockKind, LockOrder, LockStatus, LossReason, Lost, MultiGuard, MultiLock, MultiLost, Mutex,
         NodeFailure, NodeState, NodeStatus, Notice, Observer, Outcome<()>, Owner, Permit, PermitHolder, PubSub, Queue,

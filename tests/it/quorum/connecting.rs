@@ -101,12 +101,14 @@ async fn a_dropped_connect_leaves_nothing_behind() {
             assert!(connecting.as_mut().poll(&mut nobody).is_pending());
         }
     }
-    let mut connected = 0;
-    for step in 0..30 {
+    let (mut connected, mut step) = (0, 0);
+    // On a busy machine, none of the first thirty may have time enough.
+    while step < 30 || connected == 0 {
+        assert!(step < 500, "the last ones were given time enough");
         let connecting = ways.builder().connect();
         connected += u32::from(tokio::time::timeout(step * 4 * MS, connecting).await.is_ok());
+        step += 1;
     }
-    assert!(connected > 0, "the last ones were given time enough");
     ways.0[2].release_replies();
     for (way, server) in ways.0.iter().zip(&masters.0) {
         eventually(LIMIT, "the proxy has no connection left", async || way.connections() == 0)
