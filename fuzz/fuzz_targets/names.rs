@@ -104,31 +104,10 @@ struct Touched {
     channels: BTreeSet<Vec<u8>>,
 }
 
-/// As the documentation has it: 1 to 4096 bytes, and no key that belongs to another lock, a queue, a signal or a server.
+/// As the documentation has it: 1 to 4096 bytes, and neither the beginning of the library's own keys nor that of Redisson's counters.
 fn is_lock_name(name: &str) -> bool {
-    let derived = [
-        "leasehold_token:",
-        "redisson_lock_token:",
-        "leasehold_queue:",
-        "leasehold_permit_queue:",
-        "leasehold_rw_queue:",
-        "leasehold_next:",
-        "leasehold_wait:",
-        "leasehold_leader:",
-        "leasehold_lent:",
-        "leasehold_items:",
-        "leasehold_dead:",
-        "leasehold_item_queue:",
-        "leasehold_signal:",
-        "leasehold_signal_group:",
-        "leasehold_synced:",
-        "leasehold_mark:",
-        "leasehold_masters:",
-    ];
-    (1..=4096).contains(&name.len())
-        && name != "leasehold_mark"
-        && name != "leasehold_masters"
-        && !derived.iter().any(|prefix| name.starts_with(prefix))
+    let of_others = ["leasehold_", "redisson_lock_token:"];
+    (1..=4096).contains(&name.len()) && !of_others.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn is_client_name(name: &str) -> bool {
