@@ -6,9 +6,9 @@
 
 -- While a cluster moves the slot, it refuses to look for what is gone. Those who wait ask again.
 pcall(function()
-  local first, moved, granted = serve()
+  local first, moved = serve()
   if first and moved then
-    tell_first(granted)
+    tell_first()
   end
 end)
 return answer

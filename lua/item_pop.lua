@@ -11,25 +11,21 @@ if number then
   -- A full server refuses a ZADD, but not behind another write of the same script.
   redis.call('ZREM', KEYS[2], '')
   redis.call('ZADD', KEYS[2], 'GT', next_ms + ttl_ms, id)
-  if entry and redis.call('ZREM', KEYS[3], entry) == 1 then
-    local first, _, granted = serve()
-    if first then
-      tell_first(granted)
-    end
+  if entry and redis.call('ZREM', KEYS[3], entry) == 1 and serve() then
+    tell_first()
   end
   return {1, how, id, text}
 end
 
 local was_queued = entry and redis.call('ZRANK', KEYS[3], entry)
-local first, moved, granted = serve(entry)
+local first, moved = serve(entry)
 if not first or first == entry then
   number, payload, text = lend(id, ttl_ms, how)
   if number then
     if was_queued then
       redis.call('ZREM', KEYS[3], entry)
-      first, _, granted = serve()
-      if first then
-        tell_first(granted)
+      if serve() then
+        tell_first()
       end
     end
     return {1, how, id, text}
@@ -47,7 +43,7 @@ if entry then
   redis.call('PEXPIRE', KEYS[3], 60000)
 end
 if moved and first and first ~= entry then
-  tell_first(granted)
+  tell_first()
 end
 local name, pttl = holder(id)
 local place = entry and redis.call('ZRANK', KEYS[3], entry) or -1

@@ -31,9 +31,9 @@ end
 -- While a cluster moves the slot, it refuses to look for what is gone. The item is where it should be whatever becomes of the
 -- rest, and those who wait ask again.
 pcall(function()
-  local first, moved, granted = serve()
+  local first, moved = serve()
   if first and (moved or place == 0 or number) then
-    tell_first(granted)
+    tell_first()
   end
 end)
 -- The list ends before a nil.

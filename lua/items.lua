@@ -136,9 +136,11 @@ local function holder(id)
   return first, math.max(ends_ms - next_ms, 0)
 end
 
--- Tells the first in the queue that it is the first, and how long to wait at most before it asks. The caller says the mailbox
--- that an item was lent to by message.
-local function tell_first(granted)
+-- The mailbox that `serve` lent an item to last.
+local granted
+
+-- Tells the first in the queue that it is the first, and how long to wait at most before it asks.
+local function tell_first()
   local _, mailbox, id = head()
   if mailbox then
     local name, pttl = holder(id)
@@ -147,17 +149,17 @@ local function tell_first(granted)
 end
 
 -- Lends items to those who wait, in their order, and passes over those that are gone. It ends at `mine`, to which it lends
--- nothing. Returns the first that is in the queue then, nil if nobody is left, whether another one was the first before, and the
--- mailbox that it lent an item to last.
+-- nothing. Returns the first that is in the queue then, nil if nobody is left, and whether another one was the first before.
 local function serve(mine)
   -- Otherwise what is due would be delivered to each place of a client that stands still, in vain.
-  local moved, granted = pass_over_silent(waiter, mine, function()
+  local moved = pass_over_silent(waiter, mine, function()
     return redis.call('ZRANGE', KEYS[2], '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, 100)
-  end), nil
+  end)
+  granted = nil
   while passed < most do
     local entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
     if not entry or entry == mine then
-      return entry, moved, granted
+      return entry, moved
     end
     local mailbox, id, ttl_ms, how = waiter(entry)
     if not mailbox then
@@ -167,7 +169,7 @@ local function serve(mine)
       ttl_ms = math.min(ttl_ms, 2000)
       local number, payload, text = lend(id, ttl_ms, how)
       if not number then
-        return entry, moved, granted
+        return entry, moved
       end
       local grant = string.format('%s %d %d %d', id, now_us, ttl_ms, how)
       local message
@@ -187,5 +189,5 @@ local function serve(mine)
     redis.call('ZREM', KEYS[3], entry)
     moved = true
   end
-  return nil, moved, granted
+  return nil, moved
 end

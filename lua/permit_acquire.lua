@@ -13,11 +13,8 @@ if #had == weight then
   if type(written) == 'table' then
     return written
   end
-  if entry and redis.call('ZREM', KEYS[3], entry) == 1 then
-    local first, _, granted = serve()
-    if first then
-      tell_first(initial, granted)
-    end
+  if entry and redis.call('ZREM', KEYS[3], entry) == 1 and serve() then
+    tell_first(initial)
   end
   return {1, weight}
 end
@@ -38,17 +35,15 @@ end
 
 local subscribers = redis.call('PUBSUB', ARGV[9], ARGV[5])[2]
 local was_queued = entry and redis.call('ZRANK', KEYS[3], entry)
-local moved, granted = ended > 0 and pass_over_silent(waiter, entry, function()
+local was_silent = ended > 0 and pass_over_silent(waiter, entry, function()
   return lapsed
-end), nil
-local first = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+end)
+local first, moved = redis.call('ZRANGE', KEYS[3], 0, 0)[1], false
 -- Permits may be left for a moment, so that Redisson's waiters on the channel can take them. A newcomer must not end that
 -- moment, unless the one who was told of it is gone, and nobody else waits.
 if first and first ~= entry then
   if was_queued or subscribers == 0 then
-    local is_other
-    first, is_other, granted = serve(entry)
-    moved = moved or is_other
+    first, moved = serve(entry)
   else
     first = head(entry)
     if first and passed > 0 then
@@ -64,11 +59,8 @@ if (not first or first == entry) and left and left >= weight then
   if failed then
     return failed
   end
-  if was_queued then
-    first, _, granted = serve()
-    if first then
-      tell_first(initial, granted)
-    end
+  if was_queued and serve() then
+    tell_first(initial)
   end
   announce()
   return {1, weight}
@@ -82,8 +74,8 @@ if entry then
   end
   redis.call('PEXPIRE', KEYS[3], 60000)
 end
-if moved and first and first ~= entry then
-  tell_first(initial, granted)
+if (moved or was_silent) and first and first ~= entry then
+  tell_first(initial)
 end
 announce()
 local name, pttl = holder(initial)

@@ -41,7 +41,7 @@ pcall(function()
   if is_open then
     tell_head(nil, -2)
   else
-    local first, moved, granted = serve()
+    local first, moved = serve()
     if first then
       -- Redisson takes permits that are too few for the first, unheard. From now on, it has to listen to its holders.
       local name, pttl, is_foreign = holder(tonumber(ARGV[9]))

@@ -19,9 +19,9 @@ local more = left > had
 -- While a cluster moves the slot, it refuses to look for what is gone. The permits are added whatever becomes of the rest: a script
 -- that failed would be sent again, and would add them again. Those who wait ask again.
 pcall(function()
-  local first, moved, granted = serve()
+  local first, moved = serve()
   if first and moved then
-    tell_first(tonumber(ARGV[3]), granted)
+    tell_first(tonumber(ARGV[3]))
   end
   are_out = out()
 end)

@@ -113,6 +113,12 @@ local function take_back(own)
   return count
 end
 
+-- Takes back the permits that have ended, and returns how many there were, and their members.
+local function sweep()
+  local ended = redis.call('ZRANGE', KEYS[2], '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, 1000)
+  return #ended > 0 and take_back(ended) or 0, ended
+end
+
 -- Returns a permit's holder as text, and whether it is of this library.
 local function holder_of(member)
   local id = #member > 36 and string.match(member, '^(.*):%d+$')
@@ -123,12 +129,6 @@ local function holder_of(member)
     return string.format('%02x', string.byte(byte))
   end
   return (string.gsub(member, '.', digits)), false
-end
-
--- Takes back the permits that have ended, and returns how many there were, and their members.
-local function sweep()
-  local ended = redis.call('ZRANGE', KEYS[2], '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, 1000)
-  return #ended > 0 and take_back(ended) or 0, ended
 end
 
 -- Returns a holder, and for how many ms (-1: for ever) the permit still lasts that ends first. Holders of another library
@@ -151,26 +151,29 @@ local function holder(initial)
   return (holder_of(first[1])), pttl
 end
 
--- Tells the first in the queue that it is the first, and how long to wait at most before it asks. The caller says the mailbox
--- that permits were granted to by message.
-local function tell_first(initial, granted)
+-- The mailbox that `serve` gave permits to last.
+local granted
+
+-- Tells the first in the queue that it is the first, and how long to wait at most before it asks.
+local function tell_first(initial)
   local name, pttl = holder(initial)
   tell_head(name, pttl, granted)
 end
 
 -- Gives permits to the first in the queue, as long as there are enough for it, and passes over those that are gone. It ends
--- at `mine`, to which it gives nothing. Returns the first that is in the queue then, nil if nobody is left, whether another
--- one was the first before, and the mailbox that it gave permits to last.
+-- at `mine`, to which it gives nothing. Returns the first that is in the queue then, nil if nobody is left, and whether
+-- another one was the first before.
 local function serve(mine)
-  local moved, granted = false, nil
+  local moved = false
+  granted = nil
   while passed < most do
     local entry = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
     if not entry or entry == mine then
-      return entry, moved, granted
+      return entry, moved
     end
     local mailbox, id, ttl_ms, weight = waiter(entry)
     if mailbox and (left or 0) < weight then
-      return entry, moved, granted
+      return entry, moved
     end
     redis.call('ZREM', KEYS[3], entry)
     moved = true
@@ -192,5 +195,5 @@ local function serve(mine)
       end
     end
   end
-  return nil, moved, granted
+  return nil, moved
 end
