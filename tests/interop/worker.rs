@@ -3,21 +3,14 @@
 use std::time::Duration;
 
 use leasehold::Client;
-use leasehold_testkit::{Worker, worker};
+use leasehold_testkit::worker;
 
-/// Both sides of it: run by the harness it starts itself as a worker, and asks; as a worker it serves.
 #[test]
 fn a_worker_answers() {
-    if let Some(commands) = worker::commands() {
-        return serve(commands);
-    }
-    let mut worker = Worker::start();
-    worker.tell("say hello");
-    assert_eq!(worker.answer(), ["hello"]);
-    worker.kill();
+    worker::both_sides(serve);
 }
 
-fn serve(commands: impl Iterator<Item = String>) {
+fn serve(commands: &mut dyn Iterator<Item = String>) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     for line in commands {
         let words: Vec<&str> = line.split_whitespace().collect();

@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use leasehold::{Client, Error, LossReason, Mutex, SelfWait};
 use parking_lot::Mutex as Shared;
-use redis::Value;
 use tokio::task::JoinHandle;
 
 use crate::{
     checks::{LIMIT, connect, nothing_left, setup, soon},
-    support::{Server, eventually},
+    support::{self, Server, eventually},
 };
 
 /// Who got the lock, in order.
@@ -28,12 +27,6 @@ async fn named<const N: usize>(server: &Server) -> [Client; N] {
     clients.try_into().expect("that many")
 }
 
-/// Returns true if the server can reach so many clients by message. It passes over the others.
-async fn are_heard(server: &Server, clients: usize) -> bool {
-    let mailboxes = server.command(&["PUBSUB", "CHANNELS", "leasehold_mailbox:*"]).await;
-    matches!(mailboxes, Value::Array(mailboxes) if mailboxes.len() == clients)
-}
-
 /// Has all clients wait once, so that the server can reach them by message from here on.
 pub(crate) async fn make_heard(server: &Server, clients: &[&Client]) {
     let other = connect(server).await;
@@ -46,7 +39,7 @@ pub(crate) async fn make_heard(server: &Server, clients: &[&Client]) {
             guard.unlock().await.expect("held");
         }));
     }
-    let heard = async || are_heard(server, clients.len()).await;
+    let heard = async || support::heard(server).await == clients.len();
     eventually(LIMIT, "all mailboxes are subscribed", heard).await;
     held.unlock().await.expect("held");
     for turn in waiting {
@@ -305,7 +298,7 @@ fn threads_get_a_fair_lock_in_order_of_arrival() {
             thread
         })
         .collect();
-    let heard = async || are_heard(&server, 1).await;
+    let heard = async || support::heard(&server).await == 1;
     runtime.block_on(eventually(LIMIT, "the mailbox is subscribed", heard));
     held.unlock().expect("held");
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));

@@ -7,7 +7,7 @@ use redis::Value;
 
 use crate::{
     checks::{LIMIT, nothing_left, setup, soon},
-    support::{Server, Worker, eventually, shared_clock_us, waiting},
+    support::{Server, Worker, eventually, heard, shared_clock_us, waiting},
 };
 
 /// Hundreds of waiters over several processes, thousands of hand-overs, while the connections that bring the
@@ -117,12 +117,7 @@ async fn a_stopped_process_at_the_head_of_the_queue_is_passed_over_once() {
     head.tell(&format!("hold {} n {}", server.url(), HOLD.as_millis()));
     in_queue(1).await;
     // Whom nobody can reach yet would be passed over at once.
-    let mailboxes_are = async |count| {
-        let mailboxes = ["PUBSUB", "CHANNELS", "leasehold_mailbox:*"];
-        let open = async || matches!(server.command(&mailboxes).await, Value::Array(open) if open.len() == count);
-        eventually(LIMIT, "so many can be told", open).await;
-    };
-    mailboxes_are(1).await;
+    are_heard(&server, 1).await;
     head.pause();
     let waiter = tokio::spawn(other.mutex("n").lock());
     in_queue(2).await;
@@ -136,7 +131,7 @@ async fn a_stopped_process_at_the_head_of_the_queue_is_passed_over_once() {
 
     let waiter = tokio::spawn(lock.lock());
     in_queue(1).await;
-    mailboxes_are(3).await;
+    are_heard(&server, 3).await;
     let first_token = guard.token();
     head.resume();
     // It queues again, behind who came meanwhile.
@@ -152,73 +147,96 @@ async fn a_stopped_process_at_the_head_of_the_queue_is_passed_over_once() {
     assert!(held[1].parse::<u64>().expect("a token") > last_token);
 }
 
+/// A process that stands still, with many places in a queue.
+struct Stopped<'a, Q: AsyncFn() -> usize> {
+    server: &'a Server,
+    process: Worker,
+    /// How many wait.
+    queued: Q,
+    places: usize,
+}
+
+impl<'a, Q: AsyncFn() -> usize> Stopped<'a, Q> {
+    /// Lines up, and stands still.
+    async fn with(server: &'a Server, kind: &str, name: &str, places: usize, queued: Q) -> Self {
+        let mut process = Worker::start();
+        process.tell(&format!("line-up {kind} {} {name} {places}", server.url()));
+        let stopped = Self { server, process, queued, places };
+        stopped.are_queued(places, 1).await;
+        stopped.process.pause();
+        stopped
+    }
+
+    /// Waits until so many are in the queue, and so many clients can be told.
+    async fn are_queued(&self, places: usize, clients: usize) {
+        let so_many = async || (self.queued)().await == places;
+        eventually(LIMIT, "so many are in the queue", so_many).await;
+        are_heard(self.server, clients).await;
+    }
+
+    /// One waits behind it.
+    async fn has_one_behind(&self) {
+        self.are_queued(self.places + 1, 2).await;
+    }
+
+    /// Checks how long that one waited, which is not once for each place.
+    fn delays_once(&self, delay: Duration) {
+        println!("passed over after {delay:.1?}");
+        let limit =
+            self.server.widened_by(4, SHORT_LEASE + LONGEST_POLL + Duration::from_millis(500));
+        assert!(delay < limit, "passed over after {delay:?}");
+    }
+
+    /// It went on: each of its places has its turn.
+    async fn has_all_turns(self) {
+        let Self { mut process, places, .. } = self;
+        let answer = tokio::task::spawn_blocking(move || (process.answer(), process));
+        let (turns, _process) = soon("all of it have a turn", answer).await.expect("no panic");
+        assert_eq!(turns, ["turns", &places.to_string()]);
+    }
+}
+
 /// Each of its places is granted the lock by a message, which ends after two seconds. It loses all of them with the first, and asks
 /// anew when it goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_process_with_many_places_delays_the_others_once() {
-    const PLACES: i64 = 8;
+    const PLACES: usize = 8;
     let (server, [client, other]) = setup().await;
-    let in_queue = async |count| {
-        let queued = async || waiting(&server, "n").await == count;
-        eventually(LIMIT, "so many are in the queue", queued).await;
-    };
+    let queued = async || waiting(&server, "n").await as usize;
     let held = client.fair_mutex("n").lock().await.expect("free");
-    let mut line = Worker::start();
-    line.tell(&format!("line-up mutex {} n {PLACES}", server.url()));
-    in_queue(PLACES).await;
-    are_heard(&server, 1).await;
-    line.pause();
+    let stopped = Stopped::with(&server, "mutex", "n", PLACES, queued).await;
     let waiter = tokio::spawn(other.fair_mutex("n").lock());
-    in_queue(PLACES + 1).await;
-    are_heard(&server, 2).await;
+    stopped.has_one_behind().await;
     let released_at = Instant::now();
     held.unlock().await.expect("held");
     let guard = soon("the waiter has its turn", waiter).await.expect("no panic").expect("free");
-    let passed_after = released_at.elapsed();
-    println!("passed over after {passed_after:.1?}");
-    let limit = server.widened_by(4, SHORT_LEASE + LONGEST_POLL + Duration::from_millis(500));
-    assert!(passed_after < limit, "passed over after {passed_after:?}");
+    stopped.delays_once(released_at.elapsed());
     assert_eq!(waiting(&server, "n").await, 0, "it keeps places");
 
-    line.resume();
-    in_queue(PLACES).await;
+    stopped.process.resume();
+    stopped.are_queued(PLACES, 2).await;
     guard.unlock().await.expect("held by one only");
-    let answer = tokio::task::spawn_blocking(move || (line.answer(), line));
-    let (turns, _line) = soon("all of it have a turn", answer).await.expect("no panic");
-    assert_eq!(turns, ["turns", &PLACES.to_string()]);
+    stopped.has_all_turns().await;
     nothing_left(&server, &client).await;
 }
 
 /// It has no permit but the one that it was granted by a message, and keeps no place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_process_with_many_places_delays_the_others_once_at_a_semaphore() {
-    const PLACES: usize = 8;
     let (server, [client, other]) = setup().await;
     let api = client.semaphore("api").with_permits(1);
+    let queued = async || api.status().await.expect("an answer").waiting.len();
     let held = api.acquire().await.expect("free");
-    let mut line = Worker::start();
-    line.tell(&format!("line-up permit {} api {PLACES}", server.url()));
-    let wait = async |count| {
-        let so_many = async || api.status().await.is_ok_and(|it| it.waiting.len() == count);
-        eventually(LIMIT, "so many are in the queue", so_many).await;
-    };
-    wait(PLACES).await;
-    are_heard(&server, 1).await;
-    line.pause();
+    let stopped = Stopped::with(&server, "permit", "api", 8, queued).await;
     let waiter = tokio::spawn(other.semaphore("api").acquire());
-    wait(PLACES + 1).await;
-    are_heard(&server, 2).await;
+    stopped.has_one_behind().await;
     let released_at = Instant::now();
     held.release().await.expect("held");
     let permit = soon("the waiter has its turn", waiter).await.expect("no panic").expect("free");
-    let passed_after = released_at.elapsed();
-    let limit = server.widened_by(4, SHORT_LEASE + LONGEST_POLL + Duration::from_millis(500));
-    assert!(passed_after < limit, "passed over after {passed_after:?}");
+    stopped.delays_once(released_at.elapsed());
     permit.release().await.expect("held");
-    line.resume();
-    let answer = tokio::task::spawn_blocking(move || (line.answer(), line));
-    let (turns, _line) = soon("all of it have a turn", answer).await.expect("no panic");
-    assert_eq!(turns, ["turns", &PLACES.to_string()]);
+    stopped.process.resume();
+    stopped.has_all_turns().await;
 }
 
 /// An item that is lent to it by a message comes to a worker that lives, long before it was delivered so often that it is dead.
@@ -227,39 +245,25 @@ async fn a_stopped_process_with_many_places_takes_no_item_from_the_others() {
     const PLACES: usize = 12;
     let (server, [client]) = setup().await;
     let jobs = client.queue("jobs");
-    let mut line = Worker::start();
-    line.tell(&format!("line-up item {} jobs {PLACES}", server.url()));
-    let wait = async |count| {
-        let so_many = async || jobs.status().await.is_ok_and(|it| it.waiting.len() == count);
-        eventually(LIMIT, "so many are in the queue", so_many).await;
-    };
-    wait(PLACES).await;
-    are_heard(&server, 1).await;
-    line.pause();
+    let queued = async || jobs.status().await.expect("an answer").waiting.len();
+    let stopped = Stopped::with(&server, "item", "jobs", PLACES, queued).await;
     let worker = tokio::spawn(jobs.pop());
-    wait(PLACES + 1).await;
-    are_heard(&server, 2).await;
+    stopped.has_one_behind().await;
     let pushed_at = Instant::now();
     jobs.push("x").await.expect("an answer");
     let delivery = soon("the worker has it", worker).await.expect("no panic").expect("an item");
-    let after = pushed_at.elapsed();
-    let limit = server.widened_by(4, SHORT_LEASE + LONGEST_POLL + Duration::from_millis(500));
-    assert!(after < limit, "delivered after {after:?}");
+    stopped.delays_once(pushed_at.elapsed());
     assert_eq!(delivery.deliveries(), 2, "once in vain");
     delivery.ack().await.expect("held");
-    line.resume();
+    stopped.process.resume();
     jobs.push_many((0..PLACES).map(|item| item.to_string())).await.expect("an answer");
-    let answer = tokio::task::spawn_blocking(move || (line.answer(), line));
-    let (turns, _line) = soon("all of it have a turn", answer).await.expect("no panic");
-    assert_eq!(turns, ["turns", &PLACES.to_string()]);
+    stopped.has_all_turns().await;
     assert_eq!(jobs.status().await.expect("an answer").dead_items, 0);
 }
 
 /// Waits until so many clients can be told something.
 async fn are_heard(server: &Server, clients: usize) {
-    let mailboxes = ["PUBSUB", "CHANNELS", "leasehold_mailbox:*"];
-    let open = async || matches!(server.command(&mailboxes).await, Value::Array(open) if open.len() == clients);
-    eventually(LIMIT, "so many can be told", open).await;
+    eventually(LIMIT, "so many can be told", async || heard(server).await == clients).await;
 }
 
 /// The longest time between two asks of one who is in the queue.

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use crate::{
     checks::{LIMIT, connect, nothing_left, setup_with_proxy, soon},
-    support::{Proxy, Server, eventually, waiting},
+    support::{Proxy, Server, eventually, heard, waiting},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -29,11 +29,7 @@ impl Scene {
         // A client opens its mailbox when it first has to wait, and keeps it open.
         let theirs = other.mutex("n").lock().await.expect("free");
         let turn = tokio::spawn(client.mutex("n").lock());
-        let open = async || {
-            let mailboxes: Vec<String> =
-                ask(&server, &["PUBSUB", "CHANNELS", "leasehold_mailbox:*"]).await;
-            mailboxes.len() == 1 && waiting(&server, "n").await == 1
-        };
+        let open = async || heard(&server).await == 1 && waiting(&server, "n").await == 1;
         eventually(LIMIT, "it waits, and its mailbox is open", open).await;
         theirs.unlock().await.expect("held");
         got(turn).await.unlock().await.expect("held");

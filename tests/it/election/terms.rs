@@ -8,7 +8,7 @@ use leasehold::{Error, LossReason, Owner};
 
 use super::{LIMIT, MS, leader, leading};
 use crate::checks::{nothing_left, setup, soon};
-use crate::support::{Worker, eventually, waiting};
+use crate::support::{Worker, eventually, heard, waiting};
 
 #[tokio::test]
 async fn one_leads_and_its_term_is_known_to_all() {
@@ -76,12 +76,7 @@ async fn one_that_resigns_and_comes_again_is_behind_those_who_wait() {
     let leadership = leading(&one.election("scheduler")).await;
     let waits = tokio::spawn(two.election("scheduler").campaign());
     // Unless its mailbox is heard, it would be passed over, and begin again behind the first.
-    let mailboxes = ["PUBSUB", "CHANNELS", "leasehold_mailbox:*"];
-    let is_heard = async || {
-        let heard = server.command(&mailboxes).await;
-        waiting(&server, "scheduler").await == 1
-            && heard.as_sequence().is_some_and(|heard| heard.len() == 1)
-    };
+    let is_heard = async || waiting(&server, "scheduler").await == 1 && heard(&server).await == 1;
     eventually(LIMIT, "it waits", is_heard).await;
     leadership.resign().await.expect("held");
     let again = tokio::spawn(one.election("scheduler").campaign());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{MS, all_are_done, jobs, places};
 use crate::checks::{LIMIT, connect, setup_with_proxy, soon};
-use crate::support::{Proxy, Server, Worker, eventually};
+use crate::support::{Proxy, Server, Worker, eventually, heard};
 
 const ITEMS: usize = 400;
 const TTL_MS: u64 = 400;
@@ -108,11 +108,7 @@ async fn no_item_is_lost_or_lent_twice_while_workers_are_killed_and_stopped() {
     let deliveries = ledger.check();
     println!("{ITEMS} items, {deliveries} deliveries that were seen to be held");
     // Those that were killed while they waited are passed over, once the server has noticed.
-    eventually(LIMIT, "nobody listens any more", async || {
-        let channels = server.command(&["PUBSUB", "CHANNELS", "leasehold_mailbox:*"]).await;
-        channels == redis::Value::Array(Vec::new())
-    })
-    .await;
+    eventually(LIMIT, "nobody listens any more", async || heard(&server).await == 0).await;
     queue.push("last").await.expect("pushed");
     let last = soon("nobody else gets it", queue.pop()).await.expect("an item");
     assert_eq!((last.payload(), last.deliveries()), (&b"last"[..], 1));

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use leasehold::{Client, Semaphore};
 use parking_lot::Mutex as Shared;
-use redis::Value;
 use tokio::task::JoinHandle;
 
 use super::{MS, all_are_back, api, are_waiting};
 use crate::checks::{LIMIT, setup, soon};
-use crate::support::{Server, eventually};
+use crate::support::{self, Server, eventually};
 
 /// Who got permits, in order.
 type Order = Arc<Shared<Vec<usize>>>;
@@ -22,10 +21,7 @@ async fn make_heard(server: &Server, clients: &[&Client]) {
         assert!(waits.await.expect_err("there is none").is_timeout());
     }
     held.release().await.expect("held");
-    let heard = async || {
-        let mailboxes = server.command(&["PUBSUB", "CHANNELS", "leasehold_mailbox:*"]).await;
-        matches!(mailboxes, Value::Array(mailboxes) if mailboxes.len() == clients.len())
-    };
+    let heard = async || support::heard(server).await == clients.len();
     eventually(LIMIT, "all mailboxes are subscribed", heard).await;
 }
 

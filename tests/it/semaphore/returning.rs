@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Error, LossReason};
+use leasehold::{Error, LossReason, Semaphore};
 
 use super::{MS, api};
 use crate::checks::{LIMIT, connect, setup, soon};
@@ -11,6 +11,14 @@ use crate::support::{Server, Worker, eventually};
 /// What an error of the wait says.
 fn said(result: Result<(), Error>) -> String {
     result.expect_err("permits are held").to_string()
+}
+
+/// Waits until one listens.
+async fn listens(semaphore: &Semaphore) {
+    eventually(LIMIT, "it listens", async || {
+        semaphore.status().await.expect("an answer").waiting_clients == 1
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -27,10 +35,7 @@ async fn who_waits_hears_of_the_last_permit_by_a_message() {
     many.release().await.expect("held");
     assert!(said(semaphore.returned_with_timeout(20 * MS).await).ends_with("1 permit is held"));
     assert!(!waiting.is_finished());
-    eventually(LIMIT, "it listens", async || {
-        semaphore.status().await.expect("an answer").waiting_clients == 1
-    })
-    .await;
+    listens(&semaphore).await;
     one.release().await.expect("held");
     // Sooner than it would look by itself.
     let returned = tokio::time::timeout(1500 * MS, waiting).await.expect("in time");
@@ -48,10 +53,7 @@ async fn who_waits_hears_of_the_last_permit_where_there_are_none_any_more() {
     let many = api(&other, 3).acquire_many(3).await.expect("free");
     semaphore.set_permits(0).await.expect("an answer");
     let waiting = tokio::spawn(semaphore.returned());
-    eventually(LIMIT, "it listens", async || {
-        semaphore.status().await.expect("an answer").waiting_clients == 1
-    })
-    .await;
+    listens(&semaphore).await;
     many.release().await.expect("held");
     // Sooner than it would look by itself.
     let returned = tokio::time::timeout(1500 * MS, waiting).await.expect("in time");

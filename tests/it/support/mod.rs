@@ -14,7 +14,7 @@ mod worker;
 
 pub(crate) use leasehold_testkit::{
     Cluster, DOWN_AFTER_MS, Deployment, MASTER, Pretender, Proxy, Server, Watch, Worker,
-    eventually, free_port, in_time, shared_clock_us, signals::resume, slot_of, subscribers,
+    eventually, free_port, heard, in_time, shared_clock_us, signals::resume, slot_of, subscribers,
     waiting,
 };
 

@@ -9,21 +9,14 @@ use leasehold::{Client, blocking};
 use leasehold_testkit::worker;
 use parking_lot::Mutex;
 
-use super::{Server, Watch, Worker, nester::nest, shared_clock_us};
+use super::{Server, Watch, nester::nest, shared_clock_us};
 
-/// Both sides of it: run by the harness it starts itself as a worker, and asks; as a worker it serves.
 #[test]
 fn a_worker_answers() {
-    if let Some(commands) = worker::commands() {
-        return serve(commands);
-    }
-    let mut worker = Worker::start();
-    worker.tell("say hello");
-    assert_eq!(worker.answer(), ["hello"]);
-    worker.kill();
+    worker::both_sides(serve);
 }
 
-fn serve(commands: impl Iterator<Item = String>) {
+fn serve(commands: &mut dyn Iterator<Item = String>) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let mut kept = Vec::new();
     for line in commands {

@@ -45,7 +45,7 @@ pub use self::{
     program::{program, tied},
     proxy::Proxy,
     server::Server,
-    waiting::{subscribers, waiting},
+    waiting::{heard, subscribers, waiting},
     watch::Watch,
     worker::Worker,
 };

@@ -16,6 +16,14 @@ pub async fn waiting(server: &Server, name: &str) -> i64 {
     }
 }
 
+/// How many clients the server can reach by message: it passes over the others in a queue.
+pub async fn heard(server: &Server) -> usize {
+    match server.command(&["PUBSUB", "CHANNELS", "leasehold_mailbox:*"]).await {
+        Value::Array(mailboxes) => mailboxes.len(),
+        other => panic!("no channels: {other:?}"),
+    }
+}
+
 /// How many listen on a channel.
 pub async fn subscribers(server: &Server, channel: &str) -> i64 {
     match server.command(&["PUBSUB", "NUMSUB", channel]).await {

@@ -3,8 +3,7 @@
 //! A worker reads one command per line and answers with lines that begin with `@`; everything else that
 //! the test harness prints is passed over. It ends when its standard input does.
 //!
-//! What it does is said by a test of the binary, `a_worker_answers`, whatever its module: run by the harness it starts itself as a
-//! worker, and asks; as a worker it has [`commands`], and does them.
+//! What it does is said by a test of the binary, `a_worker_answers`, whatever its module, with [`both_sides`].
 
 use std::{
     env,
@@ -106,10 +105,16 @@ impl Drop for Worker {
     }
 }
 
-/// What a worker is told, line by line; `None` in a process that is none.
-pub fn commands() -> Option<impl Iterator<Item = String>> {
-    env::var_os(ROLE)?;
-    Some(std::io::stdin().lines().map(|line| line.expect("text")))
+/// Both sides of it, for the test `a_worker_answers`. In a worker it has `serve` do what the worker is told, line by line; run by the
+/// harness, it starts a worker, and checks that it answers what it is to say.
+pub fn both_sides(serve: impl FnOnce(&mut dyn Iterator<Item = String>)) {
+    if env::var_os(ROLE).is_some() {
+        return serve(&mut std::io::stdin().lines().map(|line| line.expect("text")));
+    }
+    let mut worker = Worker::start();
+    worker.tell("say hello");
+    assert_eq!(worker.answer(), ["hello"]);
+    worker.kill();
 }
 
 /// The harness runs the tests that have this in their names.
