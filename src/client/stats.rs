@@ -36,7 +36,7 @@ pub struct Stats {
     /// The locks so far that another holder's release passed to this client by a message, without a request of its own.
     pub grants_by_message: u64,
     /// The grants by message so far that this client confirmed with a request before it used them, because their end could
-    /// not be computed, or was too near.
+    /// not be computed, or was too near, or they might have been ended.
     pub grants_confirmed: u64,
     /// The grants by message so far that this client gave back, because nobody waited for them any more.
     pub grants_given_back: u64,

@@ -50,13 +50,3 @@ async fn problem(builder: ClientBuilder) -> String {
         other => panic!("not a bad setting: {other:?}"),
     }
 }
-
-/// How often the server was asked to run a script.
-async fn scripts_run(server: &Server) -> u64 {
-    let info = server.command(&["INFO", "commandstats"]).await;
-    let info: String = redis::from_redis_value(info).expect("a text");
-    let calls = info.lines().filter(|line| line.starts_with("cmdstat_eval"));
-    calls
-        .filter_map(|line| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok())
-        .sum()
-}

@@ -157,13 +157,7 @@ async fn a_lock_that_passes_by_message_is_on_a_replica_before_it_is_used() {
 async fn one_wait_serves_all_grants_that_came_before_it() {
     let (master, replica) = replicated().await;
     let client = connect(synced(&master)).await;
-    let waits = async || {
-        let stats = master.command(&["INFO", "commandstats"]).await;
-        let stats: String = redis::from_redis_value(stats).expect("a text");
-        let line = stats.lines().find(|line| line.starts_with("cmdstat_wait:")).map(str::to_owned);
-        let calls = line.and_then(|line| line.split(['=', ',']).nth(1).map(str::to_owned));
-        calls.map_or(0, |calls| calls.parse::<u32>().expect("a number"))
-    };
+    let waits = async || master.calls("wait").await;
     let before = waits().await;
     // Each acquire is answered by the master, which then waits in vain for the same replica.
     replica.pause();

@@ -204,6 +204,9 @@ impl Attempt {
         self.ends_by = round.sent_at.plus(*ttl);
         self.asked_in = epoch;
         self.asks += 1;
+        if let Some(queued) = &mut self.queued {
+            queued.asked();
+        }
         self.note_sent(self.undo.acquires.clone(), &round);
         Ok(round)
     }
@@ -215,14 +218,17 @@ impl Attempt {
     }
 
     /// Takes the lock as a message has granted it. `None`: the grant must be confirmed by another ask before anybody
-    /// uses it, because the time when it began is not known, too little of it is left, or more must be
+    /// uses it, because it may be outdated, the time when it began is not known, too little of it is left, or more must be
     /// true of the server for a grant to count.
     ///
     /// The deadline counts from a time that is certainly before the grant (invariant 2).
     pub(crate) fn take_up(&mut self, mailed: &MailedGrant, fixed: bool) -> Option<Grant> {
         let quorum = self.undo.quorum.clone();
-        let queued = self.queued.as_mut().filter(|queued| !queued.is_outdated(mailed))?;
+        let queued = self.queued.as_mut()?;
         queued.told = Some((mailed.block_end, mailed.before));
+        if queued.may_be_outdated(mailed) {
+            return None;
+        }
         let node = &queued.node;
         let now = quorum.clock.now();
         let began_at = node.not_before(mailed)?;

@@ -22,12 +22,14 @@ pub(super) struct Queued {
     pub(super) told: Option<(u64, Option<u64>)>,
     /// The server's time of the newest answer that it waits, in microseconds.
     refused_us: u64,
+    /// It was asked, and there was no usable answer since.
+    unanswered: bool,
 }
 
 impl Queued {
     pub(super) fn at(node: Node, id: &LeaseId) -> Self {
         let registration = node.mailbox().inbox().register(id);
-        Self { node, registration, told: None, refused_us: 0 }
+        Self { node, registration, told: None, refused_us: 0, unanswered: false }
     }
 
     /// Returns what a message said of the block that ends here, if one granted it: the last token before the block. The ask that
@@ -36,14 +38,21 @@ impl Queued {
         self.told.filter(|(end, _)| *end == block_end).map(|(_, before)| before)
     }
 
+    /// An ask is sent.
+    pub(super) fn asked(&mut self) {
+        self.unanswered = true;
+    }
+
     /// Takes in that it waits, as the server says at that time.
     pub(super) fn refused(&mut self, server_us: u64) {
         self.refused_us = server_us;
+        self.unanswered = false;
     }
 
-    /// Returns true if the server said since this grant that the request waits: then somebody has ended it.
-    pub(super) fn is_outdated(&self, mailed: &MailedGrant) -> bool {
-        mailed.server_us < self.refused_us
+    /// Returns true if the grant may be over although its time is not, since somebody ended it. The server has said since then
+    /// that the request waits; or it may have said so, or granted the lock once more, in an answer that is missing.
+    pub(super) fn may_be_outdated(&self, mailed: &MailedGrant) -> bool {
+        self.unanswered || mailed.server_us < self.refused_us
     }
 
     /// Returns the entry in the server's queue, which holds all that a grant needs: `ttl_ms block nonce id`.

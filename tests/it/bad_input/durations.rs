@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Client, Error, Guard};
 
-use super::{MS, acquiring_errors, builder, problem, scripts_run};
+use super::{MS, acquiring_errors, builder, problem};
 use crate::{
     checks::{LIMIT, client_is_idle, connect, nothing_left, setup, setup_with_proxy, soon, told},
     support::{Server, Spy, eventually},
@@ -118,7 +118,7 @@ async fn a_wait_of_zero_is_one_attempt() {
     guard.unlock().await.expect("held");
 
     let held = holder.mutex("n").lock().await.expect("free");
-    let before = scripts_run(&server).await;
+    let before = server.scripts_run().await;
     let error = lock.lock_with_timeout(Duration::ZERO).await.expect_err("another holds it");
     assert!(
         matches!(&error, Error::Timeout { holder, .. } if *holder == Some(held.holder())),
@@ -126,7 +126,7 @@ async fn a_wait_of_zero_is_one_attempt() {
     );
     assert!(lock.try_lock_for(Duration::ZERO).await.expect("an answer").is_none());
     assert!(lock.try_lock().await.expect("an answer").is_none());
-    assert_eq!(scripts_run(&server).await - before, 3, "each of the three asked once");
+    assert_eq!(server.scripts_run().await - before, 3, "each of the three asked once");
     // It never stood in line: one connection for commands, one that tried subscriptions at the start.
     assert_eq!(client.stats().connections_made, connect(&server).await.stats().connections_made);
     client_is_idle(&client).await;

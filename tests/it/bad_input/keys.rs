@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::Error;
 
-use super::{MS, acquiring_errors, asking_errors, scripts_run};
+use super::{MS, acquiring_errors, asking_errors};
 use crate::{
     checks::{AT_ONCE, LIMIT, client_is_idle, exists, nothing_left, setup, soon},
     support::{eventually, waiting},
@@ -94,10 +94,10 @@ async fn a_hash_without_an_end_is_waited_for_and_taken_soon_after_it_goes_silent
     let error = lock.lock_with_timeout(50 * MS).await.expect_err("it is held");
     assert!(matches!(error, Error::Timeout { remaining: None, .. }), "{error:?}");
 
-    let before = scripts_run(&server).await;
+    let before = server.scripts_run().await;
     let waiter = tokio::spawn(lock.lock());
     // It has asked, subscribed and asked again: now it waits, and nobody will tell it anything.
-    eventually(LIMIT, "it waits", async || scripts_run(&server).await - before >= 2).await;
+    eventually(LIMIT, "it waits", async || server.scripts_run().await - before >= 2).await;
     server.command(&["DEL", "n"]).await;
     let deleted_at = Instant::now();
     let guard = soon("no hang", waiter).await.expect("no panic");

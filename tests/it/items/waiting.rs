@@ -8,7 +8,7 @@ use redis::from_redis_value;
 use super::{MS, all_are_done, are_waiting, jobs, places, status};
 use crate::cancellation::drop_after;
 use crate::checks::{AT_ONCE, LIMIT, connect, setup, setup_with_proxy, soon};
-use crate::support::{Server, eventually};
+use crate::support::eventually;
 
 /// A message brings so many bytes along at most.
 const MOST_BYTES: usize = 8192;
@@ -52,16 +52,6 @@ async fn who_comes_later_takes_no_item_that_another_one_waits_for() {
     all_are_done(&server, &one).await;
 }
 
-/// How often the server has run a command.
-pub(super) async fn calls(server: &Server, command: &str) -> u64 {
-    let stats = server.command(&["INFO", "commandstats"]).await;
-    let redis::Value::BulkString(stats) = stats else { panic!("{stats:?}") };
-    let stats = String::from_utf8(stats).expect("text");
-    let of_command = format!("cmdstat_{command}:calls=");
-    let calls = stats.lines().find_map(|line| line.strip_prefix(&of_command)?.split(',').next());
-    calls.map_or(0, |calls| calls.parse().expect("a number"))
-}
-
 /// Nobody asks for what a message has brought. It may be any bytes.
 #[tokio::test]
 async fn a_push_reaches_a_waiting_worker_by_one_message() {
@@ -81,10 +71,10 @@ async fn a_push_reaches_a_waiting_worker_by_one_message() {
         are_waiting(&queue, 1).await;
         let has_heard = async || client.stats().waiters == 1;
         eventually(LIMIT, "it has heard that it must wait", has_heard).await;
-        let (began, before) = (Instant::now(), calls(&server, "hget").await);
+        let (began, before) = (Instant::now(), server.calls("hget").await);
         assert_eq!(jobs(&other).push(payload).await.expect("pushed"), 1);
         let delivery = soon("its turn", waiting).await.expect("no panic").expect("an item");
-        let reads = calls(&server, "hget").await - before;
+        let reads = server.calls("hget").await - before;
         // Who has heard nothing for seconds asks.
         assert!(reads == 0 || began.elapsed() > Duration::from_secs(1), "it was asked for");
         assert_eq!((delivery.payload(), delivery.deliveries()), (payload, 1));

@@ -48,7 +48,7 @@ async fn readers_of_a_client_join_without_a_request() {
     let client = builder.connect().await.expect("connected");
     let lock = client.rw_lock("n");
     let first = lock.read().await.expect("free");
-    let (before, began_at) = (scripts_run(&server).await, Instant::now());
+    let (before, began_at) = (server.scripts_run().await, Instant::now());
     let mut guards = Vec::new();
     for _ in 0..50 {
         guards.push(lock.read().await.expect("shared"));
@@ -56,7 +56,7 @@ async fn readers_of_a_client_join_without_a_request() {
     }
     // An ask and its release in each window that has passed, should the machine be that slow.
     let windows = began_at.elapsed().as_secs();
-    let asked = scripts_run(&server).await - before;
+    let asked = server.scripts_run().await - before;
     assert!(asked <= 2 * windows, "{asked} scripts in {windows} windows");
     assert!(guards.iter().all(|guard| guard.is_held() && guard.token() == first.token()));
     assert_eq!(client.holds().len(), 101);
@@ -318,15 +318,6 @@ async fn nobody_is_beside_a_writer() {
     for client in &clients {
         nothing_left(&server, client).await;
     }
-}
-
-async fn scripts_run(server: &Server) -> u64 {
-    let info = server.command(&["INFO", "commandstats"]).await;
-    let info: String = redis::from_redis_value(info).expect("a text");
-    let calls = info.lines().filter(|line| line.starts_with("cmdstat_eval"));
-    calls
-        .filter_map(|line| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok())
-        .sum()
 }
 
 /// A reader that does not wait has its answer from the ask of the writer that is before it, although others of its process

@@ -198,6 +198,20 @@ impl Server {
         }
     }
 
+    /// How often it has run a command so far.
+    pub async fn calls(&self, command: &str) -> u64 {
+        let stats = self.command(&["INFO", "commandstats"]).await;
+        let stats: String = redis::from_redis_value(stats).expect("a text");
+        let start = format!("cmdstat_{command}:calls=");
+        let calls = stats.lines().find_map(|line| line.strip_prefix(&start)?.split(',').next());
+        calls.map_or(0, |calls| calls.parse().expect("a number"))
+    }
+
+    /// How often it was asked to run a script.
+    pub async fn scripts_run(&self) -> u64 {
+        self.calls("evalsha").await + self.calls("eval").await
+    }
+
     /// How many requests it got so far, also those that it refused; without those whose names begin like one `of_others`.
     pub async fn requests(&self, of_others: &[&str]) -> u64 {
         let stats = self.command(&["INFO", "commandstats"]).await;

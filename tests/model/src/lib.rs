@@ -6,7 +6,8 @@
 //!
 //! `scripts/model` runs it, `README.md` has what came out. [`state`] says what there is and what may happen, [`rules`]
 //! what servers and clients do, [`model`] what must hold, [`case`] how far it goes and which rule is broken on purpose,
-//! [`report`] runs a case, and [`waiting`] has the library's machine for two of the models. The cases are the tests in `tests/`.
+//! [`report`] runs a case, and [`waiting`] has the library's machine for two of the models, and its times for a third. The cases
+//! are the tests in `tests/`.
 //!
 //! # What is modelled
 //!

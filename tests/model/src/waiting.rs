@@ -1,4 +1,5 @@
-//! The library's machine as the models of permits and of items step it, and its times in ticks.
+//! The library's machine as the models of permits and of items step it, and its times in ticks, which are those of the model of a
+//! read-write lock, too.
 //!
 //! Each acquisition has a gate of its own, and so a machine with one request. Its clock stands still, and a tick brings all
 //! times nearer: a time in it is a moment, so many ticks and a moment, or a poll. Whatever is due may ask at any later time.
@@ -12,13 +13,13 @@ use leasehold::seam::machine::{
 };
 
 /// The machine's time.
-const NOW: Timestamp = Timestamp::from_origin(Duration::from_secs(1));
+pub(crate) const NOW: Timestamp = Timestamp::from_origin(Duration::from_secs(1));
 /// A moment.
-const SOON: Duration = Duration::from_millis(1);
+pub(crate) const SOON: Duration = Duration::from_millis(1);
 /// A tick.
-const TICK: Duration = Duration::from_millis(10);
+pub(crate) const TICK: Duration = Duration::from_millis(10);
 /// The time until a poll, and longer than any other.
-const POLL: Duration = Duration::from_secs(10);
+pub(crate) const POLL: Duration = Duration::from_secs(10);
 
 /// For whom the request asks: all handles to permits and to items are fair.
 const SEEKER: Seeker = Seeker::Fair(1);
@@ -62,7 +63,8 @@ impl<G: Copy> Mail for Letter<G> {
 }
 
 impl Ends {
-    fn held_by(self) -> HeldBy {
+    /// What the machine is told of them.
+    pub(crate) fn held_by(self) -> HeldBy {
         HeldBy { remaining: self.in_ticks.map(|ticks| TICK * ticks.into()), foreign: self.foreign }
     }
 }
@@ -82,7 +84,7 @@ pub fn failed() -> Answer {
 }
 
 /// The mailbox was subscribed before, and stays so.
-fn now() -> Now {
+pub(crate) fn now() -> Now {
     Now { at: NOW, poll: POLL, moment: SOON, epoch: Some(Epoch::numbered(1)) }
 }
 

@@ -4,7 +4,8 @@
 use leasehold_model::checks;
 use leasehold_model::queue::case::Case;
 use leasehold_model::queue::protocol::{
-    ARRIVAL_ORDER, EXCLUSION, HEAD_KNOWS, JAVA_TURN, LIVENESS, NO_LEFTOVER, Protocol, TOKEN_ORDER,
+    ARRIVAL_ORDER, EXCLUSION, FREE_FOR_WHO_ASKS, HEAD_KNOWS, JAVA_TURN, LIVENESS, NO_LEFTOVER,
+    Protocol, TOKEN_ORDER,
 };
 
 const SAFE: &[&str] = &[EXCLUSION, NO_LEFTOVER, TOKEN_ORDER];
@@ -27,6 +28,9 @@ checks! {
     grants_to_four_waits_that_are_late: holds(Case { asks: 4, late: 2, polls: 1, cancels: 1, ..TWO }, SOUND);
     tokens_of_four_waits_that_are_late: holds(Case { asks: 4, late: 2, polls: 1, ..TWO }, [TOKEN_ORDER]);
     three_beside_java: holds(Case { homes: &[0, 1, 2], asks: 4, polls: 1, cancels: 1, ..JAVA }, SOUND);
+    two_beside_java: holds(Case { polls: 1, cancels: 1, ..JAVA }, SOUND);
+    more_of_the_dead_than_a_run_passes_over_beside_java:
+        holds(Case { homes: &[0, 1, 2], asks: 2, crashes: 2, tries: 1, passes: 1, ..JAVA }, [EXCLUSION, NO_LEFTOVER, LIVENESS, FREE_FOR_WHO_ASKS]);
     two_of_java: holds(Case { javas: 2, java_asks: 2, cancels: 1, ..JAVA }, SOUND);
     three_take_turns_with_java:
         holds(Case { homes: &[0, 1, 2], asks: 7, subscribed: true, java_prompt: true, ..JAVA }, [JAVA_TURN]);

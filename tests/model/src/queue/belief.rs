@@ -14,7 +14,10 @@ impl Rules<'_> {
             unreachable!("a request for nobody is granted the lock");
         };
         let quarantined = self.state.processes[process].quarantine > 0;
-        let left = self.deadline(process, grant).filter(|_| !quarantined && !self.case.confirms);
+        let unanswered =
+            self.state.waiters[waiter].unanswered && !self.case.is(Bug::BelievedUnanswered);
+        let confirms = quarantined || self.case.confirms || unanswered || grant.outdated;
+        let left = self.deadline(process, grant).filter(|_| !confirms);
         self.state.seen.happened.doubted |= quarantined && self.keep.happened;
         let Some(left) = left else {
             let own = &mut self.state.waiters[waiter];
@@ -62,8 +65,9 @@ impl Rules<'_> {
     /// The waiter holds the lock.
     pub fn hold(&mut self, waiter: usize, left: i8, token: u8) {
         let own = &mut self.state.waiters[waiter];
-        (own.phase, own.left, own.token) = (Phase::Held, left, 0);
-        (own.told, own.request) = (false, 0);
+        let kept = if self.keep.lease_tokens { token } else { 0 };
+        (own.phase, own.left, own.token) = (Phase::Held, left, kept);
+        (own.told, own.unanswered, own.request) = (false, false, 0);
         self.note_hold(token);
     }
 }

@@ -137,6 +137,8 @@ pub enum Bug {
     HeadDoesNotListen,
     /// The token of a grant by message is used though the lease had to be confirmed.
     TokenOfMessage,
+    /// A grant by message is believed although the last ask has had no answer.
+    BelievedUnanswered,
     /// A grant by message that an ask had to confirm is given back as one that came by an answer.
     ConfirmedIsNoMessage,
     /// An attempt beside those who wait leaves it to their own time when they ask.

@@ -26,7 +26,7 @@ impl Rules<'_> {
             }
         }
         for waiter in &mut self.state.waiters {
-            if waiter.told {
+            if waiter.told || waiter.holds() {
                 older(&mut waiter.token);
             }
         }
@@ -145,6 +145,14 @@ pub fn is_quiet(case: &Case, state: &State) -> bool {
 fn is_excused(state: &State) -> bool {
     let spent = &state.spent;
     spent.crashes + spent.stops + spent.forgets > 0 || state.seen.cut_short
+}
+
+/// Whoever holds what the server has was told its token: none was given since.
+pub fn have_tokens(state: &State) -> bool {
+    (0..state.waiters.len()).all(|waiter| {
+        let own = state.waiters[waiter];
+        !own.holds() || !state.has(state.id(waiter)) || own.token == 0
+    })
 }
 
 /// The rule of liveness, in every quiet state (without ticks).

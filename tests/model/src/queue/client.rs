@@ -38,6 +38,7 @@ impl Rules<'_> {
     pub fn ask_by_itself(&mut self, waiter: usize) {
         let id = self.state.id(waiter);
         let first = self.state.waiters[waiter].phase == Phase::First;
+        self.state.waiters[waiter].unanswered = first;
         let process = &mut self.state.processes[self.case.home(waiter)];
         let (enqueue, epoch) = (first && process.epoch > 0, process.epoch);
         process.sent.push(Request::Ask(Ask { id, enqueue, age: 0, epoch, asker: Asker::Itself }));
@@ -124,7 +125,7 @@ impl Rules<'_> {
             own.since = own.number + 1;
             if own.phase == Phase::Waiting && !self.case.is(Bug::StaysWhereItWas) {
                 own.number += 1;
-                (own.request, own.told) = (0, false);
+                (own.request, own.told, own.unanswered) = (0, false, false);
             }
         }
         self.drive(process);
@@ -192,7 +193,7 @@ impl Rules<'_> {
                 }
                 spent.repeats += 1;
             }
-            own.request = number as u8;
+            (own.request, own.unanswered) = (number as u8, true);
             let (asker, id) = (Asker::Machine(own.arrival, own.request), self.state.id(waiter));
             let process = &mut self.state.processes[process];
             let epoch = process.epoch;
@@ -266,6 +267,7 @@ impl Rules<'_> {
             Reply::Granted { ask, .. } | Reply::Refused { ask, .. } => {
                 if let Reply::Refused { offset, .. } = reply {
                     self.sample(process, ask, offset);
+                    self.state.waiters[waiter].unanswered &= !self.state.wants(ask.id);
                 }
                 match ask.asker {
                     Asker::Itself if self.state.wants(ask.id) => self.hear_first(waiter, reply),
@@ -340,7 +342,7 @@ impl Rules<'_> {
             *own = own.idle();
             return;
         }
-        own.number += 1;
+        (own.number, own.unanswered) = (own.number + 1, false);
         self.want(waiter);
     }
 

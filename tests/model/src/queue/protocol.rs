@@ -26,6 +26,8 @@ pub const HEARS_JAVA: &str = "a poll finds who listens to Java";
 pub const FREE_FOR_WHO_ASKS: &str = "a free lock is refused for the living";
 /// Tokens strictly increase from hold to hold.
 pub const TOKEN_ORDER: &str = "tokens increase";
+/// Who holds what the server has knows the token of that.
+pub const LEASE_TOKEN: &str = "a lease has its token";
 /// Grants follow the order of arrival.
 pub const ARRIVAL_ORDER: &str = "order of arrival";
 /// A client of Redisson that waits is passed over twice at most.
@@ -63,7 +65,8 @@ impl Protocol {
     pub fn new(case: Case, properties: &[&'static str]) -> Self {
         let among = |names: &[&str]| properties.iter().any(|property| names.contains(property));
         let keep = Keep {
-            tokens: among(&[TOKEN_ORDER]),
+            tokens: among(&[TOKEN_ORDER, LEASE_TOKEN]),
+            lease_tokens: among(&[LEASE_TOKEN]),
             order: among(&[ARRIVAL_ORDER]),
             turns: among(&[JAVA_TURN]),
             happened: among(&[GRANTED, CONFIRMED, RENEWED, ALTERNATED, DOUBTED]),
@@ -437,6 +440,7 @@ impl Model for Protocol {
                 !state.seen.refused_for_nobody
             }),
             Property::always(TOKEN_ORDER, |_: &Self, state: &State| !state.seen.token_disorder),
+            Property::always(LEASE_TOKEN, |_: &Self, state: &State| check::have_tokens(state)),
             Property::always(ARRIVAL_ORDER, |_: &Self, state: &State| !state.seen.order_broken),
             Property::always(JAVA_TURN, |model: &Self, state: &State| {
                 let most = if model.case.answers { PASSED_UNKNOWN } else { PASSED };

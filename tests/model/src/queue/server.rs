@@ -4,6 +4,7 @@ use arrayvec::ArrayVec;
 
 use super::case::{Bug, Case};
 use super::state::{Holder, Id, Life, Lock, State};
+use super::time::each_grant;
 use super::wire::{Ask, Grant, HubRequest, Message, Reply, Request};
 
 /// The rules, applied to one state.
@@ -23,6 +24,8 @@ pub struct Rules<'a> {
 pub struct Keep {
     /// Tokens.
     pub tokens: bool,
+    /// Those of the leases that are held.
+    pub lease_tokens: bool,
     /// The order of arrival.
     pub order: bool,
     /// The turns beside Java.
@@ -112,6 +115,10 @@ impl Rules<'_> {
             self.state.seen.refused_for_nobody |= !for_another;
         }
         let first = self.state.queue.first() == Some(&id);
+        if self.case.forces > 0 {
+            let process = &mut self.state.processes[self.case.home(id.waiter.into())];
+            each_grant(process, |grant| grant.outdated |= grant.id == id);
+        }
         Reply::Refused { ask, offset, first, lock: self.state.lock }
     }
 
@@ -179,7 +186,17 @@ impl Rules<'_> {
                 let home = self.case.home(id.waiter.into());
                 let next = self.state.queue.first().copied();
                 self.state.silent = next.filter(|next| self.case.home(next.waiter.into()) == home);
-                self.write(home, Message::Grant(Grant { id, age: 0, late: 0, kept: 0, token: 0 }));
+                self.write(
+                    home,
+                    Message::Grant(Grant {
+                        id,
+                        age: 0,
+                        late: 0,
+                        kept: 0,
+                        token: 0,
+                        outdated: false,
+                    }),
+                );
                 Pumped::Another
             }
         }

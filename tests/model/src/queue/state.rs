@@ -74,13 +74,16 @@ pub struct Waiter {
     pub request: u8,
     /// A message of a grant came for its present request, and has to be confirmed.
     pub told: bool,
+    /// Its present request was asked, and there was no usable answer since.
+    pub unanswered: bool,
     /// It holds the lock by a message.
     pub by_message: bool,
     /// The number of its first lease whose entry names a mailbox on the server that has the queue now.
     pub since: u8,
     /// Its ticks until the deadline of what it holds.
     pub left: i8,
-    /// The token in the message of its grant, as the number of tokens given since.
+    /// The token in the message of its grant, or that of what it holds (kept only where that is checked), as the number of
+    /// tokens given since.
     pub token: u8,
 }
 

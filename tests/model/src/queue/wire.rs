@@ -60,6 +60,8 @@ pub struct Grant {
     pub kept: i8,
     /// The token, as the number of tokens given since.
     pub token: u8,
+    /// The server has said since that the request waits (only where locks are unlocked by force).
+    pub outdated: bool,
 }
 
 /// Answers.

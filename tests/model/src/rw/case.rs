@@ -11,11 +11,13 @@ pub struct Case<const C: usize> {
     pub asks: u8,
     /// Further asks of those who wait, over all clients.
     pub polls: u8,
-    /// Asks at the end of a lease, or since a grant by letter came too late, over all clients: who is slow enough may lose each
-    /// grant, and ask for ever.
+    /// Asks of those who wait since a timer has ended, or a grant by letter did not count, over all clients: who is slow enough may
+    /// lose each grant, and ask for ever.
     pub repeats: u8,
-    /// Readers that join a lease of their client, or ask to, over all clients.
+    /// Readers that join a lease of their client, or come to wait beside it, over all clients, and writers that do.
     pub joins: u8,
+    /// How many wait in a client at once.
+    pub crowd: u8,
     /// Writers that become readers.
     pub downgrades: u8,
     /// Times that the last user of a lease gives it back before its shortest hold is over.
@@ -98,6 +100,8 @@ pub enum Wrong {
     JoinsByLetter,
     /// A letter of a grant is believed though a newer answer says that the request waits.
     BelievesOlderLetters,
+    /// A letter of a grant is believed though the answer to the last ask did not count.
+    BelievedUnanswered,
     /// A reader that keeps its part for a while shortens the hash, though others read.
     KeptPartEndsHash,
     /// What a letter that came too late told of the tokens before goes for a later grant, too.
@@ -114,6 +118,7 @@ impl<const C: usize> Case<C> {
             polls: 0,
             repeats: 2,
             joins: 0,
+            crowd: 1,
             downgrades: 0,
             keeps: 0,
             renewals: 0,
