@@ -25,12 +25,15 @@ pub(super) fn check(view: &mut View<'_>) {
 }
 
 /// S1 and S5: the holds of a lock, in the order of their granting. None begins beside one that it cannot share with, unless
-/// one of them was forced to end.
+/// one of them was forced to end, or it was over already.
 fn exclusion(view: &mut View<'_>, holds: &[Hold], forced: &mut Forced) {
     let mut open: Vec<&Hold> = Vec::new();
     for hold in holds {
         open.retain(|other| other.believed_until() > hold.granted_at);
         view.checked("S1");
+        if was_over(view, hold) {
+            continue;
+        }
         for other in open.iter().filter(|other| !is_shared(other.share, hold.share)) {
             if !forced.may_be_beside(other, hold) && !is_told_late(view, other, hold) {
                 view.found("S1", hold.granted_at, format!("two holds at once: {other}; {hold}"));
@@ -66,6 +69,13 @@ fn is_told_late(view: &View<'_>, other: &Hold, hold: &Hold) -> bool {
     })
 }
 
+/// Whether a hold was over before its owner got it, since its process stood still in between: its guard never said that it was held,
+/// and when the servers granted it is not known.
+fn was_over(view: &View<'_>, hold: &Hold) -> bool {
+    let since = hold.granted_at.saturating_sub(hold.ttl_ms * 1_000_000);
+    !hold.was_held() && view.stalled(since, hold.granted_at, Some(&hold.process)) > 0
+}
+
 fn is_shared(one: Share, other: Share) -> bool {
     matches!(
         (one, other),
@@ -78,8 +88,8 @@ fn weight_of(share: Share) -> u32 {
 }
 
 /// S2: the holds of a lock, in the order of their granting. Each has a higher token than all before it; a reader has none
-/// below that of a writer before it. One that was over before its owner got it may be out of order with readers, and one that
-/// was forced to end before the other was granted with all.
+/// below that of a writer before it. One that was over before its owner got it may be out of order with readers, or with all if its
+/// process stood still, and one that was forced to end before the other was granted with all.
 fn order(view: &mut View<'_>, holds: &[Hold], forced: &mut Forced) {
     for (at, hold) in holds.iter().enumerate() {
         let mut before = |share: Share, is_wrong: &dyn Fn(&Hold) -> bool| {
@@ -89,6 +99,7 @@ fn order(view: &mut View<'_>, holds: &[Hold], forced: &mut Forced) {
         };
         let not_above = |other: &Hold| other.token >= hold.token;
         let found = match hold.share {
+            Share::Alone if was_over(view, hold) => None,
             Share::Alone => {
                 let writer = before(Share::Alone, &not_above);
                 let reads = |other: &Hold| other.was_held() && not_above(other);

@@ -9,7 +9,7 @@ use leasehold_faults::{
 };
 
 pub const MS: u64 = 1_000_000;
-const TTL_MS: u64 = 1000;
+pub const TTL_MS: u64 = 1000;
 /// What is left of a lease when the allowance for drift is taken off.
 pub const VALID: u64 = TTL_MS - 12;
 

@@ -85,6 +85,28 @@ fn s1_what_is_told_as_lost_is_over() {
 }
 
 #[test]
+fn what_a_process_that_stood_still_is_granted_when_it_is_over_is_no_hold() {
+    let granted = |left_ms: u64, stalled: bool| {
+        let at = (10_000 + 1100) * MS;
+        let (id, until) = ("b:1".into(), at + left_ms * MS);
+        let tokens = vec![("n".into(), 4)];
+        let (ttl_ms, latest) = (made::TTL_MS, until);
+        let grant = What::Granted { op: 1, id, tokens, count: 1, ttl_ms, until, latest };
+        let stall = What::Stalled { from: (10_000 + if stalled { 110 } else { 1101 }) * MS };
+        let first = Made::default().takes("c", 60, 1, 3);
+        let asked = first.asked("b", 100, 1, How::Lock, None).gives_back("c", 1045, 1);
+        let a = asked.takes("a", 1050, 1, 5);
+        a.add("b", 1100, grant)
+            .add("b", 1102, stall)
+            .gives_back("b", 1104, 1)
+            .gives_back("a", 1200, 1)
+    };
+    granted(0, true).passes(&["S1", "S2"]);
+    granted(0, false).breaks_all(&["S1", "S2"]);
+    granted(1, true).breaks_all(&["S1", "S2"]);
+}
+
+#[test]
 fn s2_a_token_that_is_not_higher() {
     for token in [5, 4] {
         let a = Made::default().takes("a", 0, 1, 5).gives_back("a", 10, 1);
