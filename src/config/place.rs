@@ -160,6 +160,11 @@ impl Named {
                 "sentinel: the master's name is missing or has spaces; it is the `mymaster` in `sentinel monitor mymaster ..`",
             ));
         }
+        if master.contains('@') {
+            return Err(Error::config(
+                "sentinel: there is an `@` in the master's name; a `/` in a password has to be written as %2F",
+            ));
+        }
         if urls.is_empty() {
             return Err(Error::config("sentinel: no Sentinel was named"));
         }

@@ -91,7 +91,7 @@ impl Order {
             return self.note_within(held, wanted, above);
         }
         let classes: Classes = (above.into(), below.into());
-        if self.pairs.map.contains_key(&classes) {
+        if self.pairs.map.contains_key(&classes) || self.told.map.contains_key(&classes) {
             return None;
         }
         let circle = self.way(&classes.1, &classes.0);

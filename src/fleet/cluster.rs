@@ -211,18 +211,20 @@ impl Cluster {
         for first in made {
             self.attend(Some(first));
         }
+        // Also if the map says nothing new: a redirect may have been faster.
+        self.note_slots();
         if is_news && !has_changed {
             self.tell_change();
         }
         if has_changed {
-            self.note_slots();
             self.tell_change();
             // Holders learn at once whether the new owners have their leases.
             self.forgot.notify_one();
         }
     }
 
-    /// The slots have other owners, which note since when they have them: those who come later are to wait for less long.
+    /// Nodes whose slots are not those that they have noted note since when they have them: those who come later are to wait for less
+    /// long, and who gets a slot back counts from then.
     fn note_slots(&self) {
         let members = self.members.lock();
         let owned = |(location, node): (&Location, &Node)| {

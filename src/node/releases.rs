@@ -100,9 +100,13 @@ impl PendingRelease {
         now: Timestamp,
     ) -> Next {
         let is_over = now > self.until;
+        // Nothing is left of it anywhere, so nobody is asked for ever.
+        let is_past = is_over && (!self.queued || now > self.until.plus(QUEUE_LIFE));
         match answer {
-            Err(Fault::NoScript) => Next::Send(Form { whole: true, ..form }),
-            Err(Fault::Moved(_) | Fault::Ask(_)) if self.detour.hops < MOST_HOPS => Next::Redirect,
+            Err(Fault::NoScript) if !form.whole => Next::Send(Form { whole: true, ..form }),
+            Err(Fault::Moved(_) | Fault::Ask(_)) if self.detour.hops < MOST_HOPS && !is_past => {
+                Next::Redirect
+            }
             // The slot is being moved, and some of the keys are elsewhere. With one key it frees the lock. It stays
             // pending, because it may have to leave the queue, too.
             Err(fault)
@@ -111,11 +115,11 @@ impl PendingRelease {
                 Next::Send(Form { one_key: true, ..form })
             }
             // A lease that held the lock was in no queue.
-            Ok(reply) if form.one_key && !reply.is_yes() => Next::Repeat,
+            Ok(reply) if form.one_key && !reply.is_yes() && !is_past => Next::Repeat,
             Err(Fault::WrongType | Fault::Closed) => Next::Done,
             Ok(_) if is_last_word || is_over => Next::Done,
             // The right may come back, or the slot arrive.
-            Err(_) if self.queued && now <= self.until.plus(QUEUE_LIFE) => Next::Repeat,
+            Err(_) if self.queued && !is_past => Next::Repeat,
             Err(Fault::Denied { .. }) => Next::Done,
             // The lease is over, and a server that still refuses may refuse for ever.
             Err(fault) if is_over && fault.is_answer() => Next::Done,

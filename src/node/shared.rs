@@ -288,7 +288,7 @@ impl Silence {
 
     /// Returns true if the server is silent for `most` at `now`, when a call from `sent_at` was not answered by `due_at`.
     fn lasts(&self, sent_at: Timestamp, due_at: Timestamp, now: Timestamp, most: Duration) -> bool {
-        if now.since(due_at) >= most / 4 {
+        if now.since(due_at) >= late_after(most) {
             // This process had no time to look at the clock, and none to read answers either.
             self.heard_by(now);
             return false;
@@ -308,6 +308,12 @@ impl Silence {
 }
 
 const PRECISION: Duration = Duration::from_millis(1);
+
+/// From how late on a process looked at the clock after a time limit, it had no time to read answers either. Timers alone are late
+/// by some milliseconds.
+pub(super) fn late_after(limit: Duration) -> Duration {
+    (limit / 4).max(Duration::from_millis(20))
+}
 
 #[cfg(test)]
 mod tests {
@@ -351,5 +357,13 @@ mod tests {
         assert!(!lasts(600, 1100), "a hundred too late");
         assert!(!lasts(650, 1149), "what was sent before that cannot tell either");
         assert!(lasts(1101, 1501), "but what was sent after it can");
+    }
+
+    #[tokio::test]
+    async fn a_timer_that_is_late_by_some_milliseconds_excuses_no_server() {
+        let (silence, most) = (silence(), Duration::from_millis(4));
+        silence.heard_by(at(100));
+        assert!(silence.lasts(at(200), at(204), at(207), most), "it was silent for longer");
+        assert!(!silence.lasts(at(200), at(204), at(230), most), "this process stood still");
     }
 }

@@ -316,7 +316,8 @@ impl Supervisor {
     fn put_in_use(&mut self, connection: Connection, is_another: bool) {
         let shared = self.shared.clone();
         let (clock, generation) = (&shared.endpoint.clock, connection.generation);
-        if is_another || std::mem::take(&mut self.has_moved) {
+        let has_moved = std::mem::take(&mut self.has_moved);
+        if is_another || has_moved {
             // Messages come from the other server from now on. This is done before the connection is used, so that no
             // reading of this server's clock is compared with a grant of the old one.
             shared.hub.restart();

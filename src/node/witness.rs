@@ -12,6 +12,7 @@ use futures_util::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 
 use super::link::{Commands, Form};
+use super::shared::late_after;
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Cause, Fault};
 use crate::key;
@@ -93,7 +94,7 @@ impl Witness {
     /// Returns the answer to a `WAIT`. If the server is silent, the connection counts as broken, and with it the command
     /// connection, which may well be answered.
     async fn answer(&self, wait: &Wait) -> Result<u32, Fault> {
-        let grace = self.patience / 4;
+        let grace = late_after(self.patience);
         // Nobody may have driven it lately: an answer that is there is read first.
         let mut until = wait.began_at.plus(self.patience).max(self.clock.now().plus(grace));
         loop {

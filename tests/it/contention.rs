@@ -283,6 +283,21 @@ async fn a_call_that_nobody_polls_blocks_nobody() {
     nothing_left(&server, &client).await;
 }
 
+/// That it stood still for longer than servers may be away says nothing of the servers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_polled_late_asks_again_before_it_calls_a_server_unavailable() {
+    let server = Server::start().await;
+    let most = Duration::from_secs(2);
+    let builder = Client::builder().nodes([server.url()]).ttl(TTL).unavailable_after(most);
+    let client = builder.connect().await.expect("the server accepts the client");
+    let mut kept = acquisition(&client.mutex("n"));
+    assert!(!poll_once(&mut kept), "it waits for the answer");
+    tokio::time::sleep(most + TTL).await;
+    let guard = soon("it goes on where it was", kept).await.expect("the server is well");
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
 /// A call that nobody polls for a while, and its gate, which others have used and left meanwhile, know each other still.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_is_polled_late_gets_a_lock_that_its_owner_can_enter_again() {

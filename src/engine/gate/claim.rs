@@ -311,10 +311,13 @@ impl Claim {
             if state.answered_asks >= self.ask {
                 return;
             }
-            let since = match fault.quarantine() {
+            let now = gate.engine.clock.now();
+            let since = match (fault.quarantine(), &state.trouble) {
                 // The server answers. A failure counts from the end on.
-                Some(left) => gate.engine.clock.now().plus(left),
-                None => state.trouble.as_ref().map_or(self.began_at, |trouble| trouble.since),
+                (Some(left), _) => now.plus(left),
+                (None, Some(trouble)) => trouble.since,
+                // If it took longer than an answer may, nobody polled it, or this process stood still.
+                (None, None) => self.began_at.max(now.minus(gate.engine.config.response_timeout)),
             };
             state.trouble = Some(Box::new(Trouble { since, fault: fault.clone() }));
         });

@@ -301,9 +301,10 @@ impl Hold {
         self.count_end(end, now);
     }
 
-    /// What was given to a waiter who did not take it up was no hold to anybody.
+    /// What was given to a waiter who did not take it up was no hold to anybody. It is told once, although two may leave the last
+    /// levels of a hold that was lost at the same moment.
     fn count_end(&self, end: HoldEnd, now: Timestamp) {
-        if self.begun.load(Ordering::Relaxed) {
+        if self.begun.swap(false, Ordering::Relaxed) {
             let held = now.since(self.since);
             self.gate.engine.events.hold_ended(&self.gate.name, end, held);
         }

@@ -331,7 +331,10 @@ impl<L> Standing<L> {
             Some(1..) => self.place.behind(now.at, now.poll),
             Some(0) => self.place.first(held_by, now.at, now.poll),
             // A full server may have no place for it, or the right is missing: then nothing but its own timer wakes it, and those who are
-            // queued come first. It asks for its place more often.
+            // queued come first. It asks for its place more often. A free lock is left to one of them, for as long as that takes.
+            None if held_by.remaining == Some(Duration::ZERO) => {
+                self.place.behind(now.at, now.poll / 4);
+            }
             None => self.place.first(held_by, now.at, now.poll / 4),
         }
     }

@@ -199,6 +199,8 @@ impl Subscriber {
                 Err(fault @ Fault::Refused(_)) if fault.may_pass_at_start() => {
                     Answer::NotNow(channel)
                 }
+                // Another node has the slot. Who listens looks there when it is asked next.
+                Err(Fault::Moved(_) | Fault::Ask(_)) => Answer::NotNow(channel),
                 Err(fault @ (Fault::Denied { .. } | Fault::Refused(_))) => {
                     Answer::Refused(channel, fault)
                 }

@@ -73,6 +73,12 @@ async fn a_release_is_redirected_a_few_times_and_then_pauses() {
     release.detour.hops = MOST_HOPS;
     assert_eq!(release.next(&moved(), Form::PLAIN, true, at(1)), Next::Repeat);
     assert_eq!(release.next(&moved(), Form::PLAIN, true, at(11)), Next::Done, "for ever");
+    release.detour.hops = 0;
+    assert_eq!(
+        release.next(&moved(), Form::PLAIN, true, at(11)),
+        Next::Done,
+        "however few there were"
+    );
     // A slot that moves for the second time.
     release.pause(&clock(), at(1), false);
     assert_eq!(release.next(&moved(), Form::PLAIN, true, at(1)), Next::Redirect);
@@ -96,6 +102,32 @@ fn a_release_that_lacks_a_key_frees_the_lock_with_one_and_is_repeated_unless_it_
     assert_eq!(next(replied(1), one_key, false), Next::Repeat);
     assert_eq!(next(replied(0), one_key, true), Next::Repeat, "it may stand in the queue");
     assert_eq!(next(replied(0), Form::PLAIN, true), Next::Done);
+}
+
+#[test]
+fn a_release_is_not_repeated_for_ever_though_its_slot_stays_open() {
+    let moved = || Err(Fault::Moved(Redirect { slot: 0, to: "a:1".into() }));
+    let one_key = Form { one_key: true, ..Form::PLAIN };
+    let life = QUEUE_LIFE.as_secs();
+    for (queued, last) in [(false, 10), (true, 10 + life)] {
+        let release = PendingRelease { queued, ..release(at(10)) };
+        for (now, redirected, repeated) in
+            [(last, Next::Redirect, Next::Repeat), (last + 1, Next::Done, Next::Done)]
+        {
+            assert_eq!(release.next(&moved(), Form::PLAIN, true, at(now)), redirected, "{queued}");
+            let answer = Ok(Reply::Number(0));
+            assert_eq!(release.next(&answer, one_key, true, at(now)), repeated, "{queued}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_knows_no_script_though_it_was_sent_is_not_asked_without_a_pause() {
+    let release = release(at(10));
+    let whole = Form { whole: true, ..Form::PLAIN };
+    let answer = || Err(Fault::NoScript);
+    assert_eq!(release.next(&answer(), Form::PLAIN, true, at(1)), Next::Send(whole));
+    assert_eq!(release.next(&answer(), whole, true, at(1)), Next::Repeat);
 }
 
 #[test]

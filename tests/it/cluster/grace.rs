@@ -237,6 +237,42 @@ async fn a_slot_that_leaves_a_new_master_has_a_grace_where_it_goes_and_later_cli
     }
 }
 
+/// A client that learned by a redirect that a slot has left a master does not count that master's grants when it comes back
+/// without its keys.
+#[tokio::test]
+async fn a_slot_that_a_redirect_led_away_has_a_grace_when_it_comes_back() {
+    let cluster = Cluster::start().await;
+    let [old, new] = [cluster.master(0), cluster.master(1)];
+    let (client, holder) = (connect(&cluster).await, connect(&cluster).await);
+    let names = [0, 1].map(|shard| cluster.name_on(shard, "n"));
+    let beside = format!("{{{}}}", names[0]);
+    let use_once = async |client: &Client, name: &str| {
+        let guard = soon("a lock", client.mutex(name).lock()).await.expect("free");
+        guard.unlock().await.expect("held");
+    };
+    for name in &names {
+        use_once(&client, name).await;
+        use_once(&holder, name).await;
+    }
+    let slot = slot_of(&names[0]);
+    cluster.move_slot(slot, old, new).await;
+    use_once(&client, &beside).await;
+    let masters = [old, new, cluster.master(2)];
+    cluster.settled(&masters).await;
+    let guard = soon("the lock", holder.mutex(&names[0]).lock()).await.expect("free");
+    // The client looks at the map in the meantime.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    take_over(slot, old).await;
+    cluster.settled(&masters).await;
+    does_not_count(&client, &beside).await;
+    eventually(LIMIT, "it is put back", async || {
+        assert!(guard.is_held(), "it is never lost");
+        holder.stats().reclaimed == 1
+    })
+    .await;
+    guard.unlock().await.expect("held");
+}
+
 /// The other nodes still say that it has the slot. Whoever waits asks it again and again, with pauses, and renews nothing by that.
 #[tokio::test]
 async fn a_wait_in_a_slot_that_its_node_does_not_have_asks_seldom() {

@@ -110,3 +110,23 @@ async fn refused(server: &Server) -> u64 {
         line.and_then(|line| line.split(',').find_map(|it| it.strip_prefix("rejected_calls=")));
     count.map_or(0, |count| count.parse().expect("a number"))
 }
+
+/// Who waits for a signal, and is not polled for a while, listens where its slot was.
+#[tokio::test]
+async fn a_wait_that_is_not_polled_breaks_no_connection_when_its_slot_moves() {
+    let cluster = Cluster::start().await;
+    let [old, new] = [cluster.master(0), cluster.master(1)];
+    let client = builder(&cluster).connect().await.expect("the cluster accepts the client");
+    let name = cluster.name_on(0, "n");
+    let signal = client.signal(&*name);
+    let seen = soon("an answer", signal.seen()).await.expect("the server is up");
+    let mut wait = Box::pin(signal.changed(seen));
+    tokio::time::timeout(WOKEN, &mut wait).await.expect_err("there was no signal");
+    cluster.move_slot(slot_of(&name), old, new).await;
+    let before = client.stats().connections_made;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let made = client.stats().connections_made - before;
+    assert!(made <= 4, "{made} connections");
+    soon("an answer", signal.notify_all(b"x")).await.expect("the new owner is up");
+    assert_eq!(*soon("the signal", wait).await.expect("it came").data, *b"x");
+}

@@ -101,11 +101,14 @@ fn the_first_asks_at_the_end_of_the_lease_and_the_others_after_a_while() {
 
 #[test]
 fn one_that_is_not_queued_asks_for_its_place_more_often() {
-    for (ahead, asks_at) in [(None, 750), (Some(0), 3000), (Some(1), 3000)] {
+    for (ahead, seconds, asks_at) in
+        [(None, 9, 750), (None, 0, 750), (Some(0), 9, 3000), (Some(0), 0, 1), (Some(1), 9, 3000)]
+    {
         let mut machine = Machine::default();
         machine.want(FIRST, Some(FORM));
         assert!(machine.ask(Allowed::All, at(0)).is_some());
-        let held_by = HeldBy { remaining: Some(Duration::from_secs(9)), foreign: false };
+        let remaining = Some(Duration::from_secs(seconds));
+        let held_by = HeldBy { remaining, foreign: false };
         let asked_in = Some(Epoch::numbered(1));
         machine.answered(FIRST, Answer::Refused { ahead, held_by, asked_in }, now(0));
         assert_eq!(machine.asks_at(Allowed::All), at(asks_at), "{ahead:?}");
