@@ -10,7 +10,7 @@ if not number then
   number = time[1] * 1000000 + time[2]
   redis.call('ZADD', KEYS[1], string.format('%.0f', number), '')
 end
-if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) / 2 then
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) - 60000 then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
 local seen = tonumber(ARGV[1])

@@ -61,7 +61,7 @@ pub enum Event<'a> {
     /// The last guard of a hold has gone.
     #[non_exhaustive]
     HoldEnded { lock: &'a str, end: HoldEnd, held: Duration },
-    /// A lock was lost. Its guard may live on: `HoldEnded` follows when it goes.
+    /// A lock was lost, but not by a shutdown of this client. Its guard may live on: `HoldEnded` follows when it goes.
     #[non_exhaustive]
     Lost { lock: &'a str, reason: LossReason },
     /// A majority of the servers has renewed a lease.

@@ -113,9 +113,13 @@ impl Delivery {
     /// # Cancel safety
     ///
     /// If the future is dropped, the item is reported as done in the background.
-    pub async fn ack(mut self) -> Result<(), Error> {
-        self.will_be_done()?;
-        self.give_back().await
+    pub fn ack(mut self) -> impl Future<Output = Result<(), Error>> + Send {
+        // At once: the future may be dropped before it begins.
+        let decided = self.will_be_done();
+        async move {
+            decided?;
+            self.give_back().await
+        }
     }
 
     /// Gives the item back. It is delivered again after `after`, 0 to 30 days, before those that nobody has had yet; or it is
@@ -129,9 +133,13 @@ impl Delivery {
     /// # Cancel safety
     ///
     /// If the future is dropped, the item is given back in the background.
-    pub async fn retry(mut self, after: Duration) -> Result<(), Error> {
-        self.will_be_retried(after)?;
-        self.give_back().await
+    pub fn retry(mut self, after: Duration) -> impl Future<Output = Result<(), Error>> + Send {
+        // At once: the future may be dropped before it begins.
+        let decided = self.will_be_retried(after);
+        async move {
+            decided?;
+            self.give_back().await
+        }
     }
 
     /// Declares the item dead: it is not delivered again unless somebody calls [`redrive`](crate::Queue::redrive).
@@ -143,9 +151,13 @@ impl Delivery {
     /// # Cancel safety
     ///
     /// If the future is dropped, the item is declared dead in the background.
-    pub async fn reject(mut self) -> Result<(), Error> {
-        self.will_be_dead()?;
-        self.give_back().await
+    pub fn reject(mut self) -> impl Future<Output = Result<(), Error>> + Send {
+        // At once: the future may be dropped before it begins.
+        let decided = self.will_be_dead();
+        async move {
+            decided?;
+            self.give_back().await
+        }
     }
 
     /// Decides how the delivery ends. What is lost already does not end so: its worker is told that it was lost.

@@ -77,7 +77,8 @@ impl Items {
             let [member, number, ends_in] = delivery else { return None };
             let ends_in = Duration::from_millis(count(ends_in)?);
             let member = member.text()?;
-            if member.starts_with(DUE) {
+            // A client may be called so: its deliveries have one colon.
+            if member.strip_prefix(DUE).is_some_and(|id| id.contains(':')) {
                 due += 1;
             } else {
                 let deliveries = number.number()?.try_into().ok()?;

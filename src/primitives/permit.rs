@@ -147,9 +147,13 @@ impl Permit {
     /// # Cancel safety
     ///
     /// If the future is dropped, the permits are forgotten in the background.
-    pub async fn forget(mut self) -> Result<(), Error> {
-        self.will_be_forgotten()?;
-        self.give_back().await
+    pub fn forget(mut self) -> impl Future<Output = Result<(), Error>> + Send {
+        // At once: the future may be dropped before it begins.
+        let decided = self.will_be_forgotten();
+        async move {
+            decided?;
+            self.give_back().await
+        }
     }
 
     /// Releases, or forgets, and waits for the confirmation. The permit must not be used afterwards.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::Queue;
 
-use super::{MS, all_are_done, jobs, places, waiting::calls};
+use super::{MS, all_are_done, jobs, places};
 use crate::checks::{LIMIT, setup, soon};
 use crate::support::eventually;
 
@@ -72,6 +72,28 @@ async fn what_is_given_back_comes_again_before_all_others_and_not_before_its_tim
     all_are_done(&server, &client).await;
 }
 
+/// As by a `select!` that another branch has won.
+#[tokio::test]
+async fn how_a_delivery_ends_is_decided_by_the_call_though_its_future_is_never_polled() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client);
+    queue.push_many(["done", "bad", "later"]).await.expect("pushed");
+    let next = async || soon("an item", queue.pop()).await.expect("there is one");
+    drop(next().await.ack());
+    is_given_back(&queue).await;
+    assert_eq!(places(&queue).await, [2, 0, 0, 0]);
+    drop(next().await.reject());
+    is_given_back(&queue).await;
+    assert_eq!(places(&queue).await, [1, 0, 0, 1]);
+    drop(next().await.retry(Duration::from_secs(1)));
+    is_given_back(&queue).await;
+    assert_eq!(places(&queue).await, [0, 0, 1, 1], "its time has not come");
+    next().await.ack().await.expect("held");
+    assert_eq!(queue.redrive(1).await.expect("done"), 1);
+    next().await.ack().await.expect("held");
+    all_are_done(&server, &client).await;
+}
+
 #[tokio::test]
 async fn what_is_delivered_too_often_or_rejected_is_dead_until_it_is_redriven() {
     let (server, [client]) = setup().await;
@@ -112,7 +134,7 @@ async fn many_dead_items_are_redriven_by_several_scripts() {
         let items = vec!["x"; 100];
         server.command(&[&["RPUSH", "leasehold_dead:{jobs}"], &items[..]].concat()).await;
     }
-    let scripts = async || calls(&server, "evalsha").await + calls(&server, "eval").await;
+    let scripts = async || server.scripts_run().await;
     let before = scripts().await;
     assert_eq!(queue.redrive(2_200).await.expect("done"), 2_200);
     assert!(scripts().await - before >= 3);

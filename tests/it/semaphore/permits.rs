@@ -12,6 +12,15 @@ async fn with_ttl(url: &str, ttl: Duration) -> Client {
     Client::builder().nodes([url]).ttl(ttl).connect().await.expect("connected")
 }
 
+/// As by a `select!` that another branch has won.
+#[tokio::test]
+async fn permits_are_forgotten_by_the_call_though_its_future_is_never_polled() {
+    let (server, [client]) = setup().await;
+    let pool = api(&client, 3);
+    drop(pool.acquire_many(2).await.expect("there are three").forget());
+    all_are_back(&server, &client, 1).await;
+}
+
 #[tokio::test]
 async fn there_are_as_many_permits_as_were_given() {
     let (server, [one, two]) = setup().await;

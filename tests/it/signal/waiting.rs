@@ -11,7 +11,7 @@ use redis::Value;
 use super::{CHANNEL, KEY, MS, somebody_listens};
 use crate::cancellation::drop_after;
 use crate::checks::{LIMIT, client_is_idle, connect, setup, setup_with_proxy, soon};
-use crate::support::{Server, eventually};
+use crate::support::eventually;
 
 #[tokio::test]
 async fn all_who_wait_hear_of_a_signal_by_a_message_with_its_data() {
@@ -40,6 +40,29 @@ async fn all_who_wait_hear_of_a_signal_by_a_message_with_its_data() {
         client_is_idle(client).await;
     }
     assert_eq!(signal.notify_all(b"").await.expect("an answer"), 0, "nobody listens");
+}
+
+/// With one look at each, a signal that has not changed may be answered first.
+#[tokio::test]
+async fn one_look_at_several_signals_finds_the_one_that_has_changed() {
+    let (_server, [client, other]) = setup().await;
+    let mut signals = Vec::new();
+    for (number, client) in [&client, &other, &client, &other].into_iter().enumerate() {
+        let signal = client.signal(format!("s{number}"));
+        signals.push((signal.clone(), signal.seen().await.expect("an answer")));
+    }
+    let looks = || Signal::any_changed_with_timeout(&signals, Duration::ZERO);
+    let error = soon("an answer", looks()).await.expect_err("nothing is new");
+    assert!(matches!(error, Error::StillWaiting { .. }), "{error:?}");
+    for (changed, before) in [(3, 0), (1, 3)] {
+        signals[before].1 = signals[before].0.seen().await.expect("an answer");
+        signals[changed].0.notify_all(b"x").await.expect("an answer");
+        let looks = || Signal::any_changed_with_timeout(&signals, Duration::ZERO);
+        for _ in 0..20 {
+            let (which, notice) = soon("an answer", looks()).await.expect("one has changed");
+            assert_eq!((which, &*notice.data), (changed, &b"x"[..]));
+        }
+    }
 }
 
 #[tokio::test]
@@ -207,28 +230,19 @@ async fn who_waits_for_a_signal_is_not_woken_by_locks_of_its_client() {
     assert!(matches!(error, Error::Closed { .. }), "{error:?}");
 }
 
-/// How often the server was asked to run a script that it knows.
-async fn scripts_run(server: &Server) -> u64 {
-    let stats = server.command(&["INFO", "commandstats"]).await;
-    let stats: String = redis::from_redis_value(stats).expect("a text");
-    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-    let calls = calls.and_then(|line| line.split(',').next());
-    calls.map_or(0, |calls| calls.parse().expect("a number"))
-}
-
 /// Each that comes asks twice, and wakes nobody of those who wait already.
 #[tokio::test]
 async fn who_comes_to_a_crowd_that_waits_has_nobody_ask_again() {
     const CROWD: u64 = 100;
     let (server, [client]) = setup().await;
-    let before = scripts_run(&server).await;
+    let before = server.scripts_run().await;
     let mut crowd = Vec::new();
     for waiting in 1..=CROWD {
         crowd.push(tokio::spawn(client.signal("prices").changed(0)));
-        let asked = async || scripts_run(&server).await >= before + 2 * waiting;
+        let asked = async || server.scripts_run().await >= before + 2 * waiting;
         eventually(LIMIT, "it listens and has asked", asked).await;
     }
-    let asked = scripts_run(&server).await - before;
+    let asked = server.scripts_run().await - before;
     // Some may have looked again after 2 s.
     assert!(asked < 10 * CROWD, "{asked} requests of {CROWD} waiters");
     client.signal("prices").notify_all(b"").await.expect("an answer");
