@@ -212,7 +212,10 @@ impl Backend {
 
     pub(crate) fn restart_empty(&mut self) {
         self.close_all();
+        // It was started with the same settings.
+        let durable = self.server.durable;
         self.server.restart(self.now_us, false);
+        self.server.durable = durable;
         self.replica = None;
     }
 

@@ -53,8 +53,8 @@ impl Value {
             Self::Nil => out.extend_from_slice(if resp3 { b"_\r\n" } else { b"$-1\r\n" }),
             Self::Int(number) => line(':', number, out),
             Self::Bulk(bytes) => bulk('$', bytes, out),
-            Self::Status(text) => line('+', text, out),
-            Self::Error(text) => line('-', text, out),
+            Self::Status(text) => line('+', text.replace(['\r', '\n'], " "), out),
+            Self::Error(text) => line('-', text.replace(['\r', '\n'], " "), out),
             Self::Array(items) | Self::Push(items) => {
                 let is_push = resp3 && matches!(self, Self::Push(_));
                 line(if is_push { '>' } else { '*' }, items.len(), out);
@@ -91,5 +91,14 @@ mod tests {
         };
         assert_eq!(encoded(false), "*3\r\n$-1\r\n:-2\r\n$1\r\na\r\n");
         assert_eq!(encoded(true), "*3\r\n_\r\n:-2\r\n$1\r\na\r\n");
+    }
+
+    #[test]
+    fn an_error_is_one_line_whatever_it_repeats() {
+        let mut out = Vec::new();
+        Value::error("ERR unknown command 'x', with args beginning with: 'a\r\nb'")
+            .encode(false, &mut out);
+        let text = String::from_utf8(out).expect("text");
+        assert_eq!(text, "-ERR unknown command 'x', with args beginning with: 'a  b'\r\n");
     }
 }
