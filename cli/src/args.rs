@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Runs commands under distributed locks on Redis or Valkey, and shows who holds them and who waits.
@@ -45,7 +46,7 @@ pub struct Servers {
     #[arg(long = "redis", value_name = "URL", global = true)]
     pub redis: Vec<String>,
     /// File with the URLs, one in each line.
-    #[arg(long, value_name = "FILE", global = true, env = "REDIS_URL_FILE")]
+    #[arg(long, value_name = "FILE", global = true, env = "REDIS_URL_FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub redis_file: Option<PathBuf>,
     /// The name under which others see this program [default: host name and process id].
     #[arg(long, value_name = "NAME", global = true, env = "LEASEHOLD_NAME")]

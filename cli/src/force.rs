@@ -13,15 +13,17 @@ pub async fn force(force: &Force, servers: &Servers) -> Result<u8, Failure> {
     let lock = client.mutex(&force.lock);
     let rw_lock = client.rw_lock(&force.lock);
     let (status, is_rw) = look::status(&client, &force.lock).await?;
-    let freed = match &status.holder {
-        None => Err(Failure::new(1, format!("lock {:?} is free", force.lock))),
-        Some(holder) if force.holder.as_ref().is_some_and(|given| !names(given, holder)) => {
-            Err(Failure::new(
-                exit::BUSY,
-                format!("lock {:?} is held by {holder} by now, not freed", force.lock),
-            ))
-        }
-        Some(holder) => match (force.any, is_rw) {
+    // Of several readers any may be named.
+    let is_meant =
+        |holder: &&Holder| force.holder.as_ref().is_none_or(|given| names(given, holder));
+    let named = status.holder.iter().chain(&status.readers).find(is_meant);
+    let freed = match (named, &status.holder) {
+        (None, None) => Err(Failure::new(1, format!("lock {:?} is free", force.lock))),
+        (None, Some(holder)) => Err(Failure::new(
+            exit::BUSY,
+            format!("lock {:?} is held by {holder} by now, not freed", force.lock),
+        )),
+        (Some(holder), _) => match (force.any, is_rw) {
             (true, false) => lock.force_unlock().await,
             (true, true) => rw_lock.force_unlock().await,
             (false, false) => lock.force_unlock_if(holder).await,

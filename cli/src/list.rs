@@ -14,6 +14,8 @@ use crate::text::{self, BOLD, PLAIN, RED, SCHEMA, YELLOW, ago, printable, short}
 
 /// A list that takes longer says how far it is, if somebody looks.
 const LONG: Duration = Duration::from_millis(500);
+/// So many names are shown of the locks that somebody waits for.
+const MOST_SHOWN: usize = 3;
 /// Of so many locks the notes of their holders are read.
 const MOST_NOTED: usize = 200;
 
@@ -109,7 +111,9 @@ fn table(locks: &[ListedLock], blocked: &[Blocked], now: SystemTime, has_colours
     };
     let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
     let line = |(index, row): (usize, &[String; 9])| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        // The formatting has a widest width.
+        let widths = widths.iter().map(|width| (*width).min(usize::from(u16::MAX)));
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
         let line = cells.collect::<Vec<_>>().join("  ").trim_end().to_owned();
         let is_waited_for = index > 0 && locks[index - 1].waiting_clients > 0;
         match has_colours {
@@ -146,8 +150,16 @@ fn row(lock: &ListedLock, graph: &Graph, now: SystemTime) -> [String; 9] {
         ttl,
         lock.last_token.map_or_else(unknown, |token| token.to_string()),
         lock.waiting_clients.to_string(),
-        printable(&graph.waits_for(&lock.name).join(",")),
+        printable(&some_of(&graph.waits_for(&lock.name))),
     ]
+}
+
+/// The first of some names, and how many more there are.
+fn some_of(names: &[&str]) -> String {
+    match names.len() {
+        ..=MOST_SHOWN => names.join(","),
+        all => format!("{} and {} more", names[..MOST_SHOWN].join(","), all - MOST_SHOWN),
+    }
 }
 
 pub fn kind(lock: &ListedLock) -> &'static str {
@@ -158,5 +170,17 @@ pub fn kind(lock: &ListedLock) -> &'static str {
         LockKind::RwLock => "rw",
         LockKind::Semaphore => "semaphore",
         _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_names_the_first_are_shown() {
+        assert_eq!(some_of(&[]), "");
+        assert_eq!(some_of(&["a", "b", "c"]), "a,b,c");
+        assert_eq!(some_of(&["a", "b", "c", "d", "e"]), "a,b,c and 2 more");
     }
 }

@@ -15,7 +15,8 @@ impl Servers {
         if !self.redis.is_empty() {
             return Ok(self.redis.clone());
         }
-        if let Some(file) = &self.redis_file {
+        // A variable that is set to nothing counts as not set.
+        if let Some(file) = self.redis_file.as_ref().filter(|file| !file.as_os_str().is_empty()) {
             let text = fs::read_to_string(file).map_err(|error| {
                 Failure::new(exit::CONFIG, format!("{}: {error}", file.display()))
             })?;
@@ -43,13 +44,13 @@ impl Servers {
     pub async fn connect(&self, ttl: Option<Duration>) -> Result<Client, Failure> {
         let urls = self.urls()?;
         let mut builder = Client::builder().nodes(urls.iter().map(String::as_str));
-        if let Some(name) = &self.name {
+        if let Some(name) = self.name.as_ref().filter(|name| !name.is_empty()) {
             builder = builder.name(name.as_str());
         }
         if let Some(prefix) = &self.name_prefix {
             builder = builder.name_prefix(prefix.as_str());
         }
-        if let Some(name) = &self.masters_name {
+        if let Some(name) = self.masters_name.as_ref().filter(|name| !name.is_empty()) {
             builder = builder.masters_name(name.as_str());
         }
         if let Some(ttl) = ttl {

@@ -68,13 +68,13 @@ pub async fn poll(client: &Client, export: &Export, tell: &watch::Sender<Poll>) 
         let listed = all(client, export).await;
         let took = begun.elapsed();
         // On servers with many keys a list takes long: it is made in a fifth of the time.
-        let pause = export.every.max(took * 4);
+        let pause = export.every.max(took.saturating_mul(4));
         tell.send_modify(|poll| {
             poll.nodes = client.nodes();
             poll.limit = export.limit;
             match listed {
                 Ok((locks, blocked)) => {
-                    let stale_after = 3 * (pause + took);
+                    let stale_after = pause.saturating_add(took).saturating_mul(3);
                     let (at, limit, nodes) =
                         (Some(Instant::now()), poll.limit, std::mem::take(&mut poll.nodes));
                     let problem = None;

@@ -17,7 +17,7 @@ use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::unistd::{Pid, getpgrp, getppid, tcgetpgrp, tcsetpgrp};
 use rustix::io::Errno;
 use rustix::process::WaitOptions;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::loss::Loss;
 use super::say::{Event, Say};
@@ -54,7 +54,7 @@ impl Child {
         let failed = |error: io::Error| {
             Failure::new(exit::NOT_EXECUTABLE, format!("{}: {error}", program.display()))
         };
-        let mut command = Command::new(env::current_exe().map_err(failed)?);
+        let mut command = Command::new(own_program()?);
         command.arg("__exec").arg(std::process::id().to_string()).arg("--").arg(program);
         command.args(&run.command[1..]).envs(environment);
         if !run.foreground {
@@ -83,6 +83,21 @@ impl Child {
             true => killpg(self.pid, signal),
             false => kill(self.pid, signal),
         };
+    }
+
+    /// Waits until what the command has left behind in its group has ended, too, and kills it at that time. Nothing may go on without
+    /// the lock.
+    pub async fn rest_ends(&self, kill_at: Instant) {
+        // While one of them is there, no other group has that number.
+        while self.has_group && killpg(self.pid, None).is_ok() {
+            if Instant::now() >= kill_at {
+                self.signal(Signal::SIGKILL);
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+            // As the first process of a container we get them.
+            while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
+        }
     }
 
     /// Runs the shell command that is to end this one.
@@ -185,6 +200,15 @@ impl Child {
         }
         ended
     }
+}
+
+/// Returns the program that this process runs, also if its file was replaced by a newer one while it waited.
+fn own_program() -> Result<PathBuf, Failure> {
+    if cfg!(target_os = "linux") {
+        return Ok("/proc/self/exe".into());
+    }
+    env::current_exe()
+        .map_err(|error| Failure::new(exit::SOFTWARE, format!("leasehold's own program: {error}")))
 }
 
 /// Returns the terminal that controls this process, as shells find it: what is redirected does not matter.

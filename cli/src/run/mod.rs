@@ -6,6 +6,7 @@ mod loss;
 mod say;
 mod signals;
 
+use std::fmt::Display;
 use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -62,7 +63,7 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
             taken = taking => taken.map(|(client, guards)| (Some(client), guards))?,
             signal = signals.next_that_ends() => return Ok(exit::of_signal(signal as i32)),
             lock = held.end_of(&on, &lent) => {
-                return Err(Failure::new(run.lost_exit_code, format!("lost lock {lock:?}: {}", Loss::OuterEnded)));
+                return Err(lost(&run, &lock, Loss::OuterEnded));
             }
         },
     };
@@ -71,7 +72,16 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
     let ttl = run.ttl.unwrap_or(DEFAULT_TTL);
     signals.hear_suspensions().map_err(no_signals)?;
     let environment = held.environment(&on, client.as_ref(), &guards, ttl);
-    let child = Child::start(&program, &run, environment)?;
+    let child = match Child::start(&program, &run, environment) {
+        Ok(child) => child,
+        Err(failure) => {
+            release(guards, say, false).await;
+            if let Some(client) = client {
+                client.shutdown().await;
+            }
+            return Err(failure);
+        }
+    };
     let grace = run.grace.min(ttl / 3);
     let watched = Watched { run: &run, say, guards: &guards, lent: &lent, grace };
     let ended = watched.until_the_end(child, &mut signals, held.end_of(&on, &lent)).await;
@@ -90,7 +100,7 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
 /// The library's TTL if none is set.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-/// Takes all locks, in the order of the names.
+/// Takes all locks, in the order of the names. One that is lost while it waits for the next ends that.
 async fn take(
     client: &Client,
     names: &[String],
@@ -98,7 +108,7 @@ async fn take(
     say: &Say,
 ) -> Result<Vec<Guard>, Failure> {
     let until = run.wait.and_then(|wait| Instant::now().checked_add(wait));
-    let mut guards = Vec::new();
+    let (mut guards, mut losses): (Vec<Guard>, Vec<Lost>) = (Vec::new(), Vec::new());
     for name in names {
         let mut mutex = if run.fair { client.fair_mutex(name) } else { client.mutex(name) };
         if let Some(max_hold) = run.max_hold {
@@ -107,17 +117,35 @@ async fn take(
         if let Some(min_hold) = run.min_hold {
             mutex = mutex.with_min_hold(min_hold);
         }
-        match take_one(&mutex, until, run.no_wait).await {
-            Ok(guard) => guards.push(guard),
+        let taken = tokio::select! {
+            taken = take_one(&mutex, until, run.no_wait) => taken,
+            (index, loss) = first(&mut losses) => Err(lost(run, guards[index].name(), loss)),
+        };
+        match taken {
+            Ok(guard) => {
+                losses.push(guard.lost());
+                guards.push(guard);
+            }
             Err(failure) => {
-                release(guards, say, false).await;
+                release(guards, say, failure.code == run.lost_exit_code).await;
                 let code =
                     if failure.code == exit::BUSY { run.conflict_exit_code } else { failure.code };
                 return Err(Failure { code, ..failure });
             }
         }
     }
+    // While it waited for the last one.
+    if guards.iter().any(|guard| !guard.is_held()) {
+        let (index, loss) = first(&mut losses).await;
+        let failure = lost(run, guards[index].name(), loss);
+        release(guards, say, true).await;
+        return Err(failure);
+    }
     Ok(guards)
+}
+
+fn lost(run: &Run, name: &str, loss: impl Display) -> Failure {
+    Failure::new(run.lost_exit_code, format!("lost lock {name:?}: {loss}"))
 }
 
 async fn take_one(mutex: &Mutex, until: Option<Instant>, no_wait: bool) -> Result<Guard, Failure> {
@@ -207,6 +235,9 @@ impl Watched<'_> {
                 signal = signals.next() => match signal {
                     Signal::SIGCHLD => {
                         if let Some(ended) = child.look(self.say) {
+                            if let Some(at) = kill_at {
+                                child.rest_ends(at).await;
+                            }
                             return Outcome { code: code_of(ended), is_lost };
                         }
                     }
@@ -225,7 +256,7 @@ impl Watched<'_> {
                     is_lost = true;
                     kill_at = self.on_loss(&child, name, loss, Instant::now() + self.grace);
                 }
-                () = until(self.deadline().map(|deadline| deadline - grace)), if looking => {
+                () = until(self.deadline().map(|deadline| deadline - grace)), if looking && self.acts_on_losses() => {
                     // A renewal may have moved it on.
                     let Some(deadline) = self.deadline() else { continue };
                     if deadline.saturating_duration_since(Instant::now()) <= grace {
@@ -250,6 +281,11 @@ impl Watched<'_> {
                 }
             }
         }
+    }
+
+    /// Returns true if a loss ends the command, which needs time for that before the lease ends.
+    fn acts_on_losses(&self) -> bool {
+        self.run.on_lost_run.is_some() || self.run.on_lost != OnLost::Continue
     }
 
     /// Returns the lock that ends first if nothing renews it.

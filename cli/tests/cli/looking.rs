@@ -217,6 +217,24 @@ fn a_read_write_lock_is_looked_at_and_freed_too() {
 }
 
 #[test]
+fn any_of_several_readers_can_be_freed() {
+    let server = Server::start();
+    let readers =
+        ["1", "2"].map(|digit| format!("other:{digit}1234567-89ab-cdef-0123-456789abcdef"));
+    let () = server.command("HSET", &["rw", "mode", "read"]);
+    for reader in &readers {
+        let () = server.command("HSET", &["rw", reader, "1"]);
+        let end = format!("{{rw}}:{reader}:rwlock_timeout:1");
+        let () = server.command("SET", &[&end, "1", "PX", "60000"]);
+    }
+    let () = server.command("PEXPIRE", &["rw", "60000"]);
+    assert_eq!(server.code(&["force", "rw", "--holder", "other:31234567"]), 75);
+    assert_eq!(server.code(&["force", "rw", "--holder", "other:21234567"]), 0);
+    let left: Vec<String> = server.command("HKEYS", &["rw"]);
+    assert!(left.contains(&readers[0]) && !left.contains(&readers[1]), "{left:?}");
+}
+
+#[test]
 fn force_wants_the_holder_that_it_showed() {
     let server = Server::start();
     assert_eq!(server.code(&["force", "a", "--any", "--yes"]), 1, "it is free");

@@ -134,6 +134,108 @@ fn grandchildren_end_with_the_lock() {
     eventually("the grandchild ends", || !is_alive(&grandchild));
 }
 
+/// Also if the command itself ends at once.
+#[test]
+fn grandchildren_that_ignore_the_request_to_end_are_killed_after_the_grace() {
+    let server = Server::start();
+    let ignores = "trap '' TERM; echo $$ > grandchild; while :; do sleep 0.05; done";
+    let script = format!("sh -c \"{}\" & wait", ignores.replace('$', "\\$"));
+    let mut run =
+        server.spawn(&["run", "--ttl", "1", "--grace", "0.3", "a", "--", "sh", "-c", &script]);
+    let grandchild = server.wait_for_text("grandchild");
+    server.release("a");
+    assert_eq!(code_of(&mut run), 79);
+    eventually("the grandchild is killed", || !is_alive(&grandchild));
+}
+
+/// The command would begin without it.
+#[test]
+fn a_lock_that_is_lost_while_the_next_is_waited_for_ends_the_wait() {
+    let server = Server::start();
+    server.hold("b");
+    let mut run = server.spawn(&[
+        "run",
+        "--ttl",
+        "1",
+        "--on-lost",
+        "continue",
+        "a",
+        "b",
+        "--",
+        "touch",
+        "ran",
+    ]);
+    eventually("it has the first", || server.is_locked("a"));
+    server.release("a");
+    assert_eq!(code_of(&mut run), 79);
+    assert!(!server.file("ran").exists(), "it never had both");
+}
+
+/// The lock would end soon, and does not.
+#[test]
+fn a_lock_that_nearly_ends_is_not_lost() {
+    let server = Server::start();
+    let script = "echo $$ > pid; sleep 11";
+    let mut run = server.spawn(&[
+        "run",
+        "--ttl",
+        "12",
+        "--on-lost",
+        "continue",
+        "a",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
+    server.wait_for_text("pid");
+    let left: u64 = server.command("PTTL", &["a"]);
+    server.signal(Signal::STOP);
+    // A third of it is left.
+    std::thread::sleep(Duration::from_millis(left.saturating_sub(3500)));
+    server.signal(Signal::CONT);
+    assert_eq!(code_of(&mut run), 0);
+    let mut said = String::new();
+    run.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    assert!(!said.contains("lost"), "{said}");
+}
+
+/// As by an upgrade of this program.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_program_that_is_replaced_while_it_waits_runs_the_command() {
+    let server = Server::start();
+    server.hold("a");
+    let (program, newer) = (server.file("leasehold"), server.file("newer"));
+    std::fs::copy(env!("CARGO_BIN_EXE_leasehold"), &program).expect("a copy");
+    std::fs::write(&newer, "another program").expect("a file");
+    let mut run = Command::new(&program)
+        .args(["run", "a", "--", "true"])
+        .env("REDIS_URL", server.url())
+        .spawn()
+        .expect("the program runs");
+    eventually("it waits", || server.command::<u32>("ZCARD", &["leasehold_queue:{a}"]) == 1);
+    std::fs::rename(&newer, &program).expect("it is replaced");
+    server.release("a");
+    assert_eq!(code_of(&mut run), 0);
+}
+
+#[test]
+fn a_variable_that_is_set_to_nothing_is_not_set() {
+    let server = Server::start();
+    for variable in [
+        "REDIS_URL_FILE",
+        "LEASEHOLD_NAME",
+        "LEASEHOLD_NAME_PREFIX",
+        "LEASEHOLD_MASTERS_NAME",
+        "LEASEHOLD_NODES",
+    ] {
+        let output = server.leasehold(&["try", "a"]).env(variable, "").output();
+        let output = output.expect("the program runs");
+        assert_eq!(output.status.code(), Some(0), "{variable}: {output:?}");
+    }
+}
+
 #[test]
 fn who_ignores_the_request_to_end_is_killed_after_the_grace() {
     let server = Server::start();
