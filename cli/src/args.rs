@@ -145,7 +145,8 @@ pub struct Run {
     /// Time between the request to end and the kill, at most a third of the TTL.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     pub grace: Duration,
-    /// Leave the command in this process group: signals go only to the command itself.
+    /// Leave the command in this process group: signals go only to the command itself, and what it leaves behind goes on. On a
+    /// terminal, Ctrl-C reaches it twice, from the terminal and from `run`.
     #[arg(long)]
     pub foreground: bool,
     /// Serve all waiters in the order of their arrival.

@@ -220,7 +220,7 @@ impl Worker {
                 history.count("unavailable", 1);
                 // A wait that is shorter than the way there and back has no answer. (The limit of a campaign is not known here.)
                 let long = patience.is_none_or(|limit| limit.is_zero() || limit > ROUND_TRIP);
-                if long && how != "campaign_with_timeout" {
+                if long && !had_no_time(&error) && how != "campaign_with_timeout" {
                     history.unanswered(self.process.host, asked_at, &format!("{how}: {error}"));
                 }
                 drop(history);
@@ -640,6 +640,20 @@ pub fn lock_name(lock: usize) -> String {
 
 pub(crate) fn millis(ms: u64) -> Duration {
     Duration::from_millis(ms)
+}
+
+/// Whether what was asked last had less time than the way there and back takes: at the end of a wait a lease may be confirmed that
+/// others share.
+fn had_no_time(error: &Error) -> bool {
+    let Error::Unavailable { failures, .. } = error else { return false };
+    let is_short = |text: String| {
+        let limit =
+            text.rsplit_once("no answer within ").and_then(|(_, limit)| limit.strip_suffix("ms"));
+        limit
+            .and_then(|ms| ms.parse().ok())
+            .is_some_and(|ms| Duration::from_millis(ms) <= ROUND_TRIP)
+    };
+    !failures.is_empty() && failures.iter().all(|failure| is_short(failure.to_string()))
 }
 
 /// Per mille of the turns that are about the lock that nobody else takes.
