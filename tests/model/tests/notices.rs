@@ -45,6 +45,4 @@ checks! {
     a_signal_numbered_without_time:
         fails(SIGNAL.failing_over().with(Wrong::NumbersWithoutTime), [NUMBERS]);
     a_signal_that_the_replica_lacks: fails(SIGNAL.failing_over().with(Wrong::SameNumberIsNoNews), [HEARD]);
-    a_signal_whose_number_comes_again:
-        fails(SIGNAL.failing_over().with(Wrong::NumbersWithoutTime), [HEARD]);
 }
