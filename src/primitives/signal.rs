@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 
-use super::subject::{Shown, Sort, Subject};
+use super::subject::{Sort, Subject};
 use crate::engine::gate::Engine;
 use crate::engine::quorum::first_of;
 use crate::error::Error;
@@ -26,9 +26,7 @@ use crate::script::{self, Arg, Call, Reply, Script, ttl_ms};
 /// * Several signals in a row may end one wait, with the data of the last. To process each of them, use a queue or a stream.
 /// * Numbers are the server's microseconds, or one more than the last. So they do not repeat after a restart that loses them.
 ///   Such a loss ends all waits with number 0 and without data, as if there had been a signal: there may have been one.
-/// * A server that takes over may lack the last signals. So a wait ends when another server answers than the one that told the
-///   number that was seen, or that restarted, as far as this handle and its clones know: perhaps with that same number, and without
-///   data. In a cluster this is so, too, when the slot has moved.
+/// * A server that takes over in a failover may lack the last signals. Who had not seen them yet waits on; who had is woken.
 /// * The server keeps the number and the data for a day after the last signal, or the last wait for one.
 ///
 /// To wake only *one* of those who wait, use a [`Semaphore`](crate::Semaphore) of no permits:
@@ -73,7 +71,6 @@ use crate::script::{self, Arg, Call, Reply, Script, ttl_ms};
 pub struct Signal {
     subject: Subject,
     key: Arc<str>,
-    shown: Shown,
 }
 
 /// What a signal has come to; see [`Signal::changed`].
@@ -89,8 +86,7 @@ pub struct Notice {
 impl Signal {
     pub(crate) fn new(engine: &Arc<Engine>, name: Arc<str>) -> Self {
         let (key, channel) = (key::signal_key(&name), key::signal_channel(&name));
-        let subject = Subject::new(engine, name, channel, SIGNAL);
-        Self { subject, key, shown: Shown::default() }
+        Self { subject: Subject::new(engine, name, channel, SIGNAL), key }
     }
 
     /// Returns the signal's name.
@@ -105,7 +101,7 @@ impl Signal {
     /// [`Error::Unavailable`], [`Error::SingleServerOnly`], [`Error::InvalidName`], [`Error::WrongType`], [`Error::Denied`],
     /// [`Error::Closed`].
     pub async fn seen(&self) -> Result<u64, Error> {
-        self.subject.number(self.status(None), &self.shown, first_number).await
+        self.subject.read(self.status(None), first_number).await
     }
 
     /// Gives the signal to all who wait for it or will look at it later, with `data` of 64 KiB at most. Returns how many clients
@@ -171,10 +167,8 @@ impl Signal {
     ) -> impl Future<Output = Result<Notice, Error>> + Send + use<> {
         let (signal, caller) = (self.clone(), Location::caller());
         async move {
-            let (call, shown) = (signal.status(Some(seen)), &signal.shown);
-            let wait =
-                signal.subject.wait_for_another(seen, timeout, caller, call, shown, Notice::read);
-            Ok(wait.await?.0)
+            let call = signal.status(Some(seen));
+            signal.subject.wait_for_another(seen, timeout, caller, call, Notice::read).await
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::signal::{WHY_ONE_SERVER, first_number, listeners, retention, unsigned};
-use super::subject::{Shown, Sort, Subject};
+use super::subject::{Sort, Subject};
 use crate::engine::gate::Engine;
 use crate::error::Error;
 use crate::key::{self, LockKind};
@@ -21,10 +21,7 @@ use crate::script::{self, Arg, Call, Reply, Script};
 ///
 /// * A waiter hears of it by a message. If the message is lost, the wait ends 4 s later at most.
 /// * The server keeps the last 100 000 names, for a day after the last signal, or the last wait for one. If a listener was away for
-///   longer, or the server has lost them, [`Changes::missed`] is true: then take everything as changed.
-/// * A server that takes over may lack the last names. So a wait ends, with [`Changes::missed`], when another server answers than the
-///   one that told the number that was seen, or that restarted, as far as this handle and its clones know. In a cluster this is so,
-///   too, when the slot has moved.
+///   longer, or the server has lost what it had seen, [`Changes::missed`] is true: then take everything as changed.
 ///
 /// It is on one server, or on a master of a cluster. With [several servers](crate::ClientBuilder::nodes) every call fails with
 /// [`Error::SingleServerOnly`].
@@ -56,7 +53,6 @@ use crate::script::{self, Arg, Call, Reply, Script};
 pub struct SignalGroup {
     subject: Subject,
     key: Arc<str>,
-    shown: Shown,
 }
 
 /// What a group of signals has come to; see [`SignalGroup::changed`].
@@ -74,8 +70,7 @@ pub struct Changes {
 impl SignalGroup {
     pub(crate) fn new(engine: &Arc<Engine>, name: Arc<str>) -> Self {
         let (key, channel) = (key::signal_group_key(&name), key::signal_group_channel(&name));
-        let subject = Subject::new(engine, name, channel, GROUP);
-        Self { subject, key, shown: Shown::default() }
+        Self { subject: Subject::new(engine, name, channel, GROUP), key }
     }
 
     /// Returns the group's name.
@@ -90,7 +85,7 @@ impl SignalGroup {
     /// [`Error::Unavailable`], [`Error::SingleServerOnly`], [`Error::InvalidName`], [`Error::WrongType`], [`Error::Denied`],
     /// [`Error::Closed`].
     pub async fn seen(&self) -> Result<u64, Error> {
-        self.subject.number(self.status(None), &self.shown, first_number).await
+        self.subject.read(self.status(None), first_number).await
     }
 
     /// Signals these names, 1 to 1000 of 1 to 1024 bytes each, to all who wait for the group or will look at it later. Returns how
@@ -167,12 +162,8 @@ impl SignalGroup {
     ) -> impl Future<Output = Result<Changes, Error>> + Send + use<> {
         let (group, caller) = (self.clone(), Location::caller());
         async move {
-            let (call, shown) = (group.status(Some(seen)), &group.shown);
-            let wait =
-                group.subject.wait_for_another(seen, timeout, caller, call, shown, Changes::read);
-            let (mut changes, is_another) = wait.await?;
-            changes.missed |= is_another;
-            Ok(changes)
+            let call = group.status(Some(seen));
+            group.subject.wait_for_another(seen, timeout, caller, call, Changes::read).await
         }
     }
 

@@ -4,11 +4,10 @@
 //! itself, and after 2 to 4 s in any case (`engine/watch.rs`). So a message only makes it faster, and nothing is undone when a
 //! waiter goes away.
 
-use std::panic::{Location, RefUnwindSafe, UnwindSafe};
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tracing::field::{Empty, display};
 use tracing::{Instrument, Span};
 
@@ -57,24 +56,6 @@ pub(super) enum Look<T> {
     Wait(Option<Duration>, String),
 }
 
-/// The number that a handle and its clones have shown last, and which server said so.
-#[derive(Clone, Default)]
-pub(super) struct Shown(Arc<Mutex<Option<(u64, Source)>>>);
-
-// Its mutex is never held while the caller's code runs.
-impl UnwindSafe for Shown {}
-impl RefUnwindSafe for Shown {}
-
-impl Shown {
-    fn note(&self, number: u64, source: Source) {
-        *self.0.lock() = Some((number, source));
-    }
-
-    fn source_of(&self, number: u64) -> Option<Source> {
-        self.0.lock().filter(|(shown, _)| *shown == number).map(|(_, source)| source)
-    }
-}
-
 impl Subject {
     pub(super) fn new(engine: &Arc<Engine>, name: Arc<str>, channel: Arc<str>, sort: Sort) -> Self {
         Self { engine: engine.clone(), name, channel, sort }
@@ -112,41 +93,22 @@ impl Subject {
         read(&reply).ok_or_else(|| self.unexpected(&reply))
     }
 
-    /// Asks the server for its number, which is shown to a caller.
-    pub(super) async fn number(
-        &self,
-        call: Call,
-        shown: &Shown,
-        read: impl Fn(&Reply) -> Option<u64>,
-    ) -> Result<u64, Error> {
-        let answer = self.ask(call).await?;
-        let number = read(&answer.reply).ok_or_else(|| self.unexpected(&answer.reply))?;
-        shown.note(number, answer.source);
-        Ok(number)
-    }
-
-    /// Asks the server until its number is not `seen` any more, or until another one answers, for at most `timeout`. `read` reads the
-    /// number, and what came with it. Returns that, and whether another server answers, which may lack what came after `seen`.
+    /// Asks the server until its number is not `seen` any more, for at most `timeout`. `read` reads the number, and what came
+    /// with it.
     pub(super) async fn wait_for_another<T>(
         &self,
         seen: u64,
         timeout: Duration,
         caller: &'static Location<'static>,
         call: Call,
-        shown: &Shown,
         read: impl Fn(&Reply) -> Option<(u64, T)>,
-    ) -> Result<(T, bool), Error> {
-        let mut source = shown.source_of(seen);
-        let look = |answer: Answer| {
-            let Some((number, output)) = read(&answer.reply) else {
-                return Err(self.unexpected(&answer.reply));
-            };
-            let is_another = source.replace(answer.source).is_some_and(|it| it != answer.source);
-            if number == seen && !is_another {
-                return Ok(Look::Wait(None, format!("its number is {seen}")));
+    ) -> Result<T, Error> {
+        let look = |answer: Answer| match read(&answer.reply) {
+            None => Err(self.unexpected(&answer.reply)),
+            Some((number, _)) if number == seen => {
+                Ok(Look::Wait(None, format!("its number is {seen}")))
             }
-            shown.note(number, answer.source);
-            Ok(Look::Over((output, is_another)))
+            Some((_, output)) => Ok(Look::Over(output)),
         };
         self.wait(timeout, caller, call, look).await
     }

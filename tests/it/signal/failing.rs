@@ -8,7 +8,7 @@ use redis::Value;
 
 use super::{CHANNEL, KEY, MS, somebody_listens};
 use crate::checks::{LIMIT, connect, setup, setup_with_proxy, soon};
-use crate::support::{Cluster, Proxy, Server, eventually, slot_of};
+use crate::support::{Cluster, Server, eventually, slot_of};
 
 #[tokio::test]
 async fn without_a_message_a_signal_is_seen_within_four_seconds() {
@@ -50,40 +50,6 @@ async fn a_server_that_forgets_the_number_ends_the_wait_and_never_repeats_it() {
     assert_eq!((notice.number, notice.data.len()), (0, 0));
     signal.notify_all(b"y").await.expect("an answer");
     assert!(signal.seen().await.expect("an answer") > seen);
-}
-
-/// As a replica that takes over and lacks what came last: it restarts with the number that was seen.
-#[tokio::test]
-async fn a_server_that_has_lost_the_last_signal_only_ends_the_waits() {
-    let server = Server::start().await;
-    let proxy = Proxy::start(server.port()).await;
-    let client = Client::connect(&proxy.url()).await.expect("connected");
-    let other = connect(&server).await;
-    let (signal, group) = (client.signal("prices"), client.signal_group("prices"));
-    signal.notify_all(b"x").await.expect("an answer");
-    group.notify(["apples"]).await.expect("an answer");
-    let seen = signal.seen().await.expect("an answer");
-    let group_seen = group.seen().await.expect("an answer");
-    server.command(&["SAVE"]).await;
-    let wait = tokio::spawn(signal.changed(seen));
-    let group_wait = tokio::spawn(group.changed(group_seen));
-    somebody_listens(&server, CHANNEL, 1).await;
-    somebody_listens(&server, super::GROUP_CHANNEL, 1).await;
-    proxy.drop_replies(true);
-    other.signal("prices").notify_all(b"y").await.expect("an answer");
-    other.signal_group("prices").notify(["pears"]).await.expect("an answer");
-    server.kill();
-    server.restart().await;
-    proxy.drop_replies(false);
-    let notice = soon("it looks again", wait).await.expect("no panic").expect("a notice");
-    assert_eq!((notice.number, notice.data.len()), (seen, 0), "the last one is lost");
-    let changes = soon("it looks again", group_wait).await.expect("no panic").expect("changes");
-    assert!(changes.missed && changes.names.is_empty(), "{changes:?}");
-    // From now on there is nothing new.
-    let error = signal.changed_with_timeout(seen, 100 * MS).await.expect_err("nothing is new");
-    assert!(matches!(error, Error::StillWaiting { .. }), "{error:?}");
-    let error = group.changed_with_timeout(changes.number, 100 * MS).await;
-    assert!(matches!(error, Err(Error::StillWaiting { .. })), "{error:?}");
 }
 
 #[tokio::test]

@@ -44,5 +44,6 @@ checks! {
     a_signal_that_deletes_first: fails(SIGNAL.moving().with(Wrong::DeletesFirst), [SHOWN]);
     a_signal_numbered_without_time:
         fails(SIGNAL.failing_over().with(Wrong::NumbersWithoutTime), [NUMBERS]);
-    a_signal_that_the_replica_lacks: fails(SIGNAL.failing_over().with(Wrong::SameNumberIsNoNews), [HEARD]);
+    a_signal_whose_number_comes_again:
+        fails(SIGNAL.failing_over().with(Wrong::NumbersWithoutTime), [HEARD]);
 }

@@ -47,8 +47,6 @@ pub enum Wrong {
     GoneIsOpen,
     /// A latch that is gone after its end is open.
     EndedIsOpen,
-    /// Only another number is news, also if another server tells it.
-    SameNumberIsNoNews,
     /// The next number of a signal is one more than the last, whatever the time.
     NumbersWithoutTime,
 }

@@ -57,9 +57,7 @@ impl Protocol {
                     Kind::Latch => state.key.is_none(),
                     Kind::Signal => {
                         let given = state.value().map_or(0, |value| value.given);
-                        // What the replica lacked nobody knows.
-                        let has_changed = |from| state.past.failed_over && from == Server::First;
-                        waiter.saw.is_none_or(|(from, saw)| saw.given != given || has_changed(from))
+                        waiter.saw.is_none_or(|(_, saw)| saw.given != given)
                     }
                 }
         };

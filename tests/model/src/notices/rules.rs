@@ -92,11 +92,7 @@ impl Rules<'_> {
                     let is_back = value.number < before.number && !self.state.past.failed_over;
                     self.state.past.shown_back |= is_back;
                 }
-                let trusts = self.case.is(Wrong::SameNumberIsNoNews);
-                let is_news = |(from, before): (Server, Value)| {
-                    before.number != value.number || from != server && !trusts
-                };
-                if saw.is_none_or(is_news) {
+                if saw.is_none_or(|(_, before)| before.number != value.number) {
                     // It goes on with this one, and waits for the next.
                     self.state.waiters[number].saw = Some((server, value));
                     self.state.waiters[number].unheard = false;
