@@ -100,8 +100,8 @@ impl PendingRelease {
         now: Timestamp,
     ) -> Next {
         let is_over = now > self.until;
-        // Nothing is left of it anywhere, so nobody is asked for ever.
-        let is_past = is_over && (!self.queued || now > self.until.plus(QUEUE_LIFE));
+        // Nothing is left of it anywhere from then on, so nobody is asked for ever.
+        let is_past = now > if self.queued { self.until.plus(QUEUE_LIFE) } else { self.until };
         match answer {
             Err(Fault::NoScript) if !form.whole => Next::Send(Form { whole: true, ..form }),
             Err(Fault::Moved(_) | Fault::Ask(_)) if self.detour.hops < MOST_HOPS && !is_past => {

@@ -113,13 +113,9 @@ impl Delivery {
     /// # Cancel safety
     ///
     /// If the future is dropped, the item is reported as done in the background.
-    pub fn ack(mut self) -> impl Future<Output = Result<(), Error>> + Send {
-        // At once: the future may be dropped before it begins.
+    pub fn ack(self) -> impl Future<Output = Result<(), Error>> + Send {
         let decided = self.will_be_done();
-        async move {
-            decided?;
-            self.give_back().await
-        }
+        self.settled(decided)
     }
 
     /// Gives the item back. It is delivered again after `after`, 0 to 30 days, before those that nobody has had yet; or it is
@@ -133,13 +129,9 @@ impl Delivery {
     /// # Cancel safety
     ///
     /// If the future is dropped, the item is given back in the background.
-    pub fn retry(mut self, after: Duration) -> impl Future<Output = Result<(), Error>> + Send {
-        // At once: the future may be dropped before it begins.
+    pub fn retry(self, after: Duration) -> impl Future<Output = Result<(), Error>> + Send {
         let decided = self.will_be_retried(after);
-        async move {
-            decided?;
-            self.give_back().await
-        }
+        self.settled(decided)
     }
 
     /// Declares the item dead: it is not delivered again unless somebody calls [`redrive`](crate::Queue::redrive).
@@ -151,13 +143,15 @@ impl Delivery {
     /// # Cancel safety
     ///
     /// If the future is dropped, the item is declared dead in the background.
-    pub fn reject(mut self) -> impl Future<Output = Result<(), Error>> + Send {
-        // At once: the future may be dropped before it begins.
+    pub fn reject(self) -> impl Future<Output = Result<(), Error>> + Send {
         let decided = self.will_be_dead();
-        async move {
-            decided?;
-            self.give_back().await
-        }
+        self.settled(decided)
+    }
+
+    /// Gives it back as was `decided`, which is so before this future begins: it may be dropped until then.
+    async fn settled(mut self, decided: Result<(), Error>) -> Result<(), Error> {
+        decided?;
+        self.give_back().await
     }
 
     /// Decides how the delivery ends. What is lost already does not end so: its worker is told that it was lost.

@@ -123,10 +123,7 @@ async fn a_server_whose_run_nobody_can_name_is_never_taken_for_the_same() {
     drop(guard);
     eventually(LIMIT, "the release is sent again", async || !exists(&server, "n").await).await;
     eventually(LIMIT, "no release is owed", async || client.stats().releases_pending == 0).await;
-    let stats = server.command(&["INFO", "commandstats"]).await;
-    let stats: String = redis::from_redis_value(stats).expect("a text");
-    let kills = stats.lines().find(|line| line.starts_with("cmdstat_client|kill:"));
-    assert!(kills.is_some_and(|line| line.contains("calls=1,")), "only this test's: {kills:?}");
+    assert_eq!(server.calls("client|kill").await, 1, "only this test's");
 
     let connecting =
         Client::builder().nodes([twister.url()]).restart_quarantine(Duration::from_secs(30));

@@ -72,23 +72,20 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
     let ttl = run.ttl.unwrap_or(DEFAULT_TTL);
     signals.hear_suspensions().map_err(no_signals)?;
     let environment = held.environment(&on, client.as_ref(), &guards, ttl);
-    let child = match Child::start(&program, &run, environment) {
-        Ok(child) => child,
-        Err(failure) => {
-            release(guards, say, false).await;
-            if let Some(client) = client {
-                client.shutdown().await;
-            }
-            return Err(failure);
+    let ended = match Child::start(&program, &run, environment) {
+        Ok(child) => {
+            let grace = run.grace.min(ttl / 3);
+            let watched = Watched { run: &run, say, guards: &guards, lent: &lent, grace };
+            Ok(watched.until_the_end(child, &mut signals, held.end_of(&on, &lent)).await)
         }
+        Err(failure) => Err(failure),
     };
-    let grace = run.grace.min(ttl / 3);
-    let watched = Watched { run: &run, say, guards: &guards, lent: &lent, grace };
-    let ended = watched.until_the_end(child, &mut signals, held.end_of(&on, &lent)).await;
-    let released = release(guards, say, ended.is_lost).await;
+    let is_lost = ended.as_ref().is_ok_and(|ended| ended.is_lost);
+    let released = release(guards, say, is_lost).await;
     if let Some(client) = client {
         client.shutdown().await;
     }
+    let ended = ended?;
     Ok(match released {
         _ if ended.is_lost => run.lost_exit_code,
         Released::Lost => run.lost_exit_code,
@@ -100,15 +97,29 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
 /// The library's TTL if none is set.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-/// Takes all locks, in the order of the names. One that is lost while it waits for the next ends that.
+/// Takes all locks, or none.
 async fn take(
     client: &Client,
     names: &[String],
     run: &Run,
     say: &Say,
 ) -> Result<Vec<Guard>, Failure> {
+    let mut guards = Vec::new();
+    let Err(failure) = take_each(client, names, run, &mut guards).await else { return Ok(guards) };
+    let is_lost = guards.iter().any(|guard| !guard.is_held());
+    release(guards, say, is_lost).await;
+    Err(failure)
+}
+
+/// Takes the locks in the order of the names. One that is lost while the next is waited for ends that.
+async fn take_each(
+    client: &Client,
+    names: &[String],
+    run: &Run,
+    guards: &mut Vec<Guard>,
+) -> Result<(), Failure> {
     let until = run.wait.and_then(|wait| Instant::now().checked_add(wait));
-    let (mut guards, mut losses): (Vec<Guard>, Vec<Lost>) = (Vec::new(), Vec::new());
+    let mut losses: Vec<Lost> = Vec::new();
     for name in names {
         let mut mutex = if run.fair { client.fair_mutex(name) } else { client.mutex(name) };
         if let Some(max_hold) = run.max_hold {
@@ -117,31 +128,22 @@ async fn take(
         if let Some(min_hold) = run.min_hold {
             mutex = mutex.with_min_hold(min_hold);
         }
-        let taken = tokio::select! {
-            taken = take_one(&mutex, until, run.no_wait) => taken,
-            (index, loss) = first(&mut losses) => Err(lost(run, guards[index].name(), loss)),
+        let guard = tokio::select! {
+            taken = take_one(&mutex, until, run.no_wait) => taken.map_err(|failure| match failure.code {
+                exit::BUSY => Failure { code: run.conflict_exit_code, ..failure },
+                _ => failure,
+            })?,
+            (index, loss) = first(&mut losses) => return Err(lost(run, guards[index].name(), loss)),
         };
-        match taken {
-            Ok(guard) => {
-                losses.push(guard.lost());
-                guards.push(guard);
-            }
-            Err(failure) => {
-                release(guards, say, failure.code == run.lost_exit_code).await;
-                let code =
-                    if failure.code == exit::BUSY { run.conflict_exit_code } else { failure.code };
-                return Err(Failure { code, ..failure });
-            }
-        }
+        losses.push(guard.lost());
+        guards.push(guard);
     }
-    // While it waited for the last one.
+    // It may have been lost at the moment at which the last one came.
     if guards.iter().any(|guard| !guard.is_held()) {
         let (index, loss) = first(&mut losses).await;
-        let failure = lost(run, guards[index].name(), loss);
-        release(guards, say, true).await;
-        return Err(failure);
+        return Err(lost(run, guards[index].name(), loss));
     }
-    Ok(guards)
+    Ok(())
 }
 
 fn lost(run: &Run, name: &str, loss: impl Display) -> Failure {

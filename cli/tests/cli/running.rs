@@ -104,7 +104,7 @@ fn a_command_that_cannot_run_is_found_out_before_anything_is_locked() {
 fn a_lost_lock_is_told_even_if_the_command_ended_well() {
     let server = Server::start();
     let script = "trap 'exit 0' TERM; echo $$ > pid; while :; do sleep 0.05; done";
-    let mut run = server.spawn(&["run", "--ttl", "1", "a", "--", "sh", "-c", script]);
+    let mut run = server.spawn_shell(&["--ttl", "1"], script);
     server.wait_for_text("pid");
     server.release("a");
     assert_eq!(code_of(&mut run), 79);
@@ -116,8 +116,7 @@ fn a_lost_lock_is_told_even_if_the_command_ended_well() {
 #[test]
 fn a_loss_that_only_the_release_finds_is_told_too() {
     let server = Server::start();
-    let mut run =
-        server.spawn(&["run", "--ttl", "60", "a", "--", "sh", "-c", "echo $$ > pid; sleep 0.3"]);
+    let mut run = server.spawn_shell(&["--ttl", "60"], "echo $$ > pid; sleep 0.3");
     server.wait_for_text("pid");
     server.release("a");
     assert_eq!(code_of(&mut run), 79);
@@ -127,7 +126,7 @@ fn a_loss_that_only_the_release_finds_is_told_too() {
 fn grandchildren_end_with_the_lock() {
     let server = Server::start();
     let script = "sleep 60 & echo $! > grandchild; wait";
-    let mut run = server.spawn(&["run", "--ttl", "1", "a", "--", "sh", "-c", script]);
+    let mut run = server.spawn_shell(&["--ttl", "1"], script);
     let grandchild = server.wait_for_text("grandchild");
     server.release("a");
     assert_eq!(code_of(&mut run), 79);
@@ -140,8 +139,7 @@ fn grandchildren_that_ignore_the_request_to_end_are_killed_after_the_grace() {
     let server = Server::start();
     let ignores = "trap '' TERM; echo $$ > grandchild; while :; do sleep 0.05; done";
     let script = format!("sh -c \"{}\" & wait", ignores.replace('$', "\\$"));
-    let mut run =
-        server.spawn(&["run", "--ttl", "1", "--grace", "0.3", "a", "--", "sh", "-c", &script]);
+    let mut run = server.spawn_shell(&["--ttl", "1", "--grace", "0.3"], &script);
     let grandchild = server.wait_for_text("grandchild");
     server.release("a");
     assert_eq!(code_of(&mut run), 79);
@@ -176,18 +174,7 @@ fn a_lock_that_is_lost_while_the_next_is_waited_for_ends_the_wait() {
 fn a_lock_that_nearly_ends_is_not_lost() {
     let server = Server::start();
     let script = "echo $$ > pid; sleep 11";
-    let mut run = server.spawn(&[
-        "run",
-        "--ttl",
-        "12",
-        "--on-lost",
-        "continue",
-        "a",
-        "--",
-        "sh",
-        "-c",
-        script,
-    ]);
+    let mut run = server.spawn_shell(&["--ttl", "12", "--on-lost", "continue"], script);
     server.wait_for_text("pid");
     let left: u64 = server.command("PTTL", &["a"]);
     server.signal(Signal::STOP);
@@ -240,8 +227,7 @@ fn a_variable_that_is_set_to_nothing_is_not_set() {
 fn who_ignores_the_request_to_end_is_killed_after_the_grace() {
     let server = Server::start();
     let script = "trap '' TERM; echo $$ > pid; while :; do sleep 0.05; done";
-    let mut run =
-        server.spawn(&["run", "--ttl", "1", "--grace", "0.3", "a", "--", "sh", "-c", script]);
+    let mut run = server.spawn_shell(&["--ttl", "1", "--grace", "0.3"], script);
     let pid = server.wait_for_text("pid");
     server.release("a");
     assert_eq!(code_of(&mut run), 79);
@@ -253,8 +239,7 @@ fn the_command_ends_before_its_lock_does_if_the_server_does_not_answer() {
     let server = Server::start();
     let script =
         "trap 'date +%s%N > ended; exit' TERM; echo $$ > pid; while :; do sleep 0.02; done";
-    let mut run =
-        server.spawn(&["run", "--ttl", "3", "--grace", "1", "a", "--", "sh", "-c", script]);
+    let mut run = server.spawn_shell(&["--ttl", "3", "--grace", "1"], script);
     server.wait_for_text("pid");
     let left: u64 = server.command("PTTL", &["a"]);
     let begun = Instant::now();
@@ -270,18 +255,7 @@ fn the_command_ends_before_its_lock_does_if_the_server_does_not_answer() {
 fn the_user_says_what_a_loss_does() {
     let server = Server::start();
     let goes_on = "echo $$ > pid; sleep 1.5; echo done > done";
-    let mut run = server.spawn(&[
-        "run",
-        "--ttl",
-        "1",
-        "--on-lost",
-        "continue",
-        "a",
-        "--",
-        "sh",
-        "-c",
-        goes_on,
-    ]);
+    let mut run = server.spawn_shell(&["--ttl", "1", "--on-lost", "continue"], goes_on);
     server.wait_for_text("pid");
     server.release("a");
     assert_eq!(code_of(&mut run), 79, "it is told all the same");
@@ -290,37 +264,16 @@ fn the_user_says_what_a_loss_does() {
     let script = "trap '' TERM; echo $$ > pid2; while :; do sleep 0.05; done";
     let action = "echo $LEASEHOLD_LOCK: $LEASEHOLD_LOST: $LEASEHOLD_LOST_TEXT > why; \
                   kill -KILL -$LEASEHOLD_PID";
-    let mut run = server.spawn(&[
-        "run",
-        "--ttl",
-        "1",
-        "--on-lost-run",
-        action,
-        "a",
-        "--",
-        "sh",
-        "-c",
-        script,
-    ]);
+    let mut run = server.spawn_shell(&["--ttl", "1", "--on-lost-run", action], script);
     server.wait_for_text("pid2");
     server.release("a");
     assert_eq!(code_of(&mut run), 79);
     assert_eq!(server.text("why").trim(), "a: gone: the server no longer holds it");
 
-    let mut run = server.spawn(&[
-        "run",
-        "--ttl",
-        "1",
-        "--on-lost",
-        "kill",
-        "--lost-exit-code",
-        "43",
-        "a",
-        "--",
-        "sh",
-        "-c",
+    let mut run = server.spawn_shell(
+        &["--ttl", "1", "--on-lost", "kill", "--lost-exit-code", "43"],
         "trap '' TERM; echo $$ > pid3; sleep 60",
-    ]);
+    );
     server.wait_for_text("pid3");
     server.release("a");
     assert_eq!(code_of(&mut run), 43);
@@ -356,7 +309,7 @@ fn signals_reach_the_command_and_none_leaves_it_behind() {
     ] {
         let script =
             format!("trap 'exit 42' {name}; echo $$ > pid{name}; while :; do sleep 0.02; done");
-        let mut run = server.spawn(&["run", "a", "--", "sh", "-c", &script]);
+        let mut run = server.spawn_shell(&[], &script);
         let pid = server.wait_for_text(&format!("pid{name}"));
         kill(run.id(), signal);
         assert_eq!(code_of(&mut run), 42, "{name}");
@@ -369,7 +322,7 @@ fn signals_reach_the_command_and_none_leaves_it_behind() {
 fn a_second_request_to_end_kills() {
     let server = Server::start();
     let script = "trap 'echo one > once' TERM; echo $$ > pid; while :; do sleep 0.02; done";
-    let mut run = server.spawn(&["run", "a", "--", "sh", "-c", script]);
+    let mut run = server.spawn_shell(&[], script);
     server.wait_for_text("pid");
     kill(run.id(), Signal::TERM);
     server.wait_for_text("once");
@@ -380,8 +333,7 @@ fn a_second_request_to_end_kills() {
 #[test]
 fn the_command_dies_with_a_wrapper_that_is_killed() {
     let server = Server::start();
-    let mut run =
-        server.spawn(&["run", "--ttl", "2", "a", "--", "sh", "-c", "echo $$ > pid; sleep 60"]);
+    let mut run = server.spawn_shell(&["--ttl", "2"], "echo $$ > pid; sleep 60");
     let pid = server.wait_for_text("pid");
     kill(run.id(), Signal::KILL);
     assert_eq!(run.wait().expect("it ends").signal(), Some(9));
@@ -568,7 +520,7 @@ fn a_process_that_the_command_leaves_behind_keeps_no_lock() {
 fn in_the_foreground_signals_go_to_the_command_alone() {
     let server = Server::start();
     let script = "sleep 60 & echo $! > grandchild; trap 'exit 7' TERM; wait";
-    let mut run = server.spawn(&["run", "--foreground", "a", "--", "sh", "-c", script]);
+    let mut run = server.spawn_shell(&["--foreground"], script);
     let grandchild = server.wait_for_text("grandchild");
     kill(run.id(), Signal::TERM);
     assert_eq!(code_of(&mut run), 7);
@@ -675,7 +627,7 @@ fn an_inner_run_that_outlives_the_outer_one_has_lost_its_lock() {
     for is_killed in [false, true] {
         let wait = if is_killed { "test -e never" } else { "test -s pid" };
         let script = format!("setsid sh -c '{inner}' & while ! {wait}; do sleep 0.02; done");
-        let mut outer = server.spawn(&["run", "--foreground", "a", "--", "sh", "-c", &script]);
+        let mut outer = server.spawn_shell(&["--foreground"], &script);
         let pid = server.wait_for_text("pid");
         if is_killed {
             kill(outer.id(), Signal::KILL);
@@ -700,7 +652,7 @@ fn an_inner_run_whose_outer_one_ends_while_it_waits_runs_nothing() {
     let script = format!(
         "{{ {me} run a b -- touch ran; echo $? > code; }} >/dev/null 2>&1 & while ! test -e go; do sleep 0.02; done"
     );
-    let mut outer = server.spawn(&["run", "a", "--", "sh", "-c", &script]);
+    let mut outer = server.spawn_shell(&[], &script);
     eventually("it waits", || server.command::<i64>("ZCARD", &["leasehold_queue:{b}"]) == 1);
     std::fs::write(server.file("go"), "").expect("a file");
     assert_eq!(code_of(&mut outer), 0);

@@ -116,6 +116,11 @@ impl Server {
             .expect("the program runs")
     }
 
+    /// Starts `run` with these options: a script of the shell under the lock `a`.
+    pub fn spawn_shell(&self, options: &[&str], script: &str) -> Child {
+        self.spawn(&[&["run"], options, &["a", "--", "sh", "-c", script]].concat())
+    }
+
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }

@@ -293,15 +293,7 @@ async fn a_wait_in_a_slot_that_its_node_does_not_have_asks_seldom() {
     owner.command(&["CLUSTER", "DELSLOTS", &slot_of(&name).to_string()]).await;
     owner.command(&["CLIENT", "KILL", "TYPE", "normal"]).await;
     eventually(LIMIT, "it connects again", async || client.is_ready()).await;
-    let asked = async || {
-        let stats = owner.command(&["INFO", "commandstats"]).await;
-        let stats: String = redis::from_redis_value(stats).expect("a text");
-        ["cmdstat_cluster|slots:calls=", "cmdstat_evalsha:calls="].map(|start| {
-            let line = stats.lines().find_map(|line| line.strip_prefix(start));
-            let count = line.and_then(|line| line.split(',').next());
-            count.map_or(0, |count| count.parse::<u64>().expect("a number"))
-        })
-    };
+    let asked = async || [owner.calls("cluster|slots").await, owner.calls("evalsha").await];
     let before = asked().await;
     let wait = client.mutex(&name).lock_with_timeout(Duration::from_secs(1));
     soon("an answer", wait).await.expect_err("nobody has the slot");

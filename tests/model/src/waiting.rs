@@ -21,13 +21,20 @@ pub(crate) const TICK: Duration = Duration::from_millis(10);
 /// The time until a poll, and longer than any other.
 pub(crate) const POLL: Duration = Duration::from_secs(10);
 
-/// For whom the request asks: all handles to permits and to items are fair.
-const SEEKER: Seeker = Seeker::Fair(1);
 const FORM: Form = (0, LeaseTerms::Watched(Duration::ZERO));
 
-/// The requests of one acquisition, of which there is one while it waits. `G` is what a grant by letter brings.
+/// The requests of one gate, of which there is one while somebody waits, and the letters `L` about them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Requests<G>(Arc<Machine<Letter<G>>>);
+pub struct Requests<L>(pub(crate) Arc<Machine<L>>);
+
+/// A letter about the request of a gate.
+pub trait About: Mail + Copy {
+    /// For whom the request asks.
+    const SEEKER: Seeker;
+
+    /// A tick, after so many of which its age does not matter any more.
+    fn age(&mut self, most: u8);
+}
 
 /// What the server writes to one who waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +45,18 @@ pub enum Letter<G> {
     Next(Ends),
     /// It is the first, and something may be left.
     Free,
+}
+
+/// A subscription of the channel on which another library's client tells of what it gives back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Channel {
+    /// There is none.
+    #[default]
+    Off,
+    /// It is on its way.
+    Subscribing,
+    /// The server has it.
+    On,
 }
 
 /// What the first in the queue is told of those who have what it waits for.
@@ -88,52 +107,37 @@ pub(crate) fn now() -> Now {
     Now { at: NOW, poll: POLL, moment: SOON, epoch: Some(Epoch::numbered(1)) }
 }
 
-impl<G> Default for Requests<G> {
+impl<L> Default for Requests<L> {
     fn default() -> Self {
         Requests(Arc::default())
     }
 }
 
-impl<G: Copy> Requests<G> {
-    fn machine(&mut self) -> &mut Machine<Letter<G>> {
+impl<L: About> Requests<L> {
+    pub(crate) fn machine(&mut self) -> &mut Machine<L> {
         Arc::make_mut(&mut self.0)
     }
 
-    /// Takes over a request whose first ask had that answer.
-    pub fn begun(&mut self, answer: Answer) {
-        self.machine().begun(SEEKER, FORM, answer, now()).expect("nothing asks");
-    }
-
-    /// Nobody waits any more.
-    pub fn clear(&mut self) {
-        self.machine().clear();
-    }
-
-    /// Whether it asks now. It does so from here on.
-    pub fn asks(&mut self) -> bool {
-        self.0.asks_at(Allowed::All) <= NOW && self.machine().ask(Allowed::All, NOW).is_some()
-    }
-
-    /// Its ask was answered. Returns what a letter grants that came meanwhile.
-    pub fn answered(&mut self, answer: Answer) -> Option<(G, u8)> {
-        let action = self.machine().answered(SEEKER, answer, now());
+    /// The ask of a request that is wanted was answered. Returns what is to be done about a letter that came meanwhile.
+    pub fn answered(&mut self, answer: Answer) -> Option<Action<L>> {
+        let action = self.machine().answered(L::SEEKER, answer, now());
         self.machine().forget_failures();
-        granted(action)
+        action
     }
 
-    /// Reads a letter. Returns what it grants.
-    pub fn letter(&mut self, letter: Letter<G>) -> Option<(G, u8)> {
-        granted(self.machine().letter(SEEKER, letter, now()))
+    /// Reads a letter.
+    pub fn letter(&mut self, letter: L) -> Option<Action<L>> {
+        self.machine().letter(L::SEEKER, letter, now())
     }
 
-    /// What a letter granted is in use.
+    /// What a letter granted is in use, or was given back.
     pub fn taken_up(&mut self) {
-        self.machine().taken_up(SEEKER);
+        self.machine().taken_up(L::SEEKER);
     }
 
-    /// It has to be confirmed.
+    /// What a letter granted has to be confirmed.
     pub fn confirm(&mut self) {
-        self.machine().confirm(SEEKER);
+        self.machine().confirm(L::SEEKER);
     }
 
     /// Something was given back, as told on the channel.
@@ -147,13 +151,31 @@ impl<G: Copy> Requests<G> {
     }
 
     /// Whether its time to ask comes without a poll, and has come if `soon`.
-    pub fn has_timer(&self, soon: bool) -> bool {
-        self.0.asks_at(Allowed::All) <= NOW.plus(if soon { SOON } else { POLL - SOON })
+    pub fn has_timer(&self, allowed: Allowed, soon: bool) -> bool {
+        self.0.asks_at(allowed) <= NOW.plus(if soon { SOON } else { POLL - SOON })
     }
 
     /// It asks now, whatever its time was.
     pub fn wake(&mut self) {
         self.machine().rename(|_, _| Timestamp::default(), |_| {});
+    }
+}
+
+impl<G: Copy> Requests<Letter<G>> {
+    /// Takes over a request whose first ask had that answer.
+    pub fn begun(&mut self, answer: Answer) {
+        let begun = self.machine().begun(Letter::<G>::SEEKER, FORM, answer, now());
+        begun.expect("nothing asks");
+    }
+
+    /// Nobody waits any more.
+    pub fn clear(&mut self) {
+        self.machine().clear();
+    }
+
+    /// Whether it asks now. It does so from here on.
+    pub fn asks(&mut self) -> bool {
+        self.0.asks_at(Allowed::All) <= NOW && self.machine().ask(Allowed::All, NOW).is_some()
     }
 
     /// A tick.
@@ -170,16 +192,19 @@ impl<G: Copy> Requests<G> {
     }
 }
 
-impl<G> Letter<G> {
-    /// A tick, after so many of which its age does not matter any more.
-    pub fn age(&mut self, most: u8) {
+impl<G: Copy> About for Letter<G> {
+    // All handles to permits and to items are fair.
+    const SEEKER: Seeker = Seeker::Fair(1);
+
+    fn age(&mut self, most: u8) {
         if let Letter::Grant(_, age) = self {
             *age = (*age + 1).min(most);
         }
     }
 }
 
-fn granted<G: Copy>(action: Option<Action<Letter<G>>>) -> Option<(G, u8)> {
+/// What a letter grants: what, and the ticks since then.
+pub fn granted<G: Copy>(action: Option<Action<Letter<G>>>) -> Option<(G, u8)> {
     match action {
         Some(Action::TakeUp { grant, .. }) => Some(grant),
         Some(Action::Succeeded { .. }) | None => None,

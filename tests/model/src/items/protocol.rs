@@ -1,6 +1,7 @@
 //! Which actions there are, what each leads to, and what must hold.
 
 use arrayvec::ArrayVec;
+use leasehold::seam::machine::Allowed;
 use stateright::{Model, Property};
 
 use super::case::Case;
@@ -49,7 +50,7 @@ impl<const C: usize> Protocol<C> {
             Phase::Waiting => {
                 actions.push(Action::Back(c));
                 if own.asked.is_none() {
-                    if own.machine.has_timer(true) {
+                    if own.machine.has_timer(Allowed::All, true) {
                         if spent.repeats < case.repeats {
                             actions.push(Action::Timer(c));
                         }
@@ -147,7 +148,7 @@ impl<const C: usize> State<C> {
             client.requests.is_empty()
                 && client.reply.is_none()
                 && client.letters.is_empty()
-                && !client.machine.has_timer(true)
+                && !client.machine.has_timer(Allowed::All, true)
         };
         let timers = self.lent.iter().filter(|lent| lent.to.is_some());
         self.clients.iter().all(nothing) && timers.into_iter().all(|lent| lent.left > 0)
@@ -157,7 +158,7 @@ impl<const C: usize> State<C> {
     fn first_knows(&self) -> bool {
         let knows = |first: &Delivery| {
             let client = &self.clients[usize::from(first.client)];
-            client.waits() && client.machine.has_timer(false)
+            client.waits() && client.machine.has_timer(Allowed::All, false)
         };
         let excused = self.spent.crashes + self.spent.lost_letters > 0;
         let nothing_ends = self.lent.is_empty();

@@ -3,7 +3,7 @@
 
 use super::case::{Case, Wrong};
 use super::state::{Client, Delivery, Item, Lent, Letter, Phase, Reply, Request, State};
-use crate::waiting::{self, Ends, Requests};
+use crate::waiting::{self, About, Ends, Requests};
 
 /// The rules, applied to one state.
 pub struct Rules<'a, const C: usize> {
@@ -292,7 +292,7 @@ impl<const C: usize> Rules<'_, C> {
             own.machine.begun(answer);
             return self.drive(client);
         }
-        let granted = own.machine.answered(answer);
+        let granted = waiting::granted(own.machine.answered(answer));
         self.take_up(client, granted);
     }
 
@@ -306,7 +306,7 @@ impl<const C: usize> Rules<'_, C> {
     pub fn read(&mut self, client: usize) {
         let own = &mut self.state.clients[client];
         let letter = own.letters.remove(0);
-        let granted = own.machine.letter(letter);
+        let granted = waiting::granted(own.machine.letter(letter));
         self.take_up(client, granted);
     }
 

@@ -97,7 +97,7 @@ pub struct Client {
     /// The letters about that delivery on their way, in order.
     pub letters: ArrayVec<Letter, 8>,
     /// The library's machine for it.
-    pub machine: Requests<Option<Item>>,
+    pub machine: Requests<Letter>,
     /// An answer on its way to a request that was given up: which delivery was granted which item.
     pub stray: Option<(u8, Item)>,
     /// What the newest grant has brought, and to which delivery.

@@ -1,6 +1,7 @@
 //! Which actions there are, what each leads to, and what must hold.
 
 use arrayvec::ArrayVec;
+use leasehold::seam::machine::Allowed;
 use stateright::{Model, Property};
 
 use super::case::Case;
@@ -50,7 +51,7 @@ impl<const C: usize> Protocol<C> {
             Phase::Waiting => {
                 actions.push(Action::End(c));
                 if own.asked.is_none() {
-                    if own.machine.has_timer(true) {
+                    if own.machine.has_timer(Allowed::All, true) {
                         if spent.repeats < case.repeats {
                             actions.push(Action::Timer(c));
                         }
@@ -151,7 +152,7 @@ impl<const C: usize> State<C> {
                 && client.letters.is_empty()
                 && client.channel != Channel::Subscribing
                 && !client.has_heard
-                && !client.machine.has_timer(true)
+                && !client.machine.has_timer(Allowed::All, true)
         };
         self.clients.iter().all(nothing) && self.out.iter().all(|(_, ttl)| *ttl > 0)
     }
@@ -161,7 +162,7 @@ impl<const C: usize> State<C> {
         let knows = |first: &Lease| {
             let client = &self.clients[usize::from(first.client)];
             let machine = &client.machine;
-            client.waits() && (machine.has_timer(false) || machine.watches())
+            client.waits() && (machine.has_timer(Allowed::All, false) || machine.watches())
         };
         let excused = self.spent.crashes + self.spent.lost_letters > 0;
         excused || !self.is_quiet() || self.queue.first().is_none_or(knows)

@@ -2,6 +2,7 @@
 
 use arrayvec::ArrayVec;
 
+pub use crate::waiting::Channel;
 use crate::waiting::{Ends, Letter, Requests};
 
 /// The model's state with `C` clients.
@@ -76,25 +77,13 @@ pub struct Client {
     /// The letters about that lease on their way, in order.
     pub letters: ArrayVec<Letter<()>, 8>,
     /// The library's machine for it.
-    pub machine: Requests<()>,
+    pub machine: Requests<Letter<()>>,
     /// It listens on the channel of the semaphore.
     pub channel: Channel,
     /// It has heard there of what was given back.
     pub has_heard: bool,
     /// Its permits came by a letter.
     pub by_letter: bool,
-}
-
-/// A subscription of the channel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Channel {
-    /// There is none.
-    #[default]
-    Off,
-    /// It is on its way.
-    Subscribing,
-    /// The server has it.
-    On,
 }
 
 /// Redisson's client.

@@ -9,7 +9,7 @@ use super::server::Rules;
 use super::state::{
     Ask, Asker, Attempt, Channel, Client, Held, Inquiry, Lease, Reply, Request, Side,
 };
-use crate::waiting;
+use crate::waiting::{self, About};
 
 /// A lease that is granted.
 #[derive(Clone, Copy)]

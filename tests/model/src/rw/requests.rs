@@ -3,20 +3,16 @@
 //! The waiters of a client are ordinary ones, so its machine has one request, for the first of them. Its times are as
 //! [`waiting`](crate::waiting) says.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::seam::Timestamp;
-use leasehold::seam::machine::{
-    Action, Allowed, Answer, Form, LeaseTerms, Machine, Mail, News, Seeker,
-};
+use leasehold::seam::machine::{Action, Allowed, Answer, Form, LeaseTerms, Mail, News, Seeker};
 
 use super::state::Side;
-use crate::waiting::{Ends, NOW, POLL, SOON, TICK, now};
+use crate::waiting::{self, About, Ends, NOW, POLL, SOON, TICK, now};
 
 /// The requests of a client.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Requests(Arc<Machine<Letter>>);
+pub type Requests = waiting::Requests<Letter>;
 
 /// What the server writes to one who waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,9 +62,11 @@ impl Mail for Letter {
     }
 }
 
-impl Letter {
-    /// A tick, after so many of which its age does not matter any more.
-    pub fn age(&mut self, most: u8) {
+impl About for Letter {
+    // The waiters of a read-write lock are ordinary ones.
+    const SEEKER: Seeker = Seeker::Ordinary;
+
+    fn age(&mut self, most: u8) {
         if let Says::Grant(Grant { age, .. }) = &mut self.says {
             *age = (*age + 1).min(most);
         }
@@ -80,14 +78,9 @@ fn form(side: Side) -> Form {
     (side as u32, LeaseTerms::Watched(Duration::ZERO))
 }
 
-/// The waiters of a read-write lock are ordinary ones.
-const SEEKER: Seeker = Seeker::Ordinary;
+const SEEKER: Seeker = Letter::SEEKER;
 
 impl Requests {
-    fn machine(&mut self) -> &mut Machine<Letter> {
-        Arc::make_mut(&mut self.0)
-    }
-
     /// Learns what the first who waits wants.
     pub fn want(&mut self, side: Option<Side>) -> Option<Action<Letter>> {
         self.machine().want(SEEKER, side.map(form))
@@ -126,48 +119,6 @@ impl Requests {
     /// Whether its request asks in order to confirm a grant by letter.
     pub fn is_confirming(&self) -> bool {
         self.0.is_confirming(SEEKER)
-    }
-
-    /// The ask of a request that is wanted was answered.
-    pub fn answered(&mut self, answer: Answer) -> Option<Action<Letter>> {
-        let action = self.machine().answered(SEEKER, answer, now());
-        self.machine().forget_failures();
-        action
-    }
-
-    /// Reads a letter about its request.
-    pub fn letter(&mut self, letter: Letter) -> Option<Action<Letter>> {
-        self.machine().letter(SEEKER, letter, now())
-    }
-
-    /// What a letter granted is in use, or was given back.
-    pub fn taken_up(&mut self) {
-        self.machine().taken_up(SEEKER);
-    }
-
-    /// What a letter granted has to be confirmed.
-    pub fn confirm(&mut self) {
-        self.machine().confirm(SEEKER);
-    }
-
-    /// Somebody released the lock, as told on its channel.
-    pub fn released(&mut self) {
-        self.machine().released();
-    }
-
-    /// Whether it has to hear what is told on the channel.
-    pub fn watches(&self) -> bool {
-        self.0.watches_channel()
-    }
-
-    /// Whether its time to ask comes without a poll, and has come if `soon`.
-    pub fn has_timer(&self, allowed: Allowed, soon: bool) -> bool {
-        self.0.asks_at(allowed) <= NOW.plus(if soon { SOON } else { POLL - SOON })
-    }
-
-    /// It asks now, whatever its time was.
-    pub fn wake(&mut self) {
-        self.machine().rename(|_, _| Timestamp::default(), |_| {});
     }
 
     /// The letter that waits for an answer.

@@ -3,6 +3,7 @@
 use arrayvec::ArrayVec;
 
 use super::requests::{Letter, Requests};
+pub use crate::waiting::Channel;
 use crate::waiting::Ends;
 
 /// The model's state with `C` clients.
@@ -194,18 +195,6 @@ pub struct Inquiry {
     pub of: Lease,
     /// The answer, on its way.
     pub is_there: Option<bool>,
-}
-
-/// A subscription of the lock's channel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Channel {
-    /// There is none.
-    #[default]
-    Off,
-    /// It is on its way.
-    Subscribing,
-    /// The server has it.
-    On,
 }
 
 /// Redisson's client.
