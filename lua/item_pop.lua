@@ -38,7 +38,7 @@ if entry then
   if not was_queued then
     -- Behind all others, also if the clock was set back. A full server may refuse it: then it is not queued.
     local newest = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
-    redis.pcall('ZADD', KEYS[3], math.max(now_us, tonumber(newest or 0) + 1), entry)
+    redis.pcall('ZADD', KEYS[3], math.max(now_us, math.floor(tonumber(newest or 0)) + 1), entry)
   end
   redis.call('PEXPIRE', KEYS[3], 60000)
 end

@@ -43,8 +43,10 @@ if ARGV[4] ~= '' then
     -- The counter is the time of the acquire, or later.
     if ARGV[4] ~= '0' then
       local time = redis.call('TIME')
-      local taken = tonumber(redis.call('GET', KEYS[2]) or 0)
-      if time[1] * 1000000 + time[2] - taken < tonumber(ARGV[4]) then
+      local taken = tonumber(redis.call('GET', KEYS[2]))
+      -- Without the counter it is known only that the acquire was before that ended.
+      local age_us = taken and time[1] * 1000000 + time[2] - taken or ARGV[5] * 1000
+      if age_us < tonumber(ARGV[4]) then
         return 0
       end
     end

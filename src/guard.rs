@@ -31,7 +31,7 @@ use crate::owner::{LockKey, Owner};
 ///
 /// Bind it to a name such as `_guard`. `let _ = lock.lock().await?;` drops it at once, and releases the lock.
 ///
-/// Every guard has a method [`release`](Self::release), whatever it holds. [`unlock`](Self::unlock) is another name of it
+/// Every guard of a lock, a permit or a leadership has a method [`release`](Self::release). [`unlock`](Self::unlock) is another name of it
 /// for locks, and [`resign`](crate::Leadership::resign) for leaderships.
 #[doc(alias = "MutexGuard")]
 #[doc(alias = "OwnedMutexGuard")]

@@ -54,8 +54,9 @@
 //! | elect one leader among processes, and find out which it is | [`Client::election`] |
 //! | hand out work to workers, and lose none of it when they die | [`Client::queue`] |
 //! | limit how many run at once, or how many start per second | [`Client::semaphore`] |
+//! | wait until all who work have ended, even those that crashed | [`Semaphore::returned`] |
 //! | wait until several processes have done something | [`Client::latch`] |
-//! | tell all processes that something has changed, and lose no change | [`Client::signal`], [`Client::signal_group`] |
+//! | tell all processes that something has changed, even those that look only later | [`Client::signal`], [`Client::signal_group`] |
 //! | see who holds a lock and who waits for it | [`Mutex::status`] |
 //! | see all locks, or those that somebody waits for | [`Client::list`], [`Client::contended`] |
 //! | see what the holders of a lock wait for, and who holds that | [`Client::blocked`] |
@@ -89,7 +90,7 @@
 //! * **`tokio::spawn`** leaves the scope. The new task waits for a lock that its parent holds, and if the parent waits
 //!   for the task, both wait forever. Pass the owner on to the task: see [`Owner::current`].
 //!
-//! With [`blocking`], the owner is the calling thread.
+//! With [`blocking`], the owner is the calling thread, if you name none.
 //!
 //! # Losing a lock
 //!
@@ -115,7 +116,7 @@
 //! |---|---|---|---|
 //! | [`Timeout`](Error::Timeout) | another holder kept the lock | try later, or tell the user who has it | 409 or 423 |
 //! | [`StillWaiting`](Error::StillWaiting) | what was waited for did not come in time | wait again, or give up | 503 |
-//! | [`Lost`](Error::Lost) | the lock was lost while it was held | stop; repeat the work if it may be repeated | 503 |
+//! | [`Lost`](Error::Lost) | the lock was lost while it was held, or a latch while it was shut | stop; repeat the work if it may be repeated | 503 |
 //! | [`Unavailable`](Error::Unavailable) | no server, or no majority of servers, answered | retry later with a pause | 503 |
 //! | [`Closed`](Error::Closed) | the client was drained or shut down, or its runtime has ended | the process is ending: refuse the request | 503 |
 //! | [`InvalidName`](Error::InvalidName) | the lock's name cannot be used | fix the input | 400 |
@@ -191,10 +192,10 @@
 //! * A [fair mutex](Client::fair_mutex), a [semaphore](Client::semaphore), a [latch](Client::latch), a [signal](Client::signal), a
 //!   [group of signals](Client::signal_group) and a [queue](Client::queue) need one server, Sentinel or Cluster. Over several
 //!   independent masters they fail with [`Error::SingleServerOnly`].
-//! * On one server, clients get a lock in the order in which they asked for it. The tasks of a client share one place, and
-//!   pass the lock among themselves for up to the [`handoff_window`](ClientBuilder::handoff_window); with
-//!   [`Client::fair_mutex`] each task has its own. Over several servers, and between this library and Redisson, no order is
-//!   guaranteed.
+//! * On one server, behind Sentinels and in a cluster, clients get a lock in the order in which they asked for it. A failover, or a
+//!   slot that moves, may change that order. The tasks of a client share one place, and pass the lock among themselves for up to the
+//!   [`handoff_window`](ClientBuilder::handoff_window); with [`Client::fair_mutex`] each task has its own. Over several masters,
+//!   and between this library and Redisson, no order is guaranteed.
 //! * A release passes the lock to the first client in the queue by a message. Such a lease starts at 2 s; 100 ms later the
 //!   client renews it to the full TTL. So a client that is stopped delays those behind it by 2 s, or by
 //!   up to 6 s if it has several places in a row. If the server's clock jumps while a client waits, and the message then takes

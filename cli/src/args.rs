@@ -8,6 +8,8 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::settings::Settings;
+
 /// Runs commands under distributed locks on Redis or Valkey, and shows who holds them and who waits.
 #[derive(Parser)]
 #[command(name = "leasehold", version, max_term_width = 100, after_help = CODES)]
@@ -28,7 +30,7 @@ Exit codes:
    75  somebody else holds the lock
    77  a right or the login is denied
    78  a setting cannot work
-   79  run: the lock was lost while the command ran
+   79  run: a lock was lost while the command ran, or while another one was waited for
    80  run --strict: the command ended well, but the servers did not confirm the release
   126  run: the command is not executable
   127  run: the command was not found
@@ -40,18 +42,25 @@ with 1 if it has findings and with 2 if locks do not work, `force` with 1 if the
 pub struct Servers {
     /// URL of a server; repeat it for each of several independent masters.
     ///
-    /// redis://[user:password@]host[:port][/database], rediss://.., unix:///path, redis+sentinel://host,host/master or
-    /// redis+cluster://host,host. Others on this host can read a URL of the command line, so put passwords in
+    /// redis://[user:password@]host[:port][/database], unix:///path, redis+sentinel://host,host/master or
+    /// redis+cluster://host,host; with TLS rediss://.., rediss+sentinel://.. or rediss+cluster://... Others on this host can read a URL of the command line, so put passwords in
     /// --redis-file or in the environment: LEASEHOLD_NODES (several, with commas between them) or REDIS_URL.
     #[arg(long = "redis", value_name = "URL", global = true)]
     pub redis: Vec<String>,
     /// File with the URLs, one in each line.
     #[arg(long, value_name = "FILE", global = true, env = "REDIS_URL_FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub redis_file: Option<PathBuf>,
+    /// TOML file with what the services' clients have set, such as restart_quarantine, pubsub, synced or redisson_fencing: some
+    /// settings have to be the same everywhere. Its keys are those that the library reads; other options overrule it.
+    #[arg(long, value_name = "FILE", global = true, env = "LEASEHOLD_SETTINGS", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub settings: Option<PathBuf>,
+    /// What that file says.
+    #[arg(skip)]
+    pub file: Settings,
     /// The name under which others see this program [default: host name and process id].
     #[arg(long, value_name = "NAME", global = true, env = "LEASEHOLD_NAME")]
     pub name: Option<String>,
-    /// Prefix of all lock names, as the services use it.
+    /// Prefix of all names, as the services use it.
     #[arg(long, value_name = "PREFIX", global = true, env = "LEASEHOLD_NAME_PREFIX")]
     pub name_prefix: Option<String>,
     /// What the services call the list of several independent masters, if they do.
@@ -101,10 +110,11 @@ pub enum Command {
 /// Run a command while holding locks.
 ///
 /// If a lock is lost, the command is told to end (TERM, to its whole process group) and killed 5 s later at the latest
-/// (--grace): before the lock expires if the servers do not answer, and at once if somebody forced it open. The exit code is
+/// (--grace). If the servers do not answer, both happen before the lock expires. The exit code is
 /// then 79, even if the command ended well. Otherwise it is the command's own code, or 128 + n after signal n.
 ///
-/// The command sees LEASEHOLD_LOCK and LEASEHOLD_TOKEN (one line for each lock), LEASEHOLD_TTL_MS and LEASEHOLD_HELD. A `run`
+/// The command sees LEASEHOLD_LOCK and LEASEHOLD_TOKEN (one line for each lock), LEASEHOLD_TTL_MS, LEASEHOLD_NAME and
+/// LEASEHOLD_HELD. A `run`
 /// inside the command that asks for a lock that is held already runs at once, and has lost that lock when the outer one ends.
 ///
 /// If `run` itself is killed, the command is killed, too (on Linux), but not what the command has started: use a control group
@@ -283,7 +293,7 @@ pub enum OnLost {
 }
 
 /// Reads "90", "1.5", "30s" or "1h 5m". A plain number is seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let plain = text.parse::<f64>().ok().map(Duration::try_from_secs_f64);
     match plain {
         Some(seconds) => seconds.map_err(|error| error.to_string()),

@@ -29,7 +29,7 @@ pub async fn list(list: &List, servers: &Servers) -> Result<u8, Failure> {
         listing = listing.fast();
     }
     let shows_progress = !servers.quiet && !servers.json && stderr().is_terminal();
-    let prefix = format!("{}{}", servers.name_prefix.as_deref().unwrap_or_default(), list.prefix);
+    let prefix = format!("{}{}", servers.prefix(), list.prefix);
     let (mut locks, mut patience, mut before) = (Vec::new(), LONG, 0.0);
     let mut told = Instant::now();
     let end = loop {

@@ -27,6 +27,7 @@ mod list;
 mod look;
 mod run;
 mod servers;
+mod settings;
 mod text;
 
 use std::process::ExitCode;
@@ -60,7 +61,17 @@ fn main() -> ExitCode {
 }
 
 async fn dispatch(cli: Cli) -> Result<u8, Failure> {
-    let Cli { command, servers } = cli;
+    let Cli { command, mut servers } = cli;
+    let needs_none = matches!(
+        command,
+        Command::DevServer(_)
+            | Command::Completions { .. }
+            | Command::Man { .. }
+            | Command::Exec(_)
+    );
+    if !needs_none {
+        servers.read_settings()?;
+    }
     match command {
         Command::Run(run) => run::run(run, &servers).await,
         Command::Try(names) => look::try_all(&names, &servers).await,

@@ -8,9 +8,18 @@ use leasehold::Client;
 
 use crate::args::Servers;
 use crate::exit::{self, Failure};
+use crate::settings::Settings;
 
 impl Servers {
-    /// Returns the URLs: of the command line, else of the file, else of the environment.
+    /// Reads the file with settings, if there is one. What is asked of this value before does not know them.
+    pub fn read_settings(&mut self) -> Result<(), Failure> {
+        if let Some(file) = self.settings.as_ref().filter(|file| !file.as_os_str().is_empty()) {
+            self.file = Settings::read(file)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the URLs: of the command line, else of the file of URLs, else of the settings, else of the environment.
     pub fn urls(&self) -> Result<Vec<String>, Failure> {
         if !self.redis.is_empty() {
             return Ok(self.redis.clone());
@@ -28,6 +37,9 @@ impl Servers {
                 false => Ok(urls),
             };
         }
+        if !self.file.nodes.is_empty() {
+            return Ok(self.file.nodes.clone());
+        }
         for (variable, separator) in [("LEASEHOLD_NODES", ','), ("REDIS_URL", '\n')] {
             match env::var(variable) {
                 Ok(text) if !text.trim().is_empty() => return Ok(urls_in(&text, separator)),
@@ -36,24 +48,23 @@ impl Servers {
         }
         Err(Failure::new(
             exit::USAGE,
-            "which servers? Give --redis redis://host:6379 or --redis-file FILE, or set LEASEHOLD_NODES or REDIS_URL",
+            "which servers? Give --redis redis://host:6379 or --redis-file FILE, or `nodes` in --settings FILE, or set LEASEHOLD_NODES or REDIS_URL",
         ))
     }
 
-    /// Connects with the given TTL, or with the library's own.
+    /// Connects with the given TTL, or with that of the settings, or with the library's own.
     pub async fn connect(&self, ttl: Option<Duration>) -> Result<Client, Failure> {
         let urls = self.urls()?;
-        let mut builder = Client::builder().nodes(urls.iter().map(String::as_str));
+        let builder = self.file.builder().map_err(|problem| Failure::new(exit::CONFIG, problem))?;
+        let mut builder = builder.nodes(urls.iter().map(String::as_str));
         if let Some(name) = self.name.as_ref().filter(|name| !name.is_empty()) {
             builder = builder.name(name.as_str());
         }
-        if let Some(prefix) = &self.name_prefix {
-            builder = builder.name_prefix(prefix.as_str());
-        }
+        builder = builder.name_prefix(self.prefix());
         if let Some(name) = self.masters_name.as_ref().filter(|name| !name.is_empty()) {
             builder = builder.masters_name(name.as_str());
         }
-        if let Some(ttl) = ttl {
+        if let Some(ttl) = ttl.or(self.file.ttl) {
             builder = builder.ttl(ttl);
         }
         Ok(builder.connect().await?)
@@ -61,7 +72,12 @@ impl Servers {
 
     /// Returns a lock's name as the servers know it.
     pub fn whole_name(&self, name: &str) -> String {
-        format!("{}{name}", self.name_prefix.as_deref().unwrap_or_default())
+        format!("{}{name}", self.prefix())
+    }
+
+    /// Returns the prefix of all names, or nothing.
+    pub fn prefix(&self) -> &str {
+        self.name_prefix.as_ref().or(self.file.name_prefix.as_ref()).map_or("", String::as_str)
     }
 
     /// Returns the servers' addresses without logins, in order: two `run`s with the same ones mean the same locks.

@@ -271,8 +271,9 @@ const CONNECT: Duration = Duration::from_millis(500);
 const FOUND: Duration = Duration::from_millis(1500);
 /// The waiting time of a call, and that for its answer.
 const CALL: Duration = Duration::from_millis(400);
-/// In this time the client has the true map, whatever it knew before, and has left all nodes that are not in it.
-const SETTLED: Duration = Duration::from_secs(20);
+/// In this time the client has the true map, whatever it knew before, and has left all nodes that are not in it. A map with an
+/// earlier change than one that was named before is not followed for 30 s.
+const SETTLED: Duration = Duration::from_secs(40);
 
 struct Case {
     world: World<Cluster>,

@@ -55,7 +55,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the prefix for the names of all this client's locks: up to 256 bytes, without braces. Default: none.
+    /// Sets the prefix for all names that this client uses, of locks as of semaphores, queues, latches and signals: up to 256 bytes, without braces. Default: none.
     ///
     /// With the prefix `shop:`, `client.mutex("orders:7")` is the lock `shop:orders:7`, in errors and logs as on the
     /// servers; the keys of its fencing counter and channel contain the whole name. This separates services that share a

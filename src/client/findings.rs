@@ -77,6 +77,7 @@ pub enum FindingKind {
     },
     /// A master that is cut off together with some of its replicas may go on granting locks beside the one that has replaced
     /// it: its `min-replicas-to-write` is less than half of the replicas, so there may be enough of them on both sides.
+    /// Only clients of [Sentinels](crate::ClientBuilder::sentinel) report this.
     #[non_exhaustive]
     FencedByFew {
         /// The server's `min-replicas-to-write`.

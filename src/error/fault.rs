@@ -135,7 +135,9 @@ impl Fault {
             | Self::Closed => true,
             Self::Refused(cause) => cause.state == Some(State::NonLocalKey),
             // A script that lacks a right ends in the middle, and what it wrote before stays.
-            Self::Denied { what, .. } => !BEFORE_THE_SCRIPT.contains(&&**what),
+            Self::Denied { what, message } => {
+                !BEFORE_THE_SCRIPT.contains(&&**what) || message.contains(IN_THE_SCRIPT)
+            }
             Self::NoMajority { failures, .. } => {
                 failures.iter().any(|node| node.fault.may_have_run())
             }
@@ -306,6 +308,8 @@ const LOGIN: &str = "the login";
 pub(crate) const KEY: &str = "the key";
 /// Without the right to one of these, nothing of a script runs.
 const BEFORE_THE_SCRIPT: [&str; 4] = [LOGIN, KEY, "evalsha", "eval"];
+/// A key that was not named with the call is refused in the middle of the script.
+const IN_THE_SCRIPT: &str = "The user executing the script";
 
 #[cfg(test)]
 mod tests {
@@ -341,6 +345,11 @@ mod tests {
             let fault = Fault::Denied { what: what.into(), message: message.into() };
             assert_eq!(fault.may_have_run(), what != "the key", "{message}");
         }
+        // A key that is not named with the call.
+        let message = "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments";
+        assert_eq!(denied(message), Some("the key"));
+        let fault = Fault::Denied { what: KEY.into(), message: message.into() };
+        assert!(fault.may_have_run(), "it is refused in the middle");
         for what in ["the login", "evalsha", "eval"] {
             let fault = Fault::Denied { what: what.into(), message: "NOPERM".into() };
             assert!(!fault.may_have_run(), "{what}");

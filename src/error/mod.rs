@@ -74,7 +74,7 @@ pub enum Error {
         waited: Duration,
     },
 
-    /// The lock was lost while its guard existed. Stop the work that it protects.
+    /// The lock was lost while its guard existed: stop the work that it protects. Or what a call waits for is gone, such as a latch.
     #[error("lost {lock:?}: {reason}")]
     #[non_exhaustive]
     Lost {
@@ -124,8 +124,11 @@ pub enum Error {
         problem: Arc<str>,
     },
 
-    /// This kind of lock works on one server only, and the client has several. Use a client of one server.
-    #[error("a {kind} works on one server only: {why}")]
+    /// This kind does not work over several independent masters, which the client has. Use a client of one server, behind Sentinels
+    /// or in a cluster.
+    #[error(
+        "a {kind} does not work over several independent masters, only on one server, behind Sentinels or in a cluster: {why}"
+    )]
     #[non_exhaustive]
     SingleServerOnly {
         /// The kind of lock.

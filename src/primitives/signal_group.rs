@@ -22,6 +22,8 @@ use crate::script::{self, Arg, Call, Reply, Script};
 /// * A waiter hears of it by a message. If the message is lost, the wait ends 4 s later at most.
 /// * The server keeps the last 100 000 names, for a day after the last signal, or the last wait for one. If a listener was away for
 ///   longer, or the server has lost what it had seen, [`Changes::missed`] is true: then take everything as changed.
+/// * A server that takes over in a failover may lack the last names. Who had not seen them hears nothing of them, and `missed` is
+///   false.
 ///
 /// It is on one server, or on a master of a cluster. With [several servers](crate::ClientBuilder::nodes) every call fails with
 /// [`Error::SingleServerOnly`].

@@ -316,7 +316,10 @@ async fn over_several_servers_a_fair_lock_is_refused_at_once() {
         assert!(matches!(error, Error::SingleServerOnly { .. }), "{error:?}");
         assert!(!error.is_retryable());
         let text = error.to_string();
-        assert!(text.contains("a fair mutex works on one server only"), "{text}");
+        assert!(
+            text.contains("a fair mutex does not work over several independent masters"),
+            "{text}"
+        );
     }
     client.mutex("n").lock().await.expect("free").unlock().await.expect("held");
 }

@@ -14,10 +14,10 @@ pub fn text(poll: &Poll) -> String {
     let mut page = Page::default();
     page.family("leasehold_up", "Whether the last list of the locks is complete and recent.");
     page.sample("leasehold_up", &[], f64::from(u8::from(poll.staleness().is_none())));
-    page.family("leasehold_node_up", "Whether a server is connected and its grants count.");
+    page.family("leasehold_server_up", "Whether a server is connected and its grants count.");
     for node in poll.nodes.iter().filter(|node| node.state != NodeState::Unused) {
         let is_up = f64::from(u8::from(matches!(node.state, NodeState::Up)));
-        page.sample("leasehold_node_up", &[("node", node.address.as_ref())], is_up);
+        page.sample("leasehold_server_up", &[("node", node.address.as_ref())], is_up);
     }
     let Some(at) = poll.at else { return page.0 };
     page.family("leasehold_list_age_seconds", "How old the list of the locks is.");

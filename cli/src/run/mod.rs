@@ -69,7 +69,7 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
     };
     say.event(&Event::Taken { locks: &guards, waited: asked.elapsed() });
 
-    let ttl = run.ttl.unwrap_or(DEFAULT_TTL);
+    let ttl = run.ttl.or(servers.file.ttl).unwrap_or(DEFAULT_TTL);
     signals.hear_suspensions().map_err(no_signals)?;
     let environment = held.environment(&on, client.as_ref(), &guards, ttl);
     let ended = match Child::start(&program, &run, environment) {

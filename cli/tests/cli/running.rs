@@ -79,6 +79,7 @@ fn bad_use_is_an_error_at_once() {
         (&["run", "--ttl", "1ms", "a", "--", "true"], 78),
         (&["--redis", "http://x", "run", "a", "--", "true"], 78),
         (&["--redis-file", "missing", "run", "a", "--", "true"], 78),
+        (&["--settings", "missing", "run", "a", "--", "true"], 78),
         (&["frobnicate"], 64),
     ] {
         let output = server.output(arguments);
@@ -216,6 +217,7 @@ fn a_variable_that_is_set_to_nothing_is_not_set() {
         "LEASEHOLD_NAME_PREFIX",
         "LEASEHOLD_MASTERS_NAME",
         "LEASEHOLD_NODES",
+        "LEASEHOLD_SETTINGS",
     ] {
         let output = server.leasehold(&["try", "a"]).env(variable, "").output();
         let output = output.expect("the program runs");
@@ -505,6 +507,32 @@ fn a_password_can_stay_out_of_the_command_line() {
     let mut wrong = server.leasehold(&["run", "a", "--", "true"]);
     let output = wrong.env("REDIS_URL", "redis://me:hidden@127.0.0.1:1").output().expect("it runs");
     assert!(!String::from_utf8_lossy(&output.stderr).contains("hidden"), "{output:?}");
+}
+
+/// Otherwise it would take tokens from another counter than the services, or put a lease back too early.
+#[test]
+fn the_settings_of_the_services_can_be_those_of_the_program() {
+    let server = Server::start();
+    let settings = format!(
+        "nodes = {:?}\nname_prefix = \"shop:\"\nttl = \"9s\"\nredisson_fencing = true\n",
+        server.url()
+    );
+    std::fs::write(server.file("settings"), settings).expect("a file");
+    let script = "echo $LEASEHOLD_LOCK $LEASEHOLD_TTL_MS";
+    let mut run =
+        server.leasehold(&["--settings", "settings", "run", "a", "--", "sh", "-c", script]);
+    let output = run.env_remove("REDIS_URL").output().expect("it runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "shop:a 9000\n", "{output:?}");
+    assert_eq!(server.command::<u32>("EXISTS", &["redisson_lock_token:{shop:a}"]), 1);
+    // The command line comes first.
+    let overruled = ["--name-prefix", "", "run", "--ttl", "8s", "a", "--", "sh", "-c", script];
+    let mut run = server.leasehold(&overruled);
+    let output = run.env("LEASEHOLD_SETTINGS", "settings").output().expect("it runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "a 8000\n", "{output:?}");
+    std::fs::write(server.file("settings"), "restart_quarantin = 33\n").expect("a file");
+    let output = server.output(&["--settings", "settings", "try", "a"]);
+    assert_eq!(output.status.code(), Some(78));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("restart_quarantin"), "{output:?}");
 }
 
 #[test]

@@ -87,7 +87,13 @@ impl Server {
     /// The program with this server.
     pub fn leasehold(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-        for variable in ["LEASEHOLD_HELD", "LEASEHOLD_NODES", "LEASEHOLD_NAME", "REDIS_URL_FILE"] {
+        for variable in [
+            "LEASEHOLD_HELD",
+            "LEASEHOLD_NODES",
+            "LEASEHOLD_NAME",
+            "LEASEHOLD_SETTINGS",
+            "REDIS_URL_FILE",
+        ] {
             command.env_remove(variable);
         }
         command

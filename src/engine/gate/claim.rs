@@ -127,6 +127,8 @@ impl Gate {
                 return Some(state.release(&lease, now));
             }
             self.seat_waiter(state, effects, &lease, arrival, token, now);
+            // Asks that began later may have found that it was gone.
+            state.seen(&lease, ask.unwrap_or(0));
             None
         });
         if let Some(release) = unused {
@@ -253,7 +255,7 @@ impl Claim {
         let by = TakenBy { owner: &request.owner, place: Place::here(), at: request.caller };
         let (entry, unused) = gate.update(|state, effects| {
             let late = self.is_late(state);
-            self.close(state);
+            let current = self.close(state);
             if late {
                 return (None, Some(state.release(&lease, now)));
             }
@@ -263,9 +265,14 @@ impl Claim {
                 return (Some(entry), Some(state.release(&lease, now)));
             }
             let began_at = lease.acquired_at;
-            let hold = gate.hold(lease, by, token, now);
+            let hold = gate.hold(lease.clone(), by, token, now);
             let entry = Entry::new(&hold, request.wanted.terms, began_at);
-            gate.seat(state, effects, hold, now);
+            state.seat(hold, gate.engine.config.handoff_window, effects, now);
+            state.seen(&lease, self.ask);
+            // The grant of one that nobody polled is old. Those who came since are asked for.
+            if current {
+                gate.admit(state, effects, now);
+            }
             (Some(entry), None)
         });
         if let Some(release) = unused {

@@ -106,6 +106,7 @@ impl Gate {
         Ok(enter(hold))
     }
 
+    /// Seats one who waits, and with it all who can use its lease at once.
     fn seat_waiter(
         self: &Arc<Self>,
         state: &mut State,
@@ -119,19 +120,7 @@ impl Gate {
         let hold = self.hold(lease.clone(), waiter.taker(), token, now);
         let entry = Entry::offered(&hold, false, waiter.wanted.terms, now);
         effects.turns.push((waiter.turn, Ok(Offer { entry, at: now })));
-        self.seat(state, effects, hold, now);
-    }
-
-    /// Seats a hold, and with it all who can use its lease at once.
-    fn seat(
-        self: &Arc<Self>,
-        state: &mut State,
-        effects: &mut Effects,
-        hold: Arc<Hold>,
-        now: Timestamp,
-    ) {
-        let window = self.engine.config.handoff_window;
-        state.seat(hold, window, effects, now);
+        state.seat(hold, self.engine.config.handoff_window, effects, now);
         self.admit(state, effects, now);
     }
 

@@ -45,7 +45,7 @@ pub(super) struct Seated {
     holds: SmallVec<[Arc<Hold>; 1]>,
     /// Until when newcomers may share it without asking the servers whether others wait.
     open_until: Timestamp,
-    /// The number of the last ask during which it was seen on the servers.
+    /// The number of the last ask during which it was seen on the servers, its own included; or zero.
     seen_in: u64,
 }
 
@@ -131,8 +131,8 @@ impl State {
         let lease = hold.lease.clone();
         lease.used_by(&hold.owner, hold.token);
         let open_until = lease.acquired_at.plus(window);
-        let (holds, seen_in) = (SmallVec::from_buf([hold]), self.asks);
-        self.seat = Seat::Held(Seated { lease, holds, open_until, seen_in });
+        let holds = SmallVec::from_buf([hold]);
+        self.seat = Seat::Held(Seated { lease, holds, open_until, seen_in: 0 });
     }
 
     /// Returns the lease that this process has, whether it is in use or not.
@@ -145,7 +145,7 @@ impl State {
     }
 
     /// Takes in that a lease was seen on the servers during that ask.
-    fn seen(&mut self, lease: &Arc<Lease>, ask: u64) {
+    pub(super) fn seen(&mut self, lease: &Arc<Lease>, ask: u64) {
         if let Seat::Held(seated) = &mut self.seat
             && Arc::ptr_eq(&seated.lease, lease)
         {

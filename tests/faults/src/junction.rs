@@ -90,6 +90,10 @@ async fn connect(from: TcpStream, source: IpAddr, shared: Arc<Shared>) {
     let _ = cut.wait_for(|cut| !cut.contains(&source)).await;
     let server = ("127.0.0.1", shared.server_port.load(Ordering::SeqCst));
     let Ok(to) = TcpStream::connect(server).await else { return };
+    // Otherwise a small packet waits for the answer to the one before it, up to 40 ms.
+    for stream in [&from, &to] {
+        let _ = stream.set_nodelay(true);
+    }
     let (from_source, to_source) = from.into_split();
     let (from_server, to_server) = to.into_split();
     tokio::select! {

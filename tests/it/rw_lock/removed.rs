@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::poll;
 use leasehold::{Client, RwLock};
 use redis::Value;
 
@@ -123,6 +124,37 @@ async fn so_has_a_reader_whose_ask_has_to_be_sent_again() {
     let reading = soon("the reader", reader).await.expect("no panic").expect("free");
     assert_ne!(reading.holder(), removed.holder(), "it has a lease of its own");
     assert!(b.rw_lock("n").try_write().await.expect("answered").is_none(), "one reads");
+    drop((reading, removed));
+    nothing_left(&server, &a).await;
+}
+
+/// The answer to the first was there for a while before anybody looked at it, and the next one asked meanwhile: nothing was in use
+/// then that could be asked about.
+#[tokio::test]
+async fn so_has_a_reader_that_asked_before_the_lease_was_in_use() {
+    let (server, proxy) = setup_with_proxy().await;
+    let builder = Client::builder().nodes([proxy.url()]).handoff_window(Duration::ZERO);
+    let (a, b) = (builder.connect().await.expect("connected"), connect(&server).await);
+    let (lock, other) = (a.rw_lock("n"), b.rw_lock("n"));
+    // The server knows the script then, so one request is enough.
+    lock.read().await.expect("free").unlock().await.expect("held");
+    let mut first = Box::pin(lock.read());
+    assert!(poll!(first.as_mut()).is_pending(), "it asks");
+    let reads = async || !other.status().await.expect("answered").readers.is_empty();
+    eventually(LIMIT, "it is granted", reads).await;
+    lock.status().await.expect("the answer before this one is there, too");
+    proxy.hold_replies();
+    assert!(other.force_unlock().await.expect("answered"));
+    other.write().await.expect("free").unlock().await.expect("held");
+    let next = tokio::spawn(lock.read());
+    eventually(LIMIT, "the driver asks for the next one", reads).await;
+    let removed = soon("the first", first).await.expect("it was free");
+    proxy.release_replies();
+    let reading = soon("the next one", next).await.expect("no panic").expect("free");
+    assert_ne!(reading.holder(), removed.holder(), "it has a lease of its own");
+    assert!(reading.token() > removed.token(), "one wrote in between");
+    assert!(!removed.is_held(), "it is known by now");
+    assert!(other.try_write().await.expect("answered").is_none(), "one reads");
     drop((reading, removed));
     nothing_left(&server, &a).await;
 }

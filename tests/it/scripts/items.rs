@@ -20,6 +20,32 @@ async fn a_pop_that_runs_again_confirms_its_delivery_and_takes_nothing_more() {
     assert_eq!(bench.ask("ZRANGE lent 0 -1").await, "[a:1]");
 }
 
+/// The half in the score of the one before is its own: a client that has been silent.
+#[tokio::test]
+async fn who_comes_behind_a_clock_that_was_set_back_has_a_whole_score() {
+    let mut bench = Bench::start().await;
+    bench.server.keeps("queue");
+    let _waits = bench.subscriber_of("leasehold_mailbox:b:1").await;
+    let before = "60000 21 1 b:1";
+    let add = Call::new(
+        "redis.call('ZADD', KEYS[1], '4e15', ARGV[1]) redis.call('ZINCRBY', KEYS[1], '0.5', ARGV[1])",
+        &["queue"],
+        &[before],
+    );
+    bench.run(&add).await.expect("the script runs");
+    let own = "60000 21 1 a:1";
+    bench
+        .run(&Call::new(lua::ITEM_POP, &KEYS, &["a:1", "21", "60000", own, "0"]))
+        .await
+        .expect("the script runs");
+    let score = Call::new(
+        "return tostring(redis.call('ZSCORE', KEYS[1], ARGV[1]) % 1 == 0)",
+        &["queue"],
+        &[own],
+    );
+    assert_eq!(answer(bench.run(&score).await), "true");
+}
+
 const KEYS: [&str; 5] = ["n", "lent", "queue", "contents", "dead"];
 /// What the scripts run.
 const COMMANDS: [&str; 16] = [

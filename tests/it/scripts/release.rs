@@ -89,6 +89,20 @@ async fn a_forced_unlock_of_a_lease_of_some_age_leaves_a_younger_one_alone() {
     bench.expect_twice(&force_unlock_if_old("a", 20_000), ["1", "0"], "none").await;
 }
 
+/// Who was seen longer ago than a counter is kept may have handed its lease on.
+#[tokio::test]
+async fn a_lease_whose_counter_has_ended_is_only_as_old_as_that_is_kept() {
+    let mut bench = Bench::start().await;
+    let force = |age_us| {
+        let args = ["a", "PUBLISH", "a channel", age_us, "60000"];
+        Call::new(lua::FORCE_UNLOCK, &[NAME, TOKEN], &args)
+    };
+    bench.acquired(&acquire("a")).await;
+    bench.command(&format!("DEL {TOKEN}")).await;
+    bench.expect_twice(&force("60000001"), ["0"; 2], "[a, 1] 30s").await;
+    bench.expect_twice(&force("60000000"), ["1", "0"], "none").await;
+}
+
 #[tokio::test]
 async fn a_forced_unlock_of_a_given_lease_leaves_any_other_alone() {
     let mut bench = Bench::start().await;

@@ -603,6 +603,17 @@ async fn a_reader_of_redisson_without_an_end_reads_while_the_hash_has_it() {
 
 /// Whichever of its levels have an end still.
 #[tokio::test]
+async fn a_writer_whose_counter_has_ended_is_only_as_old_as_that_is_kept() {
+    let mut bench = Bench::start().await;
+    let force =
+        |age_us| call(lua::RW_FORCE_UNLOCK, &[&ours("a"), "PUBLISH", CHANNEL, age_us, "60000"]);
+    bench.run(&try_once("a", WRITE)).await.expect("the script runs");
+    bench.command(&format!("DEL {TOKEN}")).await;
+    assert_eq!(answer(bench.run(&force("60000001")).await), "0");
+    assert_eq!(answer(bench.run(&force("60000000")).await), "1");
+}
+
+#[tokio::test]
 async fn a_forced_unlock_ends_all_levels_of_a_reader_of_redisson() {
     for levels_ms in [&[30_000, 30_000][..], &[0, 30_000], &[30_000, 0], &[0, 0], &[0]] {
         for other in [false, true] {

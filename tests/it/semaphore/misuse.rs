@@ -40,7 +40,12 @@ async fn over_several_servers_every_call_says_at_once_that_one_is_needed() {
     for error in errors(&api(&client, 2)).await {
         let Error::SingleServerOnly { kind, .. } = &error else { panic!("{error:?}") };
         assert_eq!(*kind, LockKind::Semaphore);
-        assert!(error.to_string().starts_with("a semaphore works on one server only: "), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("a semaphore does not work over several independent masters, "),
+            "{error}"
+        );
         assert!(!error.is_retryable());
     }
     assert_eq!(client.stats().locks, 0);

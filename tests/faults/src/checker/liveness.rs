@@ -62,7 +62,10 @@ fn is_first_dead(
     holder: &str,
     at: u64,
 ) -> bool {
-    let is_killed = |call: &Call| kills.iter().any(|(_, process, _)| *process == call.process);
+    // Who is killed later waits until then.
+    let is_killed = |call: &Call| {
+        kills.iter().any(|(killed_at, process, _)| *killed_at <= at && *process == call.process)
+    };
     let there = || view.calls.iter().filter(|call| call.is_for(lock) && is_wait(call));
     let waits = |call: &&Call| call.asked_at <= at && call.ended_at.is_none_or(|ends| ends > at);
     let living = there().filter(waits).filter(|call| !is_killed(call));

@@ -227,6 +227,8 @@ fn l1_who_waits_behind_one_that_was_killed_too_hears_of_nothing() {
         dead.add(DRIVER, 8, What::Killed { process: "c".into(), number: 1 })
     };
     behind(4).granted("b", 1300, 1, 9).passes(&[]);
+    let later = behind(4).granted("b", 1300, 1, 9);
+    later.add(DRIVER, 1400, What::Killed { process: "b".into(), number: 1 }).passes(&[]);
     behind(6).granted("b", 1300, 1, 9).breaks("L1");
 }
 

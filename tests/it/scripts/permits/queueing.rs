@@ -1,6 +1,6 @@
 //! Who waits, and gets permits by message.
 
-use super::{CHANNEL, JAVA_DIGITS, Lease, NAME, Pool, lease, resize};
+use super::{CHANNEL, Call, JAVA_DIGITS, Lease, NAME, Pool, QUEUE, lease, resize};
 use crate::scripts::bench::crowd_of_the_gone;
 
 #[tokio::test]
@@ -23,6 +23,23 @@ async fn one_release_serves_as_many_as_there_are_permits_for() {
     assert_eq!(pool.told(&mut d).await, ["next d .. b"]);
     assert!(pool.told(&mut e).await.is_empty());
     assert_eq!(pool.queued().await, "d e");
+}
+
+/// The half in the score of the one before is its own: a client that has been silent.
+#[tokio::test]
+async fn who_comes_behind_a_clock_that_was_set_back_has_a_whole_score() {
+    let (mut pool, [_waits]) = Pool::line(1, [("b", 1)]).await;
+    let (before, own) = (lease("b", 1).entry(), lease("c", 1));
+    let add = "redis.call('ZADD', KEYS[1], '4e15', ARGV[1]) redis.call('ZINCRBY', KEYS[1], '0.5', ARGV[1])";
+    pool.run(&Call::new(add, &[QUEUE], &[&before])).await;
+    let _listens = pool.listen("c").await;
+    pool.run(&own.ask()).await;
+    let score = Call::new(
+        "return tostring(redis.call('ZSCORE', KEYS[1], ARGV[1]) % 1 == 0)",
+        &[QUEUE],
+        &[&own.entry()],
+    );
+    assert_eq!(pool.run(&score).await, "true");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 
 use super::case::{Bug, Case};
 use super::requests::{self, UNKNOWN};
-use super::state::{Holder, Id, LastRelease, Lock, Process, State};
+use super::state::{Holder, Id, LastRelease, Lock, Process, State, Waiter};
 use super::wire::{Ask, Asker, Grant, Message, Reply, Request};
 
 /// New names: those of the waiters and of the processes, each at its old name.
@@ -55,20 +55,64 @@ fn permutations(count: usize) -> Vec<Vec<u8>> {
     all
 }
 
-/// One state stands for all that differ in names.
+/// One state stands for all that differ in names: the least of them.
 pub fn canonical(renamings: &[Names], state: State) -> State {
-    match renamings.iter().map(|names| names.apply(&state)).min() {
-        Some(least) if least < state => least,
+    // Few are as small as the least one in what is compared first, and only those are worth renaming as a whole.
+    let mut head = Head::of(&state);
+    let mut least = ArrayVec::<&Names, MOST>::new();
+    for names in renamings {
+        let other = names.head(&state);
+        if other < head {
+            least.clear();
+        }
+        if other <= head {
+            least.push(names);
+            head = other;
+        }
+    }
+    let is_least = Head::of(&state) == head;
+    let others = least.into_iter().map(|names| names.apply(&state)).min();
+    match others {
+        Some(other) if !is_least || other < state => other,
         _ => state,
     }
 }
 
+/// There are no more ways to rename four waiters.
+const MOST: usize = 24;
+
+/// What is compared first of two states, in this order.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Head {
+    lock: Option<Lock>,
+    queue: ArrayVec<Id, 6>,
+    silent: Option<Id>,
+    waiters: ArrayVec<Waiter, 4>,
+}
+
+impl Head {
+    fn of(state: &State) -> Self {
+        let State { lock, queue, silent, waiters, .. } = state;
+        Head { lock: *lock, queue: queue.clone(), silent: *silent, waiters: waiters.clone() }
+    }
+}
+
 impl Names {
-    fn apply(&self, state: &State) -> State {
-        let mut new = state.clone();
+    fn head(&self, state: &State) -> Head {
+        let mut new = Head::of(state);
         for (old, waiter) in state.waiters.iter().enumerate() {
             new.waiters[usize::from(self.waiters[old])] = *waiter;
         }
+        self.lock(&mut new.lock);
+        new.queue.iter_mut().for_each(|id| self.id(id));
+        new.silent.iter_mut().for_each(|id| self.id(id));
+        new
+    }
+
+    fn apply(&self, state: &State) -> State {
+        let mut new = state.clone();
+        let Head { lock, queue, silent, waiters } = self.head(state);
+        (new.lock, new.queue, new.silent, new.waiters) = (lock, queue, silent, waiters);
         for (old, process) in state.processes.iter().enumerate() {
             let renamed = &mut new.processes[usize::from(self.processes[old])];
             *renamed = process.clone();
@@ -88,9 +132,6 @@ impl Names {
                 requests::renamed(machine, |holder| self.holder(holder), letter);
             }
         }
-        self.lock(&mut new.lock);
-        new.queue.iter_mut().for_each(|id| self.id(id));
-        new.silent.iter_mut().for_each(|id| self.id(id));
         for java in &mut new.javas {
             java.watches.iter_mut().for_each(|holder| self.holder(holder));
         }
