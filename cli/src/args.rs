@@ -43,8 +43,9 @@ pub struct Servers {
     /// URL of a server; repeat it for each of several independent masters.
     ///
     /// redis://[user:password@]host[:port][/database], unix:///path, redis+sentinel://host,host/master or
-    /// redis+cluster://host,host; with TLS rediss://.., rediss+sentinel://.. or rediss+cluster://... Others on this host can read a URL of the command line, so put passwords in
-    /// --redis-file or in the environment: LEASEHOLD_NODES (several, with commas between them) or REDIS_URL.
+    /// redis+cluster://host,host; with TLS rediss://, rediss+sentinel:// or rediss+cluster://. Others on this host can read a
+    /// URL of the command line, so put passwords in --redis-file or in the environment: LEASEHOLD_NODES (several, with commas
+    /// between them) or REDIS_URL.
     #[arg(long = "redis", value_name = "URL", global = true)]
     pub redis: Vec<String>,
     /// File with the URLs, one in each line.
@@ -114,8 +115,7 @@ pub enum Command {
 /// then 79, even if the command ended well. Otherwise it is the command's own code, or 128 + n after signal n.
 ///
 /// The command sees LEASEHOLD_LOCK and LEASEHOLD_TOKEN (one line for each lock), LEASEHOLD_TTL_MS, LEASEHOLD_NAME and
-/// LEASEHOLD_HELD. A `run`
-/// inside the command that asks for a lock that is held already runs at once, and has lost that lock when the outer one ends.
+/// LEASEHOLD_HELD. A `run` inside the command that asks for a lock that is held already runs at once, and has lost that lock when the outer one ends.
 ///
 /// If `run` itself is killed, the command is killed, too (on Linux), but not what the command has started: use a control group
 /// (systemd, a container) where that matters.

@@ -70,10 +70,8 @@ pub fn canonical(renamings: &[Names], state: State) -> State {
             head = other;
         }
     }
-    let is_least = Head::of(&state) == head;
-    let others = least.into_iter().map(|names| names.apply(&state)).min();
-    match others {
-        Some(other) if !is_least || other < state => other,
+    match least.into_iter().map(|names| names.apply(&state)).min() {
+        Some(other) if other < state => other,
         _ => state,
     }
 }
