@@ -224,7 +224,10 @@ impl Claim {
         let Engine { clock, config, .. } = &*self.gate.engine;
         let most = clock.now().plus(config.response_timeout(self.wanted.terms.ttl()));
         let beside = || self.gate.inquire(&*self.wanted.side, self.ask);
-        attempt.ask(until.min(most), beside).await
+        let so_far = |refusal: &Refusal| {
+            self.gate.state.lock().found_held(refusal.clone(), clock.now());
+        };
+        attempt.ask(until.min(most), beside, so_far).await
     }
 
     pub(crate) fn gate(&self) -> &Arc<Gate> {
@@ -365,6 +368,7 @@ impl Claim {
         let current = self.is_current(state);
         if current && self.exclusive {
             state.asking = None;
+            state.refused_so_far = None;
         }
         state.claims -= u32::from(self.open);
         self.open = false;

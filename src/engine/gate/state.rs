@@ -48,6 +48,8 @@ pub(super) struct State {
     /// A second after the last answer that said so.
     pub(super) others_listen_until: Timestamp,
     pub(super) refusal: Option<Box<SeenRefusal>>,
+    /// What a majority has answered to an ask that waits for the others.
+    pub(super) refused_so_far: Option<Box<SeenRefusal>>,
     /// The last lease that was given back here; see [`State::given_back`].
     pub(super) last: Option<Last>,
     pub(super) trouble: Option<Box<Trouble>>,
@@ -119,6 +121,15 @@ impl Trouble {
 pub(super) struct SeenRefusal {
     pub(super) refusal: Refusal,
     pub(super) at: Timestamp,
+}
+
+impl SeenRefusal {
+    /// Returns the refusal as it is at `now`.
+    pub(super) fn at(&self, now: Timestamp) -> Refusal {
+        let passed = now.since(self.at);
+        let remaining = self.refusal.remaining.map(|left| left.saturating_sub(passed));
+        Refusal { remaining, ..self.refusal.clone() }
+    }
 }
 
 /// A lease that was given back here.
@@ -277,6 +288,11 @@ impl State {
         self.refusal = Some(Box::new(SeenRefusal { refusal, at: now }));
     }
 
+    /// Takes in that an ask finds another holder, and still waits for servers that may grant it.
+    pub(super) fn found_held(&mut self, refusal: Refusal, now: Timestamp) {
+        self.refused_so_far = Some(Box::new(SeenRefusal { refusal, at: now }));
+    }
+
     /// Takes in that the lock has another holder now. Who waits for it is as good as known from the last refusal.
     pub(super) fn succeeded_by(&mut self, holder: Refusal, now: Timestamp) {
         let queue = self.refusal.take().and_then(|seen| seen.refusal.queue);
@@ -304,6 +320,7 @@ impl State {
         self.answered_asks = self.asks;
         self.trouble = None;
         self.refusal = None;
+        self.refused_so_far = None;
     }
 
     /// Ends the waits of those whom `which` selects.

@@ -12,7 +12,6 @@ use super::state::State;
 use super::wait_list::{Offer, SLOW, Waiter};
 use super::{Gate, Request, Until};
 use crate::clock::Timestamp;
-use crate::engine::kind::Refusal;
 use crate::error::{Error, Fault};
 use crate::owner::{Owner, Place};
 
@@ -70,16 +69,11 @@ impl Gate {
         let now = self.engine.clock.now();
         let waited = now.since(request.began_at);
         let state = self.state.lock();
-        let refusal = match (state.current_hold(), &state.trouble, &state.refusal, &state.last) {
+        let seen = state.refusal.as_ref().or(state.refused_so_far.as_ref());
+        let refusal = match (state.current_hold(), &state.trouble, seen, &state.last) {
             (Some(hold), ..) => hold.as_refusal(now),
             (_, Some(trouble), ..) => return self.error(trouble.fault_at(now)),
-            (.., Some(seen), _) => Refusal {
-                remaining: seen
-                    .refusal
-                    .remaining
-                    .map(|left| left.saturating_sub(now.since(seen.at))),
-                ..seen.refusal.clone()
-            },
+            (.., Some(seen), _) => seen.at(now),
             (.., Some(last)) if last.at >= since => last.as_refusal(),
             _ => return self.error(Fault::NoAnswer(waited)),
         };

@@ -136,6 +136,7 @@ impl Attempt {
 
     /// Asks the servers as soon as a majority is connected, and waits for the answer until `until`. A grant counts only once
     /// that has succeeded, too, which `beside` begins: it does so behind the ask, so what it sends runs after that.
+    /// `so_far` learns who has it if a majority has answered, and the others may still grant it.
     ///
     /// # Cancel safety
     ///
@@ -144,6 +145,7 @@ impl Attempt {
         &mut self,
         until: Timestamp,
         beside: impl Fn() -> Option<Beside>,
+        so_far: impl Fn(&Refusal),
     ) -> Result<Outcome, Fault> {
         let quorum = self.undo.quorum.clone();
         let before = self.undo.acquires.clone();
@@ -161,7 +163,14 @@ impl Attempt {
         let mut checked = beside();
         let kind = self.undo.kind.clone();
         let rules = quorum.rules(until, |reply: &Reply| kind.read_acquire(reply));
-        let elect = |votes: &[Vote<Answer>], over| count(votes).verdict(over);
+        let elect = |votes: &[Vote<Answer>], over| {
+            let election = count(votes);
+            let verdict = election.verdict(over);
+            if verdict.is_none() && election.verdict(true) == Some(Verdict::No) {
+                votes.iter().find_map(refusal).inspect(|refusal| so_far(refusal));
+            }
+            verdict
+        };
         let verdict = round.settle(rules, elect).await;
         // A script that was not known may have gone out again on a newer connection.
         self.note_sent(before, &round);

@@ -59,6 +59,29 @@ async fn one_that_refuses_and_one_that_is_away_are_contention() {
     client.mutex("n").lock().await.expect("two of three").unlock().await.expect("held");
 }
 
+/// Another task of its process asks, and waits for the one that is away: what the others said is the reason.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_anothers_ask_is_told_what_that_knows() {
+    let masters = Masters::start(3).await;
+    let client = connected(masters.builder().response_timeout(LIMIT)).await;
+    client.mutex("n").lock().await.expect("free").unlock().await.expect("held");
+    masters.nothing_left(&[&client]).await;
+    hold_by_hand(&masters.0[1], "n").await;
+    masters.0[0].pause();
+    let asking = tokio::spawn(client.mutex("n").lock_with_timeout(LIMIT));
+    let granted = async || exists(&masters.0[2], "n").await;
+    eventually(LIMIT, "one has granted it", granted).await;
+    match client.mutex("n").lock_with_timeout(200 * MS).await {
+        Err(Error::Timeout { holder: Some(holder), remaining, .. }) => {
+            assert_eq!(holder.as_str(), "somebody:1");
+            assert!(remaining.is_some_and(|left| left > 10_000 * MS), "{remaining:?}");
+        }
+        other => panic!("it is held by somebody: {other:?}"),
+    }
+    masters.0[0].resume();
+    asking.await.expect("no panic").expect("two of three").unlock().await.expect("held");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_majority_that_is_away_is_no_contention_whatever_the_rest_says() {
     let masters = Masters::start(3).await;
