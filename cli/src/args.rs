@@ -91,7 +91,7 @@ pub enum Command {
     /// Print a line for each change of locks, until interrupted.
     Watch(Names),
     Force(Force),
-    /// Check servers and settings: rights, round trips, messages, clocks. Exit 0 in order, 1 findings, 2 broken.
+    /// Check servers and settings: rights, round trips, messages, clocks. Exit 0 if all is in order, 1 if there are findings, 2 if locks do not work.
     Doctor(Doctor),
     Export(Export),
     DevServer(DevServer),
@@ -141,7 +141,8 @@ pub struct Run {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub max_hold: Option<Duration>,
     /// Keep the locks taken for at least this long, even if the command ends earlier: for jobs that several hosts start at the
-    /// same time. `run` ends with the command all the same.
+    /// same time. `run` ends with the command all the same. Behind Sentinels, in a cluster and over several masters it may not
+    /// be longer than the restart_quarantine.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub min_hold: Option<Duration>,
     /// What to do if a lock is lost.
@@ -183,7 +184,7 @@ pub struct Names {
 /// List the locks on the servers: who holds them, since when, and how many wait.
 ///
 /// Servers keep no list of locks, so all keys are looked at, with pauses that leave the servers four fifths of their time: ten
-/// to twenty seconds for a million keys. Those that most clients wait for come first, then those that are held for longest.
+/// to twenty seconds for a million keys. Those that most clients wait for come first, then those that are held longest.
 ///
 /// WAITS-FOR names the locks that the holder waits for, as it has noted on the servers; where nothing is noted, those that a client
 /// of its name waits for. Clients that wait for each other in a circle are named below. Without notes that may be no deadlock: a client
@@ -215,8 +216,8 @@ pub struct WaitFor {
 
 /// Free a lock that somebody else holds.
 ///
-/// It wants the holder that `list` or `inspect` has shown, so that it cannot free the lock of somebody who took it since: exit 75
-/// then. The holder learns of it at its next renewal, and may still be at work until then.
+/// Name the holder as `list` or `inspect` has shown it. If somebody else has taken the lock since, nothing is freed, and the exit
+/// code is 75. The holder learns of it at its next renewal, and may still be at work until then.
 #[derive(Args)]
 pub struct Force {
     /// Name of the lock.
@@ -256,7 +257,7 @@ pub struct Export {
     /// Time between two lists, at least.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     pub every: Duration,
-    /// How many locks have metrics of their own: those that most clients wait for, then those that are held for longest.
+    /// How many locks have metrics of their own: those that most clients wait for, then those that are held longest.
     #[arg(long, default_value_t = 500)]
     pub limit: usize,
     /// Only locks whose names begin with this.

@@ -14,6 +14,8 @@ use crate::text;
 
 /// How often `wait` and `watch` look.
 const PERIOD: Duration = Duration::from_millis(250);
+/// For how long `wait` goes on without an answer, as `lock()` does by default.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub async fn try_all(names: &Names, servers: &Servers) -> Result<u8, Failure> {
     let client = servers.connect(None).await?;
@@ -26,14 +28,20 @@ pub async fn try_all(names: &Names, servers: &Servers) -> Result<u8, Failure> {
 pub async fn wait(wait: &WaitFor, servers: &Servers) -> Result<u8, Failure> {
     let until = wait.wait.and_then(|wait| Instant::now().checked_add(wait));
     let client = servers.connect(None).await?;
+    let mut looks = Looks::new(&client, &wait.names, servers);
     let code = loop {
-        let locks = statuses(&client, &wait.names.names).await?;
-        if locks.iter().all(is_free) {
+        let locks = looks.next().await?;
+        if matches!(&locks, Ok(locks) if locks.iter().all(is_free)) {
             break 0;
         }
-        if until.is_some_and(|until| Instant::now() >= until) {
-            show_busy(&locks, servers);
-            break exit::BUSY;
+        let is_over = until.is_some_and(|until| Instant::now() >= until);
+        match locks {
+            Ok(locks) if is_over => {
+                show_busy(&locks, servers);
+                break exit::BUSY;
+            }
+            Err(failure) if is_over || looks.silent_for() >= PATIENCE => return Err(failure),
+            _ => {}
         }
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         sleep(left.map_or(PERIOD, |left| left.min(PERIOD))).await;
@@ -63,20 +71,21 @@ pub async fn inspect(names: &Names, servers: &Servers) -> Result<u8, Failure> {
 pub async fn watch(names: &Names, servers: &Servers) -> Result<u8, Failure> {
     let client = servers.connect(None).await?;
     let mut seen: HashMap<String, (LockStatus, Vec<Blocked>)> = HashMap::new();
-    let mut looks = interval(PERIOD);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut looks = Looks::new(&client, names, servers);
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut interrupts = signal(SignalKind::interrupt())
         .map_err(|error| Failure::new(exit::SOFTWARE, format!("no signals: {error}")))?;
     let code = 'watching: loop {
         let look = async {
-            looks.tick().await;
-            statuses(&client, &names.names).await
+            ticks.tick().await;
+            looks.next().await
         };
         let locks = tokio::select! {
             locks = look => locks?,
             _ = interrupts.recv() => break exit::of_signal(Signal::SIGINT as i32),
         };
-        for lock in locks {
+        for lock in locks.unwrap_or_default() {
             // Without the right to that, the rest is shown.
             let mut blocked = client.blocked([&*lock.name]).await.unwrap_or_default();
             blocked.retain(|part| part.holds == lock.name);
@@ -95,6 +104,43 @@ pub async fn watch(names: &Names, servers: &Servers) -> Result<u8, Failure> {
     };
     client.shutdown().await;
     Ok(code)
+}
+
+/// Looks that are repeated. Servers that do not answer for a while do not end them.
+struct Looks<'a> {
+    client: &'a Client,
+    names: &'a Names,
+    servers: &'a Servers,
+    /// Since when no look has succeeded.
+    silent_since: Option<Instant>,
+}
+
+impl<'a> Looks<'a> {
+    fn new(client: &'a Client, names: &'a Names, servers: &'a Servers) -> Self {
+        Self { client, names, servers, silent_since: None }
+    }
+
+    /// Looks once. The inner failure is one that may pass; the first in a row is told.
+    async fn next(&mut self) -> Result<Result<Vec<LockStatus>, Failure>, Failure> {
+        let began_at = Instant::now();
+        match statuses(self.client, &self.names.names).await {
+            Err(failure) if failure.code == exit::UNAVAILABLE => {
+                if self.silent_since.is_none() && !self.servers.quiet {
+                    tell!("leasehold: {failure}; looking again");
+                }
+                self.silent_since.get_or_insert(began_at);
+                Ok(Err(failure))
+            }
+            locks => {
+                self.silent_since = None;
+                locks.map(Ok)
+            }
+        }
+    }
+
+    fn silent_for(&self) -> Duration {
+        self.silent_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
 }
 
 async fn statuses(client: &Client, names: &[String]) -> Result<Vec<LockStatus>, Failure> {

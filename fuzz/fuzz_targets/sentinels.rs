@@ -138,7 +138,7 @@ impl Brain for Deployment {
                 Address::Nil => Frame::Nil,
                 Address::Value(frame) => frame,
                 Address::Refused(text) => Frame::Error(text),
-                Address::Silence => return,
+                Address::Silence => return ask.outlet.fall_silent(),
                 Address::Close => return ask.outlet.close(),
             },
             false => match sentinel.about() {
@@ -148,7 +148,7 @@ impl Brain for Deployment {
                 About::Refused => {
                     Frame::Error("NOPERM User x has no permissions to run the command".to_owned())
                 }
-                About::Silence => return,
+                About::Silence => return ask.outlet.fall_silent(),
             },
         };
         ask.outlet.send(&reply.encode());

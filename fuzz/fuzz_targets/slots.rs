@@ -160,7 +160,7 @@ impl Brain for Cluster {
                 error("ERR Script attempted to access a non local key in a cluster node")
             }
             Turn::Down => error("CLUSTERDOWN The cluster is down"),
-            Turn::Silence => return,
+            Turn::Silence => return ask.outlet.fall_silent(),
             Turn::Close => return ask.outlet.close(),
         };
         ask.outlet.send(&reply.encode());
@@ -182,7 +182,7 @@ impl Brain for Cluster {
                 Slots::Value(frame) => frame,
                 Slots::Other(path, with) => replaced(truth(), &path, with),
                 Slots::Refused => refused(),
-                Slots::Silence => return,
+                Slots::Silence => return ask.outlet.fall_silent(),
                 Slots::Close => return ask.outlet.close(),
             },
             ("CLUSTER", "INFO") => match self.infos.next().unwrap_or(Info::Well) {

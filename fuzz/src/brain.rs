@@ -54,6 +54,7 @@ pub struct Outlet {
 pub(crate) enum Out {
     Bytes(Vec<u8>),
     Wait(Duration),
+    Silence,
     Close,
 }
 
@@ -65,6 +66,12 @@ impl Outlet {
     /// Nothing more is sent for a while.
     pub fn wait(&self, duration: Duration) {
         let _ = self.queue.send(Out::Wait(duration));
+    }
+
+    /// Nothing more is sent on this connection: answers come in the order of the requests, so one that never comes keeps back
+    /// all others.
+    pub fn fall_silent(&self) {
+        let _ = self.queue.send(Out::Silence);
     }
 
     pub fn close(&self) {

@@ -162,8 +162,11 @@ fn is_about_others(request: &Request) -> bool {
 }
 
 async fn write(mut writer: WriteHalf<DuplexStream>, mut out: mpsc::UnboundedReceiver<Out>) {
+    let mut is_silent = false;
     while let Some(next) = out.recv().await {
         match next {
+            Out::Silence => is_silent = true,
+            Out::Bytes(_) | Out::Wait(_) if is_silent => {}
             Out::Bytes(bytes) => {
                 if writer.write_all(&bytes).await.is_err() {
                     return;

@@ -77,7 +77,8 @@ impl Finding {
         }
         match facts.replicas {
             // Holders put back what a failover loses.
-            _ if facts.failover.is_some() && !config.quarantine().is_zero() => {}
+            _ if (facts.failover.is_some() || facts.cluster.is_some())
+                && !config.quarantine().is_zero() => {}
             Some(0) => {}
             Some(replicas) => kinds.push(FindingKind::Replicas { replicas }),
             None => kinds.push(FindingKind::unknown("the replicas")),
@@ -86,8 +87,7 @@ impl Finding {
             kinds.push(FindingKind::ClockAhead { ahead_ms });
         }
         if let Some(failover) = &facts.failover {
-            let spare = config.quarantine().saturating_sub(config.ttl);
-            kinds.extend(of_failover(failover, facts.replicas, spare));
+            kinds.extend(of_failover(failover, facts.replicas, config));
         }
         if let Some(cluster) = &facts.cluster {
             kinds.extend(of_cluster(cluster, facts.replicas, config));
@@ -109,9 +109,10 @@ impl Finding {
     }
 }
 
-/// Returns what can break the promises at a failover. `spare` is how much longer the grace is than a lease.
-fn of_failover(facts: &FailoverFacts, connected: Option<u64>, spare: Duration) -> Vec<FindingKind> {
+/// Returns what can break the promises at a failover.
+fn of_failover(facts: &FailoverFacts, connected: Option<u64>, config: &Config) -> Vec<FindingKind> {
     let mut kinds = Vec::new();
+    let spare = config.quarantine().saturating_sub(config.ttl);
     let down_after = facts.watch.as_ref().and_then(|watch| watch.down_after);
     let Fence { min_replicas, max_lag } = facts.fence;
     // Those that are away now may be back when it matters.
@@ -120,7 +121,9 @@ fn of_failover(facts: &FailoverFacts, connected: Option<u64>, spare: Duration) -
     match (min_replicas, max_lag, down_after) {
         (Some(0), ..) => kinds.push(FindingKind::Unfenced),
         (Some(_), Some(max_lag), Some(down_after))
-            if max_lag >= down_after || max_lag + LATE > down_after + spare =>
+            if max_lag >= down_after
+                || max_lag + LATE > down_after + spare
+                || may_end_there(config.ttl, down_after, max_lag + LATE) =>
         {
             kinds.push(FindingKind::FencedLate {
                 max_lag: max_lag.as_secs(),
@@ -164,15 +167,23 @@ fn is_fence(min_replicas: u64, replicas: u64) -> bool {
     2 * min_replicas >= replicas
 }
 
-/// A lease was last renewed on the old master up to a third of the TTL before that was cut off, so that two thirds are left there.
-/// With a very short TTL it is over everywhere before anybody replaces the master.
+/// Returns true if a lease of `ttl` may end on a master that was cut off while its holder renews it on the next one, so that
+/// another client, cut off together with the old one, gets it there. The old one `stops` so long after it was cut off, and is
+/// `replaced` so long after it or later.
+///
+/// The lease was last renewed there up to a third of the TTL before, so two thirds are left. A very short one is over everywhere
+/// before the next master is there.
+fn may_end_there(ttl: Duration, replaced: Duration, stops: Duration) -> bool {
+    ttl >= replaced && stops > replaced && 2 * ttl < 3 * stops
+}
+
 fn short_ttl(
     facts: &ClusterFacts,
     node_timeout: Duration,
     replicas: Option<u64>,
     ttl: Duration,
 ) -> Option<FindingKind> {
-    let stops = node_timeout + Duration::from_secs(1);
+    let stops = node_timeout + overlap(node_timeout);
     let stops = match (facts.fence.min_replicas, facts.fence.max_lag, replicas) {
         (Some(least @ 1..), Some(max_lag), Some(replicas)) if is_fence(least, replicas) => {
             stops.min(max_lag + LATE)
@@ -180,8 +191,7 @@ fn short_ttl(
         _ => stops,
     };
     let replaced = node_timeout / 2;
-    let is_short = ttl >= replaced && stops > replaced && 2 * ttl < 3 * stops;
-    is_short.then(|| FindingKind::TtlTooShort {
+    may_end_there(ttl, replaced, stops).then(|| FindingKind::TtlTooShort {
         node_timeout_ms: node_timeout.as_millis() as u64,
         needed_ms: (stops * 3 / 2).as_millis() as u64,
     })

@@ -63,11 +63,12 @@ pub enum FindingKind {
     /// The server is a Redis Cluster of one shard: if another shard is added, the server refuses some of the locks.
     OneShard,
     /// A master that has lost its replicas goes on granting locks, beside the one that has replaced it: its
-    /// `min-replicas-to-write` is 0. Only clients of [Sentinels](crate::ClientBuilder::sentinel) report this.
+    /// `min-replicas-to-write` or its `min-replicas-max-lag` is 0, which turns both off. Only clients of [Sentinels](crate::ClientBuilder::sentinel) report this.
     Unfenced,
     /// A master that has lost its replicas may go on granting locks beside the one that has replaced it: it stops up to two
     /// seconds after `min-replicas-max-lag`, and neither the Sentinels nor the
-    /// [`restart_quarantine`](crate::ClientBuilder::restart_quarantine) wait for so long.
+    /// [`restart_quarantine`](crate::ClientBuilder::restart_quarantine) wait for so long, or a lease of this client's TTL may end
+    /// there before that, while its holder renews it on the new one.
     #[non_exhaustive]
     FencedLate {
         /// The server's `min-replicas-max-lag`, in seconds.
@@ -126,7 +127,7 @@ pub enum FindingKind {
     },
     /// The server does not report whether it is a master, so an old master is recognised only when it refuses a write.
     RoleUnknown,
-    /// The user may not end connections (`CLIENT KILL`), so a request that is still on its way to a server may run after
+    /// The user may not end connections (`CLIENT ID` and `CLIENT KILL`), so a request that is still on its way to a server may run after
     /// the client has left that server and come back.
     #[non_exhaustive]
     KillRefused,
@@ -196,7 +197,9 @@ impl fmt::Display for Finding {
             ),
             FindingKind::ClockAhead { ahead_ms } => write!(
                 f,
-                "its clock is {ahead_ms} ms ahead of this host's: correcting it shortens or lengthens every lock"
+                "its clock is {} ms {} this host's: correcting it shortens or lengthens every lock",
+                ahead_ms.unsigned_abs(),
+                if *ahead_ms < 0 { "behind" } else { "ahead of" }
             ),
             FindingKind::OldVersion { version } => {
                 write!(f, "it is version {version}; the oldest supported are Redis 6.2 and Valkey 8")
@@ -205,15 +208,16 @@ impl fmt::Display for Finding {
                 "it is a Redis Cluster of one shard: if a shard is added, it refuses the locks in that shard's slots (MOVED)",
             ),
             FindingKind::Unfenced => f.write_str(
-                "min-replicas-to-write is 0: a master that is cut off from its replicas goes on granting locks beside the new \
-                 one; set it to 1 on all servers",
+                "min-replicas-to-write or min-replicas-max-lag is 0: a master that is cut off from its replicas goes on granting locks \
+                 beside the new one; set the first to at least half of the replicas on all servers",
             ),
             FindingKind::FencedLate { max_lag, down_after_ms } => write!(
                 f,
                 "min-replicas-max-lag is {max_lag} s, so a master may stop {} s after it has lost its replicas, and the Sentinels \
                  replace it after {down_after_ms} ms: both may grant locks meanwhile; lower min-replicas-max-lag, or raise \
-                 down-after-milliseconds",
-                max_lag + LATE.as_secs()
+                 down-after-milliseconds, or a TTL that is below {} s",
+                max_lag + LATE.as_secs(),
+                (max_lag + LATE.as_secs()) * 3 / 2
             ),
             FindingKind::FencedByFew { min_replicas, replicas } => write!(
                 f,

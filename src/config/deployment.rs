@@ -85,9 +85,10 @@ impl Deployment {
 
 /// Returns for how long a master of a cluster that is cut off may accept writes beside the one that has replaced it.
 ///
-/// It stops when it has not heard of a majority for the `cluster-node-timeout`. The others replace it when it has not
-/// answered a ping for as long. Masters ping each other twice in that time, so its last answer may be half of it older than
-/// what it heard last. They look at this several times a second.
+/// For a master, another one is gone when it has not answered a ping, nor said anything else, for the `cluster-node-timeout`.
+/// Masters ping each other twice in that time, so the ping that stays without an answer may be sent up to half of it after the
+/// cut. This is so on both sides: the others may replace the master when one such time is over, and it may stop by itself when
+/// one and a half are. They look at this several times a second.
 pub(crate) fn overlap(node_timeout: Duration) -> Duration {
     node_timeout / 2 + Duration::from_secs(1)
 }

@@ -183,6 +183,10 @@ impl Config {
             });
         }
         match terms.lease {
+            // It was raised to `min_hold`, if that is longer.
+            LeaseTerms::Watched(ttl) if ttl == terms.min_hold => {
+                self.check_lease("min_hold", ttl)?
+            }
             LeaseTerms::Watched(ttl) => self.check_lease("ttl", ttl)?,
             LeaseTerms::Fixed(lease) => self.check_lease("lease", lease)?,
         }

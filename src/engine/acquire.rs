@@ -231,7 +231,7 @@ async fn attempt(engine: &Arc<Engine>, request: &Request) -> Result<Entry, Error
     tokio::task::coop::consume_budget().await;
     let mut met: Option<(Arc<Gate>, u64)> = None;
     loop {
-        let (gate, ask) = match Gate::try_enter(engine, request, met.as_ref())? {
+        let (gate, ask, again) = match Gate::try_enter(engine, request, met.as_ref())? {
             Attempted::Again(entry) => return Ok(entry),
             Attempted::Claim(claim) => match ask_once(claim, request).await? {
                 Some(entry) => return Ok(entry),
@@ -240,7 +240,7 @@ async fn attempt(engine: &Arc<Engine>, request: &Request) -> Result<Entry, Error
             Attempted::HeldHere(refusal) => {
                 return Err(refusal.into_timeout(&*request.wanted.side, waited(engine, request)));
             }
-            Attempted::Busy { gate, ask } => (gate, ask),
+            Attempted::Busy { gate, ask, again } => (gate, ask, again),
         };
         let (first, seen) = met.get_or_insert_with(|| (gate.clone(), ask));
         // Every ask of a gate that was made since then has begun since then.
@@ -248,8 +248,9 @@ async fn attempt(engine: &Arc<Engine>, request: &Request) -> Result<Entry, Error
         let mut asked = std::pin::pin!(gate.asked.notified());
         asked.as_mut().enable();
         if gate.in_vain_since(seen, request).is_none() && gate.is_contended() {
-            let until = last_moment(engine, request);
-            if engine.clock.until(until, asked).await.is_none() {
+            let last = last_moment(engine, request);
+            let heard = engine.clock.until(last.min(again), asked).await;
+            if heard.is_none() && last <= engine.clock.now() {
                 return Err(gate.why_in_vain(request.began_at, request));
             }
         }

@@ -64,6 +64,14 @@ pub(crate) trait Kind: Send + Sync + 'static {
     /// Lifts the fencing counter to `end`, where the lease holds the lock.
     fn raise(&self, id: &LeaseId, end: u64) -> Call;
 
+    /// The lease is lost, which its holder is told: what that had decided about its end is void.
+    fn lost(&self, _: &LeaseId) {}
+
+    /// Returns true if the server counts its grants, so that one which nobody may use has to be given back at once.
+    fn counts_grants(&self) -> bool {
+        false
+    }
+
     /// Asks whether anybody waits, if a holder can learn that. Changes nothing; the reply is a number, 0 if nobody does.
     fn look_for_waiting(&self) -> Option<Call> {
         None

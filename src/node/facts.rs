@@ -32,7 +32,7 @@ pub(crate) struct Facts {
     pub(crate) refuses_mark: bool,
     /// This user may not read or write the list of the masters.
     pub(crate) refuses_list: bool,
-    /// How far the server's wall clock is ahead of this host's, give or take half a round trip.
+    /// By how much at least the server's wall clock is ahead of this host's.
     pub(crate) clock_ahead_ms: Option<i64>,
 }
 
@@ -143,11 +143,15 @@ async fn failover(
     // No connection has this id.
     kill.arg("KILL").arg("ID").arg(i64::MAX);
     let kill = handshake.commands.send(kill);
+    let mut id = redis::cmd("CLIENT");
+    id.arg("ID");
+    let id = handshake.commands.send(id);
     let watch = handshake.shared.endpoint.guide.facts(handshake.limit).await;
     Ok(FailoverFacts {
         fence: fence.answer(handshake, replication).await?,
         tells_role: replication.contains_key("role"),
-        may_kill: optional(handshake.answer(kill).await)?.is_some(),
+        may_kill: optional(handshake.answer(kill).await)?.is_some()
+            && optional(handshake.answer(id).await)?.is_some(),
         watch,
         disagreement: handshake.shared.endpoint.guide.disagreement(),
     })
@@ -174,9 +178,12 @@ impl FenceAsked {
         // INFO counts the replicas that are near enough only if some are needed.
         let needs_none = replication.contains_key("role")
             && !GOOD.iter().any(|it| replication.contains_key(*it));
+        let max_lag = number(max_lag);
+        // Each of the two, if it is 0, turns off the other.
+        let is_off = needs_none || max_lag == Some(0);
         Ok(Fence {
-            min_replicas: number(min_replicas).or(needs_none.then_some(0)),
-            max_lag: number(max_lag).map(Duration::from_secs),
+            min_replicas: if is_off { Some(0) } else { number(min_replicas) },
+            max_lag: max_lag.map(Duration::from_secs),
         })
     }
 }
@@ -219,7 +226,10 @@ fn clock_ahead_ms(time: &Reply, before: Duration, after: Duration) -> Option<i64
     let [seconds, micros] = time.list()? else { return None };
     let there = seconds.number()?.saturating_mul(1000).saturating_add(micros.number()? / 1000);
     let here = (before + after) / 2;
-    Some(there.saturating_sub(here.as_millis() as i64))
+    let ahead = there.saturating_sub(here.as_millis() as i64);
+    // It may have looked at any time in between.
+    let doubt = (after.saturating_sub(before) / 2).as_millis() as i64;
+    Some(ahead.signum() * (ahead.saturating_abs() - doubt).max(0))
 }
 
 async fn info_of(

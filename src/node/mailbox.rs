@@ -260,9 +260,8 @@ impl Registration {
         let mut state = self.mailbox.shared.state.lock();
         state.inboxes.insert(self.id.clone(), inbox.letters.clone());
         let before = std::mem::replace(&mut self.letters, inbox.letters.clone());
-        let unread = before.take_about(&self.id);
-        drop(state);
-        unread.into_iter().for_each(|letter| self.letters.put(letter));
+        // Under the mutex: a newer letter may come as soon as that is free.
+        before.take_about(&self.id).into_iter().for_each(|letter| self.letters.put(letter));
     }
 }
 

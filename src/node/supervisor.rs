@@ -210,7 +210,7 @@ impl Supervisor {
     async fn reconnect(&mut self, attempt: &mut u32) -> bool {
         let shared = self.shared.clone();
         let clock = &shared.endpoint.clock;
-        let mut first = true;
+        let mut is_told = false;
         loop {
             if clock.is_stopped() {
                 return false;
@@ -232,10 +232,14 @@ impl Supervisor {
                 Some(Err(fault)) => fault,
                 None => continue,
             };
-            if let (Fault::SameServer(problem) | Fault::OtherMasters(problem), true) =
-                (&fault, std::mem::take(&mut first))
-            {
-                events::node_not_used(&shared.endpoint.address(), problem);
+            let problem = match &fault {
+                Fault::SameServer(problem) | Fault::OtherMasters(problem) => Some(problem.clone()),
+                Fault::Denied { .. } => Some(fault.to_string().into()),
+                _ => None,
+            };
+            if let (Some(problem), false) = (problem, is_told) {
+                events::node_not_used(&shared.endpoint.address(), &problem);
+                is_told = true;
             }
             events::connecting_failed(&shared.endpoint.address(), &fault, *attempt);
             self.failed(&fault);

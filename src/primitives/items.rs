@@ -284,6 +284,16 @@ impl Kind for Item {
         Call { script: &script::ITEM_SETTLE, keys: self.items.keys(), args }
     }
 
+    fn counts_grants(&self) -> bool {
+        true
+    }
+
+    fn lost(&self, id: &LeaseId) {
+        if let Some((outcome, _)) = self.ends.lock().as_mut().filter(|(_, seen)| seen.id == id.0) {
+            *outcome = Outcome::Retry(Duration::ZERO);
+        }
+    }
+
     /// Deliveries have no tokens, and are on one server: there is nothing to raise. This asks whether it is still lent.
     fn raise(&self, id: &LeaseId, _: u64) -> Call {
         self.renew(id, 1, Duration::ZERO)

@@ -43,7 +43,7 @@ use crate::text::rounded;
 ///
 /// If the last count was made just then, it fails, too: nobody can tell. Until the handle sees the latch shut again, it keeps
 /// failing. A handle that never saw the latch shut cannot know that it was lost, and finds it open. So does every handle if
-/// somebody deletes the key by hand, or the server evicts it.
+/// somebody deletes the key by hand, the server evicts it, or the server's clock is set forward beyond its end.
 ///
 /// # Redisson
 ///

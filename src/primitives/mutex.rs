@@ -68,7 +68,7 @@ impl Mutex {
     ///
     /// A free lock costs one round trip, and a nested acquisition none.
     ///
-    /// On one server, clients get the lock in the order in which they asked the server for it; a release passes it to the
+    /// Except over several masters, clients get the lock in the order in which they asked the server for it; a release passes it to the
     /// first of them by a message. The tasks of a client share one place in this queue. They are served in the order of
     /// their arrival, and pass the lock among themselves for up to the
     /// [`handoff_window`](crate::ClientBuilder::handoff_window); with
@@ -119,8 +119,8 @@ impl Mutex {
         self.handle.acquire(timeout, Location::caller())
     }
 
-    /// Takes the lock if it is free now. Returns `None` if another holder has it, or if others wait for it: on one server
-    /// it overtakes nobody.
+    /// Takes the lock if it is free now. Returns `None` if another holder has it, or if others wait for it: except
+    /// over several masters it overtakes nobody.
     ///
     /// # Errors
     ///
@@ -188,7 +188,8 @@ impl Mutex {
     }
 
     /// Returns a handle whose locks stay taken for `min_hold` after they were acquired, even if they are released
-    /// earlier: nobody gets the lock in that time, not even this process. The limit is 30 days; zero is the default.
+    /// earlier: nobody gets the lock in that time, not even this process. The limit is 30 days, or the
+    /// [`restart_quarantine`](crate::ClientBuilder::restart_quarantine), if there is one; zero is the default.
     ///
     /// It is for jobs that several hosts start at about the same moment: if a job takes less time than their clocks
     /// differ, a host that is late would run it again. An early release only shortens the key's TTL, so the process may
@@ -201,10 +202,10 @@ impl Mutex {
     /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
     /// use std::time::Duration;
     ///
-    /// let report = client.mutex("report:2026-11-22").with_min_hold(Duration::from_secs(60));
+    /// let report = client.mutex("report:2026-11-22").with_min_hold(Duration::from_secs(30));
     /// if let Some(guard) = report.try_lock().await? {
     ///     println!("this host writes the report");
-    ///     guard.unlock().await?; // free for others a minute after it was acquired
+    ///     guard.unlock().await?; // free for others 30 s after it was acquired
     /// }
     /// # Ok(()) }
     /// ```

@@ -1,5 +1,6 @@
 //! What a semaphore's handle does. The public handle adds names and documentation.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::panic::Location;
@@ -24,6 +25,7 @@ use crate::error::{Error, LossReason};
 use crate::events;
 use crate::guard::Guard;
 use crate::key::LockKind;
+use crate::node::Source;
 use crate::owner::Owner;
 use crate::script::{Call, Reply};
 
@@ -126,18 +128,24 @@ impl PermitHandle {
     ) -> Result<(), Error> {
         let Pool { name, channel, .. } = &self.pool;
         let subject = Subject::new(&self.engine, name.clone(), channel.clone(), SEMAPHORE);
-        let mut held_at = None;
+        // The server of the last look, and who had permits there. Of very many, those that are listed.
+        let mut seen: Option<(Source, HashSet<Arc<str>>)> = None;
+        // Who had permits on a server before this one, and has not been seen here: they may be at work still.
+        let mut missing = HashSet::new();
         let look = |answer: Answer| {
             let status = self.pool.read_status(&answer.reply);
             let status = status.ok_or_else(|| subject.unexpected(&answer.reply))?;
-            match (status.held, held_at) {
-                (0, Some(source)) if source != answer.source => {
-                    // Their holders may work still.
-                    Err(Error::lost(name, LossReason::Failover))
-                }
-                (0, _) => Ok(Look::Over(())),
-                (held, _) => {
-                    held_at = Some(answer.source);
+            let holders = status.holders.iter().map(|holder| holder.holder.text().clone());
+            let holders: HashSet<_> = holders.collect();
+            if let Some((_, before)) = seen.take_if(|(source, _)| *source != answer.source) {
+                missing.extend(before);
+            }
+            missing.retain(|holder| !holders.contains(holder));
+            seen = Some((answer.source, holders));
+            match status.held {
+                0 if missing.is_empty() => Ok(Look::Over(())),
+                0 => Err(Error::lost(name, LossReason::Failover)),
+                held => {
                     let ends = status.holders.iter().filter_map(|holder| holder.remaining).min();
                     let are =
                         if held == 1 { "1 permit is" } else { &format!("{held} permits are") };

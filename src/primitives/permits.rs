@@ -117,6 +117,10 @@ impl Kind for Permits {
         self.pool.release(ticket.id.0.clone(), self.weight, keep, forgets, Some(ticket))
     }
 
+    fn lost(&self, _: &LeaseId) {
+        self.forgotten.store(false, Ordering::Release);
+    }
+
     fn all_units(&self) -> Option<u64> {
         self.pool.initial.map(u64::from)
     }

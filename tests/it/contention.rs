@@ -283,6 +283,26 @@ async fn a_call_that_nobody_polls_blocks_nobody() {
     nothing_left(&server, &client).await;
 }
 
+/// Who does not wait is not told that the servers are away, either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_behind_a_call_that_nobody_polls_asks_by_itself() {
+    let server = Server::start().await;
+    let client = with_ttl(&server, TTL * server.slowness().await).await;
+    let lock = client.mutex("n");
+    // The server knows the scripts from here on: nobody would send one again.
+    lock.lock().await.expect("free").unlock().await.expect("held");
+    let mut kept = acquisition(&lock);
+    assert!(!poll_once(&mut kept), "it waits for the answer");
+    eventually(LIMIT, "it is granted", async || exists(&server, "n").await).await;
+    assert!(lock.try_lock().await.expect("the server answers").is_none());
+    eventually(LIMIT, "nobody renews it", async || !exists(&server, "n").await).await;
+    let guard = lock.try_lock().await.expect("the server answers").expect("it is free");
+    guard.unlock().await.expect("held");
+    let guard = soon("it goes on where it was", kept).await.expect("free by now");
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
 /// That it stood still for longer than servers may be away says nothing of the servers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_is_polled_late_asks_again_before_it_calls_a_server_unavailable() {

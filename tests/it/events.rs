@@ -208,6 +208,27 @@ fn a_subscriber_may_ask_a_client_of_several_servers() {
     });
 }
 
+#[test]
+fn a_login_that_is_denied_when_connecting_again_is_told_once() {
+    on_a_thread(async || {
+        let (traced, _listening) = Traced::listen();
+        let server = Server::start().await;
+        server.command(&["ACL", "SETUSER", "u", "reset", "on", ">pw", "~*", "&*", "+@all"]).await;
+        let client =
+            Client::connect(&server.url_as("u", "pw")).await.expect("the password is right");
+        traced.asked_by(&client);
+        server.command(&["ACL", "SETUSER", "u", "resetpass", ">other"]).await;
+        server.command(&["CLIENT", "KILL", "USER", "u"]).await;
+        traced.comes("node not used").await;
+        let tries = async || traced.with("connecting failed").len() > 2;
+        eventually(LIMIT, "it tries again and again", tries).await;
+        let [told] = &traced.with("node not used")[..] else { panic!("{:?}", traced.lines()) };
+        assert_eq!(told.level, Level::ERROR);
+        assert!(told.fields["problem"].contains("WRONGPASS"), "{told:?}");
+        client.shutdown().await;
+    });
+}
+
 /// Nobody renews a fixed lease: the next chance to tell might be its end.
 #[tokio::test]
 async fn what_an_extension_puts_back_is_told_with_it() {

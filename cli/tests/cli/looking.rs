@@ -200,6 +200,36 @@ fn watch_ends_while_the_server_does_not_answer_and_when_nobody_reads() {
 }
 
 #[test]
+fn wait_and_watch_go_on_when_the_server_answers_again() {
+    let server = Server::start();
+    server.hold("a");
+    let mut watch = server.spawn(&["watch", "a"]);
+    let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
+    let mut next = || lines.next().expect("a line").expect("text");
+    assert!(next().contains(" a held by other:01234567"));
+    let mut wait = server.spawn(&["wait", "a"]);
+    let mut told = BufReader::new(wait.stderr.take().expect("a pipe")).lines();
+    std::thread::sleep(Duration::from_millis(500));
+    server.signal(Signal::STOP);
+    let line = told.next().expect("a line").expect("text");
+    assert!(line.contains("no answer") && line.ends_with("looking again"), "{line}");
+    server.signal(Signal::CONT);
+    server.release("a");
+    assert_eq!(code_of(&mut wait), 0);
+    assert!(told.next().is_none(), "told once");
+    assert!(next().ends_with(" a free"));
+    kill(watch.id(), Signal::INT);
+    assert_eq!(code_of(&mut watch), 130);
+
+    server.hold("a");
+    let mut wait = server.spawn(&["wait", "a"]);
+    std::thread::sleep(Duration::from_millis(500));
+    server.signal(Signal::STOP);
+    assert_eq!(code_of(&mut wait), 69, "nobody answers for ten seconds");
+    server.signal(Signal::CONT);
+}
+
+#[test]
 fn a_read_write_lock_is_looked_at_and_freed_too() {
     let server = Server::start();
     let holder = "other:01234567-89ab-cdef-0123-456789abcdef";

@@ -18,11 +18,18 @@ fn safe() -> FailoverFacts {
     }
 }
 
+/// Settings with which the grace is so much longer than a lease.
+fn with_spare(spare: Duration) -> Config {
+    let config = Config::default();
+    let restart_quarantine = Some(config.ttl + spare);
+    Config { deployment: Deployment::Sentinel, restart_quarantine, ..config }
+}
+
 #[test]
 fn what_keeps_the_locks_of_a_cluster_waiting_is_found() {
     let good = || ClusterFacts {
         needs_full_coverage: Some(false),
-        node_timeout: Some(Duration::from_secs(15)),
+        node_timeout: Some(Duration::from_secs(12)),
         ..ClusterFacts::default()
     };
     let of_cluster = |facts: &ClusterFacts, pubsub| {
@@ -64,7 +71,8 @@ fn a_grace_too_short_for_the_clusters_timeout_is_found() {
             fence: fence(Some(min_replicas)),
             ..ClusterFacts::default()
         };
-        !of_cluster(&facts, Some(replicas), &config).is_empty()
+        let found = of_cluster(&facts, Some(replicas), &config);
+        found.iter().any(|kind| matches!(kind, FindingKind::QuarantineTooShort { .. }))
     };
     for (seconds, longest) in [(33, 4000), (36, 10_000), (40, 18_000)] {
         assert!(!found(seconds, longest, 1, 0) && found(seconds, longest + 2, 1, 0));
@@ -98,10 +106,10 @@ fn a_lease_that_ends_before_the_old_master_stops_is_found() {
     let short =
         |node_timeout_ms, needed_ms| [FindingKind::TtlTooShort { node_timeout_ms, needed_ms }];
     for (ttl_ms, is_found) in
-        [(7499, false), (7500, true), (12_000, true), (23_999, true), (24_000, false)]
+        [(7499, false), (7500, true), (30_000, true), (35_249, true), (35_250, false)]
     {
         let found = found(ttl_ms, 15_000, 0);
-        assert_eq!(found == short(15_000, 24_000), is_found, "{ttl_ms}: {found:?}");
+        assert_eq!(found == short(15_000, 35_250), is_found, "{ttl_ms}: {found:?}");
         assert_eq!(found.is_empty(), !is_found, "{ttl_ms}: {found:?}");
     }
     // With a fence it stops after three seconds: before it is replaced, or a little later.
@@ -116,7 +124,7 @@ fn a_fence_of_too_few_replicas_is_found() {
         let of = |connected, watched| {
             let mut facts = FailoverFacts { fence: fence(Some(min_replicas)), ..safe() };
             facts.watch.as_mut().expect("it is there").priorities = vec![100; watched as usize];
-            of_failover(&facts, Some(connected), Duration::from_secs(3))
+            of_failover(&facts, Some(connected), &with_spare(Duration::from_secs(3)))
         };
         assert_eq!((of(most, 0), of(0, most)), (vec![], vec![]));
         let replicas = most + 1;
@@ -128,19 +136,26 @@ fn a_fence_of_too_few_replicas_is_found() {
 #[test]
 fn what_lets_two_masters_grant_is_found() {
     let usual = Duration::from_secs(3);
-    let of_failover = |facts: &FailoverFacts| of_failover(facts, Some(2), usual);
+    let of_failover = |facts: &FailoverFacts| of_failover(facts, Some(2), &with_spare(usual));
     assert_eq!(of_failover(&safe()), []);
     let unfenced = FailoverFacts { fence: fence(Some(0)), ..safe() };
     assert_eq!(of_failover(&unfenced), [FindingKind::Unfenced]);
     let late = |down_after_ms, spare| {
         let down_after = Some(Duration::from_millis(down_after_ms));
         let watch = Some(WatchFacts { down_after, priorities: Vec::new() });
-        super::of_failover(&FailoverFacts { watch, ..safe() }, None, spare)
+        super::of_failover(&FailoverFacts { watch, ..safe() }, None, &with_spare(spare))
     };
     let found = |down_after_ms| [FindingKind::FencedLate { max_lag: 1, down_after_ms }];
     assert_eq!((late(1000, usual), late(1001, usual)), (found(1000).into(), vec![]));
     assert_eq!(late(2999, Duration::ZERO), found(2999));
     assert_eq!(late(3000, Duration::ZERO), []);
+    // A lease that ends on the old master, which stops after three seconds, and is renewed on the new one.
+    let of_ttl = |ttl_ms| {
+        let config = Config { ttl: Duration::from_millis(ttl_ms), ..with_spare(usual) };
+        super::of_failover(&safe(), None, &config)
+    };
+    assert_eq!((of_ttl(1000), of_ttl(4500)), (vec![], vec![]));
+    assert_eq!((of_ttl(1001), of_ttl(4499)), (found(1001).into(), found(1001).into()));
     let of_priorities = |priorities: &[u64]| {
         let watch = Some(WatchFacts { down_after: None, priorities: priorities.into() });
         of_failover(&FailoverFacts { watch, ..safe() })

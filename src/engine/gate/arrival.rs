@@ -33,7 +33,8 @@ pub(crate) enum Attempted {
     /// Another owner of this process holds it.
     HeldHere(Refusal),
     /// Others of this process are before it: the answer to an ask of theirs that begins after number `ask` is its own, too.
-    Busy { gate: Arc<Gate>, ask: u64 },
+    /// At `again` it may be seen that nobody polls the one who asks.
+    Busy { gate: Arc<Gate>, ask: u64, again: Timestamp },
 }
 
 impl Gate {
@@ -60,6 +61,7 @@ impl Gate {
         met: Option<&(Arc<Self>, u64)>,
     ) -> Result<Attempted, Error> {
         Self::enter(engine, request, Attempted::Again, |gate, state, now| {
+            let again = state.look_again_at(now);
             Ok(match state.current_hold() {
                 Some(hold) if !hold.lease.kind.is_shared_with(&*request.wanted.side) => {
                     Attempted::HeldHere(hold.as_refusal(now))
@@ -71,7 +73,7 @@ impl Gate {
                             Arc::ptr_eq(first, gate) && asking.number > *seen
                         });
                     state.hurried |= !state.waiters.is_empty() && !is_asked_for;
-                    Attempted::Busy { gate: gate.clone(), ask: state.asks }
+                    Attempted::Busy { gate: gate.clone(), ask: state.asks, again }
                 }
                 _ => Attempted::Claim(gate.claim(state, request.wanted.clone(), 0)),
             })

@@ -49,6 +49,7 @@ impl Gate {
         state.asks += 1;
         state.claims += 1;
         state.asking = Some(Asking { number: state.asks, since: now, by_driver: false });
+        state.refused_so_far = None;
         let block = |others| match wanted.side.sharing() {
             Sharing::Alone => state.block(wanted.terms, others, window),
             // Those who share a lease share its token.
@@ -225,7 +226,10 @@ impl Claim {
         let most = clock.now().plus(config.response_timeout(self.wanted.terms.ttl()));
         let beside = || self.gate.inquire(&*self.wanted.side, self.ask);
         let so_far = |refusal: &Refusal| {
-            self.gate.state.lock().found_held(refusal.clone(), clock.now());
+            let mut state = self.gate.state.lock();
+            if self.is_current(&state) {
+                state.found_held(refusal, clock.now());
+            }
         };
         attempt.ask(until.min(most), beside, so_far).await
     }

@@ -63,6 +63,7 @@ struct Outline {
     /// A hand-off in the process changes the hold and not the lease: nobody waits for that.
     lease: Option<*const Lease>,
     asking: Option<Asking>,
+    has_claims: bool,
     driven: bool,
     /// All ordinary waiters together need one request, for the side and the lease that the first wants, and each waiter of a
     /// fair handle needs its own. A request for anything else is dropped, see `Wanted::is_served_by`.
@@ -78,6 +79,7 @@ impl Outline {
         Self {
             lease: state.lease().map(Arc::as_ptr),
             asking: state.asking,
+            has_claims: state.claims > 0,
             driven: state.driven,
             ordinary_want: state.waiters.first().map(|(_, waiter)| waiter.wanted.form()),
             fair_waiters: state.waiters.fair_len(),

@@ -150,6 +150,7 @@ impl Queueing {
         let Asked { request, claim, seeker, number, answer } = asked;
         let attempt = &request.attempt;
         let wanted = self.machine.is_wanted(seeker, number);
+        let counts = request.wanted.side.counts_grants();
         let (told, keeps) = match &answer {
             Ok(Outcome::Granted(_)) => (Answer::Granted, false),
             Ok(Outcome::Refused(refusal, _)) => (self.refused(refusal, attempt), true),
@@ -157,7 +158,9 @@ impl Queueing {
                 // Nothing is granted before the end of a quarantine, and everything may be from then on.
                 let pause = || self.gate.failure_pause(self.machine.failures());
                 let pause = fault.quarantine().unwrap_or_else(pause);
-                (Answer::Failed { pause }, fault.may_pass() && attempt.may_be_queued())
+                // Until then it would be granted in vain.
+                let leaves = counts && fault.quarantine().is_some();
+                (Answer::Failed { pause }, fault.may_pass() && attempt.may_be_queued() && !leaves)
             }
         };
         if wanted && matches!(told, Answer::Granted) && self.machine.is_confirming(seeker) {
@@ -256,13 +259,25 @@ impl Queueing {
         let shares = self.gate.shares(&*request.wanted.side);
         let grant = if shares { None } else { request.attempt.take_up(mailed, fixed) };
         let Some(grant) = grant else {
-            self.requests.insert(number, request);
+            if request.wanted.side.counts_grants() && self.is_barred() {
+                // Dropped, it is given back. The seeker asks anew, under another id.
+                self.by_id.remove(request.attempt.id());
+            } else {
+                self.requests.insert(number, request);
+            }
             self.machine.confirm(seeker);
             return;
         };
         self.by_id.remove(request.attempt.id());
         self.machine.taken_up(seeker);
         self.gate.seat_seeker(grant, seeker, &request.wanted, None);
+    }
+
+    /// Returns true while the grants of the queue's server do not count.
+    fn is_barred(&self) -> bool {
+        let now = self.gate.engine.clock.now();
+        let bar = self.gate.quorum.queue().and_then(|node| node.bar(now));
+        bar.is_some_and(|fault| fault.quarantine().is_some())
     }
 
     fn counts(&self) -> &QueueCounts {

@@ -110,7 +110,7 @@ impl State {
     }
 
     /// Takes the right to ask from a caller that nobody polls. Returns when to look at it again.
-    fn look_again_at(&mut self, now: Timestamp) -> Timestamp {
+    pub(super) fn look_again_at(&mut self, now: Timestamp) -> Timestamp {
         match &self.asking {
             Some(asking) if !asking.by_driver => {
                 let until = asking.since.plus(ABANDONED);

@@ -48,7 +48,7 @@ pub(super) struct State {
     /// A second after the last answer that said so.
     pub(super) others_listen_until: Timestamp,
     pub(super) refusal: Option<Box<SeenRefusal>>,
-    /// What a majority has answered to an ask that waits for the others.
+    /// What a majority has answered to the ask that is under way, which waits for the others.
     pub(super) refused_so_far: Option<Box<SeenRefusal>>,
     /// The last lease that was given back here; see [`State::given_back`].
     pub(super) last: Option<Last>,
@@ -268,7 +268,7 @@ impl State {
             Seat::Unsent(_) => true,
         };
         held || self.driven
-            || self.asking.is_some()
+            || self.claims > 0
             || self.last_release.is_pending()
             || !self.waiters.is_empty()
     }
@@ -289,8 +289,9 @@ impl State {
     }
 
     /// Takes in that an ask finds another holder, and still waits for servers that may grant it.
-    pub(super) fn found_held(&mut self, refusal: Refusal, now: Timestamp) {
-        self.refused_so_far = Some(Box::new(SeenRefusal { refusal, at: now }));
+    pub(super) fn found_held(&mut self, refusal: &Refusal, now: Timestamp) {
+        let seen = || Box::new(SeenRefusal { refusal: refusal.clone(), at: now });
+        self.refused_so_far.get_or_insert_with(seen);
     }
 
     /// Takes in that the lock has another holder now. Who waits for it is as good as known from the last refusal.

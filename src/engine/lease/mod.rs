@@ -373,6 +373,9 @@ impl Lease {
             state.phase = Phase::Released;
             self.quorum.events().lease_ended();
         }
+        if matches!(state.phase, Phase::Lost(_)) {
+            self.kind.lost(&self.ticket.id);
+        }
         // It is owed for as long as anything that was asked for may keep the lock.
         let now = self.clock.now();
         let lasts = state.ends_by.since(now).max(state.ttl);

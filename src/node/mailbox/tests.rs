@@ -1,3 +1,5 @@
+use std::sync::Barrier;
+use std::thread;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -249,6 +251,30 @@ fn nothing_counts_that_an_older_server_still_sends() {
     deliver(&mailbox, "free a:1");
     assert_eq!(next(&inbox), Some(free("a:1")));
     assert_eq!(next(&inbox), Some(Letter::Subscribed));
+}
+
+/// A grant comes while a request moves to another inbox: the older letter must not replace it there.
+#[test]
+fn a_letter_that_comes_while_a_request_moves_is_not_replaced_by_an_older_one() {
+    let mailbox = subscribed();
+    let grant = "grant a:1 1795000000000001 2000 1795000000000064";
+    for round in 0..20_000 {
+        let (own, common) = (mailbox.inbox(), mailbox.inbox());
+        let mut registered = own.register(&id("a:1"));
+        deliver(&mailbox, "free a:1");
+        let both = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                both.wait();
+                deliver(&mailbox, grant);
+            });
+            both.wait();
+            registered.move_to(&common);
+        });
+        let letters = std::iter::from_fn(|| next(&common)).filter(|letter| letter.id().is_some());
+        let last = letters.last();
+        assert!(matches!(last, Some(Letter::Grant(_))), "in round {round}: {last:?}");
+    }
 }
 
 const MAILED: &str = "client:01234567-89ab-4def-c000-00000000001f";

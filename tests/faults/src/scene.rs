@@ -374,7 +374,7 @@ pub(crate) fn ttl(layout: Layout, workload: Workload) -> Duration {
         Layout::Independent(_) if workload == Workload::Deadlocks => TTL_OF_DEADLOCKS,
         Layout::Independent(_) | Layout::Lists => TTL,
         Layout::Sentinel | Layout::Unfenced | Layout::Cluster => LONG_TTL,
-        Layout::Patient(_) => USUAL_TTL,
+        Layout::Patient(seconds) => patient_ttl(seconds),
         Layout::ShortGrace(_) => SHORT_GRACE,
     }
 }
@@ -384,9 +384,18 @@ pub(crate) fn quarantine(layout: Layout) -> Duration {
         Layout::Independent(1) | Layout::Unfenced => Duration::ZERO,
         Layout::Independent(_) | Layout::Lists => QUARANTINE,
         Layout::Sentinel | Layout::Cluster => GRACE,
-        Layout::Patient(_) => USUAL_GRACE,
+        Layout::Patient(seconds) => {
+            let beside = Duration::from_secs(1) + Duration::from_secs(seconds.into()) / 2;
+            USUAL_GRACE.max(patient_ttl(seconds) + beside)
+        }
         Layout::ShortGrace(_) => SHORT_GRACE,
     }
+}
+
+/// Two thirds of it are no shorter than a master goes on that is cut off: one and a half node timeouts and a second.
+fn patient_ttl(node_timeout_seconds: u32) -> Duration {
+    let goes_on = Duration::from_secs(1) + Duration::from_secs(node_timeout_seconds.into()) * 3 / 2;
+    USUAL_TTL.max(goes_on * 3 / 2)
 }
 
 /// Short, so that a fault can outlast it; long enough for a busy machine to renew it.

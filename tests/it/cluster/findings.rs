@@ -58,6 +58,10 @@ async fn a_grace_shorter_than_an_old_master_lives_on_is_found() {
     assert_eq!(found().await, [38_500]);
     cluster.master(0).command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
     assert!(found().await.is_empty(), "it stops without its replica");
+    cluster.master(0).command(&["CONFIG", "SET", "min-replicas-max-lag", "0"]).await;
+    assert_eq!(found().await, [38_500], "that turns it off");
+    let may_lose = |kind: &FindingKind| matches!(kind, FindingKind::Replicas { .. });
+    assert_eq!(count(&client, may_lose).await, 0, "holders put back what a failover loses");
 }
 
 #[tokio::test]

@@ -79,6 +79,47 @@ async fn deliveries_outlive_their_master() {
     assert_eq!(places(&waiter.queue("jobs")).await, [0; 4]);
 }
 
+/// In the grace nobody may use what the new master grants. An item that it hands out nevertheless was not delivered.
+#[tokio::test]
+async fn an_item_that_is_handed_out_in_the_grace_is_no_delivery() {
+    let deployment = Deployment::start().await;
+    let connect = async || {
+        let builder = deployment.builder().ttl(Duration::from_secs(7));
+        builder.restart_quarantine(Duration::from_secs(8)).connect().await.expect("connected")
+    };
+    let jobs = |client: &Client| client.queue("jobs").with_max_deliveries(2);
+    let busy = connect().await;
+    jobs(&busy).push_many(["1", "2", "3"]).await.expect("pushed");
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(soon("an item", jobs(&busy).pop()).await.expect("there is one"));
+    }
+    let mut waiting = Vec::new();
+    for others in 1..=3 {
+        waiting.push(tokio::spawn(jobs(&connect().await).pop()));
+        are_waiting(&jobs(&busy), others).await;
+    }
+    deployment.is_synced().await;
+    deployment.master().kill();
+    let are_reached = async || {
+        let mailboxes = ["PUBSUB", "CHANNELS", "leasehold_mailbox:*"];
+        matches!(deployment.servers[1].command(&mailboxes).await, redis::Value::Array(all) if all.len() >= 3)
+    };
+    eventually(LIMIT, "the new master reaches those who wait", are_reached).await;
+    jobs(&busy).push("4").await.expect("the new master takes it");
+    for delivery in held {
+        // What was granted by message would be over by then.
+        tokio::time::sleep(2100 * MS).await;
+        delivery.ack().await.expect("held");
+    }
+    let (first, _, others) = soon("an item", futures_util::future::select_all(waiting)).await;
+    let delivery = first.expect("no panic").expect("an item");
+    assert_eq!((delivery.payload(), delivery.deliveries()), (&b"4"[..], 1));
+    delivery.ack().await.expect("held");
+    others.iter().for_each(tokio::task::JoinHandle::abort);
+    assert_eq!(places(&jobs(&busy)).await, [0; 4]);
+}
+
 /// The next master lacks the delivery, and has its item still. Nobody else can have had that since, but it is not done.
 #[tokio::test]
 async fn an_item_whose_delivery_a_failover_has_lost_is_not_said_to_be_done() {

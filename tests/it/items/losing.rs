@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold::{Client, Delivery, Error};
 use tokio::task::JoinHandle;
 
@@ -147,6 +148,26 @@ async fn a_shutdown_gives_all_items_back() {
         delivery.ack().await.expect("held");
     }
     all_are_done(&server, &other).await;
+}
+
+/// Who is told of a loss may rely on it: the item is delivered again.
+#[tokio::test]
+async fn what_was_decided_and_not_sent_before_a_loss_does_not_happen() {
+    for rejects in [false, true] {
+        let (server, [client, other]) = setup().await;
+        jobs(&client).push("1").await.expect("pushed");
+        let delivery = soon("an item", jobs(&client).pop()).await.expect("there is one");
+        let ending = match rejects {
+            true => delivery.reject().left_future(),
+            false => delivery.ack().right_future(),
+        };
+        client.shutdown().await;
+        assert!(ending.await.expect_err("it is lost").is_lost());
+        assert_eq!(places(&jobs(&other)).await, [0, 0, 1, 0], "rejects: {rejects}");
+        let delivery = soon("an item", jobs(&other).pop()).await.expect("there is one");
+        delivery.ack().await.expect("held");
+        all_are_done(&server, &other).await;
+    }
 }
 
 #[tokio::test]

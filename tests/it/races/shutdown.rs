@@ -2,10 +2,11 @@
 
 use std::{pin::pin, time::Instant};
 
-use leasehold::Error;
+use leasehold::{Client, Error};
 
 use super::{
-    CHANNEL, MS, builder, connect_through, on_its_own_runtime, poll_once, queued, runtime,
+    CHANNEL, MS, builder, connect_through, know_scripts, on_its_own_runtime, poll_once, queued,
+    runtime,
 };
 use crate::{
     checks::{
@@ -88,6 +89,26 @@ async fn a_drain_waits_for_an_ask_in_flight() {
     proxy.release_replies();
     let guard = asking.await.expect("no panic").expect("it asked before");
     assert!(!client.drain(50 * MS).await, "somebody holds");
+    guard.unlock().await.expect("held");
+    assert!(client.drain(LIMIT).await);
+    nothing_left(&server, &client).await;
+}
+
+/// One that waits behind it takes over from it after a while, and ends in vain: the first may be granted the lock nevertheless.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_waits_for_an_ask_from_which_another_took_over() {
+    let (server, proxy) = setup_with_proxy().await;
+    let builder = Client::builder().nodes([proxy.url()]).response_timeout(LIMIT / 3);
+    let client = builder.connect().await.expect("the proxy passes on");
+    know_scripts(&client).await;
+    proxy.hold_replies();
+    let asking = tokio::spawn(client.mutex("n").lock());
+    eventually(LIMIT, "it is granted", async || exists(&server, "n").await).await;
+    let waited = client.mutex("n").lock_with_timeout(400 * MS).await;
+    assert!(matches!(waited, Err(Error::Unavailable { .. })), "{waited:?}");
+    assert!(!client.drain(50 * MS).await, "somebody is about to hold");
+    proxy.release_replies();
+    let guard = asking.await.expect("no panic").expect("it asked before");
     guard.unlock().await.expect("held");
     assert!(client.drain(LIMIT).await);
     nothing_left(&server, &client).await;

@@ -237,6 +237,21 @@ async fn a_permit_that_was_lost_unnoticed_is_not_forgotten() {
     all_are_back(&server, &client, 1).await;
 }
 
+/// It was decided in time, and not sent: who is told of the loss has forgotten nothing.
+#[tokio::test]
+async fn a_permit_that_is_lost_before_forget_is_sent_is_not_forgotten() {
+    let (server, [client, other]) = setup().await;
+    let work = client.semaphore("api");
+    work.set_permits(2).await.expect("an answer");
+    let forgetting = work.with_lease(200 * MS).acquire().await.expect("some work").forget();
+    std::thread::sleep(300 * MS);
+    assert!(forgetting.await.expect_err("it was lost").is_lost());
+    let forgetting = work.acquire().await.expect("some work").forget();
+    client.shutdown().await;
+    assert!(forgetting.await.expect_err("it was lost").is_lost());
+    all_are_back(&server, &other, 2).await;
+}
+
 #[tokio::test]
 async fn a_shutdown_gives_everything_back_and_ends_the_waits() {
     let (server, [client, other]) = setup().await;

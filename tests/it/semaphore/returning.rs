@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold::{Error, LossReason, Semaphore};
+use leasehold::{Client, Error, LossReason, Semaphore};
 
 use super::{MS, api};
 use crate::checks::{LIMIT, connect, setup, soon};
-use crate::support::{Server, Worker, eventually};
+use crate::support::{Proxy, Server, Worker, eventually};
 
 /// What an error of the wait says.
 fn said(result: Result<(), Error>) -> String {
@@ -90,6 +90,48 @@ async fn the_permit_of_a_process_that_was_killed_comes_back() {
     let waited = soon("both are back", waiting).await;
     waited.expect("no panic").expect("nobody has any");
     assert_eq!(semaphore.available_permits().await.expect("an answer"), 2);
+}
+
+/// One puts its permit back, another one cannot yet: when the first is released, the other one is still at work.
+#[tokio::test]
+async fn a_permit_that_a_server_has_forgotten_is_not_back_once_the_others_are() {
+    let server = Server::start().await;
+    let (away, behind) = (Proxy::start(server.port()).await, Proxy::start(server.port()).await);
+    let connect = async |url: String| {
+        let builder = Client::builder().nodes([url]).restart_quarantine(Duration::from_secs(40));
+        builder.connect().await.expect("connected")
+    };
+    let (one, other, waiter) =
+        tokio::join!(connect(server.url()), connect(away.url()), connect(behind.url()));
+    api(&one, 2).set_permits(2).await.expect("an answer");
+    let first = api(&one, 2).acquire().await.expect("there is one");
+    let second = api(&other, 2).acquire().await.expect("there is one");
+    let waiting = tokio::spawn(api(&waiter, 2).returned());
+    eventually(LIMIT, "it listens", async || waiter.stats().subscriptions == 1).await;
+    for proxy in [&away, &behind] {
+        proxy.black_hole(true);
+        proxy.cut();
+    }
+    server.kill();
+    server.restart().await;
+    let is_back = async || {
+        let status = api(&one, 2).status().await;
+        status.is_ok_and(|status| status.held == 1)
+    };
+    eventually(LIMIT, "the first one is back", is_back).await;
+    behind.black_hole(false);
+    behind.cut();
+    eventually(LIMIT, "it looks again", async || waiter.stats().subscriptions == 1).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    first.release().await.expect("held");
+    let error = soon("it looks again", waiting).await.expect("no panic").expect_err("one is left");
+    assert!(matches!(error, Error::Lost { reason: LossReason::Failover, .. }), "{error:?}");
+    assert!(second.is_held());
+    away.black_hole(false);
+    away.cut();
+    let released = async || api(&one, 2).status().await.is_ok_and(|status| status.held == 1);
+    eventually(LIMIT, "the second one is back, too", released).await;
+    second.release().await.expect("it was put back");
 }
 
 #[tokio::test]

@@ -25,6 +25,9 @@ async fn what_lets_an_old_master_grant_beside_the_new_one_is_found() {
     let [master, sentinel] = [deployment.master(), &deployment.sentinels[0]];
     assert!(found(&client).await.contains(&FindingKind::Unfenced));
     master.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    // That turns it off.
+    master.command(&["CONFIG", "SET", "min-replicas-max-lag", "0"]).await;
+    assert!(found(&client).await.contains(&FindingKind::Unfenced));
     master.command(&["CONFIG", "SET", "min-replicas-max-lag", "2"]).await;
     let kinds = found(&client).await;
     assert!(!kinds.contains(&FindingKind::Unfenced), "{kinds:?}");
@@ -87,14 +90,16 @@ async fn a_user_of_the_sentinels_needs_few_rights() {
 #[tokio::test]
 async fn a_user_of_the_servers_that_may_not_end_connections_is_told() {
     let deployment = Deployment::with(0, 1, &[]).await;
-    let all_but_kill = ["on", ">p", "~*", "&*", "+@all", "-client", "+client|id"];
-    let rules = [&["ACL", "SETUSER", "u", "reset"], &all_but_kill[..]].concat();
-    deployment.master().command(&rules).await;
-    let limited = deployment.builder().server_login("u", "p").connect().await.expect("connected");
     let is_told = async |client: &Client| {
         found(client).await.iter().any(|kind| matches!(kind, FindingKind::KillRefused { .. }))
     };
-    assert!(is_told(&limited).await);
+    for one_of_both in ["+client|id", "+client|kill"] {
+        let rules = ["on", ">p", "~*", "&*", "+@all", "-client", one_of_both];
+        let rules = [&["ACL", "SETUSER", "u", "reset"], &rules[..]].concat();
+        deployment.master().command(&rules).await;
+        let limited = deployment.builder().server_login("u", "p").connect().await;
+        assert!(is_told(&limited.expect("connected")).await, "{one_of_both}");
+    }
     assert!(!is_told(&deployment.connect().await).await);
 }
 
