@@ -87,7 +87,13 @@ pub async fn watch(names: &Names, servers: &Servers) -> Result<u8, Failure> {
         };
         for lock in locks.unwrap_or_default() {
             // Without the right to that, the rest is shown.
-            let mut blocked = client.blocked([&*lock.name]).await.unwrap_or_default();
+            let blocked = client.blocked([&*lock.name]).await;
+            let before = || seen.get(&*lock.name).map(|(_, blocked)| blocked.clone());
+            let mut blocked = match blocked {
+                // What it was is not known to have changed.
+                Err(Error::Unavailable { .. }) => before().unwrap_or_default(),
+                blocked => blocked.unwrap_or_default(),
+            };
             blocked.retain(|part| part.holds == lock.name);
             let now = (lock, blocked);
             if seen.get(&*now.0.name).is_none_or(|before| changed(before, &now)) {

@@ -190,10 +190,10 @@ fn short_ttl(
         }
         _ => stops,
     };
-    let replaced = node_timeout / 2;
+    let replaced = node_timeout;
     may_end_there(ttl, replaced, stops).then(|| FindingKind::TtlTooShort {
         node_timeout_ms: node_timeout.as_millis() as u64,
-        needed_ms: (stops * 3 / 2).as_millis() as u64,
+        needed_ms: (stops * 3 / 2).as_micros().div_ceil(1000) as u64,
     })
 }
 

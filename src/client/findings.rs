@@ -208,17 +208,23 @@ impl fmt::Display for Finding {
                 "it is a Redis Cluster of one shard: if a shard is added, it refuses the locks in that shard's slots (MOVED)",
             ),
             FindingKind::Unfenced => f.write_str(
-                "min-replicas-to-write or min-replicas-max-lag is 0: a master that is cut off from its replicas goes on granting locks \
-                 beside the new one; set the first to at least half of the replicas on all servers",
+                "min-replicas-to-write or min-replicas-max-lag is 0: a master that is cut off from its replicas goes on granting \
+                 locks beside the new one; set the first to at least half of the replicas, and the second to 1 or more, on all \
+                 servers",
             ),
-            FindingKind::FencedLate { max_lag, down_after_ms } => write!(
-                f,
-                "min-replicas-max-lag is {max_lag} s, so a master may stop {} s after it has lost its replicas, and the Sentinels \
-                 replace it after {down_after_ms} ms: both may grant locks meanwhile; lower min-replicas-max-lag, or raise \
-                 down-after-milliseconds, or a TTL that is below {} s",
-                max_lag + LATE.as_secs(),
-                (max_lag + LATE.as_secs()) * 3 / 2
-            ),
+            FindingKind::FencedLate { max_lag, down_after_ms } => {
+                let stops = max_lag + LATE.as_secs();
+                write!(
+                    f,
+                    "min-replicas-max-lag is {max_lag} s, so a master may stop {stops} s after it has lost its replicas, and the \
+                     Sentinels replace it after {down_after_ms} ms: both may grant locks meanwhile; lower min-replicas-max-lag, \
+                     or raise down-after-milliseconds"
+                )?;
+                match max_lag * 1000 < *down_after_ms {
+                    true => write!(f, ", or a TTL that is below {} s", (stops * 3).div_ceil(2)),
+                    false => Ok(()),
+                }
+            }
             FindingKind::FencedByFew { min_replicas, replicas } => write!(
                 f,
                 "min-replicas-to-write is {min_replicas}, and it has {replicas} replicas: a master that is cut off together with \

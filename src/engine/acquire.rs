@@ -275,7 +275,15 @@ async fn ask_once(claim: Claim, request: &Request) -> Result<Option<Entry>, Erro
             if fault.may_pass() {
                 claim.failed(&fault, until <= gate.engine.clock.now());
             }
-            Err(gate.error(fault))
+            // Another one of this process, from which it took over, may have it by now.
+            let side = &*request.wanted.side;
+            match gate.current_hold().filter(|hold| !hold.lease.kind.is_shared_with(side)) {
+                Some(hold) if fault.is_silence() => {
+                    let refusal = hold.as_refusal(gate.engine.clock.now());
+                    Err(refusal.into_timeout(side, waited(&gate.engine, request)))
+                }
+                _ => Err(gate.error(fault)),
+            }
         }
     }
 }

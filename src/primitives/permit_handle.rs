@@ -17,6 +17,7 @@ use super::permits::Permits;
 use super::pool::{MOST_AT_ONCE, Pool, Resize};
 use super::semaphore_status::{PermitHolder, SemaphoreStatus};
 use super::subject::{Answer, Look, Sort, Subject};
+use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
 use crate::engine::acquire::{self, Acquired};
 use crate::engine::gate::{Engine, Request, Until};
@@ -130,8 +131,11 @@ impl PermitHandle {
         let subject = Subject::new(&self.engine, name.clone(), channel.clone(), SEMAPHORE);
         // The server of the last look, and who had permits there. Of very many, those that are listed.
         let mut seen: Option<(Source, HashSet<Arc<str>>)> = None;
-        // Who had permits on a server before this one, and has not been seen here: they may be at work still.
+        // Who had permits on a server before this one, and has not been seen here. They may be at work still, for as long as they
+        // may put them back.
         let mut missing = HashSet::new();
+        let mut until = Timestamp::default();
+        let grace = self.engine.config.quarantine();
         let look = |answer: Answer| {
             let status = self.pool.read_status(&answer.reply);
             let status = status.ok_or_else(|| subject.unexpected(&answer.reply))?;
@@ -139,12 +143,19 @@ impl PermitHandle {
             let holders: HashSet<_> = holders.collect();
             if let Some((_, before)) = seen.take_if(|(source, _)| *source != answer.source) {
                 missing.extend(before);
+                until = self.engine.clock.now().plus(grace);
             }
             missing.retain(|holder| !holders.contains(holder));
             seen = Some((answer.source, holders));
+            let left = until.since(self.engine.clock.now());
             match status.held {
                 0 if missing.is_empty() => Ok(Look::Over(())),
-                0 => Err(Error::lost(name, LossReason::Failover)),
+                0 if grace.is_zero() => Err(Error::lost(name, LossReason::Failover)),
+                0 if left.is_zero() => Ok(Look::Over(())),
+                0 => Ok(Look::Wait(
+                    Some(left),
+                    "permits may be in use that a new server has lost".into(),
+                )),
                 held => {
                     let ends = status.holders.iter().filter_map(|holder| holder.remaining).min();
                     let are =

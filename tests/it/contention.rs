@@ -12,7 +12,7 @@ use parking_lot::Mutex as Shared;
 use tokio::runtime::Builder;
 
 use crate::{
-    checks::{LIMIT, exists, nothing_left, setup, soon},
+    checks::{LIMIT, exists, nothing_left, setup, setup_with_proxy, soon},
     fair::make_heard,
     support::{Proxy, Server, eventually, waiting},
 };
@@ -299,6 +299,25 @@ async fn an_attempt_behind_a_call_that_nobody_polls_asks_by_itself() {
     let guard = lock.try_lock().await.expect("the server answers").expect("it is free");
     guard.unlock().await.expect("held");
     let guard = soon("it goes on where it was", kept).await.expect("free by now");
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// It took over from a caller whose answer was slow, and came: that one has the lock, and the servers are not away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_took_over_is_told_who_has_it() {
+    let (server, proxy) = setup_with_proxy().await;
+    let client = Client::connect(&proxy.url()).await.expect("the proxy passes on");
+    let lock = client.mutex("n");
+    lock.lock().await.expect("free").unlock().await.expect("held");
+    // More than half of what an answer may take.
+    proxy.delay_replies(Duration::from_millis(750));
+    let asking = tokio::spawn(lock.lock());
+    eventually(LIMIT, "it is granted", async || exists(&server, "n").await).await;
+    let attempt = lock.try_lock().await;
+    assert!(matches!(attempt, Ok(None)), "{attempt:?}");
+    let guard = asking.await.expect("no panic").expect("it is free");
+    proxy.delay_replies(Duration::ZERO);
     guard.unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }

@@ -28,13 +28,15 @@ use crate::exit::{self, Failure};
 /// Runs the command, and returns the exit code.
 pub async fn run(run: Run, servers: &Servers) -> Result<u8, Failure> {
     let say = Say::new(servers);
-    match take_and_run(run, servers, &say).await {
+    let result = match take_and_run(run, servers, &say).await {
         Err(failure) if servers.json => {
             say.event(&Event::Failed(&failure));
             Ok(failure.code)
         }
         result => result,
-    }
+    };
+    say.finish();
+    result
 }
 
 async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Failure> {

@@ -1,11 +1,14 @@
 //! What `run` says, on standard error: standard output belongs to the command.
 
 use std::fmt;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
 use std::time::Duration;
 
 use leasehold::{Error, Guard};
 use serde_json::{Value, json};
 
+use super::child;
 use super::loss::Loss;
 use crate::args::{OnLost, Run, Servers};
 use crate::exit::Failure;
@@ -116,23 +119,50 @@ impl fmt::Display for Event<'_> {
     }
 }
 
-/// Where events go.
+/// Where events go. A thread of its own writes them: whoever reads them may stop reading, and that must neither keep a lock from
+/// being renewed nor a command from being ended.
 pub struct Say {
     json: bool,
     quiet: bool,
     verbose: bool,
+    lines: SyncSender<String>,
+    written: Receiver<()>,
 }
 
 impl Say {
     pub fn new(servers: &Servers) -> Self {
-        Self { json: servers.json, quiet: servers.quiet, verbose: servers.verbose }
+        let (lines, to_write) = sync_channel(MOST_LINES);
+        let (end, written) = sync_channel(1);
+        thread::spawn(move || {
+            // Signals are blocked by each thread for itself.
+            let _ = child::keep_going_in_the_background();
+            for line in to_write {
+                tell!("{line}");
+            }
+            let _ = end.send(());
+        });
+        let Servers { json, quiet, verbose, .. } = *servers;
+        Self { json, quiet, verbose, lines, written }
     }
 
     pub fn event(&self, event: &Event<'_>) {
-        if self.json {
-            tell!("{}", event.json());
+        let line = if self.json {
+            event.json().to_string()
         } else if if event.is_detail() { self.verbose } else { !self.quiet } {
-            tell!("leasehold: {event}");
-        }
+            format!("leasehold: {event}")
+        } else {
+            return;
+        };
+        // If nobody reads for long, it is lost.
+        let _ = self.lines.try_send(line);
+    }
+
+    /// Waits until all is written, but not for long.
+    pub fn finish(self) {
+        drop(self.lines);
+        let _ = self.written.recv_timeout(PATIENCE);
     }
 }
+
+const MOST_LINES: usize = 100;
+const PATIENCE: Duration = Duration::from_secs(1);

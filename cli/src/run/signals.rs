@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
 
-use nix::sys::signal::Signal as Number;
+use nix::sys::signal::{SigSet, Signal as Number};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// All signals that matter, one after the other. What was ignored when this program started stays so, for the command, too:
@@ -18,6 +18,10 @@ pub struct Signals {
 
 impl Signals {
     pub fn new() -> io::Result<Self> {
+        // Whoever started this may have blocked it, and what is blocked stays so.
+        let mut needed = SigSet::empty();
+        needed.add(Number::SIGCHLD);
+        needed.thread_unblock()?;
         let mut signals = Self { listened: Vec::new(), ignored: ignored() };
         signals.listen(&[
             Number::SIGCHLD,

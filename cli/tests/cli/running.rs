@@ -699,3 +699,29 @@ fn the_longest_hold_of_an_inner_run_counts_for_the_lock_of_the_outer_one() {
     assert_eq!(server.code(&[&["run", "a", "--", me][..], &inner].concat()), 79);
     assert!(began.elapsed() < Duration::from_secs(15));
 }
+
+/// A blocked signal stays blocked in what is started.
+#[test]
+fn a_command_that_ends_is_noticed_though_the_signal_for_that_was_blocked() {
+    let server = Server::start();
+    let run = server.leasehold(&["run", "a", "--", "true"]);
+    let mut blocked = std::process::Command::new("env");
+    blocked.arg("--block-signal=CHLD").arg(run.get_program()).args(run.get_args());
+    blocked.env("REDIS_URL", server.url());
+    let mut child = blocked.spawn().expect("env of coreutils");
+    assert_eq!(code_of(&mut child), 0);
+    assert!(!server.is_locked("a"));
+}
+
+/// A pager that nobody scrolls does not read on: the pipe is full, and stays open.
+#[test]
+fn a_loss_ends_the_command_though_nobody_reads_on() {
+    let server = Server::start();
+    let script = "yes >&2 & echo $$ > pid; while :; do sleep 0.1; done";
+    let mut run = server.spawn_shell(&["--ttl", "3"], script);
+    let pid = server.wait_for_text("pid");
+    std::thread::sleep(Duration::from_millis(500));
+    server.release("a");
+    eventually("the command ends", || !is_alive(&pid));
+    assert_eq!(code_of(&mut run), 79);
+}

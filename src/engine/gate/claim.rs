@@ -47,9 +47,11 @@ impl Gate {
         let window = state.window(self.engine.config.handoff_window, now);
         state.arrivals += 1;
         state.asks += 1;
+        if state.claims == 0 {
+            state.refused_so_far = None;
+        }
         state.claims += 1;
         state.asking = Some(Asking { number: state.asks, since: now, by_driver: false });
-        state.refused_so_far = None;
         let block = |others| match wanted.side.sharing() {
             Sharing::Alone => state.block(wanted.terms, others, window),
             // Those who share a lease share its token.

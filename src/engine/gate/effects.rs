@@ -63,7 +63,6 @@ struct Outline {
     /// A hand-off in the process changes the hold and not the lease: nobody waits for that.
     lease: Option<*const Lease>,
     asking: Option<Asking>,
-    has_claims: bool,
     driven: bool,
     /// All ordinary waiters together need one request, for the side and the lease that the first wants, and each waiter of a
     /// fair handle needs its own. A request for anything else is dropped, see `Wanted::is_served_by`.
@@ -79,7 +78,6 @@ impl Outline {
         Self {
             lease: state.lease().map(Arc::as_ptr),
             asking: state.asking,
-            has_claims: state.claims > 0,
             driven: state.driven,
             ordinary_want: state.waiters.first().map(|(_, waiter)| waiter.wanted.form()),
             fair_waiters: state.waiters.fair_len(),
@@ -98,6 +96,7 @@ impl Gate {
         let mut effects = Effects::default();
         let mut state = self.state.lock();
         let (before, was_hurried) = (Outline::of(&state), state.hurried);
+        let had_claims = state.claims > 0;
         let value = change(&mut state, &mut effects);
         let changed = before != Outline::of(&state);
         // That is for the driver alone: whoever hurries it would be woken when it takes that in, and hurry it again.
@@ -105,6 +104,7 @@ impl Gate {
         let spawns = !state.driven && !state.waiters.is_empty();
         state.driven |= spawns;
         let idle = state.is_idle();
+        let claims_end = had_claims && state.claims == 0;
         drop(state);
         let answered = effects.answered;
         self.apply(effects);
@@ -114,7 +114,7 @@ impl Gate {
         if changed || hurries {
             self.changed.notify_one();
         }
-        if changed {
+        if changed || claims_end {
             self.engine.left.notify_waiters();
         }
         if spawns {

@@ -319,7 +319,7 @@ impl Hold {
         }
     }
 
-    pub(super) fn as_refusal(&self, now: Timestamp) -> Refusal {
+    pub(crate) fn as_refusal(&self, now: Timestamp) -> Refusal {
         Refusal {
             holder: Holder::new(self.lease.id().0.clone()),
             owner: Some(self.owner.clone()),

@@ -261,6 +261,11 @@ impl<L: Mail> Machine<L> {
         self.remove(seeker);
     }
 
+    /// What a message granted was given back, since nobody may use it: it is asked for anew.
+    pub fn given_back(&mut self, seeker: Seeker) {
+        self.set(seeker, |standing| standing.place.ask_now());
+    }
+
     /// What a message granted has to be confirmed by an ask.
     pub fn confirm(&mut self, seeker: Seeker) {
         self.set(seeker, |standing| {

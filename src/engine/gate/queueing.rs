@@ -262,10 +262,12 @@ impl Queueing {
             if request.wanted.side.counts_grants() && self.is_barred() {
                 // Dropped, it is given back. The seeker asks anew, under another id.
                 self.by_id.remove(request.attempt.id());
+                self.counts().grants_given_back.fetch_add(1, Ordering::Relaxed);
+                self.machine.given_back(seeker);
             } else {
                 self.requests.insert(number, request);
+                self.machine.confirm(seeker);
             }
-            self.machine.confirm(seeker);
             return;
         };
         self.by_id.remove(request.attempt.id());
@@ -273,7 +275,7 @@ impl Queueing {
         self.gate.seat_seeker(grant, seeker, &request.wanted, None);
     }
 
-    /// Returns true while the grants of the queue's server do not count.
+    /// Returns true while the grants of the queue's server do not count. The grace of a single slot is found by an ask.
     fn is_barred(&self) -> bool {
         let now = self.gate.engine.clock.now();
         let bar = self.gate.quorum.queue().and_then(|node| node.bar(now));

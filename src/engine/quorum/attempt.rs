@@ -358,7 +358,9 @@ impl Attempt {
         let times = |one: &Refusal| {
             refusals.iter().filter(|other| other.holder.is_one_with(&one.holder)).count()
         };
-        let leading = refusals.iter().max_by_key(|refusal| (times(refusal), refusal.remaining));
+        // What another ask of this client was granted is given back, so it is the reason only if there is no other.
+        let is_other = |one: &Refusal| one.holder.client() != Some(&*quorum.config.name);
+        let leading = refusals.iter().max_by_key(|one| (times(one), is_other(one), one.remaining));
         let leading: &Refusal = leading.expect("BUG: refused by nobody");
         if let (Some(queued), Some(queue)) = (&mut self.queued, &leading.queue) {
             queued.refused(queue.server_us);

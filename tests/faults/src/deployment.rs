@@ -33,7 +33,8 @@ pub enum Layout {
     Unfenced,
     /// A cluster whose nodes soon give each other up.
     Cluster,
-    /// A cluster with a `cluster-node-timeout` as outside of tests, in seconds, and clients with the library's defaults.
+    /// A cluster with a `cluster-node-timeout` as outside of tests, in seconds, and clients with the library's defaults if these
+    /// are long enough for that.
     Patient(u32),
     /// The same with clients whose grace is no longer than their leases.
     ShortGrace(u32),
@@ -118,7 +119,8 @@ impl Layout {
 
     /// Whether clients are as they are by default.
     pub(crate) fn is_by_default(self) -> bool {
-        matches!(self, Self::Patient(_))
+        // With a longer timeout, the default TTL is too short.
+        matches!(self, Self::Patient(seconds) if seconds <= 12)
     }
 
     /// How many votes the checker knows of.

@@ -84,8 +84,8 @@ async fn deliveries_outlive_their_master() {
 async fn an_item_that_is_handed_out_in_the_grace_is_no_delivery() {
     let deployment = Deployment::start().await;
     let connect = async || {
-        let builder = deployment.builder().ttl(Duration::from_secs(7));
-        builder.restart_quarantine(Duration::from_secs(8)).connect().await.expect("connected")
+        let builder = deployment.builder().ttl(Duration::from_secs(12));
+        builder.restart_quarantine(Duration::from_secs(13)).connect().await.expect("connected")
     };
     let jobs = |client: &Client| client.queue("jobs").with_max_deliveries(2);
     let busy = connect().await;
@@ -101,6 +101,11 @@ async fn an_item_that_is_handed_out_in_the_grace_is_no_delivery() {
     }
     deployment.is_synced().await;
     deployment.master().kill();
+    let follows = async || {
+        let is_new = *busy.nodes()[0].address == *deployment.servers[1].url();
+        is_new && jobs(&busy).len().await.is_ok()
+    };
+    eventually(LIMIT, "there is a new master", follows).await;
     let are_reached = async || {
         let mailboxes = ["PUBSUB", "CHANNELS", "leasehold_mailbox:*"];
         matches!(deployment.servers[1].command(&mailboxes).await, redis::Value::Array(all) if all.len() >= 3)

@@ -93,7 +93,8 @@ fn node_timeout(part: &Part) -> Option<&str> {
 
 const REAL_TIMEOUTS: &str = "\
 With `cluster-node-timeout` 10000 and 15000, an old master goes on for seconds after its replica has taken over. The cuts come at
-moments that make this long. Clients have the library's defaults: a TTL of 30 s, and a `restart_quarantine` of 40 s.";
+moments that make this long. With 10000, clients have the library's defaults: a TTL of 30 s, and a `restart_quarantine` of 40 s; with
+15000, the shortest that are safe then: 35.25 s and 43.75 s.";
 
 const SHORT_GRACE: &str = "\
 With a `restart_quarantine` that is only as long as the TTL (8 s), two clients may hold one lock: if the old master goes
