@@ -91,7 +91,8 @@ pub enum Command {
     /// Print a line for each change of locks, until interrupted.
     Watch(Names),
     Force(Force),
-    /// Check servers and settings: rights, round trips, messages, clocks. Exit 0 if all is in order, 1 if there are findings, 2 if locks do not work.
+    /// Check servers and settings: rights, round trips, messages, clocks. Exit 0 if all is in order, 1 if there are findings, 2 if
+    /// locks do not work.
     Doctor(Doctor),
     Export(Export),
     DevServer(DevServer),
@@ -115,7 +116,8 @@ pub enum Command {
 /// then 79, even if the command ended well. Otherwise it is the command's own code, or 128 + n after signal n.
 ///
 /// The command sees LEASEHOLD_LOCK and LEASEHOLD_TOKEN (one line for each lock), LEASEHOLD_TTL_MS, LEASEHOLD_NAME and
-/// LEASEHOLD_HELD. A `run` inside the command that asks for a lock that is held already runs at once, and has lost that lock when the outer one ends.
+/// LEASEHOLD_HELD. A `run` inside the command that asks for a lock that is held already runs at once, and has lost that lock when
+/// the outer one ends.
 ///
 /// If `run` itself is killed, the command is killed, too (on Linux), but not what the command has started: use a control group
 /// (systemd, a container) where that matters.

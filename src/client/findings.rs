@@ -63,7 +63,8 @@ pub enum FindingKind {
     /// The server is a Redis Cluster of one shard: if another shard is added, the server refuses some of the locks.
     OneShard,
     /// A master that has lost its replicas goes on granting locks, beside the one that has replaced it: its
-    /// `min-replicas-to-write` or its `min-replicas-max-lag` is 0, which turns both off. Only clients of [Sentinels](crate::ClientBuilder::sentinel) report this.
+    /// `min-replicas-to-write` or its `min-replicas-max-lag` is 0, which turns both off. Only clients of
+    /// [Sentinels](crate::ClientBuilder::sentinel) report this.
     Unfenced,
     /// A master that has lost its replicas may go on granting locks beside the one that has replaced it: it stops up to two
     /// seconds after `min-replicas-max-lag`, and neither the Sentinels nor the
@@ -127,8 +128,8 @@ pub enum FindingKind {
     },
     /// The server does not report whether it is a master, so an old master is recognised only when it refuses a write.
     RoleUnknown,
-    /// The user may not end connections (`CLIENT ID` and `CLIENT KILL`), so a request that is still on its way to a server may run after
-    /// the client has left that server and come back.
+    /// The user may not end connections (`CLIENT ID` and `CLIENT KILL`), so a request that is still on its way to a server may
+    /// run after the client has left that server and come back.
     #[non_exhaustive]
     KillRefused,
     /// The user may not write the key `leasehold_mark`, as was seen when the client connected: each client that meets the

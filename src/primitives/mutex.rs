@@ -68,9 +68,9 @@ impl Mutex {
     ///
     /// A free lock costs one round trip, and a nested acquisition none.
     ///
-    /// Except over several masters, clients get the lock in the order in which they asked the server for it; a release passes it to the
-    /// first of them by a message. The tasks of a client share one place in this queue. They are served in the order of
-    /// their arrival, and pass the lock among themselves for up to the
+    /// Except over several masters, clients get the lock in the order in which they asked the server for it; a release
+    /// passes it to the first of them by a message. The tasks of a client share one place in this queue. They are served
+    /// in the order of their arrival, and pass the lock among themselves for up to the
     /// [`handoff_window`](crate::ClientBuilder::handoff_window); with
     /// [`Client::fair_mutex`](crate::Client::fair_mutex) each task has its own. Over several servers, and between this
     /// library and Redisson, no order is guaranteed.

@@ -275,11 +275,9 @@ impl Queueing {
         self.gate.seat_seeker(grant, seeker, &request.wanted, None);
     }
 
-    /// Returns true while the grants of the queue's server do not count. The grace of a single slot is found by an ask.
+    /// Returns true while grants do not count, since the server may have forgotten others.
     fn is_barred(&self) -> bool {
-        let now = self.gate.engine.clock.now();
-        let bar = self.gate.quorum.queue().and_then(|node| node.bar(now));
-        bar.is_some_and(|fault| fault.quarantine().is_some())
+        self.gate.quorum.check_electorate().is_err_and(|fault| fault.quarantine().is_some())
     }
 
     fn counts(&self) -> &QueueCounts {

@@ -98,15 +98,14 @@ impl State {
             return None;
         }
         let hold = self.current_hold().cloned();
-        // What the ask under way has found is newer than what came of the one before.
-        let so_far = self.refused_so_far.as_ref();
-        let fault = self.trouble.as_ref().filter(|_| hold.is_none() && so_far.is_none());
+        let (trouble, seen) = self.known();
+        let fault = trouble.filter(|_| hold.is_none());
         Some(Box::new(SlowWaits {
             waits,
             now,
             waiters: self.waiters.len(),
             fault: fault.map(|trouble| trouble.fault_at(now)),
-            refusal: so_far.or(self.refusal.as_ref()).map(|seen| seen.refusal.clone()),
+            refusal: seen.map(|seen| seen.refusal.clone()),
             hold,
         }))
     }

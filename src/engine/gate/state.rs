@@ -288,6 +288,15 @@ impl State {
         self.refusal = Some(Box::new(SeenRefusal { refusal, at: now }));
     }
 
+    /// Returns what is known of why nobody here has the lock: that the servers gave no usable answer, or who has it. What the ask
+    /// under way has found is newer than what came of the one before.
+    pub(super) fn known(&self) -> (Option<&Trouble>, Option<&SeenRefusal>) {
+        match &self.refused_so_far {
+            Some(so_far) => (None, Some(so_far)),
+            None => (self.trouble.as_deref(), self.refusal.as_deref()),
+        }
+    }
+
     /// Takes in that an ask finds another holder, and still waits for servers that may grant it.
     pub(super) fn found_held(&mut self, refusal: &Refusal, now: Timestamp) {
         let seen = || Box::new(SeenRefusal { refusal: refusal.clone(), at: now });

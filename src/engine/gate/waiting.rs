@@ -69,10 +69,7 @@ impl Gate {
         let now = self.engine.clock.now();
         let waited = now.since(request.began_at);
         let state = self.state.lock();
-        // What the ask under way has found is newer than what came of the one before.
-        let so_far = state.refused_so_far.as_ref();
-        let trouble = state.trouble.as_ref().filter(|_| so_far.is_none());
-        let seen = so_far.or(state.refusal.as_ref());
+        let (trouble, seen) = state.known();
         let refusal = match (state.current_hold(), trouble, seen, &state.last) {
             (Some(hold), ..) => hold.as_refusal(now),
             (_, Some(trouble), ..) => return self.error(trouble.fault_at(now)),
