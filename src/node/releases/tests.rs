@@ -80,6 +80,7 @@ async fn a_release_is_redirected_a_few_times_and_then_pauses() {
         "however few there were"
     );
     // A slot that moves for the second time.
+    release.detour.hops = MOST_HOPS;
     release.pause(&clock(), at(1), false);
     assert_eq!(release.next(&moved(), Form::PLAIN, true, at(1)), Next::Redirect);
 }
