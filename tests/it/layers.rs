@@ -127,6 +127,31 @@ fn a_part_of_the_engine_uses_only_those_above_it() {
 }
 
 #[test]
+fn no_files_of_the_engine_use_each_other_in_a_circle() {
+    let all = sources();
+    for folder in ["engine/gate/", "engine/lease/", "engine/quorum/"] {
+        let mut left: Vec<(&str, Vec<&str>)> = all
+            .iter()
+            .filter_map(|(path, text)| {
+                let name = path.strip_prefix(folder)?.strip_suffix(".rs")?;
+                let is_beside = !name.contains('/') && name != "mod";
+                is_beside.then(|| (name, used(text, "super::")))
+            })
+            .collect();
+        assert!(left.len() > 4, "{folder} has only {} files", left.len());
+        // Whatever uses none of the others is in no circle, and neither is what uses only such.
+        loop {
+            let names: Vec<&str> = left.iter().map(|(name, _)| *name).collect();
+            left.retain(|(name, uses)| uses.iter().any(|it| it != name && names.contains(it)));
+            if left.len() == names.len() {
+                break;
+            }
+        }
+        assert!(left.is_empty(), "circles of files in {folder}: {left:?}");
+    }
+}
+
+#[test]
 fn the_redis_crate_stays_at_the_edge() {
     for (path, text) in sources() {
         let allowed = path.starts_with("node/")

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::claim::Claim;
-use super::hold::{Entry, Hold};
+use super::entry::Entry;
+use super::hold::Hold;
 use super::request::{Request, Until};
 use super::state::State;
 use super::waiting::Waiting;
@@ -62,7 +63,7 @@ impl Gate {
     ) -> Result<Attempted, Error> {
         Self::enter(engine, request, Attempted::Again, |gate, state, now| {
             let again = state.look_again_at(now);
-            Ok(match state.current_hold() {
+            Ok(match state.seat.current_hold() {
                 Some(hold) if !hold.lease.kind.is_shared_with(&*request.wanted.side) => {
                     Attempted::HeldHere(hold.as_refusal(now))
                 }
@@ -98,7 +99,7 @@ impl Gate {
                 if let Some(reason) = state.loss_of(&request.owner) {
                     return Some(Err(Error::lost(request.name(), reason)));
                 }
-                if let Some(hold) = state.hold_of(&request.owner)
+                if let Some(hold) = state.seat.hold_of(&request.owner)
                     && hold.lease.kind.contains(&*request.wanted.side)
                 {
                     return Some(Ok(again(hold.enter(request.wanted.terms, now))));
@@ -134,7 +135,7 @@ impl Gate {
             return Ok(Arrived::Claim(self.claim(state, request.wanted.clone(), 0)));
         }
         // The owner has another side of the lock, and so waits for itself.
-        let is_own = state.hold_of(&request.owner).is_some();
+        let is_own = state.seat.hold_of(&request.owner).is_some();
         if is_own || (self.engine.config.self_wait == SelfWait::Fail && waits_for_itself) {
             return Err(Error::SelfWait { lock: self.name.clone(), reads: is_own });
         }
@@ -147,6 +148,6 @@ impl Gate {
     fn suspect(&self, state: &State, request: &Request) -> Option<Arc<Hold>> {
         let here = Place::here();
         let is_own = |hold: &&Arc<Hold>| hold.owner != request.owner && hold.place == here;
-        state.holds().iter().find(is_own).cloned()
+        state.seat.holds().iter().find(is_own).cloned()
     }
 }

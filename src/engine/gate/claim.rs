@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::effects::Effects;
-use super::hold::{Entry, PendingRelease};
+use super::entry::Entry;
+use super::hold::PendingRelease;
 use super::machine::Allowed;
 use super::state::{Asking, Begun, State, Trouble};
 use super::wait_list::Seeker;
@@ -367,7 +368,7 @@ impl Claim {
 
     /// Returns true if others of this process have gone on without it, and have the lock by now.
     fn is_late(&self, state: &State) -> bool {
-        !self.is_current(state) && state.lease().is_some()
+        !self.is_current(state) && state.seat.lease().is_some()
     }
 
     fn close(&mut self, state: &mut State) -> bool {

@@ -133,7 +133,7 @@ impl Gate {
         let state = self.state.lock();
         let Some(side) = state.waiters.side_of(arrival) else { return Vec::new() };
         let is_behind_others = state.waiters.is_behind_others(arrival, &*side);
-        let holds = state.holds().to_vec();
+        let holds = state.seat.holds().to_vec();
         let refused_by = match (holds.is_empty(), &state.refusal) {
             (true, Some(seen)) => Some(seen.refusal.holder.clone()),
             _ => None,

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::Gate;
 use super::effects::Effects;
-use super::hold::{Departure, Hold, PendingRelease};
+use super::entry::Departure;
+use super::hold::{Hold, PendingRelease};
 use super::state::State;
 use crate::clock::Timestamp;
 use crate::engine::kind::{Released, Sharing, Wanted};
@@ -44,7 +45,7 @@ impl Gate {
         now: Timestamp,
     ) -> Departure {
         let depth = hold.depth() - 1;
-        if !state.holds().iter().any(|seated| Arc::ptr_eq(seated, hold)) {
+        if !state.seat.holds().iter().any(|seated| Arc::ptr_eq(seated, hold)) {
             hold.set_depth(depth);
             if depth == 0 {
                 state.lost.retain(|lost| !Arc::ptr_eq(lost, hold));

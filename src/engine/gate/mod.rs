@@ -7,7 +7,7 @@
 //! |--------|---------|--------------------------------------------------------------------------------|
 //! | `Free` | `Held`  | an ask is granted                                                              |
 //! | `Held` | `Held`  | the last guard goes and the lease passes to the next waiter                    |
-//! | `Held` | `Held`  | another joins, or leaves, those who share the lease; see `seat.rs`             |
+//! | `Held` | `Held`  | another joins, or leaves, those who share the lease; see `sharing.rs`          |
 //! | `Held` | `Free`  | the last guard goes and the release is in every node's queue; or it is lost    |
 //!
 //! The state changes in [`Gate::update`] only, which wakes whoever has to learn of it once the mutex is free.
@@ -23,6 +23,7 @@ mod deadlock;
 mod driver;
 mod effects;
 mod engine;
+mod entry;
 mod hold;
 mod holding;
 mod leaving;
@@ -30,22 +31,25 @@ mod long_holds;
 pub mod machine;
 mod noting;
 mod ordering;
+mod parting;
 mod permits_out;
 mod process;
 mod queueing;
 mod replacing;
 mod request;
 mod seat;
+mod seating;
+mod sharing;
 mod situation;
 mod state;
 mod unsent;
+mod update;
 mod wait_list;
 mod waiting;
 mod wanted;
 
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -54,20 +58,16 @@ pub(crate) use arrival::{Arrived, Attempted};
 pub(crate) use claim::Claim;
 use engine::GateKey;
 pub(crate) use engine::{Engine, Service};
-pub(crate) use hold::{Departure, Entry, Hold};
+pub(crate) use entry::{Departure, Entry};
+pub(crate) use hold::Hold;
 pub(crate) use request::{Request, Until};
 pub(crate) use waiting::Waiting;
 
-use super::kind::Wanted;
 use super::lease::Lease;
-use super::quorum::{Grant, Quorum};
-use crate::clock::Timestamp;
-use crate::config::Terms;
+use super::quorum::Quorum;
 use crate::error::{ClosedReason, Error, Fault, LossReason};
 use crate::owner::{Owner, Place};
-use effects::Effects;
 use state::State;
-use wait_list::Offer;
 
 /// One lock in one process, or one acquisition of a lock that several can have at once.
 pub(crate) struct Gate {
@@ -106,82 +106,6 @@ impl Gate {
         Ok(enter(hold))
     }
 
-    /// Seats one who waits, and with it all who can use its lease at once.
-    fn seat_waiter(
-        self: &Arc<Self>,
-        state: &mut State,
-        effects: &mut Effects,
-        lease: &Arc<Lease>,
-        arrival: u64,
-        token: u64,
-        now: Timestamp,
-    ) {
-        let Some(waiter) = state.waiters.take(arrival) else { return };
-        let hold = self.hold(lease.clone(), waiter.taker(), token, now);
-        let entry = Entry::offered(&hold, false, waiter.wanted.terms, now);
-        effects.turns.push((waiter.turn, Ok(Offer { entry, at: now })));
-        state.seat(hold, self.engine.config.handoff_window, effects, now);
-        self.admit(state, effects, now);
-    }
-
-    /// Lets those join who are the first to wait and share the lease that is in use.
-    fn admit(self: &Arc<Self>, state: &mut State, effects: &mut Effects, now: Timestamp) {
-        while let Some(waiter) = state.take_next_to_join() {
-            let terms = waiter.wanted.terms;
-            let entry = self.join(state, waiter.taker(), terms, now);
-            entry.await_take_up(terms, now);
-            effects.turns.push((waiter.turn, Ok(Offer { entry, at: now })));
-        }
-    }
-
-    /// Adds a user to the shared lease that is in use.
-    fn join(
-        self: &Arc<Self>,
-        state: &mut State,
-        by: TakenBy<'_>,
-        terms: Terms,
-        now: Timestamp,
-    ) -> Entry {
-        if let Some(hold) = state.hold_of(by.owner) {
-            return hold.enter(terms, now);
-        }
-        let first = state.current_hold().expect("BUG: only a lease that is in use is joined");
-        let (lease, token) = (first.lease.clone(), first.token);
-        let hold = self.hold(lease, by, token, now);
-        state.join(hold.clone());
-        Entry::joining(&hold, terms, now)
-    }
-
-    fn hold(
-        self: &Arc<Self>,
-        lease: Arc<Lease>,
-        by: TakenBy<'_>,
-        token: u64,
-        now: Timestamp,
-    ) -> Arc<Hold> {
-        let hold = Arc::new(Hold {
-            gate: self.clone(),
-            lease,
-            owner: by.owner.clone(),
-            counted: self.engine.process.holdings.count(by.owner, by.place),
-            uncounted: AtomicBool::new(false),
-            token,
-            since: now,
-            place: by.place,
-            taken_at: by.at,
-            begun: AtomicBool::new(false),
-            told: AtomicU32::new(0),
-            depth: AtomicU32::new(1),
-            over: AtomicBool::new(false),
-            wanting: OnceLock::new(),
-        });
-        hold.keep_order();
-        if hold.is_of_permits() {
-            self.engine.process.permits_out.put(&hold);
-        }
-        hold
-    }
-
     /// Takes the gate out of the client's list if nobody needs it (invariant 7).
     pub(crate) fn retire_if_idle(self: &Arc<Self>) {
         let now = self.engine.clock.now();
@@ -202,12 +126,12 @@ impl Gate {
 
     /// Returns the hold of this process, or the first of several that share a lease.
     pub(crate) fn current_hold(&self) -> Option<Arc<Hold>> {
-        self.state.lock().current_hold().cloned()
+        self.state.lock().seat.current_hold().cloned()
     }
 
     /// Returns all holds of this process.
     pub(crate) fn current_holds(&self) -> Vec<Arc<Hold>> {
-        self.state.lock().holds().to_vec()
+        self.state.lock().seat.holds().to_vec()
     }
 
     /// Returns why those are in vain who wait for the answer to an ask that began after number `seen`, if there is one.
@@ -215,7 +139,7 @@ impl Gate {
         let state = self.state.lock();
         // Beside a lease that it could share it is kept out by those who wait, and has their answer.
         let is_shared = |lease: &Arc<Lease>| lease.kind.is_shared_with(&*request.wanted.side);
-        if state.lease().is_some_and(|lease| !is_shared(lease)) {
+        if state.seat.lease().is_some_and(|lease| !is_shared(lease)) {
             return None;
         }
         if let Some(refused) = state.refusal.as_ref().filter(|_| state.refused_ask > seen) {
@@ -271,21 +195,5 @@ impl Gate {
         }
         self.notice_loss();
         self.changed.notify_one();
-    }
-
-    /// Makes a lease of a grant, watched from here on. Returns it with its first token.
-    fn lease(self: &Arc<Self>, grant: Grant, wanted: &Wanted) -> (Arc<Lease>, u64) {
-        let engine = &self.engine;
-        let lease = Arc::new(Lease::new(
-            grant,
-            wanted.terms,
-            wanted.side.clone(),
-            self.quorum.clone(),
-            engine.clock.clone(),
-            engine.left.clone(),
-        ));
-        engine.watchdog.watch(&lease);
-        let token = lease.take_token().expect("BUG: a block has a token at least");
-        (lease, token)
     }
 }

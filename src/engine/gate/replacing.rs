@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::hold::{Entry, Hold, PendingRelease};
+use super::entry::Entry;
+use super::hold::{Hold, PendingRelease};
 use super::seat::Seat;
 use super::{Claim, Gate, Request, Until};
 use crate::clock::Timestamp;
@@ -77,7 +78,7 @@ impl Gate {
         wanted: &Wanted,
     ) -> Result<Option<(Claim, Replaced)>, LossReason> {
         let vacated = self.update(|state, _| {
-            if !state.holds().iter().any(|seated| Arc::ptr_eq(seated, hold)) {
+            if !state.seat.holds().iter().any(|seated| Arc::ptr_eq(seated, hold)) {
                 return Err(hold.lease.loss().unwrap_or(LossReason::NotRenewed));
             }
             if hold.depth() > 1 {

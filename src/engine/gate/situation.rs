@@ -55,7 +55,7 @@ impl Gate {
 impl State {
     /// Returns what the driver has to know, or `None` if nobody needs it.
     fn situation(&mut self, now: Timestamp, patience: Duration) -> Option<Situation> {
-        let held = self.lease().cloned();
+        let held = self.seat.lease().cloned();
         if held.is_none() && self.waiters.is_empty() {
             return None;
         }
@@ -97,7 +97,7 @@ impl State {
         if waits.is_empty() {
             return None;
         }
-        let hold = self.current_hold().cloned();
+        let hold = self.seat.current_hold().cloned();
         let (trouble, seen) = self.known();
         let fault = trouble.filter(|_| hold.is_none());
         Some(Box::new(SlowWaits {
@@ -159,7 +159,7 @@ impl State {
     /// Returns true if a lease is in use here that the next ordinary waiter may get without the servers. A fair one passes to
     /// nobody, and those who can use a shared one have joined.
     pub(super) fn passes_on(&self) -> bool {
-        self.lease().is_some_and(|lease| lease.kind.sharing() == Sharing::Alone && !lease.fair)
+        self.seat.lease().is_some_and(|lease| lease.kind.sharing() == Sharing::Alone && !lease.fair)
     }
 }
 

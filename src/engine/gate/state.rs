@@ -6,9 +6,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::effects::{Effects, Evicted};
-use super::hold::{Hold, PendingRelease};
+use super::hold::{Answer, Hold, PendingRelease};
 use super::seat::Seat;
-use super::unsent::Answer;
 use super::wait_list::{Seeker, WaitList, Waiter};
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
@@ -155,7 +154,7 @@ impl Last {
 impl State {
     /// Moves a lost hold out of the way, and sends its release: a lost hold keeps nobody out (invariant 8).
     pub(super) fn evict_lost(&mut self, now: Timestamp, effects: &mut Effects) {
-        let Some(lease) = self.lease() else { return };
+        let Some(lease) = self.seat.lease() else { return };
         let Standing::Lost { newly: newly_lost, .. } = lease.expire(now) else { return };
         let lease = lease.clone();
         if matches!(self.seat, Seat::Unsent(_)) {
@@ -163,8 +162,7 @@ impl State {
             return self.send_unsent(effects, now);
         }
         self.tokens_used = 0;
-        let lost = self.holds().iter().filter(|hold| hold.depth() > 0).cloned();
-        self.lost.extend(lost.collect::<Vec<_>>());
+        self.lost.extend(self.seat.holds().iter().filter(|hold| hold.depth() > 0).cloned());
         let release = self.release(&lease, now);
         effects.evicted = Some(Evicted { release, newly_lost });
     }
@@ -172,8 +170,8 @@ impl State {
     /// Sends the release of a lease, and frees the seat behind it, unless that has another lease.
     pub(super) fn release(&mut self, lease: &Arc<Lease>, now: Timestamp) -> PendingRelease {
         let release = Box::new(lease.release());
-        let is_seated = self.lease().is_some_and(|seated| Arc::ptr_eq(seated, lease));
-        let owner = self.last_user().filter(|_| is_seated).map(|hold| hold.owner.clone());
+        let is_seated = self.seat.lease().is_some_and(|seated| Arc::ptr_eq(seated, lease));
+        let owner = self.seat.last_user().filter(|_| is_seated).map(|hold| hold.owner.clone());
         self.given_back(lease, owner, now);
         self.arrivals += 1;
         self.last_release = LastRelease::Pending { number: self.arrivals, since: now };

@@ -13,59 +13,22 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::effects::Effects;
-use super::hold::{Entry, Hold, PendingRelease};
-use super::seat::Seat;
+use super::entry::Entry;
+use super::hold::{Hold, PendingRelease};
+use super::parting::{Fate, Parting};
+use super::seat::{Seat, Unsent};
 use super::state::State;
 use super::{Gate, Request, Service, TakenBy};
 use crate::clock::Timestamp;
-use crate::engine::kind::{Released, Sharing};
+use crate::engine::kind::Sharing;
 use crate::engine::lease::Lease;
-use crate::error::Fault;
 use crate::monitor::HoldEnd;
 use crate::owner::Place;
 
-/// What is in the seat between the end of a hold and the release of its lease.
-pub(super) struct Unsent {
-    /// It is over.
-    hold: Arc<Hold>,
-    /// Tells this end of a hold from others.
-    number: u64,
-}
-
-impl Unsent {
-    pub(super) fn lease(&self) -> &Arc<Lease> {
-        &self.hold.lease
-    }
-
-    pub(super) fn hold(&self) -> &Arc<Hold> {
-        &self.hold
-    }
-}
-
-/// The answer to a release, as an unlock hears of it that had none sent.
-pub(super) type Answer = Result<Released, Fault>;
-
-/// An unlock whose release is not sent yet. Dropping it sends that.
-pub(crate) struct Parting {
-    gate: Arc<Gate>,
-    number: u64,
-    over: bool,
-}
-
 /// Has the release of a lease sent when it is dropped, if it was not sent before, and nobody uses the lease.
-pub(super) struct Overseer {
+struct Overseer {
     gate: Arc<Gate>,
     lease: Arc<Lease>,
-}
-
-/// What has become of a release that was not sent.
-enum Fate {
-    /// Somebody else of this process has the lease.
-    TakenBack,
-    /// It was sent just now.
-    Sent(PendingRelease),
-    /// Somebody else had it sent.
-    Told(oneshot::Receiver<Answer>),
 }
 
 impl Gate {
@@ -89,12 +52,12 @@ impl Gate {
         }
         if state.overseen.as_ref() != Some(lease.id()) {
             state.overseen = Some(lease.id().clone());
-            effects.overseer = Some(Overseer { gate: self.clone(), lease: lease.clone() });
+            effects.unattended = Some(lease.clone());
         }
         state.arrivals += 1;
         let number = state.arrivals;
         state.seat = Seat::Unsent(Unsent { hold: hold.clone(), number });
-        Some(Parting { gate: self.clone(), number, over: false })
+        Some(Parting::new(self.clone(), number))
     }
 
     /// Takes the lease that nobody uses any more, if it fits as it is. Nobody of this process is before the one who asks.
@@ -118,6 +81,49 @@ impl Gate {
         let entry = Entry::new(&hold, request.wanted.terms, now);
         state.sit(hold, self.engine.config.handoff_window);
         Some(entry)
+    }
+
+    /// Returns true if the release of that number is not sent, and nobody has the lease.
+    pub(super) fn is_unsent(&self, number: u64) -> bool {
+        let state = self.state.lock();
+        matches!(&state.seat, Seat::Unsent(unsent) if unsent.number == number)
+    }
+
+    /// Sends the release of that number, if it is not sent, and nobody has the lease. Returns what has become of it.
+    pub(super) fn send_unless_taken(self: &Arc<Self>, number: u64) -> Fate {
+        let now = self.engine.clock.now();
+        let fate = self.update(|state, effects| {
+            if let Some(at) = state.told.iter().position(|(told, _)| *told == number) {
+                return Fate::Told(state.told.swap_remove(at).1);
+            }
+            match state.send_left(number, effects, now) {
+                Some(release) => Fate::Sent(release),
+                None => Fate::TakenBack,
+            }
+        });
+        if let Fate::Sent(release) = &fate {
+            self.engine.watchdog.forget(&release.lease);
+        }
+        fate
+    }
+
+    /// Sees to it that the release of a lease that nobody uses is sent at the end of the window, whatever becomes of the unlock:
+    /// its future may be kept and not polled.
+    ///
+    /// Without the runtime it is sent at once, so this must not be called under the gate's mutex.
+    pub(super) fn oversee(self: &Arc<Self>, lease: Arc<Lease>) {
+        let engine = self.engine.clone();
+        // A little longer: timers and the clock need not agree to the last, and no other one comes for this lease.
+        let window = engine.config.handoff_window + Duration::from_millis(1);
+        let until = lease.acquired_at.plus(window);
+        let overseer = Overseer { gate: self.clone(), lease };
+        engine.watchdog.adopt(Box::pin(async move {
+            let engine = &overseer.gate.engine;
+            tokio::select! {
+                () = engine.clock.sleep_until(until) => {}
+                () = engine.closed() => {}
+            }
+        }));
     }
 
     /// Sends a release that was not sent yet, before something that is not asked for by way of the gate.
@@ -156,95 +162,13 @@ impl State {
     }
 }
 
-impl Parting {
-    /// Lets the other tasks go first, and then sends the release. Returns its answer, or `None` if somebody else of this
-    /// process has the lease by now.
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the release goes on in the background.
-    pub(crate) async fn settle(mut self) -> Option<Answer> {
-        let until = self.gate.engine.clock.now().plus(LINGER);
-        for _ in 0..MOST_TURNS {
-            tokio::task::yield_now().await;
-            if !self.is_unsent() || until <= self.gate.engine.clock.now() {
-                break;
-            }
-        }
-        match self.fate() {
-            Fate::TakenBack => None,
-            Fate::Sent(release) => Some(Box::pin(self.gate.finish_release(release)).await),
-            // Without an answer its task is gone, and the runtime with it.
-            Fate::Told(told) => Some(told.await.unwrap_or(Err(Fault::Closed))),
-        }
-    }
-
-    fn is_unsent(&self) -> bool {
-        let state = self.gate.state.lock();
-        matches!(&state.seat, Seat::Unsent(unsent) if unsent.number == self.number)
-    }
-
-    fn fate(&mut self) -> Fate {
-        self.over = true;
-        let (number, now) = (self.number, self.gate.engine.clock.now());
-        let fate = self.gate.update(|state, effects| {
-            if let Some(at) = state.told.iter().position(|(told, _)| *told == number) {
-                return Fate::Told(state.told.swap_remove(at).1);
-            }
-            match state.send_left(number, effects, now) {
-                Some(release) => Fate::Sent(release),
-                None => Fate::TakenBack,
-            }
-        });
-        if let Fate::Sent(release) = &fate {
-            self.gate.engine.watchdog.forget(&release.lease);
-        }
-        fate
-    }
-}
-
-impl Overseer {
-    /// Has the release sent at the end of the window, whatever becomes of the unlock: its future may be kept and not polled.
-    ///
-    /// Without its runtime it is dropped at once, and so must not be called under the gate's mutex.
-    pub(super) fn begin(self) {
-        let engine = self.gate.engine.clone();
-        // A little longer: timers and the clock need not agree to the last, and no other one comes for this lease.
-        let window = engine.config.handoff_window + Duration::from_millis(1);
-        let until = self.lease.acquired_at.plus(window);
-        engine.watchdog.adopt(Box::pin(async move {
-            let engine = &self.gate.engine;
-            tokio::select! {
-                () = engine.clock.sleep_until(until) => {}
-                () = engine.closed() => {}
-            }
-        }));
-    }
-}
-
 impl Drop for Overseer {
     fn drop(&mut self) {
         let now = self.gate.engine.clock.now();
         self.gate.update(|state, effects| {
-            if state.lease().is_some_and(|lease| Arc::ptr_eq(lease, &self.lease)) {
+            if state.seat.lease().is_some_and(|lease| Arc::ptr_eq(lease, &self.lease)) {
                 state.send_unsent(effects, now);
             }
         });
     }
 }
-
-impl Drop for Parting {
-    fn drop(&mut self) {
-        if self.over {
-            return;
-        }
-        if let Fate::Sent(release) = self.fate() {
-            self.gate.finish_in_background(release);
-        }
-    }
-}
-
-/// For how long at most a release is put off: a fraction of a round trip. A turn of the others may take longer.
-const LINGER: Duration = Duration::from_micros(20);
-/// How many turns the others have at most. An idle runtime needs about a microsecond for one.
-const MOST_TURNS: u32 = 16;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::TakenBy;
-use super::hold::Entry;
+use super::entry::Entry;
 use crate::clock::Timestamp;
 use crate::config::Terms;
 use crate::engine::kind::{Kind, Wanted};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::hold::Entry;
+use super::entry::Entry;
 use super::process::Noted;
 use super::state::State;
 use super::wait_list::{Offer, SLOW, Waiter};
@@ -70,7 +70,7 @@ impl Gate {
         let waited = now.since(request.began_at);
         let state = self.state.lock();
         let (trouble, seen) = state.known();
-        let refusal = match (state.current_hold(), trouble, seen, &state.last) {
+        let refusal = match (state.seat.current_hold(), trouble, seen, &state.last) {
             (Some(hold), ..) => hold.as_refusal(now),
             (_, Some(trouble), ..) => return self.error(trouble.fault_at(now)),
             (.., Some(seen), _) => seen.at(now),

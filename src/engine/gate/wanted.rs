@@ -13,7 +13,6 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::Gate;
-use super::hold::Hold;
 use crate::engine::lease::Lease;
 use crate::node::Demand;
 use crate::script::Reply;
@@ -30,42 +29,34 @@ struct News {
     told: Notify,
 }
 
-impl Hold {
-    /// Returns true if somebody else is known to want the lock. The first call begins to look.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.wanting().news.is_wanted.load(Ordering::Acquire) || self.gate.waiters() > 0
+impl Wanting {
+    /// Begins to look who wants what the lease holds.
+    pub(super) fn begin(gate: &Arc<Gate>, lease: &Arc<Lease>) -> Self {
+        let engine = &gate.engine;
+        engine.asks_whether_wanted.store(true, Ordering::Relaxed);
+        let news = Arc::<News>::default();
+        let looking = look(gate.clone(), lease.clone(), news.clone());
+        let task = engine.tasks.spawn_on(looking, engine.clock.runtime()).abort_handle();
+        Self { news, task }
     }
 
-    /// Waits until somebody else wants the lock.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future loses nothing.
-    pub(crate) async fn wanted(&self) {
-        let news = &self.wanting().news;
+    /// Returns true if the task has found somebody who wants it.
+    pub(super) fn has_found(&self) -> bool {
+        self.news.is_wanted.load(Ordering::Acquire)
+    }
+
+    /// Waits until `is_so`, which is asked at first, and again when the task has found somebody.
+    pub(super) async fn until(&self, is_so: impl Fn() -> bool) {
         loop {
-            let mut told = pin!(news.told.notified());
+            let mut told = pin!(self.news.told.notified());
             told.as_mut().enable();
-            if self.is_wanted() {
+            if is_so() {
                 return;
             }
             told.await;
         }
     }
 
-    fn wanting(&self) -> &Wanting {
-        self.wanting.get_or_init(|| {
-            let engine = &self.gate.engine;
-            engine.asks_whether_wanted.store(true, Ordering::Relaxed);
-            let news = Arc::<News>::default();
-            let looking = look(self.gate.clone(), self.lease.clone(), news.clone());
-            let task = engine.tasks.spawn_on(looking, engine.clock.runtime()).abort_handle();
-            Wanting { news, task }
-        })
-    }
-}
-
-impl Wanting {
     /// Ends with the hold, whoever keeps what is left of that.
     pub(super) fn end(&self) {
         self.task.abort();
