@@ -34,7 +34,6 @@ checks! {
 checks! {
     permits_keep_the_rules: holds(MIXED, SAFE);
     permits_keep_the_rules_with_renewals: holds(Case { renewals: 2, ..PAIR }, SAFE);
-    permits_keep_the_rules_when_a_request_runs_twice: holds(Case { doubles: 1, ..MIXED }, [EXCLUSION, CONSERVATION, ORDER, LEFTOVER, TAKEN]);
     permits_keep_the_rules_when_a_letter_is_lost:
         holds(Case { lost_letters: 1, ..MIXED }, SAFE);
     permits_keep_the_rules_beside_java: holds(JAVA, [EXCLUSION, CONSERVATION, ORDER, LEFTOVER, TAKEN, FIRST_KNOWS, LEFT_FOR_WHO_ASKS]);

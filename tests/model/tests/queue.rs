@@ -134,7 +134,6 @@ checks! {
 // Deadlines of grants by message.
 checks! {
     no_double_grant_with_deadlines: holds(Case { renewals: 1, ..TIMED }, SAFE);
-    no_double_grant_when_connections_break: holds(Case { resets: 1, breaks: 1, repeats: 1, ..Case::TIMED }, SAFE);
     no_double_grant_when_requests_stray: holds(Case { breaks: 1, kills: false, ..Case::TIMED }, SAFE);
     no_double_grant_while_clocks_drift_as_allowed: holds(DRIFT, SAFE);
     clocks_that_drift_by_more_than_is_allowed_give_a_double_grant: fails(Case { calm: 0, ..DRIFT }, [EXCLUSION]);

@@ -68,18 +68,12 @@ checks! {
         holds(Case { lost_letters: 1, polls: 1, asks: 2, ..PAIR }, SAFE);
     readers_and_writers_keep_the_rules_when_a_client_ends: holds(Case { crashes: 1, ..PAIR }, SAFE);
     readers_and_writers_keep_the_rules_beside_java: holds(Case { java_asks: 1, ..JAVA }, SAFE);
-    readers_and_writers_keep_the_rules_beside_java_with_a_downgrade_and_an_end:
-        holds(Case { downgrades: 1, crashes: 1, java_asks: 1, ..JAVA }, SAFE);
     readers_and_writers_keep_the_rules_beside_java_that_renews_no_ends:
         holds(Case { java_asks: 1, ..OLD_JAVA }, SAFE);
-    readers_and_writers_keep_the_rules_beside_java_that_renews_no_ends_and_ends_itself:
-        holds(Case { crashes: 1, java_asks: 1, ..OLD_JAVA }, SAFE);
     readers_and_writers_keep_the_rules_when_one_is_unlocked_by_force:
         holds(Case { asks: 3, ..FORCED }, SAFE);
     readers_and_writers_keep_the_rules_in_a_shut_window_when_others_join:
         holds(Case { joins: 1, asks: 2, shuts: 1, ..JOINS }, SAFE);
-    readers_and_writers_keep_the_rules_in_a_shut_window_beside_java:
-        holds(Case { shuts: 1, java_asks: 1, ..JAVA }, SAFE);
     readers_and_writers_keep_the_rules_with_a_longer_ttl: holds(Case { ttl: 3, renewals: 1, ..PAIR }, SAFE);
 }
 
