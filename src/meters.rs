@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use metrics::{
-    Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
-    histogram,
+    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
 };
 use parking_lot::{Mutex, RwLock};
 
@@ -77,6 +77,19 @@ impl Class {
         }
     }
 
+    /// Has its counters be there with what they count so far, if that is nothing: a counter that begins with one has not grown for
+    /// whoever reads it.
+    fn begin(&self) {
+        let class = || self.name.clone();
+        for reason in
+            [LossReason::NotRenewed, LossReason::Gone, LossReason::Failover, LossReason::Ended]
+        {
+            lost(class(), reason).increment(0);
+        }
+        counter!("leasehold.slow_waits", "class" => class()).increment(0);
+        counter!("leasehold.slow_holds", "class" => class()).increment(0);
+    }
+
     fn asked(&self, outcome: Outcome, path: Path) -> &Histogram {
         self.asked[outcome as usize][path as usize].get_or_init(|| {
             histogram!(
@@ -115,7 +128,10 @@ impl Metrics {
             *class = Arc::new(Class::new(&class.name));
             class.waiting.increment(0.0);
             class.held.increment(0.0);
+            class.begin();
         }
+        counter!("leasehold.renewals", "outcome" => "renewed").increment(0);
+        counter!("leasehold.renewals", "outcome" => "failed").increment(0);
         gauge!("leasehold.releases_pending").set(stats.releases_pending as f64);
         // With nothing to renew, nothing is near its end.
         let ratio = stats.least_remaining.unwrap_or(1.0);
@@ -141,6 +157,7 @@ impl Metrics {
             return class.clone();
         }
         let class = Arc::new(Class::new(name));
+        class.begin();
         self.classes.write().entry(name.into()).or_insert(class).clone()
     }
 }
@@ -176,8 +193,7 @@ impl Monitor for Metrics {
                 class.hold_times(end).record(held);
             }
             Event::Lost { lock, reason } => {
-                let reason = name_of(reason);
-                counter!("leasehold.lost", "class" => class(lock), "reason" => reason).increment(1);
+                lost(class(lock).into(), reason).increment(1);
             }
             Event::Renewed { .. } => {
                 counter!("leasehold.renewals", "outcome" => "renewed").increment(1);
@@ -197,6 +213,11 @@ impl Monitor for Metrics {
 
 fn class(name: &str) -> &str {
     name.rsplit_once(':').map_or("other", |(class, _)| class)
+}
+
+/// Counts the locks of a class that were lost for that reason.
+fn lost(class: Arc<str>, reason: LossReason) -> Counter {
+    counter!("leasehold.lost", "class" => class, "reason" => name_of(reason))
 }
 
 fn name_of(reason: LossReason) -> &'static str {

@@ -18,10 +18,10 @@ pub async fn force(force: &Force, servers: &Servers) -> Result<u8, Failure> {
         |holder: &&Holder| force.holder.as_ref().is_none_or(|given| names(given, holder));
     let named = status.holder.iter().chain(&status.readers).find(is_meant);
     let freed = match (named, &status.holder) {
-        (None, None) => Err(Failure::new(1, format!("lock {:?} is free", force.lock))),
+        (None, None) => Err(Failure::new(1, format!("lock {:?} is free", status.name))),
         (None, Some(holder)) => Err(Failure::new(
             exit::BUSY,
-            format!("lock {:?} is held by {holder} by now, not freed", force.lock),
+            format!("lock {:?} is held by {holder} by now, not freed", status.name),
         )),
         (Some(holder), _) => match (force.any, is_rw) {
             (true, false) => lock.force_unlock().await,
@@ -38,7 +38,7 @@ pub async fn force(force: &Force, servers: &Servers) -> Result<u8, Failure> {
             exit::BUSY,
             format!(
                 "lock {:?} may have changed hands meanwhile, not freed: if that holder is still shown, try again after 3 s",
-                force.lock
+                status.name
             ),
         ));
     };
@@ -59,7 +59,7 @@ pub async fn force(force: &Force, servers: &Servers) -> Result<u8, Failure> {
         };
         show!(
             "freed {:?}, which {holder} held: it is told at its next renewal, and may be at work until then{token}",
-            force.lock
+            status.name
         );
     }
     Ok(0)

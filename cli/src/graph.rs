@@ -127,11 +127,16 @@ pub fn told(circle: &[Edge]) -> String {
             format!("{} holds {holds:?} and waits for {waits_for:?}", who(edge))
         })
         .collect();
-    let what = match circle.iter().all(|edge| edge.owner.is_some()) {
+    let what = match is_noted(circle) {
         true => "a deadlock, as those who wait have noted it",
         false => "this looks like a deadlock",
     };
     format!("{what}: {}", parts.join("; "))
+}
+
+/// Whether all who wait in a circle have noted that.
+pub fn is_noted(circle: &[Edge]) -> bool {
+    circle.iter().all(|edge| edge.owner.is_some())
 }
 
 /// Says who it is that waits.

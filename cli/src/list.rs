@@ -48,11 +48,15 @@ pub async fn list(list: &List, servers: &Servers) -> Result<u8, Failure> {
         if shows_progress && told.elapsed() >= LONG {
             told = Instant::now();
             let percent = (listing.progress() * 100.0) as u32;
-            eprint!("\r\x1b[Kleasehold: {percent} % of the keys, {} locks", locks.len());
+            let _ = write!(
+                stderr(),
+                "\r\x1b[Kleasehold: {percent} % of the keys, {} locks",
+                locks.len()
+            );
         }
     };
     if shows_progress {
-        eprint!("\r\x1b[K");
+        let _ = write!(stderr(), "\r\x1b[K");
     }
     sort(&mut locks);
     let blocked = blocked(&client, &locks).await;

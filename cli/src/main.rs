@@ -12,7 +12,9 @@ macro_rules! show {
 macro_rules! tell {
     ($($line:tt)*) => {{
         use std::io::Write;
-        let _ = writeln!(std::io::stderr(), $($line)*);
+        // In one piece: others write to the same place.
+        let line = format!($($line)*) + "\n";
+        let _ = std::io::stderr().write_all(line.as_bytes());
     }};
 }
 

@@ -239,6 +239,15 @@ async fn the_metrics_have_classes_and_no_names() {
     let client = monitored(&server, meters.clone()).await;
     let guard = client.mutex("orders:42").lock().await.expect("free");
     assert_eq!(recorder.read("leasehold.held class=orders"), Some(1));
+    // Whoever reads a counter that begins with one sees no increase.
+    let lost = "leasehold.lost class=orders reason=gone";
+    assert_eq!(recorder.read(lost), Some(0));
+    assert_eq!(recorder.read("leasehold.slow_waits class=orders"), Some(0));
+    meters.report(&client.stats(), &client.nodes());
+    assert_eq!(recorder.read("leasehold.renewals outcome=failed"), Some(0));
+    recorder.0.lock().clear();
+    meters.report(&client.stats(), &client.nodes());
+    assert_eq!(recorder.read(lost), Some(0), "the exporter forgot it");
     let late = client.mutex("orders:42").owned_by(&Owner::new()).try_lock().await;
     assert!(late.expect("asked").is_none());
     eventually(LIMIT, "it is renewed", async || {
@@ -256,7 +265,7 @@ async fn the_metrics_have_classes_and_no_names() {
         ("leasehold.acquire.duration class=orders outcome=held path=free", 1),
         ("leasehold.acquire.duration class=orders outcome=timeout path=contended", 1),
         ("leasehold.hold.duration class=orders end=lost", 1),
-        ("leasehold.lost class=orders reason=gone", 1),
+        (lost, 1),
         ("leasehold.releases_pending", 0),
         ("leasehold.lease.remaining_ratio.min", 1),
         (&up, 1),

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use leasehold::{ListedLock, NodeState};
 
 use super::poll::Poll;
-use crate::graph::Graph;
+use crate::graph::{self, Graph};
 use crate::list;
 
 pub fn text(poll: &Poll) -> String {
@@ -33,12 +33,15 @@ pub fn text(poll: &Poll) -> String {
     for (kind, number) in kinds {
         page.sample("leasehold_locks", &[("kind", kind)], f64::from(number));
     }
-    let suspected = Graph::of(&poll.locks, &poll.blocked).circles().len();
+    let circles = Graph::of(&poll.locks, &poll.blocked).circles();
+    let noted = circles.iter().filter(|circle| graph::is_noted(circle)).count();
     page.family(
         "leasehold_suspected_deadlocks",
         "Circles of clients that each hold a lock and wait for the next one's.",
     );
-    page.sample("leasehold_suspected_deadlocks", &[], suspected as f64);
+    for (label, number) in [("true", noted), ("false", circles.len() - noted)] {
+        page.sample("leasehold_suspected_deadlocks", &[("noted", label)], number as f64);
+    }
     let shown = &poll.locks[..poll.locks.len().min(poll.limit)];
     page.family("leasehold_locks_left_out", "Locks beyond --limit, which have no samples below.");
     page.sample("leasehold_locks_left_out", &[], (poll.locks.len() - shown.len()) as f64);

@@ -23,6 +23,9 @@ struct Outer {
     on: String,
     /// The `run` that holds it.
     pid: u32,
+    /// Its fencing token. Not told by a `run` of an earlier version.
+    #[serde(default)]
+    token: Option<u64>,
 }
 
 /// All locks that `run`s around this process hold.
@@ -67,6 +70,12 @@ impl Held {
         .await
     }
 
+    /// Returns the fencing token of a lock that an outer `run` holds.
+    fn token(&self, on: &str, lock: &str) -> Option<u64> {
+        let mut all = self.0.iter();
+        all.find(|(outer, _)| outer.lock == lock && outer.on == on)?.0.token
+    }
+
     fn lender(&self, on: &str, lock: &str) -> Option<&Lender> {
         let mut all = self.0.iter();
         all.find(|(outer, _)| outer.lock == lock && outer.on == on).map(|(_, lender)| lender)
@@ -78,6 +87,7 @@ impl Held {
         on: &str,
         client: Option<&Client>,
         guards: &[Guard],
+        lent: &[String],
         ttl: Duration,
     ) -> Vec<(&'static str, OsString)> {
         let pid = std::process::id();
@@ -85,18 +95,23 @@ impl Held {
             lock: guard.name().to_owned(),
             on: on.to_owned(),
             pid,
+            token: Some(guard.token()),
         });
         let all: Vec<_> = self.0.iter().map(|(outer, _)| outer.clone()).chain(ours).collect();
         let held = serde_json::to_string(&all).unwrap_or_default();
         let mut all = vec![(VARIABLE, held.into())];
         // Who looks sees by the name that an inner `run` waits on behalf of what this one holds.
         all.extend(client.map(|client| ("LEASEHOLD_NAME", client.name().into())));
-        // All locks are those of an outer `run`, which told their tokens.
+        let lent = lent.iter().map(|lock| (&**lock, self.token(on, lock)));
+        let ours = guards.iter().map(|guard| (guard.name(), Some(guard.token())));
+        let (names, tokens): (Vec<_>, Vec<_>) = lent
+            .chain(ours)
+            .map(|(lock, token)| (lock, token.map_or_else(String::new, |it| it.to_string())))
+            .unzip();
+        all.push(("LEASEHOLD_LOCK", names.join("\n").into()));
+        all.push(("LEASEHOLD_TOKEN", tokens.join("\n").into()));
+        // Otherwise all locks are those of an outer `run`, which told its TTL.
         if !guards.is_empty() {
-            let names: Vec<_> = guards.iter().map(Guard::name).collect();
-            let tokens: Vec<_> = guards.iter().map(|guard| guard.token().to_string()).collect();
-            all.push(("LEASEHOLD_LOCK", names.join("\n").into()));
-            all.push(("LEASEHOLD_TOKEN", tokens.join("\n").into()));
             all.push(("LEASEHOLD_TTL_MS", ttl.as_millis().to_string().into()));
         }
         all

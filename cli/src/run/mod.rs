@@ -73,7 +73,7 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
 
     let ttl = run.ttl.or(servers.file.ttl).unwrap_or(DEFAULT_TTL);
     signals.hear_suspensions().map_err(no_signals)?;
-    let environment = held.environment(&on, client.as_ref(), &guards, ttl);
+    let environment = held.environment(&on, client.as_ref(), &guards, &lent, ttl);
     let ended = match Child::start(&program, &run, environment) {
         Ok(child) => {
             let grace = run.grace.min(ttl / 3);

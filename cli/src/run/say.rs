@@ -40,9 +40,26 @@ pub enum Event<'a> {
     Failed(&'a Failure),
 }
 
+/// To whom an event is told.
+enum Weight {
+    /// With `--verbose`.
+    Detail,
+    /// Without `--quiet`.
+    Notice,
+    /// Always.
+    Problem,
+}
+
 impl Event<'_> {
-    fn is_detail(&self) -> bool {
-        matches!(self, Self::Taken { .. })
+    fn weight(&self) -> Weight {
+        match self {
+            Self::Taken { .. } => Weight::Detail,
+            Self::NotSuspended | Self::WaitsForTerminal => Weight::Notice,
+            Self::Lost { .. }
+            | Self::NotReleased { .. }
+            | Self::ShellFailed { .. }
+            | Self::Failed(_) => Weight::Problem,
+        }
     }
 
     fn json(&self) -> Value {
@@ -148,7 +165,11 @@ impl Say {
     pub fn event(&self, event: &Event<'_>) {
         let line = if self.json {
             event.json().to_string()
-        } else if if event.is_detail() { self.verbose } else { !self.quiet } {
+        } else if match event.weight() {
+            Weight::Detail => self.verbose,
+            Weight::Notice => !self.quiet,
+            Weight::Problem => true,
+        } {
             format!("leasehold: {event}")
         } else {
             return;

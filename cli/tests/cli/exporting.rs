@@ -69,6 +69,9 @@ fn export_shows_locks_to_prometheus_to_programs_and_to_people() {
     export.metric(r#"leasehold_lock_waiting_clients{lock="orders:\"1\""} 0"#);
     export.metric(r#"leasehold_lock_ttl_seconds{lock="orders:\"1\""} 5"#);
     export.metric("leasehold_server_up{node=");
+    for noted in ["true", "false"] {
+        export.metric(&format!("leasehold_suspected_deadlocks{{noted=\"{noted}\"}} 0"));
+    }
     let text = export.get("/metrics").1;
     let documented = include_str!("../../../docs/operating.md").split('`');
     let documented: Vec<_> =

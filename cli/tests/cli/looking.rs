@@ -242,6 +242,9 @@ fn a_read_write_lock_is_looked_at_and_freed_too() {
     assert_eq!(server.code(&["try", "rw"]), 75);
     assert_eq!(server.code(&["wait", "-w", "0.1", "rw"]), 75);
     assert_eq!(server.code(&["force", "rw", "--holder", "other:99999999"]), 75);
+    let prefixed = server.output(&["--name-prefix", "shop:", "force", "shop:rw", "--any", "--yes"]);
+    let said = String::from_utf8_lossy(&prefixed.stderr);
+    assert!(said.contains("\"shop:shop:rw\" is free"), "it says what it looked at: {said}");
     assert_eq!(server.code(&["force", "rw", "--holder", "other:01234567"]), 0);
     assert_eq!(server.code(&["try", "rw"]), 0);
 }

@@ -344,20 +344,21 @@ fn the_command_dies_with_a_wrapper_that_is_killed() {
 }
 
 #[test]
-fn an_inner_run_has_its_own_lock_in_the_environment_and_does_not_wait_for_the_outer_one() {
-    let server = Server::start();
+fn an_inner_run_tells_the_tokens_of_its_own_locks_and_does_not_wait_for_an_outer_one() {
     let me = env!("CARGO_BIN_EXE_leasehold");
-    let show = "echo $LEASEHOLD_LOCK; echo $LEASEHOLD_TOKEN > inner";
-    let output = server.output(&[
-        "run", "a", "--", me, "run", "-n", "b", "--", me, "run", "-n", "a", "b", "--", "sh", "-c",
-        show,
-    ]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_eq!(
-        String::from_utf8_lossy(&output.stdout),
-        "b\n",
-        "that of the nearest run that took one"
-    );
+    for names in ["a", "b", "b a"] {
+        let server = Server::start();
+        let script = format!(
+            "echo $LEASEHOLD_TOKEN > a; exec {me} run -n b -- sh -c \
+             'echo $LEASEHOLD_TOKEN > b; exec {me} run -n {names} -- printenv LEASEHOLD_LOCK LEASEHOLD_TOKEN'"
+        );
+        let output = server.output(&["run", "a", "--", "sh", "-c", &script]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let locks = names.split(' ');
+        let tokens = locks.clone().map(|name| server.wait_for_text(name));
+        let told: Vec<_> = locks.clone().map(str::to_owned).chain(tokens).collect();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), told.join("\n") + "\n");
+    }
 }
 
 #[test]
@@ -415,6 +416,15 @@ fn a_command_that_takes_too_long_loses_the_lock() {
     assert_eq!(output.status.code(), Some(79));
     assert!(String::from_utf8_lossy(&output.stderr).contains("its longest hold is over"));
     assert!(began.elapsed() < Duration::from_secs(15), "a lease lasts for 30 s");
+}
+
+#[test]
+fn who_wants_to_hear_less_is_told_of_a_loss_all_the_same() {
+    let server = Server::start();
+    let output = server.output(&["-q", "run", "--max-hold", "1s", "a", "--", "sleep", "60"]);
+    assert_eq!(output.status.code(), Some(79));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("lost lock \"a\""), "{output:?}");
+    assert!(server.output(&["-q", "run", "a", "--", "true"]).stderr.is_empty());
 }
 
 #[test]
