@@ -314,6 +314,9 @@ impl Round {
         if due.next_at.is_some() {
             self.plan(&lease);
         }
+        if let Some(question) = due.question {
+            self.await_renewal(lease.clone(), question, true);
+        }
         if let Some(renewal) = due.renewal {
             self.await_renewal(lease, renewal, false);
         }
@@ -330,12 +333,7 @@ impl Round {
         let now = self.clock.now();
         for lease in leases {
             let due = lease.hurry(now);
-            if due.next_at.is_some() {
-                self.plan(&lease);
-            }
-            if let Some(question) = due.renewal {
-                self.await_renewal(lease, question, true);
-            }
+            self.go_on(lease, due);
         }
     }
 
@@ -350,7 +348,10 @@ impl Round {
     fn answered(&self, answered: Answered) {
         match answered {
             Answered::One { lease, mut renewal, answer, only_count: true } => {
-                if let Some(next) = lease.count_written(&mut renewal, answer) {
+                let next = lease.count_written(&mut renewal, answer, self.clock.now());
+                // There may be late answers to look for, or it is to be asked about once more.
+                self.plan(&lease);
+                if let Some(next) = next {
                     let only_count = !next.reclaims;
                     self.await_renewal(lease, next, only_count);
                 }

@@ -25,12 +25,13 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use renewing::Due;
 use state::{News, Phase, State, end_of_hold, first_renewal, look_by};
 pub(crate) use together::{Company, SOON, Together};
 pub(crate) use writing::Unconfirmed;
 
 use super::kind::{Kind, Ticket};
-use super::quorum::{Grant, Quorum, Release, Renewal};
+use super::quorum::{Grant, Quorum, Release};
 use crate::clock::{Clock, Timestamp};
 use crate::config::{LeaseTerms, Terms};
 use crate::error::LossReason;
@@ -86,19 +87,6 @@ pub(crate) enum Standing {
     },
 }
 
-/// What is to be done for a lease now.
-pub(crate) struct Due {
-    pub(crate) renewal: Option<Renewal>,
-    /// It is to be renewed with others of this company, or by itself if there are none.
-    pub(crate) together: Option<Company>,
-    /// When to look again, as it is now; `None`: never.
-    pub(crate) next_at: Option<Timestamp>,
-}
-
-impl Due {
-    const OVER: Self = Self { renewal: None, together: None, next_at: None };
-}
-
 impl Lease {
     pub(crate) fn new(
         grant: Grant,
@@ -131,7 +119,8 @@ impl Lease {
                 next_level: 0,
                 renew_at: grant.began_at.plus(first_renewal(grant.lasts, grant.ttl)),
                 renewing: false,
-                hurried: false,
+                doubted_at: None,
+                ask_at: Timestamp::default(),
                 look_at: look_by(&grant.footholds, patience),
                 footholds: grant.footholds,
                 confirmed: true,

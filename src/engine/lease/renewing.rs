@@ -4,12 +4,28 @@ use std::time::Duration;
 
 use super::reclaiming::Missing;
 use super::state::{News, Phase, State, look_by};
-use super::{Due, Lease};
+use super::{Company, Lease};
 use crate::clock::Timestamp;
 use crate::engine::quorum::{Heal, Renewal};
 use crate::error::{Fault, LossReason};
 use crate::fleet::{Path, Site};
 use crate::script::Call;
+
+/// What is to be done for a lease now.
+pub(crate) struct Due {
+    pub(crate) renewal: Option<Renewal>,
+    /// Whether the servers have it still; the answer is that to an update of the count.
+    pub(crate) question: Option<Renewal>,
+    /// It is to be renewed with others of this company, or by itself if there are none.
+    pub(crate) together: Option<Company>,
+    /// When to look again, as it is now; `None`: never.
+    pub(crate) next_at: Option<Timestamp>,
+}
+
+impl Due {
+    pub(super) const OVER: Self =
+        Self { renewal: None, question: None, together: None, next_at: None };
+}
 
 impl Lease {
     /// What the watchdog has to do at `now`. A renewal that is decided here is sent here, unless it may go with others.
@@ -28,26 +44,42 @@ impl Lease {
         let together = if is_due { self.company(&state) } else { None };
         let alone = is_due && together.is_none();
         let renewal = if alone { self.begin_renewal(&mut state, now) } else { None };
+        let question = self.ask(&mut state, now);
         let next_at = Some(state.next_at());
         self.tell_news(state);
-        Due { renewal, together, next_at }
+        Due { renewal, question, together, next_at }
     }
 
-    /// A server may have forgotten it. A renewal, if there is one to come, comes now; else the servers are asked by an
-    /// update of the count, which changes nothing.
+    /// A server may have forgotten it. A renewal, if there is one to come, comes now; else the servers are asked, until they
+    /// answer.
     pub(crate) fn hurry(&self, now: Timestamp) -> Due {
         let mut state = self.state.lock();
         if state.phase != Phase::Held {
             return Due::OVER;
         }
-        let mut question = None;
-        state.hurried = state.renewing;
+        state.doubted_at = Some(now);
+        state.ask_at = now;
         if state.renews() {
             state.renew_at = now;
-        } else if !state.renewing && !state.count_in_flight {
-            question = self.send_count(&mut state);
         }
-        Due { renewal: question, together: None, next_at: Some(state.next_at()) }
+        let question = self.ask(&mut state, now);
+        Due { renewal: None, question, together: None, next_at: Some(state.next_at()) }
+    }
+
+    /// Asks the servers about a lease that is in doubt and is not renewed, by an update of the count, which changes nothing.
+    fn ask(&self, state: &mut State, now: Timestamp) -> Option<Renewal> {
+        if !state.asks() || now < state.ask_at {
+            return None;
+        }
+        // If it cannot be sent, or gets no answer.
+        state.ask_at = now.plus(self.pause(state));
+        self.send_count(state)
+    }
+
+    /// How long to wait before another try.
+    pub(super) fn pause(&self, state: &State) -> Duration {
+        let most = (state.ttl / 10).min(LONGEST_RETRY);
+        self.clock.jitter(most / 4, most)
     }
 
     /// The answer to a renewal, an update of the count or a widening.
@@ -112,12 +144,15 @@ impl Lease {
                 self.retry(&mut state, now, fault);
             }
         }
+        if !renewed && state.is_doubted_since(renewal) {
+            (state.renew_at, state.ask_at) = (now, now);
+        }
         let next_at = Some(state.next_at());
         self.tell_news(state);
         if renewed {
             self.quorum.events().renewed(self.kind.name());
         }
-        Due { renewal: reclaim, together: None, next_at }
+        Due { renewal: reclaim, question: None, together: None, next_at }
     }
 
     /// Takes in what each node said in a renewal. Where the lease is missing it is put back, if a majority has it.
@@ -177,8 +212,9 @@ impl Lease {
             // It may last, and all that the client holds is tried again.
             most = most.max((state.ttl / 10).min(state.deadline.since(now) / 4));
         }
-        let hurried = std::mem::take(&mut state.hurried);
-        state.renew_at = if hurried { now } else { now.plus(self.clock.jitter(most / 4, most)) };
+        state.renew_at = now.plus(self.clock.jitter(most / 4, most));
+        // If it is in doubt, and is not renewed.
+        state.ask_at = state.renew_at;
         state.news.push(News::RenewalFailed { fault, remaining: state.deadline.since(now) });
     }
 }

@@ -31,8 +31,10 @@ pub(super) struct State {
     pub(super) keep_until: Timestamp,
     pub(super) renew_at: Timestamp,
     pub(super) renewing: bool,
-    /// Another renewal follows at once if the one on its way has no usable answer.
-    pub(super) hurried: bool,
+    /// A server may have forgotten it then, and has not confirmed it by an answer to what was sent since.
+    pub(super) doubted_at: Option<Timestamp>,
+    /// When the servers are asked about a lease in doubt that is not renewed.
+    pub(super) ask_at: Timestamp,
     /// What each node has of it, as far as is known, and when to look for answers that were not waited for.
     pub(super) footholds: PerNode<Foothold>,
     pub(super) look_at: Timestamp,
@@ -91,7 +93,8 @@ impl State {
     /// The next moment at which something happens of itself.
     pub(super) fn next_at(&self) -> Timestamp {
         let renew_at = if self.renews() { self.renew_at } else { Timestamp::NEVER };
-        renew_at.min(self.deadline).min(self.look_at)
+        let ask_at = if self.asks() { self.ask_at } else { Timestamp::NEVER };
+        renew_at.min(ask_at).min(self.deadline).min(self.look_at)
     }
 
     /// Adds one that uses it, and wants it renewed until then. Returns its number.
@@ -137,16 +140,35 @@ impl State {
         self.watched && !self.renewing && self.renew_at < self.renew_until
     }
 
+    /// Whether the servers are still to be asked about it, since it is in doubt, and no renewal will tell.
+    pub(super) fn asks(&self) -> bool {
+        self.doubted_at.is_some() && !self.renewing && !self.count_in_flight && !self.renews()
+    }
+
+    /// Whether it is in doubt for a reason that is newer than the request that was answered.
+    pub(super) fn is_doubted_since(&self, answered: &Renewal) -> bool {
+        self.doubted_at.is_some_and(|at| answered.sent_at() < at)
+    }
+
+    /// The servers answered that they have it.
+    pub(super) fn believe(&mut self, answered: &Renewal) {
+        if !self.is_doubted_since(answered) {
+            self.doubted_at = None;
+        }
+        self.count_written = answered.count;
+    }
+
     /// A renewal that was answered "held": counted from before it was sent (invariant 2).
     pub(super) fn confirm(&mut self, renewal: &Renewal) {
         let sent_at = renewal.sent_at();
         self.deadline = self.deadline.max(sent_at.plus(renewal.ttl).minus(drift(renewal.ttl)));
         self.lasts = self.lasts.max(renewal.ttl).min(self.ttl);
-        // One that was lengthened by less than its TTL is renewed sooner.
-        self.renew_at = sent_at.plus(self.ttl.min(renewal.ttl) / 3);
         self.confirmed = true;
-        self.count_written = renewal.count;
-        self.hurried = false;
+        self.believe(renewal);
+        // One that was lengthened by less than its TTL is renewed sooner, and one in doubt at once.
+        let lasts =
+            if self.doubted_at.is_some() { Duration::ZERO } else { self.ttl.min(renewal.ttl) };
+        self.renew_at = sent_at.plus(lasts / 3);
     }
 
     /// For how long it is put back where it is missing: for no longer than it lasts elsewhere, unless it is renewed.

@@ -136,7 +136,12 @@ async fn it_counts_as_confirmed_and_written_from_the_beginning() {
     for (terms, is_watched) in [(WATCHED, true), (LeaseTerms::Fixed(TTL), false)] {
         let (lease, _) = begun(Terms::of(terms));
         let state = lease.state.lock();
-        assert!(state.confirmed && !state.renewing && !state.hurried && !state.count_in_flight);
+        assert!(
+            state.confirmed
+                && !state.renewing
+                && state.doubted_at.is_none()
+                && !state.count_in_flight
+        );
         assert_eq!((state.watched, state.count, state.count_written), (is_watched, 1, 1));
     }
 }
@@ -187,15 +192,50 @@ async fn late_answers_are_looked_for_at_the_very_time() {
 async fn one_in_doubt_is_renewed_now_and_once_more_behind_what_is_on_its_way() {
     let lease = watched();
     assert_eq!(lease.hurry(at(3000)).next_at, Some(at(3000)));
-    assert!(!lease.state.lock().hurried);
     lease.state.lock().renewing = true;
     assert_eq!(lease.hurry(at(4000)).next_at, Some(at(30_000)));
-    let due = lease.renewed(&mut renewal(), Err(failed()), at(5000));
-    assert_eq!(due.next_at, Some(at(5000)), "at once");
-    let due = lease.renewed(&mut renewal(), Err(failed()), at(5000));
-    assert!(due.next_at.is_some_and(|next_at| next_at > at(5000)), "only once");
+    // The old server may still say that it has it.
+    for answer in [Ok(true), Err(failed())] {
+        let due = lease.renewed(&mut renewal(), answer, at(5000));
+        assert!(due.next_at.is_some_and(|next_at| next_at <= at(5000)), "at once");
+    }
+    let later = || Renewal::answered(at(5000), 1, TTL);
+    let due = lease.renewed(&mut later(), Err(failed()), at(6000));
+    assert!(due.next_at.is_some_and(|next_at| next_at > at(6000)), "only once");
+    let due = lease.renewed(&mut later(), Ok(true), at(7000));
+    assert_eq!(due.next_at, Some(at(15_000)), "it is not in doubt any more");
     lease.retire();
     assert!(lease.hurry(at(6000)).next_at.is_none());
+}
+
+#[tokio::test]
+async fn a_fixed_lease_in_doubt_is_asked_about_until_that_is_answered() {
+    let (lease, _) = begun(Terms::of(LeaseTerms::Fixed(TTL)));
+    let asks_at = |due: Due| due.next_at.filter(|next_at| *next_at < at(30_000));
+    assert_eq!(asks_at(lease.due(at(3000))), None);
+    // It cannot be sent, and is tried again before long.
+    let mut now = at(3000);
+    let mut next = asks_at(lease.hurry(now)).expect("it is asked again");
+    for _ in 0..3 {
+        assert!(now < next && next <= now.plus(Duration::from_secs(1)), "{now:?} {next:?}");
+        now = next;
+        next = asks_at(lease.due(now)).expect("it is asked again");
+    }
+    let asks = |lease: &Lease| lease.next_look() < Some(at(30_000));
+    // What was answered before it was in doubt says nothing, and neither does no answer.
+    for (sent_at, answer, again) in
+        [(at(2000), Ok(true), true), (at(4000), Err(failed()), true), (at(4000), Ok(true), false)]
+    {
+        lease.state.lock().count_in_flight = true;
+        assert!(!asks(&lease), "one at a time");
+        let mut asked = Renewal::answered(sent_at, 1, Duration::ZERO);
+        assert!(lease.count_written(&mut asked, answer, at(4000)).is_none());
+        assert_eq!(asks(&lease), again, "{sent_at:?}");
+    }
+    lease.hurry(at(5000));
+    let mut reclaim = Renewal::answered(at(6000), 1, TTL);
+    lease.renewed(&mut reclaim, Err(failed()), at(6000));
+    assert!(asks(&lease), "it could not be put back");
 }
 
 #[tokio::test]
@@ -244,7 +284,7 @@ async fn a_renewal_is_not_taken_in_behind_the_end() {
 async fn one_that_the_servers_do_not_have_is_lost() {
     let how: [fn(&Lease); 3] = [
         |lease| assert!(lease.renewed(&mut renewal(), Ok(false), at(3000)).next_at.is_none()),
-        |lease| assert!(lease.count_written(&mut renewal(), Ok(false)).is_none()),
+        |lease| assert!(lease.count_written(&mut renewal(), Ok(false), at(3000)).is_none()),
         |lease| {
             let missing = lease.not_widened(&renewal(), at(3000));
             assert!(matches!(missing, Missing::Lost(LossReason::Gone)));

@@ -63,7 +63,7 @@ impl Lease {
         let renewal = if state.renews() { self.begin_renewal(&mut state, now) } else { None };
         let next_at = Some(state.next_at());
         self.tell_news(state);
-        Due { renewal, together: None, next_at }
+        Due { renewal, question: None, together: None, next_at }
     }
 
     pub(super) fn begin_renewal(&self, state: &mut State, now: Timestamp) -> Option<Renewal> {

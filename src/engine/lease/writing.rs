@@ -30,22 +30,23 @@ impl Lease {
         &self,
         update: &mut Renewal,
         answer: Result<bool, Fault>,
+        now: Timestamp,
     ) -> Option<Renewal> {
+        // An answer that comes after the end comes too late.
+        let standing = self.check(now);
         let mut state = self.state.lock();
         state.count_in_flight = false;
-        match answer {
+        if standing.is_err() || state.phase != Phase::Held {
+            return None;
+        }
+        let next = match answer {
             Ok(true) => {
-                state.count_written = update.count;
-                if state.phase == Phase::Held {
-                    self.noted(&mut state, update);
-                    self.absorb(&mut state, update, self.clock.now());
-                }
-                let next = self.write_count(&mut state);
-                self.tell_news(state);
-                next
+                state.believe(update);
+                self.noted(&mut state, update);
+                self.absorb(&mut state, update, now);
+                self.write_count(&mut state)
             }
-            Ok(false) if state.phase != Phase::Held => None,
-            Ok(false) => match self.missing(&mut state, update, self.clock.now()) {
+            Ok(false) => match self.missing(&mut state, update, now) {
                 Missing::Reclaiming(reclaim) => {
                     state.renewing = true;
                     Some(*reclaim)
@@ -54,12 +55,14 @@ impl Lease {
                 Missing::Lost(reason) => {
                     drop(state);
                     self.lose(reason);
-                    None
+                    return None;
                 }
             },
             // The next renewal writes it.
             Err(_) => None,
-        }
+        };
+        self.tell_news(state);
+        next
     }
 
     pub(super) fn write_count(&self, state: &mut State) -> Option<Renewal> {
@@ -173,6 +176,9 @@ impl Lease {
 
     /// Takes in that the server does not have the lease that a widening asked about.
     pub(super) fn not_widened(&self, renewal: &Renewal, now: Timestamp) -> Missing {
+        if let Err(reason) = self.check(now) {
+            return Missing::Lost(reason);
+        }
         let mut state = self.state.lock();
         let missing = match state.phase {
             Phase::Held => self.missing(&mut state, renewal, now),

@@ -207,14 +207,45 @@ async fn a_server_that_comes_back_empty_gets_the_lease_at_once() {
     let client = connected(masters.builder().ttl(30 * 1000 * MS)).await;
     let test = async |outage: &Outage<'_>| {
         let guard = client.mutex("n").lock().await.expect("free");
-        masters.are_held("n", &[0, 1, 2]).await;
+        let fixed = client.mutex("fixed").with_lease(30 * 1000 * MS).lock().await.expect("free");
+        for name in ["n", "fixed"] {
+            masters.are_held(name, &[0, 1, 2]).await;
+        }
         outage.begins();
         outage.ends().await;
-        let healed = async || masters.which_have("n").await == [0, 1, 2];
-        eventually(SOON, "it is put back", healed).await;
-        guard.unlock().await.expect("held");
+        for name in ["n", "fixed"] {
+            let healed = async || masters.which_have(name).await == [0, 1, 2];
+            eventually(SOON, "it is put back", healed).await;
+        }
+        for guard in [guard, fixed] {
+            guard.unlock().await.expect("held");
+        }
     };
     Outage::killed([&masters.0[1]]).twice(test).await;
+}
+
+/// The first try is refused, and no renewal is to come that would be another one.
+#[tokio::test]
+async fn a_fixed_lease_is_put_back_when_its_server_takes_it() {
+    let server = Server::start().await;
+    let builder = Client::builder().nodes([server.url()]).ttl(TTL).restart_quarantine(SOON);
+    let client = builder.connect().await.expect("connected");
+    let guard = client.mutex("n").with_lease(SOON).lock().await.expect("free");
+    server.kill();
+    server.restart_with(&["--min-replicas-to-write", "1"]).await;
+    // The server's mark is refused, too.
+    let refused = async || {
+        let errors = server.command(&["INFO", "errorstats"]).await;
+        let errors: redis::InfoDict = redis::from_redis_value(errors).expect("fields");
+        let count: Option<String> = errors.get("errorstat_NOREPLICAS");
+        count.is_some_and(|count| count != "count=1")
+    };
+    eventually(SOON, "it cannot be put back", refused).await;
+    let is_there = async || server.command(&["EXISTS", "n"]).await == Value::Int(1);
+    assert!(!is_there().await && guard.is_held());
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
+    eventually(SOON, "it is put back", is_there).await;
+    guard.unlock().await.expect("held");
 }
 
 /// L13: behind one name there is another server by now, and the connection for messages still leads to the old one.

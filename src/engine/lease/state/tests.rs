@@ -21,7 +21,8 @@ fn state() -> State {
         keep_until: Timestamp::default(),
         renew_at: at(10_000),
         renewing: false,
-        hurried: false,
+        doubted_at: None,
+        ask_at: Timestamp::default(),
         footholds: PerNode::new(),
         look_at: Timestamp::NEVER,
         confirmed: true,
@@ -131,11 +132,12 @@ fn tokens_are_taken_until_the_block_is_empty_and_a_shared_lease_takes_none() {
 #[tokio::test]
 async fn a_confirmation_is_counted_from_its_sending_and_takes_nothing_away() {
     let late = Renewal::answered(at(9000), 3, TTL);
-    let mut one = State { confirmed: false, hurried: true, lasts: TTL / 10, ..state() };
+    let mut one =
+        State { confirmed: false, doubted_at: Some(at(9000)), lasts: TTL / 10, ..state() };
     one.confirm(&late);
     let deadline = at(39_000).minus(drift(TTL));
     assert_eq!((one.deadline, one.lasts, one.renew_at), (deadline, TTL, at(19_000)));
-    assert_eq!((one.confirmed, one.hurried, one.count_written), (true, false, 3));
+    assert_eq!((one.confirmed, one.doubted_at, one.count_written), (true, None, 3));
     one.confirm(&Renewal::answered(at(9500), 2, TTL / 10));
     assert_eq!((one.deadline, one.lasts), (deadline, TTL), "a shorter one");
     one.confirm(&Renewal::answered(at(10_000), 2, TTL * 2));
@@ -143,6 +145,9 @@ async fn a_confirmation_is_counted_from_its_sending_and_takes_nothing_away() {
     assert_eq!(one.deadline, at(70_000).minus(drift(TTL * 2)));
     one.confirm(&Renewal::answered(at(11_000), 2, TTL / 10));
     assert_eq!(one.renew_at, at(12_000), "it was lengthened by little");
+    one.doubted_at = Some(at(12_001));
+    one.confirm(&Renewal::answered(at(12_000), 2, TTL));
+    assert!(one.doubted_at.is_some() && one.renew_at == at(12_000), "it says nothing of later");
 }
 
 #[test]

@@ -11,7 +11,9 @@ async fn a_count_that_was_written_is_not_written_again() {
     (state.count_in_flight, state.look_at) = (true, at(5000));
     state.news.push(News::PutBack { node: "nowhere".into() });
     drop(state);
-    assert!(lease.count_written(&mut Renewal::answered(at(2000), 3, TTL), Ok(true)).is_none());
+    assert!(
+        lease.count_written(&mut Renewal::answered(at(2000), 3, TTL), Ok(true), at(3000)).is_none()
+    );
     let state = lease.state.lock();
     assert!(state.look_at == Timestamp::NEVER && state.news.is_empty());
     drop(state);
@@ -21,8 +23,25 @@ async fn a_count_that_was_written_is_not_written_again() {
     };
     assert_eq!(written(&lease), (3, 3, false));
     lease.state.lock().count_in_flight = true;
-    assert!(lease.count_written(&mut renewal(), Err(failed())).is_none());
+    assert!(lease.count_written(&mut renewal(), Err(failed()), at(3000)).is_none());
     assert_eq!(written(&lease), (3, 3, false));
+}
+
+/// An answer may have waited while this process was stopped.
+#[tokio::test]
+async fn what_is_heard_behind_the_end_puts_nothing_back() {
+    let (lease, _) = begun_on(1, Terms::of(LeaseTerms::Fixed(TTL)));
+    lease.state.lock().count_in_flight = true;
+    let mut asked = Renewal::answered_by(at(2000), Duration::ZERO, [None]);
+    assert!(lease.count_written(&mut asked, Ok(false), at(30_000)).is_none());
+    assert_eq!(
+        lease.loss(),
+        Some(LossReason::Ended),
+        "it was not asked whether it may be put back"
+    );
+    let (lease, _) = begun_on(1, Terms::of(LeaseTerms::Fixed(TTL)));
+    let missing = lease.not_widened(&asked, at(30_000));
+    assert!(matches!(missing, Missing::Lost(LossReason::Ended)));
 }
 
 #[tokio::test]
