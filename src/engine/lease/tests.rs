@@ -10,7 +10,7 @@ use crate::clock::{SystemEntropy, SystemTimeSource};
 use crate::config::{Config, drift};
 use crate::engine::kind::Sharing;
 use crate::engine::kind::plain::Plain;
-use crate::engine::quorum::Foothold;
+use crate::engine::quorum::{Foothold, Renewal};
 use crate::engine::round::PerNode;
 use crate::error::Fault;
 use crate::events::Events;

@@ -646,14 +646,14 @@ pub(crate) fn millis(ms: u64) -> Duration {
 /// others share.
 fn had_no_time(error: &Error) -> bool {
     let Error::Unavailable { failures, .. } = error else { return false };
-    let is_short = |text: String| {
-        let limit =
-            text.rsplit_once("no answer within ").and_then(|(_, limit)| limit.strip_suffix("ms"));
-        limit
-            .and_then(|ms| ms.parse().ok())
-            .is_some_and(|ms| Duration::from_millis(ms) <= ROUND_TRIP)
-    };
-    !failures.is_empty() && failures.iter().all(|failure| is_short(failure.to_string()))
+    !failures.is_empty() && failures.iter().all(|failure| is_short(&failure.to_string()))
+}
+
+/// Whether a failure says that there was no answer within a time that short.
+fn is_short(failure: &str) -> bool {
+    let Some((_, limit)) = failure.rsplit_once("no answer within ") else { return false };
+    let ms = limit.strip_suffix("ms").and_then(|ms| ms.parse().ok());
+    limit.ends_with("µs") || ms.is_some_and(|ms| Duration::from_millis(ms) <= ROUND_TRIP)
 }
 
 /// Per mille of the turns that are about the lock that nobody else takes.
@@ -683,3 +683,18 @@ pub(crate) const ROUND_TRIP: Duration = Duration::from_millis(100);
 const SCHEDULING: Duration = Duration::from_millis(50);
 /// How long the guard of a lost hold may be kept: a waiter behind it must have got in by then.
 pub const KEPT_MS: u64 = 20_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_short_up_to_a_round_trip_in_whatever_unit() {
+        for short in ["999µs", "1ms", "100ms"] {
+            assert!(is_short(&format!("redis://node-0:6379: no answer within {short}")), "{short}");
+        }
+        for other in ["no answer within 101ms", "no answer within 1s", "refused", "ms"] {
+            assert!(!is_short(other), "{other}");
+        }
+    }
+}
