@@ -4,7 +4,7 @@
 -- Returns {items that nobody has had, deliveries that are lent or due, dead items, server_us, list of deliveries: name, number, ms until its end (0: it is due), list of those who wait, list of dead payloads}.
 local show = tonumber(ARGV[1])
 local listed = {}
-local members = redis.call('ZRANGE', KEYS[2], 0, show - 1, 'WITHSCORES')
+local members = show > 0 and redis.call('ZRANGE', KEYS[2], 0, show - 1, 'WITHSCORES') or {}
 for at = 1, #members, 2 do
   local number = content(members[at])
   listed[#listed + 1] = members[at]

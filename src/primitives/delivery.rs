@@ -118,8 +118,8 @@ impl Delivery {
         self.settled(decided)
     }
 
-    /// Gives the item back. It is delivered again after `after`, 0 to 30 days, before those that nobody has had yet; or it is
-    /// dead, if it was delivered [as often as it may be](crate::Queue::with_max_deliveries).
+    /// Gives the item back. It is delivered again after `after`, 0 to 30 days, before those that nobody has had yet. If
+    /// it was delivered [as often as it may be](crate::Queue::with_max_deliveries), it is dead then, once a worker asks for an item.
     ///
     /// # Errors
     ///

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::queue_status::{DeadItem, Lent, QueueStatus};
-use super::replies::{LISTED, SHOWN, read_refusal, read_renew, read_waiters};
+use super::replies::{SHOWN, read_refusal, read_renew, read_waiters};
 use crate::engine::kind::{Answer, Kind, Released, Sharing, Ticket};
 use crate::key::{self, Holder, LeaseId};
 use crate::script::{self, Arg, Call, Reply, ttl_ms};
@@ -56,8 +56,9 @@ impl Items {
     }
 
     /// `dead`: how many dead items are listed.
-    pub(super) fn status(&self, dead: u32) -> Call {
-        let args = vec![Arg::Number(LISTED), Arg::Number(dead.into())];
+    /// Asks for the numbers, and lists at most so many deliveries, of those who wait, and of the dead items.
+    pub(super) fn status(&self, listed: u64, dead: u32) -> Call {
+        let args = vec![Arg::Number(listed), Arg::Number(dead.into())];
         Call { script: &script::ITEM_STATUS, keys: self.keys(), args }
     }
 
@@ -155,6 +156,8 @@ impl Item {
         let others = match others {
             0 => "nobody else waits".to_owned(),
             1 => "1 other waits".to_owned(),
+            // No more are listed, and the request may be one of them.
+            _ if others as u64 + 1 >= SHOWN => format!("at least {others} others wait"),
             _ => format!("{others} others wait"),
         };
         match *self.lent.lock() {

@@ -147,15 +147,23 @@ impl PermitHandle {
             }
             missing.retain(|holder| !holders.contains(holder));
             seen = Some((answer.source, holders));
-            let left = until.since(self.engine.clock.now());
+            let missing_for = match missing.is_empty() {
+                true => Duration::ZERO,
+                false => until.since(self.engine.clock.now()),
+            };
+            // Others may put theirs back still, of whom this call never heard.
+            let bar = self.engine.quorum_of(name).check_electorate().err();
+            let bar = bar.and_then(|fault| fault.quarantine()).unwrap_or_default();
+            let left = missing_for.max(bar);
             match status.held {
-                0 if missing.is_empty() => Ok(Look::Over(())),
-                0 if grace.is_zero() => Err(Error::lost(name, LossReason::Failover)),
-                0 if left.is_zero() => Ok(Look::Over(())),
-                0 => Ok(Look::Wait(
+                0 if !left.is_zero() => Ok(Look::Wait(
                     Some(left),
                     "permits may be in use that a new server has lost".into(),
                 )),
+                0 if grace.is_zero() && !missing.is_empty() => {
+                    Err(Error::lost(name, LossReason::Failover))
+                }
+                0 => Ok(Look::Over(())),
                 held => {
                     let ends = status.holders.iter().filter_map(|holder| holder.remaining).min();
                     let are =

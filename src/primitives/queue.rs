@@ -10,6 +10,7 @@ use super::asking::{ask_one, check_name};
 use super::delivery::Delivery;
 use super::items::Items;
 use super::queue_status::{DeadItem, QueueStatus};
+use super::replies::LISTED;
 use crate::clock::Timestamp;
 use crate::config::{LeaseTerms, Terms};
 use crate::engine::gate::{Engine, Until};
@@ -30,7 +31,8 @@ use crate::script::{Call, Reply};
 /// * Items come in the order in which they were pushed, or [newest first](Self::newest_first). Those that are delivered again
 ///   come before the others.
 /// * Workers get items in the order in which they asked, in all processes. A push hands its item to the first that waits, by a
-///   message, which brings an item of at most 8 KiB along. A longer one costs the worker a request.
+///   message, which brings an item of at most 8 KiB along. A longer one costs the worker a request, and so does each one with a
+///   `restart_quarantine`, which Sentinel and Cluster have by default, and with [`synced`](crate::ClientBuilder::synced).
 /// * An item that was delivered [ten times](Self::with_max_deliveries) is dead: see [`dead`](Self::dead) and
 ///   [`redrive`](Self::redrive).
 ///
@@ -283,7 +285,9 @@ impl Queue {
     ///
     /// The same as [`status`](Self::status).
     pub async fn len(&self) -> Result<u64, Error> {
-        Ok(self.status().await?.waiting_items)
+        // What is listed is read with its payload.
+        let read = |reply: &Reply| self.items.read_status(reply);
+        Ok(self.ask(self.items.status(0, 0), read).await?.0.waiting_items)
     }
 
     /// Asks the server whether there is no item that nobody has had yet. Others may be lent, or come again.
@@ -303,7 +307,7 @@ impl Queue {
     /// [`Error::WrongType`], [`Error::Denied`], [`Error::Closed`].
     pub async fn status(&self) -> Result<QueueStatus, Error> {
         let read = |reply: &Reply| self.items.read_status(reply);
-        Ok(self.ask(self.items.status(0), read).await?.0)
+        Ok(self.ask(self.items.status(LISTED, 0), read).await?.0)
     }
 
     /// Asks the server for the oldest dead items, at most `limit`. It changes nothing.
@@ -313,7 +317,7 @@ impl Queue {
     /// The same as [`status`](Self::status).
     pub async fn dead(&self, limit: u32) -> Result<Vec<DeadItem>, Error> {
         let read = |reply: &Reply| self.items.read_status(reply);
-        Ok(self.ask(self.items.status(limit), read).await?.1)
+        Ok(self.ask(self.items.status(0, limit), read).await?.1)
     }
 
     /// Has dead items be delivered again as if they were new, the oldest first, at most `limit`. Returns how many.

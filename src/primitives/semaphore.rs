@@ -301,8 +301,9 @@ impl Semaphore {
     /// # Errors
     ///
     /// [`Error::Lost`] if permits were held of which a server that has taken over, or has restarted, does not know, and there is no
-    /// [`restart_quarantine`](crate::ClientBuilder::restart_quarantine): their holders may still work. With one, it waits for those
-    /// until that is over; [`Error::Unavailable`] once the server has not answered for
+    /// [`restart_quarantine`](crate::ClientBuilder::restart_quarantine): their holders may still work. Only the
+    /// call that saw those permits knows of them: call it again, and it says that all are back. With a quarantine, it waits until that
+    /// is over, whoever calls; [`Error::Unavailable`] once the server has not answered for
     /// [`unavailable_after`](crate::ClientBuilder::unavailable_after); otherwise the same as [`status`](Self::status).
     ///
     /// # Cancel safety

@@ -210,7 +210,11 @@ impl Signal {
             if timeout.is_zero() {
                 // All have one look, and a change of any counts, whichever answer comes first.
                 let looks = join_all(changes).await;
-                let which = looks.iter().position(Result::is_ok).unwrap_or(0);
+                let fails =
+                    |look: &Result<_, Error>| look.as_ref().is_err_and(|it| !it.is_timeout());
+                let which = looks.iter().position(Result::is_ok);
+                // A server that does not answer may have a change.
+                let which = which.or_else(|| looks.iter().position(fails)).unwrap_or(0);
                 let notice = looks.into_iter().nth(which).expect("BUG: there are some");
                 return Ok((which, notice?));
             }

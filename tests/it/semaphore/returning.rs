@@ -131,6 +131,23 @@ async fn a_permit_that_a_server_has_forgotten_is_not_back_while_it_may_be_in_use
     waited.expect("no panic").expect("nobody has any");
 }
 
+/// Who asks in the grace has heard of nobody who may still put a permit back.
+#[tokio::test]
+async fn nobody_is_told_in_a_grace_that_all_are_back() {
+    const GRACE: Duration = Duration::from_secs(3);
+    let server = Server::start().await;
+    let builder = Client::builder().nodes([server.url()]).restart_quarantine(GRACE).ttl(GRACE);
+    let client = builder.connect().await.expect("connected");
+    let semaphore = api(&client, 2);
+    assert!(!client.is_ready(), "the server is young");
+    for timeout in [Duration::ZERO, 100 * MS] {
+        let told = said(semaphore.returned_with_timeout(timeout).await);
+        assert!(told.ends_with("permits may be in use that a new server has lost"), "{told}");
+    }
+    semaphore.returned().await.expect("nobody has put any back");
+    assert!(client.is_ready(), "before, others might have");
+}
+
 #[tokio::test]
 async fn a_server_that_forgets_who_had_permits_does_not_say_that_they_are_back() {
     let server = Server::start().await;

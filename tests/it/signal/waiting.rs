@@ -63,6 +63,16 @@ async fn one_look_at_several_signals_finds_the_one_that_has_changed() {
             assert_eq!((which, &*notice.data), (changed, &b"x"[..]));
         }
     }
+    // Who hears nothing of a server does not know that nothing is new.
+    let (away, _client) = setup::<1>().await;
+    let [far] = &_client;
+    signals[1].1 = signals[1].0.seen().await.expect("an answer");
+    signals.push((far.signal("far"), 0));
+    away.pause();
+    let looks = Signal::any_changed_with_timeout(&signals, Duration::ZERO);
+    let error = soon("an answer", looks).await.expect_err("nothing is known to be new");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    away.resume();
 }
 
 #[tokio::test]
