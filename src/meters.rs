@@ -128,8 +128,9 @@ impl Metrics {
             *class = Arc::new(Class::new(&class.name));
             class.waiting.increment(0.0);
             class.held.increment(0.0);
-            class.begin();
         }
+        let classes: Vec<_> = self.classes.read().values().cloned().collect();
+        classes.iter().for_each(|class| class.begin());
         counter!("leasehold.renewals", "outcome" => "renewed").increment(0);
         counter!("leasehold.renewals", "outcome" => "failed").increment(0);
         gauge!("leasehold.releases_pending").set(stats.releases_pending as f64);

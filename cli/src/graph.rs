@@ -135,7 +135,7 @@ pub fn told(circle: &[Edge]) -> String {
 }
 
 /// Whether all who wait in a circle have noted that.
-pub fn is_noted(circle: &[Edge]) -> bool {
+fn is_noted(circle: &[Edge]) -> bool {
     circle.iter().all(|edge| edge.owner.is_some())
 }
 

@@ -55,8 +55,7 @@ impl Items {
         Call { script: &script::ITEM_PUSH, keys: self.keys(), args }
     }
 
-    /// `dead`: how many dead items are listed.
-    /// Asks for the numbers, and lists at most so many deliveries, of those who wait, and of the dead items.
+    /// Returns the call that asks for the numbers, and lists at most so many deliveries, of those who wait, and of the dead items.
     pub(super) fn status(&self, listed: u64, dead: u32) -> Call {
         let args = vec![Arg::Number(listed), Arg::Number(dead.into())];
         Call { script: &script::ITEM_STATUS, keys: self.keys(), args }

@@ -136,6 +136,12 @@ impl PermitHandle {
         let mut missing = HashSet::new();
         let mut until = Timestamp::default();
         let grace = self.engine.config.quarantine();
+        // For how long the server is in a grace.
+        let bar = || match self.engine.quorum_of(name).check_electorate() {
+            Err(fault) if !grace.is_zero() => fault.quarantine().unwrap_or(SOON),
+            _ => Duration::ZERO,
+        };
+        let mut barred_for = bar();
         let look = |answer: Answer| {
             let status = self.pool.read_status(&answer.reply);
             let status = status.ok_or_else(|| subject.unexpected(&answer.reply))?;
@@ -151,10 +157,9 @@ impl PermitHandle {
                 true => Duration::ZERO,
                 false => until.since(self.engine.clock.now()),
             };
-            // Others may put theirs back still, of whom this call never heard.
-            let bar = self.engine.quorum_of(name).check_electorate().err();
-            let bar = bar.and_then(|fault| fault.quarantine()).unwrap_or_default();
-            let left = missing_for.max(bar);
+            // Others may put theirs back still, of whom this call never heard; also behind an answer from before its end.
+            let bar = [std::mem::replace(&mut barred_for, bar()), barred_for];
+            let left = missing_for.max(if bar[1].is_zero() { bar[0].min(SOON) } else { bar[1] });
             match status.held {
                 0 if !left.is_zero() => Ok(Look::Wait(
                     Some(left),
@@ -236,6 +241,9 @@ impl PermitHandle {
         ask_one(&self.engine, &self.pool.name, call, read).await
     }
 }
+
+/// For what is about to change.
+const SOON: Duration = Duration::from_millis(100);
 
 const SEMAPHORE: Sort = Sort {
     kind: LockKind::Semaphore,

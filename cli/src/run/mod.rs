@@ -49,9 +49,11 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
     let on = servers.addresses()?;
     let is_held = |name: &String| held.has(&on, &servers.whole_name(name));
     let (lent, mut names): (Vec<_>, Vec<_>) = run.names.iter().cloned().partition(is_held);
-    let lent: Vec<_> = lent.iter().map(|name| servers.whole_name(name)).collect();
-    names.sort_unstable();
-    names.dedup();
+    let mut lent: Vec<_> = lent.iter().map(|name| servers.whole_name(name)).collect();
+    for all in [&mut lent, &mut names] {
+        all.sort_unstable();
+        all.dedup();
+    }
 
     let asked = Instant::now();
     let taking = async {

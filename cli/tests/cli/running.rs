@@ -346,7 +346,7 @@ fn the_command_dies_with_a_wrapper_that_is_killed() {
 #[test]
 fn an_inner_run_tells_the_tokens_of_its_own_locks_and_does_not_wait_for_an_outer_one() {
     let me = env!("CARGO_BIN_EXE_leasehold");
-    for names in ["a", "b", "b a"] {
+    for names in ["a", "b", "a b"] {
         let server = Server::start();
         let script = format!(
             "echo $LEASEHOLD_TOKEN > a; exec {me} run -n b -- sh -c \

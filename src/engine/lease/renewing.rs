@@ -72,14 +72,10 @@ impl Lease {
             return None;
         }
         // If it cannot be sent, or gets no answer.
-        state.ask_at = now.plus(self.pause(state));
+        let doubted_for = state.doubted_at.map_or(Duration::ZERO, |at| now.since(at));
+        let most = (state.ttl / 10).min(LONGEST_RETRY.max(doubted_for / 4));
+        state.ask_at = now.plus(self.clock.jitter(most / 4, most));
         self.send_count(state)
-    }
-
-    /// How long to wait before another try.
-    pub(super) fn pause(&self, state: &State) -> Duration {
-        let most = (state.ttl / 10).min(LONGEST_RETRY);
-        self.clock.jitter(most / 4, most)
     }
 
     /// The answer to a renewal, an update of the count or a widening.
@@ -144,7 +140,7 @@ impl Lease {
                 self.retry(&mut state, now, fault);
             }
         }
-        if !renewed && state.is_doubted_since(renewal) {
+        if state.is_doubted_since(renewal) {
             (state.renew_at, state.ask_at) = (now, now);
         }
         let next_at = Some(state.next_at());

@@ -155,6 +155,7 @@ impl State {
         if !self.is_doubted_since(answered) {
             self.doubted_at = None;
         }
+        self.confirmed = true;
         self.count_written = answered.count;
     }
 
@@ -163,12 +164,9 @@ impl State {
         let sent_at = renewal.sent_at();
         self.deadline = self.deadline.max(sent_at.plus(renewal.ttl).minus(drift(renewal.ttl)));
         self.lasts = self.lasts.max(renewal.ttl).min(self.ttl);
-        self.confirmed = true;
         self.believe(renewal);
-        // One that was lengthened by less than its TTL is renewed sooner, and one in doubt at once.
-        let lasts =
-            if self.doubted_at.is_some() { Duration::ZERO } else { self.ttl.min(renewal.ttl) };
-        self.renew_at = sent_at.plus(lasts / 3);
+        // One that was lengthened by less than its TTL is renewed sooner.
+        self.renew_at = sent_at.plus(self.ttl.min(renewal.ttl) / 3);
     }
 
     /// For how long it is put back where it is missing: for no longer than it lasts elsewhere, unless it is renewed.

@@ -58,8 +58,12 @@ impl Lease {
                     return None;
                 }
             },
-            // The next renewal writes it.
-            Err(_) => None,
+            // The next renewal writes it, or the next question.
+            Err(_) => {
+                state.confirmed = false;
+                self.absorb(&mut state, update, now);
+                None
+            }
         };
         self.tell_news(state);
         next
@@ -221,7 +225,9 @@ impl Lease {
                 state.ttl = ttl;
             }
             state.ttl = state.ttl.max(ttl);
-            state.renew_at = renewal.sent_at().plus(state.ttl.min(renewal.ttl) / 3);
+            let doubted = state.is_doubted_since(renewal);
+            let third = renewal.sent_at().plus(state.ttl.min(renewal.ttl) / 3);
+            state.renew_at = if doubted { now } else { third };
         }
         let next_at = state.next_at();
         self.tell_news(state);
