@@ -22,7 +22,7 @@ mod permits {
 
     checks! {
         permits_keep_the_rules_when_a_request_runs_twice:
-            holds(Case { doubles: 1, ..Case::plain([1, 2, 1]) }, [EXCLUSION, CONSERVATION, ORDER, LEFTOVER, TAKEN]);
+            holds(Case::<3> { doubles: 1, ..Case::plain([1, 2, 1]) }, [EXCLUSION, CONSERVATION, ORDER, LEFTOVER, TAKEN]);
     }
 }
 
@@ -39,7 +39,7 @@ mod items {
     const LONG: Case<2> = Case { long_from: 1, polls: 0, ..Case::plain() };
 
     checks! {
-        items_keep_the_rules_when_one_polls: holds(Case { polls: 1, ..Case::plain() }, SAFE);
+        items_keep_the_rules_when_one_polls: holds(Case::<2> { polls: 1, ..Case::plain() }, SAFE);
         items_keep_the_rules_with_renewals: holds(Case { renewals: 1, ..LONG }, SAFE);
         items_keep_the_rules_when_a_request_runs_twice: holds(Case { doubles: 1, ..LONG }, SAFE);
     }
