@@ -158,8 +158,11 @@ impl PermitHandle {
                 false => until.since(self.engine.clock.now()),
             };
             // Others may put theirs back still, of whom this call never heard; also behind an answer from before its end.
-            let bar = [std::mem::replace(&mut barred_for, bar()), barred_for];
-            let left = missing_for.max(if bar[1].is_zero() { bar[0].min(SOON) } else { bar[1] });
+            let before = std::mem::replace(&mut barred_for, bar());
+            let left = missing_for.max(match barred_for.is_zero() {
+                true => before.min(SOON),
+                false => barred_for,
+            });
             match status.held {
                 0 if !left.is_zero() => Ok(Look::Wait(
                     Some(left),

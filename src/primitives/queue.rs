@@ -28,8 +28,7 @@ use crate::script::{Call, Reply};
 ///   both [`is_held`](Delivery::is_held).
 /// * Each item is delivered **at least once**: a worker may have done its work and end before the `ack`. Make the work safe to
 ///   repeat.
-/// * Items come in the order in which they were pushed, or [newest first](Self::newest_first). Those that are delivered again
-///   come before the others.
+/// * Items come in the order of their pushes, or [newest first](Self::newest_first); those that are delivered again come first.
 /// * Workers get items in the order in which they asked, in all processes. A push hands its item to the first that waits, by a
 ///   message, which brings an item of at most 8 KiB along. A longer one costs the worker a request, and so does each one with a
 ///   `restart_quarantine`, which Sentinel and Cluster have by default, and with [`synced`](crate::ClientBuilder::synced).
@@ -285,9 +284,7 @@ impl Queue {
     ///
     /// The same as [`status`](Self::status).
     pub async fn len(&self) -> Result<u64, Error> {
-        // What is listed is read with its payload.
-        let read = |reply: &Reply| self.items.read_status(reply);
-        Ok(self.ask(self.items.status(0, 0), read).await?.0.waiting_items)
+        Ok(self.look(0, 0).await?.0.waiting_items)
     }
 
     /// Asks the server whether there is no item that nobody has had yet. Others may be lent, or come again.
@@ -306,8 +303,7 @@ impl Queue {
     /// [`Error::Unavailable`], [`Error::SingleServerOnly`], [`Error::InvalidName`], [`Error::InvalidConfig`],
     /// [`Error::WrongType`], [`Error::Denied`], [`Error::Closed`].
     pub async fn status(&self) -> Result<QueueStatus, Error> {
-        let read = |reply: &Reply| self.items.read_status(reply);
-        Ok(self.ask(self.items.status(LISTED, 0), read).await?.0)
+        Ok(self.look(LISTED, 0).await?.0)
     }
 
     /// Asks the server for the oldest dead items, at most `limit`. It changes nothing.
@@ -316,8 +312,12 @@ impl Queue {
     ///
     /// The same as [`status`](Self::status).
     pub async fn dead(&self, limit: u32) -> Result<Vec<DeadItem>, Error> {
-        let read = |reply: &Reply| self.items.read_status(reply);
-        Ok(self.ask(self.items.status(0, limit), read).await?.1)
+        Ok(self.look(0, limit).await?.1)
+    }
+
+    /// Asks for the status. What is listed of it costs the server a look at each payload.
+    async fn look(&self, listed: u64, dead: u32) -> Result<(QueueStatus, Vec<DeadItem>), Error> {
+        self.ask(self.items.status(listed, dead), |reply| self.items.read_status(reply)).await
     }
 
     /// Has dead items be delivered again as if they were new, the oldest first, at most `limit`. Returns how many.

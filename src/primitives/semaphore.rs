@@ -294,7 +294,8 @@ impl Semaphore {
     /// group that survives crashes: each participant holds a permit while it works, and the permit of one that crashed comes back
     /// after its TTL. Whether a participant has done its work, its permit does not tell.
     ///
-    /// If nobody has a permit yet, it returns at once, or at the end of a `restart_quarantine` that goes on. So let the participants take their permits before you wait. The caller
+    /// If nobody has a permit yet, it returns at once, or at the end of a `restart_quarantine` that goes on. So let the participants
+    /// take their permits before you wait. The caller
     /// hears of a release by a message, and otherwise, as when the last permit is [forgotten](crate::Permit::forget), within 4 s.
     /// On the server it counts as a client that waits. The permits of Redisson's `RSemaphore` are not seen.
     ///

@@ -72,13 +72,15 @@ impl Held {
 
     /// Returns the fencing token of a lock that an outer `run` holds.
     fn token(&self, on: &str, lock: &str) -> Option<u64> {
-        let mut all = self.0.iter();
-        all.find(|(outer, _)| outer.lock == lock && outer.on == on)?.0.token
+        self.find(on, lock)?.0.token
     }
 
     fn lender(&self, on: &str, lock: &str) -> Option<&Lender> {
-        let mut all = self.0.iter();
-        all.find(|(outer, _)| outer.lock == lock && outer.on == on).map(|(_, lender)| lender)
+        self.find(on, lock).map(|(_, lender)| lender)
+    }
+
+    fn find(&self, on: &str, lock: &str) -> Option<&(Outer, Lender)> {
+        self.0.iter().find(|(outer, _)| outer.lock == lock && outer.on == on)
     }
 
     /// Returns the variables for the command. They replace those of an outer `run`.

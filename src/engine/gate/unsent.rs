@@ -85,8 +85,7 @@ impl Gate {
 
     /// Returns true if the release of that number is not sent, and nobody has the lease.
     pub(super) fn is_unsent(&self, number: u64) -> bool {
-        let state = self.state.lock();
-        matches!(&state.seat, Seat::Unsent(unsent) if unsent.number == number)
+        self.state.lock().unsent(number).is_some()
     }
 
     /// Sends the release of that number, if it is not sent, and nobody has the lease. Returns what has become of it.
@@ -112,7 +111,7 @@ impl Gate {
     ///
     /// Without the runtime it is sent at once, so this must not be called under the gate's mutex.
     pub(super) fn oversee(self: &Arc<Self>, lease: Arc<Lease>) {
-        let engine = self.engine.clone();
+        let engine = &self.engine;
         // A little longer: timers and the clock need not agree to the last, and no other one comes for this lease.
         let window = engine.config.handoff_window + Duration::from_millis(1);
         let until = lease.acquired_at.plus(window);
@@ -144,6 +143,14 @@ impl State {
         effects.sent = Some(Box::new((release, tell)));
     }
 
+    /// Returns the hold whose release has that number, if it is not sent, and nobody has the lease.
+    fn unsent(&self, number: u64) -> Option<&Arc<Hold>> {
+        match &self.seat {
+            Seat::Unsent(unsent) if unsent.number == number => Some(&unsent.hold),
+            _ => None,
+        }
+    }
+
     /// Sends the release of that number, unless it was sent, or somebody has the lease.
     fn send_left(
         &mut self,
@@ -151,10 +158,7 @@ impl State {
         effects: &mut Effects,
         now: Timestamp,
     ) -> Option<PendingRelease> {
-        let hold = match &self.seat {
-            Seat::Unsent(unsent) if unsent.number == number => unsent.hold.clone(),
-            _ => return None,
-        };
+        let hold = self.unsent(number)?.clone();
         self.tokens_used = hold.lease.tokens_used();
         let release = self.release(&hold.lease, now);
         effects.ended = Some((hold, HoldEnd::Released, now));
