@@ -24,7 +24,11 @@ impl Cache {
         mut seen: u64,
     ) -> Result<(), leasehold::Error> {
         loop {
-            let changes = group.changed(seen).await?;
+            let changes = match group.changed(seen).await {
+                // Nothing is missed: it goes on from the same number.
+                Err(error) if error.is_retryable() => continue,
+                changes => changes?,
+            };
             let mut prices = self.prices.lock().unwrap_or_else(PoisonError::into_inner);
             if changes.missed {
                 prices.clear(); // the server knows no more which ones

@@ -1,4 +1,4 @@
--- Lends an item, if there is one and nobody is ahead in the queue. Sent again for the same delivery it confirms the delivery.
+-- Lends an item, if there is one and nobody is ahead in the queue, or if it was lent by a message that nobody has heeded. Sent again for the same delivery it confirms the delivery.
 -- Otherwise it queues, if it has an entry; it does so once, however often it is sent.
 -- KEYS: 1 name, 2 lent, 3 queue, 4 contents, 5 dead
 -- ARGV: 1 id, 2 how (which item; see items.lua), 3 ttl_ms, 4 entry (empty: does not queue), 5 show (how many of those who wait are listed)
@@ -19,7 +19,7 @@ end
 
 local was_queued = entry and redis.call('ZRANK', KEYS[3], entry)
 local first, moved = serve(entry)
-if not first or first == entry then
+if not first or first == entry or is_unheeded() then
   number, payload, text = lend(id, ttl_ms, how)
   if number then
     if was_queued then

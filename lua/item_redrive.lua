@@ -1,11 +1,12 @@
 -- Has dead items be delivered again, the oldest first, as if they were new.
 -- KEYS: 1 name, 2 lent, 3 queue, 4 contents, 5 dead
 -- ARGV: 1 most (how many at most)
--- Returns how many.
--- What follows needs it. Who may not run it moves nothing.
+-- Returns how many. They are fewer if they are large: to copy them keeps the server from all others.
+-- What follows needs these. Who may not run them moves nothing.
 redis.call('TIME')
-local count = 0
-while count < tonumber(ARGV[1]) do
+redis.call('LPOP', KEYS[5], 0)
+local count, bytes = 0, 0
+while count < tonumber(ARGV[1]) and bytes < 16777216 do
   local payload = redis.pcall('LINDEX', KEYS[5], 0)
   if type(payload) == 'table' and count == 0 then
     return payload
@@ -14,13 +15,8 @@ while count < tonumber(ARGV[1]) do
     break
   end
   redis.call('RPUSH', KEYS[1], payload)
-  local popped = redis.pcall('LPOP', KEYS[5])
-  if type(popped) == 'table' then
-    -- This user may not remove it: it stays where it is.
-    redis.call('RPOP', KEYS[1])
-    return popped
-  end
-  count = count + 1
+  redis.call('LPOP', KEYS[5])
+  count, bytes = count + 1, bytes + #payload
 end
 local answer = count
 

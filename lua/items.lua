@@ -1,6 +1,6 @@
 -- A queue of items on one server. The library puts this text, behind queue.lua, before the scripts that lend items or get them
 -- back. It reads what time it is, and defines functions.
--- KEYS: 1 name (list: payloads that nobody has had yet), 2 lent (sorted set: delivery -> its end, in ms of the server's clock), 3 queue (sorted set: entry -> order of arrival of those who wait), 4 contents (hash: delivery -> `number at_us:payload`), 5 dead (list: payloads)
+-- KEYS: 1 name (list: payloads that nobody has had yet), 2 lent (sorted set: delivery -> its end, in ms of the server's clock; with a half from a grant by message until it is renewed), 3 queue (sorted set: entry -> order of arrival of those who wait), 4 contents (hash: delivery -> `number at_us:payload`), 5 dead (list: payloads)
 -- ARGV: none
 -- Returns an error if the name holds no list, else nothing.
 --
@@ -75,19 +75,28 @@ local function out()
   return last and redis.call('ZRANK', KEYS[2], last) + 1 or 0
 end
 
+-- Whether what is due first was granted by a message that nobody has heeded: then its end has a half, which the first renewal takes
+-- away. Only who asks gets it: that one lives. By messages it would go from one stopped worker to the next until it is dead.
+local function is_unheeded()
+  local due, ended_ms = soonest()
+  return due and ended_ms <= now_ms and ended_ms % 1 ~= 0
+end
+
 -- Lends an item: what is due, else the oldest or the newest that nobody has had yet. What was delivered too often is dead.
 -- Returns its number, payload and content, or nothing if there is none now.
-local function lend(id, ttl_ms, how)
-  local newest, most_often = how % 2 == 0, math.floor((how - 1) / 2)
+local function lend(id, ttl_ms, how, by_message)
+  local newest, most_often, bytes = how % 2 == 0, math.floor((how - 1) / 2), 0
+  local ends_ms = next_ms + ttl_ms + (by_message and 0.5 or 0)
   for _ = 1, 100 do
     local due, ended_ms = soonest()
+    local is_due = due and ended_ms <= now_ms and not (by_message and ended_ms % 1 ~= 0)
     may_move()
-    if not due or ended_ms > now_ms then
+    if not is_due then
       local payload = redis.call('LINDEX', KEYS[1], newest and -1 or 0)
       if not payload then
         return
       end
-      local text = write(id, 1, payload, next_ms + ttl_ms)
+      local text = write(id, 1, payload, ends_ms)
       local popped
       if newest then
         popped = redis.pcall('RPOP', KEYS[1])
@@ -106,11 +115,16 @@ local function lend(id, ttl_ms, how)
     if number and most_often > 0 and number >= most_often then
       redis.call('RPUSH', KEYS[5], payload)
     elseif number then
-      text = write(id, number + 1, payload, next_ms + ttl_ms)
+      text = write(id, number + 1, payload, ends_ms)
     end
     remove(due)
     if text then
       return number + 1, payload, text
+    end
+    -- To copy large ones keeps the server from all others. Who asks next goes on.
+    bytes = bytes + (number and #payload or 0)
+    if bytes > 16777216 then
+      return
     end
   end
 end
@@ -167,7 +181,7 @@ local function serve(mine)
     else
       -- Short, so that a stopped process costs the others little. A client that is well renews it in time.
       ttl_ms = math.min(ttl_ms, 2000)
-      local number, payload, text = lend(id, ttl_ms, how)
+      local number, payload, text = lend(id, ttl_ms, how, true)
       if not number then
         return entry, moved
       end

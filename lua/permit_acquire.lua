@@ -8,7 +8,14 @@ local initial, entry = tonumber(ARGV[6]), ARGV[7] ~= '' and ARGV[7]
 
 local own = members(id, weight)
 local had = there(own)
-if #had == weight then
+-- After a failover more may be out than there are. Then what has ended makes up for what was put back, and nobody has it.
+local is_over = false
+if #had == weight and left and left < 0 then
+  for _, ended in ipairs(redis.call('ZRANGE', KEYS[2], '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, 1000)) do
+    is_over = is_over or ended == had[1]
+  end
+end
+if #had == weight and not is_over then
   local written = write(own, ttl_ms)
   if type(written) == 'table' then
     return written
@@ -19,7 +26,7 @@ if #had == weight then
   return {1, weight}
 end
 if #had > 0 then
-  -- Redisson takes ended permits back one by one. A part of a lease is none.
+  -- Redisson takes ended permits back one by one. A part of a lease is no lease.
   take_back(had)
 end
 

@@ -2,14 +2,13 @@
 -- KEYS: 1 name, 2 holders, 3 queue
 -- ARGV: 1 what (set or add), 2 number, 3 initial (how many permits there are if the semaphore does not exist; empty: none), 4 publish verb, 5 channel of the semaphore
 -- Returns {permits left (less than 0 if more are out than there are), permits out}, or an empty list if there would be more than 2^31 - 1, which Redisson cannot read: then nothing has changed.
-local number = tonumber(ARGV[2])
+local number, had = tonumber(ARGV[2]), left or 0
 sweep()
 local are_out = out()
 local before = left or (tonumber(ARGV[3]) or 0) - are_out
 if ARGV[1] == 'add' and before + are_out + number > 2147483647 then
   return {}
 end
-local had = left or 0
 if ARGV[1] == 'set' then
   put(number - are_out)
 else

@@ -52,6 +52,8 @@ end
 if ARGV[13] then
   if mode == 'write' and redis.call('HEXISTS', KEYS[1], field_of(ARGV[13])) == 1 then
     -- The reader comes first: half-way, the lock has a reader, and a writer whose release is still to come.
+    -- A full server refuses a SET, but not behind another write of the same script.
+    redis.call('HDEL', KEYS[1], '')
     local last = take(ARGV[1], true, 1, ARGV[3], 0, ARGV[6])
     redis.call('HDEL', KEYS[1], field_of(ARGV[13]))
     if KEYS[3] then
@@ -79,7 +81,8 @@ if entry then
   end
   redis.call('PEXPIRE', KEYS[3], 60000)
 end
-if not KEYS[3] and ARGV[8] ~= '' then
+-- Behind a writer it needs none, and two writers that take turns would keep all readers out.
+if not KEYS[3] and ARGV[8] ~= '' and mode ~= 'write' then
   -- A full server may refuse it: then it waits for a gap between readers.
   redis.pcall('SET', next_key(), ARGV[1], 'PX', 5000)
 end

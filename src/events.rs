@@ -58,7 +58,9 @@ pub(crate) struct Events {
     pub(crate) locks_lost_in_failovers: AtomicU64,
     renewals: Mutex<Burst>,
     losses: Mutex<Burst>,
-    waits: Mutex<Burst>,
+    /// Those that have not lasted for 10 s yet, and the others.
+    short_waits: Mutex<Burst>,
+    long_waits: Mutex<Burst>,
     ended_waits: Mutex<Burst>,
     long_holds: Mutex<Burst>,
     pub(crate) queue: QueueCounts,
@@ -232,7 +234,9 @@ impl Events {
         now: Timestamp,
     ) {
         self.tell(&Event::SlowWait { lock, asked_at: at, waited });
-        let (more, is_first) = next_of(&self.waits, now);
+        let is_loud = waited >= LOUD_FROM;
+        let (more, is_first) =
+            next_of(if is_loud { &self.long_waits } else { &self.short_waits }, now);
         if let Some(more) = more {
             tracing::warn!(target: LOCK, more, "more waits go on");
         }
@@ -254,10 +258,10 @@ impl Events {
                 )
             };
         }
-        match (is_first, waited < LOUD_FROM) {
+        match (is_first, is_loud) {
             (false, _) => say!(debug),
-            (true, true) => say!(info),
-            (true, false) => say!(warn),
+            (true, false) => say!(info),
+            (true, true) => say!(warn),
         }
     }
 

@@ -142,7 +142,8 @@
 //! current holders.
 //!
 //! Without that, the locks of guards that are dropped as the runtime ends are still released, if the servers answer
-//! within 250 ms. After [`std::process::exit`], an abort or a kill, a lock stays for up to one TTL. [`Client`] has the
+//! within 250 ms. After [`std::process::exit`], an abort, or a signal that the program does not handle (Ctrl-C, SIGTERM,
+//! SIGKILL), a lock stays for up to one TTL. [`Client`] has the
 //! details, and those on `fork`.
 //!
 //! # Testing

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use metrics::{
-    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
-    gauge, histogram,
+    Counter, Gauge, Histogram, Label, Unit, counter, describe_counter, describe_gauge,
+    describe_histogram, gauge, histogram,
 };
 use parking_lot::{Mutex, RwLock};
 
@@ -44,6 +44,8 @@ use crate::node::{NodeState, NodeStatus};
 #[derive(Clone, Debug)]
 pub struct Metrics {
     class: fn(&str) -> &str,
+    /// The label of what is reported, if it has one.
+    client: Option<Label>,
     /// The classes of all locks so far.
     classes: Arc<RwLock<BTreeMap<Box<str>, Arc<Class>>>>,
     /// The servers of the last report that the client uses.
@@ -111,16 +113,23 @@ impl Metrics {
     /// Makes one, and describes its metrics to the recorder that is installed by now.
     pub fn new() -> Self {
         describe();
-        Self { class, classes: Arc::default(), nodes: Arc::default() }
+        Self { class, client: None, classes: Arc::default(), nodes: Arc::default() }
     }
 
     /// Sets how a lock's class follows from its name, which has the client's prefix.
     pub fn with_class(self, class: fn(&str) -> &str) -> Self {
-        Self { class, classes: Arc::default(), nodes: Arc::default() }
+        Self { class, classes: Arc::default(), nodes: Arc::default(), ..self }
     }
 
-    /// Reports the state of a client and of its servers, without I/O. Each client needs a `Metrics` of its own: a server that
-    /// the report before named, and this one does not, is not in use any more.
+    /// Gives what [`report`](Self::report) reports the label `client` with this value. A program with several clients needs one
+    /// for each: what one of them reports would replace what another one has reported.
+    pub fn with_client(self, name: &str) -> Self {
+        let client = Some(Label::new("client", name.to_owned()));
+        Self { client, nodes: Arc::default(), ..self }
+    }
+
+    /// Reports the state of a client and of its servers, without I/O. Each client needs a `Metrics` of its own, since a server that
+    /// the report before named, and this one does not, is not in use any more; see [`with_client`](Self::with_client).
     pub fn report(&self, stats: &Stats, nodes: &[NodeStatus]) {
         // An exporter may forget a metric that nobody has used for long, and does not learn of what is added to it later: it
         // is asked for each of them again. The gauges are used: what is taken from one that was forgotten goes below zero.
@@ -133,22 +142,33 @@ impl Metrics {
         classes.iter().for_each(|class| class.begin());
         counter!("leasehold.renewals", "outcome" => "renewed").increment(0);
         counter!("leasehold.renewals", "outcome" => "failed").increment(0);
-        gauge!("leasehold.releases_pending").set(stats.releases_pending as f64);
+        let labels: Vec<Label> = self.client.iter().cloned().collect();
+        gauge!("leasehold.releases_pending", labels.clone()).set(stats.releases_pending as f64);
         // With nothing to renew, nothing is near its end.
         let ratio = stats.least_remaining.unwrap_or(1.0);
-        gauge!("leasehold.lease.remaining_ratio.min").set(ratio);
-        counter!("leasehold.second_round_trips").absolute(stats.second_round_trips);
+        gauge!("leasehold.lease.remaining_ratio.min", labels.clone()).set(ratio);
+        counter!("leasehold.second_round_trips", labels).absolute(stats.second_round_trips);
         let used = || nodes.iter().filter(|node| node.state != NodeState::Unused);
         for node in used() {
             let is = |state| f64::from(u8::from(node.state == state));
             let state = [is(NodeState::Up), is(NodeState::Quarantined)];
-            report_node(&node.address, state, node.round_trip.map(|it| it.as_secs_f64()));
+            self.report_node(&node.address, state, node.round_trip.map(|it| it.as_secs_f64()));
         }
         let used: BTreeSet<Arc<str>> = used().map(|node| node.address.clone()).collect();
         let before = std::mem::replace(&mut *self.nodes.lock(), used.clone());
         for left in before.difference(&used) {
             // A metric cannot be taken back, and the last value may say that the server is down.
-            report_node(left, [f64::NAN; 2], Some(f64::NAN));
+            self.report_node(left, [f64::NAN; 2], Some(f64::NAN));
+        }
+    }
+
+    fn report_node(&self, node: &Arc<str>, [up, quarantined]: [f64; 2], round_trip: Option<f64>) {
+        let node = Label::new("node", node.to_string());
+        let labels: Vec<Label> = self.client.iter().cloned().chain([node]).collect();
+        gauge!("leasehold.node.up", labels.clone()).set(up);
+        gauge!("leasehold.node.quarantined", labels.clone()).set(quarantined);
+        if let Some(round_trip) = round_trip {
+            gauge!("leasehold.node.round_trip", labels).set(round_trip);
         }
     }
 
@@ -160,15 +180,6 @@ impl Metrics {
         let class = Arc::new(Class::new(name));
         class.begin();
         self.classes.write().entry(name.into()).or_insert(class).clone()
-    }
-}
-
-fn report_node(address: &Arc<str>, [up, quarantined]: [f64; 2], round_trip: Option<f64>) {
-    let labels = [("node", address.to_string())];
-    gauge!("leasehold.node.up", &labels).set(up);
-    gauge!("leasehold.node.quarantined", &labels).set(quarantined);
-    if let Some(round_trip) = round_trip {
-        gauge!("leasehold.node.round_trip", &labels).set(round_trip);
     }
 }
 

@@ -37,7 +37,7 @@ pub async fn force(force: &Force, servers: &Servers) -> Result<u8, Failure> {
         return Err(Failure::new(
             exit::BUSY,
             format!(
-                "lock {:?} may have changed hands meanwhile, not freed: if that holder is still shown, try again after 3 s",
+                "lock {:?} may have changed hands meanwhile, not freed: if that holder is still shown, try again after 3 s (13 s over several masters)",
                 status.name
             ),
         ));

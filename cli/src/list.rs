@@ -71,11 +71,12 @@ pub async fn list(list: &List, servers: &Servers) -> Result<u8, Failure> {
     end
 }
 
-/// Those that most wait for come first, then those that are held for longest.
+/// Those that most wait for come first, then those that are held for longest: among them are those of which nobody knows any more
+/// since when they are held.
 pub fn sort(locks: &mut [ListedLock]) {
     locks.sort_by(|one, other| {
         let key = |lock: &ListedLock| {
-            (std::cmp::Reverse(lock.waiting_clients), lock.since.is_none(), lock.since)
+            (std::cmp::Reverse(lock.waiting_clients), !lock.is_held(), lock.since)
         };
         key(one).cmp(&key(other)).then_with(|| one.name.cmp(&other.name))
     });
@@ -103,6 +104,8 @@ pub fn json(locks: &[ListedLock], blocked: &[Blocked], is_complete: bool) -> Val
     })
 }
 
+/// In characters.
+const WIDEST: usize = 64;
 const HEAD: [&str; 9] =
     ["LOCK", "KIND", "HOLDER", "COUNT", "SINCE", "TTL", "TOKEN", "WAITING", "WAITS-FOR"];
 
@@ -115,8 +118,8 @@ fn table(locks: &[ListedLock], blocked: &[Blocked], now: SystemTime, has_colours
     };
     let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
     let line = |(index, row): (usize, &[String; 9])| {
-        // The formatting has a widest width.
-        let widths = widths.iter().map(|width| (*width).min(usize::from(u16::MAX)));
+        // A longer cell moves those behind it in its own row, and not in all others.
+        let widths = widths.iter().map(|width| (*width).min(WIDEST));
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
         let line = cells.collect::<Vec<_>>().join("  ").trim_end().to_owned();
         let is_waited_for = index > 0 && locks[index - 1].waiting_clients > 0;

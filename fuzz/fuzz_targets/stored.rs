@@ -18,6 +18,7 @@ use std::time::Duration;
 use arbitrary::Arbitrary;
 use leasehold::{Client, Error, Mutex};
 use libfuzzer_sys::fuzz_target;
+use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Runtime;
 
@@ -96,7 +97,12 @@ impl Side {
         let (client, redis) = runtime.block_on(async {
             let client = Client::builder().nodes([url.as_str()]).handoff_window(Duration::ZERO);
             let redis = redis::Client::open(url.as_str()).expect("a URL");
-            let redis = redis.get_multiplexed_async_connection().await.expect("a connection");
+            // The limit of a whole run is enough: a busy processor may take half a second from one request.
+            let patient = AsyncConnectionConfig::new()
+                .set_connection_timeout(None)
+                .set_response_timeout(None);
+            let redis = redis.get_multiplexed_async_connection_with_config(&patient);
+            let redis = redis.await.expect("a connection");
             (client.connect().await.expect("a client"), redis)
         });
         Self { runtime, client, redis }

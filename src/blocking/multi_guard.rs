@@ -4,9 +4,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use super::ThisThread;
 use super::runtime::{PATIENCE, Runtime};
 use super::watch::{End, LossWatch};
+use super::{Guard, ThisThread};
 use crate::error::Error;
 
 /// A guard holds several locks, which were taken together; see [`leasehold::MultiGuard`](crate::MultiGuard). Dropping it
@@ -34,6 +34,14 @@ impl<O> MultiGuard<O> {
     /// [`leasehold::MultiGuard::tokens`](crate::MultiGuard::tokens).
     pub fn tokens(&self) -> impl Iterator<Item = (&str, u64)> {
         self.guard.tokens()
+    }
+
+    /// Returns the guard of each lock, in the same order; see
+    /// [`leasehold::MultiGuard::into_guards`](crate::MultiGuard::into_guards). What [`watch`](Self::watch) returned before ends, as if
+    /// the guard had been dropped: watch each of the guards.
+    pub fn into_guards(mut self) -> Vec<Guard<O>> {
+        let guards = self.guard.take_all().into_iter();
+        guards.zip(&self.runtimes).map(|(guard, runtime)| Guard::new(guard, runtime)).collect()
     }
 
     /// Returns true if all locks are certainly held at this moment. It costs no I/O.

@@ -27,6 +27,8 @@ pub(super) struct Runtime {
 
 struct Shared {
     handle: Handle,
+    /// Whose threads there are. A fork has none of them.
+    process: u32,
     /// The tasks that the thread still completes; it receives them at the end.
     end: Mutex<Option<(oneshot::Sender<TaskTracker>, TaskTracker)>>,
     /// Disconnected when the thread has ended.
@@ -63,7 +65,8 @@ impl Runtime {
         thread::Builder::new().name(THREAD.to_owned()).spawn(serve).map_err(failed)?;
         let end = Mutex::new(Some((end, TaskTracker::new())));
         let (ended, unanswered) = (Mutex::new(ended), AtomicBool::new(false));
-        Ok(Self { shared: Arc::new(Shared { handle, end, ended, unanswered }) })
+        let process = std::process::id();
+        Ok(Self { shared: Arc::new(Shared { handle, process, end, ended, unanswered }) })
     }
 
     pub(super) fn handle(&self) -> Handle {
@@ -89,13 +92,27 @@ impl Runtime {
     /// Runs a future on this thread. If the thread must not wait, runs nothing.
     pub(super) fn wait<F: Future>(&self, future: F) -> Result<F::Output, Error> {
         may_wait()?;
+        self.shared.is_of_this_process()?;
         let _entered = self.shared.handle.enter();
         Ok(until_ready(future))
     }
 }
 
+impl Shared {
+    /// Fails in a fork, where nobody would answer.
+    fn is_of_this_process(&self) -> Result<(), Error> {
+        match self.process == std::process::id() {
+            true => Ok(()),
+            false => Err(Error::Closed { reason: ClosedReason::Forked }),
+        }
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
+        if self.is_of_this_process().is_err() {
+            return;
+        }
         if let Some((end, tasks)) = self.end.get_mut().take() {
             let _ = end.send(tasks);
             // Usually, pending releases are sent by then. Without this wait, the end of the process could cut them off.
@@ -183,3 +200,21 @@ const THREAD: &str = "leasehold";
 const MORE_THAN_A_BUDGET: usize = 300;
 /// How long a drop waits for the servers.
 pub(super) const PATIENCE: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_waits_in_a_fork_where_nobody_answers() {
+        let mut runtime = Runtime::start().expect("not in async code");
+        assert!(matches!(runtime.wait(async { 1 }), Ok(1)));
+        let shared = Arc::get_mut(&mut runtime.shared).expect("the only handle");
+        shared.process += 1;
+        let refused = runtime.wait(async { 1 });
+        let is_refused = matches!(refused, Err(Error::Closed { reason: ClosedReason::Forked }));
+        assert!(is_refused, "{refused:?}");
+        // So that its thread ends.
+        Arc::get_mut(&mut runtime.shared).expect("the only handle").process -= 1;
+    }
+}

@@ -57,7 +57,8 @@ use crate::primitives::listing::Listing;
 /// # Forking
 ///
 /// A client must not be used in a child that was made by fork(2) without exec: the child has copies of the guards and
-/// of the connections, but not of the threads. There, `is_held` reports on the parent's hold, and other calls hang or
+/// of the connections, but not of the threads. There, `is_held` reports on the parent's hold, calls of a blocking client fail
+/// ([`ClosedReason::Forked`](crate::ClosedReason::Forked)), and other calls hang or
 /// disturb the parent's connections. Connect after the fork. When the child ends, it sends no releases over a new
 /// connection, so the parent keeps its locks.
 ///

@@ -37,7 +37,8 @@ impl Compound {
                     servers: format!("{scheme}://{login}server/{database}"),
                 })
             }
-            "cluster" if path.is_empty() => Some(Self::Cluster(each(&login))),
+            // A cluster has the database 0 alone.
+            "cluster" if path.is_empty() || path == "0" => Some(Self::Cluster(each(&login))),
             _ => None,
         }
     }
@@ -75,7 +76,9 @@ mod tests {
     #[test]
     fn a_url_of_a_cluster_has_the_login_for_all_its_nodes() {
         let nodes = owned(&["redis://u:p@a:1", "redis://u:p@b"]);
-        assert_eq!(Compound::read("redis+cluster://u:p@a:1,b"), Some(Compound::Cluster(nodes)));
+        for url in ["redis+cluster://u:p@a:1,b", "redis+cluster://u:p@a:1,b/0"] {
+            assert_eq!(Compound::read(url), Some(Compound::Cluster(nodes.clone())), "{url}");
+        }
         for url in
             ["redis+cluster://a/1", "redis://a,b", "redis+other://a", "unix:///a+sentinel", "a"]
         {

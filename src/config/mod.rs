@@ -26,12 +26,14 @@ use crate::key::{self, LockKind};
 ///
 /// The default is the same with and without debug assertions: a program that fails in tests must not hang in production, nor the
 /// other way round. It is not [`Fail`](Self::Fail), since two branches of a `join!` are one task, and one of them may well wait
-/// until the other has released the lock. Where that does not occur, set `Fail` in production, too.
+/// until the other has released the lock; nor can the client know of a guard that was moved to another task or thread, which will
+/// release it. Where neither occurs, set `Fail` in production, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[non_exhaustive]
 pub enum SelfWait {
-    /// The call logs a warning and waits. The warning can be wrong for branches of a `join!`.
+    /// The call logs a warning and waits. The warning can be wrong for branches of a `join!`, and where the guard was moved to
+    /// another task or thread.
     #[default]
     #[cfg_attr(feature = "serde", serde(alias = "warn"))]
     Warn,
@@ -51,8 +53,9 @@ pub enum SelfWait {
 /// [`with_permits`](crate::Semaphore::with_permits), and if enough of their holders are blocked. A permit may go to another task or
 /// thread, so they never count as certain.
 ///
-/// Only waits are looked at whose owner, task or thread held something when they began. Nothing is known of locks that Redisson
-/// holds, and of waits for anything else, such as a mutex of tokio.
+/// Only waits are looked at whose owner, task or thread held something when they began. Candidates of elections and workers at a queue
+/// may wait for as long as they like, so their waits count for nothing. Nothing is known of locks that Redisson holds, and of waits
+/// for anything else, such as a mutex of tokio.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[non_exhaustive]
@@ -184,7 +187,7 @@ impl Config {
         }
         match terms.lease {
             // It was raised to `min_hold`, if that is longer.
-            LeaseTerms::Watched(ttl) if ttl == terms.min_hold => {
+            LeaseTerms::Watched(ttl) if ttl == terms.min_hold && !ttl.is_zero() => {
                 self.check_lease("min_hold", ttl)?
             }
             LeaseTerms::Watched(ttl) => self.check_lease("ttl", ttl)?,

@@ -16,7 +16,12 @@ pub(super) fn problem(url: &str) -> Option<Cow<'static, str>> {
         return Some(SENTINEL.into());
     }
     if scheme.contains("cluster") {
-        return Some(CLUSTER.into());
+        let path = rest.split_once('/').map_or("", |(_, path)| path);
+        return Some(match () {
+            () if path.contains('@') => NOT_PARSED.into(),
+            () if !path.is_empty() => CLUSTER_DATABASE.into(),
+            () => CLUSTER.into(),
+        });
     }
     if !SCHEMES.contains(&&*scheme) {
         return Some(OTHER_SCHEME.into());
@@ -111,6 +116,7 @@ const SENTINEL: &str = "name Sentinels with `ClientBuilder::sentinel`, each as r
                         redis+sentinel://host:26379,host:26379/mymaster";
 const CLUSTER: &str = "name nodes of a cluster with `ClientBuilder::cluster`, each as redis://host:6379, or all in one URL, as in \
      redis+cluster://host:6379,host:6379";
+const CLUSTER_DATABASE: &str = "a cluster has no databases: nothing may follow its hosts";
 const SEVERAL_HOSTS: &str = "it names several hosts: pass a URL for each to `ClientBuilder::nodes` or \
                              `ClientBuilder::cluster`, or write redis+cluster://host,host or redis+sentinel://host,host/mymaster";
 const BARE_IPV6: &str = "an IPv6 address needs brackets in a URL, as in redis://[::1]:6379";
@@ -186,6 +192,17 @@ mod tests {
             "redis://u:a,b/canary@h",
         ] {
             assert_eq!(problem(url).as_deref(), Some(NOT_PARSED), "{url}");
+        }
+    }
+
+    #[test]
+    fn what_follows_the_hosts_of_a_cluster_is_told() {
+        for (url, told) in [
+            ("redis+cluster://a,b/1", CLUSTER_DATABASE),
+            ("redis+cluster://u:a/canary@h", NOT_PARSED),
+            ("cluster://a", CLUSTER),
+        ] {
+            assert_eq!(problem(url).as_deref(), Some(told), "{url}");
         }
     }
 

@@ -268,10 +268,13 @@ async fn ask_once(claim: Claim, request: &Request) -> Result<Option<Entry>, Erro
     match claim.ask(&mut attempt, until).await {
         Ok(Outcome::Granted(grant)) => claim.granted_in_service(grant, request),
         Ok(Outcome::Refused(refusal, _)) => {
+            // What it may have got is given back before anybody else of this process asks.
+            drop(attempt);
             claim.refused(refusal.clone());
             Err(refusal.into_timeout(&*request.wanted.side, waited(&gate.engine, request)))
         }
         Err(fault) => {
+            drop(attempt);
             if fault.may_pass() {
                 claim.failed(&fault, until <= gate.engine.clock.now());
             }

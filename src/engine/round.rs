@@ -44,6 +44,8 @@ pub(crate) struct Vote<T> {
     /// When it was sent last.
     last_sent_at: Timestamp,
     was_sent_again: bool,
+    /// What was sent before the last sending may have run in part.
+    may_have_run: bool,
     /// Which run of its server answers it.
     pub(crate) run: u64,
     /// The mailbox's subscription when it was sent.
@@ -63,6 +65,7 @@ impl<T> Vote<T> {
             sent_on: None,
             last_sent_at: sent_at,
             was_sent_again: false,
+            may_have_run: false,
             run: 0,
             epoch: None,
             counts: false,
@@ -95,6 +98,7 @@ impl<T> Vote<T> {
             sent_on: None,
             last_sent_at: Timestamp::default(),
             was_sent_again: false,
+            may_have_run: false,
             run: 0,
             epoch: None,
             counts: true,
@@ -111,6 +115,7 @@ impl<T> Vote<T> {
             sent_on: self.sent_on,
             last_sent_at: self.last_sent_at,
             was_sent_again: self.was_sent_again,
+            may_have_run: self.may_have_run,
             run: self.run,
             epoch: None,
             counts: self.counts,
@@ -137,6 +142,11 @@ impl<T> Vote<T> {
         self.was_sent_again
     }
 
+    /// Returns true if it failed, and may have run all the same when it was sent last or before.
+    pub(crate) fn may_have_run(&self) -> bool {
+        matches!(&self.answer, Some(Err(fault)) if self.may_have_run || fault.may_have_run())
+    }
+
     pub(crate) fn is_pending(&self) -> bool {
         self.sent.is_some() || self.waiting.is_some()
     }
@@ -159,6 +169,7 @@ impl<T> Vote<T> {
 
     /// The last sending had no usable answer. Returns true if it is to be sent again at once.
     fn came_to(&mut self, fault: Fault, site: &Site, call: &Call, now: Timestamp) -> bool {
+        self.may_have_run |= fault.may_have_run();
         match site.after(&fault, &self.path, call) {
             Step::Send(path) => {
                 self.path = path;

@@ -20,6 +20,11 @@ impl NodeFailure {
         Self { node: node.clone(), fault }
     }
 
+    /// Returns true if this is no server that the client can use.
+    pub(crate) fn is_permanent(&self) -> bool {
+        matches!(self.fault, Fault::WrongServer(_))
+    }
+
     /// Returns the server's address, without credentials.
     pub fn node(&self) -> &str {
         &self.node

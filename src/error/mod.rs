@@ -87,7 +87,7 @@ pub enum Error {
     /// The servers, or a majority of them, could not be reached or did not answer in time. It is unknown whether
     /// another holder has the lock. This attempt leaves nothing behind: the client releases a grant whose answer it
     /// did not see.
-    #[error("no answer from the servers{}: {}", about(.lock), fault::listed(.failures))]
+    #[error("no usable answer from the servers{}: {}", about(.lock), fault::listed(.failures))]
     #[non_exhaustive]
     Unavailable {
         /// The name of the lock, or of what else the call was about, if it was about one.
@@ -239,7 +239,7 @@ fn self_wait(lock: &str, reads: bool) -> String {
              WriteGuard::unchanged_since"
         ),
         false => format!(
-            "lock {lock:?} is held by the same task that waits for it: name the owner with owned_by or Owner::scope"
+            "lock {lock:?} was taken by the same task that waits for it: name the owner with owned_by or Owner::scope"
         ),
     }
 }
@@ -257,12 +257,19 @@ impl Error {
     }
 
     /// Returns true if the same call can succeed later, without a change of the program, its settings or the rights on
-    /// the servers: [`Error::Timeout`], [`Error::StillWaiting`], [`Error::Unavailable`] and [`Error::QueueFull`].
+    /// the servers: [`Error::Timeout`], [`Error::StillWaiting`], [`Error::QueueFull`], and [`Error::Unavailable`] unless all
+    /// servers are of the wrong kind: a port without TLS, for example, or one of a Sentinel.
     ///
     /// It is false for [`Error::Lost`]: before you repeat the call, decide what to do about the work that the lock
     /// protected.
     pub fn is_retryable(&self) -> bool {
-        self.is_timeout() || matches!(self, Self::Unavailable { .. } | Self::QueueFull { .. })
+        match self {
+            Self::QueueFull { .. } => true,
+            Self::Unavailable { failures, .. } => {
+                failures.is_empty() || !failures.iter().all(NodeFailure::is_permanent)
+            }
+            _ => self.is_timeout(),
+        }
     }
 
     /// Returns the holder that kept the lock if this is [`Error::Timeout`], and one is known.

@@ -16,6 +16,8 @@ pub enum ClosedReason {
     RuntimeEnded,
     /// The calling thread is being torn down: a blocking call in the destructor of a thread-local cannot wait.
     ThreadEnding,
+    /// The process is a fork of the client's, which has the client's memory and not its threads.
+    Forked,
 }
 
 impl fmt::Display for ClosedReason {
@@ -28,6 +30,7 @@ impl fmt::Display for ClosedReason {
                  #[tokio::test]"
             }
             Self::ThreadEnding => "a blocking call was made while its thread ends, where it cannot wait",
+            Self::Forked => "this process is a fork of the client's: connect a client in it",
         })
     }
 }

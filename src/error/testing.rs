@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(timeout("n", &whole).holder(), Some(&Holder::named(&whole)));
         assert_eq!(
             unavailable("n").to_string(),
-            "no answer from the servers about \"n\": redis://127.0.0.1:6379: no answer within 1s"
+            "no usable answer from the servers about \"n\": redis://127.0.0.1:6379: no answer within 1s"
         );
         assert!(unavailable("n").is_retryable() && !lost("n", LossReason::Gone).is_retryable());
     }

@@ -76,3 +76,19 @@ fn what_a_server_wrote_is_escaped() {
     let error = Error::Denied { what: "get\n".into(), message: "\u{1b}[31m".into() };
     assert_eq!(error.to_string(), r"the server denies get\n: \u{1b}[31m");
 }
+
+#[test]
+fn a_server_of_the_wrong_kind_does_not_become_another_by_waiting() {
+    let wrong = || Fault::WrongServer("it does not speak TLS".into());
+    let away = || Fault::Down("connection refused".into());
+    for (faults, is_retryable) in [
+        (vec![wrong()], false),
+        (vec![wrong(), wrong()], false),
+        (vec![wrong(), away()], true),
+        (vec![away()], true),
+    ] {
+        let failures = faults.into_iter().map(|fault| NodeFailure::new(&"a:1".into(), fault));
+        let error = Error::Unavailable { lock: None, failures: failures.collect() };
+        assert_eq!(error.is_retryable(), is_retryable, "{error}");
+    }
+}

@@ -6,11 +6,13 @@ use crate::clock::Timestamp;
 
 /// Lines of one kind: the first few are logged in full, and the others are counted until a summary is due.
 ///
-/// Summaries come after 10 s, then after 20 s, 40 s and so on. The burst starts again if no line came between two of them.
+/// Summaries come after 10 s, then after 20 s, 40 s and so on: by themselves, or with the next line, which may come much later. The
+/// burst starts again if no line came for as long as that.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
     until: Timestamp,
     length: Duration,
+    last_at: Timestamp,
     admitted: u32,
     /// The number of lines that were only counted.
     more: u64,
@@ -23,6 +25,7 @@ impl Burst {
             *self =
                 Self { until: now.plus(FIRST_SUMMARY), length: FIRST_SUMMARY, ..Self::default() };
         }
+        self.last_at = now;
         let admits = self.admitted < most;
         if admits {
             self.admitted += 1;
@@ -37,8 +40,12 @@ impl Burst {
         if self.more == 0 || now < self.until {
             return None;
         }
-        self.length = (self.length * 2).min(LONGEST_SUMMARY);
-        self.until = now.plus(self.length);
+        if now.since(self.last_at) >= self.length {
+            self.until = now;
+        } else {
+            self.length = (self.length * 2).min(LONGEST_SUMMARY);
+            self.until = now.plus(self.length);
+        }
         Some(std::mem::take(&mut self.more))
     }
 
@@ -89,6 +96,13 @@ mod tests {
         assert!(!burst.admits(at(120), 1), "within twenty seconds of the summary");
         assert_eq!(burst.summary(at(130)), Some(1));
         assert!(burst.admits(at(170), 1), "forty quiet ones");
+        let mut alone = Burst::default();
+        let lines = [100, 101, 102, 10_000].map(|second| {
+            let summary = alone.summary(at(second));
+            (summary, alone.admits(at(second), 1))
+        });
+        let counted = (None, false);
+        assert_eq!(lines, [(None, true), counted, counted, (Some(2), true)], "with the next line");
         let mut quick = Burst::default();
         assert!(quick.admits(at(100), 1) && quick.admits(at(110), 1));
     }

@@ -229,13 +229,15 @@ impl Members {
         }
         let leave = |(id, release): (LeaseId, PendingRelease)| {
             let slot = slot_of(&release.call.keys[0]);
-            let detour = Detour { from_elsewhere: true, asking: false, ..release.detour };
+            let detour =
+                Detour { from_elsewhere: true, asking: false, one_key: false, ..release.detour };
             self.leave(slot, id, PendingRelease { detour, ..release }, None, kit)
         };
         moved.into_iter().filter_map(leave).collect()
     }
 
-    /// Hands one release over that node `number` was told to send elsewhere. `None`: it is not possible now.
+    /// Hands one release over that node `number` was told to send elsewhere, or that it does not have all keys for: then the
+    /// slot's owner gets it back. `None`: it is not possible now.
     pub(super) fn redirect(
         &mut self,
         number: u32,
@@ -244,14 +246,21 @@ impl Members {
         kit: &Kit,
     ) -> Option<Made> {
         let (from, node) = self.numbered(number).map(|(at, node)| (at.clone(), node.clone()))?;
-        let (redirect, asking) = match fault {
-            Fault::Moved(redirect) => (redirect, false),
-            Fault::Ask(redirect) => (redirect, true),
+        let (to, asking) = match fault {
+            Fault::Moved(redirect) => (Location::of_redirect(&redirect.to, &from)?, false),
+            Fault::Ask(redirect) => (Location::of_redirect(&redirect.to, &from)?, true),
+            fault if fault.is_try_again() => {
+                (self.map.owner(slot_of(&node.pending_key(id)?))?.clone(), false)
+            }
             _ => return None,
         };
-        let to = Location::of_redirect(&redirect.to, &from).filter(|to| *to != from)?;
+        if to == from {
+            return None;
+        }
         let (target, made) = self.at(&to, kit).ok()?;
         let mut release = node.take_release(id)?;
+        // Who has the slot for good has all keys.
+        release.detour.one_key = fault.is_try_again() || release.detour.one_key && asking;
         release.detour.asking = asking;
         release.detour.from_elsewhere = true;
         release.detour.hops = release.detour.hops.saturating_add(1);

@@ -46,12 +46,14 @@ impl Path {
     pub(super) fn after_in_cluster(&self, fault: &Fault, call: &Call) -> Step {
         let next = match fault {
             Fault::NoScript if !self.form.whole => return Step::Send(self.whole()),
-            // The map of the slots has been corrected.
-            Fault::Moved(_) => self.to(None),
+            // The map of the slots has been corrected. Who has the slot for good has all keys.
+            Fault::Moved(_) => self.to(None).with_one_key(false),
             Fault::Ask(to) => self.to(Some(to.clone())),
             fault if fault.is_try_again() && call.works_with_one_key() && !self.form.one_key => {
-                let form = Form { one_key: true, ..self.form };
-                return Step::Send(Self { form, ..self.clone() });
+                // By the slot's owner: Redis 6.2 redirects a call already if one of its keys is not there, and the other node
+                // would take what it does not have yet for gone.
+                let path = if self.asked.is_some() { self.to(None) } else { self.clone() };
+                return Step::Send(path.with_one_key(true));
             }
             fault if fault.is_try_again() || fault.is_cluster_down() => return self.wait(),
             // There is no connection yet.
@@ -66,6 +68,10 @@ impl Path {
 
     fn whole(&self) -> Self {
         Self { form: Form { whole: true, ..self.form }, ..self.clone() }
+    }
+
+    fn with_one_key(self, one_key: bool) -> Self {
+        Self { form: Form { one_key, ..self.form }, ..self }
     }
 
     fn to(&self, asked: Option<Redirect>) -> Self {

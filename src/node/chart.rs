@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::connector::Dial;
-use super::handshake::{fields, optional};
-use super::link::{Commands, InFlight};
+use super::commands::{Commands, InFlight};
+use super::info::{fields, optional};
+use super::target::Dial;
 use super::{Common, Node};
 use crate::clock::{Clock, Timestamp};
 use crate::config::Address;

@@ -11,10 +11,7 @@ use redis::{
 };
 use tokio::sync::{Notify, mpsc};
 
-use super::endpoint::Target;
-use super::greeting::Greeting;
-use crate::config::{Address, Config};
-use crate::error::Fault;
+use crate::config::Address;
 
 /// A future of a [`Connector`].
 pub type Connecting<T> = Pin<Box<dyn Future<Output = RedisResult<T>> + Send>>;
@@ -70,36 +67,6 @@ pub fn command_config(lost: Arc<Notify>) -> AsyncConnectionConfig {
         .set_response_timeout(None)
         .set_pipeline_buffer_size(QUEUE)
         .set_push_sender(notify)
-}
-
-/// Makes the connectors of a node.
-#[derive(Clone)]
-pub(super) struct Dial {
-    pub(super) network: Option<Arc<dyn Network>>,
-    /// The client's name.
-    client: Arc<str>,
-    /// How long the kernel waits for an acknowledgement before it gives a connection up.
-    pub(super) patience: Duration,
-}
-
-impl Dial {
-    pub(super) fn of(network: Option<&Arc<dyn Network>>, config: &Config) -> Self {
-        let patience = (config.ttl / 3).clamp(Duration::from_secs(1), Duration::from_secs(5));
-        Self { network: network.cloned(), client: config.name.clone(), patience }
-    }
-
-    pub(super) fn target(&self, address: &Address) -> Result<Target, Fault> {
-        let connector = match &self.network {
-            Some(network) => network.connector(&address.shown),
-            None => {
-                let sockets = Sockets::new(address, &self.client, self.patience);
-                let fault = |error: RedisError| Fault::from_redis(&error, &address.secrets);
-                Arc::new(sockets.map_err(fault)?)
-            }
-        };
-        let greeting = Greeting::of(address, &self.client);
-        Ok(Target { address: address.shown.clone(), connector, greeting })
-    }
 }
 
 /// Connections over TCP, TLS or a Unix socket.

@@ -1,77 +1,20 @@
-//! A node's way to its server: which server that is now, and how connections to it are made.
+//! A node's way to its server: which server that is now. It counts the connections to it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::RedisResult;
 use redis::aio::{MultiplexedConnection, PubSubSink, PubSubStream};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
-use super::connector::Connector;
 use super::greeting::Greeting;
 use super::guide::Guide;
-use super::hub::{Ear, Mouth};
+use super::halves::{Ear, Mouth};
+use super::target::Target;
 use super::witness::Synced;
 use crate::clock::{Clock, Sleep, Timestamp};
 use crate::error::Fault;
-
-/// A server, and how connections to it are made.
-pub(super) struct Target {
-    /// Its address, without credentials.
-    pub(super) address: Arc<str>,
-    pub(super) connector: Arc<dyn Connector>,
-    pub(super) greeting: Greeting,
-}
-
-impl Target {
-    /// Makes a connection for commands within `limit`, which ends at `until`. It notifies `lost` when the server closes
-    /// it.
-    pub(super) async fn commands(
-        &self,
-        clock: &Clock,
-        lost: &Arc<Notify>,
-        limit: Duration,
-        until: Timestamp,
-    ) -> Result<MultiplexedConnection, Fault> {
-        let made = clock.until(until, self.connector.commands(lost.clone())).await;
-        self.made(made, limit)
-    }
-
-    /// Makes a connection for subscriptions within `limit`, which ends at `until`.
-    pub(super) async fn subscriptions(
-        &self,
-        clock: &Clock,
-        limit: Duration,
-        until: Timestamp,
-    ) -> Result<(PubSubSink, PubSubStream), Fault> {
-        let made = clock.until(until, self.connector.subscriptions()).await;
-        self.made(made, limit).map(redis::aio::PubSub::split)
-    }
-
-    /// Makes a connection for sharded channels within `limit`, which ends at `until`.
-    async fn sharded(
-        &self,
-        clock: &Clock,
-        limit: Duration,
-        until: Timestamp,
-    ) -> Result<(Mouth, Ear), Fault> {
-        let (pushes, pushed) = mpsc::unbounded_channel();
-        let made = clock.until(until, self.connector.sharded(pushes)).await;
-        let made = self.made(made, limit)?;
-        Ok((Mouth::Sharded(made), Ear::Sharded(pushed)))
-    }
-
-    /// `None`: the time limit was over.
-    fn made<C>(&self, made: Option<RedisResult<C>>, limit: Duration) -> Result<C, Fault> {
-        match made {
-            Some(Ok(connection)) => Ok(connection),
-            Some(Err(error)) => Err(self.greeting.fault(&error)),
-            None => Err(self.greeting.silence(limit)),
-        }
-    }
-}
 
 /// The server of one node, which may be another one after a while.
 pub(super) struct Endpoint {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::handshake::{Handshake, MODES, fields, info_command, optional};
-use super::link::{Commands, InFlight};
+use super::commands::{Commands, InFlight};
+use super::handshake::Handshake;
+use super::info::{MODES, fields, info_command, optional};
 use super::sentinel::WatchFacts;
 use super::shared::Shared;
 use crate::error::Fault;

@@ -12,7 +12,6 @@
 //!   release. If that is not allowed, the release is sent nevertheless, once.
 //! * A lease that a living guard holds is not released: its release is not pending before the guard is dropped.
 
-use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,16 +20,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use redis::{Connection, ConnectionLike, ErrorKind, RedisError, RedisResult, Value};
 
-use super::handshake::Identity;
-use super::link::Form;
-use super::predecessors::Predecessors;
-use super::releases::PendingRelease;
+use super::last_connection::{PATIENCE, Patience};
 use super::shared::Shared;
-use super::wire;
-use crate::events;
-use crate::key::LeaseId;
 
 /// Shared by the tasks of a client. It is dropped with the last of them, and then sends the pending releases.
 #[derive(Default)]
@@ -70,22 +62,9 @@ impl Shared {
     }
 }
 
-/// How long a client may still block at its end.
-pub(super) struct Patience {
-    left: Mutex<Duration>,
-    /// A fork of the process has the same locks in its memory, and must not release them.
-    process: u32,
-}
-
-impl Default for Patience {
-    fn default() -> Self {
-        Self { left: Mutex::new(PATIENCE), process: std::process::id() }
-    }
-}
-
 /// Sends the pending releases of those nodes whose tasks are gone, to all nodes at once.
 pub(super) fn send_pending<'a>(nodes: impl Iterator<Item = &'a Arc<Shared>>, patience: &Patience) {
-    if patience.process != std::process::id() {
+    if patience.is_of_another_process() {
         return;
     }
     let began_at = Instant::now();
@@ -93,7 +72,7 @@ pub(super) fn send_pending<'a>(nodes: impl Iterator<Item = &'a Arc<Shared>>, pat
     for node in nodes.filter(|node| node.has_releases_and_no_tasks()) {
         let (node, done) = (node.clone(), done.clone());
         let send = move || {
-            let opened = node.last_connection.lock().send(&node, began_at + PATIENCE);
+            let opened = send_over_last(&node, began_at + PATIENCE);
             drop(done);
             if opened {
                 // More releases may follow soon, as guards are dropped one by one.
@@ -111,111 +90,16 @@ pub(super) fn send_pending<'a>(nodes: impl Iterator<Item = &'a Arc<Shared>>, pat
     *left = left.saturating_sub(began_at.elapsed());
 }
 
-/// The last connection to one server.
-#[derive(Default)]
-pub(super) struct LastConnection {
-    pub(super) predecessors: Predecessors,
-    connection: Option<Connection>,
-    /// It failed once, so it is not tried again.
-    over: bool,
-}
-
-impl LastConnection {
-    /// Sends the pending releases. Returns true if it opened the connection.
-    fn send(&mut self, node: &Shared, until: Instant) -> bool {
-        if self.over {
-            return false;
-        }
-        let opens = self.connection.is_none();
-        let pending = mem::take(&mut node.link.lock().pending);
-        let connection = match self.connection.take() {
-            Some(connection) => Ok(connection),
-            None => self.connect(node, until),
-        };
-        match connection.and_then(|connection| release(connection, pending, until)) {
-            Ok(connection) => self.connection = Some(connection),
-            Err(error) => {
-                self.over = true;
-                let fault = node.endpoint.greeting.fault(&error);
-                events::farewell_failed(&node.endpoint.address(), &fault);
-            }
-        }
-        opens && !self.over
+/// Sends the node's pending releases. Returns true if that opened the connection.
+fn send_over_last(node: &Shared, until: Instant) -> bool {
+    let mut last = node.last_connection.lock();
+    if last.is_over {
+        return false;
     }
-
-    /// Connects, and ensures that no command of the last connection can run any more.
-    fn connect(&mut self, node: &Shared, until: Instant) -> RedisResult<Connection> {
-        let nowhere = || RedisError::from((ErrorKind::Io, "no server is known"));
-        let target = node.endpoint.target().ok_or_else(nowhere)?;
-        let mut connection = target.connector.farewell(left(until)?)?;
-        limit(&connection, until)?;
-        let info = connection.req_command(redis::cmd("INFO").arg("server"));
-        let run_id = match &info {
-            Ok(Value::BulkString(text)) => run_id(&String::from_utf8_lossy(text)),
-            Ok(Value::VerbatimString { text, .. }) => run_id(text),
-            // The user may not ask.
-            _ => None,
-        };
-        if let Some(client_id) = self.predecessors.to_kill(&Identity { run_id, client_id: None }) {
-            limit(&connection, until)?;
-            let kill =
-                connection.req_command(redis::cmd("CLIENT").arg("KILL").arg("ID").arg(client_id));
-            unless_broken(kill)?;
-        }
-        Ok(connection)
-    }
+    let pending = mem::take(&mut node.link.lock().pending);
+    last.send(&node.endpoint, pending, node.membership.is_some(), until)
 }
 
-/// Sends the releases, many at a time, and waits for the answers.
-fn release(
-    mut connection: Connection,
-    pending: BTreeMap<LeaseId, PendingRelease>,
-    until: Instant,
-) -> RedisResult<Connection> {
-    let mut pending = pending.into_values().peekable();
-    while pending.peek().is_some() {
-        let mut pipeline = redis::pipe();
-        for PendingRelease { call, .. } in pending.by_ref().take(AT_ONCE) {
-            // With the script's text, because there is no time for a second round trip if its hash is not known.
-            pipeline.add_command(wire::command(&call, Form::WHOLE));
-        }
-        limit(&connection, until)?;
-        let packed = pipeline.get_packed_pipeline();
-        unless_broken(connection.req_packed_commands(&packed, 0, pipeline.len()))?;
-    }
-    Ok(connection)
-}
-
-/// Fails only if the connection is broken: a refusal is an answer, too.
-fn unless_broken<T>(answer: RedisResult<T>) -> RedisResult<()> {
-    match answer {
-        Err(error) if error.is_io_error() || error.is_unrecoverable_error() => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// Limits the next exchange to the time that is left.
-fn limit(connection: &Connection, until: Instant) -> RedisResult<()> {
-    let left = Some(left(until)?);
-    connection.set_read_timeout(left)?;
-    connection.set_write_timeout(left)
-}
-
-fn left(until: Instant) -> RedisResult<Duration> {
-    let left = until.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return Err(RedisError::from((ErrorKind::Io, "there is no time left")));
-    }
-    Ok(left)
-}
-
-fn run_id(info: &str) -> Option<String> {
-    info.lines().find_map(|line| line.strip_prefix("run_id:")).map(|id| id.trim().to_owned())
-}
-
-/// How long a client blocks after its runtime has ended, in total.
-const PATIENCE: Duration = Duration::from_millis(250);
 /// How long the connection is kept after it is opened.
 const LINGER: Duration = Duration::from_millis(100);
-const AT_ONCE: usize = 500;
 const THREAD: &str = "leasehold-end";

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::endpoint::Target;
 use super::sentinel::{Sentinels, WatchFacts};
+use super::target::Target;
 use crate::clock::{Clock, Timestamp};
 use crate::error::Fault;
 

@@ -1,31 +1,25 @@
-//! What a new connection does first: it identifies its server, checks that every command is allowed, and kills its
-//! predecessor there.
+//! What a new connection does first: it identifies its server, checks that every command is allowed, compares the list of the
+//! masters, and kills its predecessor there.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::link::{Commands, Form, InFlight};
+use super::commands::{Commands, InFlight};
+use super::hub::PROBE;
+use super::info::{MODES, fields, info_command, optional};
 use super::masters::Listed;
 use super::past::{Past, Role};
-use super::predecessors::Predecessors;
+use super::predecessors::{Identity, Predecessors};
 use super::quarantine::{Mark, Run};
 use super::shared::Shared;
 use super::tenure::{Noted, Owned, Slots};
+use super::wire::Form;
 use crate::clock::Timestamp;
 use crate::error::Fault;
 use crate::events;
 use crate::key;
 use crate::script::{Arg, Call, GRACE_MARK, PREFLIGHT, Reply};
-
-/// The server of a connection, and the connection's id there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Identity {
-    /// It changes with every start of a server. `None` if the user may not read it.
-    pub(super) run_id: Option<String>,
-    /// The count starts again with every start of a server.
-    pub(super) client_id: Option<i64>,
-}
 
 pub(super) struct Handshake<'a> {
     pub(super) shared: &'a Shared,
@@ -187,6 +181,29 @@ impl Handshake<'_> {
         Ok(marks)
     }
 
+    /// Compares the list with that of the server, and writes it if it is not there and this client may.
+    async fn compare_masters(&self, run: &Run) -> Result<Option<Listed>, Fault> {
+        let Some(servers) = self.shared.servers.clone() else { return Ok(None) };
+        let (said, address) = (self.shared.said.clone(), self.shared.endpoint.address());
+        let counts_from = self.shared.quarantine.lock().will_count_from(run);
+        let listed = Listed::new(servers, said, address, counts_from);
+        let written = listed.write(self.commands, self.shared.endpoint.clock.now());
+        let read = self.commands.send(listed.read_command());
+        let may_write = match written {
+            Some(written) => optional(self.answer(written).await)?.is_some(),
+            None => true,
+        };
+        let read = optional(self.answer(read).await)?;
+        let is_denied = read.as_ref().is_none_or(|it| it.text().is_none() && !may_write);
+        self.shared.said.is_denied.store(is_denied, Ordering::Relaxed);
+        // Without the right to read it, nothing is compared.
+        let Some(reply) = read else { return Ok(None) };
+        if let Some(text) = reply.text() {
+            listed.compare(text)?;
+        }
+        Ok(Some(listed))
+    }
+
     /// Refuses a server that keeps no locks, or only some of them.
     async fn check_kind(&self, server: Option<&HashMap<String, String>>) -> Result<(), Fault> {
         let mode =
@@ -340,33 +357,3 @@ pub(super) async fn note_slots(shared: &Shared) -> Result<(), Fault> {
 async fn info(handshake: &Handshake<'_>, section: &str) -> Result<HashMap<String, String>, Fault> {
     Ok(fields(&handshake.ask(info_command(section)).await?))
 }
-
-pub(super) fn info_command(section: &str) -> redis::Cmd {
-    let mut command = redis::cmd("INFO");
-    command.arg(section);
-    command
-}
-
-/// Returns the fields of a section of INFO.
-pub(super) fn fields(info: &Reply) -> HashMap<String, String> {
-    info.text()
-        .unwrap_or_default()
-        .lines()
-        .filter_map(|line| line.split_once(':'))
-        .map(|(key, value)| (key.to_owned(), value.trim().to_owned()))
-        .collect()
-}
-
-/// Returns `None` if the server refuses to answer, in whatever words. A state that may pass is an error.
-pub(super) fn optional<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(fault) if fault.is_refusal() => Ok(None),
-        Err(fault) => Err(fault),
-    }
-}
-
-/// The field of `INFO server` that says whether it is a Sentinel, a node of a cluster or neither: Redis's, Valkey's.
-pub(super) const MODES: [&str; 2] = ["redis_mode", "server_mode"];
-/// A key and a channel that nobody uses.
-pub(super) const PROBE: &str = "leasehold_probe";

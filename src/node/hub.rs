@@ -6,7 +6,6 @@
 
 mod subscriber;
 mod subscription;
-mod wires;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::endpoint::Endpoint;
-use super::handshake::PROBE;
 use super::mailbox::{Mailbox, NotUnderstood};
 use crate::clock::Timestamp;
 use crate::error::Fault;
@@ -25,7 +23,6 @@ use crate::events;
 use subscriber::Subscriber;
 use subscription::Listener;
 pub(crate) use subscription::{Signal, Subscription};
-pub(super) use wires::{Ear, Mouth};
 
 /// The channels of one node. Clones are the same.
 #[derive(Clone)]
@@ -235,6 +232,9 @@ impl Shared {
         }
     }
 }
+
+/// A channel and a key that nobody uses.
+pub(super) const PROBE: &str = "leasehold_probe";
 
 #[cfg(test)]
 mod tests;

@@ -9,15 +9,14 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::task::{Poll, ready};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::handshake::{Handshake, optional};
-use super::link::{Commands, Generation, InFlight};
-use super::quarantine::Run;
+use super::commands::{Commands, Generation, InFlight};
+use super::info::optional;
 use super::servers::Servers;
 use crate::clock::Timestamp;
 use crate::config::Conflict;
@@ -116,32 +115,16 @@ impl Drop for Asked {
     }
 }
 
-impl Handshake<'_> {
-    /// Compares the list with that of the server, and writes it if it is not there and this client may.
-    pub(super) async fn compare_masters(&self, run: &Run) -> Result<Option<Listed>, Fault> {
-        let Some(servers) = self.shared.servers.clone() else { return Ok(None) };
-        let (said, address) = (self.shared.said.clone(), self.shared.endpoint.address());
-        let counts_from = self.shared.quarantine.lock().will_count_from(run);
-        let listed = Listed { servers, said, address, counts_from };
-        let written = listed.write(self.commands, self.shared.endpoint.clock.now());
-        let read = self.commands.send(listed.read_command());
-        let may_write = match written {
-            Some(written) => optional(self.answer(written).await)?.is_some(),
-            None => true,
-        };
-        let read = optional(self.answer(read).await)?;
-        let is_denied = read.as_ref().is_none_or(|it| it.text().is_none() && !may_write);
-        listed.said.is_denied.store(is_denied, Ordering::Relaxed);
-        // Without the right to read it, nothing is compared.
-        let Some(reply) = read else { return Ok(None) };
-        if let Some(text) = reply.text() {
-            listed.compare(text)?;
-        }
-        Ok(Some(listed))
-    }
-}
-
 impl Listed {
+    pub(super) fn new(
+        servers: Arc<Servers>,
+        said: Arc<Said>,
+        address: Arc<str>,
+        counts_from: Timestamp,
+    ) -> Self {
+        Self { servers, said, address, counts_from }
+    }
+
     /// Asks for the list at `now`, behind what may be a grant.
     pub(super) fn ask(
         self: &Arc<Self>,
@@ -167,7 +150,7 @@ impl Listed {
     }
 
     /// Writes the list if it is not there, and if this client may do so at `now`.
-    fn write(&self, commands: &Commands, now: Timestamp) -> Option<InFlight> {
+    pub(super) fn write(&self, commands: &Commands, now: Timestamp) -> Option<InFlight> {
         let text = match self.said.seen.lock().clone() {
             None if self.counts_from > now => return None,
             None => self.servers.masters.to_string().into(),
@@ -178,14 +161,14 @@ impl Listed {
         Some(commands.send(command))
     }
 
-    fn read_command(&self) -> redis::Cmd {
+    pub(super) fn read_command(&self) -> redis::Cmd {
         let mut command = redis::cmd("GET");
         command.arg(&*self.servers.key);
         command
     }
 
     /// Fails if `text`, which the server keeps, does not allow the client's list.
-    fn compare(&self, text: &str) -> Result<(), Fault> {
+    pub(super) fn compare(&self, text: &str) -> Result<(), Fault> {
         let mut seen = self.said.seen.lock();
         if seen.as_deref() == Some(text) {
             return Ok(());

@@ -8,19 +8,26 @@
 //!   timeout, the connection is abandoned.
 
 mod chart;
+mod commands;
+mod connection;
 mod connector;
 mod endpoint;
 mod facts;
 mod farewell;
 mod greeting;
 mod guide;
+mod halves;
 mod handshake;
 mod hub;
+mod info;
+mod last_connection;
 mod link;
 mod mailbox;
 mod masters;
+mod member;
 mod membership;
 mod past;
+mod pending;
 mod predecessors;
 mod quarantine;
 mod refusal;
@@ -29,8 +36,10 @@ mod sentinel;
 mod server_time;
 mod servers;
 mod shared;
+mod silence;
 mod status;
 mod supervisor;
+mod target;
 mod tenure;
 mod wire;
 mod witness;
@@ -43,18 +52,19 @@ use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use chart::Chart;
+pub(crate) use commands::Generation;
+pub(crate) use connection::Sent;
 #[cfg(feature = "__test-seam")]
 pub use connector::{Connecting, command_config};
 pub use connector::{Connector, Network};
 pub(crate) use facts::{ClusterFacts, Facts, FailoverFacts, Fence};
 pub(crate) use farewell::Farewell;
 pub(crate) use hub::{Signal, Subscription};
-pub(crate) use link::{Effect, Form, Generation, Sent};
 pub use mailbox::Epoch;
 pub(crate) use mailbox::{Demand, Inbox, Letter, Mailbox, MailedGrant, Registration};
 pub(crate) use membership::{Membership, Reports, member_of};
+pub(crate) use pending::{Detour, FirstWord, PendingRelease};
 pub(crate) use quarantine::Source;
-pub(crate) use releases::{Detour, FirstWord, PendingRelease};
 pub(crate) use sentinel::NamedMasters;
 #[cfg(test)]
 pub(crate) use sentinel::WatchFacts;
@@ -63,6 +73,7 @@ pub(crate) use servers::Servers;
 pub use status::{NodeState, NodeStatus};
 pub(crate) use supervisor::First;
 pub(crate) use tenure::{Owned, Standing};
+pub(crate) use wire::{Effect, Form};
 
 use crate::clock::{Clock, Timestamp};
 use crate::config::{Config, Place};
@@ -70,16 +81,16 @@ use crate::error::{Error, Fault};
 use crate::events::Events;
 use crate::key::LeaseId;
 use crate::script::{Call, Reply};
-use connector::Dial;
 use endpoint::Endpoint;
 use greeting::Greeting;
 use guide::Guide;
 use hub::Hub;
 use link::LinkState;
-use releases::Sending;
+use pending::Sending;
 use sentinel::Sentinels;
 use shared::Shared;
 use supervisor::Supervisor;
+use target::Dial;
 use witness::Synced;
 
 /// One Redis deployment. Clones are the same.

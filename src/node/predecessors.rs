@@ -14,7 +14,14 @@
 
 use std::collections::VecDeque;
 
-use super::handshake::Identity;
+/// The server of a connection, and the connection's id there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// It changes with every start of a server. `None` if the user may not read it.
+    pub(super) run_id: Option<String>,
+    /// The count starts again with every start of a server.
+    pub(super) client_id: Option<i64>,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Predecessors {

@@ -22,10 +22,9 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::connector::Dial;
-use super::endpoint::Target;
-use super::handshake::optional;
-use super::link::Commands;
+use super::commands::Commands;
+use super::info::optional;
+use super::target::{Dial, Target};
 use crate::clock::{Clock, Timestamp};
 use crate::config::Watched;
 use crate::error::Fault;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::link::Generation;
+use super::commands::Generation;
 use super::mailbox::Epoch;
 use crate::clock::Timestamp;
 

@@ -1,11 +1,42 @@
-//! Converts calls into Redis commands, and Redis values into replies.
+//! Converts calls into Redis commands, each in one of a few forms, and Redis values into replies.
 
 use redis::{Cmd, Value};
 
-use super::link::Form;
 use crate::error::Fault;
 use crate::script::{Arg, Call, Reply, Script};
 use crate::secret::Secrets;
+
+/// The form in which a call is sent. It depends on the answers to earlier sendings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Form {
+    /// With the script's text, because the server does not know its hash.
+    pub(crate) whole: bool,
+    pub(crate) effect: Effect,
+    /// After ASKING, because the slot is still on its way to the server.
+    pub(crate) asking: bool,
+    /// With the first of its keys only, because the server does not have all of them.
+    pub(crate) one_key: bool,
+}
+
+impl Form {
+    pub(crate) const WHOLE: Self = Self { whole: true, ..Self::PLAIN };
+    pub(crate) const DURABLE: Self = Self { effect: Effect::Renewal, ..Self::PLAIN };
+    pub(crate) const VOTE: Self = Self { effect: Effect::Grant, ..Self::PLAIN };
+    pub(crate) const PLAIN: Self =
+        Self { whole: false, effect: Effect::None, asking: false, one_key: false };
+}
+
+/// What a call may do that counts only under a condition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Effect {
+    #[default]
+    None,
+    /// It lengthens what was granted: that counts once enough replicas have it.
+    Renewal,
+    /// It may grant something: that counts once enough replicas have it, and if the server still has the data that it had
+    /// when the client met it.
+    Grant,
+}
 
 /// Returns the command that runs the script by its hash, or by its text for a server that does not know the hash.
 pub(super) fn command(call: &Call, form: Form) -> Cmd {

@@ -11,8 +11,9 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 
-use super::link::{Commands, Form};
-use super::shared::late_after;
+use super::commands::Commands;
+use super::silence::late_after;
+use super::wire::Form;
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Cause, Fault};
 use crate::key;

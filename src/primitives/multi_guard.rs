@@ -44,6 +44,11 @@ impl MultiGuard {
         self.guards.iter().map(|guard| (guard.name(), guard.token()))
     }
 
+    /// Returns the guard of each lock, in the same order: to release one of them before the others, for example.
+    pub fn into_guards(self) -> Vec<Guard> {
+        self.guards
+    }
+
     /// Returns true if all locks are certainly held at this moment. It costs no I/O; see [`Guard::is_held`].
     pub fn is_held(&self) -> bool {
         self.guards.iter().all(Guard::is_held)
@@ -119,6 +124,11 @@ impl MultiGuard {
     /// The same as [`release`](Self::release).
     pub async fn unlock(self) -> Result<(), Error> {
         self.release().await
+    }
+
+    /// Takes the guards out. The rest holds nothing.
+    pub(crate) fn take_all(&mut self) -> Vec<Guard> {
+        std::mem::take(&mut self.guards)
     }
 
     /// Releases like [`release`](Self::release). The guard must not be used afterwards.

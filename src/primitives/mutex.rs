@@ -88,7 +88,7 @@ impl Mutex {
     ///
     /// Dropping the future at any point leaves nothing behind: neither a place in a queue nor a lock.
     ///
-    /// Poll it or drop it. A future that is kept, but not polled, can be given the lock, and keeps all others out for one TTL.
+    /// Poll it or drop it. A future that is kept, but not polled, can be given the lock, and keeps all others out for a TTL and a third.
     /// Then it has lost its place, and waits again when it is polled.
     #[doc(alias = "lockInterruptibly")]
     #[doc(alias = "lock_owned")]
@@ -305,7 +305,7 @@ impl Mutex {
     /// Frees the lock whoever holds it, so that the next waiter gets it. Returns true if it was held.
     ///
     /// This is a tool for operators: it breaks the guarantee that the holder has. The holder learns of the loss at its
-    /// next renewal, and may go on writing until then. Prefer [`force_unlock_if`](Self::force_unlock_if): over several
+    /// next renewal, or at the end of a fixed lease, and may go on writing until then. Prefer [`force_unlock_if`](Self::force_unlock_if): over several
     /// servers, this call may come to one of them only when the next hold has begun, and then ends that one there.
     ///
     /// # Errors
@@ -321,9 +321,9 @@ impl Mutex {
     ///
     /// It never frees the next hold instead. A lease that a client took while somebody waited may pass from one task to the next
     /// in its first moments, which the server does not see. So for such a lease the call returns `false`, although that holder
-    /// still has the lock, unless the lease was older than 1.5 s and a response timeout, 2.5 s with the defaults, when the holder
-    /// was seen. Look at what it returns; on `false`, get the [`status`](Self::status) again after a moment, and call it with the
-    /// holder that is shown then.
+    /// still has the lock, unless the lease was older than 1.5 s and a response timeout, 2.5 s with the defaults, and up to 12.5 s
+    /// over several masters, when the holder was seen. Look at what it returns; on `false`, get the [`status`](Self::status) again
+    /// after a moment, and call it with the holder that is shown then.
     ///
     /// # Errors
     ///

@@ -171,16 +171,13 @@ impl Queue {
         let payloads: Vec<Arc<[u8]>> =
             payloads.into_iter().map(|payload| payload.as_ref().into()).collect();
         let bytes: usize = payloads.iter().map(|payload| payload.len()).sum();
-        if payloads.len() > MOST_ITEMS {
-            let count = payloads.len();
-            return Err(Error::argument(format!(
-                "push of {count} items; at most {MOST_ITEMS} go at once"
-            )));
-        }
-        if bytes > MOST_BYTES {
-            return Err(Error::argument(format!(
-                "push of {bytes} bytes; at most {MOST_BYTES} go at once"
-            )));
+        self.check()?;
+        let most = self.items.capacity.map_or(MOST_ITEMS, |most| MOST_ITEMS.min(most as usize));
+        for (count, what, most) in [(payloads.len(), "items", most), (bytes, "bytes", MOST_BYTES)] {
+            if count > most {
+                let problem = format!("push of {count} {what}; at most {most} go at once");
+                return Err(Error::argument(problem));
+            }
         }
         let read = |reply: &Reply| {
             let [done, count] = reply.list()? else { return None };
@@ -322,7 +319,7 @@ impl Queue {
 
     /// Has dead items be delivered again as if they were new, the oldest first, at most `limit`. Returns how many.
     ///
-    /// The server moves a thousand at a time, and serves others in between. Each request is sent once: without an answer, its items
+    /// The server moves a thousand or 16 MiB at a time, and serves others in between. Each request is sent once: without an answer, its items
     /// may have been moved or not, and those of the requests before it have been.
     ///
     /// # Errors
@@ -339,7 +336,7 @@ impl Queue {
             let most = REDRIVEN_AT_ONCE.min(limit - moved);
             let now: u32 = self.ask(self.items.redrive(most), read).await?;
             moved = limit.min(moved.saturating_add(now));
-            if now < most || moved == limit {
+            if now == 0 || moved == limit {
                 return Ok(moved.into());
             }
         }

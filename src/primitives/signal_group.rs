@@ -61,7 +61,8 @@ pub struct SignalGroup {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Changes {
-    /// The number of the last signal: what has been seen from now on.
+    /// What has been seen with these names: the number of the last signal. If there are more than 1000 names, it may be an earlier
+    /// one: the next call with it returns what follows.
     pub number: u64,
     /// The names that were signalled after the number that was seen, those that were signalled last at the end.
     pub names: Vec<Arc<str>>,

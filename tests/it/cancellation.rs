@@ -316,7 +316,8 @@ async fn a_client_that_is_dropped_half_way_leaves_no_connection() {
         eventually(Duration::from_secs(5), "no lock is left", free).await;
         if let Some(result) = ended {
             result.expect("a life without a drop succeeds");
-            assert!(steps > 10, "never dropped half-way");
+            // To connect, to check and to lock each wait for an answer at least once, however busy the machine is.
+            assert!(steps >= 6, "{steps}: never dropped half-way");
             return;
         }
     }

@@ -3,9 +3,14 @@
 mod permits;
 mod processes;
 
-use std::{sync::mpsc, thread, time::Duration};
+use std::{
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
 
 use leasehold::{Client, Deadlocks, Error, Owner, blocking};
+use tokio::sync::Barrier;
 
 use crate::{
     checks::{LIMIT, client_is_idle, connect, nothing_left, soon},
@@ -31,6 +36,33 @@ fn parts(parts: &[(&str, &str)]) -> Vec<(String, String)> {
 
 async fn waits(client: &Client, how_many: usize) {
     eventually(LIMIT, "they wait", async || client.stats().waiters == how_many).await;
+}
+
+/// A candidate may wait for as long as it likes: two services that each lead one election are candidates in the other's.
+#[tokio::test]
+async fn candidates_that_lead_crosswise_are_no_deadlock() {
+    let server = Server::start().await;
+    let clients = [
+        connect_with(&server, Deadlocks::Fail).await,
+        connect_with(&server, Deadlocks::Fail).await,
+    ];
+    let both_lead = Arc::new(Barrier::new(2));
+    let lead = |client: &Client, names: [&'static str; 2]| {
+        let (client, both_lead) = (client.clone(), both_lead.clone());
+        tokio::spawn(async move {
+            let [own, other] = names.map(|name| client.election(name));
+            let _leads = own.campaign().await?;
+            both_lead.wait().await;
+            match tokio::time::timeout(1500 * MS, other.campaign()).await {
+                Ok(led) => led.map(|_| panic!("it is led")),
+                Err(_) => Ok::<_, Error>(()),
+            }
+        })
+    };
+    for candidate in [lead(&clients[0], ["a", "b"]), lead(&clients[1], ["b", "a"])] {
+        soon("it gives up", candidate).await.expect("no panic").expect("it waits");
+    }
+    nothing_left(&server, &clients[0]).await;
 }
 
 /// In one client, and over two of one process.

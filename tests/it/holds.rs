@@ -112,7 +112,7 @@ async fn a_forced_unlock_of_a_holder_spares_the_one_behind_it() {
     held.unlock().await.expect("held");
     let guard = first.await.expect("no panic").expect("free");
     let seen = theirs.status().await.expect("an answer").holder.expect("somebody holds it");
-    let error = theirs.lock_with_timeout(10 * MS).await.expect_err("it is held");
+    let error = theirs.lock_with_timeout(300 * MS).await.expect_err("it is held");
     let Error::Timeout { holder: Some(holder), .. } = error else { panic!("{error:?}") };
     let seen = [guard.holder(), client.holds()[0].holder.clone(), seen, holder];
     guard.unlock().await.expect("held");

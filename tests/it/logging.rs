@@ -92,7 +92,7 @@ async fn each_acquisition_has_a_span_that_tells_how_it_went() {
     drop(nested);
 
     let elsewhere = other.mutex("n");
-    elsewhere.lock_with_timeout(20 * MS).await.expect_err("it is held");
+    elsewhere.lock_with_timeout(300 * MS).await.expect_err("it is held");
     let late = log.spans("n").pop().expect("a span");
     assert!(late.contains("outcome=timed out") && late.contains("held by"), "{late}");
     assert!(late.contains("contended=true"), "{late}");

@@ -78,6 +78,27 @@ async fn a_child_that_waits_for_the_lock_of_its_parent_is_told_so() {
 }
 
 #[tokio::test]
+async fn of_many_who_wait_for_long_some_say_so_loudly() {
+    let (log, _listening) = Log::listen();
+    let (server, [client, other]) = setup().await;
+    let held = other.mutex("n").lock().await.expect("free");
+    let waiters = (0..12).map(|_| {
+        let wait = client.mutex("n").lock();
+        tokio::spawn(async move { wait.await?.unlock().await })
+    });
+    let waiters: Vec<_> = waiters.collect();
+    // At 1 s five of them have said so already, and the others are only counted.
+    let loud =
+        || log.text().lines().any(|line| line.contains("WARN") && line.contains("still waiting"));
+    eventually(LIMIT, "it is told", async || loud()).await;
+    held.unlock().await.expect("held");
+    for waiter in waiters {
+        waiter.await.expect("no panic").expect("held");
+    }
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
 async fn a_candidate_may_wait_for_as_long_as_it_likes() {
     let (log, _listening) = Log::listen();
     let (_server, [client, other]) = setup().await;

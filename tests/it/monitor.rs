@@ -318,6 +318,28 @@ async fn a_server_that_the_client_does_not_use_or_not_any_more_is_not_reported_a
     nothing_left(&server, &client).await;
 }
 
+#[tokio::test]
+async fn what_the_clients_of_a_program_report_stands_side_by_side() {
+    let recorder = Recorder::default();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let server = Server::start().await;
+    let meters = ["orders", "stock"].map(|name| Metrics::new().with_client(name));
+    let [orders, stock] =
+        meters.each_ref().map(|meters| monitored(&server, Arc::new(meters.clone())));
+    let clients = [orders.await, stock.await];
+    for (meters, client) in meters.iter().zip(&clients) {
+        meters.report(&client.stats(), &client.nodes());
+    }
+    let [node] = &clients[0].nodes()[..] else { panic!("one node") };
+    for client in ["orders", "stock"] {
+        let pending = format!("leasehold.releases_pending client={client}");
+        assert_eq!(recorder.read(&pending), Some(0), "{:?}", recorder.0.lock().keys());
+        let up = format!("leasehold.node.up client={client} node={}", node.address);
+        assert_eq!(recorder.read(&up), Some(1));
+    }
+    assert_eq!(recorder.read("leasehold.releases_pending"), None);
+}
+
 /// A leader may hold its lock for longer than an exporter keeps a metric that nobody uses.
 #[tokio::test]
 async fn an_exporter_that_forgets_does_not_lose_count_of_what_is_held() {

@@ -55,8 +55,8 @@ async fn a_wait_too_short_for_an_answer_is_no_trouble_for_others() {
 async fn a_timeout_names_the_owner_of_this_process_and_rounds_its_times() {
     let (_server, [client, other]) = setup().await;
     let guard = client.mutex("n").owned_by(&Owner::named("req-17")).lock().await.expect("free");
-    let here = client.mutex("n").lock_with_timeout(20 * MS).await.expect_err("it is held");
-    let elsewhere = other.mutex("n").lock_with_timeout(20 * MS).await.expect_err("it is held");
+    let here = client.mutex("n").lock_with_timeout(300 * MS).await.expect_err("it is held");
+    let elsewhere = other.mutex("n").lock_with_timeout(300 * MS).await.expect_err("it is held");
     for (error, here) in [(&here, true), (&elsewhere, false)] {
         let text = error.to_string();
         assert_eq!(text.contains("req-17"), here, "{text}");
@@ -81,7 +81,7 @@ async fn what_others_wrote_is_shown_without_control_characters() {
     server.command(&["HSET", "n", evil, "1"]).await;
     server.command(&["PEXPIRE", "n", "60000"]).await;
     let lock = client.mutex("n").owned_by(&Owner::named(evil));
-    let error = lock.lock_with_timeout(20 * MS).await.expect_err("it is held");
+    let error = lock.lock_with_timeout(300 * MS).await.expect_err("it is held");
     let Error::Timeout { holder: Some(holder), .. } = &error else { panic!("{error:?}") };
     assert_eq!(holder.as_str(), evil, "the text itself stays as it is");
     let status = lock.status().await.expect("an answer");

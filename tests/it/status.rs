@@ -193,7 +193,7 @@ async fn a_forced_unlock_of_a_certain_holder_frees_no_other() {
         assert!(!tool.force_unlock_if(&before).await.expect("an answer"), "another holds it");
         assert!(guard.is_held() && exists(&server, "n").await);
     }
-    let error = lock.lock_with_timeout(20 * MS).await.expect_err("it is held");
+    let error = lock.lock_with_timeout(300 * MS).await.expect_err("it is held");
     let Error::Timeout { holder: Some(holder), .. } = error else { panic!("{error:?}") };
     assert!(lock.force_unlock_if(&holder).await.expect("an answer"));
     assert!(!exists(&server, "n").await);

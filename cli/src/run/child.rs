@@ -69,8 +69,9 @@ impl Child {
             waits_for_terminal: false,
             told_of_terminal: false,
         };
-        // What reads our output may want the terminal itself, as a pager does. It keeps it until the command asks for it.
-        if !is_pipe(io::stdout()) {
+        // What writes our input or reads our output may want the terminal itself, to ask for a password or as a pager. It keeps it
+        // until the command asks for it.
+        if !is_pipe(io::stdin()) && !is_pipe(io::stdout()) {
             child.take_terminal();
         }
         Ok(child)
@@ -219,8 +220,8 @@ fn terminal() -> Option<OwnedFd> {
     }
 }
 
-fn is_pipe(output: impl AsFd) -> bool {
-    let metadata = output.as_fd().try_clone_to_owned().and_then(|file| File::from(file).metadata());
+fn is_pipe(stream: impl AsFd) -> bool {
+    let metadata = stream.as_fd().try_clone_to_owned().and_then(|file| File::from(file).metadata());
     metadata.is_ok_and(|it| it.file_type().is_fifo() || it.file_type().is_socket())
 }
 

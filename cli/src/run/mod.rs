@@ -12,7 +12,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold::{Client, Guard, Lost, Mutex};
+use leasehold::{Client, Guard, Lost, MultiGuard, MultiLock, Mutex};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep_until};
 
@@ -58,7 +58,7 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
     let asked = Instant::now();
     let taking = async {
         let client = servers.connect(run.ttl).await?;
-        let guards = take(&client, &names, &run, say).await?;
+        let guards = take(&client, &names, &run).await?;
         Ok::<_, Failure>((client, guards))
     };
     let (client, guards) = match names.is_empty() {
@@ -101,30 +101,9 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
 /// The library's TTL if none is set.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-/// Takes all locks, or none.
-async fn take(
-    client: &Client,
-    names: &[String],
-    run: &Run,
-    say: &Say,
-) -> Result<Vec<Guard>, Failure> {
-    let mut guards = Vec::new();
-    let Err(failure) = take_each(client, names, run, &mut guards).await else { return Ok(guards) };
-    let is_lost = guards.iter().any(|guard| !guard.is_held());
-    release(guards, say, is_lost).await;
-    Err(failure)
-}
-
-/// Takes the locks in the order of the names. One that is lost while the next is waited for ends that.
-async fn take_each(
-    client: &Client,
-    names: &[String],
-    run: &Run,
-    guards: &mut Vec<Guard>,
-) -> Result<(), Failure> {
-    let until = run.wait.and_then(|wait| Instant::now().checked_add(wait));
-    let mut losses: Vec<Lost> = Vec::new();
-    for name in names {
+/// Takes all locks, or none. Their shortest and longest holds count from when all are held.
+async fn take(client: &Client, names: &[String], run: &Run) -> Result<Vec<Guard>, Failure> {
+    let mutexes = names.iter().map(|name| {
         let mut mutex = if run.fair { client.fair_mutex(name) } else { client.mutex(name) };
         if let Some(max_hold) = run.max_hold {
             mutex = mutex.with_max_hold(max_hold);
@@ -132,44 +111,40 @@ async fn take_each(
         if let Some(min_hold) = run.min_hold {
             mutex = mutex.with_min_hold(min_hold);
         }
-        let guard = tokio::select! {
-            taken = take_one(&mutex, until, run.no_wait) => taken.map_err(|failure| match failure.code {
-                exit::BUSY => Failure { code: run.conflict_exit_code, ..failure },
-                _ => failure,
-            })?,
-            (index, loss) = first(&mut losses) => return Err(lost(run, guards[index].name(), loss)),
-        };
-        losses.push(guard.lost());
-        guards.push(guard);
+        mutex
+    });
+    let mutexes: Vec<Mutex> = mutexes.collect();
+    let locks = MultiLock::of(mutexes.iter().cloned());
+    let wait = if run.no_wait { Some(Duration::ZERO) } else { run.wait };
+    let taken = match wait {
+        Some(Duration::ZERO) => match locks.try_lock().await {
+            Ok(None) => Err(busy(&mutexes).await),
+            Ok(Some(guard)) => Ok(guard),
+            Err(error) => Err(error.into()),
+        },
+        Some(wait) => locks.lock_with_timeout(wait).await.map_err(Failure::from),
+        None => locks.lock().await.map_err(Failure::from),
+    };
+    taken.map(MultiGuard::into_guards).map_err(|failure| match failure.code {
+        exit::BUSY => Failure { code: run.conflict_exit_code, ..failure },
+        _ => failure,
+    })
+}
+
+/// Says which of the locks is held by whom.
+async fn busy(mutexes: &[Mutex]) -> Failure {
+    for mutex in mutexes {
+        if let Ok(Some(holder)) = mutex.holder().await {
+            let problem = format!("lock {:?} is busy: held by {holder}", mutex.name());
+            return Failure::new(exit::BUSY, problem);
+        }
     }
-    // It may have been lost at the moment at which the last one came.
-    if guards.iter().any(|guard| !guard.is_held()) {
-        let (index, loss) = first(&mut losses).await;
-        return Err(lost(run, guards[index].name(), loss));
-    }
-    Ok(())
+    let names: Vec<String> = mutexes.iter().map(|mutex| format!("{:?}", mutex.name())).collect();
+    Failure::new(exit::BUSY, format!("lock {} is busy: others come first", names.join(" or ")))
 }
 
 fn lost(run: &Run, name: &str, loss: impl Display) -> Failure {
     Failure::new(run.lost_exit_code, format!("lost lock {name:?}: {loss}"))
-}
-
-async fn take_one(mutex: &Mutex, until: Option<Instant>, no_wait: bool) -> Result<Guard, Failure> {
-    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-    if no_wait || left == Some(Duration::ZERO) {
-        if let Some(guard) = mutex.try_lock().await? {
-            return Ok(guard);
-        }
-        let holder = match mutex.holder().await {
-            Ok(Some(holder)) => format!("held by {holder}"),
-            _ => "others come first".to_owned(),
-        };
-        return Err(Failure::new(exit::BUSY, format!("lock {:?} is busy: {holder}", mutex.name())));
-    }
-    Ok(match left {
-        Some(left) => mutex.lock_with_timeout(left).await?,
-        None => mutex.lock().await?,
-    })
 }
 
 /// What came of the releases.

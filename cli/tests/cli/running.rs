@@ -149,25 +149,19 @@ fn grandchildren_that_ignore_the_request_to_end_are_killed_after_the_grace() {
 
 /// The command would begin without it.
 #[test]
-fn a_lock_that_is_lost_while_the_next_is_waited_for_ends_the_wait() {
+fn a_lock_that_is_lost_while_the_next_is_waited_for_is_taken_again() {
     let server = Server::start();
     server.hold("b");
-    let mut run = server.spawn(&[
-        "run",
-        "--ttl",
-        "1",
-        "--on-lost",
-        "continue",
-        "a",
-        "b",
-        "--",
-        "touch",
-        "ran",
-    ]);
+    let mut run = server.spawn(&["run", "--ttl", "1", "a", "b", "--", "touch", "ran"]);
     eventually("it has the first", || server.is_locked("a"));
     server.release("a");
-    assert_eq!(code_of(&mut run), 79);
-    assert!(!server.file("ran").exists(), "it never had both");
+    server.hold("a");
+    server.release("b");
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!server.file("ran").exists(), "another has the first");
+    server.release("a");
+    assert_eq!(code_of(&mut run), 0);
+    assert!(server.file("ran").exists());
 }
 
 /// The lock would end soon, and does not.
@@ -395,8 +389,20 @@ fn two_wrappers_with_two_names_do_not_block_each_other() {
 fn a_busy_second_lock_frees_the_first() {
     let server = Server::start();
     server.hold("b");
-    assert_eq!(server.code(&["run", "-n", "a", "b", "--", "true"]), 75);
-    assert!(!server.is_locked("a"));
+    for min_hold in ["0s", "30s"] {
+        let options = ["run", "-n", "--min-hold", min_hold, "a", "b", "--", "true"];
+        assert_eq!(server.code(&options), 75);
+        assert!(!server.is_locked("a"), "it was kept, though nothing ran");
+    }
+}
+
+#[test]
+fn the_longest_hold_of_several_locks_begins_when_all_are_held() {
+    let server = Server::start();
+    server.hold("b");
+    let () = server.command("PEXPIRE", &["b", "1500"]);
+    let options = ["run", "--ttl", "1", "--max-hold", "2s", "a", "b", "--", "sleep", "1"];
+    assert_eq!(server.code(&options), 0);
 }
 
 #[test]

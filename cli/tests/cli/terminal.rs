@@ -255,6 +255,19 @@ fn the_command_has_the_terminal_though_its_input_is_redirected() {
     }
 }
 
+/// The other program of a pipeline has the terminal first, once it says so, then the command, and then the shell.
+fn type_to_each(server: &Server, pipeline: &str, ready: &str) {
+    let mut terminal = Terminal::start(server, &format!("{pipeline}; read more; echo then $more"));
+    terminal.wait_for(ready);
+    terminal.keys(b"one\n");
+    terminal.wait_for("key one");
+    terminal.keys(b"two\n");
+    terminal.wait_for("got two");
+    terminal.keys(b"three\n");
+    terminal.wait_for("then three");
+    assert_eq!(code_of(&mut terminal.shell), 0);
+}
+
 /// A pager behind `run` reads the keys.
 #[test]
 fn what_reads_the_output_keeps_the_terminal_until_the_command_wants_it() {
@@ -264,16 +277,17 @@ fn what_reads_the_output_keeps_the_terminal_until_the_command_wants_it() {
     );
     let pager =
         "sh -c 'read out; echo ready $out; read key </dev/tty; echo key $key; touch go; cat'";
-    let mut terminal =
-        Terminal::start(&server, &format!("{command} | {pager}; read more; echo then $more"));
-    terminal.wait_for("ready out");
-    terminal.keys(b"one\n");
-    terminal.wait_for("key one");
-    terminal.keys(b"two\n");
-    terminal.wait_for("got two");
-    terminal.keys(b"three\n");
-    terminal.wait_for("then three");
-    assert_eq!(code_of(&mut terminal.shell), 0);
+    type_to_each(&server, &format!("{command} | {pager}"), "ready out");
+}
+
+/// As `sudo cat file | leasehold run a -- command`, where the first asks for a password once the second runs.
+#[test]
+fn what_writes_the_input_keeps_the_terminal_until_the_command_wants_it() {
+    let server = Server::start();
+    let command = run("sh -c 'touch began; cat; read line </dev/tty; echo got $line'");
+    let source = "sh -c 'while ! test -e began; do sleep 0.02; done; echo password? >/dev/tty; \
+                  read key </dev/tty; echo key $key'";
+    type_to_each(&server, &format!("{source} | {command}"), "password?");
 }
 
 /// Starts a shell that gives each of its jobs a process group, as at a prompt.

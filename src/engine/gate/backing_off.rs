@@ -149,9 +149,7 @@ impl BackingOff {
             }
             Err(fault) if fault.may_pass() => {
                 drop(request);
-                // Nothing is granted before the end of a majority's quarantine.
-                let pause = || self.gate.failure_pause(self.failures);
-                self.ask_at = self.now().plus(fault.quarantine().unwrap_or_else(pause));
+                self.ask_at = self.now().plus(self.gate.pause_after(&fault, self.failures));
                 self.failures += 1;
                 claim.failed(&fault, true);
             }

@@ -127,7 +127,7 @@ impl Gate {
             let Some((arrival, _)) = fits else {
                 return Some(state.release(&lease, now));
             };
-            if self.reopen(state, effects, &lease, now) {
+            if self.reopen(state, effects, &lease, now) || state.is_held_beside(&lease, now) {
                 return Some(state.release(&lease, now));
             }
             self.seat_waiter(state, effects, &lease, arrival, token, now);
@@ -264,7 +264,7 @@ impl Claim {
         let (lease, token) = gate.lease(grant, &request.wanted);
         let by = TakenBy { owner: &request.owner, place: Place::here(), at: request.caller };
         let (entry, unused) = gate.update(|state, effects| {
-            let late = self.is_late(state);
+            let late = self.is_late(state) || state.is_held_beside(&lease, now);
             let current = self.close(state);
             if late {
                 return (None, Some(state.release(&lease, now)));

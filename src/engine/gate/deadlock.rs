@@ -50,11 +50,12 @@ impl Judged {
 }
 
 impl Waiting {
-    /// Takes note of the wait of one who holds something, and fails or warns if it closes a circle.
+    /// Takes note of the wait of one who holds something, and fails or warns if it closes a circle. Whoever may wait for as long as
+    /// it likes, such as a candidate, is in none.
     pub(crate) fn note(&mut self, request: &Request) -> Result<(), Error> {
         let gate = self.gate.clone();
         let reaction = gate.engine.config.deadlocks;
-        if reaction == Deadlocks::Off {
+        if reaction == Deadlocks::Off || request.patient {
             return Ok(());
         }
         let party = Party { owner: request.owner.clone(), place: Place::here() };

@@ -225,6 +225,13 @@ impl Gate {
     pub(super) fn failure_pause(&self, failures: u32) -> Duration {
         self.engine.clock.back_off(failures, LONGEST_FAILURE_PAUSE)
     }
+
+    /// Returns how long to wait after an ask that failed by `fault`, as so many in a row before it.
+    pub(super) fn pause_after(&self, fault: &Fault, failures: u32) -> Duration {
+        // Nothing is granted before the end of a quarantine, and everything may be from then on.
+        let left = fault.quarantine().filter(|left| !left.is_zero());
+        left.unwrap_or_else(|| self.failure_pause(failures))
+    }
 }
 
 const POLL: Duration = Duration::from_secs(2);

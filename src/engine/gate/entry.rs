@@ -45,9 +45,14 @@ impl Entry {
     }
 
     /// Keeps the hold on those terms, which it was offered on at `offered_at`. Returns `None` if it has ended meanwhile.
-    pub(super) fn take_up(self, terms: Terms, offered_at: Timestamp) -> Option<Self> {
+    pub(super) fn take_up(
+        self,
+        terms: Terms,
+        offered_at: Timestamp,
+        now: Timestamp,
+    ) -> Option<Self> {
         let hold = self.hold();
-        let (held, look_at) = hold.lease.take_up(self.level, terms, offered_at);
+        let (held, look_at) = hold.lease.take_up(self.level, terms, offered_at, now);
         hold.watch_again(look_at);
         held.then_some(self)
     }

@@ -155,10 +155,8 @@ impl Queueing {
             Ok(Outcome::Granted(_)) => (Answer::Granted, false),
             Ok(Outcome::Refused(refusal, _)) => (self.refused(refusal, attempt), true),
             Err(fault) => {
-                // Nothing is granted before the end of a quarantine, and everything may be from then on.
-                let pause = || self.gate.failure_pause(self.machine.failures());
-                let pause = fault.quarantine().unwrap_or_else(pause);
-                // Until then it would be granted in vain.
+                let pause = self.gate.pause_after(fault, self.machine.failures());
+                // Before the end of a quarantine it would be granted in vain.
                 let leaves = counts && fault.quarantine().is_some();
                 (Answer::Failed { pause }, fault.may_pass() && attempt.may_be_queued() && !leaves)
             }

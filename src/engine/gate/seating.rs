@@ -146,7 +146,7 @@ impl State {
     pub(super) fn sit(&mut self, hold: Arc<Hold>, window: Duration) {
         let lease = hold.lease.clone();
         lease.used_by(&hold.owner, hold.token);
-        let open_until = lease.acquired_at.plus(window);
+        let open_until = lease.passes_from.plus(window);
         let holds = SmallVec::from_buf([hold]);
         self.seat = Seat::Held(Seated { lease, holds, open_until, seen_in: 0 });
     }

@@ -130,7 +130,7 @@ impl State {
         {
             return false;
         }
-        seated.open_until = seated.open_until.max(lease.acquired_at.plus(window));
+        seated.open_until = seated.open_until.max(lease.passes_from.plus(window));
         true
     }
 

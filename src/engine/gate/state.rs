@@ -152,6 +152,14 @@ impl Last {
 }
 
 impl State {
+    /// Returns true if a lease is in use here, and neither over nor shared with `other`. If both were granted just now, one of them
+    /// was freed by force: the next renewal of the one that was seated first shows which.
+    pub(super) fn is_held_beside(&self, other: &Lease, now: Timestamp) -> bool {
+        let Seat::Held(seated) = &self.seat else { return false };
+        let lease = &seated.lease;
+        !lease.remaining(now).is_zero() && !lease.kind.is_shared_with(&*other.kind)
+    }
+
     /// Moves a lost hold out of the way, and sends its release: a lost hold keeps nobody out (invariant 8).
     pub(super) fn evict_lost(&mut self, now: Timestamp, effects: &mut Effects) {
         let Some(lease) = self.seat.lease() else { return };

@@ -114,7 +114,7 @@ impl Gate {
         let engine = &self.engine;
         // A little longer: timers and the clock need not agree to the last, and no other one comes for this lease.
         let window = engine.config.handoff_window + Duration::from_millis(1);
-        let until = lease.acquired_at.plus(window);
+        let until = lease.passes_from.plus(window);
         let overseer = Overseer { gate: self.clone(), lease };
         engine.watchdog.adopt(Box::pin(async move {
             let engine = &overseer.gate.engine;

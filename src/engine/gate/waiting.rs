@@ -106,15 +106,15 @@ impl Waiting {
                 self.granted.try_recv().unwrap_or_else(|_| Err(in_vain()))
             }
         };
+        let now = clock.now();
         let Offer { entry, at } = match offer {
             Ok(offer) => offer,
             Err(error) => {
-                let now = self.gate.engine.clock.now();
                 self.tell_end(Some(&request.owner), &error, now);
                 return Err(error);
             }
         };
-        let entry = entry.take_up(request.wanted.terms, at);
+        let entry = entry.take_up(request.wanted.terms, at, now);
         match &entry {
             Some(_) => self.tell_end(Some(&request.owner), &"held", at),
             // It begins anew.

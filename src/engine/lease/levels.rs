@@ -1,7 +1,7 @@
 //! Those who use a lease: each is a level with terms of its own, and the lease is renewed for as long as one of them wants.
 
 use super::Lease;
-use super::state::{Phase, end_of_hold};
+use super::state::end_of_hold;
 use crate::clock::Timestamp;
 use crate::config::Terms;
 
@@ -41,11 +41,15 @@ impl Lease {
         level: u64,
         terms: Terms,
         offered_at: Timestamp,
+        now: Timestamp,
     ) -> (bool, Option<Timestamp>) {
-        let mut state = self.state.lock();
-        state.limit(level, end_of_hold(terms, offered_at));
-        let look_at = state.settle();
-        (state.phase == Phase::Held, look_at)
+        let look_at = {
+            let mut state = self.state.lock();
+            state.limit(level, end_of_hold(terms, offered_at));
+            state.settle()
+        };
+        // The process may have stood still, and the watchdog has not looked yet.
+        (self.check(now).is_ok(), look_at)
     }
 
     /// Adds one that uses it for as long as another does. Returns its number.

@@ -45,6 +45,8 @@ pub(crate) struct Lease {
     pub(crate) kind: Arc<dyn Kind>,
     /// A time before the servers granted it.
     pub(crate) acquired_at: Timestamp,
+    /// When the time began in which it may be handed on.
+    pub(crate) passes_from: Timestamp,
     /// It was asked for by a fair handle: it passes to nobody.
     pub(crate) fair: bool,
     /// The last token before its own, if it is known.
@@ -103,6 +105,7 @@ impl Lease {
             ticket: grant.ticket,
             kind,
             acquired_at: grant.began_at,
+            passes_from: grant.passes_from,
             fair: terms.fair,
             before: grant.before,
             quorum,
@@ -311,7 +314,7 @@ impl Lease {
     pub(crate) fn hand_off(&self, now: Timestamp, terms: Terms, window: Duration) -> Option<u64> {
         let mut state = self.state.lock();
         let fits = terms.lease == LeaseTerms::Watched(state.ttl) && terms.min_hold.is_zero();
-        if fits && state.may_pass(now) && now.since(self.acquired_at) < window {
+        if fits && state.may_pass(now) && now.since(self.passes_from) < window {
             return state.take_token();
         }
         None
@@ -320,7 +323,7 @@ impl Lease {
     /// Returns true if a next hold could use it as it is, on the terms that suit it.
     pub(crate) fn may_pass(&self, now: Timestamp, window: Duration) -> bool {
         let state = self.state.lock();
-        now.since(self.acquired_at) < window && state.may_pass(now) && state.has_token()
+        now.since(self.passes_from) < window && state.may_pass(now) && state.has_token()
     }
 
     /// Returns true if it was granted for less long than it was asked for, by message, and was not renewed yet.

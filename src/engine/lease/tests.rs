@@ -38,6 +38,7 @@ pub(super) fn begun_on(nodes: usize, terms: Terms) -> (Lease, Arc<Events>) {
         ttl: TTL,
         lasts: TTL,
         began_at: at(1000),
+        passes_from: at(1000),
         deadline: at(30_000),
         ends_by: at(31_000),
         block: 10,

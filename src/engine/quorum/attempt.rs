@@ -8,7 +8,7 @@ use super::foothold::Acquires;
 use super::queued::{Queued, note_server_time};
 use super::release::Undo;
 use super::votes::{count, counted_end, may_have_it, refusal, standing};
-use super::{Foothold, Quorum, fence};
+use super::{Foothold, Grant, Quorum, fence};
 use crate::clock::Timestamp;
 use crate::config::drift;
 use crate::engine::backoff::Count;
@@ -42,25 +42,6 @@ pub(crate) type Beside = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>
 pub(crate) enum Outcome {
     Granted(Grant),
     Refused(Refusal, Count),
-}
-
-/// A lease as the servers gave it. Whoever takes it must see to its release.
-pub(crate) struct Grant {
-    pub(crate) ticket: Ticket,
-    /// What was asked for, and every renewal asks for.
-    pub(crate) ttl: Duration,
-    /// What was given at first: less, if the lock was granted by message.
-    pub(crate) lasts: Duration,
-    /// A time before the servers granted it.
-    pub(crate) began_at: Timestamp,
-    pub(crate) deadline: Timestamp,
-    /// The longest end that was asked of the servers.
-    pub(crate) ends_by: Timestamp,
-    pub(crate) block: u64,
-    pub(crate) block_end: u64,
-    /// The last token before the block, if it is known.
-    pub(crate) before: Option<u64>,
-    pub(crate) footholds: PerNode<Foothold>,
 }
 
 impl Quorum {
@@ -260,6 +241,7 @@ impl Attempt {
             ttl,
             lasts,
             began_at,
+            passes_from: Grant::passes_from(began_at, mailed.received_at),
             deadline,
             ends_by: self.ends_by,
             block: self.block,
@@ -317,6 +299,7 @@ impl Attempt {
             ttl,
             lasts: ttl,
             began_at,
+            passes_from: began_at,
             deadline,
             ends_by: self.ends_by,
             block: self.block,

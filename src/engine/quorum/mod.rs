@@ -11,6 +11,7 @@
 mod attempt;
 mod fence;
 mod foothold;
+mod grant;
 mod queued;
 mod raising;
 mod release;
@@ -26,8 +27,9 @@ use std::time::Duration;
 use futures_util::future::select_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-pub(crate) use attempt::{Attempt, Beside, Grant, Outcome};
+pub(crate) use attempt::{Attempt, Beside, Outcome};
 pub(crate) use foothold::{Foothold, Heal};
+pub(crate) use grant::Grant;
 pub(crate) use release::Release;
 pub(crate) use renewal::Renewal;
 pub(crate) use together::{Part, Renewals, Several};

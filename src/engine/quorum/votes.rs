@@ -13,7 +13,7 @@ pub(super) fn may_have_it(vote: &Vote<Answer>, queues: bool) -> bool {
     match &vote.answer {
         None | Some(Ok(Answer::Granted { .. })) => true,
         Some(Ok(Answer::Refused(_))) => queues,
-        Some(Err(fault)) => fault.may_have_run(),
+        Some(Err(_)) => vote.may_have_run(),
     }
 }
 

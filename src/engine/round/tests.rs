@@ -134,6 +134,21 @@ async fn what_kept_a_call_from_being_sent_again_is_the_cause_of_its_failure() {
 }
 
 #[tokio::test]
+async fn what_ran_in_part_when_it_was_sent_first_may_have_run_whatever_came_of_it_later() {
+    let clock = clock();
+    let text = "ERR Script attempted to access a non local key in a cluster node";
+    let in_part = Fault::Refused(Cause::new(text, State::of(Some("ERR"), text)));
+    for (first, may_have_run) in [(in_part, true), (busy(), false)] {
+        let (sites, mut round) = redirected(&clock, first);
+        let again = |_: &Site, _: &Call, _: &Path| Ok(Sent::answered(7, 1, Err(busy())));
+        let until = clock.now().plus(Duration::from_millis(30));
+        let rules = Rules { sites: &sites, clock: &clock, until, read: |_: &Reply| None, again };
+        assert_eq!(round.verdict(rules, |yes| *yes).await, Verdict::Unknown);
+        assert_eq!(round.votes[0].may_have_run(), may_have_run);
+    }
+}
+
+#[tokio::test]
 async fn an_answer_tells_how_long_a_round_trip_takes() {
     let clock = clock();
     let sites = [Site::Node(Node::unconnected(&clock))];

@@ -77,6 +77,22 @@ fn a_slot_on_its_way_and_a_cluster_that_is_down_are_waited_for() {
 }
 
 #[test]
+fn what_one_key_is_enough_for_is_answered_by_the_owner_of_the_slot_first() {
+    let release = call(&LOCK_RELEASE);
+    let ask = Fault::Ask(Redirect { slot: 1, to: "a:1".into() });
+    let asked = sent(Path::default().after_in_cluster(&ask, &release));
+    let whole = sent(asked.after_in_cluster(&Fault::NoScript, &release));
+    let one_key = sent(whole.after_in_cluster(&refused("TRYAGAIN a"), &release));
+    assert_eq!((one_key.form, &one_key.asked), (Form { one_key: true, ..Form::default() }, &None));
+    let there = sent(one_key.after_in_cluster(&ask, &release));
+    let form = Form { one_key: true, asking: true, ..Form::default() };
+    assert_eq!((there.form, there.asked.is_some()), (form, true), "the owner has it no more");
+    let moved = Fault::Moved(Redirect { slot: 1, to: "a:1".into() });
+    let settled = sent(one_key.after_in_cluster(&moved, &release));
+    assert_eq!(settled.form, Form::default(), "who has the slot for good has all keys");
+}
+
+#[test]
 fn what_may_have_run_is_not_sent_again() {
     let release = call(&LOCK_RELEASE);
     for fault in [

@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, watch};
 
-use super::wires::{Ear, Heard, Mouth};
 use super::{Listener, Order, Shared};
 use crate::clock::Timestamp;
 use crate::error::Fault;
 use crate::events::{self, Burst};
+use crate::node::halves::{Ear, Heard, Mouth};
 
 pub(super) struct Subscriber {
     shared: Arc<Shared>,
@@ -240,8 +240,10 @@ impl Subscriber {
         self.await_answer(async move {
             let fault = |error| Fault::from_redis(&error, &secrets);
             match mouth.unsubscribe(&channel).await.map_err(fault) {
-                // If it is refused, messages still arrive, and nobody listens to them.
-                Err(Fault::Denied { .. } | Fault::Refused(_)) => Answer::Stayed(channel),
+                // If it is refused, messages still arrive, and nobody listens to them. If the slot has another owner, they do not.
+                Err(Fault::Denied { .. } | Fault::Refused(_) | Fault::Moved(_) | Fault::Ask(_)) => {
+                    Answer::Stayed(channel)
+                }
                 Ok(()) => Answer::Done,
                 Err(_) => Answer::Broken,
             }

@@ -9,10 +9,10 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::super::connector::{Connecting, Connector};
-use super::super::endpoint::Target;
 use super::super::greeting::Greeting;
 use super::super::guide::Guide;
 use super::super::mailbox::{Inbox, Letter, Registration};
+use super::super::target::Target;
 use super::*;
 use crate::clock::{Clock, SystemEntropy, TimeSource};
 use crate::config::Address;

@@ -10,7 +10,7 @@ use super::views::Announced;
 use super::{Sentinels, State};
 use crate::clock::Timestamp;
 use crate::error::Fault;
-use crate::node::link::Commands;
+use crate::node::commands::Commands;
 use crate::script::Reply;
 
 /// What decides about a failover.

@@ -5,8 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::views::Announced;
 use crate::config::{Address, AddressMap};
 use crate::error::Fault;
-use crate::node::connector::Dial;
-use crate::node::endpoint::Target;
+use crate::node::target::{Dial, Target};
 
 /// How the servers that they name are reached.
 pub(super) struct Servers {

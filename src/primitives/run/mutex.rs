@@ -11,7 +11,8 @@ impl Mutex {
     /// Takes the lock, runs `body` under it, and releases the lock. If the lock is lost, `body` is cancelled.
     ///
     /// Inside `body`, handles of the same client re-enter this lock without a named owner. A task that `body` spawns does
-    /// not: see [`Owner::current`](crate::Owner::current).
+    /// not, and waits for the lock: have it run in the owner of the guard, as in
+    /// `tokio::spawn(async move { owner.scope(..).await })` with `guard.owner().clone()`.
     ///
     /// [`with_wait`](Self::with_wait) limits the wait for the lock; a timeout around the call would also cancel `body`.
     /// [`run_with_outcome`](Self::run_with_outcome) keeps the result of `body` even if the release finds that the lock

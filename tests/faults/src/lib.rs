@@ -37,6 +37,6 @@ pub mod register;
 mod replicated;
 pub mod run;
 mod scene;
-mod stalls;
+pub mod stalls;
 mod strays;
 mod wall_clock;

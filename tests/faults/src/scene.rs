@@ -77,6 +77,7 @@ impl Scene {
         };
         let (journal, over) = (scene.journal.clone(), scene.over.clone());
         let pids = scene.servers.clone();
+        stalls::watch_processors(&journal, &over);
         thread::spawn(move || stalls::watch(&journal, &over, || pids.lock().clone()));
         scene.note_servers();
         for node in &scene.deployment.nodes {

@@ -3,10 +3,15 @@
 use std::{
     collections::HashMap,
     fs,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::{
     clock::{nanos, now},
@@ -18,14 +23,14 @@ use crate::{
 ///
 /// A thread that sleeps too long has been stopped or kept waiting for a processor; where Linux tells how long
 /// each thread waited for one (`schedstat`), that is looked at, too.
-pub(crate) fn watch(journal: &Journal, over: &AtomicBool, others: impl Fn() -> Vec<u32>) {
-    let mut waits = HashMap::new();
+pub fn watch(journal: &Journal, over: &AtomicBool, others: impl Fn() -> Vec<u32>) {
+    let (mut waits, mut from) = (HashMap::new(), now());
     while !over.load(Ordering::Relaxed) {
         let looked_at = now();
         for _ in 0..TICKS {
-            let from = now();
             thread::sleep(TICK);
-            told_late(journal, from);
+            // From the end of one tick to that of the next: no moment is between two of them.
+            from = told_late(journal, from);
         }
         let pids = others().into_iter().chain([std::process::id()]);
         let longest = pids.map(|pid| longest_wait(pid, &mut waits)).max().unwrap_or(0);
@@ -36,11 +41,34 @@ pub(crate) fn watch(journal: &Journal, over: &AtomicBool, others: impl Fn() -> V
     }
 }
 
-/// A sleep of one tick began at `from` and is over.
-pub(crate) fn told_late(journal: &Journal, from: u64) {
-    if now() - from > nanos(TICK) + NOTABLE {
-        journal.write(What::Stalled { from });
+/// Writes down when a processor keeps a thread waiting, until `over`.
+///
+/// Linux shares a processor among sessions first, where it groups them (`sched_autogroup_enabled`), and what another session
+/// computes can keep a server there for seconds, while threads on other processors see nothing of it.
+pub(crate) fn watch_processors(journal: &Journal, over: &Arc<AtomicBool>) {
+    let allowed = sched_getaffinity(None).expect("which processors there are");
+    for processor in (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor)) {
+        let (journal, over) = (journal.clone(), over.clone());
+        thread::spawn(move || {
+            let mut only = CpuSet::new();
+            only.set(processor);
+            sched_setaffinity(None, &only).expect("one of those processors");
+            let mut from = now();
+            while !over.load(Ordering::Relaxed) {
+                thread::sleep(TICK);
+                from = told_late(&journal, from);
+            }
+        });
     }
+}
+
+/// A sleep of one tick began at `from` and is over. Returns the time.
+pub(crate) fn told_late(journal: &Journal, from: u64) -> u64 {
+    let at = now();
+    if at - from > nanos(TICK) + NOTABLE {
+        journal.write_at(at, What::Stalled { from });
+    }
+    at
 }
 
 /// For how long the threads of a process waited for a processor since the last look, at most, in nanoseconds.

@@ -91,7 +91,7 @@ async fn a_hash_without_an_end_is_waited_for_and_taken_soon_after_it_goes_silent
     assert_eq!(status.holder.map(|holder| holder.as_str().to_owned()), Some("by:hand".to_owned()));
     assert_eq!((status.remaining, status.since), (None, None));
     assert_eq!(lock.remaining_ttl().await.expect("a status"), Some(Duration::MAX));
-    let error = lock.lock_with_timeout(50 * MS).await.expect_err("it is held");
+    let error = lock.lock_with_timeout(300 * MS).await.expect_err("it is held");
     assert!(matches!(error, Error::Timeout { remaining: None, .. }), "{error:?}");
 
     let before = server.scripts_run().await;

@@ -120,6 +120,9 @@ async fn a_wait_that_is_not_polled_breaks_no_connection_when_its_slot_moves() {
     let name = cluster.name_on(0, "n");
     let signal = client.signal(&*name);
     let seen = soon("an answer", signal.seen()).await.expect("the server is up");
+    let stays = client.signal(cluster.name_on(0, "m"));
+    let seen_there = soon("an answer", stays.seen()).await.expect("the server is up");
+    let other = tokio::spawn(stays.changed(seen_there));
     let mut wait = Box::pin(signal.changed(seen));
     tokio::time::timeout(WOKEN, &mut wait).await.expect_err("there was no signal");
     cluster.move_slot(slot_of(&name), old, new).await;
@@ -127,6 +130,20 @@ async fn a_wait_that_is_not_polled_breaks_no_connection_when_its_slot_moves() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     let made = client.stats().connections_made - before;
     assert!(made <= 4, "{made} connections");
+    // It listens at the new owner, on a new connection there, and leaves the old one, which others still hear.
+    let subscribers = async || {
+        let list = old.command(&["CLIENT", "LIST", "TYPE", "pubsub"]).await;
+        let list: String = redis::from_redis_value(list).expect("a list");
+        let id = |line: &str| line.split(' ').next().expect("an id").to_owned();
+        list.lines().map(id).collect::<Vec<_>>()
+    };
+    let before = subscribers().await;
     soon("an answer", signal.notify_all(b"x")).await.expect("the new owner is up");
     assert_eq!(*soon("the signal", wait).await.expect("it came").data, *b"x");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!before.is_empty());
+    assert_eq!(subscribers().await, before, "they are the same");
+    soon("an answer", stays.notify_all(b"y")).await.expect("the server is up");
+    let heard = soon("the other signal", other).await.expect("no panic").expect("it came");
+    assert_eq!(*heard.data, *b"y");
 }

@@ -27,7 +27,7 @@ fn threads_lead_one_after_the_other() {
     let known = two.election("scheduler").leader().expect("an answer").expect("it leads");
     assert_eq!((known.term, &*known.value), (leadership.term(), "one"));
     assert_eq!(known.holder, leadership.holder());
-    let refused = two.election("scheduler").campaign_with_timeout(20 * MS);
+    let refused = two.election("scheduler").campaign_with_timeout(300 * MS);
     assert!(refused.expect_err("another leads").is_timeout());
     leadership.proclaim("more").expect("it leads");
     let next = {

@@ -21,7 +21,7 @@ async fn one_leads_and_its_term_is_known_to_all() {
     let known = leader(&other.election("scheduler")).await.expect("it leads");
     assert_eq!((known.term, &*known.value), (leadership.term(), "http://10.0.0.7"));
     assert_eq!(known.holder, leadership.holder());
-    let error = other.election("scheduler").campaign_with_timeout(50 * MS).await;
+    let error = other.election("scheduler").campaign_with_timeout(300 * MS).await;
     let error = error.expect_err("another leads");
     assert_eq!(error.holder(), Some(&leadership.holder()), "{error:?}");
     let error = client.election("scheduler").campaign_with_timeout(Duration::ZERO).await;

@@ -6,7 +6,7 @@ use leasehold::{Client, ClientBuilder, Guard};
 use redis::Value;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::{Proxy, Server, eventually};
+use crate::support::{Cluster, Proxy, Server, eventually, slot_of};
 
 const MS: Duration = Duration::from_millis(1);
 const LIMIT: Duration = Duration::from_secs(15);
@@ -173,6 +173,31 @@ fn a_network_that_swallows_everything_is_waited_for_within_the_limit() {
 }
 
 /// As the login of the client's other connections: user, password and database.
+#[test]
+fn a_lock_whose_slot_is_on_its_way_is_given_back_as_well() {
+    let (servers, tasks) = (servers(), runtime());
+    let cluster = servers.block_on(Cluster::start());
+    let (name, source) = (cluster.name_on(0, "n"), cluster.master(0));
+    let (client, guard) = tasks.block_on(async {
+        let builder = Client::builder().cluster(cluster.urls());
+        let client = builder.restart_quarantine(Duration::ZERO).connect().await.expect("connected");
+        let guard = client.mutex(&name).lock().await.expect("free");
+        (client, guard)
+    });
+    let slot = slot_of(&name);
+    servers.block_on(cluster.open(slot, source, cluster.master(1)));
+    let is_locked = || {
+        let ask = ["CLUSTER", "GETKEYSINSLOT", &*slot.to_string(), "10"];
+        let keys = servers.block_on(source.command(&ask));
+        redis::from_redis_value::<Vec<String>>(keys).expect("keys").contains(&name)
+    };
+    assert!(is_locked());
+    drop(tasks);
+    drop(guard);
+    assert!(!is_locked());
+    assert_eq!(client.stats().releases_pending, 0);
+}
+
 #[test]
 fn the_farewell_logs_in_as_the_client_does() {
     let (servers, tasks) = (servers(), runtime());

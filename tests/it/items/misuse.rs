@@ -104,6 +104,8 @@ async fn a_limit_of_zero_is_refused_by_every_call_and_none_is_no_limit() {
     }
     assert!(queue.is_empty().await.expect("an answer"), "nothing was pushed");
 
+    let too_many = queue.with_capacity(1).push_many(["1", "2"]).await.expect_err("never room");
+    assert!(matches!(too_many, Error::InvalidArgument { .. }), "{too_many:?}");
     let one = queue.with_capacity(1);
     one.push("1").await.expect("there is room");
     let error = one.push("2").await.expect_err("it is full");

@@ -190,3 +190,27 @@ async fn a_writer_that_is_gone_keeps_readers_out_for_seconds_only() {
     waiting.abort();
     drop((guard, reading));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_that_take_turns_let_a_reader_in() {
+    let masters = Masters::start(3).await;
+    let [a, b, c] = [masters.client().await, masters.client().await, masters.client().await];
+    let writers = [&a, &b].map(|client| {
+        let lock = client.rw_lock("n");
+        tokio::spawn(async move {
+            loop {
+                let writing = lock.write().await.expect("its turn");
+                tokio::time::sleep(20 * MS).await;
+                writing.unlock().await.expect("held");
+            }
+        })
+    });
+    eventually(LIMIT, "one writes and one waits", async || {
+        a.stats().waiters + b.stats().waiters == 1
+    })
+    .await;
+    let reading = c.rw_lock("n").read_with_timeout(8000 * MS).await.expect("its turn");
+    reading.unlock().await.expect("held");
+    writers.iter().for_each(tokio::task::JoinHandle::abort);
+    masters.nothing_left(&[&a, &b, &c]).await;
+}

@@ -25,7 +25,7 @@ async fn readers_hold_it_together_and_a_writer_alone() {
     assert!(reading.iter().all(|guard| guard.is_held()));
     let third = c.rw_lock("n");
     assert!(third.try_write().await.expect("refused").is_none());
-    let error = third.write_with_timeout(20 * MS).await.expect_err("others read");
+    let error = third.write_with_timeout(300 * MS).await.expect_err("others read");
     let Error::Timeout { holder: Some(holder), .. } = &error else { panic!("{error}") };
     assert!(reading.iter().any(|guard| guard.holder() == *holder), "{error}");
     for guard in reading {

@@ -21,7 +21,7 @@ async fn a_waiting_writer_lets_no_new_readers_in() {
         async move { other.write().await }
     });
     queued(&lock, 1).await;
-    let error = c.rw_lock("n").read_with_timeout(20 * MS).await.expect_err("a writer waits");
+    let error = c.rw_lock("n").read_with_timeout(300 * MS).await.expect_err("a writer waits");
     let Error::Timeout { holder: Some(holder), .. } = &error else { panic!("{error}") };
     assert_eq!(holder.client(), Some(b.name()), "the writer is named");
     assert!(c.rw_lock("n").try_read().await.expect("refused").is_none());

@@ -178,3 +178,41 @@ async fn an_item_that_is_due_stays_though_another_is_given_back_under_its_name()
     assert!(answer(Ok(next)).contains("two"));
     assert_eq!(bench.ask("ZCARD lent").await, "2");
 }
+
+/// Each of them would cost the item one of its deliveries, and two seconds.
+#[tokio::test]
+async fn an_item_that_a_stopped_worker_did_not_heed_goes_to_who_asks() {
+    let mut bench = Bench::start().await;
+    let _stopped = [
+        bench.subscriber_of("leasehold_mailbox:b:1").await,
+        bench.subscriber_of("leasehold_mailbox:c:1").await,
+    ];
+    let mut queued = vec!["b:1", "c:1", "b:2", "c:2"];
+    for (place, id) in queued.iter().enumerate() {
+        let (place, entry) = (place.to_string(), format!("60000 7 1 {id}"));
+        bench.server.command(&["ZADD", "queue", &place, &entry]).await;
+    }
+    let push = Call::new(lua::ITEM_PUSH, &KEYS, &["0", "p"]);
+    bench.run(&push).await.expect("the script runs");
+    assert_eq!(bench.ask("ZRANGE lent 0 -1").await, "[b:1]");
+    queued.remove(0);
+    let end: f64 = bench.ask("ZSCORE lent b:1").await.parse().expect("a number");
+    assert_eq!(end % 1.0, 0.5, "nobody has renewed it");
+    bench.command("ZADD lent XX 1.5 b:1").await;
+    // A new one goes by message all the same.
+    bench.run(&push).await.expect("the script runs");
+    assert_eq!(bench.ask("ZRANGE lent 0 -1").await, "[b:1, c:1]");
+    queued.remove(0);
+    let own = "60000 7 1 a:1";
+    let asked = Call::new(lua::ITEM_POP, &KEYS, &["a:1", "7", "60000", own, "0"]);
+    let reply = bench.run(&asked).await.expect("the script runs");
+    let (lent, _, id, content): (i64, i64, String, String) =
+        redis::from_redis_value(reply).expect("a delivery");
+    assert_eq!((lent, &*id), (1, "a:1"));
+    assert!(content.starts_with("2 ") && content.ends_with(":p"), "{content}");
+    let waits = bench.command("ZRANGE queue 0 -1").await;
+    let waits: Vec<String> = redis::from_redis_value(waits).expect("entries");
+    let expected = queued.iter().map(|id| format!("60000 7 1 {id}"));
+    assert!(waits.iter().eq(&expected.collect::<Vec<_>>()), "nobody else was told: {waits:?}");
+    assert_eq!(bench.ask("ZRANGE lent 0 -1").await, "[c:1, a:1]");
+}

@@ -687,7 +687,7 @@ async fn a_lease_is_put_back_unless_another_holds_the_lock() {
 }
 
 #[tokio::test]
-async fn a_full_server_ends_and_renews_what_is_held() {
+async fn a_full_server_ends_renews_and_downgrades_what_is_held() {
     let mut bench = Bench::start().await;
     bench.acquired(&try_once("a:1", READ)).await;
     bench.acquired(&try_once("b:1", READ)).await;
@@ -700,8 +700,8 @@ async fn a_full_server_ends_and_renews_what_is_held() {
     bench.command("CONFIG SET maxmemory 0").await;
     bench.acquired(&try_once("a:1", WRITE)).await;
     bench.command("CONFIG SET maxmemory 1").await;
-    bench.expect(&downgrade("a:2", "a:1"), "OOM", "[mode, write, a:1:write, 1] 30s").await;
-    bench.expect(&leave("a:1", WRITE), "[1, 0]", "none").await;
+    bench.expect(&downgrade("a:2", "a:1"), "[1, token]", "[mode, read, a:2, 1] 30s").await;
+    bench.expect(&leave("a:2", READ), "[1, 0]", "none").await;
 }
 
 #[tokio::test]
@@ -786,28 +786,33 @@ async fn over_several_servers_a_refused_writer_keeps_new_readers_out_until_it_le
 #[tokio::test]
 async fn over_several_servers_a_writer_that_gets_the_lock_ends_the_reservation() {
     let mut bench = Bench::start().await;
-    bench.acquired(&ask_one_of_several("a:1", WRITE, false)).await;
+    bench.acquired(&ask_one_of_several("a:1", READ, false)).await;
     for id in ["b:1", "c:1"] {
         bench.run(&ask_one_of_several(id, WRITE, true)).await.expect("the script runs");
         assert_eq!(bench.ask(&format!("GET {NEXT}")).await, id, "the one that was refused last");
     }
+    bench.run(&leave_one_of_several("a:1", READ, true)).await.expect("the script runs");
+    bench.acquired(&ask_one_of_several("d:1", WRITE, false)).await;
+    let reserved = format!("EXISTS {NEXT}");
+    assert_eq!(bench.ask(&reserved).await, "0");
+    // Two writers that take turns would keep all readers out.
+    bench.run(&ask_one_of_several("b:2", WRITE, true)).await.expect("the script runs");
+    assert_eq!(bench.ask(&reserved).await, "0", "it is refused by a writer");
     // Of the writer that has the lock nobody is told that it is free.
+    bench.server.command(&["SET", NEXT, &ours("c:1"), "PX", "5000"]).await;
     let mut channel = bench.subscriber_of(CHANNEL).await;
     bench.run(&leave_one_of_several("c:1", WRITE, true)).await.expect("the script runs");
     assert!(bench.messages(&mut channel).await.is_empty());
-    bench.run(&ask_one_of_several("b:2", WRITE, true)).await.expect("the script runs");
+    assert_eq!(bench.ask(&reserved).await, "0");
     drop(channel);
-    bench.run(&leave_one_of_several("a:1", WRITE, true)).await.expect("the script runs");
-    bench.acquired(&ask_one_of_several("d:1", WRITE, false)).await;
-    assert_eq!(bench.ask(&format!("EXISTS {NEXT}")).await, "0");
     // A reader that takes the writer's place needs no leave.
-    bench.run(&ask_one_of_several("b:3", WRITE, true)).await.expect("the script runs");
     let [id, from] = ["d:2", "d:1"].map(ours);
     let args =
         [&*id, "1", "30000", "0", "0", "1", CHANNEL, "", "0", "NUMSUB", READ, "PUBLISH", &from];
     let downgrade = Call::new(lua::RW_ACQUIRE, &[NAME, TOKEN], &args);
     bench.expect(&downgrade, "[1, token]", "[mode, read, d:2, 1] 30s").await;
-    assert_eq!(bench.ask(&format!("GET {NEXT}")).await, "b:3");
+    bench.run(&ask_one_of_several("b:3", WRITE, true)).await.expect("the script runs");
+    assert_eq!(bench.ask(&format!("GET {NEXT}")).await, "b:3", "it is refused by a reader");
 }
 
 /// With several readers it is one of them.

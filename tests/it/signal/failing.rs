@@ -74,6 +74,7 @@ async fn a_full_server_still_signals() {
     let (signal, group) = (client.signal("prices"), client.signal_group("prices"));
     let seen = group.seen().await.expect("an answer");
     server.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    client.signal_group("others").seen().await.expect("a new group is looked at");
     signal.notify_all(b"x").await.expect("it is given");
     group.notify(["apples"]).await.expect("it is given");
     server.command(&["CONFIG", "SET", "maxmemory", "0"]).await;

@@ -68,3 +68,26 @@ async fn who_comes_after_a_loss_is_told_that_it_may_have_missed_some() {
     group.notify(["plums"]).await.expect("an answer");
     assert!(!now(&group, from_now).await.missed);
 }
+
+#[tokio::test]
+async fn who_was_away_for_long_gets_many_names_in_parts() {
+    let (_server, [client]) = setup().await;
+    let group = client.signal_group("prices");
+    let mut seen = group.seen().await.expect("an answer");
+    let name = |number: usize| Arc::<str>::from(format!("name {number:04}"));
+    for first in [0, 700, 1400, 2100, 2800] {
+        group.notify((first..first + 700).map(name)).await.expect("an answer");
+    }
+    let mut names = Vec::new();
+    // What was signalled at once stays together.
+    for count in [1400, 1400, 700] {
+        let changes = now(&group, seen).await;
+        assert_eq!((changes.names.len(), changes.missed), (count, false));
+        seen = changes.number;
+        names.extend(changes.names);
+    }
+    names.sort();
+    assert!(names.iter().eq(&(0..3500).map(name).collect::<Vec<_>>()), "each of them once");
+    let error = group.changed_with_timeout(seen, Duration::ZERO).await.expect_err("no more");
+    assert!(matches!(error, Error::StillWaiting { .. }), "{error:?}");
+}

@@ -113,19 +113,21 @@ fn for_threads_every_call_does_what_its_async_twin_does() {
     signal.notify_all("x").expect("an answer");
     let notice = there.join().expect("no panic").expect("a signal");
     assert_eq!(*notice.data, *b"x");
-    assert!(signal.changed_with_timeout(notice.number, 10 * MS).expect_err("no more").is_timeout());
+    assert!(
+        signal.changed_with_timeout(notice.number, 200 * MS).expect_err("no more").is_timeout()
+    );
     let both = [(signal.clone(), 0), (client.signal("taxes"), 0)];
     let (which, _) =
         blocking::Signal::any_changed_with_timeout(&both, Duration::MAX).expect("a signal");
     assert_eq!(which, 0);
     assert!(
-        blocking::Signal::all_changed_with_timeout(&both, 10 * MS).expect_err("one").is_timeout()
+        blocking::Signal::all_changed_with_timeout(&both, 200 * MS).expect_err("one").is_timeout()
     );
     let seen = group.seen().expect("an answer");
     group.notify(["apples"]).expect("an answer");
     let changes = group.changed(seen).expect("an answer");
     assert_eq!(changes.names, [Arc::from("apples")]);
-    assert!(group.changed_with_timeout(changes.number, 10 * MS).expect_err("no").is_timeout());
+    assert!(group.changed_with_timeout(changes.number, 200 * MS).expect_err("no").is_timeout());
     let error = runtime.block_on(async { signal.changed(0) }).expect_err("it would block");
     assert!(matches!(error, Error::InAsyncContext { .. }), "{error:?}");
 }

@@ -52,6 +52,15 @@ struct Cleared {
     until: u64,
 }
 
+/// Who ran a script, and for whom.
+#[derive(Clone, Copy)]
+pub struct Source {
+    pub host: usize,
+    pub node: usize,
+    /// It is an old master that another one has replaced: what it has is not what the node has.
+    pub is_replaced: bool,
+}
+
 impl Default for Audit {
     fn default() -> Self {
         let names =
@@ -140,8 +149,7 @@ impl Audit {
     pub fn ran(
         &mut self,
         history: &History,
-        host: usize,
-        node: usize,
+        Source { host, node, is_replaced }: Source,
         ran: &Ran,
         sent_local: u64,
         clock_of: impl Fn(&str) -> Option<u64>,
@@ -157,6 +165,7 @@ impl Audit {
         if *name == "grace_mark" {
             let now = history.now;
             history.met.insert(host, now);
+            history.causes.met(host, node, now);
         }
         for letter in ran.published.iter().filter_map(|(_, text)| Letter::read(text)) {
             self.granted_by_letter(&mut history, node, &letter, clock_of(&letter.lease));
@@ -180,6 +189,15 @@ impl Audit {
             "lock_acquire" | "lock_renew" | "lock_reclaim" | "rw_acquire" | "read_renew"
             | "rw_reclaim" | "permit_acquire" | "permit_renew" | "permit_reclaim" | "item_pop"
             | "item_renew" => {
+                let is_second = matches!(&**name, "lock_acquire" | "read_renew" | "item_renew");
+                let ttl_ms = word(if is_second { 1 } else { 2 });
+                let ttl_ms: u64 = ttl_ms.parse().unwrap_or(0);
+                if ttl_ms > 0 {
+                    history.checker.supported(&lease, node, end(sent_local, ttl_ms));
+                }
+                if is_replaced {
+                    return;
+                }
                 if name.ends_with("_reclaim") {
                     history.count("reclaims", 1);
                 }
@@ -188,12 +206,6 @@ impl Audit {
                     // The writer is no more; its reader takes its place.
                     self.granted.remove(&(key.0, downgraded.into_owned()));
                     history.count("downgrades", 1);
-                }
-                let is_second = matches!(&**name, "lock_acquire" | "read_renew" | "item_renew");
-                let ttl_ms = word(if is_second { 1 } else { 2 });
-                let ttl_ms: u64 = ttl_ms.parse().unwrap_or(0);
-                if ttl_ms > 0 {
-                    history.checker.supported(&lease, node, end(sent_local, ttl_ms));
                 }
                 let now = history.now;
                 let known = self.granted.get(&key).copied();
@@ -267,15 +279,22 @@ impl Audit {
         let letters = ran.published.iter().filter_map(|(_, text)| Letter::read(text));
         let mut grants: Vec<_> = letters.map(|letter| (letter.lease, letter.block_end)).collect();
         let is_ask = |name: &String| name.ends_with("_acquire") || name == "item_pop";
-        let asks = self.names.get(&ran.hash).is_some_and(is_ask);
+        let name = self.names.get(&ran.hash);
+        let asks = name.is_some_and(is_ask);
+        // An item that was lent before may have been lent by a message in vain: then it goes to who asks, whatever its place.
+        let is_again = |content: &[u8]| {
+            name.is_some_and(|name| name == "item_pop") && !content.starts_with(b"1 ")
+        };
         // A writer that goes on as a reader has been in already.
         let is_in = ran.args.get(12).is_some_and(|from| !from.is_empty());
         let end = match &ran.reply {
             Value::Int(end @ 1..) => Some(*end),
             Value::Array(items) => match **items {
                 [Value::Int(1), Value::Int(end)]
-                | [Value::Int(1), Value::Int(end), Value::Int(_)]
-                | [Value::Int(1), Value::Int(end), _, Value::Bulk(_)] => Some(end),
+                | [Value::Int(1), Value::Int(end), Value::Int(_)] => Some(end),
+                [Value::Int(1), Value::Int(end), _, Value::Bulk(ref content)] => {
+                    (!is_again(content)).then_some(end)
+                }
                 _ => None,
             },
             _ => None,

@@ -1,5 +1,7 @@
 //! What may be the cause of a loss, or of servers that do not answer. Pure: who is disturbed where, and when.
 
+use std::collections::BTreeMap;
+
 /// Something that went wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Cause {
@@ -32,17 +34,34 @@ pub struct Causes {
     recovery_ms: u64,
     /// The longest lease: for so long a loss may come from something before it.
     longest_ms: u64,
+    /// When each process last met each server, or another history of its data.
+    met: BTreeMap<(usize, usize), u64>,
 }
 
 impl Causes {
     pub fn new(nodes: usize, needed: usize, recovery_ms: u64, longest_ms: u64) -> Self {
-        Self { causes: Vec::new(), needed, nodes, recovery_ms, longest_ms }
+        Self { causes: Vec::new(), needed, nodes, recovery_ms, longest_ms, met: BTreeMap::new() }
     }
 
     pub fn add(&mut self, cause: Cause) {
         let longest = self.recovery_ms + self.longest_ms;
         self.causes.retain(|other| other.to + longest + LONG_AGO > cause.from);
         self.causes.push(cause);
+    }
+
+    /// A process meets a server, or another history of its data, and trusts it a grace later. A fault made it so, but that may be long
+    /// ago: who asks for nothing notices nothing.
+    pub fn met(&mut self, host: usize, node: usize, now: u64) {
+        let before = self.met.insert((host, node), now).unwrap_or(0);
+        let is_why = |cause: &Cause| {
+            cause.to > before
+                && cause.node == Some(node)
+                && cause.host.is_none_or(|disturbed| disturbed == host)
+        };
+        if self.causes.iter().any(is_why) {
+            let (host, node) = (Some(host), Some(node));
+            self.add(Cause { from: now, to: now, host, node, what: What::Disturbs });
+        }
     }
 
     /// All faults end.
@@ -91,6 +110,18 @@ mod tests {
         let mut causes = Causes::new(3, needed, 1000, 3000);
         all.iter().for_each(|cause| causes.add(*cause));
         causes
+    }
+
+    #[test]
+    fn who_meets_a_server_long_after_its_fault_waits_for_its_grace() {
+        let forgets =
+            Cause { from: 5000, to: 5100, host: None, node: Some(0), what: What::Disturbs };
+        let mut met = causes(1, &[forgets]);
+        met.met(1, 0, 9000);
+        assert!(met.silence(1, 9500, 9600), "it has not trusted it for long enough");
+        assert!(!met.silence(2, 9500, 9600), "another process");
+        met.met(1, 0, 20_000);
+        assert!(!met.silence(1, 20_500, 20_600), "nothing has happened since");
     }
 
     const CUT: Cause =

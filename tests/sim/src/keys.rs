@@ -50,7 +50,8 @@ fn is_number(text: &str) -> bool {
     text.parse::<u64>().is_ok()
 }
 
-const QUEUES: [&str; 4] =
+/// What the queues of those who wait are called, before the name.
+pub const QUEUES: [&str; 4] =
     ["leasehold_queue", "leasehold_rw_queue", "leasehold_permit_queue", "leasehold_item_queue"];
 /// How long a queue is kept in which nobody new comes to stand.
 const QUEUED_MS: i64 = 60_000;

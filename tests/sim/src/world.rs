@@ -12,7 +12,7 @@ use leasehold_test::emulator::{
     wire::{Command, take_command},
 };
 
-use crate::audit::Audit;
+use crate::audit::{Audit, Source};
 use crate::coordination::shelf::{self, Found, Shelf};
 use crate::coordination::{GROUP_NAME, SIGNAL_NAMES, latch_name};
 use crate::history::History;
@@ -405,13 +405,14 @@ impl World {
             let host = hosts.iter().find(|host| host.process.is_holder(lease))?;
             Some(host.local_nanos(now))
         };
-        self.audit.ran(&self.history, host, node, ran, sent_local, clock_of);
         let epoch = self.links[&id].epoch;
         let Node { server, old, epoch: newest, .. } = &mut self.nodes[node];
-        let server = match old {
-            Some(old) if epoch != *newest => old,
-            _ => server,
+        let (server, is_replaced) = match old {
+            Some(old) if epoch != *newest => (old, true),
+            _ => (server, false),
         };
+        let source = Source { host, node, is_replaced };
+        self.audit.ran(&self.history, source, ran, sent_local, clock_of);
         let queue = ran.keys.get(2);
         let left = queue.map(|key| server.keys(now_us, |keys| keys.ranked(key)));
         self.audit.queued(&self.history, node, ran, left, &server.channels());

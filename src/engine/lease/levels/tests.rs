@@ -37,20 +37,23 @@ async fn what_nobody_takes_up_is_renewed_for_a_third_of_the_ttl_only() {
     let (level, look_at) = lease.offer(terms, at(2000));
     assert_eq!(look_at, None, "one that is taken up at once costs the watchdog nothing");
     assert_eq!(lease.state.lock().renew_until, at(12_001));
-    assert_eq!(lease.take_up(level, terms, at(2000)), (true, None));
+    assert_eq!(lease.take_up(level, terms, at(2000), at(2000)), (true, None));
     assert_eq!(lease.state.lock().renew_until, Timestamp::NEVER);
     lease.state.lock().renew_at = at(13_000);
     let (late, look_at) = lease.offer(terms, at(2000));
     assert_eq!(look_at, None, "others use it");
     lease.leave(level);
-    assert_eq!(lease.take_up(late, terms, at(2000)), (true, Some(at(13_000))));
+    assert_eq!(lease.take_up(late, terms, at(2000), at(2000)), (true, Some(at(13_000))));
     let limited = Terms { max_hold: Some(Duration::from_secs(5)), ..terms };
-    assert!(lease.take_up(late, limited, at(2000)).0);
+    assert!(lease.take_up(late, limited, at(2000), at(2000)).0);
     assert_eq!(lease.state.lock().renew_until, at(7000), "counted from when it was given");
     lease.await_take_up(late, terms, at(3000));
     assert_eq!(lease.state.lock().renew_until, at(13_001), "also one that has entered already");
     lease.lose(LossReason::Gone);
-    assert!(!lease.take_up(late, terms, at(2000)).0);
+    assert!(!lease.take_up(late, terms, at(2000), at(2000)).0);
+    let stood_still = watched();
+    let (level, _) = stood_still.offer(terms, at(2000));
+    assert!(!stood_still.take_up(level, terms, at(2000), at(30_000)).0, "nobody has looked yet");
 }
 
 #[tokio::test]

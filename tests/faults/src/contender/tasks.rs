@@ -5,7 +5,7 @@ mod kinds;
 mod tangles;
 mod work;
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
 use leasehold::{Client, Error, Guard, Mutex};
 use tokio::{
@@ -26,10 +26,10 @@ pub(super) fn contend(shared: &Shared) {
     let runtime = Runtime::new().expect("a runtime");
     let journal = shared.recorder.journal.clone();
     runtime.spawn(async move {
+        let mut from = now();
         loop {
-            let from = now();
             sleep(TICK).await;
-            told_late(&journal, from);
+            from = told_late(&journal, from);
         }
     });
     runtime.block_on(async {
@@ -155,32 +155,35 @@ impl Task {
     async fn both(&self, mutex: &Mutex, owner: u64, chance: &mut Chance) {
         let outer = self.acquire(mutex, owner, How::Lock, None).await;
         let Some((outer, mut watched_outer)) = outer else { return };
-        let Some((inner, watched_inner)) = self.acquire(mutex, owner, How::Lock, None).await else {
+        let again = self.acquire(mutex, owner, How::Lock, None);
+        let inner = beside([(&outer, &mut watched_outer)], again).await;
+        let Some((inner, mut watched_inner)) = inner else {
             // Lost between the two: the outer guard is told, too.
             return self.hold(outer, watched_outer, Duration::ZERO, chance).await;
         };
         if chance.one_in(3) {
-            sleep(COUNT_ARRIVES).await;
-            self.count(mutex, &inner, &watched_inner).await;
-            watched_outer.observe(&outer);
+            let op = watched_inner.op;
+            let holds = [(&outer, &mut watched_outer), (&inner, &mut watched_inner)];
+            beside(holds, self.count(mutex, &inner, op)).await;
         }
         let work = chance.ms(1, 10);
-        let (first, second) = if chance.one_in(2) {
+        let (first, mut second) = if chance.one_in(2) {
             ((outer, watched_outer), (inner, watched_inner))
         } else {
             ((inner, watched_inner), (outer, watched_outer))
         };
-        self.hold(first.0, first.1, work, chance).await;
+        let first = self.hold(first.0, first.1, work, chance);
+        beside([(&second.0, &mut second.1)], first).await;
         self.hold(second.0, second.1, work, chance).await;
     }
 
-    /// Compares how deep the hold is here and at the servers.
-    async fn count(&self, mutex: &Mutex, guard: &Guard, watched: &Watched) {
+    /// Compares how deep the hold is here and at the servers, once that is written down there.
+    async fn count(&self, mutex: &Mutex, guard: &Guard, op: u64) {
+        sleep(COUNT_ARRIVES).await;
         let local = guard.hold_count();
         let Ok(status) = mutex.status().await else { return };
         if guard.is_held() && status.holder == Some(guard.holder()) {
-            let (op, server) = (watched.op, status.hold_count);
-            self.recorder().journal.write(What::Counted { op, local, server });
+            self.recorder().journal.write(What::Counted { op, local, server: status.hold_count });
         }
     }
 
@@ -379,6 +382,24 @@ impl Task {
 
     fn recorder(&self) -> &Recorder {
         &self.shared.recorder
+    }
+}
+
+/// Awaits something, and observes what is held meanwhile: it may be renewed, and end, before that is done.
+async fn beside<T, const N: usize>(
+    mut holds: [(&Guard, &mut Watched); N],
+    what: impl Future<Output = T>,
+) -> T {
+    let mut what = pin!(what);
+    loop {
+        for (guard, watched) in &mut holds {
+            watched.observe(*guard);
+        }
+        tokio::select! {
+            biased;
+            done = &mut what => return done,
+            () = sleep(TICK) => {}
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod lists;
 mod little;
 mod made;
 mod servers;
+mod stalls;
 mod wanted;
 mod work;
 

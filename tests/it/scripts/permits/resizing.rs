@@ -1,6 +1,6 @@
 //! How many permits there are.
 
-use super::{HOLDERS, NAME, Pool, lease, resize, resize_of};
+use super::{CHANNEL, HOLDERS, NAME, Pool, lease, resize, resize_of};
 
 #[tokio::test]
 async fn permits_are_set_absolutely_and_added_relatively() {
@@ -60,4 +60,16 @@ async fn permits_are_added_to_all_there_were_though_some_have_ended() {
     let a = lease("a", 1);
     pool.bench.command(&format!("ZADD {HOLDERS} 1 {}:1", a.id)).await;
     pool.expect(&resize_of("add", 2, 5), "[7, 0]", "7+0").await;
+}
+
+/// Whoever of Redisson waits looks again only when it is told.
+#[tokio::test]
+async fn what_has_ended_is_announced_by_who_sets_the_same_number_again() {
+    let mut pool = Pool::of(1).await;
+    let mut java = pool.bench.subscriber_of(CHANNEL).await;
+    let ended = lease("a", 1);
+    pool.run(&ended.ask()).await;
+    pool.end(&ended).await;
+    pool.expect(&resize("set", 1), "[1, 0]", "1+0").await;
+    assert_eq!(pool.told(&mut java).await, ["1"]);
 }

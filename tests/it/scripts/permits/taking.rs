@@ -173,6 +173,21 @@ async fn a_reclaim_puts_back_what_is_missing_even_below_none() {
     empty.expect(&a.release(), "[1, 0]", "3+2").await;
 }
 
+/// As after a failover: one was granted a permit by message and has not used it yet, and the one that had it before put it back.
+#[tokio::test]
+async fn a_permit_that_has_ended_is_not_confirmed_while_another_has_it() {
+    let mut pool = Pool::of(1).await;
+    let (granted, holds) = (lease("w", 1), lease("h", 1));
+    pool.expect(&granted.ask(), "[1, 1]", "0+1").await;
+    pool.expect(&holds.reclaim(), "1", "-1+2").await;
+    pool.expect(&granted.ask(), "[1, 1]", "-1+2").await;
+    pool.end(&granted).await;
+    pool.expect(&granted.try_once(), "[0, 30s, h, 0, -1, token, [], 0]", "0+1").await;
+    // What nobody else has is confirmed.
+    pool.end(&holds).await;
+    pool.expect(&holds.try_once(), "[1, 1]", "0+1").await;
+}
+
 #[tokio::test]
 async fn a_status_shows_the_permits_of_everybody_and_changes_nothing() {
     let mut pool = Pool::of(6).await;

@@ -75,7 +75,7 @@ impl<const C: usize> Rules<'_, C> {
             it.put_reader(lease, case.ttl);
             return Answer::Granted(it.counter);
         }
-        if writes && !case.is(Wrong::NoReservation) {
+        if writes && it.writer.is_none() && !case.is(Wrong::NoReservation) {
             it.next = Some((lease, case.reserved));
         }
         Answer::Refused

@@ -59,7 +59,7 @@ impl Keyspace {
             "lindex" => (2, 2, Self::lindex),
             "lrange" => (3, 3, Self::lrange),
             "rpush" => (2, usize::MAX, Self::rpush),
-            "lpop" => (1, 1, Self::lpop),
+            "lpop" => (1, 2, Self::lpop),
             "rpop" => (1, 1, Self::rpop),
             "hset" => (3, usize::MAX, Self::hset),
             "hget" => (2, 2, Self::hget),

@@ -46,7 +46,14 @@ impl Keyspace {
     }
 
     pub(super) fn lpop(&mut self, args: &[Vec<u8>]) -> Answer {
-        self.popped(&args[0], Elements::pop_front)
+        let Some(count) = args.get(1) else { return self.popped(&args[0], Elements::pop_front) };
+        if self.elements(&args[0])?.is_none() {
+            return Ok(Value::Nil);
+        }
+        let popped = (0..integer(count)?).map(|_| self.popped(&args[0], Elements::pop_front));
+        let mut popped = popped.collect::<Result<Vec<_>, _>>()?;
+        popped.retain(|element| !matches!(element, Value::Nil));
+        Ok(Value::Array(popped))
     }
 
     pub(super) fn rpop(&mut self, args: &[Vec<u8>]) -> Answer {

@@ -112,7 +112,7 @@ impl From<Found> for Shelf {
             let as_number = |text: &str| text.parse::<u64>().unwrap_or(0);
             let (number, at_us) = (as_number(number) as u32, as_number(at_us));
             let item = item_of(payload.as_bytes()).unwrap_or(0);
-            out.insert(id, Out { item, number, at_us, ends_ms: ends_ms as i64 });
+            out.insert(id, Out { item, number, at_us, ends_ms: ends_ms.ceil() as i64 });
         }
         odd.extend(texts.keys().map(|id| format!("{} is not lent", String::from_utf8_lossy(id))));
         Self { waiting, out, dead, odd }

@@ -8,7 +8,7 @@ use crate::checker::Rule;
 use crate::coordination::shelf::{self, Found, Shelf};
 use crate::coordination::{GROUP_NAME, QUEUE_NAME, SIGNAL_NAMES, Subject, latch_name};
 use crate::history::Ask;
-use crate::keys::wrong_with;
+use crate::keys::{QUEUES, wrong_with};
 use crate::kinds::{PERMITS, RW_NAME, SEMAPHORE_NAME, is_holders};
 use crate::lines::{id_of, is_mailbox, mailbox_of};
 use crate::nemesis::Fault;
@@ -133,7 +133,9 @@ impl Run<'_> {
                 history.checker.checked(Rule::Stuck);
                 // The first in the queue of a replica that took over may have left it on the master before: nobody hears then
                 // that what it was granted has ended.
-                let heard_ms = late.heard_ms.filter(|_| !self.scenario.replicated);
+                // And the first in any queue may be one that is gone: whoever asks next finds that out.
+                let hears = !self.scenario.replicated && !self.is_first_gone(&name);
+                let heard_ms = late.heard_ms.filter(|_| hears);
                 let needs_poll = heard_ms.is_some_and(|ms| ms > WAKE_MS + self.reserved_ms(ask));
                 if needs_poll {
                     history.count("turns_by_poll", 1);
@@ -147,6 +149,18 @@ impl Run<'_> {
             }
         }
         true
+    }
+
+    /// Returns true if the first of those who wait for this is of a client that has ended.
+    fn is_first_gone(&self, name: &str) -> bool {
+        let is_gone = |number: usize| {
+            let first = self.world.nodes[number].server.keys(self.world.node_us(number), |keys| {
+                let queues = QUEUES.iter().map(|queue| format!("{queue}:{{{name}}}"));
+                queues.filter_map(|queue| keys.ranked(queue.as_bytes()).into_iter().next()).next()
+            });
+            first.is_some_and(|entry| self.since_end(&id_of(&entry)).is_some())
+        };
+        (0..self.world.nodes.len()).any(is_gone)
     }
 
     /// Whose connection is gone without a word hears nothing until it has noticed.

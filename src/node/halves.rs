@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 /// What is said on the connection.
 #[derive(Clone)]
-pub(in crate::node) enum Mouth {
+pub(super) enum Mouth {
     Classic(PubSubSink),
     Sharded(MultiplexedConnection),
 }
@@ -51,7 +51,7 @@ async fn said(
 }
 
 /// What is heard on it.
-pub(in crate::node) enum Ear {
+pub(super) enum Ear {
     Classic(PubSubStream),
     Sharded(mpsc::UnboundedReceiver<PushInfo>),
 }

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::clock::{SystemEntropy, SystemTimeSource};
 use crate::error::{Cause, Redirect, State};
@@ -17,6 +19,11 @@ fn release(until: Timestamp) -> PendingRelease {
         queued: false,
         detour,
     }
+}
+
+fn try_again() -> Fault {
+    let text = "TRYAGAIN Multiple keys request during rehashing of slot";
+    Fault::Refused(Cause::new(text, State::of(Some("TRYAGAIN"), text)))
 }
 
 fn clock() -> Clock {
@@ -52,7 +59,6 @@ fn a_release_is_repeated_until_nothing_can_run_after_it() {
 #[test]
 fn a_place_in_a_queue_that_cannot_be_left_is_left_when_the_server_lets_it() {
     let denied = || Fault::Denied { what: "evalsha".into(), message: "no".into() };
-    let try_again = || Fault::Refused(Cause::new("TRYAGAIN", State::of(Some("TRYAGAIN"), "")));
     let release = PendingRelease { queued: true, ..release(at(10)) };
     for (now, next) in [(1, Next::Repeat), (70, Next::Repeat), (71, Next::Done)] {
         for fault in [denied(), try_again()] {
@@ -87,22 +93,44 @@ async fn a_release_is_redirected_a_few_times_and_then_pauses() {
 
 #[test]
 fn a_release_that_lacks_a_key_frees_the_lock_with_one_and_is_repeated_unless_it_held_it() {
-    let text = "TRYAGAIN Multiple keys request during rehashing of slot";
-    let state = State::of(Some("TRYAGAIN"), text);
-    let try_again = || Err(Fault::Refused(Cause::new(text, state)));
     let replied = |held| Ok(Reply::Number(held));
     let listed = |held| Ok(Reply::List(vec![Reply::Number(held), Reply::Number(0)]));
     let release = release(at(10));
     let one_key = Form { one_key: true, ..Form::PLAIN };
     let next = |answer, form, is_last_word| release.next(&answer, form, is_last_word, at(1));
-    assert_eq!(next(try_again(), Form::PLAIN, true), Next::Send(one_key));
-    assert_eq!(next(try_again(), one_key, true), Next::Repeat);
+    assert_eq!(next(Err(try_again()), Form::PLAIN, true), Next::Send(one_key));
+    assert_eq!(next(Err(try_again()), one_key, true), Next::Repeat);
     for held in [replied(1), replied(3), listed(1), listed(3)] {
         assert_eq!(next(held, one_key, true), Next::Done);
     }
     assert_eq!(next(replied(1), one_key, false), Next::Repeat);
     assert_eq!(next(replied(0), one_key, true), Next::Repeat, "it may stand in the queue");
     assert_eq!(next(replied(0), Form::PLAIN, true), Next::Done);
+}
+
+#[tokio::test]
+async fn a_release_that_lacks_a_key_where_its_slot_goes_returns_to_where_that_comes_from() {
+    let mut release = release(at(10));
+    release.detour.asking = true;
+    let asking = Form { asking: true, ..Form::PLAIN };
+    assert_eq!(release.form(), asking);
+    assert_eq!(release.next(&Err(try_again()), asking, true, at(1)), Next::Redirect);
+    let one_key = Form { one_key: true, ..asking };
+    assert_eq!(
+        release.next(&Err(try_again()), one_key, true, at(1)),
+        Next::Repeat,
+        "it has been there"
+    );
+    release.detour.hops = MOST_HOPS;
+    assert_eq!(
+        release.next(&Err(try_again()), asking, true, at(1)),
+        Next::Repeat,
+        "without a pause"
+    );
+    release.detour = Detour { asking: false, one_key: true, ..release.detour };
+    assert_eq!(release.form(), Form { one_key: true, ..Form::PLAIN });
+    release.pause(&clock(), at(1), true);
+    assert_eq!(release.form(), Form::PLAIN, "it may stand in the queue");
 }
 
 #[test]
