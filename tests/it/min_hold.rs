@@ -59,7 +59,7 @@ async fn a_lock_held_for_longer_than_its_min_hold_is_free_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_frees_no_lock_before_its_min_hold_is_over() {
     let server = Server::start().await;
-    let client = Client::builder().nodes([server.url()]).ttl(300 * MS).connect().await;
+    let client = Client::builder().nodes([server.url()]).ttl(900 * MS).connect().await;
     let client = client.expect("connected");
     let job = client.mutex("job").with_min_hold(Duration::from_secs(5));
     let _guard = taken(&job).await;

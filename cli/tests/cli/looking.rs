@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::{Server, code_of, kill};
+use crate::support::{Server, code_of, eventually, kill};
 
 fn json(output: &std::process::Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
@@ -56,7 +56,7 @@ fn inspect_says_who_holds_it_since_when_and_who_waits() {
     ]);
     server.wait_for_text("pid");
     let mut waiter = server.spawn(&["--name", "web-1", "run", "a", "--", "true"]);
-    crate::support::eventually("it waits", || {
+    eventually("it waits", || {
         json(&server.output(&["--json", "inspect", "a"]))["locks"][0]["waiting_clients"] == 1
     });
     let output = server.output(&["inspect", "a"]);
@@ -113,7 +113,7 @@ fn list_shows_who_is_waited_for() {
     server.hold("a");
     server.hold("quiet");
     let mut waiter = server.spawn(&["--name", "web-1", "run", "a", "--", "true"]);
-    crate::support::eventually("it waits", || {
+    eventually("it waits", || {
         let listed = json(&server.output(&["--json", "list", "--contended"]));
         let locks = listed["locks"].as_array().expect("a list");
         assert!(locks.iter().all(|lock| lock["name"] == "a"), "{listed}");
@@ -199,6 +199,13 @@ fn watch_ends_while_the_server_does_not_answer_and_when_nobody_reads() {
     assert_eq!(code_of(&mut unread), 141);
 }
 
+/// Waits until so many commands have looked at their lock: each asks by a script, and then rests.
+fn looked(server: &Server, commands: usize) {
+    eventually("they have looked", || {
+        server.command::<String>("CLIENT", &["LIST"]).matches(" cmd=evalsha ").count() == commands
+    });
+}
+
 #[test]
 fn wait_and_watch_go_on_when_the_server_answers_again() {
     let server = Server::start();
@@ -209,7 +216,7 @@ fn wait_and_watch_go_on_when_the_server_answers_again() {
     assert!(next().contains(" a held by other:01234567"));
     let mut wait = server.spawn(&["wait", "a"]);
     let mut told = BufReader::new(wait.stderr.take().expect("a pipe")).lines();
-    std::thread::sleep(Duration::from_millis(500));
+    looked(&server, 2);
     server.signal(Signal::STOP);
     let line = told.next().expect("a line").expect("text");
     assert!(line.contains("no answer") && line.ends_with("looking again"), "{line}");
@@ -223,7 +230,7 @@ fn wait_and_watch_go_on_when_the_server_answers_again() {
 
     server.hold("a");
     let mut wait = server.spawn(&["wait", "a"]);
-    std::thread::sleep(Duration::from_millis(500));
+    looked(&server, 1);
     server.signal(Signal::STOP);
     assert_eq!(code_of(&mut wait), 69, "nobody answers for ten seconds");
     server.signal(Signal::CONT);

@@ -16,7 +16,7 @@ use crate::{
 async fn a_server_short_of_memory_refuses_locks_but_not_their_renewal_and_release() {
     let server = Server::with(&["--maxmemory-policy", "noeviction"]).await;
     let client = impatient(&server).await;
-    let lock = client.mutex("n").with_ttl(300 * MS);
+    let lock = client.mutex("n").with_ttl(900 * MS);
     let guard = lock.lock().await.expect("free");
     set(&server, "maxmemory", "1").await;
 
@@ -32,7 +32,7 @@ async fn a_server_short_of_memory_refuses_locks_but_not_their_renewal_and_releas
     let mut lost = guard.lost();
     let inner = guard.reenter().expect("held");
     // Several TTLs: what is tested is that it stays held.
-    assert!(tokio::time::timeout(900 * MS, &mut lost).await.is_err());
+    assert!(tokio::time::timeout(2_500 * MS, &mut lost).await.is_err());
     drop(inner);
     assert!(guard.is_held() && exists(&server, "n").await);
     guard.unlock().await.expect("held");

@@ -40,11 +40,13 @@ fn is_held_is_asked_in_a_loop_until_the_lock_is_lost() {
     let server = server();
     let client = connect_with_ttl(&server, TTL);
     let guard = client.mutex("n").lock().expect("free");
-    let began_at = Instant::now();
-    for _ in 0..10_000 {
-        assert!(guard.is_held());
-    }
-    let each = began_at.elapsed() / 10_000;
+    // The quickest of many rounds, since the machine may do something else in some of them.
+    let rounds = (0..100).map(|_| {
+        let began_at = Instant::now();
+        assert!((0..100).all(|_| guard.is_held()));
+        began_at.elapsed() / 100
+    });
+    let each = rounds.min().expect("some rounds");
     assert!(each < 10 * Duration::from_micros(1), "{each:?} for each look");
     let other = connect(&server);
     assert!(other.mutex("n").force_unlock().expect("an answer"));
@@ -60,13 +62,13 @@ fn is_held_is_asked_in_a_loop_until_the_lock_is_lost() {
 
 #[test]
 fn wait_lost_tells_why_or_ends_in_its_time() {
-    const TTL: Duration = Duration::from_millis(300);
+    const TTL: Duration = Duration::from_millis(900);
     let server = server();
     let client = connect_with_ttl(&server, TTL);
     let lock = client.mutex("n");
 
     let guard = lock.lock().expect("free");
-    for timeout in [Duration::ZERO, 1 * MS, 400 * MS] {
+    for timeout in [Duration::ZERO, 1 * MS, 1_200 * MS] {
         let began_at = Instant::now();
         assert_eq!(guard.wait_lost(timeout).expect("it may wait"), None);
         let took = began_at.elapsed();
@@ -121,7 +123,7 @@ fn a_thread_with_a_dead_guard_does_not_re_enter() {
 #[test]
 fn the_body_of_run_learns_of_a_loss_and_its_result_is_not_taken_for_good() {
     let server = server();
-    let client = connect_with_ttl(&server, 300 * MS);
+    let client = connect_with_ttl(&server, 900 * MS);
     let other = connect(&server);
     let answer = client.mutex("n").run(|guard| {
         assert!(other.mutex("n").force_unlock().expect("an answer"));

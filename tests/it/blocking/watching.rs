@@ -16,7 +16,7 @@ fn wait(watch: LossWatch) -> mpsc::Receiver<Option<Error>> {
 #[test]
 fn another_thread_is_told_of_a_loss() {
     let server = server();
-    let (client, other) = (connect_with_ttl(&server, 300 * MS), connect(&server));
+    let (client, other) = (connect_with_ttl(&server, 900 * MS), connect(&server));
     let guard = client.mutex("n").lock().expect("free");
     let watch = guard.watch();
     assert!(watch.is_held() && watch.wait_lost(10 * MS).expect("it may wait").is_none());
@@ -51,14 +51,14 @@ fn a_watch_ends_with_its_guard() {
 #[test]
 fn what_each_kind_holds_is_watched() {
     let server = server();
-    let (client, other) = (connect_with_ttl(&server, 300 * MS), connect(&server));
+    let (client, other) = (connect_with_ttl(&server, 900 * MS), connect(&server));
     let both = client.multi_lock(["a", "b"]).lock().expect("free");
     let leads = client.election("e").campaign().expect("nobody leads");
     let permit = client.semaphore("s").with_permits(1).acquire().expect("free");
     let (reads, writes) =
         (client.rw_lock("r").read().expect("free"), client.rw_lock("w").write().expect("free"));
     client.queue("q").push("1").expect("pushed");
-    let item = client.queue("q").with_ttl(300 * MS).pop().expect("an item");
+    let item = client.queue("q").with_ttl(900 * MS).pop().expect("an item");
     let watches =
         [both.watch(), leads.watch(), permit.watch(), reads.watch(), writes.watch(), item.watch()];
     assert!(watches.iter().all(LossWatch::is_held));
@@ -99,7 +99,7 @@ fn a_downgrade_ends_the_watch_of_the_writer() {
 #[test]
 fn a_body_on_a_thread_begins_again_in_the_next_term() {
     let server = server();
-    let (client, other) = (connect_with_ttl(&server, 300 * MS), connect(&server));
+    let (client, other) = (connect_with_ttl(&server, 900 * MS), connect(&server));
     let mut terms = Vec::new();
     let led = client.election("n").run_each_term(|leadership| {
         terms.push(leadership.term());

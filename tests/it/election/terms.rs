@@ -120,7 +120,7 @@ async fn a_killed_leader_is_followed_by_the_next() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_learns_that_its_term_is_over() {
     let (server, [client, other]) = setup().await;
-    let leadership = leading(&client.election("scheduler").with_ttl(300 * MS)).await;
+    let leadership = leading(&client.election("scheduler").with_ttl(900 * MS)).await;
     let holder = leadership.holder();
     assert!(other.mutex("scheduler").force_unlock_if(&holder).await.expect("an answer"));
     let lost = leadership.run_until_lost(std::future::pending::<()>());
@@ -135,7 +135,7 @@ async fn a_leader_learns_that_its_term_is_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_is_begun_again_in_the_next_term() {
     let (server, [client, other]) = setup().await;
-    let election = client.election("scheduler").with_ttl(300 * MS);
+    let election = client.election("scheduler").with_ttl(900 * MS);
     let terms = Mutex::new(Vec::new());
     let run = election.run_each_term(async |leadership| {
         let led = {

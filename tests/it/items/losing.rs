@@ -173,7 +173,7 @@ async fn what_was_decided_and_not_sent_before_a_loss_does_not_happen() {
 #[tokio::test]
 async fn a_delivery_that_somebody_removed_is_lost() {
     let (server, [client]) = setup().await;
-    let queue = jobs(&client).with_ttl(300 * MS);
+    let queue = jobs(&client).with_ttl(900 * MS);
     queue.push("1").await.expect("pushed");
     let delivery = soon("an item", queue.pop()).await.expect("there is one");
     server.command(&["DEL", "leasehold_lent:{jobs}", "leasehold_items:{jobs}"]).await;

@@ -12,11 +12,11 @@ use crate::{
 #[tokio::test]
 async fn a_guard_keeps_being_renewed_after_its_client_is_dropped() {
     let (server, [client]) = setup().await;
-    let guard = client.mutex("n").with_ttl(300 * MS).lock().await.expect("free");
+    let guard = client.mutex("n").with_ttl(900 * MS).lock().await.expect("free");
     let inner = guard.reenter().expect("held");
     drop(client);
     // Several TTLs: what is tested is that it stays held.
-    let lost = tokio::time::timeout(1000 * MS, guard.lost()).await;
+    let lost = tokio::time::timeout(2_000 * MS, guard.lost()).await;
     assert!(lost.is_err(), "{lost:?}");
     assert!(guard.is_held() && exists(&server, "n").await);
     drop(guard);

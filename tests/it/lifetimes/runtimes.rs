@@ -123,8 +123,8 @@ fn a_client_on_a_named_runtime_outlives_the_one_that_connected() {
         (server, client)
     });
     runtime().block_on(async {
-        let guard = client.mutex("n").with_ttl(300 * MS).lock().await.expect("free");
-        let held = tokio::time::timeout(700 * MS, guard.lost()).await;
+        let guard = client.mutex("n").with_ttl(900 * MS).lock().await.expect("free");
+        let held = tokio::time::timeout(2_000 * MS, guard.lost()).await;
         assert!(held.is_err(), "it is renewed there: {held:?}");
         guard.unlock().await.expect("held");
         nothing_left(&server, &client).await;

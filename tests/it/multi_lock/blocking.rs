@@ -75,7 +75,7 @@ fn a_loss_is_told_and_a_named_owner_may_move() {
     let client = connect(&server);
     let me = client.owner();
     let locks: MultiLock<NamedOwner> =
-        client.multi_lock(["a", "b"]).with_ttl(300 * MS).with_max_hold(LIMIT).owned_by(&me);
+        client.multi_lock(["a", "b"]).with_ttl(900 * MS).with_max_hold(LIMIT).owned_by(&me);
     let guard: MultiGuard<NamedOwner> = locks.clone().lock().expect("free");
     let elsewhere = std::thread::spawn(move || {
         assert!(guard.wait_lost(20 * MS).expect("it may wait").is_none());

@@ -11,9 +11,9 @@ use crate::support::{eventually, waiting};
 #[tokio::test]
 async fn each_lock_is_renewed_by_the_ttl_of_the_handle() {
     let (server, [client]) = setup().await;
-    let guard = taken(&client.multi_lock(["a", "b"]).with_ttl(300 * MS)).await;
-    assert!(guard.remaining() <= 300 * MS);
-    let lost = tokio::time::timeout(1200 * MS, guard.lost()).await;
+    let guard = taken(&client.multi_lock(["a", "b"]).with_ttl(900 * MS)).await;
+    assert!(guard.remaining() <= 900 * MS);
+    let lost = tokio::time::timeout(2_500 * MS, guard.lost()).await;
     assert!(lost.is_err(), "{lost:?}");
     assert!(guard.is_held());
     guard.unlock().await.expect("held");
@@ -69,7 +69,7 @@ async fn a_nested_lock_never_ends_earlier_than_the_hold_around_it() {
 async fn an_attempt_that_fails_changes_nothing_about_the_hold_around_it() {
     let (server, [client, other]) = setup().await;
     let me = client.owner();
-    let limited = client.mutex("a").with_ttl(300 * MS).with_max_hold(300 * MS).owned_by(&me);
+    let limited = client.mutex("a").with_ttl(900 * MS).with_max_hold(900 * MS).owned_by(&me);
     let outer = limited.lock().await.expect("free");
     let held = other.mutex("b").lock().await.expect("free");
     let both = client.multi_lock(["a", "b"]).owned_by(&me);

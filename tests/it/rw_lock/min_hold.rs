@@ -114,7 +114,7 @@ async fn a_part_that_lasted_for_longer_than_its_min_hold_is_free_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_frees_no_part_before_its_min_hold_is_over() {
     let server = Server::start().await;
-    let client = Client::builder().nodes([server.url()]).ttl(300 * MS).connect().await;
+    let client = Client::builder().nodes([server.url()]).ttl(900 * MS).connect().await;
     let client = client.expect("connected");
     let written = client.rw_lock("written").with_min_hold(LONG);
     let _writer = written.write().await.expect("free");
@@ -130,7 +130,7 @@ async fn a_crash_frees_no_part_before_its_min_hold_is_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_downgraded_writer_keeps_writers_out_for_the_rest_of_its_min_hold() {
     let server = Server::start().await;
-    let client = Client::builder().nodes([server.url()]).ttl(300 * MS).connect().await;
+    let client = Client::builder().nodes([server.url()]).ttl(900 * MS).connect().await;
     let client = client.expect("connected");
     let job = client.rw_lock("job").with_min_hold(LONG);
     let reading = job.write().await.expect("free").downgrade().await.expect("held");

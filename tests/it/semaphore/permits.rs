@@ -107,10 +107,10 @@ async fn a_status_shows_holders_and_waiters() {
 #[tokio::test]
 async fn the_watchdog_renews_permits_for_longer_than_their_ttl() {
     let server = Server::start().await;
-    let client = with_ttl(&server.url(), 150 * MS).await;
+    let client = with_ttl(&server.url(), 900 * MS).await;
     let permits = api(&client, 4).acquire_many(4).await.expect("there are four");
     let other = connect(&server).await;
-    let until = Instant::now() + 600 * MS;
+    let until = Instant::now() + 2_000 * MS;
     while Instant::now() < until {
         assert!(api(&other, 4).try_acquire().await.expect("an answer").is_none());
         tokio::time::sleep(20 * MS).await;
@@ -146,7 +146,7 @@ async fn the_permits_of_one_who_crashed_go_to_a_waiter_when_their_lease_ends() {
 #[tokio::test]
 async fn a_permit_is_lost_when_somebody_takes_it_back() {
     let server = Server::start().await;
-    let client = with_ttl(&server.url(), 300 * MS).await;
+    let client = with_ttl(&server.url(), 900 * MS).await;
     let other = connect(&server).await;
     let semaphore = api(&client, 2);
     let forced = semaphore.acquire().await.expect("there are two");
@@ -171,7 +171,7 @@ async fn a_permit_is_lost_when_somebody_takes_it_back() {
 #[tokio::test]
 async fn permits_on_a_server_that_lost_its_data_are_lost() {
     let server = Server::start().await;
-    let client = with_ttl(&server.url(), 300 * MS).await;
+    let client = with_ttl(&server.url(), 900 * MS).await;
     let permit = api(&client, 2).acquire().await.expect("there are two");
     server.command(&["FLUSHALL"]).await;
     assert_eq!(soon("the loss", permit.lost()).await, LossReason::Gone);
@@ -196,7 +196,7 @@ async fn a_fixed_lease_ends_and_may_be_extended_before() {
     extended.extend(Duration::from_secs(20)).await.expect("held");
     assert!(extended.remaining() > Duration::from_secs(15));
     extended.release().await.expect("held");
-    let limited = semaphore.with_ttl(200 * MS).with_max_hold(300 * MS).acquire().await;
+    let limited = semaphore.with_ttl(900 * MS).with_max_hold(1_500 * MS).acquire().await;
     let limited = limited.expect("there is one");
     assert_eq!(soon("the loss", limited.lost()).await, LossReason::Ended);
     drop(limited);
