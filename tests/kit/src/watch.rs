@@ -4,6 +4,7 @@
 //! the test.
 
 use std::{
+    io::{self, Write},
     process,
     sync::{
         Arc, Mutex, MutexGuard, Once, PoisonError,
@@ -102,7 +103,10 @@ fn watch() {
         }
         let limit = Duration::from_secs(LIMIT_S.load(Ordering::Relaxed));
         if let Some(test) = overdue(&all, now, limit) {
-            eprintln!("{test} has not ended after {limit:?}: it hangs, and the run ends here");
+            // Not by eprintln!, whose output belongs to the test that began this thread: nobody would see it.
+            let text =
+                format!("{test} has not ended after {limit:?}: it hangs, and the run ends here\n");
+            drop(io::stderr().write_all(text.as_bytes()));
             process::exit(HUNG);
         }
     }
@@ -122,7 +126,7 @@ fn overdue(all: &[Arc<Running>], now: Instant, limit: Duration) -> Option<&str> 
 const TICK: Duration = Duration::from_millis(5);
 const COMPUTED: Duration = Duration::from_millis(30);
 /// In seconds: far longer than any test takes, also on a machine that is busy.
-static LIMIT_S: AtomicU64 = AtomicU64::new(240);
+static LIMIT_S: AtomicU64 = AtomicU64::new(600);
 /// As after a failed test.
 const HUNG: i32 = 101;
 
@@ -139,6 +143,25 @@ mod tests {
             assert!(started_at.elapsed() < Duration::from_secs(10), "no tick was measured");
             thread::yield_now();
         }
+    }
+
+    /// As the test of a process of its own, it does not end.
+    #[test]
+    fn a_test_that_does_not_end_ends_the_run_which_says_so() {
+        const HANGS: &str = "LEASEHOLD_TEST_HANGS";
+        if std::env::var_os(HANGS).is_some() {
+            Watch::allow(Duration::from_secs(1));
+            let _watch = Watch::begin();
+            thread::sleep(Duration::from_secs(60));
+            return;
+        }
+        let me = std::env::current_exe().expect("this file");
+        let test = "watch::tests::a_test_that_does_not_end_ends_the_run_which_says_so";
+        let mut run = process::Command::new(me);
+        let output = run.args(["--exact", test]).env(HANGS, "").output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(HUNG), "{said}");
+        assert!(said.contains(test) && said.contains("has not ended after 1s"), "{said:?}");
     }
 
     #[test]

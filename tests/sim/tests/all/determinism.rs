@@ -4,7 +4,7 @@ use std::process::Command;
 
 use leasehold_sim::shapes;
 
-const MINUTES: u64 = 2;
+const MINUTES: u64 = 1;
 
 #[test]
 fn the_same_seed_gives_the_same_trace_in_this_process_and_in_another() {
