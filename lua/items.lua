@@ -82,6 +82,9 @@ local function is_unheeded()
   return due and ended_ms <= now_ms and ended_ms % 1 ~= 0
 end
 
+-- Whether `lend` ended before it had looked at all that is due.
+local is_cut_short = false
+
 -- Lends an item: what is due, else the oldest or the newest that nobody has had yet. What was delivered too often is dead.
 -- Returns its number, payload and content, or nothing if there is none now.
 local function lend(id, ttl_ms, how, by_message)
@@ -124,9 +127,10 @@ local function lend(id, ttl_ms, how, by_message)
     -- To copy large ones keeps the server from all others. Who asks next goes on.
     bytes = bytes + (number and #payload or 0)
     if bytes > 16777216 then
-      return
+      break
     end
   end
+  is_cut_short = true
 end
 
 -- Has an item fall due at that time, and be delivered again.

@@ -30,7 +30,7 @@ Exit codes:
    75  somebody else holds the lock
    77  a right or the login is denied
    78  a setting cannot work
-   79  run: a lock was lost while the command ran, or while another one was waited for
+   79  run: a lock was lost while the command ran, or an outer run ended before
    80  run --strict: the command ended well, but the servers did not confirm the release
   126  run: the command is not executable
   127  run: the command was not found

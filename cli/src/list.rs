@@ -71,12 +71,13 @@ pub async fn list(list: &List, servers: &Servers) -> Result<u8, Failure> {
     end
 }
 
-/// Those that most wait for come first, then those that are held for longest: among them are those of which nobody knows any more
-/// since when they are held.
+/// Those that most wait for come first, then those that are held for longest: first of these are those of which nobody knows any more
+/// since when they are held, and last are semaphores, of which that is never known.
 pub fn sort(locks: &mut [ListedLock]) {
     locks.sort_by(|one, other| {
         let key = |lock: &ListedLock| {
-            (std::cmp::Reverse(lock.waiting_clients), !lock.is_held(), lock.since)
+            let never_known = lock.kind == LockKind::Semaphore;
+            (std::cmp::Reverse(lock.waiting_clients), !lock.is_held(), never_known, lock.since)
         };
         key(one).cmp(&key(other)).then_with(|| one.name.cmp(&other.name))
     });

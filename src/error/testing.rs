@@ -124,7 +124,7 @@ pub fn one_of_each() -> Vec<Error> {
             queue: "jobs".into(),
             problem: "missing field `to` at line 1 column 2".into(),
         },
-        Error::argument("push of 10001 items; at most 10000 go at once"),
+        Error::argument("push of 10001: at most 10000 items go at once"),
     ]
 }
 

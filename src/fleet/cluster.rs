@@ -98,6 +98,11 @@ impl Cluster {
         self.members.lock().all().map(|(_, node)| node.clone()).collect()
     }
 
+    /// Finds a node. No release goes from one node to another meanwhile.
+    pub(super) fn find_node(&self, which: impl Fn(&Node) -> bool) -> Option<Node> {
+        self.members.lock().all().map(|(_, node)| node).find(|node| which(node)).cloned()
+    }
+
     pub(super) fn connections_made(&self) -> u64 {
         self.members.lock().connections_made()
     }
@@ -170,7 +175,7 @@ impl Cluster {
 
     pub(super) async fn all_released(&self) {
         loop {
-            let pending = self.nodes().into_iter().find(|node| node.pending_releases() > 0);
+            let pending = self.find_node(|node| node.pending_releases() > 0);
             let Some(node) = pending else { return };
             node.all_released(false).await;
         }

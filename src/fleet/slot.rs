@@ -152,7 +152,7 @@ impl Slot {
 
     pub(super) async fn released(&self, id: &LeaseId, until: Timestamp) -> bool {
         loop {
-            let owing = self.cluster.nodes().into_iter().find(|node| node.owes(id));
+            let owing = self.cluster.find_node(|node| node.owes(id));
             let Some(node) = owing else { return true };
             // It may have been handed over to another node.
             if !node.released(id, until).await {

@@ -109,8 +109,8 @@ impl Queue {
     }
 
     /// Returns a handle whose pushes fail with [`Error::QueueFull`] if there would be more than `items` items that are neither
-    /// done nor dead. It may be 1 to [`u32::MAX`]; `None` means any number, which is the default. With zero, nothing could ever
-    /// be pushed, so the first call fails with [`Error::InvalidConfig`].
+    /// done nor dead; that of more at once fails with [`Error::InvalidArgument`]. It may be 1 to [`u32::MAX`]; `None`, the
+    /// default, means any number. With zero, nothing could ever be pushed: the first call fails with [`Error::InvalidConfig`].
     #[must_use = "it returns another handle"]
     pub fn with_capacity(&self, items: impl Into<Option<u32>>) -> Self {
         self.with_items(|all| all.capacity = items.into())
@@ -154,8 +154,8 @@ impl Queue {
         self.push_many([payload]).await
     }
 
-    /// Adds items in this order, all or none: at most 10,000, and 16 MiB together. Returns how many items there are now that
-    /// are neither done nor dead.
+    /// Adds items in this order, all or none: at most 10,000, 16 MiB together, and as many as the
+    /// [capacity](Self::with_capacity). Returns how many items there are now that are neither done nor dead.
     ///
     /// # Errors
     ///
@@ -172,11 +172,14 @@ impl Queue {
             payloads.into_iter().map(|payload| payload.as_ref().into()).collect();
         let bytes: usize = payloads.iter().map(|payload| payload.len()).sum();
         self.check()?;
-        let most = self.items.capacity.map_or(MOST_ITEMS, |most| MOST_ITEMS.min(most as usize));
-        for (count, what, most) in [(payloads.len(), "items", most), (bytes, "bytes", MOST_BYTES)] {
+        let room = self.items.capacity.map_or(usize::MAX, |items| items as usize);
+        for (count, most, what) in [
+            (payloads.len(), MOST_ITEMS, "items go at once"),
+            (payloads.len(), room, "items have room in the queue"),
+            (bytes, MOST_BYTES, "bytes go at once"),
+        ] {
             if count > most {
-                let problem = format!("push of {count} {what}; at most {most} go at once");
-                return Err(Error::argument(problem));
+                return Err(Error::argument(format!("push of {count}: at most {most} {what}")));
             }
         }
         let read = |reply: &Reply| {
@@ -317,10 +320,10 @@ impl Queue {
         self.ask(self.items.status(listed, dead), |reply| self.items.read_status(reply)).await
     }
 
-    /// Has dead items be delivered again as if they were new, the oldest first, at most `limit`. Returns how many.
+    /// Has dead items be delivered again as if they were new: the oldest `limit` of those that are dead now. Returns how many.
     ///
-    /// The server moves a thousand or 16 MiB at a time, and serves others in between. Each request is sent once: without an answer, its items
-    /// may have been moved or not, and those of the requests before it have been.
+    /// The server moves a thousand or 16 MiB at a time. Each request is sent once: without an answer, its items may have been
+    /// moved or not, and those of the requests before it have been.
     ///
     /// # Errors
     ///
@@ -331,15 +334,15 @@ impl Queue {
     /// If the future is dropped, the server may have moved some of them, or all.
     pub async fn redrive(&self, limit: u32) -> Result<u64, Error> {
         let read = |reply: &Reply| reply.number()?.try_into().ok();
-        let mut moved = 0;
-        loop {
-            let most = REDRIVEN_AT_ONCE.min(limit - moved);
-            let now: u32 = self.ask(self.items.redrive(most), read).await?;
+        // What workers reject meanwhile is dead again, and would be moved without end.
+        let (status, _) = self.look(0, 0).await?;
+        let limit = u64::from(limit).min(status.dead_items) as u32;
+        let (mut moved, mut now): (u32, u32) = (0, 1);
+        while moved < limit && now > 0 {
+            now = self.ask(self.items.redrive(REDRIVEN_AT_ONCE.min(limit - moved)), read).await?;
             moved = limit.min(moved.saturating_add(now));
-            if now == 0 || moved == limit {
-                return Ok(moved.into());
-            }
         }
+        Ok(moved.into())
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -355,7 +358,7 @@ impl Queue {
                 "with_max_deliveries is {times}; it must be 1 to {MOST_DELIVERIES}, or `None` for any number of times"
             )));
         }
-        // The server takes zero for no limit, so it must not get there.
+        // The server takes zero for no limit.
         if self.items.capacity == Some(0) {
             return Err(Error::config(
                 "with_capacity is 0; it must be 1 or more, or `None` for any number of items",

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
-use nix::unistd::{Pid, getpgrp, getppid, tcgetpgrp, tcsetpgrp};
+use nix::unistd::{Pid, getpgid, getpgrp, getppid, tcgetpgrp, tcsetpgrp};
 use rustix::io::Errno;
 use rustix::process::WaitOptions;
 use tokio::time::{Instant, sleep};
@@ -37,8 +37,10 @@ pub struct Child {
     has_group: bool,
     /// The terminal, if the command may get it.
     terminal: Option<OwnedFd>,
-    /// It has the terminal, which was this process's.
-    has_terminal: bool,
+    /// The process group whose terminal it has.
+    terminal_of: Option<Pid>,
+    /// The `run`s around this process.
+    outer_runs: Vec<Pid>,
     /// It is stopped until it gets the terminal.
     waits_for_terminal: bool,
     told_of_terminal: bool,
@@ -50,6 +52,7 @@ impl Child {
         program: &Path,
         run: &Run,
         environment: Vec<(&'static str, OsString)>,
+        outer_runs: Vec<u32>,
     ) -> Result<Self, Failure> {
         let failed = |error: io::Error| {
             Failure::new(exit::NOT_EXECUTABLE, format!("{}: {error}", program.display()))
@@ -62,17 +65,18 @@ impl Child {
         }
         let child = command.spawn().map_err(failed)?;
         let mut child = Self {
-            pid: Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX)),
+            pid: pid_of(child.id()),
             has_group: !run.foreground,
             terminal: if run.foreground { None } else { terminal() },
-            has_terminal: false,
+            terminal_of: None,
+            outer_runs: outer_runs.into_iter().map(pid_of).collect(),
             waits_for_terminal: false,
             told_of_terminal: false,
         };
         // What writes our input or reads our output may want the terminal itself, to ask for a password or as a pager. It keeps it
         // until the command asks for it.
         if !is_pipe(io::stdin()) && !is_pipe(io::stdout()) {
-            child.take_terminal();
+            child.take_terminal(&[getpgrp()]);
         }
         Ok(child)
     }
@@ -176,31 +180,41 @@ impl Child {
 
     /// Lets a command that is stopped without the terminal go on, if it can have it.
     pub fn offer_terminal(&mut self) {
-        if self.waits_for_terminal && self.take_terminal() {
+        if !self.waits_for_terminal {
+            return;
+        }
+        // An outer `run` that has left the terminal to others never hears that this command asks for it.
+        let outer = self.outer_runs.iter().filter_map(|&run| getpgid(Some(run)).ok());
+        let groups: Vec<_> = outer.chain([getpgrp()]).collect();
+        if self.take_terminal(&groups) {
             self.waits_for_terminal = false;
             self.signal(Signal::SIGCONT);
         }
     }
 
-    /// Gives the terminal to the command if it is ours to give. Returns whether the command has it.
-    fn take_terminal(&mut self) -> bool {
-        let is_ours = |terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp());
-        if let Some(terminal) = &self.terminal
-            && (self.has_terminal || is_ours(terminal))
-        {
-            // It or the group may be gone.
-            let _ = tcsetpgrp(terminal, self.pid);
-            self.has_terminal = true;
+    /// Gives the terminal to the command if one of these process groups has it. Returns whether the command has it.
+    fn take_terminal(&mut self, groups: &[Pid]) -> bool {
+        if let Some(terminal) = &self.terminal {
+            let in_front = tcgetpgrp(terminal).ok().filter(|group| groups.contains(group));
+            self.terminal_of = self.terminal_of.or(in_front);
+            if self.terminal_of.is_some() {
+                // It or the group may be gone.
+                let _ = tcsetpgrp(terminal, self.pid);
+            }
         }
-        self.has_terminal
+        self.terminal_of.is_some()
     }
 
     fn ended(&self, ended: Ended) -> Ended {
-        if let Some(terminal) = self.terminal.as_ref().filter(|_| self.has_terminal) {
-            let _ = tcsetpgrp(terminal, getpgrp());
+        if let (Some(terminal), Some(group)) = (&self.terminal, self.terminal_of) {
+            let _ = tcsetpgrp(terminal, group);
         }
         ended
     }
+}
+
+fn pid_of(id: u32) -> Pid {
+    Pid::from_raw(i32::try_from(id).unwrap_or(i32::MAX))
 }
 
 /// Returns the program that this process runs, also if its file was replaced by a newer one while it waited.

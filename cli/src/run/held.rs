@@ -49,6 +49,11 @@ impl Held {
         Self(held.collect())
     }
 
+    /// Returns the process ids of the `run`s around this process that hold something.
+    pub fn outer_runs(&self) -> Vec<u32> {
+        self.0.iter().map(|(outer, _)| outer.pid).collect()
+    }
+
     pub fn has(&self, on: &str, lock: &str) -> bool {
         self.lender(on, lock).is_some()
     }

@@ -58,8 +58,14 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
     let asked = Instant::now();
     let taking = async {
         let client = servers.connect(run.ttl).await?;
-        let guards = take(&client, &names, &run).await?;
-        Ok::<_, Failure>((client, guards))
+        match take(&client, &names, &run).await {
+            Ok(guards) => Ok((client, guards)),
+            Err(failure) => {
+                // Those that it had while it waited for others are on their way back.
+                client.shutdown().await;
+                Err(failure)
+            }
+        }
     };
     let (client, guards) = match names.is_empty() {
         true => (None, Vec::new()),
@@ -76,7 +82,7 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
     let ttl = run.ttl.or(servers.file.ttl).unwrap_or(DEFAULT_TTL);
     signals.hear_suspensions().map_err(no_signals)?;
     let environment = held.environment(&on, client.as_ref(), &guards, &lent, ttl);
-    let ended = match Child::start(&program, &run, environment) {
+    let ended = match Child::start(&program, &run, environment, held.outer_runs()) {
         Ok(child) => {
             let grace = run.grace.min(ttl / 3);
             let watched = Watched { run: &run, say, guards: &guards, lent: &lent, grace };

@@ -164,6 +164,20 @@ fn a_lock_that_is_lost_while_the_next_is_waited_for_is_taken_again() {
     assert!(server.file("ran").exists());
 }
 
+/// The server answers nothing while the program ends, which waits for it.
+#[test]
+fn what_it_had_while_it_waited_for_the_others_is_free_when_its_time_is_over() {
+    let server = Server::start();
+    server.hold("b");
+    let mut run = server.spawn(&["run", "-w", "1.5", "a", "b", "--", "touch", "ran"]);
+    eventually("it has the first", || server.is_locked("a"));
+    std::thread::sleep(Duration::from_millis(1200));
+    let () = server.command("CLIENT", &["PAUSE", "700", "ALL"]);
+    assert_eq!(code_of(&mut run), 75);
+    assert!(!server.is_locked("a"));
+    assert!(!server.file("ran").exists());
+}
+
 /// The lock would end soon, and does not.
 #[test]
 fn a_lock_that_nearly_ends_is_not_lost() {

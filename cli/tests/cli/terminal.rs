@@ -290,6 +290,23 @@ fn what_writes_the_input_keeps_the_terminal_until_the_command_wants_it() {
     type_to_each(&server, &format!("{source} | {command}"), "password?");
 }
 
+/// The outer `run` never learns that the command of the inner one asks for the terminal.
+#[test]
+fn the_command_of_an_inner_run_gets_the_terminal_although_the_input_is_a_pipe() {
+    let server = Server::start();
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let inner = format!("{me} run b -- sh -c \"cat; read line </dev/tty; echo got \\$line\"");
+    let outer = run(&format!("sh -c '{inner}'"));
+    let mut terminal =
+        Terminal::start(&server, &format!("echo input | {outer}; read more; echo then $more"));
+    terminal.wait_for("input");
+    terminal.keys(b"two\n");
+    terminal.wait_for("got two");
+    terminal.keys(b"three\n");
+    terminal.wait_for("then three");
+    assert_eq!(code_of(&mut terminal.shell), 0);
+}
+
 /// Starts a shell that gives each of its jobs a process group, as at a prompt.
 fn jobs(server: &Server, script: &str) -> Terminal {
     std::fs::write(server.file("script"), format!("set -m; {script}")).expect("a file");

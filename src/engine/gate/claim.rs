@@ -128,6 +128,7 @@ impl Gate {
                 return Some(state.release(&lease, now));
             };
             if self.reopen(state, effects, &lease, now) || state.is_held_beside(&lease, now) {
+                state.waiters.again(seeker);
                 return Some(state.release(&lease, now));
             }
             self.seat_waiter(state, effects, &lease, arrival, token, now);

@@ -122,6 +122,13 @@ impl WaitList {
         Some(waiter)
     }
 
+    /// A waiter did not get what its request was granted: it is asked for again, if it still waits.
+    pub(super) fn again(&mut self, seeker: Seeker) {
+        if let Seeker::Fair(arrival) = seeker {
+            self.moved.push(arrival);
+        }
+    }
+
     /// Takes all that `which` selects, in the order of their arrival.
     pub(super) fn take_all(&mut self, which: impl Fn(&Waiter) -> bool) -> Vec<Waiter> {
         let all = self.ordinary.iter().chain(&self.fair);

@@ -31,6 +31,30 @@ async fn locks_are_held_freed_and_taken_while_their_slots_move() {
     }
 }
 
+/// The lock has gone to the other node, and its token has not. The release finds its way, although each node ends once it owes
+/// nothing more.
+#[tokio::test]
+async fn a_lock_of_a_client_that_goes_is_free_although_its_slot_has_moved_half_way() {
+    let cluster = Cluster::start().await;
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    let client = builder(&cluster).connect().await.expect("the cluster accepts the client");
+    let name = cluster.name_on(0, "half-way");
+    let slot = slot_of(&name);
+    let guard = soon("the lock", client.mutex(&name).lock()).await.expect("free");
+    cluster.open(slot, source, target).await;
+    cluster.migrate(&[&name], source, target).await;
+    drop((guard, client));
+    // Its TTL is 30 s.
+    let two = connect(&cluster).await;
+    let is_free = async || two.mutex(&name).is_locked().await.is_ok_and(|locked| !locked);
+    eventually(LIMIT, "it is free", is_free).await;
+    cluster.migrate_all(slot, source, target).await;
+    cluster.close(slot, source, target).await;
+    let guard = soon("the lock", two.mutex(&name).lock()).await.expect("free at the new owner");
+    soon("unlocking", guard.unlock()).await.expect("held");
+    is_idle(&two).await;
+}
+
 /// A held lock is renewed, refused to others and released, however far its keys have moved.
 async fn held(cluster: &Cluster, one: &Client, two: &Client) {
     let (source, target) = (cluster.master(0), cluster.master(1));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::Queue;
 
-use super::{MS, all_are_done, jobs, places};
+use super::{MS, all_are_done, are_waiting, jobs, places};
 use crate::checks::{LIMIT, setup, soon};
 use crate::support::eventually;
 
@@ -141,6 +141,55 @@ async fn many_dead_items_are_redriven_by_several_scripts() {
     assert_eq!(places(&queue).await, [2_200, 0, 0, 301]);
     assert_eq!(queue.redrive(u32::MAX).await.expect("done"), 301);
     assert_eq!(places(&queue).await, [2_501, 0, 0, 0]);
+    server.command(&["FLUSHALL"]).await;
+    all_are_done(&server, &client).await;
+}
+
+/// Each of them is moved once, although it is dead again at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redrive_ends_while_a_worker_rejects_what_it_moves() {
+    const DEAD: usize = 20;
+    let (server, [client, other]) = setup().await;
+    let queue = jobs(&client);
+    server.command(&[&["RPUSH", "leasehold_dead:{jobs}"], &[""; DEAD][..]].concat()).await;
+    let rejecting = jobs(&other);
+    let worker = tokio::spawn(async move {
+        loop {
+            rejecting.pop().await.expect("an item").reject().await.expect("held");
+        }
+    });
+    are_waiting(&queue, 1).await;
+    let moved = soon("its end", queue.redrive(u32::MAX)).await.expect("done");
+    assert_eq!(moved, DEAD as u64);
+    eventually(LIMIT, "all are dead again", async || {
+        places(&queue).await == [0, 0, 0, DEAD as u64]
+    })
+    .await;
+    worker.abort();
+    server.command(&["FLUSHALL"]).await;
+    all_are_done(&server, &client).await;
+}
+
+/// One script moves 16 MiB of them at most. Who has asked once asks again.
+#[tokio::test]
+async fn an_attempt_gets_the_item_behind_large_ones_that_were_delivered_too_often() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client);
+    let large = format!("10 5:{}", "x".repeat(9 << 20));
+    for number in 0..3 {
+        let due = format!("due:{number}");
+        server.command(&["HSET", "leasehold_items:{jobs}", &due, &large]).await;
+        server.command(&["ZADD", "leasehold_lent:{jobs}", "1", &due]).await;
+    }
+    // The end of another one tells when to ask again, too.
+    server.command(&["HSET", "leasehold_items:{jobs}", "a:b", "1 5:lent"]).await;
+    server.command(&["ZADD", "leasehold_lent:{jobs}", "99999999999999", "a:b"]).await;
+    queue.push("good").await.expect("pushed");
+    let delivery = soon("an answer", queue.try_pop()).await.expect("an answer");
+    let delivery = delivery.expect("there is one");
+    assert_eq!((delivery.payload(), delivery.deliveries()), (&b"good"[..], 1));
+    assert_eq!(places(&queue).await, [0, 2, 0, 3]);
+    delivery.ack().await.expect("held");
     server.command(&["FLUSHALL"]).await;
     all_are_done(&server, &client).await;
 }

@@ -106,6 +106,7 @@ async fn a_limit_of_zero_is_refused_by_every_call_and_none_is_no_limit() {
 
     let too_many = queue.with_capacity(1).push_many(["1", "2"]).await.expect_err("never room");
     assert!(matches!(too_many, Error::InvalidArgument { .. }), "{too_many:?}");
+    assert!(too_many.to_string().contains("at most 1 items have room in the queue"), "{too_many}");
     let one = queue.with_capacity(1);
     one.push("1").await.expect("there is room");
     let error = one.push("2").await.expect_err("it is full");

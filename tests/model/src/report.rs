@@ -6,10 +6,12 @@ use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// Tests named like the cases of the table: each gives its name to the row. The `Protocol` of the model is in scope.
+/// Tests named like the cases of the table: each gives its name to the row. The `Protocol` of the model is in scope. Those that take
+/// longest have `#[cfg(feature = "long")]`.
 #[macro_export]
 macro_rules! checks {
-    ($($name:ident: $check:ident($case:expr, $properties:expr);)*) => {$(
+    ($($(#[$attribute:meta])* $name:ident: $check:ident($case:expr, $properties:expr);)*) => {$(
+        $(#[$attribute])*
         #[test]
         fn $name() {
             let case = $case;

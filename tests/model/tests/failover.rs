@@ -32,7 +32,8 @@ const READERS: Case = Case { readers: true, ..FENCED };
 
 /// Tests named like the cases of the table: each gives its name to the row.
 macro_rules! checks {
-    ($($name:ident: $check:ident($case:expr, $properties:expr);)*) => {$(
+    ($($(#[$attribute:meta])* $name:ident: $check:ident($case:expr, $properties:expr);)*) => {$(
+        $(#[$attribute])*
         #[test]
         fn $name() {
             let properties: &[&'static str] = &$properties[..];
@@ -61,6 +62,7 @@ checks! {
     no_double_grant_with_a_slot_that_moves_or_is_taken_over: holds(Case { promotions: 0, ..MOVED }, SAFE);
     no_double_grant_when_the_mark_is_lost: holds(Case { lost_marks: 1, ..FENCED }, SAFE);
     readers_have_the_last_writers_token: holds(Case { asks: 3, ..READERS }, [TOKEN_ORDER]);
+    #[cfg(feature = "long")]
     readers_have_it_after_two_promotions: holds(Case { promotions: 2, ..READERS }, [TOKEN_ORDER]);
     readers_have_it_after_a_move: holds(Case { moves: true, ..READERS }, [TOKEN_ORDER]);
     readers_have_it_when_the_mark_is_lost: holds(Case { lost_marks: 1, ..READERS }, [TOKEN_ORDER]);

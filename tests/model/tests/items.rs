@@ -30,6 +30,12 @@ checks! {
 checks! {
     items_keep_the_rules: holds(SHORT, SAFE);
     items_keep_the_rules_where_some_are_long: holds(LONG, SAFE);
+    #[cfg(feature = "long")]
+    items_keep_the_rules_when_one_polls: holds(Case::<2> { polls: 1, ..Case::plain() }, SAFE);
+    #[cfg(feature = "long")]
+    items_keep_the_rules_with_renewals: holds(Case { renewals: 1, ..LONG }, SAFE);
+    #[cfg(feature = "long")]
+    items_keep_the_rules_when_a_request_runs_twice: holds(TWICE, SAFE);
     items_keep_the_rules_when_a_letter_is_lost: holds(Case { lost_letters: 1, ..LONG }, SAFE);
     items_keep_the_rules_when_a_client_ends:
         holds(CRASH, [LENT, DONE, CONSERVATION, ORDER, LEFTOVER]);

@@ -39,6 +39,10 @@ checks! {
     permits_keep_the_rules_beside_java: holds(JAVA, [EXCLUSION, CONSERVATION, ORDER, LEFTOVER, TAKEN, FIRST_KNOWS, LEFT_FOR_WHO_ASKS]);
     permits_keep_the_rules_beside_java_when_a_client_ends:
         holds(DEAD, [EXCLUSION, CONSERVATION, ORDER, LEFTOVER, LEFT_FOR_WHO_ASKS]);
+    #[cfg(feature = "long")]
+    permits_keep_the_rules_when_a_request_runs_twice:
+        holds(Case::<3> { doubles: 1, ..Case::plain([1, 2, 1]) }, [EXCLUSION, CONSERVATION, ORDER, LEFTOVER, TAKEN]);
+    #[cfg(feature = "long")]
     permits_keep_the_rules_when_a_client_ends:
         holds(CRASH, [EXCLUSION, CONSERVATION, ORDER, LEFTOVER]);
 }

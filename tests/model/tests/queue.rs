@@ -66,10 +66,12 @@ checks! {
 // Nothing fails.
 checks! {
     nobody_is_forgotten: holds(Case { asks: 4, cancels: 1, polls: 1, ..THREE }, SOUND);
+    #[cfg(feature = "long")]
     grants_follow_the_order_of_arrival: holds(Case { asks: 4, cancels: 1, polls: 1, ..THREE }, ORDER);
     nobody_is_forgotten_of_two_waiters_in_one_process: holds(Case { cancels: 1, polls: 1, ..FAIR }, SOUND);
     grants_follow_the_order_of_arrival_in_one_process: holds(Case { asks: 4, polls: 1, ..FAIR }, ORDER);
     an_attempt_without_waiting_does_not_barge: holds(Case { tries: 1, polls: 1, ..THREE }, [EXCLUSION, NO_LEFTOVER, LIVENESS, HEAD_KNOWS, ARRIVAL_ORDER]);
+    #[cfg(feature = "long")]
     an_attempt_beside_those_who_wait_is_answered: holds(Case { tries: 2, cancels: 1, ..FAIR }, ATTEMPTS);
     an_attempt_is_answered_where_connections_break: holds(Case { asks: 2, tries: 1, breaks: 1, resets: 1, ..FAIR }, ATTEMPTS);
     a_forced_unlock_hands_on: holds(Case { forces: 1, cancels: 1, ..THREE }, SOUND);
@@ -95,7 +97,9 @@ checks! {
 // Processes end, more than a run passes over, also beside Java.
 checks! {
     nobody_waits_for_the_dead: holds(Case { crashes: 2, tries: 1, ..THREE }, [EXCLUSION, NO_LEFTOVER, FREE_FOR_WHO_ASKS]);
+    #[cfg(feature = "long")]
     nobody_waits_for_the_dead_beside_java: holds(DEAD, [EXCLUSION, NO_LEFTOVER, LIVENESS, FREE_FOR_WHO_ASKS]);
+    #[cfg(feature = "long")]
     more_of_the_dead_than_a_run_passes_over: holds(Case { passes: 1, ..FOUR }, [EXCLUSION, NO_LEFTOVER, LIVENESS, FREE_FOR_WHO_ASKS]);
 }
 
@@ -127,13 +131,18 @@ checks! {
     java_is_passed_over_twice_at_most_where_grants_are_confirmed:
         holds(Case { confirms: true, ..PROMPT_JAVA }, [JAVA_TURN]);
     java_is_passed_over_twice_at_most_by_two_in_one_process: holds(ANSWERED, [JAVA_TURN]);
+    #[cfg(feature = "long")]
     nobody_is_forgotten_behind_a_release_that_others_hear:
         holds(Case { homes: &[0, 0, 1], answers: true, ..JAVA }, SOUND);
 }
 
 // Deadlines of grants by message.
 checks! {
+    #[cfg(feature = "long")]
     no_double_grant_with_deadlines: holds(Case { renewals: 1, ..TIMED }, SAFE);
+    #[cfg(feature = "long")]
+    no_double_grant_when_connections_break:
+        holds(Case { resets: 1, breaks: 1, repeats: 1, ..Case::TIMED }, SAFE);
     no_double_grant_when_requests_stray: holds(Case { breaks: 1, kills: false, ..Case::TIMED }, SAFE);
     no_double_grant_while_clocks_drift_as_allowed: holds(DRIFT, SAFE);
     clocks_that_drift_by_more_than_is_allowed_give_a_double_grant: fails(Case { calm: 0, ..DRIFT }, [EXCLUSION]);
@@ -141,6 +150,7 @@ checks! {
     no_double_grant_when_a_clock_steps_back: holds(BACK, SAFE);
     a_step_forward_and_a_late_message_give_a_double_grant: fails(Case { step: 1, delay: None, ..STEP }, [EXCLUSION]);
     a_step_back_and_a_late_message_give_a_double_grant: fails(Case { delay: None, ..BACK }, [EXCLUSION]);
+    #[cfg(feature = "long")]
     no_double_grant_with_a_restart_and_another_clock: holds(RESTART, SAFE);
     a_quarantine_shorter_than_a_lease_gives_a_double_grant: fails(Case { quarantine: 2, ..RESTART }, [EXCLUSION]);
 }

@@ -50,7 +50,9 @@ checks! {
 // With the rules.
 checks! {
     readers_and_writers_keep_the_rules: holds(MIXED, SAFE);
+    #[cfg(feature = "long")]
     readers_and_writers_keep_the_rules_when_one_asks_again: holds(Case { polls: 1, ..PAIR }, SAFE);
+    #[cfg(feature = "long")]
     readers_and_writers_keep_the_rules_with_renewals: holds(Case { renewals: 2, ..PAIR }, SAFE);
     readers_and_writers_keep_the_rules_when_others_join: holds(JOINS, SAFE);
     readers_and_writers_keep_the_rules_when_two_wait_in_a_client: holds(CROWD, SAFE);
@@ -72,8 +74,18 @@ checks! {
         holds(Case { java_asks: 1, ..OLD_JAVA }, SAFE);
     readers_and_writers_keep_the_rules_when_one_is_unlocked_by_force:
         holds(Case { asks: 3, ..FORCED }, SAFE);
+    #[cfg(feature = "long")]
     readers_and_writers_keep_the_rules_in_a_shut_window_when_others_join:
         holds(Case { joins: 1, asks: 2, shuts: 1, ..JOINS }, SAFE);
+    #[cfg(feature = "long")]
+    readers_and_writers_keep_the_rules_beside_java_with_a_downgrade_and_an_end:
+        holds(Case { java_asks: 1, downgrades: 1, crashes: 1, ..JAVA }, SAFE);
+    #[cfg(feature = "long")]
+    readers_and_writers_keep_the_rules_beside_java_that_renews_no_ends_and_ends_itself:
+        holds(Case { java_asks: 1, crashes: 1, ..OLD_JAVA }, SAFE);
+    #[cfg(feature = "long")]
+    readers_and_writers_keep_the_rules_in_a_shut_window_beside_java:
+        holds(Case { java_asks: 1, shuts: 1, ..JAVA }, SAFE);
     readers_and_writers_keep_the_rules_with_a_longer_ttl: holds(Case { ttl: 3, renewals: 1, ..PAIR }, SAFE);
 }
 

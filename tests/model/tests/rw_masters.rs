@@ -32,7 +32,9 @@ checks! {
     majorities_keep_the_rules_when_a_client_ends: holds(Case { crashes: 1, ..BOTH }, SAFE);
     majorities_keep_the_rules_when_a_request_fails: holds(Case { faults: 1, asks: 2, ..PAIR }, SAFE);
     majorities_keep_the_rules_with_a_downgrade: holds(DOWNGRADE, SAFE);
+    #[cfg(feature = "long")]
     majorities_keep_tokens_in_order: holds(AHEAD, [EXCLUSION, TOKENS]);
+    #[cfg(feature = "long")]
     majorities_let_no_reader_pass: holds(PAIR, [PASSED]);
 }
 

@@ -57,6 +57,24 @@ fn a_wait_is_told_of_after_a_second_ten_and_sixty_and_then_each_minute() {
 }
 
 #[test]
+fn what_came_to_nothing_is_asked_for_again() {
+    let mut list = WaitList::default();
+    for arrival in [1, 2] {
+        list.join(arrival, waiter(&Owner::new(), terms(arrival == 2)));
+    }
+    let wanted = |moved: Vec<(Seeker, Option<Wanted>)>| {
+        let moved = moved.into_iter();
+        moved.map(|(seeker, wanted)| (seeker, wanted.is_some())).collect::<Vec<_>>()
+    };
+    assert_eq!(wanted(list.take_moved()), [(Seeker::Fair(2), true)]);
+    list.again(Seeker::Fair(2));
+    // The first of them is looked for at each look.
+    list.again(Seeker::Ordinary);
+    assert_eq!(wanted(list.take_moved()), [(Seeker::Fair(2), true)]);
+    assert_eq!(wanted(list.take_moved()), []);
+}
+
+#[test]
 fn a_request_asks_for_one_fair_waiter_or_for_all_others() {
     assert_eq!(Seeker::of(terms(true), 5), Seeker::Fair(5));
     assert_eq!(Seeker::of(terms(false), 5), Seeker::Ordinary);
