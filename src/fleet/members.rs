@@ -258,10 +258,6 @@ impl Members {
             return None;
         }
         let (target, made) = self.at(&to, kit).ok()?;
-        // Of a client that is gone, a node ends when it owes nothing more.
-        if matches!(target.check_connected(), Err(Fault::Closed)) {
-            return None;
-        }
         let mut release = node.take_release(id)?;
         // Who has the slot for good has all keys.
         release.detour.one_key = fault.is_try_again() || release.detour.one_key && asking;

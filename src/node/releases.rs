@@ -149,11 +149,7 @@ impl Releases {
                 if let Err(fault) = &answer
                     && !self.shared.redirect(&id, fault)
                 {
-                    // No other node can have it, so with one key it is asked of this one.
-                    match fault.is_try_again() && !form.one_key {
-                        true => self.send_again(id, Some(Form { one_key: true, ..form })),
-                        false => self.put_off(id, false),
-                    }
+                    self.put_off(id, false);
                 }
             }
             Next::Repeat => {

@@ -31,8 +31,7 @@ async fn locks_are_held_freed_and_taken_while_their_slots_move() {
     }
 }
 
-/// The lock has gone to the other node, and its token has not. The release finds its way, although each node ends once it owes
-/// nothing more.
+/// The lock has gone to the other node, and its token has not. The release finds its way, although nobody needs the nodes any more.
 #[tokio::test]
 async fn a_lock_of_a_client_that_goes_is_free_although_its_slot_has_moved_half_way() {
     let cluster = Cluster::start().await;
