@@ -46,8 +46,5 @@ if moved and first and first ~= entry then
   tell_first()
 end
 local name, pttl = holder(id)
-if is_cut_short then
-  pttl = 0
-end
 local place = entry and redis.call('ZRANK', KEYS[3], entry) or -1
 return {0, pttl, name, 0, place, now_us, waiters(tonumber(ARGV[5])), out()}

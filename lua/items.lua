@@ -144,11 +144,13 @@ local function fall_due(id, number, payload, due_ms)
   remove(id)
 end
 
--- Returns who has an item, or had it, and for how many ms still before it can be delivered again (-1: nobody has one). If
--- nobody has one, `id` takes the place.
+-- Returns who has an item, or had it, and for how many ms still before it can be delivered again (-1: nobody has one; 0, too: not
+-- all that is due was looked at). If nobody has one, `id` takes the place.
 local function holder(id)
   local first, ends_ms = soonest()
-  if not first then
+  if is_cut_short then
+    return first or id, 0
+  elseif not first then
     return id, -1
   end
   return first, math.max(ends_ms - next_ms, 0)

@@ -56,26 +56,29 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
     }
 
     let asked = Instant::now();
-    let taking = async {
-        let client = servers.connect(run.ttl).await?;
-        match take(&client, &names, &run).await {
-            Ok(guards) => Ok((client, guards)),
-            Err(failure) => {
-                // Those that it had while it waited for others are on their way back.
-                client.shutdown().await;
-                Err(failure)
-            }
-        }
-    };
-    let (client, guards) = match names.is_empty() {
-        true => (None, Vec::new()),
+    let mut client = None;
+    let taken = match names.is_empty() {
+        true => Ok(Vec::new()),
         false => tokio::select! {
-            taken = taking => taken.map(|(client, guards)| (Some(client), guards))?,
-            signal = signals.next_that_ends() => return Ok(exit::of_signal(signal as i32)),
-            lock = held.end_of(&on, &lent) => {
-                return Err(lost(&run, &lock, Loss::OuterEnded));
-            }
+            taken = async {
+                let client = client.insert(servers.connect(run.ttl).await?);
+                take(client, &names, &run).await
+            } => taken.map_err(Err),
+            signal = signals.next_that_ends() => Err(Ok(exit::of_signal(signal as i32))),
+            lock = held.end_of(&on, &lent) => Err(Err(lost(&run, &lock, Loss::OuterEnded))),
         },
+    };
+    let guards = match (taken, client.as_ref()) {
+        (Ok(guards), _) => guards,
+        (Err(end), None) => return end,
+        (Err(end), Some(client)) => {
+            // Those that it had while it waited for others are on their way back.
+            tokio::select! {
+                () = client.shutdown() => {}
+                _ = signals.next_that_ends() => {}
+            }
+            return end;
+        }
     };
     say.event(&Event::Taken { locks: &guards, waited: asked.elapsed() });
 

@@ -171,8 +171,8 @@ fn what_it_had_while_it_waited_for_the_others_is_free_when_its_time_is_over() {
     server.hold("b");
     let mut run = server.spawn(&["run", "-w", "1.5", "a", "b", "--", "touch", "ran"]);
     eventually("it has the first", || server.is_locked("a"));
-    std::thread::sleep(Duration::from_millis(1200));
-    let () = server.command("CLIENT", &["PAUSE", "700", "ALL"]);
+    std::thread::sleep(Duration::from_millis(900));
+    let () = server.command("CLIENT", &["PAUSE", "1000", "ALL"]);
     assert_eq!(code_of(&mut run), 75);
     assert!(!server.is_locked("a"));
     assert!(!server.file("ran").exists());

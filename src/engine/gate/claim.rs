@@ -120,6 +120,7 @@ impl Gate {
             });
             state.answered();
             if !state.is_seen(&*wanted.side, ask) {
+                state.waiters.again(seeker);
                 return Some(state.release(&lease, now));
             }
             let waiter = state.waiters.of(seeker);
