@@ -255,17 +255,27 @@ fn the_command_has_the_terminal_though_its_input_is_redirected() {
     }
 }
 
-/// The other program of a pipeline has the terminal first, once it says so, then the command, and then the shell.
-fn type_to_each(server: &Server, pipeline: &str, ready: &str) {
-    let mut terminal = Terminal::start(server, &format!("{pipeline}; read more; echo then $more"));
-    terminal.wait_for(ready);
-    terminal.keys(b"one\n");
-    terminal.wait_for("key one");
+/// Starts a pipeline in a shell that reads a line behind it.
+fn pipeline(server: &Server, pipeline: &str) -> Terminal {
+    Terminal::start(server, &format!("{pipeline}; read more; echo then $more"))
+}
+
+/// The command has the terminal, and then the shell.
+fn type_to_command_and_shell(mut terminal: Terminal) {
     terminal.keys(b"two\n");
     terminal.wait_for("got two");
     terminal.keys(b"three\n");
     terminal.wait_for("then three");
     assert_eq!(code_of(&mut terminal.shell), 0);
+}
+
+/// The other program of a pipeline has the terminal first, once it says so, then the command, and then the shell.
+fn type_to_each(server: &Server, programs: &str, ready: &str) {
+    let mut terminal = pipeline(server, programs);
+    terminal.wait_for(ready);
+    terminal.keys(b"one\n");
+    terminal.wait_for("key one");
+    type_to_command_and_shell(terminal);
 }
 
 /// A pager behind `run` reads the keys.
@@ -297,14 +307,9 @@ fn the_command_of_an_inner_run_gets_the_terminal_although_the_input_is_a_pipe() 
     let me = env!("CARGO_BIN_EXE_leasehold");
     let inner = format!("{me} run b -- sh -c \"cat; read line </dev/tty; echo got \\$line\"");
     let outer = run(&format!("sh -c '{inner}'"));
-    let mut terminal =
-        Terminal::start(&server, &format!("echo input | {outer}; read more; echo then $more"));
+    let terminal = pipeline(&server, &format!("echo input | {outer}"));
     terminal.wait_for("input");
-    terminal.keys(b"two\n");
-    terminal.wait_for("got two");
-    terminal.keys(b"three\n");
-    terminal.wait_for("then three");
-    assert_eq!(code_of(&mut terminal.shell), 0);
+    type_to_command_and_shell(terminal);
 }
 
 /// Starts a shell that gives each of its jobs a process group, as at a prompt.
