@@ -369,7 +369,7 @@ pub(crate) fn not_downgraded(lock: &str, owner: &Owner, guards: u32) {
 
 #[cfg(feature = "__test-seam")]
 pub(crate) fn seam_replaced() {
-    tracing::warn!("this client's network or time is replaced, which only tests may do");
+    tracing::warn!(target: LOCK, "this client's network or time is replaced, which only tests may do");
 }
 
 pub(crate) fn force_unlocked(lock: &str, holder: Option<&Holder>, freed: bool) {

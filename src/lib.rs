@@ -172,7 +172,8 @@
 //!   that takes long is reported after 1 s at `info`, and from 10 s on at `warn`, with the holder and the line that asked. Owners
 //!   that wait for each other in a circle are reported at `warn`, unless [`Deadlocks`] makes that an error. At `debug` it has a
 //!   span `lock` around each acquisition, and an event at the end of each hold.
-//! * **`leasehold::node`** reports the start of a server's outage at `warn` and its end at `info`, each with counts.
+//! * **`leasehold::node`** reports the start of a server's outage at `warn` and its end at `info`, each with counts; and at `error`
+//!   that a server cannot be used, because it denies the login, for example.
 //! * **`leasehold::check`** reports at `info`, once after connecting, what [`Client::check`] finds.
 //!
 //! [All messages and fields](docs::logs) are stable. An outage logs only a few lines, however many locks are held. A
@@ -213,17 +214,19 @@
 //!
 //! # Features
 //!
-//! * `tls` accepts `rediss://` URLs, through rustls with the operating system's certificates. It is off by default. To use
+//! All are off by default.
+//!
+//! * `tls` accepts `rediss://` URLs, through rustls with the operating system's certificates. To use
 //!   your own certificates, call [`root_certificates`](ClientBuilder::root_certificates) and
 //!   [`client_certificate`](ClientBuilder::client_certificate).
 //! * `serde` serializes what [`Mutex::status`] and the `status` of other kinds, [`Election::state`], [`Client::list`],
 //!   [`Client::blocked`], [`Client::holds`], [`Client::nodes`], [`Client::stats`] and [`Client::check`] return, with durations and
 //!   times in seconds and with variants as `"not_renewed"`, and reads a [`ClientBuilder`] from a
-//!   [configuration](docs::settings), with durations such as `"30s"`. It is off by default.
+//!   [configuration](docs::settings), with durations such as `"30s"`.
 //! * `json` adds values to a [`Queue`] as JSON, by [`push_json`](Queue::push_json), and reads them, by
-//!   [`Delivery::json`]. It is off by default.
-//! * `metrics` gives what clients do to the crate `metrics`, by [`Metrics`]. It is off by default. Without it, a
-//!   [`Monitor`](monitor::Monitor) of your own takes the same events.
+//!   [`Delivery::json`].
+//! * `metrics` reports to the crate `metrics` what clients do, by [`Metrics`]. Without it, a [`Monitor`](monitor::Monitor) of your
+//!   own takes the same events.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

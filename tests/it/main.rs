@@ -30,6 +30,7 @@ mod lifetimes;
 mod listing;
 mod lock_order;
 mod locking;
+mod log_lines;
 mod logging;
 mod long_waits;
 mod losses;
