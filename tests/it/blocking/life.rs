@@ -188,7 +188,7 @@ fn a_drop_waits_again_once_something_was_acquired_again() {
     let proxy = wait_for(Proxy::start(server.port()));
     let client = Client::connect(&proxy.url()).expect("connected");
     type Acquire = fn(&Client) -> Box<dyn Any>;
-    let kinds: [(&str, Acquire); 6] = [
+    let kinds: [(&str, Acquire); 7] = [
         ("mutex", |client| Box::new(client.mutex("n").lock().expect("free"))),
         ("multi lock", |client| Box::new(client.multi_lock(["a", "b"]).lock().expect("free"))),
         ("semaphore", |client| {
@@ -197,6 +197,10 @@ fn a_drop_waits_again_once_something_was_acquired_again() {
         ("election", |client| Box::new(client.election("e").campaign().expect("nobody leads"))),
         ("reader", |client| Box::new(client.rw_lock("rw").read().expect("free"))),
         ("writer", |client| Box::new(client.rw_lock("rw").write().expect("free"))),
+        ("queue", |client| {
+            client.queue("q").push("item").expect("an answer");
+            Box::new(client.queue("q").pop().expect("there is one"))
+        }),
     ];
     for (kind, acquire) in kinds {
         let unanswered = client.mutex("unanswered").lock().expect("free");

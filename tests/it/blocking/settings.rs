@@ -1,11 +1,11 @@
 //! Every setting arrives, as for tasks.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use leasehold::{Owner, blocking::Client};
+use leasehold::{Error, LossReason, Owner, blocking::Client};
 use redis::{Connection, Value};
 
-use super::{server, wait_for};
+use super::{LIMIT, MS, connect_with_ttl, server, wait_for};
 use crate::settings::{
     CLIENT_TTL, Step, Taken, asked_of_threads, chains, end_as_they_should, look, settings,
     settings_are_on_the_server, stays_taken,
@@ -94,5 +94,40 @@ fn the_settings_of_a_client_for_threads_are_seen_at_the_server() {
             wait_for(settings_are_on_the_server(&server, fencing));
             guard.unlock().expect("held");
         }
+    }
+}
+
+/// How a thread learns that a hold has ended, whatever kind it is of.
+type WaitLost = Box<dyn Fn(Duration) -> Result<Option<LossReason>, Error>>;
+
+/// The thread hangs: it gives nothing back itself.
+#[test]
+fn a_hold_of_threads_ends_by_its_lease_or_its_longest_hold_whatever_kind_it_is_of() {
+    const SHORT: Duration = Duration::from_millis(500);
+    macro_rules! held {
+        ($acquired:expr) => {{
+            let held = $acquired.expect("free");
+            let wait_lost: WaitLost = Box::new(move |limit| held.wait_lost(limit));
+            wait_lost
+        }};
+    }
+    let server = server();
+    let client = connect_with_ttl(&server, 2000 * MS);
+    let (election, queue) = (client.election("leader"), client.queue("jobs"));
+    let permits = client.semaphore("api").with_permits(2);
+    queue.push_many(["one", "two"]).expect("an answer");
+    let all = [
+        ("a reader's lease", held!(client.rw_lock("a").with_lease(SHORT).read())),
+        ("a writer's lease", held!(client.rw_lock("b").with_lease(SHORT).write())),
+        ("a permit's lease", held!(permits.with_lease(SHORT).acquire())),
+        ("a delivery's lease", held!(queue.with_lease(SHORT).pop())),
+        ("a reader's longest hold", held!(client.rw_lock("c").with_max_hold(SHORT).read())),
+        ("a writer's longest hold", held!(client.rw_lock("d").with_max_hold(SHORT).write())),
+        ("a permit's longest hold", held!(permits.with_max_hold(SHORT).acquire())),
+        ("a delivery's longest hold", held!(queue.with_max_hold(SHORT).pop())),
+        ("a leader's longest term", held!(election.with_max_hold(SHORT).campaign())),
+    ];
+    for (what, wait_lost) in &all {
+        assert_eq!(wait_lost(LIMIT).expect("it may wait"), Some(LossReason::Ended), "{what}");
     }
 }

@@ -1,10 +1,12 @@
 //! What a leader says of itself.
 
-use leasehold::{Client, ElectionState, Error};
+use std::time::Duration;
+
+use leasehold::{Client, ElectionState, Error, NodeState};
 
 use super::{LIMIT, MS, leader, leading};
-use crate::checks::{nothing_left, setup, setup_with_proxy, soon};
-use crate::support::eventually;
+use crate::checks::{connect, nothing_left, pttl, setup, setup_with_proxy, soon};
+use crate::support::{Proxy, Server, eventually};
 
 #[tokio::test]
 async fn the_last_word_of_the_leader_counts() {
@@ -22,6 +24,58 @@ async fn the_last_word_of_the_leader_counts() {
     assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
     leadership.resign().await.expect("held");
     eventually(LIMIT, "it is taken back", async || leader(&election).await.is_none()).await;
+    nothing_left(&server, &client).await;
+}
+
+/// By that number a later word replaces an earlier one, whichever of them a server hears first. And a leader may have nothing new
+/// to say for long.
+#[tokio::test]
+async fn each_word_of_a_leader_has_the_next_number_and_is_kept_for_a_year() {
+    const SAID: &str = "leasehold_leader:{scheduler}";
+    let (server, [client]) = setup().await;
+    let leadership = leading(&client.election("scheduler").with_value("one")).await;
+    let start = format!("{} {}", leadership.holder().as_str(), leadership.term());
+    for (number, value) in [(1, "one"), (2, "two"), (3, "three")] {
+        if number > 1 {
+            leadership.proclaim(value).await.expect("it leads");
+        }
+        let said = server.command(&["GET", SAID]).await;
+        let said: String = redis::from_redis_value(said).expect("a text");
+        assert_eq!(said, format!("{start} {number} {value}"));
+        let left = pttl(&server, SAID).await;
+        assert!(left > 365 * 24 * 60 * 60 * 1000, "{left} ms");
+    }
+    leadership.resign().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// Its server is replaced by one that knows nothing of it. What it says comes there before its lease is put back: it is sent as
+/// soon as there is a connection, and so is the question that shows that the lease is missing. The scripts are known there, so
+/// that neither is sent twice.
+#[tokio::test]
+async fn one_that_leads_still_speaks_again_when_its_lease_is_put_back() {
+    const TTL: Duration = Duration::from_secs(4);
+    let (before, server) = (Server::start().await, Server::start().await);
+    let other = connect(&server).await;
+    let guard = other.mutex("other").lock().await.expect("free");
+    guard.extend(TTL).await.expect("held");
+    guard.unlock().await.expect("held");
+    leading(&other.election("other")).await.resign().await.expect("held");
+
+    let proxy = Proxy::start(before.port()).await;
+    let builder = Client::builder().nodes([proxy.url()]).ttl(TTL).restart_quarantine(TTL);
+    let client = builder.response_timeout(LIMIT).connect().await.expect("connected");
+    eventually(LIMIT, "its grants count", async || client.is_ready()).await;
+    let leadership = leading(&client.election("scheduler")).await;
+    proxy.refuse(true);
+    proxy.lead_to(server.port());
+    let is_down = async || client.nodes()[0].state == NodeState::Down;
+    eventually(LIMIT, "it has no connection", is_down).await;
+    proxy.refuse(false);
+    soon("it is heard", leadership.proclaim("still here")).await.expect("it leads");
+    let known = leader(&other.election("scheduler")).await.expect("it leads");
+    assert_eq!((known.term, &*known.value), (leadership.term(), "still here"));
+    leadership.resign().await.expect("held");
     nothing_left(&server, &client).await;
 }
 

@@ -117,6 +117,21 @@ async fn a_killed_leader_is_followed_by_the_next() {
     next.resign().await.expect("held");
 }
 
+/// It is well, and only does not resign.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_is_followed_by_the_next_after_its_longest_term() {
+    let (server, [client, other]) = setup().await;
+    let limited = client.election("scheduler").with_ttl(2000 * MS).with_max_hold(500 * MS);
+    let first = leading(&limited).await;
+    let next = soon("the next leads", other.election("scheduler").campaign()).await;
+    let next = next.expect("its turn");
+    assert!(next.term() > first.term());
+    assert_eq!(soon("it is told", first.lost()).await, LossReason::Ended);
+    drop(first);
+    next.resign().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_learns_that_its_term_is_over() {
     let (server, [client, other]) = setup().await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Client, Error, LossReason};
+use leasehold::{Client, Error, LossReason, MultiLock};
 
 use super::{LIMIT, MS, are_held, taken, token};
 use crate::checks::{nothing_left, setup, setup_with_proxy, soon};
@@ -108,4 +108,35 @@ async fn an_unlock_that_nobody_confirms_is_told_and_goes_on() {
     let lost = taken(&client.multi_lock(["a", "b"])).await.lost();
     // The guard is gone, and was not lost.
     assert!(tokio::time::timeout(20 * MS, lost).await.is_err());
+}
+
+/// A body that has run under locks that were held all the time is done, whatever becomes of their release. One under a lock that
+/// was lost is not.
+#[tokio::test]
+async fn a_loss_is_told_although_another_server_does_not_answer() {
+    let (here, [one, other]) = setup().await;
+    let (there, proxy) = setup_with_proxy().await;
+    let two = Client::connect(&proxy.url()).await.expect("connected");
+    let fails = async || {
+        assert!(other.mutex("a").force_unlock().await.expect("an answer"));
+        proxy.drop_replies(true);
+    };
+    let (a, b) = (one.mutex("a"), two.mutex("b"));
+    for order in [[a.clone(), b.clone()], [b, a]] {
+        let locks = MultiLock::of(order);
+        for runs in [false, true] {
+            let ended = if runs {
+                soon("it ends", locks.run(async |_| fails().await)).await
+            } else {
+                let guard = taken(&locks).await;
+                fails().await;
+                soon("it ends", guard.unlock()).await
+            };
+            let error = ended.expect_err("one was lost");
+            assert!(matches!(&error, Error::Lost { lock, .. } if &**lock == "a"), "{error:?}");
+            proxy.drop_replies(false);
+            nothing_left(&there, &two).await;
+        }
+    }
+    nothing_left(&here, &one).await;
 }

@@ -198,6 +198,10 @@ async fn an_item_that_a_stopped_worker_did_not_heed_goes_to_who_asks() {
     queued.remove(0);
     let end: f64 = bench.ask("ZSCORE lent b:1").await.parse().expect("a number");
     assert_eq!(end % 1.0, 0.5, "nobody has renewed it");
+    let time = bench.command("TIME").await;
+    let (seconds, micros): (u64, u64) = redis::from_redis_value(time).expect("a time");
+    let latest = (seconds * 1000 + micros / 1000 + 2002) as f64;
+    assert!(end < latest, "for two seconds at most, whatever it asked for: {end} {latest}");
     bench.command("ZADD lent XX 1.5 b:1").await;
     // A new one goes by message all the same.
     bench.run(&push).await.expect("the script runs");

@@ -112,3 +112,18 @@ async fn a_slot_that_comes_is_young_and_one_that_stays_is_not() {
     let (age, ranges) = ages(&mut bench, &with_slots("i", "5-5")).await;
     assert_eq!((age, ranges), (0, vec![(5, 5, 0)]), "another history");
 }
+
+/// The server's clock was set back past the arrival of its slots.
+#[tokio::test]
+async fn a_slot_of_the_future_is_young_once_only() {
+    const HOUR: i64 = 3_600_000_000;
+    let mut bench = Bench::start().await;
+    let now = time(&mut bench).await;
+    let mark = format!("a h {} 0-9@{}", now - HOUR, now + HOUR);
+    bench.server.command(&["SET", KEY, &mark]).await;
+    let (age, ranges) = ages(&mut bench, &with_slots("h", "0-9")).await;
+    assert!(age >= HOUR && ranges == [(0, 9, 0)], "{age} {ranges:?}");
+    let (_, ranges) = ages(&mut bench, &with_slots("h", "0-9")).await;
+    let [(0, 9, age)] = ranges[..] else { panic!("{ranges:?}") };
+    assert!((1..HOUR).contains(&age), "{age}");
+}

@@ -9,7 +9,7 @@ use super::bench::{
 };
 use crate::support::lua;
 
-const QUEUE: &str = "leasehold_rw_queue:{orders}";
+pub(super) const QUEUE: &str = "leasehold_rw_queue:{orders}";
 const CHANNEL: &str = "redisson_rwlock:{orders}";
 const NONCE: &str = "0123456789abcdef";
 pub(super) const READ: &str = "read";
@@ -684,6 +684,24 @@ async fn a_lease_is_put_back_unless_another_holds_the_lock() {
     let both = "[mode, read, a:1, 1, b:1, 1] 30s";
     bench.expect_twice(&reclaim("b:1", READ, written, written), ["1"; 2], both).await;
     bench.expect(&try_once("c:1", WRITE), "[0, 30s, a:1, 0, -1, token, []]", both).await;
+}
+
+/// A reader has the token of the writer before it. So the same counter tells a reader that this writer was over, and the writer
+/// nothing about readers.
+#[tokio::test]
+async fn a_reader_is_put_back_over_the_writer_before_it_and_no_writer_over_its_readers() {
+    let mut bench = Bench::start().await;
+    let reading = "[mode, read, b:1, 1] 30s";
+    let written = bench.acquired(&try_once("a:1", WRITE)).await;
+    // The server has lost the release of the writer, and the grant to the reader.
+    bench.expect_twice(&reclaim("b:1", READ, written, written), ["1"; 2], reading).await;
+    bench.expect(&leave("b:1", READ), "[1, 0]", "none").await;
+
+    let written = bench.acquired(&try_once("a:1", WRITE)).await;
+    // The writer does not know of this.
+    bench.expect(&force_all(), "1", "none").await;
+    assert_eq!(bench.acquired(&try_once("b:1", READ)).await, written);
+    bench.expect(&reclaim("a:1", WRITE, written, written), "0", reading).await;
 }
 
 #[tokio::test]

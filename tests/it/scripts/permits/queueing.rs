@@ -128,16 +128,6 @@ async fn ended_permits_go_to_the_first_in_the_queue_whoever_asks() {
 }
 
 #[tokio::test]
-async fn a_queue_ends_a_minute_after_the_last_ask() {
-    let (mut pool, [(b, _b)]) = Pool::line(1, [("b", 1)]).await;
-    let ends = format!("PTTL {}", super::QUEUE);
-    assert_eq!(pool.bench.ask(&ends).await, "60s");
-    pool.bench.command(&format!("PEXPIRE {} 5000", super::QUEUE)).await;
-    pool.run(&b.ask()).await;
-    assert_eq!(pool.bench.ask(&ends).await, "60s");
-}
-
-#[tokio::test]
 async fn more_permits_serve_the_queue() {
     let (mut pool, [(_, mut b), (_, mut c)]) = Pool::line(1, [("b", 2), ("c", 1)]).await;
     pool.expect(&resize("add", 1), "[1, 1]", "1+1").await;

@@ -23,6 +23,20 @@ async fn an_acquire_that_runs_twice_takes_once_and_ends_later() {
     assert!(now.iter().all(|end| *end > 1_000), "all of them last again: {now:?}");
 }
 
+/// It may come behind an extension.
+#[tokio::test]
+async fn a_request_that_runs_again_makes_no_lease_shorter() {
+    let mut pool = Pool::of(5).await;
+    let a = lease("a", 2);
+    pool.run(&a.ask()).await;
+    pool.run(&a.renew(60_000)).await;
+    let before = pool.ends(&a).await;
+    for (call, reply) in [(a.ask(), "[1, 2]"), (a.reclaim(), "1")] {
+        pool.expect(&call, reply, "3+2").await;
+        assert_eq!(pool.ends(&a).await, before, "after {call:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_semaphore_is_made_once_with_what_is_out_already_counted() {
     let mut pool = Pool::unmade().await;
@@ -261,5 +275,8 @@ async fn a_semaphore_of_redisson_that_ends_takes_its_permits_along() {
     pool.bench.command(&format!("PEXPIRE {NAME} 60000")).await;
     pool.expect(&lease("a", 1).try_once(), "[1, 1]", "1+1").await;
     assert_eq!(pool.bench.ask(&format!("PTTL {HOLDERS}")).await, "60s");
-    assert_eq!(pool.bench.ask(&format!("PTTL {NAME}")).await, "60s", "counting keeps its end");
+    let left = format!("PTTL {NAME}");
+    assert_eq!(pool.bench.ask(&left).await, "60s", "counting keeps its end");
+    pool.expect(&lease("a", 1).release(), "[1, 0]", "2+0").await;
+    assert_eq!(pool.bench.ask(&left).await, "60s", "so does what comes back");
 }

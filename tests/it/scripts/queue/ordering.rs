@@ -5,7 +5,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use redis::Value;
 
 use super::{QUEUE, ask, entry, line, listen, look, queued, try_once};
-use crate::scripts::bench::{Bench, acquire, release};
+use crate::scripts::{
+    bench::{Bench, Call, acquire, release},
+    rw::{self, WRITE},
+};
+use crate::support::lua;
 
 #[tokio::test]
 async fn who_is_refused_with_an_entry_waits_in_the_order_of_arrival() {
@@ -92,16 +96,40 @@ async fn a_status_shows_the_arrivals_and_the_time_exactly() {
     assert!(before <= since && since < *now && *now <= now_us() as i64, "{since} {now}");
 }
 
+/// In all scripts that queue. Who waits asks again and again, and it may be that nobody else comes.
 #[tokio::test]
 async fn a_queue_ends_a_minute_after_the_last_ask() {
-    let mut bench = Bench::start().await;
-    let _mailboxes = line(&mut bench, ["b", "c"]).await;
-    assert_eq!(bench.ask(&format!("PTTL {QUEUE}")).await, "60s");
-    bench.command(&format!("PEXPIRE {QUEUE} 5000")).await;
-    bench.run(&try_once("d:1")).await.expect("the script runs");
-    assert_eq!(bench.ask(&format!("PTTL {QUEUE}")).await, "5s", "it does not wait");
-    bench.run(&ask("b:1")).await.expect("the script runs");
-    assert_eq!(bench.ask(&format!("PTTL {QUEUE}")).await, "60s");
+    let write = |id: &str, entry: &str| rw::ask_as(id, WRITE, entry, "30000");
+    let acquire = |id: &str, entry: &str| {
+        let keys = ["api", "{api}:timeout", "permits"];
+        let args = [id, "1", "30000", "PUBLISH", "channel", "1", entry, "0", "NUMSUB"];
+        Call::new(lua::PERMIT_ACQUIRE, &keys, &args)
+    };
+    let pop = |id: &str, entry: &str| {
+        let keys = ["jobs", "lent", "workers", "contents", "dead"];
+        Call::new(lua::ITEM_POP, &keys, &[id, "1", "30000", entry, "0"])
+    };
+    let (own, writers) = (entry("b:1"), rw::entry("b:1", WRITE));
+    // The queue, who is there before, who waits, and who does not.
+    let kinds = [
+        (QUEUE, try_once("a:1"), ask("b:1"), try_once("c:1")),
+        (rw::QUEUE, write("a:1", ""), write("b:1", &writers), write("c:1", "")),
+        ("permits", acquire("a:1", ""), acquire("b:1", &own), acquire("c:1", "")),
+        ("workers", pop("a:1", ""), pop("b:1", &own), pop("c:1", "")),
+    ];
+    for (queue, first, waits, passes) in kinds {
+        let mut bench = Bench::start().await;
+        let _mailbox = listen(&bench, "b").await;
+        let left = format!("PTTL {queue}");
+        bench.run(&first).await.expect("the script runs");
+        bench.run(&waits).await.expect("the script runs");
+        assert_eq!(bench.ask(&left).await, "60s", "{waits:?}");
+        bench.command(&format!("PEXPIRE {queue} 5000")).await;
+        bench.run(&passes).await.expect("the script runs");
+        assert_eq!(bench.ask(&left).await, "5s", "it does not wait: {passes:?}");
+        bench.run(&waits).await.expect("the script runs");
+        assert_eq!(bench.ask(&left).await, "60s", "once more: {waits:?}");
+    }
 }
 
 #[tokio::test]
