@@ -189,7 +189,8 @@ impl PermitHandle {
         let kind = self.permits(1);
         let call = self.pool.force_release(holder);
         let freed = self.ask(call, |reply| kind.read_release(reply)).await?.held;
-        for gate in self.engine.gates() {
+        // Whether or not it had all of them until then, it has none of this semaphore now. Those of another are still its own.
+        for gate in self.engine.gates_of(&*kind) {
             let hold = gate.current_hold();
             if let Some(hold) = hold.filter(|hold| *hold.lease.id().0 == **holder.holder.text()) {
                 hold.lease.lose(LossReason::Gone);

@@ -267,6 +267,14 @@ impl Engine {
         gates
     }
 
+    /// All gates of one lock: several, if each acquisition has its own.
+    pub(crate) fn gates_of(&self, kind: &dyn Kind) -> Vec<Arc<Gate>> {
+        let key = GateKey::shared(kind);
+        let mut gates = self.gates();
+        gates.retain(|gate| gate.key.is_like(&key));
+        gates
+    }
+
     /// Returns the names of the locks that somebody here waits for, each with the name of its kind.
     pub(crate) fn waited_for(&self) -> Vec<(Arc<str>, &'static str)> {
         let waited =

@@ -168,6 +168,36 @@ async fn a_permit_is_lost_when_somebody_takes_it_back() {
     all_are_back(&server, &client, 2).await;
 }
 
+/// It was listed by another semaphore than the one that is asked, by mistake.
+#[tokio::test]
+async fn a_holder_of_another_semaphore_keeps_its_permits() {
+    let (server, [client]) = setup().await;
+    let semaphore = api(&client, 2);
+    let held = semaphore.acquire().await.expect("there are two");
+    let holders = semaphore.status().await.expect("an answer").holders;
+    let other = client.semaphore("other").with_permits(2);
+    assert!(!other.force_release(&holders[0]).await.expect("an answer"));
+    assert!(held.is_held(), "nobody has taken it back");
+    held.release().await.expect("held");
+    all_are_back(&server, &client, 2).await;
+}
+
+/// One of them was removed by hand. So the answer is that it had not all, and the rest is taken back all the same.
+#[tokio::test]
+async fn a_holder_of_this_client_learns_at_once_that_the_rest_of_its_permits_is_taken_back() {
+    let (server, [client]) = setup().await;
+    let semaphore = api(&client, 3);
+    let held = semaphore.acquire_many(2).await.expect("there are three");
+    let holders = semaphore.status().await.expect("an answer").holders;
+    let second = format!("{}:2", held.holder().as_str());
+    assert_eq!(server.command(&["ZREM", HOLDERS, &second]).await, redis::Value::Int(1));
+    server.command(&["INCR", "api"]).await;
+    assert!(!semaphore.force_release(&holders[0]).await.expect("an answer"));
+    assert!(!held.is_held(), "it has none any more");
+    drop(held);
+    all_are_back(&server, &client, 3).await;
+}
+
 #[tokio::test]
 async fn permits_on_a_server_that_lost_its_data_are_lost() {
     let server = Server::start().await;
