@@ -98,6 +98,11 @@ impl Cluster {
         self.members.lock().all().map(|(_, node)| node.clone()).collect()
     }
 
+    /// Returns the nodes that are masters. Others have no slot any more, and are kept for a while.
+    pub(super) fn used_masters(&self) -> Vec<Node> {
+        self.members.lock().used_masters().cloned().collect()
+    }
+
     /// Finds a node. No release goes from one node to another meanwhile.
     pub(super) fn find_node(&self, which: impl Fn(&Node) -> bool) -> Option<Node> {
         self.members.lock().all().map(|(_, node)| node).find(|node| which(node)).cloned()
@@ -194,9 +199,7 @@ impl Cluster {
 
     /// Returns true if a master that is in use has no connection.
     pub(super) fn misses_a_master(&self) -> bool {
-        let members = self.members.lock();
-        let masters = members.map.masters();
-        members.all().any(|(location, node)| !node.is_up() && masters.contains(location))
+        self.members.lock().used_masters().any(|node| !node.is_up())
     }
 
     /// Takes in a newer map of the slots.

@@ -169,6 +169,12 @@ impl Members {
         self.nodes.iter().map(|(location, member)| (location, &member.node))
     }
 
+    /// Returns the nodes that own a slot.
+    pub(super) fn used_masters(&self) -> impl Iterator<Item = &Node> {
+        let masters = self.map.masters();
+        self.all().filter(move |(location, _)| masters.contains(location)).map(|(_, node)| node)
+    }
+
     /// Returns the number of connections that all nodes made that there have been.
     pub(super) fn connections_made(&self) -> u64 {
         let made = self.nodes.values().map(|member| member.node.connections_made());

@@ -63,16 +63,17 @@ impl Fleet {
     /// Returns true if locks can be taken now, as far as the client knows: so many servers are connected as must be, and
     /// their grants count.
     pub(crate) fn is_ready(&self, now: Timestamp) -> bool {
-        let counts = |node: &&Node| node.bar(now).is_none();
         match self {
             Self::Nodes(nodes) => {
                 let bars: Vec<Fault> = nodes.iter().filter_map(|node| node.bar(now)).collect();
                 bars.len() < nodes.len().div_ceil(2)
                     && !bars.iter().any(|fault| matches!(fault, Fault::OtherMasters(_)))
             }
-            // A master that no lock was on yet has no connection, and may get one at any time.
+            // A master that no lock was on yet has no connection, and may get one at any time. A server that has lost its
+            // slots does not matter.
             Self::Cluster(cluster) => {
-                cluster.is_covered() && cluster.nodes().iter().all(|node| counts(&node))
+                let masters = cluster.used_masters();
+                cluster.is_covered() && masters.iter().all(|node| node.bar(now).is_none())
             }
         }
     }
@@ -340,3 +341,6 @@ impl Site {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

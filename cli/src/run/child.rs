@@ -280,7 +280,8 @@ pub fn find(program: &OsStr) -> Result<PathBuf, Failure> {
     let candidates: Vec<PathBuf> = match is_path {
         true => vec![program.into()],
         false => {
-            let path = env::var_os("PATH").unwrap_or_default();
+            // Without one, musl's execvp searches these, and shells and other libraries search similar ones.
+            let path = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/bin:/usr/bin".into());
             env::split_paths(&path).map(|directory| directory.join(program)).collect()
         }
     };

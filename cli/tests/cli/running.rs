@@ -101,6 +101,14 @@ fn a_command_that_cannot_run_is_found_out_before_anything_is_locked() {
     assert_eq!(server.code(&["run", "a", "--", "./text"]), 126);
 }
 
+/// As by a shell, where whoever starts it has cleared the environment.
+#[test]
+fn a_command_is_found_though_there_is_no_path() {
+    let server = Server::start();
+    let mut run = server.leasehold(&["run", "a", "--", "true"]);
+    assert_eq!(run.env_remove("PATH").status().expect("it runs").code(), Some(0));
+}
+
 #[test]
 fn a_lost_lock_is_told_even_if_the_command_ended_well() {
     let server = Server::start();

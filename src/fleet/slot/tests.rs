@@ -1,26 +1,12 @@
 use super::*;
 use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
-use crate::config::{Address, Config};
 use crate::fleet::slots::Location;
-use crate::node::Common;
 use crate::script::LOCK_RELEASE;
 
 impl Slot {
     /// Returns a slot of a cluster that is never found.
     pub(crate) fn unconnected(clock: &Clock) -> Self {
-        let common = Common {
-            network: Some(&Node::nowhere()),
-            config: &Config::default(),
-            clock,
-            tasks: &Default::default(),
-            events: &Arc::default(),
-            servers: None,
-            membership: None,
-            farewell: &Arc::default(),
-        };
-        let seed = Address::parse("redis://nowhere:6379").expect("a valid URL");
-        let (cluster, _) = Cluster::start(vec![seed], None, &common).expect("there is a seed");
-        Self::of(&cluster, 1)
+        Self::of(&Cluster::unconnected(clock), 1)
     }
 }
 
