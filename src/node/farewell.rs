@@ -103,3 +103,50 @@ fn send_over_last(node: &Shared, until: Instant) -> bool {
 /// How long the connection is kept after it is opened.
 const LINGER: Duration = Duration::from_millis(100);
 const THREAD: &str = "leasehold-end";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
+    use crate::key::LeaseId;
+    use crate::node::{Detour, Node, PendingRelease};
+    use crate::script::{Call, LOCK_RELEASE};
+
+    /// Returns a node with a release that was left when the last task of its client ended. The process of this number made the
+    /// client.
+    fn node_of_ended_client(clock: &Clock, process: u32) -> Node {
+        let node = Node::unconnected(clock);
+        let ttl = Duration::from_secs(60);
+        let release = PendingRelease {
+            call: Call { script: &LOCK_RELEASE, keys: Vec::new(), args: Vec::new() },
+            acquired_on: None,
+            ttl,
+            until: clock.now().plus(ttl),
+            repeats: 0,
+            first: None,
+            queued: false,
+            detour: Detour::default(),
+        };
+        node.leave_release(LeaseId("a:1".into()), release, None);
+        let patience = Arc::new(Patience { process, ..Patience::default() });
+        let farewell = Farewell { nodes: Mutex::default(), patience };
+        farewell.join(&node.shared);
+        drop(farewell);
+        node
+    }
+
+    #[tokio::test]
+    async fn a_fork_that_ends_sends_nothing_of_what_its_parent_has_to_release() {
+        let runtime = tokio::runtime::Handle::current();
+        let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime);
+        let own = std::process::id();
+        let node = node_of_ended_client(&clock, own + 1);
+        assert_eq!(node.pending_releases(), 1, "this process is the fork");
+        let node = node_of_ended_client(&clock, own);
+        let began_at = Instant::now();
+        while node.pending_releases() > 0 {
+            assert!(began_at.elapsed() < Duration::from_secs(60), "its own is not sent");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

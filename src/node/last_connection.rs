@@ -16,7 +16,7 @@ use crate::events;
 pub(super) struct Patience {
     pub(super) left: Mutex<Duration>,
     /// A fork of the process has the same locks in its memory, and must not release them.
-    process: u32,
+    pub(super) process: u32,
 }
 
 impl Default for Patience {

@@ -283,6 +283,25 @@ async fn a_renewal_that_fails_is_tried_again_before_long() {
     assert!(tries >= 5, "tried {tries} times");
 }
 
+/// The client does nothing else meanwhile.
+#[tokio::test]
+async fn losses_that_were_only_counted_are_summed_up_by_themselves() {
+    let (traced, _listening) = Traced::listen();
+    let server = Server::start().await;
+    let builder = Client::builder().nodes([server.url()]).ttl(1500 * MS);
+    let client = builder.connect().await.expect("connected");
+    let mut guards: Vec<Guard> = Vec::new();
+    for n in 0..10 {
+        guards.push(client.mutex(format!("n{n}")).lock().await.expect("free"));
+    }
+    server.command(&["FLUSHALL"]).await;
+    let summary = traced.comes_within(2 * LIMIT, "more locks lost").await;
+    assert_eq!((summary.level, &*summary.fields["more"]), (Level::WARN, "7"));
+    let lost = traced.with("lock lost");
+    assert_eq!(lost.len(), 10);
+    assert_eq!(lost.iter().filter(|line| line.level == Level::WARN).count(), 3);
+}
+
 #[test]
 fn a_subscriber_may_ask_while_a_subscription_is_refused() {
     on_a_thread(async || {

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold::{Client, ClientBuilder, FindingKind, Guard};
+use leasehold::{Client, ClientBuilder, FindingKind, Guard, NodeState};
 
 use crate::{
     checks::{LIMIT, client_is_idle, exists, setup, setup_with_proxy, soon},
@@ -249,6 +249,29 @@ async fn a_server_that_is_busy_with_a_script_is_waited_for() {
     assert!(client.is_ready());
 }
 
+/// It has as many connections as `maxclients` allows, and others end before long.
+#[tokio::test]
+async fn a_server_that_is_full_is_waited_for_and_says_so() {
+    const FULL: &str = "ERR max number of clients reached";
+    let server = Server::start().await;
+    let refusals = Arc::new(AtomicUsize::new(0));
+    let full_at_first = Twister::start(server.port(), {
+        let refusals = refusals.clone();
+        move |words| {
+            let is_full = words[0] == "HELLO" && refusals.fetch_add(1, Ordering::SeqCst) < 4;
+            is_full.then(|| FULL.to_owned())
+        }
+    })
+    .await;
+    let client = Client::connect(&full_at_first.url()).await.expect("it is not full for long");
+    assert!(refusals.load(Ordering::SeqCst) > 4 && client.is_ready());
+    let is_full = |words: &[String]| (words[0] == "HELLO").then(|| FULL.to_owned());
+    let full = Twister::start(server.port(), is_full).await;
+    let builder = Client::builder().nodes([full.url()]).connect_timeout(2000 * MS);
+    let error = builder.connect().await.expect_err("it is full");
+    assert!(error.is_retryable() && error.to_string().contains("maxclients"), "{error:?}");
+}
+
 // Servers that start later, and far ones.
 
 #[tokio::test]
@@ -305,6 +328,33 @@ async fn a_client_is_ready_while_locks_can_be_taken() {
 
     let quarantined = Client::builder().nodes(urls).connect().await.expect("connected");
     assert!(!quarantined.is_ready(), "their grants do not count yet");
+}
+
+#[tokio::test]
+async fn a_client_of_four_servers_needs_three_of_them_to_be_ready() {
+    let servers = [
+        Server::start().await,
+        Server::start().await,
+        Server::start().await,
+        Server::start().await,
+    ];
+    let builder = Client::builder().nodes(servers.each_ref().map(Server::url));
+    let client = builder.restart_quarantine(Duration::ZERO).connect().await.expect("connected");
+    let are_up = async |count: usize| {
+        eventually(LIMIT, "so many are connected", async || {
+            let nodes = client.nodes();
+            nodes.iter().filter(|node| node.state == NodeState::Up).count() == count
+        })
+        .await;
+    };
+    are_up(4).await;
+    assert!(client.is_ready());
+    servers[0].kill();
+    are_up(3).await;
+    assert!(client.is_ready(), "three are a majority");
+    servers[1].kill();
+    are_up(2).await;
+    assert!(!client.is_ready(), "two are none");
 }
 
 #[tokio::test]

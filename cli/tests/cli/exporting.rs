@@ -105,6 +105,18 @@ fn export_shows_locks_to_prometheus_to_programs_and_to_people() {
 }
 
 #[test]
+fn export_has_metrics_for_as_many_locks_as_it_is_told() {
+    let server = Server::start();
+    for name in ["a", "b", "c"] {
+        server.hold(name);
+    }
+    let export = Export::start(&server, &["--every", "0.2", "--limit", "2"]);
+    export.metric("leasehold_locks{kind=\"mutex\"} 3");
+    export.metric("leasehold_locks_left_out 1");
+    assert_eq!(export.get("/metrics").1.matches("\nleasehold_lock_ttl_seconds{").count(), 2);
+}
+
+#[test]
 fn export_changes_nothing_and_answers_only_to_its_names() {
     let server = Server::start();
     let export = Export::start(&server, &["--host", "locks.example.com"]);

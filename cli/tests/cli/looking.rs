@@ -42,6 +42,19 @@ fn wait_ends_when_the_lock_is_free() {
 }
 
 #[test]
+fn wait_ends_when_all_of_several_locks_are_free() {
+    let server = Server::start();
+    server.hold("b");
+    for names in [["a", "b"], ["b", "a"]] {
+        assert_eq!(server.code(&["wait", "-w", "0.3", names[0], names[1]]), 75, "{names:?}");
+    }
+    let mut wait = server.spawn(&["wait", "a", "b"]);
+    looked(&server, 1);
+    server.release("b");
+    assert_eq!(code_of(&mut wait), 0);
+}
+
+#[test]
 fn inspect_says_who_holds_it_since_when_and_who_waits() {
     let server = Server::start();
     let mut holder = server.spawn(&[
@@ -104,6 +117,19 @@ fn list_shows_all_locks_and_their_holders_in_a_form_that_force_takes() {
     assert_eq!(listed["locks"].as_array().map(Vec::len), Some(2), "{listed}");
     assert_eq!(listed["locks"][0]["name"], "orders:2");
     assert_eq!(server.code(&["--redis", "redis://127.0.0.1:1", "list"]), 69);
+}
+
+/// A script would take what it has not seen for free.
+#[test]
+fn a_list_that_fails_is_not_complete_and_no_success() {
+    let server = Server::start();
+    server.hold("a");
+    let () = server.command("ACL", &["SETUSER", "default", "-scan"]);
+    let output = server.output(&["list"]);
+    assert_eq!(output.status.code(), Some(77), "{output:?}");
+    let output = server.output(&["--json", "list"]);
+    assert_eq!(output.status.code(), Some(77), "{output:?}");
+    assert_eq!(json(&output)["complete"], false, "{output:?}");
 }
 
 /// Hazelcast shows holders and no waiters (#14387).
@@ -299,6 +325,24 @@ fn force_wants_the_holder_that_it_showed() {
     let freed = json(&server.output(&["--json", "force", "a", "--any", "--yes"]));
     assert_eq!(freed["schema"], 1);
     assert_eq!((&freed["name"], &freed["holder"]), (&"a".into(), &"other:01234567".into()));
+}
+
+/// The UUID of such a lease has the version 8, and its counter says since when it is there.
+#[test]
+fn force_spares_a_holder_whose_lease_may_have_passed_to_another_since_it_was_shown() {
+    let server = Server::start();
+    let field = "other:01234567-89ab-8def-8123-456789abcdef";
+    let () = server.command("HSET", &["a", field, "1"]);
+    let () = server.command("PEXPIRE", &["a", "60000"]);
+    // The first is ahead of the clock, as a counter may be: it cannot grow old while a slow machine looks.
+    for (age, code) in [(-60, 75), (60, 0)] {
+        let (seconds, _): (i64, i64) = server.command("TIME", &[]);
+        let token = ((seconds - age) * 1_000_000).to_string();
+        let () = server.command("SET", &["leasehold_token:{a}", &token, "PX", "60000"]);
+        let forced = server.output(&["force", "a", "--holder", "other:01234567"]);
+        assert_eq!(forced.status.code(), Some(code), "{forced:?}");
+        assert_eq!(server.is_locked("a"), code != 0, "{forced:?}");
+    }
 }
 
 /// Each command may stand with each option that all have, and with names that no client could have.

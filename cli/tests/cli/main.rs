@@ -3,6 +3,7 @@
 mod exporting;
 mod incident;
 mod looking;
+mod masters;
 mod running;
 mod support;
 mod terminal;

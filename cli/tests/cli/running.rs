@@ -92,6 +92,18 @@ fn bad_use_is_an_error_at_once() {
 }
 
 #[test]
+fn what_is_no_mutex_has_an_exit_code_of_its_own() {
+    let server = Server::start();
+    let () = server.command("SET", &["text", "no lock"]);
+    let () = server.command("HSET", &["rw", "mode", "write", "other:1:write", "1"]);
+    for name in ["text", "rw"] {
+        assert_eq!(server.code(&["run", name, "--", "touch", "ran"]), 65, "{name}");
+    }
+    assert_eq!(server.code(&["try", "text"]), 65);
+    assert!(!server.file("ran").exists());
+}
+
+#[test]
 fn a_command_that_cannot_run_is_found_out_before_anything_is_locked() {
     let server = Server::start();
     server.hold("a");
@@ -253,6 +265,40 @@ fn who_ignores_the_request_to_end_is_killed_after_the_grace() {
 }
 
 #[test]
+fn who_ignores_the_request_to_end_is_killed_though_the_server_does_not_answer() {
+    let server = Server::start();
+    let script = "trap '' TERM; echo $$ > pid; while test -e pid; do sleep 0.05; done";
+    let mut run = server.spawn_shell(&["--ttl", "3", "--grace", "1"], script);
+    let pid = server.wait_for_text("pid");
+    server.signal(Signal::STOP);
+    eventually("it is killed", || !is_alive(&pid));
+    server.signal(Signal::CONT);
+    assert_eq!(code_of(&mut run), 79);
+}
+
+/// Its lock is lost when the outer one ends, and when its own longest hold is over.
+#[test]
+fn an_inner_run_kills_who_ignores_the_request_to_end() {
+    let server = Server::start();
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let ignores = "trap '' TERM; echo $$ > pid; while test -e pid; do sleep 0.05; done";
+    std::fs::write(server.file("ignores"), ignores).expect("a file");
+    for (max_hold, outer_ends_when) in [("60", "test -s pid"), ("2", "test -s code")] {
+        let inner = format!("{me} run --grace 0.3 --max-hold {max_hold} a -- sh ignores");
+        std::fs::write(server.file("inner"), format!("{inner}; echo $? > code")).expect("a file");
+        let script = format!("setsid sh inner & while ! {outer_ends_when}; do sleep 0.02; done");
+        let mut outer = server.spawn_shell(&["--foreground"], &script);
+        let pid = server.wait_for_text("pid");
+        assert_eq!(server.wait_for_text("code"), "79", "{max_hold}");
+        assert!(!is_alive(&pid), "{max_hold}");
+        assert_eq!(code_of(&mut outer), 0, "{max_hold}");
+        for file in ["pid", "code"] {
+            std::fs::remove_file(server.file(file)).expect("a file");
+        }
+    }
+}
+
+#[test]
 fn the_command_ends_before_its_lock_does_if_the_server_does_not_answer() {
     let server = Server::start();
     let script =
@@ -321,8 +367,10 @@ fn signals_reach_the_command_and_none_leaves_it_behind() {
     let server = Server::start();
     for (name, signal) in [
         ("HUP", Signal::HUP),
+        ("INT", Signal::INT),
         ("QUIT", Signal::QUIT),
         ("USR1", Signal::USR1),
+        ("USR2", Signal::USR2),
         ("TERM", Signal::TERM),
     ] {
         let script =
@@ -337,6 +385,21 @@ fn signals_reach_the_command_and_none_leaves_it_behind() {
 }
 
 #[test]
+fn a_command_that_was_stopped_goes_on_when_run_is_told_to() {
+    let server = Server::start();
+    let script = "echo $$ > pid; while ! test -e go; do sleep 0.02; done";
+    let mut run = server.spawn_shell(&[], script);
+    let pid = server.wait_for_text("pid");
+    kill(pid.parse().expect("a pid"), Signal::STOP);
+    let stat = format!("/proc/{pid}/stat");
+    let is_stopped = || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T "));
+    eventually("it is stopped", is_stopped);
+    kill(run.id(), Signal::CONT);
+    std::fs::write(server.file("go"), "").expect("a file");
+    assert_eq!(code_of(&mut run), 0);
+}
+
+#[test]
 fn a_second_request_to_end_kills() {
     let server = Server::start();
     let script = "trap 'echo one > once' TERM; echo $$ > pid; while :; do sleep 0.02; done";
@@ -346,6 +409,25 @@ fn a_second_request_to_end_kills() {
     server.wait_for_text("once");
     kill(run.id(), Signal::TERM);
     assert_eq!(code_of(&mut run), 128 + 9);
+}
+
+/// Some programs take the signal for the end of what they are doing, and go on with what comes next.
+#[test]
+fn a_request_to_end_long_after_the_first_is_not_the_second_and_kills_nobody() {
+    let server = Server::start();
+    let script = "trap 'echo x >> told' INT; echo $$ > pid; while :; do sleep 0.02; done";
+    let mut run = server.spawn_shell(&["--grace", "0.3"], script);
+    let pid = server.wait_for_text("pid");
+    for told in ["x", "x\nx"] {
+        kill(run.id(), Signal::INT);
+        let is_told = || server.text("told").trim() == told;
+        eventually("it is told, or killed", || is_told() || !is_alive(&pid));
+        assert!(is_told(), "{told:?}");
+        // Longer than the grace.
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    kill(run.id(), Signal::HUP);
+    assert_eq!(code_of(&mut run), 128 + 1);
 }
 
 #[test]
@@ -624,6 +706,18 @@ fn the_lock_of_an_outer_run_is_another_one_with_another_prefix() {
     assert_eq!(server.code(&[&outer[..], &inner].concat()), 75);
     let same = ["run", "-n", "eu:a", "--", "true"];
     assert_eq!(server.code(&[&outer[..], &same].concat()), 0, "it is held by the outer one");
+}
+
+#[test]
+fn the_lock_of_an_outer_run_is_another_one_on_another_server() {
+    let (server, other) = (Server::start(), Server::start());
+    other.hold("a");
+    let outer = ["run", "a", "--", env!("CARGO_BIN_EXE_leasehold")];
+    for (url, code) in [(other.url(), 75), (server.url(), 0)] {
+        let inner = ["--redis", &*url, "run", "-n", "a", "--", "touch", "ran"];
+        assert_eq!(server.code(&[&outer[..], &inner].concat()), code, "{url}");
+        assert_eq!(server.file("ran").exists(), code == 0, "{url}");
+    }
 }
 
 /// The reader of standard error may be gone, as when a connection to a terminal far away breaks.

@@ -37,6 +37,8 @@ struct Server {
     connections: Arc<Mutex<Vec<Outlet>>>,
     /// It answers no ping.
     is_deaf: Arc<AtomicBool>,
+    /// It refuses all subscriptions.
+    is_refusing: Arc<AtomicBool>,
 }
 
 impl Server {
@@ -66,9 +68,9 @@ impl Connector for Server {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let (replies, outgoing) = mpsc::unbounded_channel();
         self.connections.lock().push(replies.clone());
-        let is_deaf = self.is_deaf.clone();
+        let (is_deaf, is_refusing) = (self.is_deaf.clone(), self.is_refusing.clone());
         Box::pin(async move {
-            tokio::spawn(serve(theirs, replies, outgoing, is_deaf));
+            tokio::spawn(serve(theirs, replies, outgoing, is_deaf, is_refusing));
             PubSub::new(&RedisConnectionInfo::default(), ours).await
         })
     }
@@ -79,6 +81,7 @@ async fn serve(
     replies: Outlet,
     mut outgoing: mpsc::UnboundedReceiver<Option<Vec<u8>>>,
     is_deaf: Arc<AtomicBool>,
+    is_refusing: Arc<AtomicBool>,
 ) {
     let (reader, mut writer) = tokio::io::split(stream);
     let read = async move {
@@ -95,6 +98,9 @@ async fn serve(
                 format!("*3\r\n${}\r\n{kind}\r\n${length}\r\n{channel}\r\n:1\r\n", kind.len())
             };
             let reply = match &*words[0].to_lowercase() {
+                "subscribe" if is_refusing.load(Ordering::Relaxed) => {
+                    "-NOPERM No permissions to access a channel\r\n".to_owned()
+                }
                 kind @ ("subscribe" | "unsubscribe") => confirm(kind),
                 "ping" if is_deaf.load(Ordering::Relaxed) => continue,
                 "ping" => "*2\r\n$4\r\npong\r\n$0\r\n\r\n".to_owned(),
@@ -228,6 +234,23 @@ async fn a_ping_that_is_not_answered_in_its_time_ends_the_connection_every_time(
         tokio::time::sleep(Duration::from_secs(12)).await;
         assert_eq!(world.server.connections(), 1 + outage, "it answers");
     }
+}
+
+/// What is to be tried again on one connection ends with it. On the next one it begins anew.
+#[tokio::test(start_paused = true)]
+async fn a_channel_that_is_refused_on_two_connections_is_subscribed_once_it_may_be() {
+    let world = World::start();
+    world.server.is_refusing.store(true, Ordering::Relaxed);
+    world.hub.open_mailbox();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(world.server.connections(), 1);
+    // The pause after the first refusal is not over.
+    world.server.write(0, None);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!((world.server.connections(), world.hub.mailbox().epoch()), (2, None));
+    world.server.is_refusing.store(false, Ordering::Relaxed);
+    assert_eq!(world.letter().await, Letter::Subscribed);
+    assert_eq!(world.server.connections(), 2, "others hear on it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,12 @@
 //! Waiting for locks on a cluster: each shard has its own queues.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
 
 use super::{connect, is_idle};
-use crate::checks::soon;
+use crate::checks::{LIMIT, soon};
 use crate::support::{Cluster, eventually};
 
 #[tokio::test]
@@ -39,6 +41,34 @@ async fn a_release_passes_the_lock_on_by_message_on_every_shard() {
     }
     fair_waiters_have_their_turns_in_order(&cluster).await;
     threads_take_turns(&cluster).await;
+}
+
+/// Twice a second while somebody waits, and every five seconds otherwise.
+#[tokio::test]
+async fn after_a_wait_the_map_of_the_slots_is_looked_at_less_often_again() {
+    const MEASURED: Duration = Duration::from_secs(6);
+    let cluster = Cluster::start().await;
+    let [holder, client] = [connect(&cluster).await, connect(&cluster).await];
+    let name = cluster.name_on(0, "n");
+    let guard = soon("the lock", holder.mutex(&name).lock()).await.expect("free");
+    let lock = client.mutex(&name);
+    let turn = tokio::spawn(async move { lock.lock().await });
+    eventually(LIMIT, "it waits", async || {
+        holder.mutex(&name).status().await.is_ok_and(|status| status.waiting.len() == 1)
+    })
+    .await;
+    soon("unlocking", guard.unlock()).await.expect("held");
+    let guard = soon("its turn", turn).await.expect("no panic").expect("the lock");
+    soon("unlocking", guard.unlock()).await.expect("held");
+    holder.shutdown().await;
+    let asked = async || {
+        let calls = cluster.servers().iter().map(|server| server.calls("cluster|slots"));
+        join_all(calls).await.iter().sum::<u64>()
+    };
+    let (before, began_at) = (asked().await, Instant::now());
+    tokio::time::sleep(MEASURED).await;
+    let (more, seconds) = (asked().await - before, began_at.elapsed().as_secs());
+    assert!(more <= seconds, "asked {more} times in {seconds} s");
 }
 
 async fn fair_waiters_have_their_turns_in_order(cluster: &Cluster) {

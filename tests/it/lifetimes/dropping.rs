@@ -7,7 +7,7 @@ use leasehold::Client;
 use super::{MS, gone_in_the_end, runtime};
 use crate::{
     checks::{LIMIT, connect, lock_keys, no_connection_left},
-    support::{Server, eventually},
+    support::{MASTER, Pretender, Server, eventually, free_port},
 };
 
 #[test]
@@ -83,6 +83,27 @@ fn all_tasks_end_after_everything_is_dropped_though_the_server_refuses_releases(
         let ended = async || tasks.metrics().num_alive_tasks() == 0;
         eventually(LIMIT, "all tasks end", ended).await;
         gone_in_the_end(&server, "n").await;
+    });
+}
+
+/// Whether the client has met the master that they name, or could never connect.
+#[test]
+fn the_tasks_that_ask_sentinels_end_with_their_client() {
+    let (tasks, servers) = (runtime(), runtime());
+    servers.block_on(async {
+        let server = Server::start().await;
+        for (port, connects) in [(server.port(), true), (free_port(), false)] {
+            let sentinel = Pretender::start(port, None).await;
+            let builder = Client::builder().sentinel(MASTER, [sentinel.url()]);
+            let builder = builder.connect_timeout(if connects { LIMIT } else { 2000 * MS });
+            let builder = builder.restart_quarantine(Duration::ZERO);
+            let client = builder.runtime(tasks.handle().clone()).connect().await;
+            assert_eq!(client.is_ok(), connects, "{client:?}");
+            assert!(sentinel.questions() > 0);
+            drop(client);
+            let ended = async || tasks.metrics().num_alive_tasks() == 0;
+            eventually(LIMIT, "all tasks end", ended).await;
+        }
     });
 }
 
