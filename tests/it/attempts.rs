@@ -11,7 +11,8 @@ use leasehold::{Client, Error, Guard, Mutex};
 
 use crate::{
     checks::{LIMIT, connect, nothing_left, setup_with_proxy, soon},
-    support::{Proxy, Server, Spy, eventually},
+    fair::make_heard,
+    support::{Proxy, Server, Spy, eventually, waiting},
 };
 
 type Attempt = Pin<Box<dyn Future<Output = Result<Option<Guard>, Error>> + Send>>;
@@ -170,28 +171,40 @@ async fn the_round_trip_of_a_node_grows_with_a_slow_answer() {
     nothing_left(&server, &client).await;
 }
 
-/// It asked in an outage, and nobody looked at it until others had the lock from a server that answers.
+/// It asked in an outage, and nobody looked at it until others had an answer: that they have the lock, or that it is elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_attempt_that_fails_late_ends_no_wait_for_a_lock_that_is_held_here() {
-    let (server, proxy) = setup_with_proxy().await;
-    let (response, patience) = (Duration::from_millis(300), Duration::from_millis(500));
-    let builder = Client::builder().nodes([proxy.url()]).unavailable_after(patience);
-    let client = builder.response_timeout(response).connect().await.expect("connected");
-    let lock = client.mutex("n");
-    proxy.drop_requests(true);
-    let late = begun(lock.try_lock());
-    tokio::time::sleep(response + Duration::from_millis(50)).await;
-    proxy.drop_requests(false);
-    let first = soon("the first", lock.lock_with_timeout(LIMIT)).await.expect("free");
-    let second = tokio::spawn(lock.lock());
-    eventually(LIMIT, "the second waits", async || client.stats().waiters == 1).await;
-    let error = soon("its end", late).await.expect_err("it had no answer");
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    // A wait is looked at after a second.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert!(!second.is_finished(), "{:?}", second.await);
-    first.unlock().await.expect("held");
-    let second = soon("the second", second).await.expect("no panic").expect("its turn");
-    second.unlock().await.expect("held");
-    nothing_left(&server, &client).await;
+async fn an_attempt_that_fails_late_ends_no_wait_for_a_lock_that_is_held() {
+    let (response, patience) = (Duration::from_millis(300), Duration::from_millis(800));
+    for is_here in [true, false] {
+        let (server, proxy) = setup_with_proxy().await;
+        let builder = Client::builder().nodes([proxy.url()]).unavailable_after(patience);
+        let client = builder.response_timeout(response).connect().await.expect("connected");
+        let (lock, other) = (client.mutex("n"), connect(&server).await);
+        proxy.drop_requests(true);
+        let late = begun(lock.try_lock());
+        tokio::time::sleep(response + Duration::from_millis(50)).await;
+        proxy.drop_requests(false);
+        let again = client.mutex("another").lock_with_timeout(LIMIT);
+        drop(soon("the server answers", again).await.expect("free"));
+        // So that it asks once, and then waits for a message.
+        make_heard(&server, &[&client]).await;
+        let holder = if is_here { &client } else { &other }.mutex("n");
+        let first = soon("the first", holder.lock_with_timeout(LIMIT)).await.expect("free");
+        let second = tokio::spawn(lock.lock());
+        eventually(LIMIT, "the second waits", async || client.stats().waiters == 1).await;
+        if !is_here {
+            let queued = async || waiting(&server, "n").await == 1;
+            eventually(LIMIT, "it is in the queue", queued).await;
+            lock.is_locked().await.expect("an answer behind that to its ask");
+        }
+        let error = soon("its end", late).await.expect_err("it had no answer");
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        // A wait is looked at after a second.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        assert!(!second.is_finished(), "here: {is_here}: {:?}", second.await);
+        first.unlock().await.expect("held");
+        let second = soon("the second", second).await.expect("no panic").expect("its turn");
+        second.unlock().await.expect("held");
+        nothing_left(&server, &client).await;
+    }
 }

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Error, Guard, Mutex, Owner};
+use leasehold::{Client, Error, Guard, Mutex, Owner, ReadGuard, RwLock};
 use parking_lot::Mutex as Shared;
 use tokio::runtime::Builder;
 
 use crate::{
     checks::{LIMIT, exists, nothing_left, setup, setup_with_proxy, soon},
     fair::make_heard,
-    support::{Proxy, Server, eventually, waiting},
+    support::{Proxy, Server, eventually, in_time, waiting},
 };
 
 const TTL: Duration = Duration::from_secs(1);
@@ -32,6 +32,10 @@ fn poll_once<T>(future: &mut Pin<Box<dyn Future<Output = T> + Send>>) -> bool {
 fn acquisition(lock: &Mutex) -> Pin<Box<dyn Future<Output = Result<Guard, Error>> + Send>> {
     let lock = lock.clone();
     Box::pin(async move { lock.lock().await })
+}
+
+fn reading(lock: &RwLock) -> Pin<Box<dyn Future<Output = Result<ReadGuard, Error>> + Send>> {
+    Box::pin(lock.read())
 }
 
 /// Polls a call once: its request is sent, and its answer comes later.
@@ -396,4 +400,29 @@ async fn a_turn_that_nobody_takes_up_is_over_after_a_lease() {
         guard.unlock().await.expect("held");
         nothing_left(&server, &here).await;
     }
+}
+
+/// The second reader is let in beside the first, without the servers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_turns_of_readers_that_nobody_takes_up_are_over_after_a_lease() {
+    let server = Server::start().await;
+    let ttl = TTL * server.slowness().await;
+    let [here, there] = [with_ttl(&server, ttl).await, with_ttl(&server, ttl).await];
+    let lock = here.rw_lock("n");
+    let held = lock.write().await.expect("free");
+    let mut kept = [reading(&lock), reading(&lock)];
+    assert!(kept.iter_mut().all(|reader| !poll_once(reader)), "they wait");
+    held.unlock().await.expect("held");
+    eventually(LIMIT, "both have their turn", async || here.stats().waiters == 0).await;
+    let began_at = Instant::now();
+    let writing = there.rw_lock("n").write();
+    let guard = in_time(LIMIT + ttl * 2, "its turn", writing).await.expect("its turn comes");
+    let took = began_at.elapsed();
+    assert!(took < server.widened(ttl * 2), "{took:?}");
+    guard.unlock().await.expect("held by one only");
+    for reader in kept {
+        let guard = soon("it has its turn", reader).await.expect("its turn comes");
+        guard.unlock().await.expect("held");
+    }
+    nothing_left(&server, &here).await;
 }

@@ -13,8 +13,9 @@ use leasehold::{Client, Deadlocks, Error, Owner, blocking};
 use tokio::sync::Barrier;
 
 use crate::{
-    checks::{LIMIT, client_is_idle, connect, nothing_left, soon},
-    support::{Server, eventually},
+    checks::{LIMIT, client_is_idle, connect, nothing_left, setup, soon},
+    logging::Log,
+    support::{Run, Server, Spy, eventually, in_time},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -113,9 +114,120 @@ async fn a_wait_with_a_limit_is_no_deadlock_for_any_other() {
     nothing_left(&server, &client).await;
 }
 
+/// The hold's lease is not renewed, so the circle ends with it: it is told, and nobody fails.
+#[tokio::test]
+async fn a_hold_that_ends_by_itself_is_no_deadlock_for_any_other() {
+    let (log, _listening) = Log::listen();
+    let server = Server::start().await;
+    let client = connect_with(&server, Deadlocks::Fail).await;
+    let (x, y) = (Owner::named("x"), Owner::named("y"));
+    let most = server.slowness().await * 1500 * MS;
+    let lock = client.mutex("a").owned_by(&x);
+    let passing = [lock.with_lease(most), lock.with_ttl(most).with_max_hold(most)];
+    for (before, lock) in passing.into_iter().enumerate() {
+        let held = lock.lock().await.expect("free");
+        let first = tokio::spawn({
+            let (own, wanted) = (client.mutex("b"), client.mutex("a"));
+            y.scope(async move {
+                let own = own.lock().await?;
+                wanted.lock().await?.unlock().await?;
+                own.unlock().await
+            })
+        });
+        waits(&client, 1).await;
+        let last = client.mutex("b").owned_by(&x).lock();
+        let last = in_time(LIMIT + 3 * most, "the hold ends", last).await.expect("no deadlock");
+        first.await.expect("no panic").expect("it gets the lock");
+        let told = "owners of this process wait for each other until a wait or a lease ends";
+        assert!(log.has(&["INFO", told, "lock=\"b\""]), "{}", log.text());
+        assert_eq!(log.text().matches(told).count(), before + 1, "{}", log.text());
+        last.unlock().await.expect("held");
+        drop(held);
+        nothing_left(&server, &client).await;
+    }
+}
+
+/// Another branch or another task may give the guard back: see `SelfWait`.
+#[tokio::test]
+async fn a_task_that_waits_for_a_lock_that_it_took_itself_is_no_deadlock() {
+    let server = Server::start().await;
+    let client = connect_with(&server, Deadlocks::Fail).await;
+    let held = client.mutex("a").lock().await.expect("free");
+    let again = async { soon("its turn", client.mutex("a").lock()).await.expect("no deadlock") };
+    let gives_back = async {
+        waits(&client, 1).await;
+        held.unlock().await.expect("held");
+    };
+    let (guard, ()) = tokio::join!(again, gives_back);
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// Two clients have one name, and each server a lock `n`. The one that is waited for is held by another process of that name.
+#[tokio::test]
+async fn a_lock_of_the_same_name_on_another_server_is_in_nobodys_way() {
+    let servers = [Server::start().await, Server::start().await];
+    let named = async |server: &Server| {
+        let builder = Client::builder().nodes([server.url()]).name("app");
+        builder.deadlocks(Deadlocks::Fail).connect().await.expect("connected")
+    };
+    let [here, there] = [named(&servers[0]).await, named(&servers[1]).await];
+    let holder = "app:0f3a8c1e-5b7d-4e21-9c44-2a6b7d8e9f01";
+    servers[0].command(&["HSET", "n", holder, "1"]).await;
+    servers[0].command(&["PEXPIRE", "n", "2000"]).await;
+    let (x, y) = (Owner::named("x"), Owner::named("y"));
+    let held = there.mutex("m").owned_by(&x).lock().await.expect("free");
+    let other = there.mutex("n").owned_by(&y).lock().await.expect("free");
+    let first = tokio::spawn(there.mutex("m").owned_by(&y).lock());
+    waits(&there, 1).await;
+    let last = tokio::spawn(here.mutex("n").owned_by(&x).lock());
+    drop(soon("the lease ends", last).await.expect("no panic").expect("it was no deadlock"));
+    held.unlock().await.expect("held");
+    drop(soon("freed", first).await.expect("no panic").expect("freed"));
+    other.unlock().await.expect("held");
+    nothing_left(&servers[0], &here).await;
+    nothing_left(&servers[1], &there).await;
+}
+
+/// Over two clients a wait is looked at again each time that the server refuses it.
+#[tokio::test]
+async fn a_wait_that_closes_a_circle_is_warned_of_once_however_often_it_is_refused() {
+    let (log, _listening) = Log::listen();
+    let (server, [one, two]) = setup().await;
+    let (x, y) = (Owner::named("x"), Owner::named("y"));
+    let held = one.mutex("a").owned_by(&x).lock().await.expect("free");
+    let other = two.mutex("b").owned_by(&y).lock().await.expect("free");
+    let first = tokio::spawn(two.mutex("a").owned_by(&y).lock());
+    waits(&two, 1).await;
+    let last = tokio::spawn(one.mutex("b").owned_by(&x).lock());
+    waits(&one, 1).await;
+    let spy = Spy::on(&server).await;
+    let is_ask = |run: &Run| run.script == "lock_acquire" && run.words[0] == "b";
+    let asks = || spy.runs().into_iter().filter(is_ask).count();
+    for _ in 0..2 {
+        // A message may have been missed meanwhile.
+        let before = asks();
+        server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).await;
+        eventually(LIMIT, "it asks again", async || asks() > before).await;
+        one.mutex("b").is_locked().await.expect("an answer behind that to its ask");
+    }
+    let text = log.text();
+    let told = text.lines().filter(|line| {
+        line.contains("owners of this process wait for each other") && line.contains("lock=\"b\"")
+    });
+    assert_eq!(told.count(), 1, "{text}");
+    other.unlock().await.expect("held");
+    drop(soon("freed", last).await.expect("no panic").expect("freed"));
+    held.unlock().await.expect("held");
+    drop(soon("freed, too", first).await.expect("no panic").expect("freed"));
+    nothing_left(&server, &one).await;
+    client_is_idle(&two).await;
+}
+
 /// As is the default: what tasks do is told, and they go on waiting.
 #[tokio::test]
 async fn by_default_tasks_wait_on_and_a_wait_that_was_dropped_closes_nothing() {
+    let (log, _listening) = Log::listen();
     let server = Server::start().await;
     let client = connect(&server).await;
     let (x, y) = (Owner::named("x"), Owner::named("y"));
@@ -125,6 +237,8 @@ async fn by_default_tasks_wait_on_and_a_wait_that_was_dropped_closes_nothing() {
     waits(&client, 1).await;
     let second = tokio::spawn(client.mutex("b").owned_by(&x).lock());
     waits(&client, 2).await;
+    let told = "owners of this process wait for each other: they may wait forever";
+    assert!(log.has(&["WARN", told, "lock=\"b\""]), "{}", log.text());
     first.abort();
     waits(&client, 1).await;
     other.unlock().await.expect("held");

@@ -58,6 +58,28 @@ async fn who_holds_it_here_is_named_with_the_line_that_took_it() {
     nothing_left(&server, &client).await;
 }
 
+/// The wait of the first one is told of again after ten seconds, and that of the second one long before.
+#[tokio::test]
+async fn who_comes_once_another_wait_was_told_is_told_of_in_time_too() {
+    let (log, _listening) = Log::listen();
+    let (server, [client]) = setup().await;
+    let held = client.mutex("n").lock().await.expect("free");
+    let waits = || {
+        let wait = client.mutex("n").lock();
+        tokio::spawn(async move { wait.await?.unlock().await })
+    };
+    let lines = || log.text().matches("still waiting").count();
+    let first = waits();
+    eventually(LIMIT, "the first is told", async || lines() == 1).await;
+    let second = waits();
+    eventually(5000 * MS, "the second is told", async || lines() == 2).await;
+    held.unlock().await.expect("held");
+    for waiter in [first, second] {
+        waiter.await.expect("no panic").expect("held");
+    }
+    nothing_left(&server, &client).await;
+}
+
 #[tokio::test]
 async fn a_child_that_waits_for_the_lock_of_its_parent_is_told_so() {
     let (log, _listening) = Log::listen();
@@ -140,6 +162,25 @@ async fn a_long_hold_is_reported_where_that_is_wanted() {
     let lengths: Vec<u64> = lengths.collect();
     assert!(lengths.iter().zip([50, 100, 200]).all(|(held, least)| *held >= least), "{lengths:?}");
     held.unlock().await.expect("held");
+    other.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+#[tokio::test]
+async fn of_readers_that_share_a_lease_each_long_hold_is_reported() {
+    let (log, _listening) = Log::listen();
+    let server = Server::start().await;
+    let builder = Client::builder().nodes([server.url()]).warn_held_after(50 * MS);
+    let client = builder.connect().await.expect("connected");
+    let lock = client.rw_lock("n");
+    let (one, one_in) = (lock.read().await.expect("free"), line!());
+    let (other, other_in) = (lock.read().await.expect("they share"), line!());
+    for taken_in in [one_in, other_in] {
+        let taken_at = format!("taken_at=tests/it/long_waits.rs:{taken_in}:");
+        let told = async || log.has(&["still held", "lock=\"n\"", &taken_at]);
+        eventually(LIMIT, "each hold is told", told).await;
+    }
+    one.unlock().await.expect("held");
     other.unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Error, Guard, Mutex};
+use leasehold::{Client, Error, Guard, Mutex, NodeState};
 
 use crate::{
-    checks::{LIMIT, client_is_idle, connect, exists, nothing_left, pttl, setup},
-    support::{Server, eventually},
+    checks::{LIMIT, client_is_idle, connect, exists, nothing_left, pttl, setup, setup_with_proxy},
+    support::{Outage, Server, eventually},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -42,6 +42,38 @@ async fn a_lock_given_back_early_stays_taken_until_its_min_hold_is_over() {
         let next = elsewhere.mutex("job").lock_with_timeout(LIMIT).await.expect("free in the end");
         assert!(began_at.elapsed() >= MIN_HOLD, "free after {:?}", began_at.elapsed());
         next.unlock().await.expect("held");
+    }
+    nothing_left(&server, &here).await;
+}
+
+/// Its release is owed until the server can be reached, and what was left of the min hold with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_given_back_in_an_outage_stays_taken_until_its_min_hold_is_over() {
+    let (server, proxy) = setup_with_proxy().await;
+    let here = Client::connect(&proxy.url()).await.expect("connected");
+    let elsewhere = connect(&server).await;
+    let other = elsewhere.mutex("job");
+    let job = here.mutex("job").with_min_hold(Duration::from_secs(20));
+    for dropped in [false, true] {
+        let test = async |outage: &Outage<'_>| {
+            let guard = taken(&job).await;
+            outage.begins();
+            let is_down = async || here.nodes()[0].state == NodeState::Down;
+            eventually(LIMIT, "the outage is noticed", is_down).await;
+            if dropped {
+                drop(guard);
+            } else {
+                guard.unlock().await.expect_err("the server cannot be reached");
+            }
+            outage.ends().await;
+            let is_sent = async || here.stats().releases_pending == 0;
+            eventually(LIMIT, "the server has the release", is_sent).await;
+            let left = pttl(&server, "job").await;
+            assert!((1..=20_000).contains(&left), "the server keeps it for {left} ms");
+            assert!(other.try_lock().await.expect("asked").is_none(), "it is free too early");
+            assert!(other.force_unlock().await.expect("asked"));
+        };
+        Outage::cut_off([&proxy]).twice(test).await;
     }
     nothing_left(&server, &here).await;
 }

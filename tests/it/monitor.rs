@@ -109,6 +109,20 @@ async fn each_end_of_an_acquisition_and_of_a_hold_is_told_and_counted() {
     nothing_left(&server, &client).await;
 }
 
+#[tokio::test]
+async fn a_downgrade_ends_the_hold_of_a_writer_and_begins_that_of_a_reader() {
+    let (server, diary) = (Server::start().await, Arc::new(Diary::default()));
+    let client = monitored(&server, diary.clone()).await;
+    let writing = client.rw_lock("n").write().await.expect("free");
+    assert_eq!(diary.take(), ["n begins", "n held free"]);
+    let reading = writing.downgrade().await.expect("held");
+    assert_eq!(diary.take(), ["n released", "n begins"]);
+    reading.unlock().await.expect("held");
+    assert_eq!(diary.take(), ["n released"]);
+    assert_eq!(client.stats().hold_times.count(), 2);
+    nothing_left(&server, &client).await;
+}
+
 #[test]
 fn what_threads_do_is_counted() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");

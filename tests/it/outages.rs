@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Error, Guard};
+use leasehold::{Client, Error, Guard, Mutex};
 use tokio::task::JoinHandle;
 
 use crate::{
     checks::{LIMIT, nothing_left, setup_with_proxy, soon},
-    support::{Outage, Proxy, Server, eventually, resume},
+    support::{Outage, Proxy, Server, eventually, resume, waiting},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -79,7 +79,7 @@ async fn who_comes_in_an_outage_bears_with_it_for_as_long_as_others() {
     let (server, proxy, client) = set().await;
     let test = async |outage: &Outage<'_>| {
         outage.begins();
-        let wait = async |lock: leasehold::Mutex| {
+        let wait = async |lock: Mutex| {
             let began_at = Instant::now();
             let answer = soon("it ends", lock.lock()).await;
             assert!(matches!(answer, Err(Error::Unavailable { .. })), "{answer:?}");
@@ -99,6 +99,35 @@ async fn who_comes_in_an_outage_bears_with_it_for_as_long_as_others() {
             assert!(took >= PATIENCE && took <= most, "{took:?} of {PATIENCE:?}");
         }
         outage.ends().await;
+        nothing_left(&server, &client).await;
+    };
+    Outage::cut_off([&proxy]).twice(test).await;
+}
+
+/// One of them waits by a fair handle, and so asks the server in vain. The other one does not, and neither needs an answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_holder_of_its_own_process_bears_with_any_outage() {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let (server, proxy) = setup_with_proxy().await;
+    let builder = Client::builder().nodes([proxy.url()]).response_timeout(RESPONSE);
+    let client = builder.unavailable_after(PATIENCE).connect().await.expect("connected");
+    let turn = |lock: Mutex| tokio::spawn(async move { lock.lock().await?.unlock().await });
+    let test = async |outage: &Outage<'_>| {
+        let held = client.mutex("n").lock().await.expect("free");
+        outage.begins();
+        let turns = [turn(client.mutex("n")), turn(client.fair_mutex("n"))];
+        waiters(&client, 2).await;
+        // Found out when an ask fails, and asks are half a second apart at most.
+        tokio::time::sleep(PATIENCE + RESPONSE + 600 * MS).await;
+        assert_eq!(client.stats().waiters, 2, "those who wait wait on");
+        outage.ends().await;
+        let queued = async || waiting(&server, "n").await == 1;
+        eventually(LIMIT, "the fair one is in the queue", queued).await;
+        client.mutex("n").is_locked().await.expect("an answer behind that to its ask");
+        held.unlock().await.expect("held");
+        for turn in turns {
+            soon("its turn", turn).await.expect("no panic").expect("its turn comes");
+        }
         nothing_left(&server, &client).await;
     };
     Outage::cut_off([&proxy]).twice(test).await;

@@ -66,6 +66,27 @@ async fn a_task_of_the_same_client_that_waits_is_known_at_once() {
     nothing_left(&server, &client).await;
 }
 
+/// It stands in no server's queue, where it would be found by looking.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_of_the_same_client_that_begins_to_wait_is_told_and_remembered() {
+    let (server, [client]) = setup().await;
+    let lock = client.mutex("n");
+    let guard = lock.lock().await.expect("free");
+    looked(&guard).await;
+    let mut wanted = Box::pin(guard.wanted());
+    assert!(futures_util::poll!(&mut wanted).is_pending(), "nobody waits yet");
+    let began_at = Instant::now();
+    let waits = wants(lock.clone());
+    soon("it is wanted", wanted).await;
+    let took = began_at.elapsed();
+    assert!(took < server.widened(TOLD), "known after {took:?}");
+    waits.abort();
+    eventually(LIMIT, "it has given up", async || client.stats().waiters == 0).await;
+    assert!(guard.is_wanted(), "somebody wanted it");
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_client_that_waits_is_found_soon_and_then_tells_it() {
     let (server, [here, elsewhere]) = setup().await;

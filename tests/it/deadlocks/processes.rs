@@ -6,7 +6,7 @@ use leasehold::{Client, FindingKind};
 use redis::Value;
 
 use crate::{
-    checks::{LIMIT, setup},
+    checks::{LIMIT, setup, soon},
     support::{Cluster, Deployment, Server, Worker, eventually, slot_of, waiting},
 };
 
@@ -86,6 +86,23 @@ async fn a_writer_behind_a_reader_that_waits_for_it() {
     let all = [("task", "r/l a"), ("task", "a w/l")];
     let mut nests = Nests::start(&nodes(&server), &all);
     assert_eq!(nests.ends(), ["got", "deadlock a>l l>a"]);
+    nothing_is_noted(&server).await;
+}
+
+/// They share a lease, and only the second of them waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_behind_two_readers_of_a_process_of_which_one_waits_for_it() {
+    let (server, [client]) = setup().await;
+    let (lock, owner) = (client.rw_lock("l"), client.owner());
+    let first = tokio::spawn(lock.read()).await.expect("no panic").expect("free");
+    let second = lock.owned_by(&owner).read().await.expect("they share");
+    let mut nests = Nests::start(&nodes(&server), &[("task", "a w/l")]);
+    let waiting = tokio::spawn(client.mutex("a").owned_by(&owner).lock());
+    let guard = soon("the other one gives way", waiting).await.expect("no panic").expect("freed");
+    assert_eq!(nests.ends(), ["deadlock a>l l>a"]);
+    guard.unlock().await.expect("held");
+    second.unlock().await.expect("held");
+    first.unlock().await.expect("held");
     nothing_is_noted(&server).await;
 }
 
