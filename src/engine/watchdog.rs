@@ -35,6 +35,7 @@ pub(crate) type LookAtHolds = Box<dyn FnMut(Timestamp) -> Timestamp + Send>;
 pub(crate) struct Watchdog {
     shared: Arc<Shared>,
     work: inbox::Sender<Work>,
+    clock: Clock,
 }
 
 enum Work {
@@ -64,16 +65,18 @@ impl Schedule {
     /// Puts a lease at its next event, from wherever it stood. Whether the task must be woken for it.
     ///
     /// The lease is asked under the schedule's mutex: of two who put it, the later one knows what the earlier one knew.
-    fn put(&mut self, lease: &Arc<Lease>) -> bool {
+    fn put(&mut self, lease: &Arc<Lease>, clock: &Clock) -> bool {
         // Whoever ends a lease removes it afterwards: one that is over must not come back.
         let Some(at) = lease.next_look() else { return false };
         self.remove(lease);
         lease.place.set(Some(at));
         self.events.insert((at, lease.id().clone()), lease.clone());
         let sooner = at < self.looks_at;
-        // While nothing is held the task sleeps for good: for the first that is, it plans anew.
+        // While nothing is held the task sleeps for good. The look for the first that is stays planned, even if that one is gone
+        // before the task has run: otherwise each lock that comes and goes would wake it.
         let idle = self.looks_at == Timestamp::NEVER;
-        self.looks_at = if idle { Timestamp::default() } else { self.looks_at.min(at) };
+        let latest = if idle { clock.now().plus(LOOK_EVERY) } else { self.looks_at };
+        self.looks_at = latest.min(at);
         sooner
     }
 
@@ -148,12 +151,12 @@ impl Watchdog {
             _farewell: farewell,
         };
         tasks.spawn_on(round.run(), clock.runtime());
-        Self { shared, work }
+        Self { shared, work, clock }
     }
 
     /// Watches a lease, or looks again when its next event is.
     pub(crate) fn watch(&self, lease: &Arc<Lease>) {
-        if self.shared.schedule.lock().put(lease) {
+        if self.shared.schedule.lock().put(lease, &self.clock) {
             self.shared.sooner.notify_one();
         }
     }
@@ -323,7 +326,7 @@ impl Round {
     }
 
     fn plan(&self, lease: &Arc<Lease>) {
-        self.shared.schedule.lock().put(lease);
+        self.shared.schedule.lock().put(lease, &self.clock);
     }
 
     /// Asks about every lease now, so that who has lost one learns of it before the next renewal.

@@ -18,6 +18,7 @@ use super::situation::Situation;
 use crate::clock::Timestamp;
 use crate::engine::quorum::Outcome;
 use crate::error::Fault;
+use crate::node::Letter;
 
 impl Gate {
     pub(super) fn spawn_driver(self: &Arc<Self>) {
@@ -129,19 +130,20 @@ impl Driver {
             () = timer => {}
         }
         // Only now: what changes by it would wake this task, and a thread for it, if it still listened for changes.
+        let mut granted = false;
         if let Some(heard) = heard {
+            granted = matches!(heard, Heard::Letter(Letter::Grant(_)));
             self.strategy.take_in(heard);
         }
         // Those sent together are answered together: one look is enough for all.
         while let Some(answer) = asked {
-            let granted = matches!(answer.answer, Ok(Outcome::Granted(_)));
+            granted = matches!(answer.answer, Ok(Outcome::Granted(_)));
             self.strategy.answered(answer);
-            if granted {
-                // The new holder comes before the driver's own affairs.
-                tokio::task::yield_now().await;
-                return;
-            }
-            asked = self.asks.next().now_or_never();
+            asked = if granted { None } else { self.asks.next().now_or_never() };
+        }
+        if granted {
+            // The new holder comes before the driver's own affairs.
+            tokio::task::yield_now().await;
         }
     }
 }
