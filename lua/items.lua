@@ -202,6 +202,7 @@ local function serve(mine)
       if type(told) ~= 'number' then
         -- This user may not write to that mailbox: nobody knows of the grant.
         fall_due(id, number - 1, payload, 0)
+        most = most - 1
       else
         granted = mailbox
       end

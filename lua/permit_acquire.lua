@@ -9,11 +9,21 @@ local initial, entry = tonumber(ARGV[6]), ARGV[7] ~= '' and ARGV[7]
 local own = members(id, weight)
 local had = there(own)
 -- After a failover more may be out than there are. Then what has ended makes up for what was put back, and nobody has it.
-local is_over = false
-if #had == weight and left and left < 0 then
+local is_over, lacking = false, #had == weight and left and -left or 0
+if lacking > 0 then
   for _, ended in ipairs(redis.call('ZRANGE', KEYS[2], '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, 1000)) do
     is_over = is_over or ended == had[1]
+    lacking = lacking - 1
   end
+end
+local function refuse(subscribers)
+  local name, pttl = holder(initial)
+  local place = entry and redis.call('ZRANK', KEYS[3], entry) or -1
+  return {0, pttl, name, subscribers, place, now_us, waiters(tonumber(ARGV[8])), left or ''}
+end
+if lacking > 0 and not is_over then
+  -- A message granted it, and nobody uses it yet: somebody else has put back what it was granted. It asks again when it has ended.
+  return refuse(redis.call('PUBSUB', ARGV[9], ARGV[5])[2])
 end
 if #had == weight and not is_over then
   local written = write(own, ttl_ms)
@@ -85,6 +95,4 @@ if (moved or was_silent) and first and first ~= entry then
   tell_first(initial)
 end
 announce()
-local name, pttl = holder(initial)
-local place = entry and redis.call('ZRANK', KEYS[3], entry) or -1
-return {0, pttl, name, subscribers, place, now_us, waiters(tonumber(ARGV[8])), left or ''}
+return refuse(subscribers)

@@ -190,6 +190,7 @@ local function serve(mine)
       if type(told) ~= 'number' then
         -- This user may not write to that mailbox: nobody knows of the grant.
         take_back(members(id, weight))
+        most = most - 1
       else
         granted = mailbox
       end

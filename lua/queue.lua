@@ -15,7 +15,7 @@
 
 -- How many entries were taken out of the queue because their clients are gone, and how many a run takes out at most: it
 -- keeps the server from all others. Where more are gone, those who ask next take out the rest, and need not wait for
--- who is behind it: each ask takes the lock if it finds nobody who lives.
+-- who is behind it: each ask takes the lock if it finds nobody who lives. One that this user may not write to counts, too.
 local passed, most = 0, 500
 
 -- Returns the functions of the queue. Most runs need none of them.
@@ -103,6 +103,7 @@ local function queue()
         end
         -- This user may not write to that mailbox: nobody knows of the grant. It goes on to whoever was told to be next.
         redis.call('DEL', KEYS[1])
+        most = most - 1
       end
     end
   end

@@ -266,7 +266,7 @@ local function pump(mine, tells)
         if not live_reader() then
           redis.call('DEL', KEYS[1])
         end
-        mode = nil
+        mode, most = nil, most - 1
       end
     end
   end

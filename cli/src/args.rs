@@ -61,8 +61,8 @@ pub struct Servers {
     /// The name under which others see this program [default: host name and process id].
     #[arg(long, value_name = "NAME", global = true, env = "LEASEHOLD_NAME")]
     pub name: Option<String>,
-    /// Prefix of all names, as the services use it.
-    #[arg(long, value_name = "PREFIX", global = true, env = "LEASEHOLD_NAME_PREFIX")]
+    /// Prefix of all names, as the services use it [env: LEASEHOLD_NAME_PREFIX].
+    #[arg(long, value_name = "PREFIX", global = true)]
     pub name_prefix: Option<String>,
     /// What the services call the list of several independent masters, if they do.
     #[arg(long, value_name = "NAME", global = true, env = "LEASEHOLD_MASTERS_NAME")]

@@ -240,6 +240,11 @@ mod tests {
 
     #[test]
     fn a_name_cannot_leave_its_quotes() {
-        assert_eq!(quoted(r#"a"b\c"#), r#""a\"b\\c""#);
+        assert_eq!(quoted(r#"a"b\c"#), r#""a\"b\\\\c""#);
+    }
+
+    #[test]
+    fn two_names_are_two_nodes() {
+        assert_ne!(id("lock", "a\n"), id("lock", r"a\n"));
     }
 }

@@ -10,11 +10,21 @@ use crate::args::Servers;
 use crate::exit::{self, Failure};
 use crate::settings::Settings;
 
+const PREFIX: &str = "LEASEHOLD_NAME_PREFIX";
+
 impl Servers {
-    /// Reads the file with settings, if there is one. What is asked of this value before does not know them.
+    /// Reads the file with settings, if there is one, and the prefix of the environment. What is asked of this value before does not
+    /// know them.
     pub fn read_settings(&mut self) -> Result<(), Failure> {
         if let Some(file) = self.settings.as_ref().filter(|file| !file.as_os_str().is_empty()) {
             self.file = Settings::read(file)?;
+        }
+        // An option that is empty overrules the file; a variable that is set to nothing counts as not set.
+        if self.name_prefix.is_none()
+            && let Some(prefix) = env::var_os(PREFIX).filter(|prefix| !prefix.is_empty())
+        {
+            let no_text = |_| Failure::new(exit::CONFIG, format!("{PREFIX} is no text"));
+            self.name_prefix = Some(prefix.into_string().map_err(no_text)?);
         }
         Ok(())
     }

@@ -126,10 +126,11 @@ pub fn ago(since: SystemTime, now: SystemTime) -> String {
     short(now.duration_since(since).unwrap_or_default())
 }
 
-/// Leaves no control character that a terminal would obey.
+/// Leaves no control character that a terminal would obey, and shows no two names in the same way.
 pub fn printable(name: &str) -> String {
+    let is_escaped = |it: char| it.is_control() || it == '\\';
     name.chars()
-        .flat_map(|it| if it.is_control() { it.escape_default().collect() } else { vec![it] })
+        .flat_map(|it| if is_escaped(it) { it.escape_default().collect() } else { vec![it] })
         .collect()
 }
 
@@ -149,5 +150,11 @@ mod tests {
     fn a_name_cannot_write_to_the_terminal() {
         assert_eq!(printable("a\u{1b}[31mb\n"), r"a\u{1b}[31mb\n");
         assert_eq!(printable("grün"), "grün");
+    }
+
+    #[test]
+    fn two_names_never_look_the_same() {
+        assert_eq!(printable("a\n"), r"a\n");
+        assert_eq!(printable(r"a\n"), r"a\\n");
     }
 }

@@ -11,11 +11,12 @@ use crate::error::Fault;
 const NODE: &str = "leasehold::node";
 
 impl Events {
-    /// Reports that a connection that was in use is lost, which begins an outage.
+    /// Reports that a connection that was in use is lost, which begins an outage, or that there is none from the beginning.
     pub(crate) fn connection_lost(
         &self,
         node: &str,
         reason: &str,
+        had_one: bool,
         burst: &mut Burst,
         now: Timestamp,
     ) -> Outage {
@@ -24,12 +25,17 @@ impl Events {
         }
         let loud = burst.admits(now, CONNECTIONS_IN_FULL);
         let holds = self.holds.load(Ordering::Relaxed);
-        warn_if!(loud, target: NODE, node, reason, holds, "connection lost");
+        if had_one {
+            warn_if!(loud, target: NODE, node, reason, holds, "connection lost");
+        } else {
+            warn_if!(loud, target: NODE, node, reason, holds, "not connected yet");
+        }
         Outage {
             since: now,
             renewals_failed: self.counts.renewals_failed.load(Ordering::Relaxed),
             locks_lost: self.counts.lost.load(Ordering::Relaxed),
             loud,
+            had_one,
         }
     }
 
@@ -39,7 +45,11 @@ impl Events {
         let renewals_failed =
             self.counts.renewals_failed.load(Ordering::Relaxed) - outage.renewals_failed;
         let locks_lost = self.counts.lost.load(Ordering::Relaxed) - outage.locks_lost;
-        if outage.loud {
+        if !outage.had_one {
+            tracing::info!(
+                target: NODE, node, away_ms, renewals_failed, locks_lost, "connected at last"
+            );
+        } else if outage.loud {
             tracing::info!(
                 target: NODE, node, away_ms, renewals_failed, locks_lost, "connected again"
             );
@@ -58,6 +68,8 @@ pub(crate) struct Outage {
     locks_lost: u64,
     /// True if its beginning was logged in full.
     loud: bool,
+    /// There was a connection before.
+    had_one: bool,
 }
 
 /// Reports that the server's mark was neither read nor left, so that its grants do not count for longer than necessary.

@@ -7,10 +7,11 @@ use parking_lot::Mutex;
 use redis::{Connection, ConnectionLike, ErrorKind, RedisError, RedisResult, Value};
 
 use super::endpoint::Endpoint;
-use super::pending::{Pending, PendingRelease};
+use super::pending::Pending;
 use super::predecessors::{Identity, Predecessors};
 use super::wire::{self, Form};
 use crate::events;
+use crate::script::Call;
 
 /// How long a client may still block at its end.
 pub(super) struct Patience {
@@ -96,23 +97,41 @@ fn release(
     in_cluster: bool,
     until: Instant,
 ) -> RedisResult<Connection> {
-    let mut pending = pending.into_values().peekable();
-    while pending.peek().is_some() {
-        let mut pipeline = redis::pipe();
-        for PendingRelease { call, .. } in pending.by_ref().take(AT_ONCE) {
-            // With the script's text, because there is no time for a second round trip if its hash is not known.
-            pipeline.add_command(wire::command(&call, Form::WHOLE));
-            if in_cluster && call.works_with_one_key() {
-                // Its slot may be on its way, and then it is refused with several keys. Behind one that ran it does nothing.
-                let form = Form { one_key: true, ..Form::WHOLE };
-                pipeline.add_command(wire::command(&call, form));
-            }
-        }
-        limit(&connection, until)?;
-        let packed = pipeline.get_packed_pipeline();
-        unless_broken(connection.req_packed_commands(&packed, 0, pipeline.len()))?;
+    let calls: Vec<Call> = pending.into_values().map(|release| release.call).collect();
+    for calls in calls.chunks(AT_ONCE) {
+        // With the script's text, because there is no time for a second round trip if its hash is not known.
+        let mut refused = exchange(&mut connection, calls.iter().collect(), Form::WHOLE, until)?;
+        // Its slot may be on its way, and then it is refused with several keys.
+        refused.retain(|call| in_cluster && call.works_with_one_key());
+        exchange(&mut connection, refused, Form { one_key: true, ..Form::WHOLE }, until)?;
     }
     Ok(connection)
+}
+
+/// Sends calls in one write, and returns those that the server refuses. The first answer that is missing is the last that is
+/// waited for.
+fn exchange<'a>(
+    connection: &mut Connection,
+    calls: Vec<&'a Call>,
+    form: Form,
+    until: Instant,
+) -> RedisResult<Vec<&'a Call>> {
+    let mut refused = Vec::new();
+    if calls.is_empty() {
+        return Ok(refused);
+    }
+    let mut pipeline = redis::pipe();
+    for call in &calls {
+        pipeline.add_command(wire::command(call, form));
+    }
+    limit(connection, until)?;
+    connection.send_packed_command(&pipeline.get_packed_pipeline())?;
+    for call in calls {
+        if let Value::ServerError(_) = connection.recv_response()? {
+            refused.push(call);
+        }
+    }
+    Ok(refused)
 }
 
 /// Fails only if the connection is broken: a refusal is an answer, too.

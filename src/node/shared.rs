@@ -114,6 +114,21 @@ impl Shared {
         }
     }
 
+    /// Returns true if there has been a connection.
+    pub(super) fn was_connected(&self) -> bool {
+        let before = self.membership.as_ref().map_or(0, Membership::first_generation);
+        *self.generation.borrow() > before
+    }
+
+    /// Returns why there is no connection.
+    pub(super) fn why_down(&self) -> String {
+        match &*self.last_fault.lock() {
+            Some(Fault::Down(why) | Fault::OtherMasters(why)) => why.to_string(),
+            Some(fault) => fault.to_string(),
+            None => "the connection was abandoned".to_owned(),
+        }
+    }
+
     pub(super) async fn answer(&self, sent: &mut Sent, within: Duration) -> Result<Reply, Fault> {
         let sent_at = self.endpoint.clock.now();
         let answer = self.endpoint.clock.until(sent_at.plus(within), &mut *sent).await;

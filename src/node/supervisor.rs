@@ -194,16 +194,17 @@ impl Supervisor {
         shared.said.hear_on(None);
     }
 
-    /// Reports that the connection was abandoned.
+    /// Reports that the connection was abandoned, or that there never was one, unless the client was closed before.
     fn connection_lost(&mut self) {
         let shared = &self.shared;
         shared.released.notify_waiters();
-        let reason = match &*shared.last_fault.lock() {
-            Some(Fault::Down(why) | Fault::OtherMasters(why)) => why.clone(),
-            _ => "the connection was abandoned".into(),
-        };
+        let had_one = shared.was_connected();
+        if !had_one && shared.closing.is_cancelled() {
+            return;
+        }
+        let (node, reason) = (shared.endpoint.address(), shared.why_down());
         let (losses, now) = (&mut self.losses, shared.endpoint.clock.now());
-        let outage = self.events.connection_lost(&shared.endpoint.address(), &reason, losses, now);
+        let outage = self.events.connection_lost(&node, &reason, had_one, losses, now);
         self.outage.get_or_insert(outage);
     }
 

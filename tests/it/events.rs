@@ -208,6 +208,43 @@ fn a_subscriber_may_ask_a_client_of_several_servers() {
     });
 }
 
+#[tokio::test]
+async fn a_server_that_was_never_connected_has_lost_no_connection() {
+    let (traced, _listening) = Traced::listen();
+    let servers = [Server::start().await, Server::start().await, Server::start().await];
+    servers[2].kill();
+    let builder = Client::builder().nodes(servers.each_ref().map(Server::url));
+    let builder = builder.restart_quarantine(Duration::ZERO).connect_timeout(400 * MS);
+    let client = builder.connect().await.expect("two of three");
+    let line = traced.comes("not connected yet").await;
+    assert_eq!((line.level, line.target), (Level::WARN, "leasehold::node"));
+    assert!(line.fields["node"].contains(&servers[2].port().to_string()), "{line:?}");
+    assert!(line.fields["reason"].contains("refused"), "{line:?}");
+    servers[2].restart().await;
+    assert_eq!(traced.comes("connected at last").await.level, Level::INFO);
+    assert!(traced.with("connection lost").is_empty(), "{:?}", traced.lines());
+    client.shutdown().await;
+}
+
+#[test]
+fn a_client_that_is_closed_before_it_reaches_all_servers_says_nothing_of_that() {
+    let (traced, _listening) = Traced::listen();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let (tasks, others) = (runtime().expect("a runtime"), runtime().expect("a runtime"));
+    let servers = others
+        .block_on(async { [Server::start().await, Server::start().await, Server::start().await] });
+    servers[2].kill();
+    tasks.block_on(async {
+        let builder = Client::builder().nodes(servers.each_ref().map(Server::url));
+        drop(builder.restart_quarantine(Duration::ZERO).connect().await.expect("two of three"));
+        let ended = async || tasks.metrics().num_alive_tasks() == 0;
+        eventually(LIMIT, "its tasks end", ended).await;
+    });
+    for message in ["connection lost", "not connected yet"] {
+        assert!(traced.with(message).is_empty(), "{:?}", traced.lines());
+    }
+}
+
 #[test]
 fn a_login_that_is_denied_when_connecting_again_is_told_once() {
     on_a_thread(async || {

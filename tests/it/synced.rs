@@ -7,7 +7,8 @@ use redis::Value;
 
 use crate::{
     checks::{LIMIT, exists, nothing_left, soon},
-    support::{Proxy, Server, eventually},
+    fair::make_heard,
+    support::{Proxy, Server, eventually, waiting},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -235,6 +236,35 @@ async fn an_acquisition_that_nobody_polls_keeps_no_renewal_from_its_replica() {
     assert!(held.is_held(), "its renewals waited for a future that nobody polls");
     let guard = soon("it is polled again", asking).await;
     drop((guard, held));
+    nothing_left(&master, &client).await;
+}
+
+/// The process holds the lock by an answer that it looked at late, when another request of its own was in the queue. Somebody
+/// frees that by force, and the server grants the lock to the request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_by_message_beside_a_hold_that_is_gone_is_confirmed_at_once() {
+    let (master, _replica) = replicated().await;
+    let client = connect(synced(&master).response_timeout(LIMIT)).await;
+    let other = connect(synced(&master)).await;
+    make_heard(&master, &[&client]).await;
+    let lock = client.mutex("n");
+    let mut kept = Box::pin(lock.lock());
+    // Otherwise the answer may be there already.
+    master.pause();
+    let is_over = futures_util::poll!(&mut kept).is_ready();
+    master.resume();
+    assert!(!is_over, "it waits for the answer");
+    let next = tokio::spawn(lock.lock());
+    let queued = async || waiting(&master, "n").await == 1;
+    eventually(LIMIT, "the next one is in the queue", queued).await;
+    let held = soon("it goes on where it was", kept).await.expect("it was granted");
+    assert!(other.mutex("n").force_unlock().await.expect("an answer"));
+    let freed_at = std::time::Instant::now();
+    let guard = soon("its turn", next).await.expect("no panic").expect("granted");
+    let took = freed_at.elapsed();
+    assert!(took < master.widened(1000 * MS), "{took:?}");
+    assert!(guard.is_held() && !held.is_held());
+    drop((held, guard));
     nothing_left(&master, &client).await;
 }
 

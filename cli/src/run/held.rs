@@ -15,7 +15,7 @@ use self::process::Process;
 
 const VARIABLE: &str = "LEASEHOLD_HELD";
 
-/// One lock that a `run` around this process holds.
+/// One lock that a `run` around this process holds. One that holds none itself, since it only borrows, is there without a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Outer {
     lock: String,
@@ -49,7 +49,7 @@ impl Held {
         Self(held.collect())
     }
 
-    /// Returns the process ids of the `run`s around this process that hold something.
+    /// Returns the process ids of the `run`s around this process.
     pub fn outer_runs(&self) -> Vec<u32> {
         self.0.iter().map(|(outer, _)| outer.pid).collect()
     }
@@ -104,6 +104,9 @@ impl Held {
             pid,
             token: Some(guard.token()),
         });
+        // Its group may have the terminal all the same. No servers have such an address, so nobody takes it for a lock.
+        let none = || Outer { lock: String::new(), on: String::new(), pid, token: None };
+        let ours = ours.chain(guards.is_empty().then(none));
         let all: Vec<_> = self.0.iter().map(|(outer, _)| outer.clone()).chain(ours).collect();
         let held = serde_json::to_string(&all).unwrap_or_default();
         let mut all = vec![(VARIABLE, held.into())];
@@ -113,6 +116,8 @@ impl Held {
         let ours = guards.iter().map(|guard| (guard.name(), Some(guard.token())));
         let (names, tokens): (Vec<_>, Vec<_>) = lent
             .chain(ours)
+            // A line for each, whatever is in their names.
+            .map(|(lock, token)| (lock.replace('\n', r"\n"), token))
             .map(|(lock, token)| (lock, token.map_or_else(String::new, |it| it.to_string())))
             .unzip();
         all.push(("LEASEHOLD_LOCK", names.join("\n").into()));

@@ -460,6 +460,13 @@ fn an_inner_run_tells_the_tokens_of_its_own_locks_and_does_not_wait_for_an_outer
 }
 
 #[test]
+fn each_lock_has_one_line_for_the_command_whatever_is_in_its_name() {
+    let server = Server::start();
+    let output = server.output(&["run", "a\nb", "c", "--", "printenv", "LEASEHOLD_LOCK"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "a\\nb\nc\n", "{output:?}");
+}
+
+#[test]
 fn who_outlived_its_run_holds_nothing() {
     let server = Server::start();
     let me = env!("CARGO_BIN_EXE_leasehold");
@@ -649,6 +656,13 @@ fn the_settings_of_the_services_can_be_those_of_the_program() {
     let mut run = server.leasehold(&overruled);
     let output = run.env("LEASEHOLD_SETTINGS", "settings").output().expect("it runs");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "a 8000\n", "{output:?}");
+    // So does the environment, but not a variable that is set to nothing.
+    for (variable, told) in [("mine:", "mine:a 9000\n"), ("", "shop:a 9000\n")] {
+        let mut run = server.leasehold(&["run", "a", "--", "sh", "-c", script]);
+        run.env("LEASEHOLD_SETTINGS", "settings").env("LEASEHOLD_NAME_PREFIX", variable);
+        let output = run.output().expect("it runs");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), told, "{variable:?}: {output:?}");
+    }
     std::fs::write(server.file("settings"), "restart_quarantin = 33\n").expect("a file");
     let output = server.output(&["--settings", "settings", "try", "a"]);
     assert_eq!(output.status.code(), Some(78));

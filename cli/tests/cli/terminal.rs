@@ -312,6 +312,22 @@ fn the_command_of_an_inner_run_gets_the_terminal_although_the_input_is_a_pipe() 
     type_to_command_and_shell(terminal);
 }
 
+/// At the prompt of a shell under the lock, a `run` in a pipeline holds nothing itself: it borrows what the outermost one holds. Nobody
+/// but the innermost one learns that its command asks for the terminal.
+#[test]
+fn the_command_of_an_inner_run_gets_the_terminal_from_one_that_only_borrows() {
+    let server = Server::start();
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let inner = format!("{me} run b -- sh -c 'cat; read line </dev/tty; echo got $line'");
+    std::fs::write(server.file("inner"), inner).expect("a file");
+    let job = format!("echo input | {me} run a -- sh inner");
+    let script = format!("set -m; {job}; read more; echo then $more");
+    std::fs::write(server.file("script"), script).expect("a file");
+    let terminal = Terminal::start(&server, &run("bash script"));
+    terminal.wait_for("input");
+    type_to_command_and_shell(terminal);
+}
+
 /// Starts a shell that gives each of its jobs a process group, as at a prompt.
 fn jobs(server: &Server, script: &str) -> Terminal {
     std::fs::write(server.file("script"), format!("set -m; {script}")).expect("a file");

@@ -52,13 +52,15 @@ impl BackingOff {
 
     /// Learns how the gate stands.
     pub(super) fn look(&mut self, situation: &mut Situation) {
+        let begun = situation.begun.take();
         if situation.rests {
-            // The lock is in use here: what was known of others is out of date by the time it matters.
+            // The lock is in use here: what was known of others is out of date by the time it matters, and nobody needs what
+            // a request of its own reserves.
             self.hold_off();
             self.reserving = None;
             return;
         }
-        if let Some(begun) = situation.begun.take() {
+        if let Some(begun) = begun {
             self.reserving = Some(*begun);
         }
         if situation.allowed == Allowed::Nobody {

@@ -228,8 +228,13 @@ impl WaitGraph {
         let found = Found::of(self, &circle, certainty);
         if found.fails(reaction) {
             self.waits.end(number);
-        } else if let Some((_, wait)) = self.waits.get_mut(number) {
-            wait.told = true;
+            return found;
+        }
+        // The others in it would find it again, each when it is refused once more.
+        for edge in &circle {
+            let Some((_, wait)) = self.waits.get_mut(edge.wait) else { continue };
+            let gate = wait.gate.upgrade();
+            wait.told |= !gate.is_some_and(|gate| found.fails(gate.engine.config.deadlocks));
         }
         found
     }

@@ -197,3 +197,6 @@ impl Gate {
         self.changed.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests;

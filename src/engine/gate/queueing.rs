@@ -265,12 +265,27 @@ impl Queueing {
             } else {
                 self.requests.insert(number, request);
                 self.machine.confirm(seeker);
+                if !shares {
+                    self.doubt_hold();
+                }
             }
             return;
         };
         self.by_id.remove(request.attempt.id());
         self.machine.taken_up(seeker);
         self.gate.seat_seeker(grant, seeker, &request.wanted, None);
+    }
+
+    /// Asks about the lease that is in use here: the server grants the lock only when that has ended. An ordinary request does not
+    /// ask before it is known to be lost.
+    fn doubt_hold(&self) {
+        let Some(hold) = self.gate.current_hold() else { return };
+        let watchdog = &self.gate.engine.watchdog;
+        let doubted = hold.lease.hurry(self.gate.engine.clock.now());
+        if let Some(question) = doubted.question {
+            watchdog.adopt_count(&hold.lease, question);
+        }
+        watchdog.watch(&hold.lease);
     }
 
     /// Returns true while grants do not count, since the server may have forgotten others.

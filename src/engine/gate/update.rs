@@ -52,12 +52,14 @@ impl Gate {
     ) -> T {
         let mut effects = Effects::default();
         let mut state = self.state.lock();
-        let (before, was_hurried) = (Outline::of(&state), state.hurried);
+        let before = Outline::of(&state);
+        let (was_hurried, had_begun) = (state.hurried, state.begun.is_some());
         let had_claims = state.claims > 0;
         let value = change(&mut state, &mut effects);
         let changed = before != Outline::of(&state);
-        // That is for the driver alone: whoever hurries it would be woken when it takes that in, and hurry it again.
+        // These are for the driver alone: whoever hurries it would be woken when it takes that in, and hurry it again.
         let hurries = state.hurried && !was_hurried;
+        let takes_over = state.begun.is_some() && !had_begun;
         let spawns = !state.driven && !state.waiters.is_empty();
         state.driven |= spawns;
         let idle = state.is_idle();
@@ -68,7 +70,7 @@ impl Gate {
         if changed || answered {
             self.asked.notify_waiters();
         }
-        if changed || hurries {
+        if changed || hurries || takes_over {
             self.changed.notify_one();
         }
         if changed || claims_end {

@@ -6,7 +6,7 @@ use leasehold::{Client, ClientBuilder, Guard};
 use redis::Value;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::{Cluster, Proxy, Server, eventually, slot_of};
+use crate::support::{Cluster, Proxy, Server, Spy, eventually, slot_of};
 
 const MS: Duration = Duration::from_millis(1);
 const LIMIT: Duration = Duration::from_secs(15);
@@ -128,6 +128,30 @@ fn a_server_that_hangs_is_waited_for_once() {
     assert!(took < server.widened(PATIENCE), "{took:?}");
 }
 
+/// It hangs behind the login: who sends the releases gives up with the first answer that is missing, and not with each of them.
+#[test]
+fn a_server_that_answers_no_release_is_left_once_the_time_is_over() {
+    let (servers, tasks) = (servers(), runtime());
+    let server = servers.block_on(Server::start());
+    let proxy = servers.block_on(Proxy::start(server.port()));
+    let (client, guards) = tasks.block_on(async {
+        let client = builder(&[proxy.url()]).connect().await.expect("connected");
+        let mut guards = Vec::new();
+        for n in 0..40 {
+            guards.push(client.mutex(format!("n{n}")).lock().await.expect("free"));
+        }
+        (client, guards)
+    });
+    // What writes waits until then, and so do all scripts. The login and what is asked behind it do not.
+    servers.block_on(server.command(&["CLIENT", "PAUSE", "60000", "WRITE"]));
+    tasks.block_on(async { drop(guards) });
+    drop(tasks);
+    let left = async || proxy.connections() == 0;
+    servers.block_on(eventually(server.widened(2000 * MS), "it is left", left));
+    servers.block_on(server.command(&["CLIENT", "UNPAUSE"]));
+    assert_eq!(client.stats().releases_pending, 0);
+}
+
 #[test]
 fn nobody_waits_for_a_server_that_is_owed_nothing() {
     let (servers, tasks) = (servers(), runtime());
@@ -196,6 +220,24 @@ fn a_lock_whose_slot_is_on_its_way_is_given_back_as_well() {
     drop(guard);
     assert!(!is_locked());
     assert_eq!(client.stats().releases_pending, 0);
+}
+
+#[test]
+fn a_release_in_a_cluster_is_sent_once_unless_it_is_refused() {
+    let (servers, tasks) = (servers(), runtime());
+    let cluster = servers.block_on(Cluster::start());
+    let name = cluster.name_on(0, "n");
+    let (_client, guard) = tasks.block_on(async {
+        let builder = Client::builder().cluster(cluster.urls());
+        let client = builder.restart_quarantine(Duration::ZERO).connect().await.expect("connected");
+        let guard = client.mutex(&name).lock().await.expect("free");
+        (client, guard)
+    });
+    drop(tasks);
+    let spy = servers.block_on(Spy::on(cluster.master(0)));
+    drop(guard);
+    assert!(!servers.block_on(exists(cluster.master(0), &name)));
+    assert_eq!(spy.count("lock_release"), 1);
 }
 
 #[test]

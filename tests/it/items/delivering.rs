@@ -33,6 +33,23 @@ async fn items_come_in_the_order_of_their_pushes_and_are_gone_once_they_are_done
     all_are_done(&server, &client).await;
 }
 
+/// Each may be large, and the server does nothing else meanwhile.
+#[tokio::test]
+async fn a_status_reads_no_payload_of_what_is_to_be_delivered_again() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client);
+    queue.push_many(["1", "2", "3"]).await.expect("pushed");
+    for _ in 0..2 {
+        let delivery = soon("an item", queue.pop()).await.expect("there is one");
+        delivery.retry(Duration::from_secs(60)).await.expect("held");
+    }
+    let lent = soon("an item", queue.pop()).await.expect("there is one");
+    let before = server.calls("hget").await;
+    assert_eq!(places(&queue).await, [0, 1, 2, 0]);
+    assert_eq!(server.calls("hget").await - before, 1, "that of the one that is lent");
+    lent.ack().await.expect("held");
+}
+
 #[tokio::test]
 async fn a_stack_takes_the_newest_item_first() {
     let (server, [client]) = setup().await;

@@ -64,7 +64,7 @@ fn leave_later(id: &str, side: &str, keep_ms: &str) -> Call {
     call(lua::RW_RELEASE, &args)
 }
 
-fn leave(id: &str, side: &str) -> Call {
+pub(super) fn leave(id: &str, side: &str) -> Call {
     leave_as(id, side, "0")
 }
 

@@ -194,12 +194,28 @@ async fn a_permit_that_has_ended_is_not_confirmed_while_another_has_it() {
     let (granted, holds) = (lease("w", 1), lease("h", 1));
     pool.expect(&granted.ask(), "[1, 1]", "0+1").await;
     pool.expect(&holds.reclaim(), "1", "-1+2").await;
-    pool.expect(&granted.ask(), "[1, 1]", "-1+2").await;
     pool.end(&granted).await;
     pool.expect(&granted.try_once(), "[0, 30s, h, 0, -1, token, [], 0]", "0+1").await;
     // What nobody else has is confirmed.
     pool.end(&holds).await;
     pool.expect(&holds.try_once(), "[1, 1]", "0+1").await;
+}
+
+/// As above, and nothing has ended yet.
+#[tokio::test]
+async fn a_permit_that_lasts_is_confirmed_only_while_there_are_enough() {
+    let mut pool = Pool::of(2).await;
+    let (kept, holds) = (lease("a", 1), lease("h", 1));
+    let granted = Lease { ttl_ms: 13_500, ..lease("w", 1) };
+    pool.expect(&kept.ask(), "[1, 1]", "1+1").await;
+    pool.expect(&granted.ask(), "[1, 1]", "0+2").await;
+    pool.expect(&holds.reclaim(), "1", "-1+3").await;
+    let refused = "[0, 13.5s, w, 0, -1, token, [], -1]";
+    pool.expect_twice(&granted.ask(), [refused; 2], "-1+3").await;
+    assert_eq!(pool.queued().await, "", "it has no place before it has ended");
+    // What has ended makes up for what was put back.
+    pool.end(&kept).await;
+    pool.expect(&granted.ask(), "[1, 1]", "-1+3").await;
 }
 
 #[tokio::test]

@@ -1,7 +1,13 @@
 //! The queue on a server that refuses something, and with what others left at its key.
 
-use super::{QUEUE, ask, force, leave, leave_granted, line, listen, queued, told, try_once};
-use crate::scripts::bench::{Bench, NAME, TOKEN, answer};
+use redis::Value;
+
+use super::{NONCE, QUEUE, ask, force, leave, leave_granted, line, listen, queued, told, try_once};
+use crate::scripts::{
+    bench::{Bench, Call, NAME, TOKEN, answer, crowd_of_the_gone},
+    rw::{self, WRITE},
+};
+use crate::support::lua;
 
 async fn fill(bench: &mut Bench) {
     bench.command("CONFIG SET maxmemory-policy noeviction").await;
@@ -103,6 +109,40 @@ async fn a_lock_whose_grants_all_are_refused_is_free() {
             assert!(told(&mut bench, &mut b).await.is_empty());
             bench.acquired(&ask("b:1")).await;
         }
+    }
+}
+
+/// The server does nothing else meanwhile.
+#[tokio::test]
+async fn a_run_passes_over_five_hundred_at_most_that_a_user_may_not_write_to() {
+    let entry = |id: &str| format!("30000 1 {NONCE} {id}");
+    let permits = ["api", "holders", "permits"];
+    let permit = |script, args: &[&str]| Call::new(script, &permits, args);
+    let taken = permit(
+        lua::PERMIT_ACQUIRE,
+        &["a:1", "1", "30000", "PUBLISH", "channel", "1", "", "0", "NUMSUB"],
+    );
+    let given =
+        permit(lua::PERMIT_RELEASE, &["a:1", "1", "0", "PUBLISH", "channel", "", "", "", "1"]);
+    let items = ["jobs", "lent", "workers", "contents", "dead"];
+    let kinds = [
+        (QUEUE, ask("a:1"), leave("a:1")),
+        (rw::QUEUE, rw::ask_as("a:1", WRITE, "", "30000"), rw::leave("a:1", WRITE)),
+        ("permits", taken, given),
+        (
+            "workers",
+            Call::new("return 1", &[], &[]),
+            Call::new(lua::ITEM_PUSH, &items, &["0", "1"]),
+        ),
+    ];
+    for (queue, first, frees) in kinds {
+        let mut bench = Bench::start().await;
+        let _mailbox = listen(&bench, "b").await;
+        bench.run(&first).await.expect("the script runs");
+        crowd_of_the_gone(&mut bench, queue, &entry("b:"), 600).await;
+        bench.run_as(&["~*", "+@all", "resetchannels"], &frees).await.expect("the script runs");
+        let left = bench.command(&format!("ZCARD {queue}")).await;
+        assert_eq!(left, Value::Int(100), "{frees:?}");
     }
 }
 

@@ -1,0 +1,68 @@
+//! Gates whose server nothing reaches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::runtime::Handle;
+
+use super::backing_off::BackingOff;
+use super::machine::Allowed;
+use super::situation::Situation;
+use super::state::Begun;
+use super::wait_list::Seeker;
+use super::{Engine, Gate};
+use crate::clock::{Clock, SystemEntropy, SystemTimeSource, Timestamp};
+use crate::config::{LeaseTerms, Terms};
+use crate::engine::kind::plain::Plain;
+use crate::engine::kind::{Kind, Sharing, Wanted};
+use crate::fleet::Fleet;
+use crate::key::LeaseId;
+use crate::node::Node;
+
+fn gate() -> Arc<Gate> {
+    let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), Handle::current());
+    let fleet = Fleet::Nodes([Node::unconnected(&clock)].into());
+    let (config, tasks) = Default::default();
+    let engine = Engine::new(config, clock, fleet, Arc::default(), tasks, Arc::default());
+    engine.gate(&Plain::new(Sharing::Alone, 0))
+}
+
+/// A request that was not sent.
+fn begun(gate: &Arc<Gate>) -> Box<Begun> {
+    let side: Arc<dyn Kind> = Arc::new(Plain::new(Sharing::Alone, 0));
+    let terms = Terms::of(LeaseTerms::Watched(Duration::from_secs(30)));
+    let attempt = gate.quorum.attempt(&side, LeaseId("a:1".into()), terms.ttl(), 1, false);
+    Box::new(Begun { attempt, seeker: Seeker::Ordinary, wanted: Wanted { side, terms } })
+}
+
+#[tokio::test]
+async fn the_driver_is_woken_by_a_request_that_it_has_to_take_over_and_not_by_taking_it_over() {
+    let gate = gate();
+    let begun = begun(&gate);
+    gate.update(|state, _| state.begun = Some(begun));
+    assert!(gate.changed.notified().now_or_never().is_some());
+    drop(gate.update(|state, _| state.begun.take()));
+    assert!(gate.changed.notified().now_or_never().is_none());
+}
+
+#[tokio::test]
+async fn a_request_that_nobody_needs_is_given_back_while_the_lock_is_in_use_here() {
+    let gate = gate();
+    let mut situation = Situation {
+        held: None,
+        passes_on: true,
+        rests: true,
+        allowed: Allowed::Fair,
+        listens: false,
+        until: Timestamp::NEVER,
+        stand_back: None,
+        ordinary: None,
+        fair: Vec::new(),
+        hurried: false,
+        begun: Some(begun(&gate)),
+        refusal: None,
+    };
+    BackingOff::new(gate).look(&mut situation);
+    assert!(situation.begun.is_none());
+}
