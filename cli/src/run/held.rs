@@ -117,8 +117,9 @@ impl Held {
         let (names, tokens): (Vec<_>, Vec<_>) = lent
             .chain(ours)
             // A line for each, whatever is in their names.
-            .map(|(lock, token)| (lock.replace('\n', r"\n"), token))
-            .map(|(lock, token)| (lock, token.map_or_else(String::new, |it| it.to_string())))
+            .map(|(lock, token)| {
+                (lock.replace('\n', r"\n"), token.map_or_else(String::new, |it| it.to_string()))
+            })
             .unzip();
         all.push(("LEASEHOLD_LOCK", names.join("\n").into()));
         all.push(("LEASEHOLD_TOKEN", tokens.join("\n").into()));

@@ -68,15 +68,8 @@ impl Server {
         self.command::<u32>("EXISTS", &[name]) == 1
     }
 
-    /// Takes a lock as another client.
-    pub fn hold(&self, name: &str) {
-        let field = "other:01234567-89ab-4def-8123-456789abcdef";
-        let () = self.command("HSET", &[name, field, "1"]);
-        let () = self.command("PEXPIRE", &[name, "60000"]);
-    }
-
     /// Takes a lock as another client, whoever has it: nobody can come between.
-    pub fn take_over(&self, name: &str) {
+    pub fn hold(&self, name: &str) {
         let take = "redis.call('DEL', KEYS[1])
             redis.call('HSET', KEYS[1], 'other:01234567-89ab-4def-8123-456789abcdef', 1)
             redis.call('PEXPIRE', KEYS[1], 60000)";
