@@ -149,6 +149,12 @@ impl Clock {
         Self { shared: Arc::new(Shared { source, entropy, runtime, stopped, shut_down, ended }) }
     }
 
+    /// The system's, in a test.
+    #[cfg(test)]
+    pub(crate) fn of_this_runtime() -> Self {
+        Self::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), Handle::current())
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.shared.source.now()
     }

@@ -1,32 +1,22 @@
 use super::slots::Location;
 use super::*;
-use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
-use crate::config::{Address, Config};
+use crate::clock::Clock;
+use crate::config::Address;
 use crate::node::Common;
 
 impl Cluster {
     /// Returns a cluster that is never found.
     pub(super) fn unconnected(clock: &Clock) -> Arc<Self> {
-        let common = Common {
-            network: Some(&Node::nowhere()),
-            config: &Config::default(),
-            clock,
-            tasks: &Default::default(),
-            events: &Arc::default(),
-            servers: None,
-            membership: None,
-            farewell: &Arc::default(),
-        };
         let seed = Address::parse("redis://nowhere:6379").expect("a valid URL");
-        Self::start(vec![seed], None, &common).expect("there is a seed").0
+        let start = |common: &Common<'_>| Self::start(vec![seed], None, common);
+        Common::of_nowhere(clock, start).expect("there is a seed").0
     }
 }
 
 /// It is still known for some seconds, in which a replica has all of its slots already.
 #[tokio::test]
 async fn a_dead_server_that_is_no_master_any_more_leaves_a_client_ready() {
-    let runtime = tokio::runtime::Handle::current();
-    let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime);
+    let clock = Clock::of_this_runtime();
     let cluster = Cluster::unconnected(&clock);
     let fleet = Fleet::Cluster(cluster.clone());
     let is_ready = || fleet.is_ready(clock.now());

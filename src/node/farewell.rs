@@ -107,7 +107,7 @@ const THREAD: &str = "leasehold-end";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
+    use crate::clock::Clock;
     use crate::key::LeaseId;
     use crate::node::{Detour, Node, PendingRelease};
     use crate::script::{Call, LOCK_RELEASE};
@@ -137,8 +137,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_fork_that_ends_sends_nothing_of_what_its_parent_has_to_release() {
-        let runtime = tokio::runtime::Handle::current();
-        let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime);
+        let clock = Clock::of_this_runtime();
         let own = std::process::id();
         let node = node_of_ended_client(&clock, own + 1);
         assert_eq!(node.pending_releases(), 1, "this process is the fork");

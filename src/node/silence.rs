@@ -76,18 +76,15 @@ pub(super) fn late_after(limit: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use super::*;
-    use crate::clock::{SystemEntropy, SystemTimeSource};
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::from_origin(Duration::from_millis(ms))
     }
 
     fn silence() -> Silence {
-        let runtime = tokio::runtime::Handle::current();
-        Silence::new(Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime))
+        Silence::new(Clock::of_this_runtime())
     }
 
     #[tokio::test]

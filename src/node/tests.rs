@@ -3,11 +3,12 @@
 use super::*;
 use crate::config::Address;
 
-impl Node {
-    /// Returns a node that never has a connection.
-    pub(crate) fn unconnected(clock: &Clock) -> Self {
-        let common = Common {
-            network: Some(&(Arc::new(connector::Nowhere) as Arc<dyn Network>)),
+impl Common<'_> {
+    /// For nodes of a client in a network in which no connection is ever made.
+    pub(crate) fn of_nowhere<T>(clock: &Clock, start: impl FnOnce(&Common<'_>) -> T) -> T {
+        let nowhere: Arc<dyn Network> = Arc::new(connector::Nowhere);
+        start(&Common {
+            network: Some(&nowhere),
             config: &Config::default(),
             clock,
             tasks: &TaskTracker::new(),
@@ -15,13 +16,15 @@ impl Node {
             servers: None,
             membership: None,
             farewell: &Arc::default(),
-        };
-        let address = Address::parse("redis://nowhere").expect("a valid URL");
-        Self::start(&Place::At(address), &common).expect("it connects to nothing").0
+        })
     }
+}
 
-    /// Returns a network in which no connection is ever made.
-    pub(crate) fn nowhere() -> Arc<dyn Network> {
-        Arc::new(connector::Nowhere)
+impl Node {
+    /// Returns a node that never has a connection.
+    pub(crate) fn unconnected(clock: &Clock) -> Self {
+        let address = Address::parse("redis://nowhere").expect("a valid URL");
+        let start = |common: &Common<'_>| Self::start(&Place::At(address), common);
+        Common::of_nowhere(clock, start).expect("it connects to nothing").0
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::runtime::Handle;
 
 use super::backing_off::BackingOff;
 use super::machine::Allowed;
@@ -12,7 +11,7 @@ use super::situation::Situation;
 use super::state::Begun;
 use super::wait_list::Seeker;
 use super::{Engine, Gate};
-use crate::clock::{Clock, SystemEntropy, SystemTimeSource, Timestamp};
+use crate::clock::{Clock, Timestamp};
 use crate::config::{LeaseTerms, Terms};
 use crate::engine::kind::plain::Plain;
 use crate::engine::kind::{Kind, Sharing, Wanted};
@@ -21,7 +20,7 @@ use crate::key::LeaseId;
 use crate::node::Node;
 
 fn gate() -> Arc<Gate> {
-    let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), Handle::current());
+    let clock = Clock::of_this_runtime();
     let fleet = Fleet::Nodes([Node::unconnected(&clock)].into());
     let (config, tasks) = Default::default();
     let engine = Engine::new(config, clock, fleet, Arc::default(), tasks, Arc::default());

@@ -155,11 +155,10 @@ mod tests {
     use std::{sync::mpsc, thread};
 
     use futures_util::FutureExt;
-    use tokio::runtime::Handle;
 
     use super::super::Engine;
     use super::*;
-    use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
+    use crate::clock::Clock;
     use crate::engine::kind::{Sharing, plain::Plain};
     use crate::engine::lease::tests::watched;
     use crate::fleet::Fleet;
@@ -167,9 +166,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_looks_on_behind_the_end_of_the_runtime() {
-        let runtime = Handle::current();
-        let clock =
-            Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime.clone());
+        let clock = Clock::of_this_runtime();
         let fleet = Fleet::Nodes([Node::unconnected(&clock)].into());
         let (config, tasks) = Default::default();
         let engine =

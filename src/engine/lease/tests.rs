@@ -2,11 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use tokio::runtime::Handle;
-
 use super::reclaiming::Missing;
 use super::*;
-use crate::clock::{SystemEntropy, SystemTimeSource};
 use crate::config::{Config, drift};
 use crate::engine::kind::Sharing;
 use crate::engine::kind::plain::Plain;
@@ -52,7 +49,7 @@ pub(super) fn begun_on(nodes: usize, terms: Terms) -> (Lease, Arc<Events>) {
 
 /// So many servers that nothing reaches.
 pub(crate) fn servers(nodes: usize) -> (Arc<Quorum>, Clock, Arc<Events>) {
-    let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), Handle::current());
+    let clock = Clock::of_this_runtime();
     let events = Arc::<Events>::default();
     let sites = (0..nodes).map(|_| Site::Node(Node::unconnected(&clock))).collect();
     let quorum = Quorum::new(sites, clock.clone(), Arc::new(Config::default()), events.clone());

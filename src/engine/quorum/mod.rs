@@ -312,16 +312,13 @@ fn at_hand(sent: &mut Sent) -> Option<Result<Reply, Fault>> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::runtime::Handle;
 
     use super::*;
-    use crate::clock::{SystemEntropy, SystemTimeSource};
 
     /// Two of three grant by then, those included that are in none.
     #[tokio::test]
     async fn quarantines_are_over_once_those_that_grant_are_a_majority() {
-        let runtime = Handle::current();
-        let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime);
+        let clock = Clock::of_this_runtime();
         let sites = (0..3).map(|_| Site::Node(Node::unconnected(&clock))).collect();
         let quorum = Quorum::new(sites, clock, Arc::new(Config::default()), Arc::default());
         for (left, opens_in) in [(&[3, 1][..], 1), (&[1, 3][..], 1), (&[3, 1, 2][..], 2)] {

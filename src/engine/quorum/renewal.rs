@@ -108,20 +108,16 @@ fn standing(votes: &[Vote<bool>]) -> Tally {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use tokio::runtime::Handle;
 
     use super::*;
-    use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
+    use crate::clock::Clock;
     use crate::node::Form;
     use crate::script::LOCK_RENEW;
 
     impl Renewal {
         /// As it is known once it was answered.
         pub(crate) fn answered(sent_at: Timestamp, count: u32, ttl: Duration) -> Self {
-            let clock =
-                Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), Handle::current());
+            let clock = Clock::of_this_runtime();
             let call = Call { script: &LOCK_RENEW, keys: Vec::new(), args: Vec::new() };
             let mut round = Round::send(&[], &clock, call);
             round.sent_at = sent_at;

@@ -135,17 +135,15 @@ fn read(reply: &Reply, number: usize) -> Option<Vec<Part>> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::runtime::Handle;
 
     use super::*;
-    use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
+    use crate::clock::Clock;
     use crate::script::LOCK_RENEW;
 
     impl Several {
         /// As it is known once it was answered.
         pub(crate) fn answered(sent_at: Timestamp, number: usize) -> Self {
-            let clock =
-                Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), Handle::current());
+            let clock = Clock::of_this_runtime();
             let call = Call { script: &LOCK_RENEW, keys: Vec::new(), args: Vec::new() };
             let mut round = Round::send(&[], &clock, call);
             round.sent_at = sent_at;

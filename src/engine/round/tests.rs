@@ -1,9 +1,7 @@
 use std::cell::RefCell;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::clock::{SystemEntropy, SystemTimeSource};
 use crate::error::{Cause, Redirect, State};
 use crate::fleet::Slot;
 use crate::node::Node;
@@ -22,8 +20,7 @@ fn failed() -> Vote<bool> {
 }
 
 fn clock() -> Clock {
-    let runtime = tokio::runtime::Handle::current();
-    Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime)
+    Clock::of_this_runtime()
 }
 
 fn call() -> Call {

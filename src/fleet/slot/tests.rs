@@ -1,5 +1,5 @@
 use super::*;
-use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
+use crate::clock::Clock;
 use crate::fleet::slots::Location;
 use crate::script::LOCK_RELEASE;
 
@@ -12,8 +12,7 @@ impl Slot {
 
 #[tokio::test]
 async fn a_node_that_has_left_the_cluster_does_not_end_the_client() {
-    let runtime = tokio::runtime::Handle::current();
-    let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime);
+    let clock = Clock::of_this_runtime();
     let slot = Slot::unconnected(&clock);
     let fault = slot.of_node(Fault::Closed);
     assert!(fault.may_pass() && fault.to_string().contains("left the cluster"), "{fault}");
@@ -25,8 +24,7 @@ async fn a_node_that_has_left_the_cluster_does_not_end_the_client() {
 /// It was the owner when the call began, and left the cluster before it was sent.
 #[tokio::test]
 async fn whoever_calls_a_node_that_leaves_the_cluster_may_call_again() {
-    let runtime = tokio::runtime::Handle::current();
-    let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime);
+    let clock = Clock::of_this_runtime();
     let slot = Slot::unconnected(&clock);
     let location = Location { host: "left".into(), port: 1 };
     slot.cluster.members.lock().map.learn(slot.slot, &location);

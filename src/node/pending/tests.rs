@@ -1,7 +1,4 @@
-use std::sync::Arc;
-
 use super::*;
-use crate::clock::{SystemEntropy, SystemTimeSource};
 use crate::error::{Cause, Redirect, State};
 use crate::script::LOCK_RELEASE;
 
@@ -27,8 +24,7 @@ fn try_again() -> Fault {
 }
 
 fn clock() -> Clock {
-    let runtime = tokio::runtime::Handle::current();
-    Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime)
+    Clock::of_this_runtime()
 }
 
 fn at(seconds: u64) -> Timestamp {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::clock::{Clock, SystemEntropy, SystemTimeSource};
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::engine::kind::Sharing;
 use crate::engine::kind::plain::Plain;
@@ -130,8 +130,7 @@ fn an_acquire_leaves_what_was_answered_or_what_is_to_be_looked_at() {
 
 /// Does something with a node that has no connection.
 async fn with_node<T>(act: impl FnOnce(&Site, &Heal<'_>) -> T) -> T {
-    let runtime = tokio::runtime::Handle::current();
-    let clock = Clock::new(Arc::new(SystemTimeSource), Arc::new(SystemEntropy), runtime);
+    let clock = Clock::of_this_runtime();
     let node = Site::Node(Node::unconnected(&clock));
     let quorum = Quorum::new(Vec::new(), clock, Arc::new(Config::default()), Arc::default());
     let ticket = Ticket { id: LeaseId("a:1".into()), entry: None, by_message: false };
