@@ -140,6 +140,15 @@ impl Members {
 
     /// Returns the node at `location`, which is made if there is none.
     pub(super) fn at(&mut self, location: &Location, kit: &Kit) -> Result<(Node, Made), Fault> {
+        let found = self.open_at(location, kit)?;
+        if self.closed {
+            found.0.close();
+        }
+        Ok(found)
+    }
+
+    /// As `at`, for a node to which a release is left before it is closed: closed before, it might end without it.
+    fn open_at(&mut self, location: &Location, kit: &Kit) -> Result<(Node, Made), Fault> {
         let now = kit.clock.now();
         if let Some(member) = self.nodes.get_mut(location) {
             member.used_at = now;
@@ -151,18 +160,18 @@ impl Members {
         self.made += 1;
         let member = Member { node: node.clone(), number: self.made, used_at: now };
         self.nodes.insert(location.clone(), member);
-        if self.closed {
-            node.close();
-        }
         Ok((node, Some(first)))
     }
 
     /// Returns the node that owns a slot.
     pub(super) fn owner(&mut self, slot: u16, kit: &Kit) -> Result<(Node, Made), Fault> {
-        let Some(location) = self.map.owner(slot).cloned() else {
-            return Err(Fault::Down(format!("no node of the cluster owns slot {slot}").into()));
-        };
+        let location = self.owner_of(slot)?;
         self.at(&location, kit)
+    }
+
+    fn owner_of(&self, slot: u16) -> Result<Location, Fault> {
+        let nobody = || Fault::Down(format!("no node of the cluster owns slot {slot}").into());
+        self.map.owner(slot).cloned().ok_or_else(nobody)
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = (&Location, &Node)> {
@@ -201,18 +210,46 @@ impl Members {
         kit: &Kit,
     ) -> Made {
         let sent_on = sent.as_ref().and_then(|sent| self.numbered(member_of(sent.generation)));
-        let (node, made) = match sent_on {
+        let found = match sent_on {
             Some((_, node)) => (node.clone(), None),
-            // A node that is not the owner says who is.
-            None => self.owner(slot, kit).ok().or(self.any())?,
+            None => {
+                let owner = self.owner_of(slot).and_then(|location| self.open_at(&location, kit));
+                // A node that is not the owner says who is.
+                owner.ok().or(self.any())?
+            }
         };
-        let own = release.acquired_on.map(member_of);
-        release.detour.from_elsewhere |= own != Some(node.number());
-        node.leave_release(
-            id,
-            release,
-            sent.filter(|sent| member_of(sent.generation) == node.number()),
-        );
+        let number = found.0.number();
+        release.detour.from_elsewhere |= release.acquired_on.map(member_of) != Some(number);
+        let sent = sent.filter(|sent| member_of(sent.generation) == number);
+        self.leave_to(found, id, release, sent, kit)
+    }
+
+    /// Leaves a release to a node. Behind the end of the client a node ends as soon as it owes nothing: another one takes the place
+    /// of one that has.
+    fn leave_to(
+        &mut self,
+        (node, made): (Node, Made),
+        id: LeaseId,
+        release: PendingRelease,
+        sent: Option<Sent>,
+        kit: &Kit,
+    ) -> Made {
+        let is_left = node.leave_release(id.clone(), release, sent);
+        if self.closed {
+            node.close();
+        }
+        if is_left { made } else { self.replace(&node, id, kit) }
+    }
+
+    fn replace(&mut self, ended: &Node, id: LeaseId, kit: &Kit) -> Made {
+        let location = self.numbered(ended.number())?.0.clone();
+        let mut release = ended.take_release(&id)?;
+        self.nodes.remove(&location);
+        let_go(ended, &mut self.connections_made, kit);
+        let (node, made) = self.open_at(&location, kit).ok()?;
+        release.detour.from_elsewhere = true;
+        node.leave_release(id, release, None);
+        node.close();
         made
     }
 
@@ -263,15 +300,19 @@ impl Members {
         if to == from {
             return None;
         }
-        let (target, made) = self.at(&to, kit).ok()?;
-        let mut release = node.take_release(id)?;
+        let found = self.open_at(&to, kit).ok()?;
+        let Some(mut release) = node.take_release(id) else {
+            if self.closed {
+                found.0.close();
+            }
+            return None;
+        };
         // Who has the slot for good has all keys.
         release.detour.one_key = fault.is_try_again() || release.detour.one_key && asking;
         release.detour.asking = asking;
         release.detour.from_elsewhere = true;
         release.detour.hops = release.detour.hops.saturating_add(1);
-        target.leave_release(id.clone(), release, None);
-        Some(made)
+        Some(self.leave_to(found, id.clone(), release, None, kit))
     }
 
     /// Drops the nodes that own no slot, owe nothing and were not used for a while.
@@ -285,11 +326,7 @@ impl Members {
                 || node.pending_releases() > 0
                 || now.since(member.used_at) < UNUSED;
             if !is_used {
-                *connections_made += node.connections_made();
-                node.close();
-                if let Some(farewell) = kit.farewell.upgrade() {
-                    node.leave_farewell(&farewell);
-                }
+                let_go(node, connections_made, kit);
             }
             is_used
         });
@@ -312,6 +349,15 @@ impl Members {
             Some(to) => self.at(&to, kit),
             None => Err(Fault::Down("the cluster does not say where the slot goes".into())),
         }
+    }
+}
+
+/// Ends a node that is a member no more.
+fn let_go(node: &Node, connections_made: &mut u64, kit: &Kit) {
+    *connections_made += node.connections_made();
+    node.close();
+    if let Some(farewell) = kit.farewell.upgrade() {
+        node.leave_farewell(&farewell);
     }
 }
 

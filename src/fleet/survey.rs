@@ -55,12 +55,11 @@ impl Surveyor {
         if !is_found {
             return;
         }
-        closing.run_until_cancelled(self.keep_current(Timestamp::NEVER)).await;
-        // Releases that are still pending must find the owners of their slots.
-        let until = self.now().plus(self.cluster.kit.config.ttl);
+        closing.run_until_cancelled(self.keep_current()).await;
+        // Releases that are still pending must find the owners of their slots. None is for longer than its lease.
         let owed = self.cluster.clone();
         tokio::select! {
-            () = self.keep_current(until) => {}
+            () = self.keep_current() => {}
             () = owed.all_released() => {}
         }
     }
@@ -120,11 +119,11 @@ impl Surveyor {
         Err(fault)
     }
 
-    /// Asks again and again, until `until`.
-    async fn keep_current(&mut self, until: Timestamp) {
+    /// Asks again and again.
+    async fn keep_current(&mut self) {
         let clock = self.cluster.kit.clock.clone();
         let mut doubts: u32 = 0;
-        while !clock.is_stopped() && self.now() < until {
+        while !clock.is_stopped() {
             let is_wrong = !self.is_ok || self.cluster.misses_a_master();
             let in_doubt = is_wrong || self.doubt_or_pause().await;
             // Doubts that follow each other are not looked into all at once.
@@ -198,7 +197,8 @@ impl Surveyor {
         found
     }
 
-    /// Asks some nodes on their connections; without them, or if there is a doubt, also others on new ones.
+    /// Asks some nodes on their connections; without them, or if there is a doubt, also others on new ones. At the start it asks all
+    /// that the user has named: each may be one that swallows what it is sent.
     fn ask(&self, in_doubt: bool, until: Timestamp) -> Vec<Asked> {
         let members = self.cluster.members.lock();
         let up: Vec<(Location, Node)> = members
@@ -230,8 +230,9 @@ impl Surveyor {
         let seeds =
             self.cluster.seeds.iter().filter_map(|seed| Some((location(seed)?, seed.clone())));
         let others: Vec<(Location, Address)> = others.chain(seeds).collect();
+        let most = if members.map.masters().is_empty() { others.len() } else { AT_ONCE };
         drop(members);
-        for (location, address) in turned(&others, self.surveys).take(AT_ONCE).cloned() {
+        for (location, address) in turned(&others, self.surveys).take(most).cloned() {
             if let Some(chart) = self.cluster.kit.chart(&address, until) {
                 asked.push(Box::pin(async move { (location, chart.await) }));
             }

@@ -175,14 +175,15 @@ impl Node {
     }
 
     /// Leaves a release to the supervisor, which sends it until it has reached the server, on this connection or a
-    /// later one. `sent` is its first sending, if there was one.
+    /// later one. `sent` is its first sending, if there was one. Returns false if the supervisor had nothing left to do and is gone.
     pub(crate) fn leave_release(
         &self,
         id: LeaseId,
         mut release: PendingRelease,
         sent: Option<Sent>,
-    ) {
+    ) -> bool {
         let mut link = self.shared.link.lock();
+        let has_ended = matches!(link.state, LinkState::Ended) && !self.is_stopped();
         let sending = match (sent, &link.state) {
             (Some(sent), _) => Some(Sending { sent, form: release.form(), first: None }),
             (None, LinkState::Up(connection)) => Some(release.send(connection, release.form())),
@@ -193,6 +194,7 @@ impl Node {
             // Fails if the supervisor is gone, and with it the runtime: then only a farewell can send it.
             let _ = self.shared.left.send((id, sending));
         }
+        !has_ended
     }
 
     /// If the nodes' runtime is gone, sends their pending releases, and waits for the answers within limits.

@@ -252,15 +252,22 @@ impl Shared {
         }
     }
 
-    /// Gives up the pending releases of leases that are over. Returns true if none are left.
+    /// Gives up the pending releases of leases that are over. If none are left, the link ends, and this returns true.
     pub(super) fn drop_old_releases(&self) -> bool {
         let now = self.endpoint.clock.now();
-        let mut link = self.link.lock();
-        link.pending.retain(|_, release| release.until > now);
-        let nothing_pending = link.pending.is_empty();
-        drop(link);
+        self.link.lock().pending.retain(|_, release| release.until > now);
         self.released.notify_waiters();
-        nothing_pending
+        self.ends_if_idle()
+    }
+
+    /// Ends the link if no release is pending, and returns whether that is so. In one step: who leaves a release later is told.
+    pub(super) fn ends_if_idle(&self) -> bool {
+        let mut link = self.link.lock();
+        let is_idle = link.pending.is_empty();
+        if is_idle {
+            link.state = LinkState::Ended;
+        }
+        is_idle
     }
 
     /// Returns true if the node's answers are votes, if its restarts matter, or if replicas are waited for on

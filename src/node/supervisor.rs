@@ -169,7 +169,7 @@ impl Supervisor {
         shared.said.hear_on(Some(generation));
         let mut closing = false;
         while shared.link.lock().state.is_up() {
-            if closing && shared.link.lock().pending.is_empty() {
+            if closing && shared.ends_if_idle() {
                 self.done = true;
                 break;
             }

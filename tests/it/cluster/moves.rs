@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use leasehold::{Client, LossReason};
+use redis::from_redis_value;
 
 use super::{builder, is_idle};
 use crate::checks::{LIMIT, soon};
 use crate::support::{Cluster, eventually, slot_of};
 
 const TTL: Duration = Duration::from_millis(1500);
+const LONG: Duration = Duration::from_secs(8);
 /// After the end of a move, waiters look at the map before they poll.
 const WOKEN: Duration = Duration::from_secs(2);
 
@@ -31,26 +33,41 @@ async fn locks_are_held_freed_and_taken_while_their_slots_move() {
     }
 }
 
-/// The lock has gone to the other node, and its token has not. The release finds its way, although nobody needs the nodes any more.
+/// The lock has gone to the other node, and its token has not. The release finds its way, although nobody needs the nodes any more;
+/// the client may have used the other node before, whose connection ends at once. None stays.
 #[tokio::test]
 async fn a_lock_of_a_client_that_goes_is_free_although_its_slot_has_moved_half_way() {
     let cluster = Cluster::start().await;
     let (source, target) = (cluster.master(0), cluster.master(1));
-    let client = builder(&cluster).connect().await.expect("the cluster accepts the client");
-    let name = cluster.name_on(0, "half-way");
-    let slot = slot_of(&name);
-    let guard = soon("the lock", client.mutex(&name).lock()).await.expect("free");
-    cluster.open(slot, source, target).await;
-    cluster.migrate(&[&name], source, target).await;
-    drop((guard, client));
-    // Its TTL is 30 s.
     let two = connect(&cluster).await;
-    let is_free = async || two.mutex(&name).is_locked().await.is_ok_and(|locked| !locked);
-    eventually(LIMIT, "it is free", is_free).await;
-    cluster.migrate_all(slot, source, target).await;
-    cluster.close(slot, source, target).await;
-    let guard = soon("the lock", two.mutex(&name).lock()).await.expect("free at the new owner");
-    soon("unlocking", guard.unlock()).await.expect("held");
+    for uses_target in [false, true] {
+        let client = builder(&cluster).name("goes").ttl(LONG).connect().await;
+        let client = client.expect("the cluster accepts the client");
+        if uses_target {
+            let other = client.mutex(cluster.name_on(1, "other"));
+            soon("the lock", other.lock()).await.expect("free").unlock().await.expect("held");
+        }
+        let name = cluster.name_on(0, &format!("half-way-{uses_target}"));
+        let slot = slot_of(&name);
+        let guard = soon("the lock", client.mutex(&name).lock()).await.expect("free");
+        cluster.open(slot, source, target).await;
+        cluster.migrate(&[&name], source, target).await;
+        drop((guard, client));
+        let is_free = async || two.mutex(&name).is_locked().await.is_ok_and(|locked| !locked);
+        eventually(LONG / 2, "it is free before its TTL is over", is_free).await;
+        cluster.migrate_all(slot, source, target).await;
+        cluster.close(slot, source, target).await;
+        let guard = soon("the lock", two.mutex(&name).lock()).await.expect("free at the new owner");
+        soon("unlocking", guard.unlock()).await.expect("held");
+    }
+    // A release that was sent to another node than the acquire is repeated for a TTL.
+    for server in [source, target] {
+        let is_gone = async || {
+            let list = server.command(&["CLIENT", "LIST"]).await;
+            !from_redis_value::<String>(list).expect("a list").contains("leasehold:goes ")
+        };
+        eventually(LONG + LIMIT, "no connection is left", is_gone).await;
+    }
     is_idle(&two).await;
 }
 

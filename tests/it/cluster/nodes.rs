@@ -51,6 +51,27 @@ async fn a_lock_follows_its_slot_to_a_new_node_and_back_and_no_connection_stays(
     behind_other_addresses(&cluster).await;
 }
 
+/// All but one of the nodes that the user has named accept connections and say nothing.
+#[tokio::test]
+async fn a_client_connects_if_any_of_the_nodes_that_it_was_given_answers() {
+    let cluster = Cluster::start().await;
+    let mut silent = Vec::new();
+    for server in &cluster.servers()[..4] {
+        let proxy = Proxy::start(server.port()).await;
+        proxy.black_hole(true);
+        silent.push(proxy);
+    }
+    for place in 0..=silent.len() {
+        let mut seeds: Vec<String> = silent.iter().map(Proxy::url).collect();
+        seeds.insert(place, cluster.master(1).url());
+        let builder = Client::builder().cluster(seeds).restart_quarantine(Duration::ZERO);
+        let client = soon("the client", builder.connect()).await;
+        let client = client.unwrap_or_else(|error| panic!("at place {place}: {error}"));
+        let lock = client.mutex(cluster.name_on(2, "n"));
+        soon("the lock", lock.lock()).await.expect("free").unlock().await.expect("held");
+    }
+}
+
 /// The cluster announces addresses that the client must translate.
 async fn behind_other_addresses(cluster: &Cluster) {
     let mut ports = Vec::new();
