@@ -3,17 +3,15 @@
 -- ARGV: 1 what (set or add), 2 number, 3 initial (how many permits there are if the semaphore does not exist; empty: none), 4 publish verb, 5 channel of the semaphore
 -- Returns {permits left (less than 0 if more are out than there are), permits out}, or an empty list if there would be more than 2^31 - 1, which Redisson cannot read: then nothing has changed.
 local number, had = tonumber(ARGV[2]), left or 0
+if ARGV[1] == 'add' then
+  number = number + (left and left + out() or tonumber(ARGV[3]) or 0)
+  if number > 2147483647 then
+    return {}
+  end
+end
 sweep()
 local are_out = out()
-local before = left or (tonumber(ARGV[3]) or 0) - are_out
-if ARGV[1] == 'add' and before + are_out + number > 2147483647 then
-  return {}
-end
-if ARGV[1] == 'set' then
-  put(number - are_out)
-else
-  put(before + number)
-end
+put(number - are_out)
 local more = left > had
 -- While a cluster moves the slot, it refuses to look for what is gone. The permits are added whatever becomes of the rest: a script
 -- that failed would be sent again, and would add them again. Those who wait ask again.

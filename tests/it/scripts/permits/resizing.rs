@@ -28,6 +28,17 @@ async fn there_are_never_more_permits_than_a_java_int_holds() {
     assert_eq!(pool.bench.number(&format!("GET {NAME}")).await, i64::from(most));
 }
 
+/// Who takes back what has ended would have to serve the queue.
+#[tokio::test]
+async fn what_is_refused_leaves_the_permits_that_have_ended_to_whoever_asks_next() {
+    let (mut pool, [(_, mut b)]) = Pool::line(1, [("b", 1)]).await;
+    pool.end(&lease("a", 1)).await;
+    pool.expect_twice(&resize("add", i32::MAX as u32), ["[]"; 2], "0+1").await;
+    assert!(pool.told(&mut b).await.is_empty());
+    pool.expect(&lease("c", 1).try_once(), "[0, 2s, b, 0, -1, token, [], 0]", "0+1").await;
+    assert_eq!(pool.told(&mut b).await, ["grant b .. .. 1"]);
+}
+
 #[tokio::test]
 async fn fewer_permits_take_none_from_their_holders() {
     let mut pool = Pool::of(5).await;
