@@ -83,3 +83,32 @@ impl ListedLock {
         !self.holders.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::primitives::semaphore_status::PermitHolder;
+
+    #[test]
+    fn a_semaphore_is_held_until_the_last_of_its_permits_ends() {
+        let remaining = |ends: &[Option<u64>]| {
+            let holder = |seconds: Option<u64>| PermitHolder {
+                holder: Holder::new("a:1"),
+                permits: 1,
+                remaining: seconds.map(Duration::from_secs),
+            };
+            let status = SemaphoreStatus {
+                name: "s".into(),
+                available: 0,
+                held: ends.len() as u32,
+                holders: ends.iter().copied().map(holder).collect(),
+                waiting_clients: 0,
+                waiting: Vec::new(),
+            };
+            ListedLock::of_semaphore(status).remaining
+        };
+        assert_eq!(remaining(&[Some(5), Some(9)]), Some(Duration::from_secs(9)));
+        assert_eq!(remaining(&[Some(5), None]), None, "one of them has none");
+        assert_eq!(remaining(&[]), None);
+    }
+}

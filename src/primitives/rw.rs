@@ -275,3 +275,32 @@ impl Inspect for Side {
         Call { script: &script::RW_FORCE_UNLOCK, keys: self.keys(), args }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: &str = "a:0f3a8c1e-5b7d-4e21-9c44-2a6b7d8e9f01";
+    const REDISSON: &str = "0f3a8c1e-5b7d-4e21-9c44-2a6b7d8e9f01:42";
+
+    fn text(text: &str) -> Reply {
+        Reply::Text(text.to_owned())
+    }
+
+    #[test]
+    fn a_status_says_since_when_a_writer_of_ours_has_the_lock_on_one_server() {
+        let side = Side::new(&Config::default(), "n".into(), Access::Read, false);
+        let since = |holder: &str, readers: &[&str], one_server: bool| {
+            let readers = Reply::List(readers.iter().map(|reader| text(reader)).collect());
+            let [pttl, none] = [9_000, 0].map(Reply::Number);
+            let reply = vec![pttl, text(holder), text("1"), text("7000000"), none, readers];
+            let status = side.read_status(&Reply::List(reply), one_server);
+            status.expect("it is understood").since
+        };
+        let written = UNIX_EPOCH + Duration::from_secs(7);
+        assert_eq!(since(OURS, &[], true), Some(written));
+        assert_eq!(since(OURS, &[OURS], true), None, "that is when the writer before it came");
+        assert_eq!(since(REDISSON, &[], true), None, "it takes no token");
+        assert_eq!(since(OURS, &[], false), None, "each has a clock of its own");
+    }
+}

@@ -7,7 +7,7 @@ use leasehold::{Client, Error, ListedLock, Listing, LockKind};
 
 use crate::{
     checks::{LIMIT, setup, soon},
-    support::{Cluster, Server, eventually},
+    support::{Cluster, Server, eventually, slot_of},
 };
 
 /// Everything that a list shows, by name.
@@ -126,6 +126,26 @@ async fn the_contended_are_those_that_somebody_waits_for() {
     quiet.unlock().await.expect("held");
 }
 
+/// They ask no server: what they wait for is in use in their own process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_a_holder_of_its_own_client_counts_too() {
+    let (_server, [client]) = setup().await;
+    let mutex = client.mutex("m").lock().await.expect("free");
+    let write = client.rw_lock("rw").write().await.expect("free");
+    let (one, two) = (client.mutex("m"), client.rw_lock("rw"));
+    let waiting = tokio::spawn(async move {
+        let (mutex, read) = tokio::join!(one.lock(), two.read());
+        (mutex.expect("free"), read.expect("free"))
+    });
+    eventually(LIMIT, "both wait", async || client.stats().waiters == 2).await;
+    let found = all(client.contended()).await;
+    assert_eq!(names(&found), ["m", "rw"]);
+    assert!(found.values().all(|lock| lock.waiting_clients == 1 && lock.is_held()), "{found:?}");
+    mutex.unlock().await.expect("held");
+    write.unlock().await.expect("held");
+    drop(soon("they have them", waiting).await.expect("no panic"));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_that_is_dropped_half_way_goes_on() {
     let (server, [client]) = setup().await;
@@ -213,6 +233,40 @@ async fn a_list_shows_the_locks_of_all_masters_of_a_cluster() {
     for guard in guards {
         guard.unlock().await.expect("held");
     }
+}
+
+/// The master that they come from has them no more, and the other one does not say what they are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_shows_the_locks_of_slots_that_move() {
+    let cluster = Cluster::start().await;
+    let connect = || Client::builder().cluster(cluster.urls()).restart_quarantine(Duration::ZERO);
+    let [one, two] = [
+        connect().connect().await.expect("a cluster"),
+        connect().connect().await.expect("a cluster"),
+    ];
+    let [mutex, rw] = ["m", "rw"].map(|stem| cluster.name_on(0, stem));
+    let held = soon("the mutex", one.mutex(&mutex).lock()).await.expect("free");
+    let writing = soon("the writer", one.rw_lock(&rw).write()).await.expect("free");
+    // While one of its keys is missing, as the queue is if nobody waits, nobody can say who has a read-write lock that moves.
+    let waiting = tokio::spawn(two.rw_lock(&rw).read());
+    eventually(LIMIT, "it waits", async || {
+        one.rw_lock(&rw).status().await.is_ok_and(|status| status.waiting.len() == 1)
+    })
+    .await;
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    for name in [&mutex, &rw] {
+        cluster.open(slot_of(name), source, target).await;
+        cluster.migrate_all(slot_of(name), source, target).await;
+    }
+    let found = all(two.list("")).await;
+    let kinds: Vec<_> = found.values().map(|lock| (&*lock.name, lock.kind)).collect();
+    assert_eq!(kinds, [(&*mutex, LockKind::Mutex), (&*rw, LockKind::RwLock)]);
+    for name in [&mutex, &rw] {
+        cluster.close(slot_of(name), source, target).await;
+    }
+    soon("unlocking", held.unlock()).await.expect("held");
+    soon("unlocking", writing.unlock()).await.expect("held");
+    drop(soon("its turn", waiting).await.expect("no panic").expect("free"));
 }
 
 #[tokio::test]

@@ -101,6 +101,24 @@ fn what_a_call_may_leave_out_comes_last() {
 }
 
 #[test]
+fn a_lease_that_may_pass_on_is_freed_by_force_only_if_it_began_long_ago() {
+    let age_us = |id: &str, grain_us| {
+        let holder = Holder::new(id);
+        match forced(Some(&holder), Duration::from_secs(1), grain_us) {
+            (Arg::Text(named), Arg::Number(age_us)) if &*named == id => age_us,
+            other => panic!("{other:?}"),
+        }
+    };
+    let passes_on = OURS.replace("-4e21-", "-8e21-");
+    assert_eq!(age_us(OURS, 10_000_000), 0, "it is one hold");
+    assert!(age_us(&passes_on, 1) > 2_500_000);
+    // Over several masters a token is rounded down, so that the lease looks older than it is.
+    let rounded = age_us(&passes_on, 10_000_000);
+    assert!(rounded >= 12_500_000, "{rounded}");
+    assert!(matches!(forced(None, Duration::from_secs(1), 1), (Arg::Word(""), Arg::Word(""))));
+}
+
+#[test]
 fn an_answer_that_no_script_gives_is_not_read() {
     let token = |number| read_token(&Reply::Number(number));
     assert_eq!((token(0), token((1 << 53) - 1)), (Some(0), Some((1 << 53) - 1)));

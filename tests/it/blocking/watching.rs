@@ -4,7 +4,8 @@ use std::{sync::mpsc, thread, time::Duration};
 
 use leasehold::{Error, LossReason, blocking::LossWatch};
 
-use super::{LIMIT, MS, connect, connect_with_ttl, eventually, server, wait_for};
+use super::{Client, LIMIT, MS, connect, connect_with_ttl, eventually, server, wait_for};
+use crate::support::Proxy;
 
 /// Waits on a thread of its own.
 fn wait(watch: LossWatch) -> mpsc::Receiver<Option<Error>> {
@@ -113,4 +114,26 @@ fn a_body_on_a_thread_begins_again_in_the_next_term() {
     assert!(terms.is_sorted_by(|before, after| before < after), "{terms:?}");
     other.shutdown().expect("it may wait");
     assert!(other.election("n").run_each_term(|_| ()).is_err(), "it is closed");
+}
+
+/// A campaign ends with an error by then.
+#[test]
+fn a_body_on_a_thread_waits_for_servers_that_are_away() {
+    let server = server();
+    let proxy = wait_for(Proxy::start(server.port()));
+    let builder = Client::builder().nodes([proxy.url()]).unavailable_after(400 * MS);
+    let client = builder.response_timeout(200 * MS).connect_blocking().expect("connected");
+    let election = client.election("n");
+    proxy.black_hole(true);
+    let led = thread::spawn({
+        let election = election.clone();
+        move || election.run_each_term(|leadership| leadership.is_held())
+    });
+    // Whoever began before the second of these has been told when that is.
+    for _ in 0..2 {
+        let error = election.campaign().expect_err("no answer");
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    }
+    proxy.black_hole(false);
+    assert!(led.join().expect("no panic").expect("it waits for the servers"));
 }

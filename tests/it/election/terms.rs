@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::{Error, LossReason, Owner};
+use leasehold::{Client, Error, LossReason, Owner};
 
 use super::{LIMIT, MS, leader, leading};
-use crate::checks::{nothing_left, setup, soon};
-use crate::support::{Worker, eventually, heard, waiting};
+use crate::checks::{nothing_left, setup, setup_with_proxy, soon};
+use crate::support::{Outage, Worker, eventually, heard, waiting};
 
 #[tokio::test]
 async fn one_leads_and_its_term_is_known_to_all() {
@@ -172,6 +172,31 @@ async fn a_body_is_begun_again_in_the_next_term() {
     client.shutdown().await;
     let error = election.run_each_term(async |_| ()).await.expect_err("closed");
     assert!(matches!(error, Error::Closed { .. }), "{error:?}");
+}
+
+/// A campaign ends with an error by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_of_each_term_waits_for_servers_that_are_away() {
+    let (server, proxy) = setup_with_proxy().await;
+    let builder = Client::builder().nodes([proxy.url()]).unavailable_after(400 * MS);
+    let client = builder.response_timeout(200 * MS).connect().await.expect("connected");
+    let election = client.election("scheduler");
+    let test = async |outage: &Outage<'_>| {
+        outage.begins();
+        let run = election.run_each_term(async |leadership| leadership.is_held());
+        let back = async {
+            // Whoever began before the second of these has been told when that is.
+            for _ in 0..2 {
+                let error = soon("it is told", election.campaign()).await.expect_err("no answer");
+                assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+            }
+            outage.ends().await;
+        };
+        let (led, ()) = soon("it leads", async { tokio::join!(run, back) }).await;
+        assert!(led.expect("it waits for the servers"));
+        nothing_left(&server, &client).await;
+    };
+    Outage::silent([&proxy]).twice(test).await;
 }
 
 /// Each campaign is a candidate of its own: a leader does not lead twice.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Error, LossReason, MultiLock};
 
 use super::{LIMIT, MS, are_held, taken, token};
-use crate::checks::{nothing_left, setup, soon};
+use crate::checks::{nothing_left, pttl, setup, soon};
 use crate::support::{eventually, waiting};
 
 #[tokio::test]
@@ -104,6 +104,29 @@ async fn a_shortest_hold_begins_when_all_are_held() {
         .expect("held");
     let next = soon("it is free in the end", other.mutex("a").lock()).await.expect("free");
     assert!(began_at.elapsed() >= 1500 * MS, "free after {:?}", began_at.elapsed());
+    next.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// A lock that was taken before the others has less left than that when all are held, unless it is lengthened then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shortest_hold_longer_than_the_ttl_lasts_from_the_moment_when_all_are_held() {
+    const MIN_HOLD: Duration = Duration::from_millis(2400);
+    let (server, [client, other]) = setup().await;
+    let held = other.mutex("b").lock().await.expect("free");
+    let job = client.mutex("a").with_ttl(900 * MS).with_min_hold(MIN_HOLD);
+    let waits = tokio::spawn(MultiLock::of([job, client.mutex("b")]).lock());
+    // It is renewed when a third of it is over.
+    let has_less = async || (1..1_900).contains(&pttl(&server, "a").await);
+    eventually(LIMIT, "a part of it is over", has_less).await;
+    let began_at = Instant::now();
+    held.unlock().await.expect("held");
+    let both = soon("all are held", waits).await.expect("no panic").expect("free");
+    both.unlock().await.expect("held");
+    let next = soon("it is free in the end", other.mutex("a").lock()).await.expect("free");
+    let after = began_at.elapsed();
+    // A server counts whole milliseconds.
+    assert!(after >= MIN_HOLD - 10 * MS, "free after {after:?}");
     next.unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }

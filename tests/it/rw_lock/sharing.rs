@@ -276,6 +276,21 @@ async fn a_forced_unlock_ends_all_readers_or_one() {
     nothing_left(&server, &b).await;
 }
 
+#[tokio::test]
+async fn who_ends_another_reader_by_force_reads_on() {
+    let (server, [a, b]) = setup().await;
+    let lock = a.rw_lock("n");
+    let own = lock.read().await.expect("free");
+    let other = b.rw_lock("n").with_ttl(900 * MS).read().await.expect("shared");
+    assert!(lock.force_unlock_if(&other.holder()).await.expect("answered"));
+    assert!(own.is_held(), "it was not this one");
+    soon("the other is told", other.lost()).await;
+    own.unlock().await.expect("held");
+    drop(other);
+    nothing_left(&server, &a).await;
+    nothing_left(&server, &b).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_beside_a_writer() {
     let (server, clients) = setup::<3>().await;

@@ -87,8 +87,13 @@ fn force_all() -> Call {
 }
 
 fn reclaim(id: &str, side: &str, first: i64, last: i64) -> Call {
+    reclaim_queued(id, side, first, last, "")
+}
+
+/// Of a lease that had that entry in the queue.
+fn reclaim_queued(id: &str, side: &str, first: i64, last: i64, entry: &str) -> Call {
     let (first, last) = (first.to_string(), last.to_string());
-    call(lua::RW_RECLAIM, &[&ours(id), "1", "30000", &first, &last, "0", "", side])
+    call(lua::RW_RECLAIM, &[&ours(id), "1", "30000", &first, &last, "0", entry, side])
 }
 
 fn end_key(id: &str) -> String {
@@ -575,6 +580,19 @@ async fn java_reads(bench: &mut Bench, levels_ms: &[u32]) {
     bench.command(&format!("PEXPIRE {NAME} 30000")).await;
 }
 
+/// Whichever of them comes first.
+#[tokio::test]
+async fn a_status_ends_with_the_last_of_the_readers() {
+    for (first, second) in [("300000", "13500"), ("13500", "300000")] {
+        let mut bench = Bench::start().await;
+        bench.acquired(&ask_as("a:1", READ, "", first)).await;
+        bench.acquired(&ask_as("b:1", READ, "", second)).await;
+        let status = call(lua::RW_STATUS, &[CHANNEL, "0", "NUMSUB"]);
+        let shown = "[300s, a:1, 1, token, 0, [a:1, b:1], token, []]";
+        bench.expect(&status, shown, "[mode, read, a:1, 1, b:1, 1] 300s").await;
+    }
+}
+
 /// Some of its versions lengthen the hash, and not the ends of its readers.
 #[tokio::test]
 async fn a_reader_of_redisson_without_an_end_reads_while_the_hash_has_it() {
@@ -684,6 +702,25 @@ async fn a_lease_is_put_back_unless_another_holds_the_lock() {
     let both = "[mode, read, a:1, 1, b:1, 1] 30s";
     bench.expect_twice(&reclaim("b:1", READ, written, written), ["1"; 2], both).await;
     bench.expect(&try_once("c:1", WRITE), "[0, 30s, a:1, 0, -1, token, []]", both).await;
+}
+
+/// The grant that took it out of the queue was lost, too. Who is refused keeps its place.
+#[tokio::test]
+async fn a_lease_that_is_put_back_leaves_the_queue() {
+    for side in [READ, WRITE] {
+        let mut bench = Bench::start().await;
+        let order = [("a:1", WRITE), ("b:1", side), ("c:1", WRITE)];
+        let _mailboxes = line(&mut bench, order).await;
+        let written = bench.counter(TOKEN).await;
+        let put_back = |first: i64| reclaim_queued("b:1", side, first, first, &entry("b:1", side));
+        let writing = "[mode, write, a:1:write, 1] 30s";
+        bench.expect(&put_back(written - 1), "0", writing).await;
+        assert_eq!(queued(&mut bench).await, "b:1 c:1");
+        let field = if side == READ { "b:1" } else { "b:1:write" };
+        let held = format!("[mode, {side}, {field}, 1] 30s");
+        bench.expect_twice(&put_back(written + 1), ["1"; 2], &held).await;
+        assert_eq!(queued(&mut bench).await, "c:1");
+    }
 }
 
 /// A reader has the token of the writer before it. So the same counter tells a reader that this writer was over, and the writer

@@ -1,6 +1,6 @@
 //! Waiting until all permits are back: a wait group whose participants may crash.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::{Client, Error, LossReason, Semaphore};
 
@@ -92,6 +92,17 @@ async fn the_permit_of_a_process_that_was_killed_comes_back() {
     assert_eq!(semaphore.available_permits().await.expect("an answer"), 2);
 }
 
+/// Nobody tells of it, and by itself it would look after 2 s at least.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_looks_again_when_a_permit_ends() {
+    let (server, [client, other]) = setup().await;
+    api(&other, 1).with_lease(1200 * MS).acquire().await.expect("free").spend();
+    let began_at = Instant::now();
+    soon("it is seen", api(&client, 1).returned()).await.expect("nobody has any");
+    let took = began_at.elapsed();
+    assert!(took < server.widened_by(2, 1700 * MS), "{took:?}");
+}
+
 /// One puts its permit back, another one cannot yet: when the first is released, the other one is still at work.
 #[tokio::test]
 async fn a_permit_that_a_server_has_forgotten_is_not_back_while_it_may_be_in_use() {
@@ -167,4 +178,22 @@ async fn a_server_that_forgets_who_had_permits_does_not_say_that_they_are_back()
     let error = waited.expect_err("the server has forgotten it");
     assert!(matches!(error, Error::Lost { reason: LossReason::Failover, .. }), "{error:?}");
     semaphore.returned().await.expect("who comes later knows of none");
+}
+
+#[tokio::test]
+async fn a_permit_that_the_next_server_has_is_back_when_it_is_given_back_there() {
+    let server = Server::with(&["--appendonly", "yes"]).await;
+    let (client, waiter) = (connect(&server).await, connect(&server).await);
+    let permit = api(&client, 1).acquire().await.expect("free");
+    let waiting = tokio::spawn(api(&waiter, 1).returned());
+    eventually(LIMIT, "it listens", async || waiter.stats().subscriptions == 1).await;
+    server.kill();
+    server.restart().await;
+    // Nobody else reads a range while nothing is given back.
+    eventually(LIMIT, "it looks there", async || server.calls("zrange").await > 0).await;
+    let is_held = async || api(&client, 1).status().await.is_ok_and(|status| status.held == 1);
+    eventually(LIMIT, "its holder is back, too", is_held).await;
+    permit.release().await.expect("held");
+    let waited = soon("it looks again", waiting).await;
+    waited.expect("no panic").expect("it was never lost");
 }

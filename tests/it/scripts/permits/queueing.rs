@@ -1,6 +1,6 @@
 //! Who waits, and gets permits by message.
 
-use super::{CHANNEL, Call, JAVA_DIGITS, Lease, NAME, Pool, QUEUE, lease, resize};
+use super::{CHANNEL, Call, JAVA_DIGITS, Lease, NAME, Pool, QUEUE, lease, resize, resize_of};
 use crate::scripts::bench::crowd_of_the_gone;
 
 #[tokio::test]
@@ -135,6 +135,17 @@ async fn more_permits_serve_the_queue() {
     pool.expect(&resize("set", 4), "[0, 4]", "0+4").await;
     assert_eq!(pool.told(&mut b).await, ["grant b .. .. 2"]);
     assert_eq!(pool.told(&mut c).await, ["grant c .. .. 1"]);
+}
+
+/// Redisson may have taken what is missing of five.
+#[tokio::test]
+async fn more_permits_that_serve_some_tell_the_next_whom_it_waits_for() {
+    for (add, holder) in [(resize("add", 2), "b"), (resize_of("add", 2, 5), "unknown")] {
+        let (mut pool, [(_, mut b), (_, mut c)]) = Pool::line(1, [("b", 2), ("c", 2)]).await;
+        pool.expect(&add, "[0, 3]", "0+3").await;
+        assert_eq!(pool.told(&mut b).await, ["grant b .. .. 2"]);
+        assert_eq!(pool.told(&mut c).await, [format!("next c .. {holder}")]);
+    }
 }
 
 #[tokio::test]

@@ -187,6 +187,17 @@ async fn a_reclaim_puts_back_what_is_missing_even_below_none() {
     empty.expect(&a.release(), "[1, 0]", "3+2").await;
 }
 
+/// The grant that took it out of the queue was lost, too.
+#[tokio::test]
+async fn a_reclaim_takes_its_own_entry_out_of_the_queue() {
+    let (mut pool, [(b, _b), _c]) = Pool::line(1, [("b", 1), ("c", 1)]).await;
+    assert_eq!(pool.queued().await, "b c");
+    for _ in 0..2 {
+        pool.expect(&b.reclaim(), "1", "-1+2").await;
+        assert_eq!(pool.queued().await, "c");
+    }
+}
+
 /// As after a failover: one was granted a permit by message and has not used it yet, and the one that had it before put it back.
 #[tokio::test]
 async fn a_permit_that_has_ended_is_not_confirmed_while_another_has_it() {
