@@ -100,3 +100,20 @@ async fn all(
     let blocked = list::blocked(client, &locks).await;
     Ok((locks, blocked))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_long_ago_says_nothing_about_now() {
+        let staleness = |age| {
+            let at = Instant::now().checked_sub(Duration::from_secs(age));
+            let stale_after = Duration::from_secs(60);
+            Poll { at, problem: None, stale_after, ..Poll::none() }.staleness()
+        };
+        assert_eq!(staleness(0), None);
+        let problem = staleness(600).unwrap_or_default();
+        assert!(problem.starts_with("the last list is 60"), "{problem}");
+    }
+}

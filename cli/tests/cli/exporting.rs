@@ -68,7 +68,7 @@ fn export_shows_locks_to_prometheus_to_programs_and_to_people() {
     export.metric("leasehold_locks{kind=\"mutex\"} 1");
     export.metric(r#"leasehold_lock_waiting_clients{lock="orders:\"1\""} 0"#);
     export.metric(r#"leasehold_lock_ttl_seconds{lock="orders:\"1\""} 5"#);
-    export.metric("leasehold_server_up{node=");
+    export.metric(&format!("leasehold_server_up{{node=\"{}\"}} 1", server.url()));
     for noted in ["true", "false"] {
         export.metric(&format!("leasehold_suspected_deadlocks{{noted=\"{noted}\"}} 0"));
     }
@@ -149,6 +149,17 @@ fn export_says_that_it_knows_nothing_while_the_server_is_away() {
     assert_eq!(shown["locks"][0]["name"], "a", "what it knew last: {shown}");
     let () = server.command("ACL", &["SETUSER", "default", "+scan"]);
     export.metric("leasehold_up 1");
+}
+
+#[test]
+fn a_server_is_not_up_to_prometheus_before_its_grants_count() {
+    let server = Server::start();
+    std::fs::write(server.file("settings"), "restart_quarantine = \"1h\"\n").expect("a file");
+    let export = Export::start(&server, &["--every", "0.2", "--settings", "settings"]);
+    eventually("it is asked", || export.locks()["nodes"][0]["state"] == "quarantined");
+    let up = format!("\nleasehold_server_up{{node=\"{}\"}} 0\n", server.url());
+    let text = export.get("/metrics").1;
+    assert!(text.contains(&up), "{text}");
 }
 
 /// However many read, the server is asked once for all of them.

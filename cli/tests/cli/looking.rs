@@ -145,6 +145,10 @@ fn list_shows_who_is_waited_for() {
         assert!(locks.iter().all(|lock| lock["name"] == "a"), "{listed}");
         locks.len() == 1 && locks[0]["waiting"][0]["client"] == "web-1"
     });
+    for (prefix, count) in [("a", 1), ("b", 0)] {
+        let listed = json(&server.output(&["--json", "list", "--contended", prefix]));
+        assert_eq!(listed["locks"].as_array().map(Vec::len), Some(count), "{listed}");
+    }
     let first = json(&server.output(&["--json", "list", "--fast"]))["locks"][0].clone();
     assert_eq!((&first["name"], &first["waiting_clients"]), (&"a".into(), &1.into()));
     kill(waiter.id(), Signal::TERM);
@@ -201,6 +205,28 @@ fn watch_prints_each_change() {
     assert!(next().contains(" a held by other:01234567"));
     server.release("a");
     assert!(next().ends_with(" a free"));
+    kill(watch.id(), Signal::INT);
+    assert_eq!(code_of(&mut watch), 130);
+}
+
+#[test]
+fn watch_tells_of_those_who_wait_and_of_each_reader() {
+    let server = Server::start();
+    server.hold("a");
+    let lines = std::fs::File::create(server.file("lines")).expect("a file");
+    let mut watch = server.leasehold(&["watch", "a", "rw"]);
+    let mut watch = watch.stdout(lines).spawn().expect("the program runs");
+    let says = |what: &str| eventually(what, || server.text("lines").trim_end().ends_with(what));
+    says(" rw free");
+    let mut waiter = server.spawn(&["run", "a", "--", "true"]);
+    says(" a held by other:01234567, 1 waiting");
+    kill(waiter.id(), Signal::TERM);
+    code_of(&mut waiter);
+    says(" a held by other:01234567");
+    reads(&server, "rw", &reader(1));
+    says(" rw held by other:11234567");
+    reads(&server, "rw", &reader(2));
+    says(" rw held by other:11234567 and 1 other readers");
     kill(watch.id(), Signal::INT);
     assert_eq!(code_of(&mut watch), 130);
 }
@@ -269,6 +295,8 @@ fn a_read_write_lock_is_looked_at_and_freed_too() {
     let writer = format!("{holder}:write");
     let () = server.command("HSET", &["rw", "mode", "write", &writer, "1"]);
     let () = server.command("PEXPIRE", &["rw", "60000"]);
+    let listed = server.output(&["list"]);
+    assert!(String::from_utf8_lossy(&listed.stdout).contains(" write  other:01234567 "));
     let shown = server.output(&["inspect", "rw"]);
     assert_eq!(shown.status.code(), Some(0), "{shown:?}");
     assert!(String::from_utf8_lossy(&shown.stdout).contains("other:01234567"));
@@ -282,18 +310,26 @@ fn a_read_write_lock_is_looked_at_and_freed_too() {
     assert_eq!(server.code(&["try", "rw"]), 0);
 }
 
+fn reader(digit: u8) -> String {
+    format!("other:{digit}1234567-89ab-cdef-0123-456789abcdef")
+}
+
+/// Takes a read-write lock as another client that reads, beside those who read already.
+fn reads(server: &Server, name: &str, reader: &str) {
+    let end = format!("{{{name}}}:{reader}:rwlock_timeout:1");
+    let () = server.command("SET", &[&end, "1", "PX", "60000"]);
+    let () = server.command("HSET", &[name, "mode", "read", reader, "1"]);
+    let () = server.command("PEXPIRE", &[name, "60000"]);
+}
+
 #[test]
 fn any_of_several_readers_can_be_freed() {
     let server = Server::start();
-    let readers =
-        ["1", "2"].map(|digit| format!("other:{digit}1234567-89ab-cdef-0123-456789abcdef"));
-    let () = server.command("HSET", &["rw", "mode", "read"]);
-    for reader in &readers {
-        let () = server.command("HSET", &["rw", reader, "1"]);
-        let end = format!("{{rw}}:{reader}:rwlock_timeout:1");
-        let () = server.command("SET", &[&end, "1", "PX", "60000"]);
-    }
-    let () = server.command("PEXPIRE", &["rw", "60000"]);
+    let readers = [1, 2].map(reader);
+    readers.iter().for_each(|reader| reads(&server, "rw", reader));
+    let listed = server.output(&["list"]);
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(text.contains(" read  other:11234567 and 1 more "), "{text}");
     assert_eq!(server.code(&["force", "rw", "--holder", "other:31234567"]), 75);
     assert_eq!(server.code(&["force", "rw", "--holder", "other:21234567"]), 0);
     let left: Vec<String> = server.command("HKEYS", &["rw"]);
@@ -388,6 +424,20 @@ fn doctor_finds_what_is_to_be_mended() {
         (&"no_connection".into(), &69.into()),
         "{broken}"
     );
+}
+
+/// Whoever waits asks again after two to four seconds.
+#[test]
+fn doctor_finds_that_messages_are_lost() {
+    let server = Server::start();
+    let rules = ["SETUSER", "u", "on", ">p", "~*", "+@all", "resetchannels", "&leasehold_probe"];
+    let () = server.command("ACL", &rules);
+    let url = server.url().replace("unix://", "redis+unix://") + "?user=u&pass=p";
+    let output = server.output(&["--redis", &url, "--json", "doctor", "--pairs", "2"]);
+    let report = json(&output);
+    let findings = report["findings"].as_array().expect("a list");
+    assert!(findings.iter().any(|it| it["kind"] == "messages_lost"), "{report}");
+    assert_eq!(output.status.code(), Some(1), "{report}");
 }
 
 #[test]

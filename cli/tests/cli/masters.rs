@@ -34,6 +34,21 @@ fn several_servers_have_the_lock_together_however_they_are_named() {
     }
 }
 
+/// Otherwise the inner one would wait for the outer one for ever.
+#[test]
+fn the_lock_of_an_outer_run_is_the_same_on_the_same_masters_in_another_order() {
+    let servers = masters();
+    let urls = servers.each_ref().map(Server::url);
+    let [one, two, three] = urls.each_ref().map(String::as_str);
+    let settings = ["--settings", "settings"];
+    let in_order = ["--redis", one, "--redis", two, "--redis", three];
+    let outer = ["run", "a", "--", env!("CARGO_BIN_EXE_leasehold")];
+    let in_another = ["--redis", three, "--redis", one, "--redis", two];
+    let inner = ["run", "-n", "a", "--", "true"];
+    let all = [&settings[..], &in_order, &outer, &settings, &in_another, &inner].concat();
+    assert_eq!(servers[0].code(&all), 0);
+}
+
 #[test]
 fn a_fair_lock_is_on_one_server_only() {
     let servers = masters();

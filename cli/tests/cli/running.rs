@@ -134,13 +134,30 @@ fn a_lost_lock_is_told_even_if_the_command_ended_well() {
     assert!(said.contains("lost lock \"a\"") && said.contains("told to end"), "{said}");
 }
 
+/// The command goes on, so before the release nothing but the loss itself is a reason to say anything.
+#[test]
+fn the_loss_of_the_second_of_two_locks_is_told_while_the_command_runs() {
+    let server = Server::start();
+    let script = "echo $$ > pid; while test -e pid; do sleep 0.02; done";
+    let options = ["run", "--ttl", "3", "--on-lost", "continue", "a", "b"];
+    let said = std::fs::File::create(server.file("said")).expect("a file");
+    let mut run = server.leasehold(&[&options[..], &["--", "sh", "-c", script]].concat());
+    let mut run = run.stderr(said).spawn().expect("the program runs");
+    server.wait_for_text("pid");
+    server.release("b");
+    eventually("it is told", || server.text("said").contains("lost lock \"b\""));
+    std::fs::remove_file(server.file("pid")).expect("a file");
+    assert_eq!(code_of(&mut run), 79);
+}
+
 #[test]
 fn a_loss_that_only_the_release_finds_is_told_too() {
     let server = Server::start();
-    let mut run = server.spawn_shell(&["--ttl", "60"], "echo $$ > pid; sleep 0.3");
+    let options = ["--ttl", "60", "--lost-exit-code", "43"];
+    let mut run = server.spawn_shell(&options, "echo $$ > pid; sleep 0.3");
     server.wait_for_text("pid");
     server.release("a");
-    assert_eq!(code_of(&mut run), 79);
+    assert_eq!(code_of(&mut run), 43);
 }
 
 #[test]
@@ -254,15 +271,19 @@ fn a_variable_that_is_set_to_nothing_is_not_set() {
     }
 }
 
+/// Or after a third of the TTL, if the grace is longer.
 #[test]
 fn who_ignores_the_request_to_end_is_killed_after_the_grace() {
     let server = Server::start();
-    let script = "trap '' TERM; echo $$ > pid; while :; do sleep 0.05; done";
-    let mut run = server.spawn_shell(&["--ttl", "1", "--grace", "0.3"], script);
-    let pid = server.wait_for_text("pid");
-    server.release("a");
-    assert_eq!(code_of(&mut run), 79);
-    assert!(!is_alive(&pid));
+    let script = "trap '' TERM; echo $$ > pid; while test -e pid; do sleep 0.05; done";
+    for (ttl, grace) in [("1", "0.3"), ("3", "600")] {
+        let mut run = server.spawn_shell(&["--ttl", ttl, "--grace", grace], script);
+        let pid = server.wait_for_text("pid");
+        server.release("a");
+        assert_eq!(code_of(&mut run), 79, "{grace}");
+        assert!(!is_alive(&pid), "{grace}");
+        std::fs::remove_file(server.file("pid")).expect("a file");
+    }
 }
 
 #[test]
@@ -637,12 +658,35 @@ fn a_password_can_stay_out_of_the_command_line() {
     assert!(!String::from_utf8_lossy(&output.stderr).contains("hidden"), "{output:?}");
 }
 
+/// Otherwise two programs with the same settings could have one lock, each on another server.
+#[test]
+fn the_servers_of_the_command_line_come_first_then_those_of_files_and_last_the_environment() {
+    let server = Server::start();
+    let (url, nowhere) = (server.url(), "redis://127.0.0.1:1");
+    for (name, url) in [("here", &*url), ("nowhere", nowhere)] {
+        std::fs::write(server.file(&format!("{name}.urls")), url).expect("a file");
+        let settings = format!("nodes = {url:?}\n");
+        std::fs::write(server.file(&format!("{name}.toml")), settings).expect("a file");
+    }
+    for options in [
+        &["--settings", "here.toml"][..],
+        &["--settings", "nowhere.toml", "--redis-file", "here.urls"],
+        &["--settings", "nowhere.toml", "--redis-file", "nowhere.urls", "--redis", &*url],
+    ] {
+        for variable in ["LEASEHOLD_NODES", "REDIS_URL"] {
+            let mut look = server.leasehold(&[options, &["try", "a"]].concat());
+            let output = look.env(variable, nowhere).output().expect("the program runs");
+            assert_eq!(output.status.code(), Some(0), "{options:?} {variable}: {output:?}");
+        }
+    }
+}
+
 /// Otherwise it would take tokens from another counter than the services, or put a lease back too early.
 #[test]
 fn the_settings_of_the_services_can_be_those_of_the_program() {
     let server = Server::start();
     let settings = format!(
-        "nodes = {:?}\nname_prefix = \"shop:\"\nttl = \"9s\"\nredisson_fencing = true\n",
+        "nodes = {:?}\nname_prefix = \"shop:\"\nttl = 9\nredisson_fencing = true\n",
         server.url()
     );
     std::fs::write(server.file("settings"), settings).expect("a file");
@@ -825,13 +869,13 @@ fn an_inner_run_whose_outer_one_ends_while_it_waits_runs_nothing() {
     server.hold("b");
     let me = env!("CARGO_BIN_EXE_leasehold");
     let script = format!(
-        "{{ {me} run a b -- touch ran; echo $? > code; }} >/dev/null 2>&1 & while ! test -e go; do sleep 0.02; done"
+        "{{ {me} run --lost-exit-code 43 a b -- touch ran; echo $? > code; }} >/dev/null 2>&1 & while ! test -e go; do sleep 0.02; done"
     );
     let mut outer = server.spawn_shell(&[], &script);
     eventually("it waits", || server.command::<i64>("ZCARD", &["leasehold_queue:{b}"]) == 1);
     std::fs::write(server.file("go"), "").expect("a file");
     assert_eq!(code_of(&mut outer), 0);
-    assert_eq!(server.wait_for_text("code"), "79");
+    assert_eq!(server.wait_for_text("code"), "43");
     server.release("b");
     std::thread::sleep(Duration::from_millis(300));
     assert!(!server.file("ran").exists());
