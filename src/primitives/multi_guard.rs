@@ -152,9 +152,7 @@ impl MultiGuard {
 
     /// Waits for the loss of a lock, for at most `timeout`, and returns it.
     pub(crate) async fn lost_within(&self, timeout: Duration) -> Option<Error> {
-        let each = self.guards.iter().map(|guard| Box::pin(guard.lost_within(timeout)));
-        let (lost, first, _) = futures_util::future::select_all(each).await;
-        lost.map(|reason| Error::lost(self.guards[first].key().name, reason))
+        self.lost().within(timeout, std::future::pending()).await
     }
 }
 
@@ -219,3 +217,6 @@ impl fmt::Debug for MultiLost {
         f.debug_list().entries(&self.each).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -199,4 +199,4 @@ impl Gate {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,5 +1,6 @@
 //! Gates whose server nothing reaches.
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,14 +11,16 @@ use super::machine::Allowed;
 use super::situation::Situation;
 use super::state::Begun;
 use super::wait_list::Seeker;
-use super::{Engine, Gate};
+use super::{Engine, Entry, Gate, TakenBy};
 use crate::clock::{Clock, Timestamp};
 use crate::config::{LeaseTerms, Terms};
 use crate::engine::kind::plain::Plain;
 use crate::engine::kind::{Kind, Sharing, Wanted};
+use crate::engine::lease::tests::watched;
 use crate::fleet::Fleet;
 use crate::key::LeaseId;
 use crate::node::Node;
+use crate::owner::{Owner, Place};
 
 fn gate() -> Arc<Gate> {
     let clock = Clock::of_this_runtime();
@@ -25,6 +28,15 @@ fn gate() -> Arc<Gate> {
     let (config, tasks) = Default::default();
     let engine = Engine::new(config, clock, fleet, Arc::default(), tasks, Arc::default());
     engine.gate(&Plain::new(Sharing::Alone, 0))
+}
+
+/// A hold of which its server knows nothing, and whose lease nobody watches.
+pub(crate) fn held() -> Entry {
+    let (gate, lease, owner) = (gate(), Arc::new(watched()), Owner::new());
+    let now = gate.engine.clock.now();
+    let by = TakenBy { owner: &owner, place: Place::here(), at: Location::caller() };
+    let hold = gate.hold(lease, by, 100, now);
+    Entry::new(&hold, Terms::of(LeaseTerms::Watched(Duration::from_secs(30))), now)
 }
 
 /// A request that was not sent.
