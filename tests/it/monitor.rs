@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use leasehold::monitor::{Event, Monitor};
-use leasehold::{Client, Metrics, NodeState, Owner, blocking};
-use parking_lot::Mutex;
+use leasehold::{Client, Error, Guard, Metrics, NodeState, Owner, blocking};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
-    checks::{LIMIT, nothing_left},
+    checks::{LIMIT, connect, nothing_left, setup, setup_with_proxy, soon},
     layers::sources,
     logging::Log,
     support::{Server, eventually},
@@ -109,6 +109,48 @@ async fn each_end_of_an_acquisition_and_of_a_hold_is_told_and_counted() {
     nothing_left(&server, &client).await;
 }
 
+/// Those say nothing of others who have the lock.
+#[tokio::test]
+async fn an_acquisition_without_an_answer_and_one_that_is_refused_have_failed() {
+    let (server, diary) = (Server::start().await, Arc::new(Diary::default()));
+    let builder = Client::builder().nodes([server.url()]).response_timeout(300 * MS);
+    let client = builder.monitor(diary.clone()).connect().await.expect("connected");
+    let ends = || {
+        let stats = client.stats();
+        (stats.timed_out, stats.cancelled, stats.failed)
+    };
+    server.pause();
+    let error = client.mutex("n").try_lock().await.expect_err("no answer");
+    server.resume();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert_eq!((diary.take(), ends()), (vec!["n unavailable free".to_owned()], (0, 0, 1)));
+
+    server.command(&["SET", "m", "x"]).await;
+    let error = soon("the answer", client.mutex("m").lock()).await.expect_err("it is no lock");
+    assert!(matches!(error, Error::WrongType { .. }), "{error:?}");
+    assert!(diary.has("m failed free"), "{:?}", diary.take());
+    assert_eq!(ends(), (0, 0, 2));
+    server.command(&["DEL", "m"]).await;
+    nothing_left(&server, &client).await;
+}
+
+/// A lease that is not renewed is seen among others that are.
+#[tokio::test]
+async fn of_several_leases_it_is_told_how_near_its_end_the_nearest_is() {
+    const TTL: Duration = Duration::from_secs(30);
+    let (server, [client]) = setup().await;
+    let part = |guard: &Guard| guard.remaining().as_secs_f64() / TTL.as_secs_f64();
+    let old = client.mutex("old").with_ttl(TTL).lock().await.expect("free");
+    eventually(LIMIT, "some of its time is over", async || part(&old) < 0.97).await;
+    let new = client.mutex("new").with_ttl(TTL).lock().await.expect("free");
+    let before = part(&old);
+    let least = client.stats().least_remaining.expect("there are two");
+    assert!(least <= before && least >= part(&old), "{least} instead of {before}");
+    old.unlock().await.expect("held");
+    new.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
 #[tokio::test]
 async fn a_downgrade_ends_the_hold_of_a_writer_and_begins_that_of_a_reader() {
     let (server, diary) = (Server::start().await, Arc::new(Diary::default()));
@@ -143,21 +185,21 @@ struct Recorder(Arc<Mutex<BTreeMap<String, Arc<Value>>>>);
 
 #[derive(Default)]
 struct Value {
-    number: AtomicU64,
+    number: Mutex<f64>,
     /// Since the last look.
     is_used: AtomicBool,
 }
 
 impl Value {
-    fn number(&self) -> &AtomicU64 {
+    fn number(&self) -> MutexGuard<'_, f64> {
         self.is_used.store(true, Relaxed);
-        &self.number
+        self.number.lock()
     }
 }
 
 impl metrics::HistogramFn for Value {
     fn record(&self, _: f64) {
-        self.number().fetch_add(1, Relaxed);
+        *self.number() += 1.0;
     }
 }
 
@@ -173,35 +215,40 @@ impl Recorder {
         self.0.lock().retain(|_, value| value.is_used.swap(false, Relaxed));
     }
 
-    fn read(&self, name: &str) -> Option<u64> {
-        self.0.lock().get(name).map(|value| value.number.load(Relaxed))
+    fn exact(&self, name: &str) -> Option<f64> {
+        self.0.lock().get(name).map(|value| *value.number.lock())
+    }
+
+    /// What is in front of the point.
+    fn read(&self, name: &str) -> Option<i64> {
+        let number = self.exact(name)?;
+        Some(if number.is_nan() { NOT_A_NUMBER } else { number as i64 })
     }
 }
 
 impl metrics::CounterFn for Value {
     fn increment(&self, by: u64) {
-        self.number().fetch_add(by, Relaxed);
+        *self.number() += by as f64;
     }
 
     fn absolute(&self, value: u64) {
-        self.number().store(value, Relaxed);
+        *self.number() = value as f64;
     }
 }
 
-const NOT_A_NUMBER: u64 = u64::MAX;
+const NOT_A_NUMBER: i64 = i64::MAX;
 
 impl metrics::GaugeFn for Value {
     fn increment(&self, by: f64) {
-        self.number().fetch_add(by as u64, Relaxed);
+        *self.number() += by;
     }
 
     fn decrement(&self, by: f64) {
-        self.number().fetch_sub(by as u64, Relaxed);
+        *self.number() -= by;
     }
 
     fn set(&self, value: f64) {
-        let value = if value.is_nan() { NOT_A_NUMBER } else { value as u64 };
-        self.number().store(value, Relaxed);
+        *self.number() = value;
     }
 }
 
@@ -257,8 +304,13 @@ async fn the_metrics_have_classes_and_no_names() {
     let lost = "leasehold.lost class=orders reason=gone";
     assert_eq!(recorder.read(lost), Some(0));
     assert_eq!(recorder.read("leasehold.slow_waits class=orders"), Some(0));
-    meters.report(&client.stats(), &client.nodes());
+    let mut stats = client.stats();
+    (stats.releases_pending, stats.second_round_trips) = (2, 3);
+    meters.report(&stats, &client.nodes());
     assert_eq!(recorder.read("leasehold.renewals outcome=failed"), Some(0));
+    assert_eq!(recorder.read("leasehold.releases_pending"), Some(2));
+    assert_eq!(recorder.read("leasehold.second_round_trips"), Some(3));
+    assert_eq!(recorder.exact("leasehold.lease.remaining_ratio.min"), stats.least_remaining);
     let late = client.mutex("orders:42").owned_by(&Owner::new()).try_lock().await;
     assert!(late.expect("asked").is_none());
     eventually(LIMIT, "it is renewed", async || {
@@ -284,6 +336,41 @@ async fn the_metrics_have_classes_and_no_names() {
         assert_eq!(recorder.read(name), Some(value), "{name}: {:?}", recorder.0.lock().keys());
     }
     assert!(recorder.0.lock().keys().all(|key| !key.contains("42")));
+    nothing_left(&server, &client).await;
+}
+
+/// Each in a counter of its own, on which an alert rests.
+#[tokio::test]
+async fn waits_and_holds_that_go_on_and_renewals_that_fail_are_counted() {
+    let recorder = Recorder::default();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let (server, proxy) = setup_with_proxy().await;
+    let builder = Client::builder().nodes([proxy.url()]).ttl(3000 * MS).warn_held_after(50 * MS);
+    let builder = builder.monitor(Arc::new(Metrics::new()));
+    let (client, other) = (builder.connect().await.expect("connected"), connect(&server).await);
+    let count = |name: &str| recorder.read(name).unwrap_or_default();
+
+    let ours = client.mutex("ours:1").lock().await.expect("free");
+    let theirs = other.mutex("theirs:1").lock().await.expect("free");
+    let waiter = tokio::spawn(client.mutex("theirs:1").lock());
+    for name in ["leasehold.slow_holds class=ours", "leasehold.slow_waits class=theirs"] {
+        // The first report of a wait comes after 1 s, and the next one after 10 s.
+        eventually(8000 * MS, name, async || count(name) >= 1).await;
+    }
+    for name in ["leasehold.slow_waits class=ours", "leasehold.slow_holds class=theirs"] {
+        assert_eq!(count(name), 0, "{name}");
+    }
+    theirs.unlock().await.expect("held");
+    let theirs = soon("its turn", waiter).await.expect("no panic").expect("free");
+    theirs.unlock().await.expect("held");
+
+    let failed = || (count("leasehold.renewals outcome=failed"), client.stats().renewals_failed);
+    proxy.refuse(true);
+    proxy.cut();
+    eventually(LIMIT, "a renewal fails", async || failed().0 >= 1).await;
+    assert!(failed().1 >= 1);
+    proxy.refuse(false);
+    drop(ours);
     nothing_left(&server, &client).await;
 }
 
@@ -317,18 +404,25 @@ async fn a_server_that_the_client_does_not_use_or_not_any_more_is_not_reported_a
         let status = |(address, state): &(&str, NodeState)| {
             let mut node = client.nodes().remove(0);
             (node.address, node.state) = ((*address).into(), *state);
+            node.round_trip = Some(250 * MS);
             node
         };
         meters.report(&client.stats(), &nodes.iter().map(status).collect::<Vec<_>>());
     };
-    let up = |address| recorder.read(&format!("leasehold.node.up node={address}"));
+    let up_and_quarantined = |address| {
+        let read = |of| recorder.read(&format!("leasehold.node.{of} node={address}"));
+        (read("up"), read("quarantined"))
+    };
+    let gone = (Some(NOT_A_NUMBER), Some(NOT_A_NUMBER));
     report(&[("a", NodeState::Down), ("b", NodeState::Unused)]);
-    assert_eq!((up("a"), up("b")), (Some(0), None));
+    assert_eq!(up_and_quarantined("a"), (Some(0), Some(0)));
+    assert_eq!(up_and_quarantined("b"), (None, None));
     // Another server has replaced it.
     report(&[("b", NodeState::Up)]);
-    assert_eq!((up("a"), up("b")), (Some(NOT_A_NUMBER), Some(1)));
+    assert_eq!((up_and_quarantined("a"), up_and_quarantined("b")), (gone, (Some(1), Some(0))));
+    assert_eq!(recorder.exact("leasehold.node.round_trip node=b"), Some(0.25));
     report(&[("a", NodeState::Quarantined), ("b", NodeState::Unused)]);
-    assert_eq!((up("a"), up("b")), (Some(0), Some(NOT_A_NUMBER)));
+    assert_eq!((up_and_quarantined("a"), up_and_quarantined("b")), ((Some(0), Some(1)), gone));
     nothing_left(&server, &client).await;
 }
 

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Error, Guard, Leadership, MultiGuard, Permit, ReadGuard};
+use leasehold::{Client, Error, Guard, Leadership, MultiGuard, Owner, Permit, ReadGuard};
 use leasehold::{WriteGuard, blocking};
 use tokio::task::JoinHandle;
 
@@ -12,6 +12,8 @@ use crate::checks::{nothing_left, setup, soon};
 
 const MS: Duration = Duration::from_millis(1);
 const WAIT: Duration = Duration::from_millis(60);
+/// What a handle is given behind its wait leaves that as it was.
+const TTL: Duration = Duration::from_secs(20);
 
 type Answer = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
 
@@ -31,10 +33,10 @@ macro_rules! way {
 fn ways(client: &Client) -> Vec<(&'static str, Answer)> {
     let mutex = client.mutex("mutex").with_wait(WAIT);
     let fair = client.fair_mutex("mutex").with_wait(WAIT);
-    let both = client.multi_lock(["one", "two"]).with_wait(WAIT);
-    let rw = client.rw_lock("rw").with_wait(WAIT);
-    let permits = client.semaphore("permits").with_permits(2).with_wait(WAIT);
-    let election = client.election("election").with_wait(WAIT);
+    let both = client.multi_lock(["one", "two"]).with_wait(WAIT).with_ttl(TTL).with_max_hold(TTL);
+    let rw = client.rw_lock("rw").with_wait(WAIT).with_ttl(TTL).with_max_hold(TTL);
+    let permits = client.semaphore("permits").with_wait(WAIT).with_permits(2).with_ttl(TTL);
+    let election = client.election("election").with_wait(WAIT).with_ttl(TTL).with_max_hold(TTL);
     vec![
         way!(mutex, mutex.lock().await?.release().await),
         way!(mutex, mutex.run(async |_| work().await).await),
@@ -108,10 +110,10 @@ fn a_handle_of_threads_limits_the_wait_and_not_the_body() {
         holder.election("election").campaign().expect("nobody leads"),
     );
     let mutex = client.mutex("mutex").with_wait(WAIT);
-    let both = client.multi_lock(["one", "two"]).with_wait(WAIT);
-    let rw = client.rw_lock("rw").with_wait(WAIT);
-    let permits = client.semaphore("permits").with_permits(2).with_wait(WAIT);
-    let election = client.election("election").with_wait(WAIT);
+    let both = client.multi_lock(["one", "two"]).with_wait(WAIT).with_ttl(TTL).with_max_hold(TTL);
+    let rw = client.rw_lock("rw").with_wait(WAIT).with_ttl(TTL).with_max_hold(TTL);
+    let permits = client.semaphore("permits").with_wait(WAIT).with_permits(2).with_ttl(TTL);
+    let election = client.election("election").with_wait(WAIT).with_ttl(TTL).with_max_hold(TTL);
     let work = || std::thread::sleep(WAIT * 2);
     let run_all = || {
         [
@@ -130,6 +132,15 @@ fn a_handle_of_threads_limits_the_wait_and_not_the_body() {
     for (place, answer) in run_all().into_iter().enumerate() {
         let error = answer.expect_err("it is held");
         assert!(error.is_timeout(), "{place}: {error:?}");
+    }
+    let owner = Owner::new();
+    let refused = [
+        both.owned_by(&owner).lock().map(drop),
+        rw.owned_by(&owner).read().map(drop),
+        rw.owned_by(&owner).write().map(drop),
+    ];
+    for answer in refused {
+        assert!(answer.as_ref().is_err_and(Error::is_timeout), "{answer:?}");
     }
     assert!(election.try_campaign().expect("an answer").is_none());
     assert!(election.try_campaign_for(300 * MS).expect("an answer").is_none());

@@ -155,6 +155,46 @@ fn threads_read_together_and_write_alone() {
     assert!(lock.run_read(|guard| guard.is_held()).expect("free"));
 }
 
+/// Each call belongs to the thread, or to the owner of the handle, whether it names a time or not.
+#[test]
+fn a_thread_that_writes_enters_its_lock_again_by_each_call() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let server = runtime.block_on(crate::support::Server::start());
+    let client = blocking::Client::connect(&server.url()).expect("connected");
+    let lock = client.rw_lock("n");
+    let writing = lock.write_with_timeout(LIMIT).expect("free");
+    let written = [
+        lock.try_write().expect("answered").expect("nested"),
+        lock.try_write_for(LIMIT).expect("answered").expect("nested"),
+        lock.write_with_timeout(LIMIT).expect("nested"),
+    ];
+    let read = [
+        lock.try_read().expect("answered").expect("nested"),
+        lock.try_read_for(LIMIT).expect("answered").expect("nested"),
+        lock.read_with_timeout(LIMIT).expect("nested"),
+    ];
+    assert!(written.iter().all(|nested| nested.token() == writing.token()));
+    assert!(read.iter().all(|nested| nested.token() == writing.token()));
+    assert_eq!(writing.hold_count(), 7);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let written = lock.write_with_timeout(50 * MS).map(drop);
+            [written, lock.read_with_timeout(50 * MS).map(drop)]
+        });
+        for refused in other.join().expect("no panic") {
+            assert!(refused.as_ref().is_err_and(Error::is_timeout), "{refused:?}");
+        }
+    });
+    drop((writing, written, read));
+    let reading = lock.read_with_timeout(LIMIT).expect("free");
+    assert!(matches!(lock.write_with_timeout(LIMIT), Err(Error::SelfWait { .. })));
+    drop(reading);
+    let owner = Owner::new();
+    let theirs = lock.owned_by(&owner).write_with_timeout(LIMIT).expect("free");
+    let nested = lock.owned_by(&owner).read_with_timeout(LIMIT).expect("nested");
+    assert_eq!((theirs.owner(), nested.token()), (&owner, theirs.token()));
+}
+
 /// What was asked for before the shutdown is granted behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_downgrade_during_a_shutdown_leaves_nothing() {
