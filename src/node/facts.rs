@@ -261,3 +261,20 @@ pub(super) fn config_command(setting: &str) -> redis::Cmd {
     command.arg("GET").arg(setting);
     command
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_off_by_what_is_certain_in_its_direction() {
+        let [before, after] = [1_000_000, 1_000_200].map(Duration::from_millis);
+        let ahead_ms = |there_ms: u64| {
+            let time = [there_ms / 1000, there_ms % 1000 * 1000].map(|part| part.to_string());
+            clock_ahead_ms(&Reply::List(time.map(Reply::Text).into()), before, after)
+        };
+        let found = [1_005_100, 1_000_200, 1_000_000, 995_100].map(ahead_ms);
+        assert_eq!(found, [4900, 0, 0, -4900].map(Some));
+        assert_eq!(clock_ahead_ms(&Reply::Nil, before, after), None);
+    }
+}

@@ -74,6 +74,31 @@ async fn a_release_long_after_a_broken_connection_is_not_repeated() {
     assert!(releases <= 3, "{releases} releases");
 }
 
+/// What was sent on the older connection may come late, although the lease was over before there was a new one.
+#[tokio::test]
+async fn a_release_that_was_owed_for_longer_than_its_lease_is_repeated_on_the_new_connection() {
+    let (server, proxy) = setup_with_proxy().await;
+    let url = format!("redis://u:pw@127.0.0.1:{}", proxy.port());
+    let builder = who_may_not_kill(&server).await.nodes([url]);
+    let client = builder.connect().await.expect("connected");
+    // From then on the server knows the script.
+    client.mutex("m").lock().await.expect("free").unlock().await.expect("held");
+    let guard = client.mutex("n").with_ttl(1500 * MS).lock().await.expect("free");
+    proxy.refuse(true);
+    proxy.cut();
+    let is_down = async || client.nodes()[0].state == NodeState::Down;
+    eventually(LIMIT, "the connection is gone", is_down).await;
+    drop(guard);
+    let dropped_at = Instant::now();
+    eventually(LIMIT, "a TTL is over", async || dropped_at.elapsed() > 1600 * MS).await;
+    assert_eq!(client.stats().releases_pending, 1);
+    let spy = Spy::on(&server).await;
+    proxy.refuse(false);
+    eventually(LIMIT, "nothing is owed", async || client.stats().releases_pending == 0).await;
+    let releases = spy.count("lock_release");
+    assert!(releases >= 3, "{releases} releases");
+}
+
 #[tokio::test]
 async fn answered_releases_are_repeated_ever_more_rarely() {
     const LOCKS: usize = 20;

@@ -7,11 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold::{Client, ClosedReason, Error, Guard, blocking};
+use leasehold::{Client, ClosedReason, Error, Guard, NodeState, blocking};
 use tokio::runtime::Builder;
 
 use crate::{
-    checks::{LIMIT, lock_keys, soon},
+    checks::{LIMIT, lock_keys, setup_with_proxy, soon},
     support::{Server, eventually},
 };
 
@@ -71,6 +71,26 @@ async fn a_shutdown_right_after_connecting_ends_at_once() {
         let took = began_at.elapsed();
         assert!(took < server.widened(SOON), "{took:?}");
     }
+}
+
+/// A program that exits behind it would leave the lock for a TTL.
+#[tokio::test]
+async fn a_shutdown_without_a_connection_waits_for_the_next_one() {
+    let (server, proxy) = setup_with_proxy().await;
+    let client = builder(&server).nodes([proxy.url()]).connect().await.expect("connected");
+    let guard = client.mutex("n").lock().await.expect("free");
+    proxy.refuse(true);
+    proxy.cut();
+    let is_down = async || client.nodes()[0].state == NodeState::Down;
+    eventually(LIMIT, "the connection is gone", is_down).await;
+    drop(guard);
+    let mut shutdown = std::pin::pin!(client.shutdown());
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut shutdown).await;
+    assert!(early.is_err(), "nothing was released");
+    proxy.refuse(false);
+    soon("the release", shutdown).await;
+    assert_eq!(client.stats().releases_pending, 0);
+    assert!(lock_keys(&server).await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

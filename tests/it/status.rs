@@ -1,12 +1,12 @@
 //! What a lock and a client report about themselves, and the forced unlock.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use leasehold::{Client, Deadlocks, Error, FindingKind, LossReason, Owner};
 
 use crate::{
     checks::{LIMIT, client_is_idle, connect, exists, nothing_left, setup, soon},
-    support::{Server, eventually},
+    support::{Server, Twisted, Twister, eventually},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -147,6 +147,28 @@ async fn a_check_finds_what_can_break_the_promises() {
     let finding = client.check().await.expect("an answer").remove(0);
     assert!(finding.to_string().contains("volatile-ttl"), "{finding}");
     assert!(finding.node.contains(&server.port().to_string()), "{finding}");
+}
+
+#[tokio::test]
+async fn a_check_tells_whether_a_servers_clock_is_ahead_or_behind() {
+    let server = Server::start().await;
+    for (off, said) in [(5, "ahead of"), (-5, "behind")] {
+        let twister = Twister::start(server.port(), move |words| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_secs();
+            let time = format!("{{'{}', '0'}}", now as i64 + off);
+            (words[0] == "TIME").then_some(Twisted::Value(time))
+        })
+        .await;
+        let client = Client::connect(&twister.url()).await.expect("connected");
+        let findings = client.check().await.expect("an answer");
+        let clock = findings.iter().find_map(|it| match it.kind {
+            FindingKind::ClockAhead { ahead_ms, .. } => Some((ahead_ms, it.to_string())),
+            _ => None,
+        });
+        let (ahead_ms, text) = clock.unwrap_or_else(|| panic!("it is far off: {findings:?}"));
+        assert_eq!(ahead_ms.signum(), off.signum(), "{text}");
+        assert!(text.contains(said), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -173,3 +173,36 @@ fn what_lets_two_masters_grant_is_found() {
     let setting = FindingKind::unknown("min-replicas-to-write");
     assert_eq!(unknown, [setting, FindingKind::unknown("the Sentinels' settings")]);
 }
+
+/// Returns what is found on a server of which this is known.
+fn found_on(facts: &Facts) -> Vec<FindingKind> {
+    let node: Arc<str> = "s".into();
+    let found = Finding::of(&node, facts, &Config::default());
+    found.into_iter().map(|finding| finding.kind).collect()
+}
+
+#[test]
+fn a_server_that_is_older_than_the_oldest_that_is_supported_is_found() {
+    for (version, is_too_old) in [
+        ("5.0.14", true),
+        ("6.0.20", true),
+        ("6.1.240", true),
+        ("6.2.0", false),
+        ("7.0.15", false),
+        ("10.0.0", false),
+    ] {
+        let version = version.to_owned();
+        let found = found_on(&Facts { version: Some(version.clone()), ..Facts::default() });
+        assert_eq!(found.contains(&FindingKind::OldVersion { version }), is_too_old, "{found:?}");
+    }
+}
+
+#[test]
+fn a_clock_that_is_a_second_off_is_found() {
+    for (ahead_ms, is_found) in
+        [(-1000, true), (-999, false), (0, false), (999, false), (1000, true)]
+    {
+        let found = found_on(&Facts { clock_ahead_ms: Some(ahead_ms), ..Facts::default() });
+        assert_eq!(found.contains(&FindingKind::ClockAhead { ahead_ms }), is_found, "{found:?}");
+    }
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Client, NodeState};
 
 use super::is_idle;
-use crate::checks::{exists, soon};
+use crate::checks::{exists, lock_keys, soon};
 use crate::support::{Cluster, Server, eventually};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -64,14 +64,24 @@ async fn replaced(cluster: &Cluster, client: &Client) {
     soon("unlocking", guard.unlock()).await.expect("held");
 }
 
-/// The node that the client was given dies, and with it the master of a shard.
+/// The node that the client was given dies, and with it the master of a shard. Of another client, which goes then, that master
+/// owes a release: the next one gets it.
 async fn killed(cluster: &Cluster, client: &Client) {
     let names = [0, 1, 2].map(|shard| cluster.name_on(shard, "kept"));
     let mut guards = Vec::new();
     for name in &names {
         guards.push(soon("the lock", client.mutex(name).lock()).await.expect("free"));
     }
+    let seed = [cluster.master(0).url()];
+    let builder = Client::builder().cluster(seed).restart_quarantine(Duration::ZERO);
+    let builder = builder.ttl(Duration::from_secs(60)).response_timeout(Duration::from_millis(500));
+    let goes = builder.connect().await.expect("the cluster accepts the client");
+    let left = cluster.name_on(0, "left");
+    let held = soon("the lock", goes.mutex(&left).lock()).await.expect("free");
+    let is_there = async || lock_keys(cluster.replica(0)).await.contains(&left);
+    eventually(LIMIT, "the replica has it", async || is_there().await).await;
     cluster.master(0).kill();
+    drop((held, goes));
     let other = client.mutex(cluster.name_on(0, "new"));
     let mut guard = None;
     eventually(LIMIT, "the replica grants", async || {
@@ -87,6 +97,7 @@ async fn killed(cluster: &Cluster, client: &Client) {
     for guard in guards {
         soon("unlocking", guard.unlock()).await.expect("held");
     }
+    eventually(LIMIT, "it is given back", async || !is_there().await).await;
     cluster.master(0).restart().await;
 }
 

@@ -135,9 +135,19 @@ async fn a_slot_that_is_taken_from_dead_servers_has_a_grace_of_its_own() {
             .expect("held");
     }
     let guard = soon("the lock", holder.mutex(&names[0]).lock()).await.expect("free");
+    let shared = format!("{{{}}}:shared", names[0]);
+    let mut written = Vec::new();
+    for _ in 0..2 {
+        let writing = soon("a writer", holder.rw_lock(&shared).write()).await.expect("free");
+        written.push(writing.token());
+        writing.unlock().await.expect("held");
+    }
     cluster.replica(0).kill();
     cluster.master(0).kill();
     take_over(slot_of(&names[0]), cluster.master(1)).await;
+    // The tool has a backup of this counter, from before the last writer.
+    let (counter, last) = (format!("leasehold_token:{shared}"), written[0].to_string());
+    cluster.master(1).command(&["SET", &counter, &last, "PX", "60000"]).await;
     let fresh = connect(&cluster).await;
     for client in [&other, &fresh] {
         does_not_count(client, &beside).await;
@@ -155,7 +165,45 @@ async fn a_slot_that_is_taken_from_dead_servers_has_a_grace_of_its_own() {
         next.unlock().await.expect("held");
         assert!(client.mutex(&names[0]).try_lock().await.expect("it counts").is_none());
     }
+    let reading = soon("a reader", other.rw_lock(&shared).read()).await.expect("free");
+    assert!(reading.token() > written[1], "{reading:?} comes after {written:?}");
+    reading.unlock().await.expect("held");
     guard.unlock().await.expect("held");
+}
+
+/// Nobody knows what comes with a slot before it has come. The master that it goes to has all keys of a semaphore already; in its
+/// queue is one whose client is gone, whom it passes over.
+#[tokio::test]
+async fn a_grant_of_the_master_that_a_slot_is_on_its_way_to_does_not_count() {
+    let cluster = Cluster::start().await;
+    let [old, new] = [cluster.master(0), cluster.master(1)];
+    let short = Duration::from_secs(2);
+    let builder = Client::builder().cluster(cluster.urls()).ttl(short).restart_quarantine(short);
+    let client = builder.connect().await.expect("the cluster accepts the client");
+    let names = [0, 1].map(|shard| cluster.name_on(shard, "n"));
+    let permits = client.semaphore(&names[0]).with_permits(2);
+    // Grants of both count from then on.
+    let (permit, guard) = tokio::join!(
+        soon("a permit", permits.acquire()),
+        soon("a lock", client.mutex(&names[1]).lock())
+    );
+    let permit = permit.expect("there are two");
+    guard.expect("free").unlock().await.expect("held");
+    let queue = format!("leasehold_permit_queue:{{{}}}", names[0]);
+    old.command(&["ZADD", &queue, "1", "2000 1 0123456789abcdef a:1"]).await;
+    let slot = slot_of(&names[0]);
+    cluster.open(slot, old, new).await;
+    cluster.migrate_all(slot, old, new).await;
+
+    let tried = soon("an answer", permits.try_acquire()).await;
+    assert!(!matches!(tried, Ok(Some(_))), "{tried:?}");
+    let keys = new.command(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "10"]).await;
+    let keys: Vec<String> = redis::from_redis_value(keys).expect("a list of keys");
+    assert!(!keys.contains(&queue), "the permit was granted: {keys:?}");
+    cluster.close(slot, old, new).await;
+    drop(permit);
+    let back = async || permits.available_permits().await.is_ok_and(|permits| permits == 2);
+    eventually(LIMIT, "both are back", back).await;
 }
 
 /// A release that is answered where the lease was taken says nothing of what put the lease back elsewhere, which may run still.

@@ -34,6 +34,17 @@ fn hold(runtime: &Runtime, urls: &[String], name: &str) -> (Client, Guard) {
     })
 }
 
+fn hold_many(runtime: &Runtime, url: String, locks: usize) -> (Client, Vec<Guard>) {
+    runtime.block_on(async {
+        let client = builder(&[url]).connect().await.expect("connected");
+        let mut guards = Vec::new();
+        for n in 0..locks {
+            guards.push(client.mutex(format!("n{n}")).lock().await.expect("free"));
+        }
+        (client, guards)
+    })
+}
+
 async fn exists(server: &Server, name: &str) -> bool {
     server.command(&["EXISTS", name]).await == Value::Int(1)
 }
@@ -128,20 +139,28 @@ fn a_server_that_hangs_is_waited_for_once() {
     assert!(took < server.widened(PATIENCE), "{took:?}");
 }
 
+/// Each guard's release is answered, a little late.
+#[test]
+fn a_slow_server_is_waited_for_within_the_limit_by_all_guards_together() {
+    let (servers, tasks) = (servers(), runtime());
+    let server = servers.block_on(Server::start());
+    let proxy = servers.block_on(Proxy::start(server.port()));
+    let (_client, guards) = hold_many(&tasks, proxy.url(), 150);
+    drop(tasks);
+    proxy.delay_replies(10 * MS);
+    let began_at = Instant::now();
+    drop(guards);
+    let took = began_at.elapsed();
+    assert!(took < server.widened_by(3, PATIENCE), "{took:?}");
+}
+
 /// It hangs behind the login: who sends the releases gives up with the first answer that is missing, and not with each of them.
 #[test]
 fn a_server_that_answers_no_release_is_left_once_the_time_is_over() {
     let (servers, tasks) = (servers(), runtime());
     let server = servers.block_on(Server::start());
     let proxy = servers.block_on(Proxy::start(server.port()));
-    let (client, guards) = tasks.block_on(async {
-        let client = builder(&[proxy.url()]).connect().await.expect("connected");
-        let mut guards = Vec::new();
-        for n in 0..40 {
-            guards.push(client.mutex(format!("n{n}")).lock().await.expect("free"));
-        }
-        (client, guards)
-    });
+    let (client, guards) = hold_many(&tasks, proxy.url(), 40);
     // What writes waits until then, and so do all scripts. The login and what is asked behind it do not.
     servers.block_on(server.command(&["CLIENT", "PAUSE", "60000", "WRITE"]));
     tasks.block_on(async { drop(guards) });

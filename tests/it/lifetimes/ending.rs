@@ -21,7 +21,9 @@ async fn draining_lets_holders_and_those_who_wait_finish_and_nobody_new_in() {
     let waiter = tokio::spawn(lock.lock());
     eventually(LIMIT, "it waits", async || client.stats().waiters == 1).await;
 
+    assert!(client.is_ready());
     assert!(!client.drain(50 * MS).await, "something is held");
+    assert!(!client.is_ready(), "no work that needs a new lock is to come here");
     for name in ["n", "free"] {
         let lock = client.mutex(name);
         assert!(is_closed(&at_once("lock", lock.lock()).await, ClosedReason::Drained));
