@@ -76,7 +76,9 @@ impl Waiting {
         let mut graph = engine.process.waits.lock();
         let number = graph.waits.begin(party, wait);
         let judged = graph.judge(number, reaction, &mut kept);
-        let is_noted = !matches!(judged, Judged::Found(_)) && !gate.is_of_one();
+        // A circle that is only told may be left, and the wait be part of another one then, over several processes.
+        let fails = matches!(&judged, Judged::Found(found) if found.fails(reaction));
+        let is_noted = !fails && !gate.is_of_one();
         let begins = is_noted && engine.noting.begins(&graph);
         drop(graph);
         drop(kept);

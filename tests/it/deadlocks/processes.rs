@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, FindingKind};
+use leasehold::{Client, FindingKind, Owner};
 use redis::Value;
 
 use crate::{
@@ -183,6 +183,22 @@ async fn a_wait_is_noted_after_a_second_and_not_beside_permits() {
     nothing_is_noted(&server).await;
 }
 
+/// It is only told. The circle may be left, and the wait be part of another one then. No wait of its client was noted before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_that_closes_a_circle_inside_its_process_is_noted_if_it_goes_on() {
+    let (server, [one, two]) = setup().await;
+    let (x, y) = (Owner::named("x"), Owner::named("y"));
+    let _a = one.mutex("a").owned_by(&x).lock().await.expect("free");
+    let _b = two.mutex("b").owned_by(&y).lock().await.expect("free");
+    let first = tokio::spawn(two.mutex("a").owned_by(&y).lock());
+    eventually(LIMIT, "it waits", async || two.stats().waiters == 1).await;
+    let last = tokio::spawn(one.mutex("b").owned_by(&x).lock());
+    noted(&server, &["a", "b"], 1).await;
+    first.abort();
+    last.abort();
+    nothing_is_noted(&server).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_with_a_limit_is_no_deadlock() {
     let server = Server::start().await;
@@ -255,6 +271,19 @@ async fn refused(server: &Server) {
     .await;
 }
 
+/// A task of the client holds `x`, and waits for what another client holds, until `told` has ended.
+async fn waits_in_vain(server: &Server, client: &Client, told: impl Future<Output = ()>) {
+    let other = Client::connect(&server.url()).await.expect("all rights");
+    let _a = other.mutex("a").lock().await.expect("free");
+    let waiter = client.clone();
+    let waiter = tokio::spawn(async move {
+        let _x = waiter.mutex("x").lock().await;
+        waiter.mutex("a").lock().await.map(drop)
+    });
+    told.await;
+    waiter.abort();
+}
+
 /// What is missing is found, before it is needed and afterwards, and once it is there, so are the circles.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_right_that_is_given_later_is_used_by_those_who_wait_already() {
@@ -269,17 +298,7 @@ async fn a_right_that_is_given_later_is_used_by_those_who_wait_already() {
     held.unlock().await.expect("held");
     assert!(!is_refused(&client).await, "it was never needed");
     server.command(&["ACL", "LOG", "RESET"]).await;
-    {
-        let other = Client::connect(&server.url()).await.expect("all rights");
-        let _a = other.mutex("a").lock().await.expect("free");
-        let waiter = client.clone();
-        let waiter = tokio::spawn(async move {
-            let _x = waiter.mutex("x").lock().await;
-            waiter.mutex("a").lock().await.map(drop)
-        });
-        refused(&server).await;
-        waiter.abort();
-    }
+    waits_in_vain(&server, &client, refused(&server)).await;
     eventually(LIMIT, "it is known for later", async || {
         client.holds().is_empty() && is_refused(&client).await
     })
@@ -290,6 +309,12 @@ async fn a_right_that_is_given_later_is_used_by_those_who_wait_already() {
     refused(&server).await;
     server.command(&["ACL", "SETUSER", "u", "~leasehold_wait:*"]).await;
     assert_eq!(nests.ends(), ["got", "deadlock b>a a>b"]);
+    // The client tries it again by now.
+    waits_in_vain(&server, &client, noted(&server, &["x"], 1)).await;
+    eventually(LIMIT, "it is known that it may be done", async || {
+        client.holds().is_empty() && !is_refused(&client).await
+    })
+    .await;
     let _held = client.mutex("x").lock().await.expect("free");
     assert!(!is_refused(&client).await);
 }
