@@ -4,7 +4,10 @@ use allocation_counter::measure;
 use leasehold::Owner;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::checks::setup;
+use crate::{
+    checks::{LIMIT, nothing_left, setup, soon},
+    support::eventually,
+};
 
 /// All tasks of a client on this runtime run on the thread of the test, which is the one that is counted.
 fn this_thread() -> Runtime {
@@ -46,6 +49,37 @@ fn a_nested_acquisition_allocates_nothing() {
     // The count is written to the server now and then, which allocates.
     let once = counted.count_total * 10;
     assert!(once < PAIRS, "{} allocations in {PAIRS} pairs", counted.count_total);
+}
+
+/// A driver lives for as long as somebody waits, and so for ever where somebody always does.
+#[test]
+fn nothing_is_kept_of_a_grant_by_message() {
+    const GRANTS: u64 = 300;
+    let runtime = this_thread();
+    let (server, [client]) = runtime.block_on(setup());
+    let so_many = async |more: u64| {
+        let all = client.stats().grants_by_message + more;
+        let granted = async || client.stats().grants_by_message >= all;
+        eventually(LIMIT, "they have their turns", granted).await;
+    };
+    let tasks = [(); 3].map(|()| {
+        let lock = client.fair_mutex("n");
+        runtime.spawn(async move {
+            while let Ok(guard) = lock.lock().await {
+                guard.unlock().await.expect("held");
+            }
+        })
+    });
+    // The first ones make what is kept.
+    runtime.block_on(so_many(100));
+    let counted = measure(|| runtime.block_on(so_many(GRANTS)));
+    for task in tasks {
+        task.abort();
+        assert!(runtime.block_on(soon("its end", task)).is_err_and(|end| end.is_cancelled()));
+    }
+    runtime.block_on(nothing_left(&server, &client));
+    let kept = counted.count_current;
+    assert!(kept < GRANTS as i64 / 2, "{kept} allocations are kept of {GRANTS} grants");
 }
 
 #[test]

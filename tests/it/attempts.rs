@@ -208,3 +208,25 @@ async fn an_attempt_that_fails_late_ends_no_wait_for_a_lock_that_is_held() {
         nothing_left(&server, &client).await;
     }
 }
+
+/// The ask of a fair waiter is for nobody else, and its answer changes nothing that others see.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_beside_a_fair_waiter_has_its_answer_at_once() {
+    let (server, _proxy, client, _spy) = set().await;
+    make_heard(&server, &[&client]).await;
+    let theirs = connect(&server).await.mutex("n").lock().await.expect("free");
+    let fair = tokio::spawn(client.fair_mutex("n").lock());
+    let waits = async || client.stats().waiters == 1 && waiting(&server, "n").await == 1;
+    eventually(LIMIT, "it waits in the queue", waits).await;
+    for lock in [client.mutex("n"), client.fair_mutex("n"), client.mutex("n")] {
+        let began_at = Instant::now();
+        let tried = soon("the answer", lock.try_lock()).await.expect("an answer");
+        let took = began_at.elapsed();
+        assert!(tried.is_none(), "it is held");
+        assert!(took < server.widened(Duration::from_secs(1)), "{took:?}");
+    }
+    theirs.unlock().await.expect("held");
+    let guard = soon("its turn", fair).await.expect("no panic").expect("its turn comes");
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}

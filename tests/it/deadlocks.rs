@@ -14,8 +14,9 @@ use tokio::sync::Barrier;
 
 use crate::{
     checks::{LIMIT, client_is_idle, connect, nothing_left, setup, soon},
+    fair::make_heard,
     logging::Log,
-    support::{Run, Server, Spy, eventually, in_time},
+    support::{Run, Server, Spy, eventually, in_time, waiting},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -227,6 +228,41 @@ async fn a_circle_is_warned_of_once_however_often_its_waits_are_refused() {
     client_is_idle(&two).await;
 }
 
+/// The server tells only the first in its queue who has the lock now. The others learn of it when they ask again.
+#[tokio::test]
+async fn a_circle_over_two_clients_is_found_when_the_one_behind_learns_who_has_the_lock() {
+    let (server, [before, between]) = setup().await;
+    let one = connect_with(&server, Deadlocks::Fail).await;
+    let two = connect_with(&server, Deadlocks::Fail).await;
+    make_heard(&server, &[&one, &between, &two]).await;
+    let (x, y) = (Owner::named("x"), Owner::named("y"));
+    let held = before.mutex("a").lock().await.expect("free");
+    let other = two.mutex("b").owned_by(&y).lock().await.expect("free");
+    let mut queue = Vec::new();
+    for lock in [one.mutex("a").owned_by(&x), between.mutex("a"), two.mutex("a").owned_by(&y)] {
+        queue.push(tokio::spawn(lock.lock()));
+        let queued = async || waiting(&server, "a").await == queue.len() as i64;
+        eventually(LIMIT, "it is in the queue", queued).await;
+    }
+    waits(&two, 1).await;
+    let [third, second, first] = [(); 3].map(|()| queue.pop().expect("three wait"));
+    held.unlock().await.expect("held");
+    let held = soon("its turn", first).await.expect("no panic").expect("freed");
+    let last = tokio::spawn(one.mutex("b").owned_by(&x).lock());
+    waits(&one, 1).await;
+    assert!(!third.is_finished(), "it does not know that");
+    // Who tries has the one that waits ask.
+    assert!(two.mutex("a").try_lock().await.expect("an answer").is_none());
+    let error = soon("it is told", third).await.expect("no panic").expect_err("it is a circle");
+    assert_eq!(circle(&error), parts(&[("b", "a"), ("a", "b")]));
+    other.unlock().await.expect("held");
+    drop(soon("freed", last).await.expect("no panic").expect("freed"));
+    held.unlock().await.expect("held");
+    drop(soon("freed, too", second).await.expect("no panic").expect("freed"));
+    nothing_left(&server, &one).await;
+    client_is_idle(&two).await;
+}
+
 /// As is the default: what tasks do is told, and they go on waiting.
 #[tokio::test]
 async fn by_default_tasks_wait_on_and_a_wait_that_was_dropped_closes_nothing() {
@@ -354,5 +390,32 @@ async fn a_reader_behind_a_writer_waits_for_those_who_read() {
     read.unlock().await.expect("held");
     drop(soon("the writer goes on", writer).await.expect("no panic").expect("freed"));
     soon("the reader, too", reader).await.expect("no panic").expect("freed");
+    nothing_left(&server, &client).await;
+}
+
+/// The writer before it will give up.
+#[tokio::test]
+async fn a_reader_behind_a_writer_with_a_limit_waits_for_nobody_who_reads() {
+    let server = Server::start().await;
+    let client = connect_with(&server, Deadlocks::Fail).await;
+    let x = Owner::named("x");
+    let read = client.rw_lock("r").owned_by(&x).read().await.expect("free");
+    let writer = tokio::spawn(client.rw_lock("r").write_with_timeout(LIMIT));
+    waits(&client, 1).await;
+    let reader = tokio::spawn({
+        let (own, lock) = (client.mutex("a"), client.rw_lock("r"));
+        async move {
+            let _own = own.lock().await?;
+            lock.read().await.map(drop)
+        }
+    });
+    waits(&client, 2).await;
+    let last = tokio::spawn(client.mutex("a").owned_by(&x).lock());
+    let waits_or_fails = async || client.stats().waiters == 3 || last.is_finished();
+    eventually(LIMIT, "it waits", waits_or_fails).await;
+    writer.abort();
+    drop(soon("it goes on", last).await.expect("no panic").expect("it was no deadlock"));
+    soon("the reader, too", reader).await.expect("no panic").expect("nobody writes");
+    read.unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }

@@ -245,6 +245,21 @@ async fn the_end_of_a_fixed_lease_is_told_when_it_comes() {
     nothing_left(&server, &client).await;
 }
 
+/// The watchdog has no turn before: whoever comes next takes the hold out of its way.
+#[tokio::test]
+async fn a_loss_that_the_next_call_finds_is_told() {
+    let (server, [client]) = setup().await;
+    let lock = client.mutex("n");
+    let guard = lock.with_lease(200 * MS).lock().await.expect("free");
+    let lost = guard.lost();
+    std::thread::sleep(guard.remaining() + 5 * MS);
+    let next = lock.lock().await.expect("its time is over");
+    assert_eq!(lost.now_or_never(), Some(LossReason::Ended), "who waits for it is told");
+    assert_eq!(client.stats().lost, 1);
+    drop((guard, next));
+    nothing_left(&server, &client).await;
+}
+
 #[tokio::test]
 async fn the_end_of_the_longest_hold_is_told_within_a_ttl_of_it() {
     let (server, [client]) = setup().await;

@@ -6,7 +6,7 @@ use leasehold::{Client, Error, Guard, Mutex};
 use tokio::task::JoinHandle;
 
 use crate::{
-    checks::{LIMIT, nothing_left, setup_with_proxy, soon},
+    checks::{LIMIT, connect, nothing_left, setup_with_proxy, soon},
     support::{Outage, Proxy, Server, eventually, resume, waiting},
 };
 
@@ -99,6 +99,31 @@ async fn who_comes_in_an_outage_bears_with_it_for_as_long_as_others() {
             assert!(took >= PATIENCE && took <= most, "{took:?} of {PATIENCE:?}");
         }
         outage.ends().await;
+        nothing_left(&server, &client).await;
+    };
+    Outage::cut_off([&proxy]).twice(test).await;
+}
+
+/// Who had the lock before the outage may have given it back since.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_with_a_limit_that_ends_in_an_outage_is_told_of_that() {
+    let (server, proxy, client) = set().await;
+    let (lock, other) = (client.mutex("n"), connect(&server).await);
+    let test = async |outage: &Outage<'_>| {
+        let theirs = other.mutex("n").lock().await.expect("free");
+        let first = tokio::spawn(lock.lock());
+        let queued = async || waiting(&server, "n").await == 1;
+        eventually(LIMIT, "it is in the queue", queued).await;
+        lock.is_locked().await.expect("an answer behind that to its ask");
+        outage.begins();
+        // Who tries has the one that waits ask.
+        let in_vain = async || lock.try_lock().await.is_err();
+        eventually(LIMIT, "an ask was in vain", in_vain).await;
+        let late = lock.try_lock_for(50 * MS).await;
+        assert!(matches!(late, Err(Error::Unavailable { .. })), "{late:?}");
+        outage.ends().await;
+        theirs.unlock().await.expect("held");
+        got(first).await.unlock().await.expect("held");
         nothing_left(&server, &client).await;
     };
     Outage::cut_off([&proxy]).twice(test).await;

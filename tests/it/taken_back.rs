@@ -210,6 +210,20 @@ async fn a_shutdown_sends_what_was_not_sent() {
     unlock.await.expect("its hold was over before");
 }
 
+/// Nobody polls the unlock, so the release is sent at the end of the window.
+#[tokio::test]
+async fn a_drain_waits_for_what_was_not_sent() {
+    let server = Server::start().await;
+    let client = with_window(&server, WINDOW).await;
+    let lock = client.mutex("n");
+    // Asked for behind a release, the lease has a token for one more hold, and nobody has waited for the lock.
+    drop(lock.lock().await.expect("free"));
+    let unlock = begun(lock.lock().await.expect("free"));
+    assert!(client.drain(LIMIT).await, "nothing is held in the end");
+    assert!(!exists(&server, "n").await, "nor does the server know of a hold");
+    unlock.await.expect("its hold was over before");
+}
+
 /// The test's runtime and server, and a guard whose client lives on the other runtime.
 fn held_on_another_runtime() -> (Runtime, Server, Runtime, Guard) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();

@@ -174,3 +174,37 @@ async fn nested_terms_widen_and_never_shorten() {
     outer.unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }
+
+/// They are granted the lock together, by the request of the first.
+#[tokio::test]
+async fn waiters_of_one_owner_have_what_each_of_them_asks_for() {
+    let (server, [client, other]) = setup().await;
+    let minute = Duration::from_secs(60);
+    let lock = client.mutex("n").owned_by(&client.owner()).with_ttl(2_000 * MS);
+    let pairs = [
+        [lock.with_lease(5_000 * MS), lock.with_lease(minute)],
+        [lock.clone(), lock.with_min_hold(minute)],
+    ];
+    for pair in pairs {
+        let held = other.mutex("n").lock().await.expect("free");
+        let mut waiting = Vec::new();
+        for lock in pair {
+            waiting.push(tokio::spawn(lock.lock()));
+            let all_wait = async || client.stats().waiters == waiting.len();
+            eventually(LIMIT, "they wait", all_wait).await;
+        }
+        held.unlock().await.expect("held");
+        let mut guards = Vec::new();
+        for waiting in waiting {
+            let guard = soon("their turn comes", waiting).await;
+            guards.push(guard.expect("no panic").expect("theirs"));
+        }
+        assert_eq!(guards[0].token(), guards[1].token(), "they use one hold");
+        let left = pttl(&server, "n").await;
+        assert!(left > 30_000, "the server keeps it for {left} ms");
+        drop(guards);
+        // The min hold is not over.
+        other.mutex("n").force_unlock().await.expect("an answer");
+    }
+    nothing_left(&server, &client).await;
+}

@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -16,7 +17,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::config::{LeaseTerms, Terms};
 use crate::engine::kind::plain::Plain;
 use crate::engine::kind::{Kind, Sharing, Wanted};
-use crate::engine::lease::tests::watched;
+use crate::engine::lease::tests::{grant, watched};
 use crate::fleet::Fleet;
 use crate::key::LeaseId;
 use crate::node::Node;
@@ -76,4 +77,17 @@ async fn a_request_that_nobody_needs_is_given_back_while_the_lock_is_in_use_here
     };
     BackingOff::new(gate).look(&mut situation);
     assert!(situation.begun.is_none());
+}
+
+#[tokio::test]
+async fn of_the_grants_that_nobody_takes_those_by_message_are_counted() {
+    let gate = gate();
+    let wanted = begun(&gate).wanted.clone();
+    for (by_message, count) in [(false, 0), (true, 1), (false, 1)] {
+        let mut grant = grant(1);
+        grant.ticket.by_message = by_message;
+        gate.seat_seeker(grant, Seeker::Ordinary, &wanted, None);
+        let given_back = &gate.quorum.events().queue.grants_given_back;
+        assert_eq!(given_back.load(Ordering::Relaxed), count, "by message: {by_message}");
+    }
 }

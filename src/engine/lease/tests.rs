@@ -30,7 +30,13 @@ pub(super) fn begun(terms: Terms) -> (Lease, Arc<Events>) {
 /// The same on so many servers.
 pub(super) fn begun_on(nodes: usize, terms: Terms) -> (Lease, Arc<Events>) {
     let (quorum, clock, events) = servers(nodes);
-    let grant = Grant {
+    let kind = Arc::new(Plain::new(Sharing::Alone, 0));
+    (Lease::new(grant(nodes), terms, kind, quorum, clock, Arc::default()), events)
+}
+
+/// What so many servers have granted.
+pub(crate) fn grant(nodes: usize) -> Grant {
+    Grant {
         ticket: Ticket { id: LeaseId("a:1".into()), entry: None, by_message: false },
         ttl: TTL,
         lasts: TTL,
@@ -42,9 +48,7 @@ pub(super) fn begun_on(nodes: usize, terms: Terms) -> (Lease, Arc<Events>) {
         block_end: 109,
         before: Some(50),
         footholds: PerNode::from_iter((0..nodes).map(|_| Foothold::default())),
-    };
-    let kind = Arc::new(Plain::new(Sharing::Alone, 0));
-    (Lease::new(grant, terms, kind, quorum, clock, Arc::default()), events)
+    }
 }
 
 /// So many servers that nothing reaches.

@@ -53,6 +53,42 @@ async fn a_reader_nests_and_cannot_write() {
     nothing_left(&server, &b).await;
 }
 
+/// It waits in two tasks, and what one of them is granted is for both if it contains both sides.
+#[tokio::test]
+async fn an_owner_that_waits_for_both_sides_does_not_write_with_a_grant_to_read() {
+    let (server, [a, b]) = setup().await;
+    let (lock, other) = (a.rw_lock("n").owned_by(&Owner::new()), b.rw_lock("n"));
+    let waits = async |count: usize| {
+        eventually(LIMIT, "they wait", async || a.stats().waiters == count).await;
+    };
+    let theirs = other.write().await.expect("free");
+    let reader = tokio::spawn(lock.read());
+    waits(1).await;
+    let writer = tokio::spawn(lock.write());
+    waits(2).await;
+    theirs.unlock().await.expect("held");
+    let reading = soon("the reader", reader).await.expect("no panic").expect("its turn");
+    assert_eq!(reading.hold_count(), 1, "nobody writes in its hold");
+    queued(&lock, 1).await;
+    drop(reading);
+    let writing = soon("the writer", writer).await.expect("no panic").expect("its turn");
+    assert!(other.try_read().await.expect("refused").is_none(), "it is a writer's hold");
+    writing.unlock().await.expect("held");
+
+    let theirs = soon("the other", other.write()).await.expect("free");
+    let writer = tokio::spawn(lock.write());
+    waits(1).await;
+    let reader = tokio::spawn(lock.read());
+    waits(2).await;
+    theirs.unlock().await.expect("held");
+    let writing = soon("the writer", writer).await.expect("no panic").expect("its turn");
+    let reading = soon("the reader", reader).await.expect("no panic").expect("its turn");
+    assert_eq!((reading.token(), reading.hold_count()), (writing.token(), 2));
+    drop((writing, reading));
+    nothing_left(&server, &a).await;
+    nothing_left(&server, &b).await;
+}
+
 #[tokio::test]
 async fn a_downgrade_lets_readers_in_and_no_writer() {
     let (server, [a, b, c]) = setup().await;

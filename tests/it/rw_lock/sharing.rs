@@ -105,6 +105,24 @@ async fn a_reader_that_joins_on_longer_terms_gives_up_in_time() {
     nothing_left(&server, &client).await;
 }
 
+/// Only the server knows that yet. The newcomer has lost nothing.
+#[tokio::test]
+async fn a_reader_that_joins_a_lease_that_somebody_removed_gets_its_own() {
+    for tries in [false, true] {
+        let (server, _proxy, client, first) = joined_by_longer_terms(LIMIT).await;
+        server.command(&["DEL", "n"]).await;
+        let lock = client.rw_lock("n").with_ttl(Duration::from_secs(90));
+        let second = match tries {
+            true => soon("the second", lock.try_read()).await.expect("answered").expect("free"),
+            false => soon("the second", lock.read()).await.expect("free"),
+        };
+        assert_ne!(second.holder(), first.holder(), "it has a lease of its own");
+        assert!(second.is_held() && !first.is_held());
+        drop((first, second));
+        nothing_left(&server, &client).await;
+    }
+}
+
 #[tokio::test]
 async fn after_the_window_readers_join_by_asking() {
     let server = Server::start().await;

@@ -70,6 +70,17 @@ fn of_a_new_holder_it_is_known_who_waits_behind_it() {
 }
 
 #[test]
+fn a_holder_that_was_seen_has_the_lock_for_less_and_less_long() {
+    let refusal = Refusal { remaining: Some(500 * MS), ..refused_by("a") };
+    let seen = SeenRefusal { refusal, at: at(MS) };
+    for (after, left) in [(1_u32, 500_u32), (301, 200), (501, 0), (900, 0)] {
+        assert_eq!(seen.at(at(after * MS)).remaining, Some(left * MS), "{after}");
+    }
+    let endless = SeenRefusal { refusal: refused_by("a"), at: at(MS) };
+    assert_eq!(endless.at(at(900 * MS)).remaining, None);
+}
+
+#[test]
 fn only_the_answer_to_the_last_release_counts() {
     let pending = || State {
         last_release: LastRelease::Pending { number: 5, since: at(MS) },
