@@ -64,8 +64,8 @@ async fn replaced(cluster: &Cluster, client: &Client) {
     soon("unlocking", guard.unlock()).await.expect("held");
 }
 
-/// The node that the client was given dies, and with it the master of a shard. Of another client, which goes then, that master
-/// owes a release: the next one gets it.
+/// The node that the client was given dies, and with it the master of a shard. Another client goes then: it owes that master a
+/// release for longer than its own TTL, and the next master gets it.
 async fn killed(cluster: &Cluster, client: &Client) {
     let names = [0, 1, 2].map(|shard| cluster.name_on(shard, "kept"));
     let mut guards = Vec::new();
@@ -74,14 +74,15 @@ async fn killed(cluster: &Cluster, client: &Client) {
     }
     let seed = [cluster.master(0).url()];
     let builder = Client::builder().cluster(seed).restart_quarantine(Duration::ZERO);
-    let builder = builder.ttl(Duration::from_secs(60)).response_timeout(Duration::from_millis(500));
-    let goes = builder.connect().await.expect("the cluster accepts the client");
+    let [short, long] = [Duration::from_millis(600), Duration::from_secs(60)];
+    let goes = builder.ttl(short).connect().await.expect("the cluster accepts the client");
     let left = cluster.name_on(0, "left");
-    let held = soon("the lock", goes.mutex(&left).lock()).await.expect("free");
+    let lock = goes.mutex(&left).with_lease(long);
+    let held = soon("the lock", lock.lock()).await.expect("free");
     let is_there = async || lock_keys(cluster.replica(0)).await.contains(&left);
     eventually(LIMIT, "the replica has it", async || is_there().await).await;
     cluster.master(0).kill();
-    drop((held, goes));
+    drop((held, lock, goes));
     let other = client.mutex(cluster.name_on(0, "new"));
     let mut guard = None;
     eventually(LIMIT, "the replica grants", async || {
